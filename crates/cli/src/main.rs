@@ -1,0 +1,3 @@
+//! The `chandler` binary: `chandler --help`.
+
+fn main() {}
