@@ -1,1 +1,14 @@
+//! Every decision Chandler takes, pure and synchronous: no client, no runtime, no clock (time is passed in).
 
+pub mod backoff;
+pub mod conditions;
+pub mod digest;
+pub mod failure;
+pub mod identity;
+pub mod inventory;
+pub mod naming;
+pub mod placement;
+pub mod release;
+pub mod schedule;
+pub mod target;
+pub mod version;

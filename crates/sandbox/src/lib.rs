@@ -1,1 +1,19 @@
+//! Real Kubernetes on one machine without containers, and a Cluster API provider over local processes.
+//!
+//! [`Sandbox`] is the whole of it; [`plane::Plane`] is a single control plane; [`testing`] is what tests call.
 
+mod apply;
+pub mod assets;
+pub mod capi;
+pub mod certificates;
+pub mod clusters;
+pub mod kubeconfig;
+pub mod plane;
+pub mod process;
+pub mod progress;
+pub mod provider;
+pub mod requests;
+pub mod sandbox;
+pub mod testing;
+
+pub use self::sandbox::Sandbox;

@@ -1,1 +1,24 @@
+//! The package-tool contract: its client, and the supervision of the process that serves it.
 
+mod client;
+mod convert;
+mod supervisor;
+
+/// Code generated from `proto/`.
+#[allow(clippy::pedantic, unused_qualifications, reason = "generated code is not written by hand")]
+pub mod generated {
+    /// `chandler.tool.v1`
+    pub mod tool {
+        include!("generated/chandler.tool.v1.rs");
+    }
+    /// `chandler.template.v1`
+    pub mod template {
+        include!("generated/chandler.template.v1.rs");
+    }
+}
+
+pub use client::{
+    ApplyKind, ApplyOrder, OperationFailure, PackageFile, PackageTool, ReleaseDetails, RemoveOrder, RenderFailure,
+    StepReport, ToolIdentity,
+};
+pub use supervisor::{Supervisor, SupervisorConfig, ToolError};

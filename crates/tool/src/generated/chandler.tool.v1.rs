@@ -362,6 +362,17 @@ pub struct RemoveOptions {
     #[prost(string, tag = "5")]
     pub description: ::prost::alloc::string::String,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CancelRequest {
+    #[prost(string, tag = "1")]
+    pub operation_id: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CancelResponse {
+    /// Whether the operation was running.
+    #[prost(bool, tag = "1")]
+    pub was_running: bool,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct OperationEvent {
     #[prost(oneof = "operation_event::Event", tags = "1, 2, 3")]
@@ -985,6 +996,29 @@ pub mod package_tool_client {
             req.extensions_mut()
                 .insert(GrpcMethod::new("chandler.tool.v1.PackageTool", "Remove"));
             self.inner.server_streaming(req, path, codec).await
+        }
+        /// Stops a running Apply or Remove, and answers when it has ended: no request leaves for its cluster after the
+        /// answer. Stopping what does not run succeeds. Dropping the operation's stream stops it as well, without the answer.
+        pub async fn cancel(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CancelRequest>,
+        ) -> std::result::Result<tonic::Response<super::CancelResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/chandler.tool.v1.PackageTool/Cancel",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("chandler.tool.v1.PackageTool", "Cancel"));
+            self.inner.unary(req, path, codec).await
         }
     }
 }

@@ -2371,6 +2371,95 @@ func (x *RemoveOptions) GetDescription() string {
 	return ""
 }
 
+type CancelRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	OperationId   string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelRequest) Reset() {
+	*x = CancelRequest{}
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelRequest) ProtoMessage() {}
+
+func (x *CancelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
+func (*CancelRequest) Descriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *CancelRequest) GetOperationId() string {
+	if x != nil {
+		return x.OperationId
+	}
+	return ""
+}
+
+type CancelResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the operation was running.
+	WasRunning    bool `protobuf:"varint,1,opt,name=was_running,json=wasRunning,proto3" json:"was_running,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelResponse) Reset() {
+	*x = CancelResponse{}
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelResponse) ProtoMessage() {}
+
+func (x *CancelResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
+func (*CancelResponse) Descriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *CancelResponse) GetWasRunning() bool {
+	if x != nil {
+		return x.WasRunning
+	}
+	return false
+}
+
 type OperationEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Event:
@@ -2385,7 +2474,7 @@ type OperationEvent struct {
 
 func (x *OperationEvent) Reset() {
 	*x = OperationEvent{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2397,7 +2486,7 @@ func (x *OperationEvent) String() string {
 func (*OperationEvent) ProtoMessage() {}
 
 func (x *OperationEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2410,7 +2499,7 @@ func (x *OperationEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationEvent.ProtoReflect.Descriptor instead.
 func (*OperationEvent) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{25}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *OperationEvent) GetEvent() isOperationEvent_Event {
@@ -2482,7 +2571,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2494,7 +2583,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2507,7 +2596,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{26}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Step) GetKind() StepKind {
@@ -2544,7 +2633,7 @@ type OperationResult struct {
 
 func (x *OperationResult) Reset() {
 	*x = OperationResult{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2556,7 +2645,7 @@ func (x *OperationResult) String() string {
 func (*OperationResult) ProtoMessage() {}
 
 func (x *OperationResult) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2569,7 +2658,7 @@ func (x *OperationResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationResult.ProtoReflect.Descriptor instead.
 func (*OperationResult) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{27}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *OperationResult) GetOutcome() isOperationResult_Outcome {
@@ -2627,7 +2716,7 @@ type ObjectRef struct {
 
 func (x *ObjectRef) Reset() {
 	*x = ObjectRef{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2639,7 +2728,7 @@ func (x *ObjectRef) String() string {
 func (*ObjectRef) ProtoMessage() {}
 
 func (x *ObjectRef) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2652,7 +2741,7 @@ func (x *ObjectRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectRef.ProtoReflect.Descriptor instead.
 func (*ObjectRef) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{28}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ObjectRef) GetApiVersion() string {
@@ -2708,7 +2797,7 @@ type ReleaseState struct {
 
 func (x *ReleaseState) Reset() {
 	*x = ReleaseState{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2720,7 +2809,7 @@ func (x *ReleaseState) String() string {
 func (*ReleaseState) ProtoMessage() {}
 
 func (x *ReleaseState) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2733,7 +2822,7 @@ func (x *ReleaseState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseState.ProtoReflect.Descriptor instead.
 func (*ReleaseState) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{29}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReleaseState) GetRelease() *Release {
@@ -2847,7 +2936,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2859,7 +2948,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2872,7 +2961,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{30}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Revision) GetRevision() uint32 {
@@ -2923,7 +3012,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2935,7 +3024,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2948,7 +3037,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{31}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Failure) GetCategory() FailureCategory {
@@ -3125,7 +3214,12 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\rdisable_hooks\x18\x02 \x01(\bR\fdisableHooks\x12\x12\n" +
 	"\x04wait\x18\x03 \x01(\bR\x04wait\x123\n" +
 	"\atimeout\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12 \n" +
-	"\vdescription\x18\x05 \x01(\tR\vdescription\"\xbb\x01\n" +
+	"\vdescription\x18\x05 \x01(\tR\vdescription\"2\n" +
+	"\rCancelRequest\x12!\n" +
+	"\foperation_id\x18\x01 \x01(\tR\voperationId\"1\n" +
+	"\x0eCancelResponse\x12\x1f\n" +
+	"\vwas_running\x18\x01 \x01(\bR\n" +
+	"wasRunning\"\xbb\x01\n" +
 	"\x0eOperationEvent\x12,\n" +
 	"\x04step\x18\x01 \x01(\v2\x16.chandler.tool.v1.StepH\x00R\x04step\x12;\n" +
 	"\x06result\x18\x02 \x01(\v2!.chandler.tool.v1.OperationResultH\x00R\x06result\x125\n" +
@@ -3221,14 +3315,15 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\x1aFAILURE_CATEGORY_CANCELLED\x10\n" +
 	"\x12\x1d\n" +
 	"\x19FAILURE_CATEGORY_REJECTED\x10\v\x12\x1d\n" +
-	"\x19FAILURE_CATEGORY_INTERNAL\x10\f2\xfb\x03\n" +
+	"\x19FAILURE_CATEGORY_INTERNAL\x10\f2\xc8\x04\n" +
 	"\vPackageTool\x12Q\n" +
 	"\bDescribe\x12!.chandler.tool.v1.DescribeRequest\x1a\".chandler.tool.v1.DescribeResponse\x12N\n" +
 	"\aInspect\x12 .chandler.tool.v1.InspectRequest\x1a!.chandler.tool.v1.InspectResponse\x12]\n" +
 	"\fCanonicalize\x12%.chandler.tool.v1.CanonicalizeRequest\x1a&.chandler.tool.v1.CanonicalizeResponse\x12K\n" +
 	"\x05Apply\x12\x1e.chandler.tool.v1.ApplyRequest\x1a .chandler.tool.v1.OperationEvent0\x01\x12N\n" +
 	"\aObserve\x12 .chandler.tool.v1.ObserveRequest\x1a!.chandler.tool.v1.ObserveResponse\x12M\n" +
-	"\x06Remove\x12\x1f.chandler.tool.v1.RemoveRequest\x1a .chandler.tool.v1.OperationEvent0\x01B5Z3chandler.dev/tools/helm/gen/chandler/tool/v1;toolv1b\x06proto3"
+	"\x06Remove\x12\x1f.chandler.tool.v1.RemoveRequest\x1a .chandler.tool.v1.OperationEvent0\x01\x12K\n" +
+	"\x06Cancel\x12\x1f.chandler.tool.v1.CancelRequest\x1a .chandler.tool.v1.CancelResponseB5Z3chandler.dev/tools/helm/gen/chandler/tool/v1;toolv1b\x06proto3"
 
 var (
 	file_chandler_tool_v1_tool_proto_rawDescOnce sync.Once
@@ -3243,7 +3338,7 @@ func file_chandler_tool_v1_tool_proto_rawDescGZIP() []byte {
 }
 
 var file_chandler_tool_v1_tool_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_chandler_tool_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_chandler_tool_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_chandler_tool_v1_tool_proto_goTypes = []any{
 	(ApplyAction)(0),              // 0: chandler.tool.v1.ApplyAction
 	(ApplyMethod)(0),              // 1: chandler.tool.v1.ApplyMethod
@@ -3277,36 +3372,38 @@ var file_chandler_tool_v1_tool_proto_goTypes = []any{
 	(*ReleaseAbsent)(nil),         // 29: chandler.tool.v1.ReleaseAbsent
 	(*RemoveRequest)(nil),         // 30: chandler.tool.v1.RemoveRequest
 	(*RemoveOptions)(nil),         // 31: chandler.tool.v1.RemoveOptions
-	(*OperationEvent)(nil),        // 32: chandler.tool.v1.OperationEvent
-	(*Step)(nil),                  // 33: chandler.tool.v1.Step
-	(*OperationResult)(nil),       // 34: chandler.tool.v1.OperationResult
-	(*ObjectRef)(nil),             // 35: chandler.tool.v1.ObjectRef
-	(*ReleaseState)(nil),          // 36: chandler.tool.v1.ReleaseState
-	(*Revision)(nil),              // 37: chandler.tool.v1.Revision
-	(*Failure)(nil),               // 38: chandler.tool.v1.Failure
-	nil,                           // 39: chandler.tool.v1.PackageInfo.AnnotationsEntry
-	(*durationpb.Duration)(nil),   // 40: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 41: google.protobuf.Timestamp
+	(*CancelRequest)(nil),         // 32: chandler.tool.v1.CancelRequest
+	(*CancelResponse)(nil),        // 33: chandler.tool.v1.CancelResponse
+	(*OperationEvent)(nil),        // 34: chandler.tool.v1.OperationEvent
+	(*Step)(nil),                  // 35: chandler.tool.v1.Step
+	(*OperationResult)(nil),       // 36: chandler.tool.v1.OperationResult
+	(*ObjectRef)(nil),             // 37: chandler.tool.v1.ObjectRef
+	(*ReleaseState)(nil),          // 38: chandler.tool.v1.ReleaseState
+	(*Revision)(nil),              // 39: chandler.tool.v1.Revision
+	(*Failure)(nil),               // 40: chandler.tool.v1.Failure
+	nil,                           // 41: chandler.tool.v1.PackageInfo.AnnotationsEntry
+	(*durationpb.Duration)(nil),   // 42: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
 }
 var file_chandler_tool_v1_tool_proto_depIdxs = []int32{
 	13, // 0: chandler.tool.v1.Target.tls:type_name -> chandler.tool.v1.Tls
 	14, // 1: chandler.tool.v1.Target.auth:type_name -> chandler.tool.v1.Auth
 	16, // 2: chandler.tool.v1.Target.impersonate:type_name -> chandler.tool.v1.Impersonate
-	40, // 3: chandler.tool.v1.Target.request_timeout:type_name -> google.protobuf.Duration
+	42, // 3: chandler.tool.v1.Target.request_timeout:type_name -> google.protobuf.Duration
 	15, // 4: chandler.tool.v1.Auth.basic:type_name -> chandler.tool.v1.BasicAuth
 	9,  // 5: chandler.tool.v1.InspectRequest.package:type_name -> chandler.tool.v1.Package
 	19, // 6: chandler.tool.v1.InspectResponse.info:type_name -> chandler.tool.v1.PackageInfo
-	38, // 7: chandler.tool.v1.InspectResponse.failure:type_name -> chandler.tool.v1.Failure
+	40, // 7: chandler.tool.v1.InspectResponse.failure:type_name -> chandler.tool.v1.Failure
 	20, // 8: chandler.tool.v1.PackageInfo.maintainers:type_name -> chandler.tool.v1.Maintainer
 	21, // 9: chandler.tool.v1.PackageInfo.dependencies:type_name -> chandler.tool.v1.Dependency
-	39, // 10: chandler.tool.v1.PackageInfo.annotations:type_name -> chandler.tool.v1.PackageInfo.AnnotationsEntry
+	41, // 10: chandler.tool.v1.PackageInfo.annotations:type_name -> chandler.tool.v1.PackageInfo.AnnotationsEntry
 	10, // 11: chandler.tool.v1.CanonicalizeRequest.values:type_name -> chandler.tool.v1.Values
 	24, // 12: chandler.tool.v1.CanonicalizeResponse.values:type_name -> chandler.tool.v1.CanonicalValues
-	38, // 13: chandler.tool.v1.CanonicalizeResponse.failure:type_name -> chandler.tool.v1.Failure
+	40, // 13: chandler.tool.v1.CanonicalizeResponse.failure:type_name -> chandler.tool.v1.Failure
 	2,  // 14: chandler.tool.v1.ApplyOptions.crds:type_name -> chandler.tool.v1.CrdPolicy
 	1,  // 15: chandler.tool.v1.ApplyOptions.method:type_name -> chandler.tool.v1.ApplyMethod
 	3,  // 16: chandler.tool.v1.ApplyOptions.values_reuse:type_name -> chandler.tool.v1.ValuesReuse
-	40, // 17: chandler.tool.v1.ApplyOptions.timeout:type_name -> google.protobuf.Duration
+	42, // 17: chandler.tool.v1.ApplyOptions.timeout:type_name -> google.protobuf.Duration
 	12, // 18: chandler.tool.v1.ApplyRequest.target:type_name -> chandler.tool.v1.Target
 	11, // 19: chandler.tool.v1.ApplyRequest.release:type_name -> chandler.tool.v1.Release
 	9,  // 20: chandler.tool.v1.ApplyRequest.package:type_name -> chandler.tool.v1.Package
@@ -3315,45 +3412,47 @@ var file_chandler_tool_v1_tool_proto_depIdxs = []int32{
 	25, // 23: chandler.tool.v1.ApplyRequest.options:type_name -> chandler.tool.v1.ApplyOptions
 	12, // 24: chandler.tool.v1.ObserveRequest.target:type_name -> chandler.tool.v1.Target
 	11, // 25: chandler.tool.v1.ObserveRequest.release:type_name -> chandler.tool.v1.Release
-	36, // 26: chandler.tool.v1.ObserveResponse.state:type_name -> chandler.tool.v1.ReleaseState
+	38, // 26: chandler.tool.v1.ObserveResponse.state:type_name -> chandler.tool.v1.ReleaseState
 	29, // 27: chandler.tool.v1.ObserveResponse.absent:type_name -> chandler.tool.v1.ReleaseAbsent
-	38, // 28: chandler.tool.v1.ObserveResponse.failure:type_name -> chandler.tool.v1.Failure
+	40, // 28: chandler.tool.v1.ObserveResponse.failure:type_name -> chandler.tool.v1.Failure
 	12, // 29: chandler.tool.v1.RemoveRequest.target:type_name -> chandler.tool.v1.Target
 	11, // 30: chandler.tool.v1.RemoveRequest.release:type_name -> chandler.tool.v1.Release
 	31, // 31: chandler.tool.v1.RemoveRequest.options:type_name -> chandler.tool.v1.RemoveOptions
-	40, // 32: chandler.tool.v1.RemoveOptions.timeout:type_name -> google.protobuf.Duration
-	33, // 33: chandler.tool.v1.OperationEvent.step:type_name -> chandler.tool.v1.Step
-	34, // 34: chandler.tool.v1.OperationEvent.result:type_name -> chandler.tool.v1.OperationResult
-	38, // 35: chandler.tool.v1.OperationEvent.failure:type_name -> chandler.tool.v1.Failure
+	42, // 32: chandler.tool.v1.RemoveOptions.timeout:type_name -> google.protobuf.Duration
+	35, // 33: chandler.tool.v1.OperationEvent.step:type_name -> chandler.tool.v1.Step
+	36, // 34: chandler.tool.v1.OperationEvent.result:type_name -> chandler.tool.v1.OperationResult
+	40, // 35: chandler.tool.v1.OperationEvent.failure:type_name -> chandler.tool.v1.Failure
 	4,  // 36: chandler.tool.v1.Step.kind:type_name -> chandler.tool.v1.StepKind
-	35, // 37: chandler.tool.v1.Step.objects:type_name -> chandler.tool.v1.ObjectRef
-	36, // 38: chandler.tool.v1.OperationResult.state:type_name -> chandler.tool.v1.ReleaseState
+	37, // 37: chandler.tool.v1.Step.objects:type_name -> chandler.tool.v1.ObjectRef
+	38, // 38: chandler.tool.v1.OperationResult.state:type_name -> chandler.tool.v1.ReleaseState
 	29, // 39: chandler.tool.v1.OperationResult.absent:type_name -> chandler.tool.v1.ReleaseAbsent
 	11, // 40: chandler.tool.v1.ReleaseState.release:type_name -> chandler.tool.v1.Release
 	5,  // 41: chandler.tool.v1.ReleaseState.status:type_name -> chandler.tool.v1.ReleaseStatus
-	35, // 42: chandler.tool.v1.ReleaseState.inventory:type_name -> chandler.tool.v1.ObjectRef
-	41, // 43: chandler.tool.v1.ReleaseState.first_deployed:type_name -> google.protobuf.Timestamp
-	41, // 44: chandler.tool.v1.ReleaseState.last_deployed:type_name -> google.protobuf.Timestamp
+	37, // 42: chandler.tool.v1.ReleaseState.inventory:type_name -> chandler.tool.v1.ObjectRef
+	43, // 43: chandler.tool.v1.ReleaseState.first_deployed:type_name -> google.protobuf.Timestamp
+	43, // 44: chandler.tool.v1.ReleaseState.last_deployed:type_name -> google.protobuf.Timestamp
 	1,  // 45: chandler.tool.v1.ReleaseState.method:type_name -> chandler.tool.v1.ApplyMethod
-	37, // 46: chandler.tool.v1.ReleaseState.history:type_name -> chandler.tool.v1.Revision
+	39, // 46: chandler.tool.v1.ReleaseState.history:type_name -> chandler.tool.v1.Revision
 	5,  // 47: chandler.tool.v1.Revision.status:type_name -> chandler.tool.v1.ReleaseStatus
-	41, // 48: chandler.tool.v1.Revision.updated:type_name -> google.protobuf.Timestamp
+	43, // 48: chandler.tool.v1.Revision.updated:type_name -> google.protobuf.Timestamp
 	6,  // 49: chandler.tool.v1.Failure.category:type_name -> chandler.tool.v1.FailureCategory
-	36, // 50: chandler.tool.v1.Failure.state:type_name -> chandler.tool.v1.ReleaseState
+	38, // 50: chandler.tool.v1.Failure.state:type_name -> chandler.tool.v1.ReleaseState
 	7,  // 51: chandler.tool.v1.PackageTool.Describe:input_type -> chandler.tool.v1.DescribeRequest
 	17, // 52: chandler.tool.v1.PackageTool.Inspect:input_type -> chandler.tool.v1.InspectRequest
 	22, // 53: chandler.tool.v1.PackageTool.Canonicalize:input_type -> chandler.tool.v1.CanonicalizeRequest
 	26, // 54: chandler.tool.v1.PackageTool.Apply:input_type -> chandler.tool.v1.ApplyRequest
 	27, // 55: chandler.tool.v1.PackageTool.Observe:input_type -> chandler.tool.v1.ObserveRequest
 	30, // 56: chandler.tool.v1.PackageTool.Remove:input_type -> chandler.tool.v1.RemoveRequest
-	8,  // 57: chandler.tool.v1.PackageTool.Describe:output_type -> chandler.tool.v1.DescribeResponse
-	18, // 58: chandler.tool.v1.PackageTool.Inspect:output_type -> chandler.tool.v1.InspectResponse
-	23, // 59: chandler.tool.v1.PackageTool.Canonicalize:output_type -> chandler.tool.v1.CanonicalizeResponse
-	32, // 60: chandler.tool.v1.PackageTool.Apply:output_type -> chandler.tool.v1.OperationEvent
-	28, // 61: chandler.tool.v1.PackageTool.Observe:output_type -> chandler.tool.v1.ObserveResponse
-	32, // 62: chandler.tool.v1.PackageTool.Remove:output_type -> chandler.tool.v1.OperationEvent
-	57, // [57:63] is the sub-list for method output_type
-	51, // [51:57] is the sub-list for method input_type
+	32, // 57: chandler.tool.v1.PackageTool.Cancel:input_type -> chandler.tool.v1.CancelRequest
+	8,  // 58: chandler.tool.v1.PackageTool.Describe:output_type -> chandler.tool.v1.DescribeResponse
+	18, // 59: chandler.tool.v1.PackageTool.Inspect:output_type -> chandler.tool.v1.InspectResponse
+	23, // 60: chandler.tool.v1.PackageTool.Canonicalize:output_type -> chandler.tool.v1.CanonicalizeResponse
+	34, // 61: chandler.tool.v1.PackageTool.Apply:output_type -> chandler.tool.v1.OperationEvent
+	28, // 62: chandler.tool.v1.PackageTool.Observe:output_type -> chandler.tool.v1.ObserveResponse
+	34, // 63: chandler.tool.v1.PackageTool.Remove:output_type -> chandler.tool.v1.OperationEvent
+	33, // 64: chandler.tool.v1.PackageTool.Cancel:output_type -> chandler.tool.v1.CancelResponse
+	58, // [58:65] is the sub-list for method output_type
+	51, // [51:58] is the sub-list for method input_type
 	51, // [51:51] is the sub-list for extension type_name
 	51, // [51:51] is the sub-list for extension extendee
 	0,  // [0:51] is the sub-list for field type_name
@@ -3385,12 +3484,12 @@ func file_chandler_tool_v1_tool_proto_init() {
 		(*ObserveResponse_Absent)(nil),
 		(*ObserveResponse_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[25].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[27].OneofWrappers = []any{
 		(*OperationEvent_Step)(nil),
 		(*OperationEvent_Result)(nil),
 		(*OperationEvent_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[27].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[29].OneofWrappers = []any{
 		(*OperationResult_State)(nil),
 		(*OperationResult_Absent)(nil),
 	}
@@ -3400,7 +3499,7 @@ func file_chandler_tool_v1_tool_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_chandler_tool_v1_tool_proto_rawDesc), len(file_chandler_tool_v1_tool_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   33,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

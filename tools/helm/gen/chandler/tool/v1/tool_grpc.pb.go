@@ -30,6 +30,7 @@ const (
 	PackageTool_Apply_FullMethodName        = "/chandler.tool.v1.PackageTool/Apply"
 	PackageTool_Observe_FullMethodName      = "/chandler.tool.v1.PackageTool/Observe"
 	PackageTool_Remove_FullMethodName       = "/chandler.tool.v1.PackageTool/Remove"
+	PackageTool_Cancel_FullMethodName       = "/chandler.tool.v1.PackageTool/Cancel"
 )
 
 // PackageToolClient is the client API for PackageTool service.
@@ -48,6 +49,9 @@ type PackageToolClient interface {
 	Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (*ObserveResponse, error)
 	// Removes one release. Removing what is not there succeeds.
 	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OperationEvent], error)
+	// Stops a running Apply or Remove, and answers when it has ended: no request leaves for its cluster after the
+	// answer. Stopping what does not run succeeds. Dropping the operation's stream stops it as well, without the answer.
+	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
 }
 
 type packageToolClient struct {
@@ -136,6 +140,16 @@ func (c *packageToolClient) Remove(ctx context.Context, in *RemoveRequest, opts 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PackageTool_RemoveClient = grpc.ServerStreamingClient[OperationEvent]
 
+func (c *packageToolClient) Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CancelResponse)
+	err := c.cc.Invoke(ctx, PackageTool_Cancel_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PackageToolServer is the server API for PackageTool service.
 // All implementations must embed UnimplementedPackageToolServer
 // for forward compatibility.
@@ -152,6 +166,9 @@ type PackageToolServer interface {
 	Observe(context.Context, *ObserveRequest) (*ObserveResponse, error)
 	// Removes one release. Removing what is not there succeeds.
 	Remove(*RemoveRequest, grpc.ServerStreamingServer[OperationEvent]) error
+	// Stops a running Apply or Remove, and answers when it has ended: no request leaves for its cluster after the
+	// answer. Stopping what does not run succeeds. Dropping the operation's stream stops it as well, without the answer.
+	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
 	mustEmbedUnimplementedPackageToolServer()
 }
 
@@ -179,6 +196,9 @@ func (UnimplementedPackageToolServer) Observe(context.Context, *ObserveRequest) 
 }
 func (UnimplementedPackageToolServer) Remove(*RemoveRequest, grpc.ServerStreamingServer[OperationEvent]) error {
 	return status.Error(codes.Unimplemented, "method Remove not implemented")
+}
+func (UnimplementedPackageToolServer) Cancel(context.Context, *CancelRequest) (*CancelResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Cancel not implemented")
 }
 func (UnimplementedPackageToolServer) mustEmbedUnimplementedPackageToolServer() {}
 func (UnimplementedPackageToolServer) testEmbeddedByValue()                     {}
@@ -295,6 +315,24 @@ func _PackageTool_Remove_Handler(srv interface{}, stream grpc.ServerStream) erro
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PackageTool_RemoveServer = grpc.ServerStreamingServer[OperationEvent]
 
+func _PackageTool_Cancel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CancelRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PackageToolServer).Cancel(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PackageTool_Cancel_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PackageToolServer).Cancel(ctx, req.(*CancelRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // PackageTool_ServiceDesc is the grpc.ServiceDesc for PackageTool service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -317,6 +355,10 @@ var PackageTool_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Observe",
 			Handler:    _PackageTool_Observe_Handler,
+		},
+		{
+			MethodName: "Cancel",
+			Handler:    _PackageTool_Cancel_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

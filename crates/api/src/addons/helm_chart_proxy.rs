@@ -1,0 +1,79 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube_derive::{CustomResource, KubeSchema};
+use serde::{Deserialize, Serialize};
+
+use super::{Credentials, HelmOptions, ReconcileStrategy, TlsConfig, is_default};
+use crate::status::PlacementStatus;
+
+/// Puts one chart on every Cluster of its namespace that a selector matches.
+#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "addons.cluster.x-k8s.io",
+    version = "v1alpha1",
+    kind = "HelmChartProxy",
+    plural = "helmchartproxies",
+    shortname = "hcp",
+    category = "cluster-api",
+    namespaced,
+    status = "PlacementStatus",
+    derive = "PartialEq",
+    label("cluster.x-k8s.io/v1beta1", "v1alpha1"),
+    label("cluster.x-k8s.io/v1beta2", "v1alpha1"),
+    label("clusterctl.cluster.x-k8s.io/move-hierarchy", "true"),
+    crates(kube_core = "kube_core"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].status"
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].reason"
+    ),
+    printcolumn(name = "Chart", type_ = "string", json_path = ".spec.chartName"),
+    printcolumn(name = "Version", type_ = "string", json_path = ".spec.version"),
+    printcolumn(name = "Clusters", type_ = "string", json_path = ".status.readyClusters"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        priority = 1,
+        json_path = ".status.conditions[?(@.type=='Ready')].message"
+    )
+)]
+#[x_kube(crates(kube_core = "kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct HelmChartProxySpec {
+    /// Selects Clusters in the same namespace by label. Empty selects every Cluster of the namespace.
+    pub cluster_selector: LabelSelector,
+    /// Name of the chart in its repository.
+    pub chart_name: String,
+    /// The repository: `https://…` for a Helm repository, `oci://…` for a registry.
+    #[serde(rename = "repoURL")]
+    pub repo_url: String,
+    /// Name of the release. Unset: one is generated.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub release_name: String,
+    /// Namespace of the release on the workload cluster. Unset: `default`.
+    #[serde(default, rename = "namespace", skip_serializing_if = "String::is_empty")]
+    pub release_namespace: String,
+    /// Version of the chart. Unset: the newest.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// Values as YAML with Go templates over `.Cluster`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub values_template: String,
+    /// Whether the release is kept as the spec says, or only installed. Immutable.
+    #[serde(default, skip_serializing_if = "ReconcileStrategy::is_unset")]
+    pub reconcile_strategy: ReconcileStrategy,
+    /// Options of the Helm operations.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub options: HelmOptions,
+    /// Credentials of the registry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<Credentials>,
+    /// How the connection to the repository is secured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_config: Option<TlsConfig>,
+}

@@ -1,0 +1,53 @@
+use serde::Deserialize;
+use serde_json::Value;
+
+/// What Chandler reads of a Cluster, besides its metadata.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ClusterView {
+    /// Desired state.
+    pub spec: ClusterSpecView,
+    /// Observed state.
+    pub status: ClusterStatusView,
+}
+
+/// What Chandler reads of a Cluster's spec.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ClusterSpecView {
+    /// Whether reconciliation of the cluster is paused.
+    pub paused: bool,
+    /// The topology, for clusters made from a class.
+    pub topology: Topology,
+}
+
+/// What Chandler reads of a topology.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Topology {
+    /// Kubernetes version that the cluster should have.
+    pub version: Option<String>,
+}
+
+/// What Chandler reads of a Cluster's status.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ClusterStatusView {
+    /// How far the cluster has come up.
+    pub initialization: Initialization,
+}
+
+/// How far a cluster has come up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Initialization {
+    /// The control plane answers requests.
+    pub control_plane_initialized: bool,
+}
+
+impl ClusterView {
+    /// Reads the view off a Cluster as the API server returns it.
+    pub fn of(cluster: &Value) -> Result<Self, serde_json::Error> {
+        Self::deserialize(cluster)
+    }
+}

@@ -1,0 +1,45 @@
+//! Names of things, as types, so that a cluster's key is never mistaken for a release's.
+
+use std::fmt;
+
+/// A Cluster on the management cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClusterKey {
+    /// Namespace on the management cluster.
+    pub namespace: String,
+    /// Name of the Cluster.
+    pub name: String,
+}
+
+/// A release on a workload cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReleaseId {
+    /// Namespace on the workload cluster.
+    pub namespace: String,
+    /// Name of the release.
+    pub name: String,
+}
+
+impl ClusterKey {
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl ReleaseId {
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for ClusterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl fmt::Display for ReleaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}

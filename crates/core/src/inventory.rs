@@ -1,0 +1,160 @@
+//! What is known of the releases on a workload cluster, read off the labels of their stored revisions alone.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::Timestamp;
+
+use crate::{digest::InputMark, identity::ReleaseId};
+
+/// Status of a release, in Helm's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReleaseStatus {
+    Deployed,
+    Failed,
+    Superseded,
+    Uninstalled,
+    Uninstalling,
+    PendingInstall,
+    PendingUpgrade,
+    PendingRollback,
+    Unknown,
+}
+
+impl ReleaseStatus {
+    const WORDS: [(&'static str, Self); 9] = [
+        ("deployed", Self::Deployed),
+        ("failed", Self::Failed),
+        ("superseded", Self::Superseded),
+        ("uninstalled", Self::Uninstalled),
+        ("uninstalling", Self::Uninstalling),
+        ("pending-install", Self::PendingInstall),
+        ("pending-upgrade", Self::PendingUpgrade),
+        ("pending-rollback", Self::PendingRollback),
+        ("unknown", Self::Unknown),
+    ];
+
+    pub fn parse(word: &str) -> Self {
+        Self::WORDS.iter().find(|(known, _)| *known == word).map_or(Self::Unknown, |(_, status)| *status)
+    }
+
+    pub fn as_str(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, status)| *status == self).map_or("unknown", |(word, _)| word)
+    }
+
+    /// An operation is running, or was when its process died.
+    pub fn is_interrupted_or_running(self) -> bool {
+        matches!(self, Self::PendingInstall | Self::PendingUpgrade | Self::PendingRollback | Self::Uninstalling)
+    }
+}
+
+/// The newest revision of a release, as its labels tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub revision: u32,
+    pub status: ReleaseStatus,
+    /// Which inputs made this very revision. None: someone else made it.
+    pub mark: Option<InputMark>,
+    /// When the revision was stored last.
+    pub updated: Option<Timestamp>,
+}
+
+/// One stored revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredRevision {
+    pub release: ReleaseId,
+    pub seen: Seen,
+}
+
+impl StoredRevision {
+    /// Reads the labels that Helm puts on a release's Secret. None: not a release.
+    pub fn from_labels(namespace: &str, labels: &BTreeMap<String, String>) -> Option<Self> {
+        let name = labels.get("name")?;
+        let revision = labels.get("version")?.parse().ok()?;
+        let status = ReleaseStatus::parse(labels.get("status")?);
+        let mark = labels
+            .get(InputMark::LABEL)
+            .and_then(|text| InputMark::parse(text))
+            .filter(|mark| mark.revision == revision);
+        let updated = ["modifiedAt", "createdAt"]
+            .iter()
+            .find_map(|key| labels.get(*key)?.parse::<i64>().ok())
+            .and_then(|seconds| Timestamp::from_second(seconds).ok());
+        let seen = Seen { revision, status, mark, updated };
+        Some(Self { release: ReleaseId::new(namespace, name), seen })
+    }
+}
+
+/// The releases of one workload cluster: for each the revisions that are stored.
+#[derive(Clone, Debug, Default)]
+pub struct ReleaseInventory {
+    releases: HashMap<ReleaseId, BTreeMap<u32, Seen>>,
+}
+
+impl ReleaseInventory {
+    /// Takes in a revision that was created or changed.
+    pub fn store(&mut self, stored: StoredRevision) {
+        self.releases.entry(stored.release).or_default().insert(stored.seen.revision, stored.seen);
+    }
+
+    /// Takes out a revision that was deleted.
+    pub fn forget(&mut self, stored: &StoredRevision) {
+        if let Some(revisions) = self.releases.get_mut(&stored.release) {
+            revisions.remove(&stored.seen.revision);
+            if revisions.is_empty() {
+                self.releases.remove(&stored.release);
+            }
+        }
+    }
+
+    /// The newest revision of a release.
+    pub fn newest(&self, release: &ReleaseId) -> Option<&Seen> {
+        self.releases.get(release)?.last_key_value().map(|(_, seen)| seen)
+    }
+
+    /// Every release that is there.
+    pub fn releases(&self) -> impl Iterator<Item = &ReleaseId> {
+        self.releases.keys()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(version: &str, status: &str, mark: Option<&str>) -> BTreeMap<String, String> {
+        [("name", "hello"), ("owner", "helm"), ("version", version), ("status", status), ("modifiedAt", "1700000000")]
+            .into_iter()
+            .chain(mark.map(|mark| (InputMark::LABEL, mark)))
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn newest_is_by_number_not_by_order_of_events() {
+        let mut inventory = ReleaseInventory::default();
+        for (version, status) in [("10", "deployed"), ("9", "superseded"), ("2", "superseded")] {
+            inventory.store(StoredRevision::from_labels("default", &labels(version, status, None)).unwrap());
+        }
+        let id = ReleaseId::new("default", "hello");
+        assert_eq!(inventory.newest(&id).map(|seen| seen.revision), Some(10));
+        inventory.forget(&StoredRevision::from_labels("default", &labels("10", "deployed", None)).unwrap());
+        assert_eq!(inventory.newest(&id).map(|seen| seen.revision), Some(9));
+    }
+
+    #[test]
+    fn a_mark_counts_only_for_its_own_revision() {
+        let mark = format!("{}.3", "a".repeat(40));
+        let ours = StoredRevision::from_labels("default", &labels("3", "deployed", Some(&mark))).unwrap();
+        assert!(ours.seen.mark.is_some());
+        let carried = StoredRevision::from_labels("default", &labels("4", "deployed", Some(&mark))).unwrap();
+        assert_eq!(carried.seen.mark, None, "a rollback or a revision by hand carries our label forward");
+    }
+
+    #[test]
+    fn words_read_back() {
+        for (word, status) in ReleaseStatus::WORDS {
+            assert_eq!(ReleaseStatus::parse(word).as_str(), word);
+            assert_eq!(ReleaseStatus::parse(word), status);
+        }
+    }
+}

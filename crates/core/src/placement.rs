@@ -1,0 +1,12 @@
+//! A placement puts a package on clusters: which ones, with which release objects, and what to say about it.
+
+mod changes;
+mod face;
+mod helm_chart_proxy;
+mod render;
+mod report;
+
+pub use changes::{Change, changes};
+pub use face::{PlacementFace, PlacementVocabulary, SelectedCluster};
+pub use render::{RENDERED_FROM_ANNOTATION, Rendering, render_inputs, rendering};
+pub use report::{ClusterFailure, Outcome, report};

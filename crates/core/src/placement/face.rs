@@ -1,0 +1,67 @@
+//! The seam between kinds and the placement engine: HelmChartProxy is one face of a placement, others can join it.
+
+use std::{collections::BTreeMap, fmt::Debug};
+
+use chandler_api::status::PlacementStatus;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube_core::Resource;
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    identity::ClusterKey,
+    release::{ReleaseFace, Strategy},
+};
+
+/// A kind whose objects put a package on clusters.
+pub trait PlacementFace:
+    Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+    /// The kind of its release objects.
+    type Release: ReleaseFace;
+    /// Keeps the object until its releases are gone.
+    const FINALIZER: &'static str;
+    /// Label on a release object that names its placement.
+    const OWNER_LABEL: &'static str;
+    /// What its conditions are called.
+    const VOCABULARY: PlacementVocabulary;
+
+    /// Which clusters of the namespace it wants.
+    fn selector(&self) -> &LabelSelector;
+    /// Values as a template over the cluster.
+    fn values_template(&self) -> &str;
+    fn strategy(&self) -> Strategy;
+    /// The release object for a cluster. `existing` is the one that is there, whose name is kept.
+    fn release_object(
+        &self,
+        cluster: &SelectedCluster<'_>,
+        values: String,
+        existing: Option<&Self::Release>,
+    ) -> Self::Release;
+    /// Whether `existing` already asks for what `wanted` does.
+    fn same_request(existing: &Self::Release, wanted: &Self::Release) -> bool;
+    /// Whether both are the same release of the same package, so that one can become the other by an upgrade.
+    fn same_identity(existing: &Self::Release, wanted: &Self::Release) -> bool;
+    /// The cluster that a release object belongs to.
+    fn cluster_of(release: &Self::Release) -> Option<ClusterKey>;
+    /// What was written about it last.
+    fn status(&self) -> Option<&PlacementStatus>;
+}
+
+/// A cluster that a selector matches.
+#[derive(Clone, Copy, Debug)]
+pub struct SelectedCluster<'a> {
+    pub key: &'a ClusterKey,
+    pub labels: &'a BTreeMap<String, String>,
+}
+
+/// Names of a placement kind's conditions and reasons.
+#[derive(Clone, Copy, Debug)]
+pub struct PlacementVocabulary {
+    pub specs_up_to_date: &'static str,
+    pub releases_ready: &'static str,
+    pub updating: &'static str,
+    pub template_failed: &'static str,
+    pub write_failed: &'static str,
+    pub delete_failed: &'static str,
+    pub selection_failed: &'static str,
+}

@@ -1,0 +1,138 @@
+//! HelmChartProxy as a face of a placement.
+
+use chandler_api::{
+    addons::{
+        CHART_PROXY_FINALIZER, CHART_PROXY_NAME_LABEL, HelmChartProxy, HelmReleaseProxy, HelmReleaseProxySpec,
+        RELEASE_NAME_GENERATED_ANNOTATION, RELEASE_PROXY_FINALIZER,
+    },
+    capi::{CLUSTER_GROUP, CLUSTER_NAME_LABEL, CLUSTER_VERSION},
+    status::PlacementStatus,
+};
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::LabelSelector};
+use kube_core::{Resource as _, ResourceExt};
+
+use super::{PlacementFace, PlacementVocabulary, SelectedCluster};
+use crate::{
+    identity::ClusterKey,
+    naming,
+    release::{Strategy, helm_strategy},
+};
+
+impl PlacementFace for HelmChartProxy {
+    type Release = HelmReleaseProxy;
+    const FINALIZER: &'static str = CHART_PROXY_FINALIZER;
+    const OWNER_LABEL: &'static str = CHART_PROXY_NAME_LABEL;
+    const VOCABULARY: PlacementVocabulary = PlacementVocabulary {
+        specs_up_to_date: "HelmReleaseProxySpecsUpToDate",
+        releases_ready: "HelmReleaseProxiesReady",
+        updating: "HelmReleaseProxySpecsUpdating",
+        template_failed: "ValueParsingFailed",
+        write_failed: "HelmReleaseProxyCreationFailed",
+        delete_failed: "HelmReleaseProxyDeletionFailed",
+        selection_failed: "ClusterSelectionFailed",
+    };
+
+    fn selector(&self) -> &LabelSelector {
+        &self.spec.cluster_selector
+    }
+
+    fn values_template(&self) -> &str {
+        &self.spec.values_template
+    }
+
+    fn strategy(&self) -> Strategy {
+        helm_strategy(self.spec.reconcile_strategy)
+    }
+
+    fn release_object(
+        &self,
+        cluster: &SelectedCluster<'_>,
+        values: String,
+        existing: Option<&HelmReleaseProxy>,
+    ) -> HelmReleaseProxy {
+        let placement = self.name_any();
+        let name =
+            existing.map_or_else(|| naming::release_object(&placement, &cluster.key.name), ResourceExt::name_any);
+        let generated = self.spec.release_name.is_empty();
+        let mut object = HelmReleaseProxy::new(&name, release_spec(self, cluster.key, values, existing));
+        object.metadata.namespace = self.namespace();
+        object.metadata.finalizers = Some(vec![RELEASE_PROXY_FINALIZER.to_owned()]);
+        object.metadata.owner_references = self.controller_owner_ref(&()).map(|owner| vec![owner]);
+        object.labels_mut().extend([
+            (CLUSTER_NAME_LABEL.to_owned(), naming::label_value(&cluster.key.name)),
+            (CHART_PROXY_NAME_LABEL.to_owned(), naming::label_value(&placement)),
+        ]);
+        object
+            .annotations_mut()
+            .insert(RELEASE_NAME_GENERATED_ANNOTATION.to_owned(), generated.to_string());
+        object
+    }
+
+    fn same_request(existing: &HelmReleaseProxy, wanted: &HelmReleaseProxy) -> bool {
+        existing.spec == wanted.spec
+            && contains(existing.labels(), wanted.labels())
+            && contains(existing.annotations(), wanted.annotations())
+    }
+
+    fn same_identity(existing: &HelmReleaseProxy, wanted: &HelmReleaseProxy) -> bool {
+        let identity = |object: &HelmReleaseProxy| {
+            let spec = object.spec.clone();
+            (spec.repo_url, spec.chart_name, spec.release_namespace, spec.release_name)
+        };
+        identity(existing) == identity(wanted)
+    }
+
+    fn cluster_of(release: &HelmReleaseProxy) -> Option<ClusterKey> {
+        Some(ClusterKey::new(release.namespace()?, release.spec.cluster_ref.name.clone()?))
+    }
+
+    fn status(&self) -> Option<&PlacementStatus> {
+        self.status.as_ref()
+    }
+}
+
+fn release_spec(
+    placement: &HelmChartProxy,
+    cluster: &ClusterKey,
+    values: String,
+    existing: Option<&HelmReleaseProxy>,
+) -> HelmReleaseProxySpec {
+    let spec = &placement.spec;
+    let release_name = if spec.release_name.is_empty() {
+        existing.map(|existing| existing.spec.release_name.clone()).filter(|name| !name.is_empty()).unwrap_or_else(
+            || naming::generated_release(&spec.chart_name, &placement.name_any(), &cluster.name),
+        )
+    } else {
+        spec.release_name.clone()
+    };
+    HelmReleaseProxySpec {
+        cluster_ref: ObjectReference {
+            api_version: Some(format!("{CLUSTER_GROUP}/{CLUSTER_VERSION}")),
+            kind: Some("Cluster".to_owned()),
+            namespace: Some(cluster.namespace.clone()),
+            name: Some(cluster.name.clone()),
+            ..ObjectReference::default()
+        },
+        chart_name: spec.chart_name.clone(),
+        repo_url: spec.repo_url.clone(),
+        release_name,
+        release_namespace: if spec.release_namespace.is_empty() {
+            "default".to_owned()
+        } else {
+            spec.release_namespace.clone()
+        },
+        version: spec.version.clone(),
+        values,
+        reconcile_strategy: spec.reconcile_strategy,
+        options: spec.options.clone(),
+        credentials: spec.credentials.clone(),
+        tls_config: spec.tls_config.clone(),
+    }
+}
+
+fn contains(
+    all: &std::collections::BTreeMap<String, String>,
+    some: &std::collections::BTreeMap<String, String>,
+) -> bool {
+    some.iter().all(|(key, value)| all.get(key) == Some(value))
+}

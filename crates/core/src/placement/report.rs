@@ -1,0 +1,117 @@
+//! What a placement says about itself.
+
+use super::PlacementVocabulary;
+use crate::{
+    conditions::{Status, Wanted, summary},
+    identity::ClusterKey,
+};
+
+/// What one pass over a placement came to.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// How many clusters are selected.
+    pub selected: usize,
+    /// On how many of them the release is ready.
+    pub ready: usize,
+    /// The selector cannot be used, and why.
+    pub selection_failed: Option<String>,
+    /// Clusters whose values could not be rendered.
+    pub template_failures: Vec<ClusterFailure>,
+    /// Release objects that could not be written.
+    pub write_failures: Vec<ClusterFailure>,
+    /// Clusters whose release says why it is not ready.
+    pub not_ready: Vec<ClusterFailure>,
+}
+
+/// What is wrong with one cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterFailure {
+    pub cluster: ClusterKey,
+    pub message: String,
+}
+
+/// Clusters named in one message; the rest are counted.
+const NAMED: usize = 5;
+
+/// The conditions of a placement: `Ready` first.
+pub fn report(outcome: &Outcome, vocabulary: &PlacementVocabulary) -> Vec<Wanted> {
+    let parts = [specs(outcome, vocabulary), releases(outcome, vocabulary)];
+    [summary(&parts)].into_iter().chain(parts).collect()
+}
+
+fn specs(outcome: &Outcome, vocabulary: &PlacementVocabulary) -> Wanted {
+    let (status, reason, message) = if let Some(why) = &outcome.selection_failed {
+        (Status::False, vocabulary.selection_failed, why.clone())
+    } else if !outcome.template_failures.is_empty() {
+        (Status::False, vocabulary.template_failed, named(&outcome.template_failures))
+    } else if !outcome.write_failures.is_empty() {
+        (Status::False, vocabulary.write_failed, named(&outcome.write_failures))
+    } else {
+        (Status::True, "UpToDate", String::new())
+    };
+    Wanted { type_: vocabulary.specs_up_to_date, status, reason, message }
+}
+
+fn releases(outcome: &Outcome, vocabulary: &PlacementVocabulary) -> Wanted {
+    let (status, reason, message) = if outcome.ready == outcome.selected {
+        (Status::True, "AllReady", String::new())
+    } else {
+        let waiting = format!("ready on {} of {} clusters", outcome.ready, outcome.selected);
+        let message = if outcome.not_ready.is_empty() {
+            waiting
+        } else {
+            format!("{waiting}; {}", named(&outcome.not_ready))
+        };
+        (Status::False, "NotAllReady", message)
+    };
+    Wanted { type_: vocabulary.releases_ready, status, reason, message }
+}
+
+fn named(failures: &[ClusterFailure]) -> String {
+    let shown = failures.iter().take(NAMED).map(|f| format!("{}: {}", f.cluster.name, f.message));
+    let more = failures.len().saturating_sub(NAMED);
+    let rest = (more > 0).then(|| format!("and {more} more clusters"));
+    shown.chain(rest).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_api::addons::HelmChartProxy;
+
+    use super::*;
+    use crate::placement::PlacementFace as _;
+
+    fn failures(count: usize) -> Vec<ClusterFailure> {
+        (0..count)
+            .map(|n| ClusterFailure { cluster: ClusterKey::new("fleet", format!("c{n}")), message: "bad".to_owned() })
+            .collect()
+    }
+
+    #[test]
+    fn the_worst_speaks_first() {
+        let rows = [
+            (Outcome { selected: 2, ready: 2, ..Outcome::default() }, (Status::True, "Ready")),
+            (Outcome::default(), (Status::True, "Ready")),
+            (Outcome { selected: 2, ready: 1, ..Outcome::default() }, (Status::False, "NotAllReady")),
+            (
+                Outcome { selected: 2, ready: 1, template_failures: failures(1), ..Outcome::default() },
+                (Status::False, "ValueParsingFailed"),
+            ),
+            (
+                Outcome { selection_failed: Some("bad operator".to_owned()), ..Outcome::default() },
+                (Status::False, "ClusterSelectionFailed"),
+            ),
+        ];
+        for (outcome, (status, reason)) in rows {
+            let ready = &report(&outcome, &HelmChartProxy::VOCABULARY)[0];
+            assert_eq!((ready.status, ready.reason), (status, reason));
+        }
+    }
+
+    #[test]
+    fn a_message_names_a_few_and_counts_the_rest() {
+        let message = named(&failures(1000));
+        assert!(message.contains("c4: bad") && !message.contains("c5: bad"), "{message}");
+        assert!(message.ends_with("and 995 more clusters"), "{message}");
+    }
+}

@@ -1,0 +1,18 @@
+//! One release of one package on one cluster: what is wanted, what to do about it, what to say about it.
+
+mod desired;
+mod face;
+mod helm_release_proxy;
+mod plan;
+mod report;
+
+pub use desired::{
+    Desired, ExecutionOptions, PackageReference, RenderingOptions, SecretKey, SourceAccess, Strategy, ValuesReuse,
+};
+pub use face::{ReleaseFace, ReleaseVocabulary};
+pub use plan::{
+    ClusterState, InputState, InventoryState, LetGo, Observed, OperationKind, PastFailure, Plan, Wait, failure_key,
+    plan,
+};
+pub(crate) use helm_release_proxy::strategy as helm_strategy;
+pub use report::{Progress, Report, report};

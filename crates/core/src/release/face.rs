@@ -1,0 +1,38 @@
+//! The seam between kinds and the release engine: HelmReleaseProxy is one face of a release, others can join it.
+
+use std::fmt::Debug;
+
+use chandler_api::status::ReleaseStatus;
+use kube_core::Resource;
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::Desired;
+use crate::failure::Failure;
+
+/// A kind whose objects stand for one release each.
+pub trait ReleaseFace:
+    Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+    /// Keeps the object until its release has been removed.
+    const FINALIZER: &'static str;
+    /// Annotation that says the release has been installed at least once.
+    const INSTALLED_ANNOTATION: &'static str;
+    /// What its conditions are called.
+    const VOCABULARY: ReleaseVocabulary;
+
+    /// What the object asks for.
+    fn desired(&self) -> Result<Desired, Failure>;
+    /// What was written about it last.
+    fn status(&self) -> Option<&ReleaseStatus>;
+}
+
+/// Names of a release kind's conditions and reasons.
+#[derive(Clone, Copy, Debug)]
+pub struct ReleaseVocabulary {
+    pub release_ready: &'static str,
+    pub preparing: &'static str,
+    pub pending: &'static str,
+    pub failed: &'static str,
+    pub deletion_failed: &'static str,
+    pub deleting: &'static str,
+}

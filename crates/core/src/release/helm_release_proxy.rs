@@ -1,0 +1,207 @@
+//! HelmReleaseProxy as a face of a release.
+
+use std::{str::FromStr as _, time::Duration};
+
+use chandler_api::{
+    addons::{
+        HelmOptions, HelmReleaseProxy, RELEASE_PROXY_FINALIZER, ReconcileStrategy, SUCCESSFULLY_INSTALLED_ANNOTATION,
+        SecretReference,
+    },
+    status::ReleaseStatus,
+};
+use kube_core::ResourceExt as _;
+
+use super::{
+    Desired, ExecutionOptions, PackageReference, ReleaseFace, ReleaseVocabulary, RenderingOptions, SecretKey,
+    SourceAccess, Strategy, ValuesReuse,
+};
+use crate::{
+    failure::{Category, Failure},
+    identity::{ClusterKey, ReleaseId},
+};
+
+const DEFAULT_TIMEOUT: Duration = Duration::from_mins(10);
+const DEFAULT_NAMESPACE: &str = "default";
+const DEFAULT_CREDENTIALS_KEY: &str = "config.json";
+
+impl ReleaseFace for HelmReleaseProxy {
+    const FINALIZER: &'static str = RELEASE_PROXY_FINALIZER;
+    const INSTALLED_ANNOTATION: &'static str = SUCCESSFULLY_INSTALLED_ANNOTATION;
+    const VOCABULARY: ReleaseVocabulary = ReleaseVocabulary {
+        release_ready: "HelmReleaseReady",
+        preparing: "PreparingToHelmInstall",
+        pending: "HelmReleasePending",
+        failed: "HelmInstallOrUpgradeFailed",
+        deletion_failed: "HelmReleaseDeletionFailed",
+        deleting: "HelmReleaseDeleting",
+    };
+
+    fn desired(&self) -> Result<Desired, Failure> {
+        let own_namespace = self.namespace().ok_or_else(|| invalid("the object has no namespace"))?;
+        let spec = &self.spec;
+        let cluster = spec.cluster_ref.name.clone().ok_or_else(|| invalid("spec.clusterRef.name is not set"))?;
+        if spec.cluster_ref.namespace.as_ref().is_some_and(|namespace| *namespace != own_namespace) {
+            return Err(invalid("spec.clusterRef.namespace must be the object's own namespace"));
+        }
+        if spec.release_name.is_empty() {
+            return Err(invalid("spec.releaseName is not set: it is chosen by the object's owner"));
+        }
+        Ok(Desired {
+            cluster: ClusterKey::new(own_namespace.clone(), cluster),
+            release: ReleaseId::new(
+                or_default(&spec.release_namespace, DEFAULT_NAMESPACE),
+                spec.release_name.clone(),
+            ),
+            package: PackageReference {
+                repository: spec.repo_url.clone(),
+                name: spec.chart_name.clone(),
+                version: Some(spec.version.clone()).filter(|version| !version.is_empty()),
+            },
+            access: access(self, &own_namespace)?,
+            values: spec.values.clone(),
+            strategy: strategy(spec.reconcile_strategy),
+            rendering: rendering(&spec.options),
+            execution: execution(&spec.options)?,
+        })
+    }
+
+    fn status(&self) -> Option<&ReleaseStatus> {
+        self.status.as_ref()
+    }
+}
+
+pub(crate) fn strategy(strategy: ReconcileStrategy) -> Strategy {
+    match strategy {
+        ReconcileStrategy::InstallOnce => Strategy::InstallOnce,
+        ReconcileStrategy::Unset | ReconcileStrategy::Continuous => Strategy::Continuous,
+    }
+}
+
+fn access(object: &HelmReleaseProxy, own_namespace: &str) -> Result<SourceAccess, Failure> {
+    let tls = object.spec.tls_config.clone().unwrap_or_default();
+    let credentials = object
+        .spec
+        .credentials
+        .as_ref()
+        .map(|credentials| {
+            secret("credentials.secret", &credentials.secret, own_namespace)
+                .map(|secret| (secret, or_default(&credentials.key, DEFAULT_CREDENTIALS_KEY)))
+        })
+        .transpose()?;
+    let ca = tls.ca_secret.as_ref().map(|ca| secret("tlsConfig.caSecret", ca, own_namespace)).transpose()?;
+    Ok(SourceAccess { ca, credentials, insecure_skip_tls_verify: tls.insecure_skip_tls_verify })
+}
+
+/// A Secret of another namespace is refused: whoever may write this object need not be allowed to read that Secret.
+fn secret(field: &str, reference: &SecretReference, own_namespace: &str) -> Result<SecretKey, Failure> {
+    let name = reference.name.clone().ok_or_else(|| invalid(format!("spec.{field}.name is not set")))?;
+    match reference.namespace.as_deref().filter(|namespace| !namespace.is_empty()) {
+        Some(other) if other != own_namespace => Err(invalid(format!(
+            "spec.{field} is in namespace {other}: copy the Secret to {own_namespace} and refer to it there"
+        ))),
+        _ => Ok(SecretKey { namespace: own_namespace.to_owned(), name }),
+    }
+}
+
+fn rendering(options: &HelmOptions) -> RenderingOptions {
+    let upgrade = &options.upgrade;
+    RenderingOptions {
+        disable_hooks: options.disable_hooks,
+        skip_crds: options.skip_crds,
+        sub_notes: options.sub_notes,
+        values_reuse: if upgrade.reset_values {
+            ValuesReuse::Reset
+        } else if upgrade.reset_then_reuse_values {
+            ValuesReuse::ResetThenReuse
+        } else if upgrade.reuse_values {
+            ValuesReuse::Reuse
+        } else {
+            ValuesReuse::Reset
+        },
+    }
+}
+
+fn execution(options: &HelmOptions) -> Result<ExecutionOptions, Failure> {
+    let uninstall = options.uninstall.clone().unwrap_or_default();
+    Ok(ExecutionOptions {
+        create_namespace: options.install.create_namespace,
+        wait: options.wait || options.atomic,
+        wait_for_jobs: options.wait_for_jobs,
+        atomic: options.atomic,
+        take_ownership: options.take_ownership,
+        force: options.upgrade.force,
+        cleanup_on_fail: options.upgrade.cleanup_on_fail,
+        max_history: u32::try_from(options.upgrade.max_history)
+            .map_err(|_| invalid("spec.options.upgrade.maxHistory must not be negative"))?,
+        timeout: timeout(options.timeout.as_deref())?,
+        keep_history: uninstall.keep_history,
+        removal_description: uninstall.description,
+    })
+}
+
+fn timeout(text: Option<&str>) -> Result<Duration, Failure> {
+    let Some(text) = text else { return Ok(DEFAULT_TIMEOUT) };
+    let duration = kube_core::Duration::from_str(text)
+        .map_err(|error| invalid(format!("spec.options.timeout: {error}; write it like 10m or 90s")))?;
+    if duration.is_negative() {
+        return Err(invalid("spec.options.timeout must not be negative"));
+    }
+    Ok(duration.into())
+}
+
+fn or_default(text: &str, default: &str) -> String {
+    if text.is_empty() { default } else { text }.to_owned()
+}
+
+fn invalid(message: impl Into<String>) -> Failure {
+    Failure::new(Category::InvalidSpec, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_api::addons::{Credentials, HelmReleaseProxySpec, TlsConfig};
+
+    use super::*;
+
+    fn object() -> HelmReleaseProxy {
+        let spec: HelmReleaseProxySpec = serde_json::from_value(serde_json::json!({
+            "clusterRef": {"name": "blue"}, "chartName": "hello", "repoURL": "https://charts.example", "releaseName": "hi",
+            "options": {"atomic": true, "timeout": "90s", "upgrade": {"reuseValues": true}},
+        }))
+        .unwrap();
+        let mut object = HelmReleaseProxy::new("hello-blue", spec);
+        object.metadata.namespace = Some("fleet".to_owned());
+        object
+    }
+
+    #[test]
+    fn options_read_with_their_defaults() {
+        let desired = object().desired().unwrap();
+        assert_eq!(desired.release, ReleaseId::new("default", "hi"));
+        assert!(desired.execution.wait, "atomic implies wait");
+        assert!(desired.execution.create_namespace);
+        assert_eq!((desired.execution.timeout, desired.execution.max_history), (Duration::from_secs(90), 10));
+        assert_eq!(desired.rendering.values_reuse, ValuesReuse::Reuse);
+    }
+
+    #[test]
+    fn secrets_of_other_namespaces_are_refused() {
+        let elsewhere = SecretReference { name: Some("s".to_owned()), namespace: Some("kube-system".to_owned()) };
+        let mut with_ca = object();
+        with_ca.spec.tls_config = Some(TlsConfig { ca_secret: Some(elsewhere.clone()), ..TlsConfig::default() });
+        let mut with_credentials = object();
+        with_credentials.spec.credentials = Some(Credentials { secret: elsewhere, key: String::new() });
+        for object in [with_ca, with_credentials] {
+            let failure = object.desired().unwrap_err();
+            assert_eq!(failure.category, Category::InvalidSpec);
+            assert!(failure.message.contains("copy the Secret to fleet"), "{failure}");
+        }
+    }
+
+    #[test]
+    fn bad_durations_are_named() {
+        let mut bad = object();
+        bad.spec.options.timeout = Some("soon".to_owned());
+        assert!(bad.desired().unwrap_err().message.contains("spec.options.timeout"));
+    }
+}

@@ -1,0 +1,268 @@
+//! The decision: from what is observed to what is done. Pure; every row of the table has a test below.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::Strategy;
+use crate::{
+    digest::InputDigest,
+    failure::Failure,
+    inventory::{ReleaseStatus, Seen},
+};
+
+/// Someone else's operation that has been pending for so long is dead.
+const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_mins(15);
+
+/// Everything a decision looks at.
+#[derive(Clone, Debug)]
+pub struct Observed<'a> {
+    /// The release object is being deleted.
+    pub deleting: bool,
+    /// The object or its cluster is paused.
+    pub paused: bool,
+    pub cluster: ClusterState,
+    pub strategy: Strategy,
+    /// The release has been installed by us at least once.
+    pub installed_before: bool,
+    pub inventory: InventoryState<'a>,
+    pub inputs: InputState<'a>,
+    /// The operation in flight, if any.
+    pub operation: Option<OperationKind>,
+    /// The revision whose details the status holds.
+    pub described: Option<u32>,
+    /// A revision of someone else's that was read and found different from what is wanted.
+    pub differs: Option<u32>,
+    pub failure: Option<&'a PastFailure>,
+    pub now: Timestamp,
+}
+
+/// Where a cluster is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterState {
+    Missing,
+    Deleting,
+    ControlPlaneNotInitialized,
+    Available,
+}
+
+/// What is known of the release on the cluster.
+#[derive(Clone, Debug)]
+pub enum InventoryState<'a> {
+    /// Not listed completely yet: nothing may be concluded from absence.
+    Loading,
+    /// The cluster cannot be asked.
+    Unavailable(&'a Failure),
+    Known(Option<&'a Seen>),
+}
+
+/// Everything that decides what the release looks like.
+#[derive(Clone, Debug)]
+pub enum InputState<'a> {
+    /// Not looked up yet.
+    Unresolved,
+    Resolved(&'a InputDigest),
+}
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OperationKind {
+    Install,
+    Upgrade,
+    Recover,
+    Remove,
+}
+
+impl OperationKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Install => "install",
+            Self::Upgrade => "upgrade",
+            Self::Recover => "recover",
+            Self::Remove => "remove",
+        }
+    }
+}
+
+/// A failure that has not been overcome yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastFailure {
+    /// What failed: see [`failure_key`].
+    pub key: String,
+    pub failure: Failure,
+    pub retry_at: Timestamp,
+}
+
+/// Names what failed. While the same thing is still to be done, its backoff holds; anything else is tried at once.
+pub mod failure_key {
+    use crate::digest::InputDigest;
+
+    /// Finding out the inputs of one generation of the spec.
+    pub fn resolve(generation: Option<i64>) -> String {
+        format!("generation-{}", generation.unwrap_or_default())
+    }
+
+    /// Bringing the release to these inputs.
+    pub fn apply(inputs: &InputDigest) -> String {
+        inputs.to_string()
+    }
+
+    /// Removing the release.
+    pub fn remove() -> String {
+        "remove".to_owned()
+    }
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// Nothing can be done until something happens.
+    Wait(Wait),
+    /// Everything is as it should be.
+    NoOp,
+    /// Find out the inputs, then plan again.
+    Resolve,
+    /// The release is right, but the status does not know its details: read it once.
+    Describe,
+    /// Someone else made this revision: read it once, and mark it as ours if it is what is wanted.
+    Adopt { revision: u32 },
+    /// Start an operation.
+    Operate(OperationKind),
+    /// Stop the operation in flight.
+    Cancel,
+    /// Let the object go without touching the cluster.
+    LetGo(LetGo),
+}
+
+/// Why nothing can be done now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wait {
+    Paused,
+    ClusterMissing,
+    ClusterDeleting,
+    ControlPlaneNotInitialized,
+    InventoryLoading,
+    Unavailable(Failure),
+    /// An operation of ours runs.
+    Operating(OperationKind),
+    /// An operation of someone else runs, or did when it died.
+    ForeignOperation { status: ReleaseStatus, until: Timestamp },
+    /// The same thing failed before.
+    Backoff { failure: Failure, until: Timestamp },
+}
+
+/// Why an object may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LetGo {
+    /// The release is gone.
+    Removed,
+    /// The cluster is gone or going, and its releases with it.
+    ClusterGone,
+    /// The release was to be installed once and left alone.
+    InstallOnce,
+}
+
+/// Decides. `generation` is that of the release object's spec.
+pub fn plan(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
+    if observed.deleting { plan_deletion(observed) } else { plan_presence(observed, generation) }
+}
+
+fn plan_deletion(observed: &Observed<'_>) -> Plan {
+    match observed.operation {
+        Some(OperationKind::Remove) => return Plan::Wait(Wait::Operating(OperationKind::Remove)),
+        Some(_) => return Plan::Cancel,
+        None => {}
+    }
+    if observed.paused {
+        return Plan::Wait(Wait::Paused);
+    }
+    if matches!(observed.cluster, ClusterState::Missing | ClusterState::Deleting) {
+        return Plan::LetGo(LetGo::ClusterGone);
+    }
+    if observed.strategy == Strategy::InstallOnce {
+        return Plan::LetGo(LetGo::InstallOnce);
+    }
+    if observed.cluster == ClusterState::ControlPlaneNotInitialized && !observed.installed_before {
+        return Plan::LetGo(LetGo::Removed);
+    }
+    match observed.inventory {
+        InventoryState::Loading => Plan::Wait(Wait::InventoryLoading),
+        InventoryState::Unavailable(failure) => Plan::Wait(Wait::Unavailable(failure.clone())),
+        InventoryState::Known(None | Some(Seen { status: ReleaseStatus::Uninstalled, .. })) => {
+            Plan::LetGo(LetGo::Removed)
+        }
+        InventoryState::Known(Some(_)) => {
+            backed_off(observed, &failure_key::remove()).unwrap_or(Plan::Operate(OperationKind::Remove))
+        }
+    }
+}
+
+fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
+    if let Some(operation) = observed.operation {
+        return Plan::Wait(Wait::Operating(operation));
+    }
+    if observed.paused {
+        return Plan::Wait(Wait::Paused);
+    }
+    match observed.cluster {
+        ClusterState::Missing => return Plan::Wait(Wait::ClusterMissing),
+        ClusterState::Deleting => return Plan::Wait(Wait::ClusterDeleting),
+        ClusterState::ControlPlaneNotInitialized => return Plan::Wait(Wait::ControlPlaneNotInitialized),
+        ClusterState::Available => {}
+    }
+    let seen = match observed.inventory {
+        InventoryState::Loading => return Plan::Wait(Wait::InventoryLoading),
+        InventoryState::Unavailable(failure) => return Plan::Wait(Wait::Unavailable(failure.clone())),
+        InventoryState::Known(seen) => seen,
+    };
+    if observed.strategy == Strategy::InstallOnce && observed.installed_before {
+        return Plan::NoOp;
+    }
+    let inputs = match observed.inputs {
+        InputState::Unresolved => {
+            return backed_off(observed, &failure_key::resolve(generation)).unwrap_or(Plan::Resolve);
+        }
+        InputState::Resolved(inputs) => inputs,
+    };
+    let wanted = seen.map_or(Plan::Operate(OperationKind::Install), |seen| plan_existing(observed, inputs, seen));
+    match wanted {
+        Plan::Operate(_) => backed_off(observed, &failure_key::apply(inputs)).unwrap_or(wanted),
+        other => other,
+    }
+}
+
+/// What to do about a release that is there.
+fn plan_existing(observed: &Observed<'_>, inputs: &InputDigest, seen: &Seen) -> Plan {
+    match seen.status {
+        status if status.is_interrupted_or_running() => plan_interrupted(observed, seen),
+        ReleaseStatus::Uninstalled => Plan::Operate(OperationKind::Install),
+        ReleaseStatus::Deployed => match &seen.mark {
+            Some(mark) if mark.digest == *inputs => {
+                if observed.described == Some(seen.revision) { Plan::NoOp } else { Plan::Describe }
+            }
+            Some(_) => Plan::Operate(OperationKind::Upgrade),
+            None if observed.differs == Some(seen.revision) => Plan::Operate(OperationKind::Upgrade),
+            None => Plan::Adopt { revision: seen.revision },
+        },
+        _ => Plan::Operate(OperationKind::Upgrade),
+    }
+}
+
+/// A revision that says an operation is running, though none of ours is: ours is dead; another's may live.
+fn plan_interrupted(observed: &Observed<'_>, seen: &Seen) -> Plan {
+    let until = seen.updated.and_then(|updated| updated.checked_add(FOREIGN_OPERATION_LIMIT).ok());
+    match until {
+        Some(until) if seen.mark.is_none() && until > observed.now => {
+            Plan::Wait(Wait::ForeignOperation { status: seen.status, until })
+        }
+        _ => Plan::Operate(OperationKind::Recover),
+    }
+}
+
+fn backed_off(observed: &Observed<'_>, key: &str) -> Option<Plan> {
+    let past = observed.failure.filter(|past| past.key == key && past.retry_at > observed.now)?;
+    Some(Plan::Wait(Wait::Backoff { failure: past.failure.clone(), until: past.retry_at }))
+}
+
+#[cfg(test)]
+mod tests;

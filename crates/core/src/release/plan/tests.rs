@@ -1,0 +1,236 @@
+use super::*;
+use crate::{digest::InputMark, failure::Category};
+
+const GENERATION: Option<i64> = Some(3);
+
+fn digest(letter: char) -> InputDigest {
+    InputDigest::parse(&letter.to_string().repeat(40)).unwrap()
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn seen(status: ReleaseStatus, mark: Option<char>) -> Seen {
+    Seen {
+        revision: 4,
+        status,
+        mark: mark.map(|letter| InputMark { digest: digest(letter), revision: 4 }),
+        updated: Some(at(1_000)),
+    }
+}
+
+/// A healthy cluster, a resolved spec, nothing going on.
+fn quiet<'a>(inputs: &'a InputDigest, inventory: Option<&'a Seen>) -> Observed<'a> {
+    Observed {
+        deleting: false,
+        paused: false,
+        cluster: ClusterState::Available,
+        strategy: Strategy::Continuous,
+        installed_before: true,
+        inventory: InventoryState::Known(inventory),
+        inputs: InputState::Resolved(inputs),
+        operation: None,
+        described: Some(4),
+        differs: None,
+        failure: None,
+        now: at(1_010),
+    }
+}
+
+#[test]
+fn what_is_there_decides() {
+    use OperationKind::{Install, Recover, Upgrade};
+    use ReleaseStatus as S;
+    let wanted = digest('a');
+    let foreign_pending =
+        |status| Plan::Wait(Wait::ForeignOperation { status, until: at(1_000 + 15 * 60) });
+    let rows = [
+        ("absent", None, Plan::Operate(Install)),
+        ("ours, same inputs", Some(seen(S::Deployed, Some('a'))), Plan::NoOp),
+        ("ours, other inputs", Some(seen(S::Deployed, Some('b'))), Plan::Operate(Upgrade)),
+        ("someone else's", Some(seen(S::Deployed, None)), Plan::Adopt { revision: 4 }),
+        ("ours, failed", Some(seen(S::Failed, Some('a'))), Plan::Operate(Upgrade)),
+        ("someone else's, failed", Some(seen(S::Failed, None)), Plan::Operate(Upgrade)),
+        ("superseded on top", Some(seen(S::Superseded, None)), Plan::Operate(Upgrade)),
+        ("unknown word", Some(seen(S::Unknown, None)), Plan::Operate(Upgrade)),
+        ("history kept", Some(seen(S::Uninstalled, Some('a'))), Plan::Operate(Install)),
+        ("our install died", Some(seen(S::PendingInstall, Some('a'))), Plan::Operate(Recover)),
+        ("our upgrade died", Some(seen(S::PendingUpgrade, Some('b'))), Plan::Operate(Recover)),
+        ("our rollback died", Some(seen(S::PendingRollback, Some('b'))), Plan::Operate(Recover)),
+        ("our removal died", Some(seen(S::Uninstalling, Some('a'))), Plan::Operate(Recover)),
+        ("another's upgrade", Some(seen(S::PendingUpgrade, None)), foreign_pending(S::PendingUpgrade)),
+        ("another's removal", Some(seen(S::Uninstalling, None)), foreign_pending(S::Uninstalling)),
+    ];
+    for (name, there, expected) in rows {
+        assert_eq!(plan(&quiet(&wanted, there.as_ref()), GENERATION), expected, "{name}");
+    }
+}
+
+#[test]
+fn another_s_operation_is_given_up_on_in_the_end() {
+    let wanted = digest('a');
+    let pending = seen(ReleaseStatus::PendingUpgrade, None);
+    let late = Observed { now: at(1_000 + 15 * 60), ..quiet(&wanted, Some(&pending)) };
+    assert_eq!(plan(&late, GENERATION), Plan::Operate(OperationKind::Recover));
+    let undated = Seen { updated: None, ..pending };
+    assert_eq!(plan(&quiet(&wanted, Some(&undated)), GENERATION), Plan::Operate(OperationKind::Recover));
+}
+
+#[test]
+fn a_release_that_differs_is_upgraded_not_adopted_again() {
+    let wanted = digest('a');
+    let foreign = seen(ReleaseStatus::Deployed, None);
+    let read = Observed { differs: Some(4), ..quiet(&wanted, Some(&foreign)) };
+    assert_eq!(plan(&read, GENERATION), Plan::Operate(OperationKind::Upgrade));
+    let outdated = Observed { differs: Some(3), ..quiet(&wanted, Some(&foreign)) };
+    assert_eq!(plan(&outdated, GENERATION), Plan::Adopt { revision: 4 });
+}
+
+#[test]
+fn lost_details_are_read_once() {
+    let wanted = digest('a');
+    let there = seen(ReleaseStatus::Deployed, Some('a'));
+    for described in [None, Some(3)] {
+        let observed = Observed { described, ..quiet(&wanted, Some(&there)) };
+        assert_eq!(plan(&observed, GENERATION), Plan::Describe);
+    }
+}
+
+#[test]
+fn nothing_is_done_before_it_can_be_known() {
+    let wanted = digest('a');
+    let unreachable = Failure::new(Category::Unreachable, "no route");
+    let base = || quiet(&wanted, None);
+    let rows = [
+        (Observed { paused: true, ..base() }, Plan::Wait(Wait::Paused)),
+        (Observed { cluster: ClusterState::Missing, ..base() }, Plan::Wait(Wait::ClusterMissing)),
+        (Observed { cluster: ClusterState::Deleting, ..base() }, Plan::Wait(Wait::ClusterDeleting)),
+        (
+            Observed { cluster: ClusterState::ControlPlaneNotInitialized, ..base() },
+            Plan::Wait(Wait::ControlPlaneNotInitialized),
+        ),
+        (Observed { inventory: InventoryState::Loading, ..base() }, Plan::Wait(Wait::InventoryLoading)),
+        (
+            Observed { inventory: InventoryState::Unavailable(&unreachable), ..base() },
+            Plan::Wait(Wait::Unavailable(unreachable.clone())),
+        ),
+        (Observed { inputs: InputState::Unresolved, ..base() }, Plan::Resolve),
+        (
+            Observed { operation: Some(OperationKind::Upgrade), ..base() },
+            Plan::Wait(Wait::Operating(OperationKind::Upgrade)),
+        ),
+    ];
+    for (observed, expected) in rows {
+        assert_eq!(plan(&observed, GENERATION), expected);
+    }
+}
+
+#[test]
+fn a_failure_holds_back_the_same_thing_only() {
+    let (wanted, there) = (digest('a'), seen(ReleaseStatus::Failed, Some('a')));
+    let failed = |key: String, retry_at| PastFailure {
+        key,
+        failure: Failure::new(Category::NotReady, "still starting"),
+        retry_at: at(retry_at),
+    };
+    let backoff = |past: &PastFailure| {
+        Plan::Wait(Wait::Backoff { failure: past.failure.clone(), until: past.retry_at })
+    };
+    let same = failed(failure_key::apply(&wanted), 2_000);
+    let other = failed(failure_key::apply(&digest('b')), 2_000);
+    let due = failed(failure_key::apply(&wanted), 1_010);
+    let upgrade = Plan::Operate(OperationKind::Upgrade);
+    for (past, expected) in [(&same, backoff(&same)), (&other, upgrade.clone()), (&due, upgrade)] {
+        let observed = Observed { failure: Some(past), ..quiet(&wanted, Some(&there)) };
+        assert_eq!(plan(&observed, GENERATION), expected, "{}", past.key);
+    }
+    let unresolved = failed(failure_key::resolve(GENERATION), 2_000);
+    let observed =
+        Observed { failure: Some(&unresolved), inputs: InputState::Unresolved, ..quiet(&wanted, None) };
+    assert_eq!(plan(&observed, GENERATION), backoff(&unresolved));
+    assert_eq!(plan(&observed, Some(4)), Plan::Resolve, "a changed spec is looked at again at once");
+}
+
+#[test]
+fn install_once_installs_once() {
+    let wanted = digest('a');
+    let drifted = seen(ReleaseStatus::Deployed, None);
+    let once = |installed_before, inventory| Observed {
+        strategy: Strategy::InstallOnce,
+        installed_before,
+        ..quiet(&wanted, inventory)
+    };
+    assert_eq!(plan(&once(false, None), GENERATION), Plan::Operate(OperationKind::Install));
+    assert_eq!(plan(&once(true, None), GENERATION), Plan::NoOp);
+    assert_eq!(plan(&once(true, Some(&drifted)), GENERATION), Plan::NoOp);
+    let gone = Observed { deleting: true, ..once(true, Some(&drifted)) };
+    assert_eq!(plan(&gone, GENERATION), Plan::LetGo(LetGo::InstallOnce));
+}
+
+#[test]
+fn deletion() {
+    let wanted = digest('a');
+    let there = seen(ReleaseStatus::Deployed, Some('a'));
+    let pending = seen(ReleaseStatus::PendingUpgrade, Some('a'));
+    let kept = seen(ReleaseStatus::Uninstalled, Some('a'));
+    let unreachable = Failure::new(Category::Unreachable, "no route");
+    let base = |inventory| Observed { deleting: true, ..quiet(&wanted, inventory) };
+    let remove = Plan::Operate(OperationKind::Remove);
+    let rows = [
+        ("there", base(Some(&there)), remove.clone()),
+        ("pending", base(Some(&pending)), remove),
+        ("absent", base(None), Plan::LetGo(LetGo::Removed)),
+        ("history kept", base(Some(&kept)), Plan::LetGo(LetGo::Removed)),
+        ("paused", Observed { paused: true, ..base(Some(&there)) }, Plan::Wait(Wait::Paused)),
+        (
+            "cluster gone",
+            Observed { cluster: ClusterState::Missing, ..base(None) },
+            Plan::LetGo(LetGo::ClusterGone),
+        ),
+        (
+            "cluster going",
+            Observed { cluster: ClusterState::Deleting, ..base(Some(&there)) },
+            Plan::LetGo(LetGo::ClusterGone),
+        ),
+        (
+            "cluster never came up",
+            Observed {
+                cluster: ClusterState::ControlPlaneNotInitialized,
+                installed_before: false,
+                inventory: InventoryState::Loading,
+                ..base(None)
+            },
+            Plan::LetGo(LetGo::Removed),
+        ),
+        (
+            "not listed yet",
+            Observed { inventory: InventoryState::Loading, ..base(None) },
+            Plan::Wait(Wait::InventoryLoading),
+        ),
+        (
+            "unreachable",
+            Observed { inventory: InventoryState::Unavailable(&unreachable), ..base(None) },
+            Plan::Wait(Wait::Unavailable(unreachable.clone())),
+        ),
+        (
+            "an upgrade is running",
+            Observed { operation: Some(OperationKind::Upgrade), ..base(Some(&there)) },
+            Plan::Cancel,
+        ),
+        (
+            "the removal is running",
+            Observed { operation: Some(OperationKind::Remove), ..base(Some(&there)) },
+            Plan::Wait(Wait::Operating(OperationKind::Remove)),
+        ),
+    ];
+    for (name, observed, expected) in rows {
+        assert_eq!(plan(&observed, GENERATION), expected, "{name}");
+    }
+    let past = PastFailure { key: failure_key::remove(), failure: unreachable.clone(), retry_at: at(2_000) };
+    let failed = Observed { failure: Some(&past), ..base(Some(&there)) };
+    assert_eq!(
+        plan(&failed, GENERATION),
+        Plan::Wait(Wait::Backoff { failure: unreachable, until: at(2_000) })
+    );
+}

@@ -1,0 +1,185 @@
+//! What a release object says about itself: conditions from the plan.
+
+use super::{OperationKind, Plan, ReleaseVocabulary, Wait};
+use crate::{
+    conditions::{Status, Wanted, summary},
+    failure::{Category, Failure},
+};
+
+/// How far an operation is, for a person.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub step: String,
+}
+
+/// The conditions of a release object: `Ready` first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    pub conditions: Vec<Wanted>,
+}
+
+const CLUSTER_AVAILABLE: &str = "ClusterAvailable";
+
+/// What to say, or None where the last word stands (paused objects are left alone).
+pub fn report(
+    plan: &Plan,
+    vocabulary: &ReleaseVocabulary,
+    release: &str,
+    progress: Option<&Progress>,
+    deleting: bool,
+) -> Option<Report> {
+    let cluster = cluster_condition(plan);
+    let release = if cluster.status == Status::True {
+        release_condition(plan, vocabulary, release, progress, deleting)?
+    } else if matches!(plan, Plan::Wait(Wait::Paused)) {
+        return None;
+    } else {
+        Wanted {
+            type_: vocabulary.release_ready,
+            status: Status::Unknown,
+            reason: cluster.reason,
+            message: cluster.message.clone(),
+        }
+    };
+    let parts = [cluster, release];
+    Some(Report { conditions: [summary(&parts)].into_iter().chain(parts).collect() })
+}
+
+fn cluster_condition(plan: &Plan) -> Wanted {
+    let (status, reason, message) = match plan {
+        Plan::Wait(Wait::ClusterMissing) => (
+            Status::False,
+            "GetClusterFailed",
+            "the Cluster does not exist; it was deleted, or spec.clusterRef is wrong".to_owned(),
+        ),
+        Plan::Wait(Wait::ClusterDeleting) => {
+            (Status::False, "ClusterDeleting", "the Cluster is being deleted".to_owned())
+        }
+        Plan::Wait(Wait::ControlPlaneNotInitialized) => (
+            Status::False,
+            "WaitingForControlPlaneAvailable",
+            "waiting for the Cluster's control plane to be initialized".to_owned(),
+        ),
+        Plan::Wait(Wait::InventoryLoading) => {
+            (Status::Unknown, "Connecting", "reading the releases of the workload cluster".to_owned())
+        }
+        Plan::Wait(Wait::Unavailable(failure)) => (Status::False, unavailable_reason(failure), failure.to_string()),
+        _ => (Status::True, "Available", String::new()),
+    };
+    Wanted { type_: CLUSTER_AVAILABLE, status, reason, message }
+}
+
+fn unavailable_reason(failure: &Failure) -> &'static str {
+    match failure.category {
+        Category::InvalidSpec => "GetKubeconfigFailed",
+        Category::Unauthorized => "ClusterUnauthorized",
+        Category::Forbidden => "ClusterForbidden",
+        _ => "ClusterUnreachable",
+    }
+}
+
+fn release_condition(
+    plan: &Plan,
+    vocabulary: &ReleaseVocabulary,
+    release: &str,
+    progress: Option<&Progress>,
+    deleting: bool,
+) -> Option<Wanted> {
+    let step = progress.map(|progress| progress.step.as_str()).filter(|step| !step.is_empty());
+    let (status, reason, message) = match plan {
+        Plan::NoOp | Plan::Describe => (Status::True, "Deployed", String::new()),
+        Plan::Resolve | Plan::Adopt { .. } => {
+            (Status::False, vocabulary.preparing, format!("preparing release {release}"))
+        }
+        Plan::Operate(kind) | Plan::Wait(Wait::Operating(kind)) => {
+            let reason =
+                if *kind == OperationKind::Remove { vocabulary.deleting } else { vocabulary.pending };
+            (Status::False, reason, operating(*kind, release, step))
+        }
+        Plan::Cancel => {
+            (Status::False, vocabulary.deleting, format!("stopping the running operation of release {release}"))
+        }
+        Plan::Wait(Wait::ForeignOperation { status, until }) => (
+            Status::False,
+            vocabulary.pending,
+            format!(
+                "release {release} is {}: another client works on it, or died doing so; \
+                 Chandler takes over at {until}",
+                status.as_str()
+            ),
+        ),
+        Plan::Wait(Wait::Backoff { failure, until }) => {
+            let reason = if deleting { vocabulary.deletion_failed } else { vocabulary.failed };
+            (Status::False, reason, format!("{}: {failure} (next try at {until})", failure.category))
+        }
+        Plan::LetGo(_) => (Status::False, vocabulary.deleting, format!("release {release} is let go")),
+        Plan::Wait(_) => return None,
+    };
+    Some(Wanted { type_: vocabulary.release_ready, status, reason, message })
+}
+
+fn operating(kind: OperationKind, release: &str, step: Option<&str>) -> String {
+    let doing = match kind {
+        OperationKind::Install => "installing",
+        OperationKind::Upgrade => "upgrading",
+        OperationKind::Recover => "recovering",
+        OperationKind::Remove => "removing",
+    };
+    match step {
+        Some(step) => format!("{doing} release {release}: {step}"),
+        None => format!("{doing} release {release}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_api::addons::HelmReleaseProxy;
+
+    use super::*;
+    use crate::release::ReleaseFace;
+
+    fn said(plan: &Plan) -> Option<Vec<(&'static str, Status, &'static str)>> {
+        let report = report(plan, &HelmReleaseProxy::VOCABULARY, "default/hello", None, false)?;
+        Some(report.conditions.iter().map(|c| (c.type_, c.status, c.reason)).collect())
+    }
+
+    #[test]
+    fn conditions_follow_the_plan() {
+        let unreachable = Failure::new(Category::Unreachable, "no route");
+        let until = jiff::Timestamp::from_second(9).unwrap();
+        let rows = [
+            (Plan::NoOp, (Status::True, "Ready"), (Status::True, "Available"), (Status::True, "Deployed")),
+            (
+                Plan::Operate(OperationKind::Install),
+                (Status::False, "HelmReleasePending"),
+                (Status::True, "Available"),
+                (Status::False, "HelmReleasePending"),
+            ),
+            (
+                Plan::Wait(Wait::Unavailable(unreachable.clone())),
+                (Status::False, "ClusterUnreachable"),
+                (Status::False, "ClusterUnreachable"),
+                (Status::Unknown, "ClusterUnreachable"),
+            ),
+            (
+                Plan::Wait(Wait::Backoff { failure: unreachable, until }),
+                (Status::False, "HelmInstallOrUpgradeFailed"),
+                (Status::True, "Available"),
+                (Status::False, "HelmInstallOrUpgradeFailed"),
+            ),
+        ];
+        for (plan, ready, cluster, release) in rows {
+            let expected = vec![
+                ("Ready", ready.0, ready.1),
+                ("ClusterAvailable", cluster.0, cluster.1),
+                ("HelmReleaseReady", release.0, release.1),
+            ];
+            assert_eq!(said(&plan), Some(expected), "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn paused_objects_keep_their_last_word() {
+        assert_eq!(said(&Plan::Wait(Wait::Paused)), None);
+    }
+}

@@ -1,0 +1,220 @@
+//! Which programs the sandbox is made of and where each is built from: every version lives in the `go.mod` named here.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A program the sandbox runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Binary {
+    Etcd,
+    KubeApiserver,
+    KubeControllerManager,
+    KubeScheduler,
+    Kubectl,
+    Kwok,
+    CapiManager,
+    Helm,
+    Registry,
+}
+
+/// A Go module of ours that pins one or more programs.
+#[derive(Debug)]
+pub struct Module {
+    pub name: &'static str,
+    pub go_mod: &'static str,
+    pub go_sum: &'static str,
+    /// Appended to the linker flags every program gets.
+    pub ldflags: &'static str,
+}
+
+/// A Kubernetes version the sandbox can run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KubernetesVersion {
+    minor: u64,
+    patch: u64,
+}
+
+macro_rules! module {
+    ($name:literal, $ldflags:expr) => {
+        Module {
+            name: $name,
+            go_mod: include_str!(concat!("../../assets/", $name, "/go.mod")),
+            go_sum: include_str!(concat!("../../assets/", $name, "/go.sum")),
+            ldflags: $ldflags,
+        }
+    };
+}
+
+static ETCD: Module = module!("etcd", "");
+static KUBERNETES_1_34: Module = module!(
+    "kubernetes-1.34",
+    "-X k8s.io/component-base/version.gitVersion=v1.34.4 \
+     -X k8s.io/component-base/version.gitMajor=1 \
+     -X k8s.io/component-base/version.gitMinor=34"
+);
+static KWOK: Module = module!("kwok", "");
+static CLUSTER_API: Module = module!("cluster-api", "");
+static HELM: Module = module!("helm", "");
+static REGISTRY: Module = module!("registry", "");
+
+/// The module path whose folder holds the Cluster API manifests.
+pub const CLUSTER_API_MODULE: &str = "sigs.k8s.io/cluster-api";
+
+impl Binary {
+    pub const ALL: [Self; 9] = [
+        Self::Etcd,
+        Self::KubeApiserver,
+        Self::KubeControllerManager,
+        Self::KubeScheduler,
+        Self::Kubectl,
+        Self::Kwok,
+        Self::CapiManager,
+        Self::Helm,
+        Self::Registry,
+    ];
+
+    /// What a bare plane needs.
+    pub const BARE_PLANE: [Self; 2] = [Self::Etcd, Self::KubeApiserver];
+
+    /// What a full plane needs.
+    pub const FULL_PLANE: [Self; 5] = [
+        Self::Etcd,
+        Self::KubeApiserver,
+        Self::KubeControllerManager,
+        Self::KubeScheduler,
+        Self::Kwok,
+    ];
+
+    pub fn file_name(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::KubeApiserver => "kube-apiserver",
+            Self::KubeControllerManager => "kube-controller-manager",
+            Self::KubeScheduler => "kube-scheduler",
+            Self::Kubectl => "kubectl",
+            Self::Kwok => "kwok",
+            Self::CapiManager => "capi-manager",
+            Self::Helm => "helm",
+            Self::Registry => "registry",
+        }
+    }
+
+    /// The Go package that is the program.
+    pub fn package(self) -> &'static str {
+        match self {
+            Self::Etcd => "go.etcd.io/etcd/server/v3",
+            Self::KubeApiserver => "k8s.io/kubernetes/cmd/kube-apiserver",
+            Self::KubeControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
+            Self::KubeScheduler => "k8s.io/kubernetes/cmd/kube-scheduler",
+            Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
+            Self::Kwok => "sigs.k8s.io/kwok/cmd/kwok",
+            Self::CapiManager => CLUSTER_API_MODULE,
+            Self::Helm => "helm.sh/helm/v4/cmd/helm",
+            Self::Registry => "github.com/distribution/distribution/v3/cmd/registry",
+        }
+    }
+
+    /// The module that pins the program, for planes of the given Kubernetes version.
+    pub fn module(self, kubernetes: KubernetesVersion) -> &'static Module {
+        match self {
+            Self::Etcd => &ETCD,
+            Self::KubeApiserver | Self::KubeControllerManager | Self::KubeScheduler | Self::Kubectl => {
+                kubernetes.module()
+            }
+            Self::Kwok => &KWOK,
+            Self::CapiManager => &CLUSTER_API,
+            Self::Helm => &HELM,
+            Self::Registry => &REGISTRY,
+        }
+    }
+}
+
+impl fmt::Display for Binary {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.file_name())
+    }
+}
+
+impl KubernetesVersion {
+    pub const V1_34: Self = Self { minor: 34, patch: 4 };
+
+    /// Every version there are assets for, newest first.
+    pub const SUPPORTED: [Self; 1] = [Self::V1_34];
+
+    pub fn minor(self) -> u64 {
+        self.minor
+    }
+
+    // A second minor adds an arm here.
+    fn module(self) -> &'static Module {
+        &KUBERNETES_1_34
+    }
+}
+
+impl Default for KubernetesVersion {
+    fn default() -> Self {
+        Self::V1_34
+    }
+}
+
+impl fmt::Display for KubernetesVersion {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "v1.{}.{}", self.minor, self.patch)
+    }
+}
+
+/// The sandbox has no programs for the version asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("the sandbox runs Kubernetes {}, not {asked}: ask for one of these", supported())]
+pub struct UnsupportedVersion {
+    asked: String,
+}
+
+fn supported() -> String {
+    KubernetesVersion::SUPPORTED
+        .map(|version| format!("v1.{}.x (it is {version})", version.minor))
+        .join(", ")
+}
+
+impl FromStr for KubernetesVersion {
+    type Err = UnsupportedVersion;
+
+    /// Any patch of a minor we have is served by the patch we have.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let asked = semver::Version::parse(text.trim_start_matches('v')).ok();
+        Self::SUPPORTED
+            .into_iter()
+            .find(|version| {
+                asked
+                    .as_ref()
+                    .is_some_and(|asked| asked.major == 1 && asked.minor == version.minor)
+            })
+            .ok_or_else(|| UnsupportedVersion { asked: text.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_a_known_minor_are_accepted() {
+        for (text, accepted) in [
+            ("v1.34.4", true),
+            ("1.34.0", true),
+            ("v1.33.9", false),
+            ("v2.34.0", false),
+            ("latest", false),
+        ] {
+            assert_eq!(text.parse::<KubernetesVersion>().is_ok(), accepted, "{text}");
+        }
+    }
+
+    #[test]
+    fn every_module_pins_the_packages_built_from_it() {
+        for binary in Binary::ALL {
+            let module = binary.module(KubernetesVersion::default());
+            assert!(module.go_mod.contains(binary.package()), "{binary}");
+        }
+    }
+}

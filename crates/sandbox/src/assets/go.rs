@@ -1,0 +1,141 @@
+//! Running the Go toolchain, and turning its failures into something a person can act on.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use tokio::process::Command;
+
+use super::Error;
+
+/// The last version that cannot fetch a newer toolchain by itself is 1.20.
+const FIRST_SELF_UPDATING: (u32, u32) = (1, 21);
+
+/// A Go command in a module's folder.
+pub(super) async fn run(module: &Path, args: &[&str]) -> Result<Output, Error> {
+    let output = Command::new("go")
+        .args(args)
+        .current_dir(module)
+        .env("CGO_ENABLED", "0")
+        .env("GOWORK", "off")
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => Error::GoMissing,
+            _ => Error::RunGo { source },
+        })?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(classify(&args.join(" "), &stderr))
+}
+
+/// Fails early, and in words, when Go cannot build the module.
+pub(super) async fn check_version(module: &Path, go_mod: &str) -> Result<(), Error> {
+    let output = run(module, &["env", "GOVERSION"]).await?;
+    let found = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let needed = required_version(go_mod).unwrap_or_default();
+    match parse_version(&found) {
+        Some(version) if version < FIRST_SELF_UPDATING => Err(Error::GoTooOld { found, needed }),
+        _ => Ok(()),
+    }
+}
+
+/// The folder of a downloaded dependency of the module.
+pub(super) async fn dependency_folder(module: &Path, dependency: &str) -> Result<PathBuf, Error> {
+    #[derive(serde::Deserialize)]
+    struct Download {
+        #[serde(rename = "Dir")]
+        dir: PathBuf,
+    }
+    let output = run(module, &["mod", "download", "-json", dependency]).await?;
+    serde_json::from_slice::<Download>(&output.stdout)
+        .map(|download| download.dir)
+        .map_err(|source| Error::ReadModuleFolder { source })
+}
+
+fn required_version(go_mod: &str) -> Option<String> {
+    go_mod
+        .lines()
+        .find_map(|line| line.strip_prefix("go "))
+        .map(|version| version.trim().to_owned())
+}
+
+/// `go1.26.8` → `(1, 26)`; development versions have none.
+fn parse_version(text: &str) -> Option<(u32, u32)> {
+    let mut parts = text.strip_prefix("go")?.split('.');
+    let major = parts.next()?.parse().ok()?;
+    let minor: String = parts.next()?.chars().take_while(char::is_ascii_digit).collect();
+    Some((major, minor.parse().ok()?))
+}
+
+fn classify(command: &str, stderr: &str) -> Error {
+    const NO_NETWORK: [&str; 7] = [
+        "no such host",
+        "dial tcp",
+        "i/o timeout",
+        "connection refused",
+        "network is unreachable",
+        "TLS handshake timeout",
+        "module lookup disabled by GOPROXY=off",
+    ];
+    let has = |text: &str| stderr.contains(text);
+    if has("no space left on device") {
+        Error::DiskFull
+    } else if let Some(needed) = too_old(stderr) {
+        Error::GoTooOld {
+            found: "the installed one".to_owned(),
+            needed,
+        }
+    } else if NO_NETWORK.into_iter().any(has) {
+        Error::Network { output: last_lines(stderr) }
+    } else {
+        Error::GoFailed {
+            command: command.to_owned(),
+            output: last_lines(stderr),
+        }
+    }
+}
+
+fn too_old(stderr: &str) -> Option<String> {
+    let (_, rest) = stderr.split_once("requires go >= ")?;
+    rest.split_whitespace().next().map(str::to_owned)
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(15)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read() {
+        assert_eq!(parse_version("go1.26.8"), Some((1, 26)));
+        assert_eq!(parse_version("go1.27rc1"), Some((1, 27)));
+        assert_eq!(parse_version("devel +abc"), None);
+        assert_eq!(required_version("module x\n\ngo 1.25.0\n").as_deref(), Some("1.25.0"));
+    }
+
+    #[test]
+    fn failures_say_what_to_do() {
+        let cases: [(&str, fn(&Error) -> bool); 4] = [
+            (
+                "go: go.mod requires go >= 1.26.0 (running go 1.24.1; GOTOOLCHAIN=local)",
+                |error| matches!(error, Error::GoTooOld { needed, .. } if needed == "1.26.0"),
+            ),
+            ("write /x: no space left on device", |error| matches!(error, Error::DiskFull)),
+            ("Get \"https://proxy\": dial tcp: lookup proxy: no such host", |error| {
+                matches!(error, Error::Network { .. })
+            }),
+            ("main.go:1: syntax error", |error| matches!(error, Error::GoFailed { .. })),
+        ];
+        for (stderr, expected) in cases {
+            assert!(expected(&classify("build", stderr)), "{stderr}");
+        }
+    }
+}

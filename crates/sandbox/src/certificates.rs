@@ -1,0 +1,161 @@
+//! A certificate authority of the sandbox's own.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+
+/// Why a certificate could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot create a certificate: {0}")]
+    Create(#[from] rcgen::Error),
+    #[error("cannot use {}: {source}; remove the folder it is in to start afresh", path.display())]
+    File { path: PathBuf, source: io::Error },
+}
+
+/// A certificate with its key, both PEM.
+#[derive(Clone)]
+pub struct Pair {
+    pub certificate: String,
+    pub key: String,
+}
+
+/// Signs certificates; kept in a folder so that restarts keep the trust.
+pub struct Authority {
+    certificate: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// The authority in the folder, made at the first call.
+    pub fn open(folder: &Path, name: &str) -> Result<Self, Error> {
+        let certificate_path = folder.join("ca.pem");
+        let key_path = folder.join("ca.key");
+        if !certificate_path.is_file() {
+            let pair = self_signed(name)?;
+            write_private(&key_path, &pair.key)?;
+            write_private(&certificate_path, &pair.certificate)?;
+        }
+        let certificate = read(&certificate_path)?;
+        let key = KeyPair::from_pem(&read(&key_path)?)?;
+        let issuer = Issuer::from_ca_cert_pem(&certificate, key)?;
+        Ok(Self { certificate, issuer })
+    }
+
+    /// The authority's certificate, PEM.
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// A certificate for a server on this machine.
+    pub fn server(&self, extra_names: &[&str]) -> Result<Pair, Error> {
+        let names: Vec<String> = ["localhost", "127.0.0.1"]
+            .iter()
+            .chain(extra_names)
+            .map(|name| (*name).to_owned())
+            .collect();
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name = distinguished("localhost", &[]);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(params)
+    }
+
+    /// A certificate Kubernetes reads as a user in groups.
+    pub fn client(&self, user: &str, groups: &[&str]) -> Result<Pair, Error> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = distinguished(user, groups);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(params)
+    }
+
+    fn sign(&self, mut params: CertificateParams) -> Result<Pair, Error> {
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok(Pair {
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+        })
+    }
+}
+
+impl Pair {
+    /// Writes `NAME.pem` and `NAME.key`.
+    pub fn write(&self, folder: &Path, name: &str) -> Result<(PathBuf, PathBuf), Error> {
+        let certificate = folder.join(format!("{name}.pem"));
+        let key = folder.join(format!("{name}.key"));
+        write_private(&certificate, &self.certificate)?;
+        write_private(&key, &self.key)?;
+        Ok((certificate, key))
+    }
+}
+
+/// Writes `NAME.key` and `NAME.pub`, for tokens, unless they are there.
+pub fn write_signing_key(folder: &Path, name: &str) -> Result<(), Error> {
+    let private = folder.join(format!("{name}.key"));
+    if private.is_file() {
+        return Ok(());
+    }
+    let key = KeyPair::generate()?;
+    write_private(&folder.join(format!("{name}.pub")), &key.public_key_pem())?;
+    write_private(&private, &key.serialize_pem())
+}
+
+/// Writes a file only its owner can read.
+pub fn write_private(path: &Path, text: &str) -> Result<(), Error> {
+    let failed = |source| Error::File {
+        path: path.to_owned(),
+        source,
+    };
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(failed)?;
+    io::Write::write_all(&mut file, text.as_bytes()).map_err(failed)
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(|source| Error::File {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn self_signed(name: &str) -> Result<Pair, Error> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = distinguished(name, &[]);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![
+        KeyUsagePurpose::KeyCertSign,
+        KeyUsagePurpose::CrlSign,
+        KeyUsagePurpose::DigitalSignature,
+    ];
+    let key = KeyPair::generate()?;
+    let certificate = params.self_signed(&key)?;
+    Ok(Pair {
+        certificate: certificate.pem(),
+        key: key.serialize_pem(),
+    })
+}
+
+fn distinguished(common_name: &str, organizations: &[&str]) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    name.push(DnType::CommonName, common_name);
+    for organization in organizations {
+        name.push(DnType::OrganizationName, *organization);
+    }
+    name
+}

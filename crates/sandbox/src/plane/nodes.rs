@@ -1,0 +1,64 @@
+//! Nodes that exist only as objects: kwok reports them, and what runs on them, Ready.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, ListParams, PostParams};
+use serde_json::json;
+
+use super::Error;
+
+pub(super) async fn create(client: &kube::Client, count: u32) -> Result<(), Error> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    for number in 1..=count {
+        match nodes.create(&PostParams::default(), &node(number)?).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            Err(source) => return Err(Error::CreateNode { source: Box::new(source) }),
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn wait_ready(client: &kube::Client, limit: Duration) -> Result<(), Error> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let deadline = Instant::now() + limit;
+    loop {
+        let list = nodes.list(&ListParams::default()).await;
+        if list.is_ok_and(|list| list.items.iter().all(is_ready)) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(Error::NodesNotReady);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.is_some_and(|conditions| {
+        conditions
+            .iter()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    })
+}
+
+fn node(number: u32) -> Result<Node, Error> {
+    let name = format!("node-{number}");
+    let resources = json!({"cpu": "32", "memory": "256Gi", "pods": "1000", "ephemeral-storage": "1Ti"});
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": name,
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": std::env::consts::ARCH.replace("x86_64", "amd64").replace("aarch64", "arm64"),
+                "node-role.kubernetes.io/worker": "",
+                "topology.kubernetes.io/zone": "sandbox",
+            },
+        },
+        "status": {"allocatable": resources, "capacity": resources},
+    }))
+    .map_err(|source| Error::DescribeNode { source })
+}

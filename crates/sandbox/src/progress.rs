@@ -1,0 +1,120 @@
+//! What long work tells a person while it runs.
+
+use std::io::{IsTerminal, stderr};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Told about every step that may take longer than a person likes to wait in silence.
+pub trait Progress: Send + Sync {
+    /// A step begins; `position` is `(3, 9)` for the third of nine.
+    fn begin(&self, step: &str, position: Option<(usize, usize)>);
+    /// The step that began last is done.
+    fn finish(&self, step: &str);
+    /// Something worth knowing that is not a step.
+    fn note(&self, text: &str);
+}
+
+/// Says nothing.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Silent;
+
+impl Progress for Silent {
+    fn begin(&self, _: &str, _: Option<(usize, usize)>) {}
+    fn finish(&self, _: &str) {}
+    fn note(&self, _: &str) {}
+}
+
+/// A spinner with the elapsed time on a terminal, plain lines elsewhere.
+pub fn display() -> Box<dyn Progress> {
+    if stderr().is_terminal() {
+        Box::new(Spinner::default())
+    } else {
+        Box::new(Lines::default())
+    }
+}
+
+fn label(step: &str, position: Option<(usize, usize)>) -> String {
+    match position {
+        Some((index, total)) => format!("{step} ({index} of {total})"),
+        None => step.to_owned(),
+    }
+}
+
+/// One line when a step begins and one when it ends, for logs and pipes.
+#[derive(Debug, Default)]
+pub struct Lines {
+    began: Mutex<Vec<(String, Instant)>>,
+}
+
+impl Progress for Lines {
+    fn begin(&self, step: &str, position: Option<(usize, usize)>) {
+        eprintln!("{} …", label(step, position));
+        if let Ok(mut began) = self.began.lock() {
+            began.push((step.to_owned(), Instant::now()));
+        }
+    }
+
+    fn finish(&self, step: &str) {
+        let elapsed = self.began.lock().ok().and_then(|mut began| {
+            let index = began.iter().rposition(|(name, _)| name == step)?;
+            Some(began.swap_remove(index).1.elapsed())
+        });
+        if let Some(elapsed) = elapsed.filter(|elapsed| *elapsed >= Duration::from_secs(2)) {
+            eprintln!("{step}: done after {:.1} s", elapsed.as_secs_f64());
+        }
+    }
+
+    fn note(&self, text: &str) {
+        eprintln!("{text}");
+    }
+}
+
+/// A spinner that shows the running step and how long it has taken.
+#[derive(Debug, Default)]
+pub struct Spinner {
+    bar: Mutex<Option<ProgressBar>>,
+}
+
+impl Spinner {
+    fn replace(&self, next: Option<ProgressBar>) {
+        if let Ok(mut bar) = self.bar.lock() {
+            if let Some(previous) = bar.take() {
+                previous.finish_and_clear();
+            }
+            *bar = next;
+        }
+    }
+}
+
+impl Progress for Spinner {
+    fn begin(&self, step: &str, position: Option<(usize, usize)>) {
+        let style = ProgressStyle::with_template("{spinner} {msg} {elapsed:.dim}")
+            .unwrap_or_else(|_| ProgressStyle::default_spinner());
+        let bar = ProgressBar::new_spinner()
+            .with_style(style)
+            .with_message(label(step, position));
+        bar.enable_steady_tick(Duration::from_millis(120));
+        self.replace(Some(bar));
+    }
+
+    fn finish(&self, step: &str) {
+        let elapsed = self
+            .bar
+            .lock()
+            .ok()
+            .and_then(|bar| bar.as_ref().map(ProgressBar::elapsed));
+        self.replace(None);
+        if let Some(elapsed) = elapsed.filter(|elapsed| *elapsed >= Duration::from_secs(2)) {
+            eprintln!("✓ {step} ({:.1} s)", elapsed.as_secs_f64());
+        }
+    }
+
+    fn note(&self, text: &str) {
+        match self.bar.lock().ok().as_deref() {
+            Some(Some(bar)) => bar.suspend(|| eprintln!("{text}")),
+            _ => eprintln!("{text}"),
+        }
+    }
+}

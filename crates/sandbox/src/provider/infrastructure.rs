@@ -1,0 +1,98 @@
+//! Reconciling `SandboxCluster`: choose a port once, say that it is provisioned.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::runtime::controller::Action;
+use kube::{Resource, ResourceExt};
+use serde_json::json;
+
+use super::condition::Finding;
+use super::owner::owner;
+use super::sandbox_cluster::{ClusterInitialization, SandboxCluster, SandboxClusterStatus};
+use super::{Context, Error};
+use crate::plane::free_port;
+
+pub(super) async fn reconcile(object: Arc<SandboxCluster>, context: Arc<Context>) -> Result<Action, Error> {
+    if object.meta().deletion_timestamp.is_some() {
+        return Ok(Action::await_change());
+    }
+    let Some(cluster) = owner(&context.client, object.as_ref()).await? else {
+        return Ok(Action::await_change());
+    };
+    if cluster.paused {
+        return Ok(Action::await_change());
+    }
+    let namespace = object.namespace().unwrap_or_default();
+    let api: Api<SandboxCluster> = Api::namespaced(context.client.clone(), &namespace);
+    if object.spec.control_plane_endpoint.is_none() {
+        // Two ports at the same moment could be the same one.
+        let _turn = context.port_choice.lock().await;
+        let port = unclaimed_port(&context.client).await?;
+        let patch = json!({
+            "metadata": {"resourceVersion": object.resource_version()},
+            "spec": {"controlPlaneEndpoint": {"host": "127.0.0.1", "port": port}},
+        });
+        api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .map_err(Error::write("the endpoint of a SandboxCluster"))?;
+        context.reachable.announce();
+    }
+    write_status(&api, &object, context.reachable.contains(&cluster.key)).await?;
+    Ok(Action::requeue(Duration::from_mins(10)))
+}
+
+async fn unclaimed_port(client: &kube::Client) -> Result<u16, Error> {
+    let all: Api<SandboxCluster> = Api::all(client.clone());
+    let list = all
+        .list(&ListParams::default())
+        .await
+        .map_err(Error::read("the SandboxClusters"))?;
+    let claimed: BTreeSet<u16> = list
+        .iter()
+        .filter_map(|cluster| Some(cluster.spec.control_plane_endpoint.as_ref()?.port))
+        .collect();
+    loop {
+        let port = free_port()?;
+        if !claimed.contains(&port) {
+            return Ok(port);
+        }
+    }
+}
+
+async fn write_status(api: &Api<SandboxCluster>, object: &SandboxCluster, reachable: bool) -> Result<(), Error> {
+    let previous = object.status.clone().unwrap_or_default();
+    // What has been provisioned once stays so, whatever becomes of the plane.
+    let provisioned = reachable || previous.initialization.as_ref().is_some_and(|past| past.provisioned);
+    let status = SandboxClusterStatus {
+        initialization: provisioned.then_some(ClusterInitialization { provisioned }),
+        conditions: vec![ready(provisioned).condition(&previous.conditions, object.metadata.generation)],
+    };
+    if status == previous {
+        return Ok(());
+    }
+    api.patch_status(
+        &object.name_any(),
+        &PatchParams::default(),
+        &Patch::Merge(&json!({"status": status})),
+    )
+    .await
+    .map_err(Error::write("the status of a SandboxCluster"))?;
+    Ok(())
+}
+
+fn ready(provisioned: bool) -> Finding {
+    let (reason, message) = if provisioned {
+        ("Provisioned", "")
+    } else {
+        ("WaitingForControlPlane", "waiting for the control plane to answer at the endpoint")
+    };
+    Finding {
+        type_: "Ready",
+        status: provisioned,
+        reason,
+        message: message.to_owned(),
+    }
+}

@@ -1,0 +1,158 @@
+//! A Cluster API provider whose clusters are control planes as local processes (contract v1beta2).
+
+mod condition;
+mod control_plane;
+mod infrastructure;
+mod metadata;
+mod owner;
+mod planes;
+mod reachable;
+pub mod sandbox_cluster;
+pub mod sandbox_cluster_template;
+pub mod sandbox_control_plane;
+pub mod sandbox_control_plane_template;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DynamicObject};
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::{Controller, watcher};
+use kube::{CustomResourceExt, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub use self::condition::Condition;
+pub use self::metadata::TemplateMetadata;
+pub use self::owner::cluster_resource;
+pub use self::planes::{ClusterKey, Planes};
+use self::reachable::Reachable;
+use self::sandbox_cluster::SandboxCluster;
+use self::sandbox_cluster_template::SandboxClusterTemplate;
+use self::sandbox_control_plane::SandboxControlPlane;
+use self::sandbox_control_plane_template::SandboxControlPlaneTemplate;
+use crate::plane;
+
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Why a reconcile did not finish.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot read {what}: {source}")]
+    Read { what: &'static str, source: Box<kube::Error> },
+    #[error("cannot write {what}: {source}")]
+    Write { what: &'static str, source: Box<kube::Error> },
+    #[error(transparent)]
+    Plane(#[from] plane::Error),
+    #[error(transparent)]
+    Port(#[from] plane::NoFreePort),
+}
+
+impl Error {
+    fn read(what: &'static str) -> impl Fn(kube::Error) -> Self {
+        move |source| Self::Read {
+            what,
+            source: Box::new(source),
+        }
+    }
+
+    fn write(what: &'static str) -> impl Fn(kube::Error) -> Self {
+        move |source| Self::Write {
+            what,
+            source: Box::new(source),
+        }
+    }
+}
+
+/// What the reconcilers share.
+struct Context {
+    client: kube::Client,
+    planes: Arc<Planes>,
+    reachable: Reachable,
+    port_choice: tokio::sync::Mutex<()>,
+}
+
+/// The provider's controllers, running.
+pub struct Provider {
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+/// The provider's kinds.
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    vec![
+        SandboxCluster::crd(),
+        SandboxClusterTemplate::crd(),
+        SandboxControlPlane::crd(),
+        SandboxControlPlaneTemplate::crd(),
+    ]
+}
+
+impl Provider {
+    /// Runs the controllers on the runtime that calls.
+    pub fn start(client: &kube::Client, planes: Arc<Planes>) -> Self {
+        let stop = CancellationToken::new();
+        let context = Arc::new(Context {
+            client: client.clone(),
+            planes,
+            reachable: Reachable::default(),
+            port_choice: tokio::sync::Mutex::default(),
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(run(context.clone(), stop.clone(), infrastructure::reconcile, "infrastructureRef"));
+        tasks.spawn(run(context, stop.clone(), control_plane::reconcile, "controlPlaneRef"));
+        Self { stop, tasks }
+    }
+
+    /// Returns when running reconciles have finished.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+/// One controller: its kind, and the Clusters that refer to it.
+async fn run<K, Reconcile, Reconciled>(
+    context: Arc<Context>,
+    stop: CancellationToken,
+    reconcile: Reconcile,
+    reference: &'static str,
+) where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    Reconcile: FnMut(Arc<K>, Arc<Context>) -> Reconciled,
+    Reconciled: Future<Output = Result<Action, Error>> + Send + 'static,
+{
+    let objects: Api<K> = Api::all(context.client.clone());
+    let resource = cluster_resource();
+    let clusters: Api<DynamicObject> = Api::all_with(context.client.clone(), &resource);
+    Controller::new(objects, watcher::Config::default())
+        .watches_with(clusters, resource, watcher::Config::default(), move |cluster| {
+            referenced(&cluster, reference)
+        })
+        .reconcile_all_on(context.reachable.changes())
+        .graceful_shutdown_on(async move { stop.cancelled().await })
+        .run(reconcile, retry, context)
+        .for_each(|_| futures::future::ready(()))
+        .await;
+}
+
+fn referenced<K>(cluster: &DynamicObject, reference: &str) -> Option<ObjectRef<K>>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let reference = cluster.data.get("spec")?.get(reference)?;
+    let is_ours = reference.get("kind")?.as_str()? == K::kind(&());
+    let name = reference.get("name")?.as_str()?;
+    is_ours.then(|| ObjectRef::new(name).within(&cluster.namespace().unwrap_or_default()))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the controller calls it so")]
+fn retry<K: Resource>(object: Arc<K>, error: &Error, _: Arc<Context>) -> Action {
+    tracing::warn!(object = %object.name_any(), %error, "trying again");
+    Action::requeue(RETRY)
+}

@@ -1,0 +1,185 @@
+//! The audit log: who asked what, one entry per request.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// The audit log could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read the audit log {}: {source}", path.display())]
+pub struct ReadAuditLog {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// A request the API server has answered, or a watch it has begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditEntry {
+    pub verb: String,
+    pub group: String,
+    pub resource: String,
+    pub subresource: String,
+    pub namespace: String,
+    pub name: String,
+    pub uri: String,
+    pub user: String,
+    pub user_agent: String,
+    /// The HTTP status; 0 when there was none.
+    pub code: u16,
+    pub received: jiff::Timestamp,
+}
+
+/// A reading position in an API server's audit log.
+#[derive(Debug, Clone)]
+pub struct AuditLog {
+    path: PathBuf,
+    offset: u64,
+    /// A watch is logged when it begins and again when it ends.
+    begun: BTreeSet<String>,
+}
+
+impl AuditLog {
+    /// Only what is logged from now on.
+    pub(crate) fn from_now(path: &Path) -> Self {
+        let offset = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+        Self {
+            path: path.to_owned(),
+            offset,
+            begun: BTreeSet::new(),
+        }
+    }
+
+    /// Every request logged since the last reading, each once.
+    pub fn read(&mut self) -> Result<Vec<AuditEntry>, ReadAuditLog> {
+        let text = self.read_new().map_err(|source| ReadAuditLog {
+            path: self.path.clone(),
+            source,
+        })?;
+        let mut entries = Vec::new();
+        for line in text.lines() {
+            let Ok(event) = serde_json::from_str::<Event>(line) else {
+                continue;
+            };
+            if event.stage == "ResponseStarted" {
+                self.begun.insert(event.audit_id.clone());
+            } else if self.begun.remove(&event.audit_id) {
+                continue;
+            }
+            entries.push(event.into());
+        }
+        Ok(entries)
+    }
+
+    fn read_new(&mut self) -> io::Result<String> {
+        let mut file = match File::open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+            Err(error) => return Err(error),
+        };
+        if file.metadata()?.len() < self.offset {
+            // The server has begun a new file.
+            self.offset = 0;
+        }
+        file.seek(SeekFrom::Start(self.offset))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        // The last line may still be in writing.
+        let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        bytes.truncate(complete);
+        self.offset += u64::try_from(complete).unwrap_or(0);
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Event {
+    #[serde(rename = "auditID")]
+    audit_id: String,
+    stage: String,
+    verb: String,
+    #[serde(rename = "requestURI")]
+    request_uri: String,
+    user: User,
+    #[serde(default)]
+    user_agent: String,
+    #[serde(default)]
+    object_ref: ObjectRef,
+    #[serde(default)]
+    response_status: ResponseStatus,
+    request_received_timestamp: jiff::Timestamp,
+}
+
+#[derive(Deserialize)]
+struct User {
+    #[serde(default)]
+    username: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ObjectRef {
+    api_group: String,
+    resource: String,
+    subresource: String,
+    namespace: String,
+    name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ResponseStatus {
+    code: u16,
+}
+
+impl From<Event> for AuditEntry {
+    fn from(event: Event) -> Self {
+        Self {
+            verb: event.verb,
+            group: event.object_ref.api_group,
+            resource: event.object_ref.resource,
+            subresource: event.object_ref.subresource,
+            namespace: event.object_ref.namespace,
+            name: event.object_ref.name,
+            uri: event.request_uri,
+            user: event.user.username,
+            user_agent: event.user_agent,
+            code: event.response_status.code,
+            received: event.request_received_timestamp,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(id: &str, stage: &str, verb: &str) -> String {
+        format!(
+            r#"{{"auditID":"{id}","stage":"{stage}","verb":"{verb}","requestURI":"/api/v1/pods","user":{{"username":"u"}},"userAgent":"a","objectRef":{{"resource":"pods"}},"responseStatus":{{"code":200}},"requestReceivedTimestamp":"2026-01-02T03:04:05.000006Z"}}"#
+        )
+    }
+
+    #[test]
+    fn each_request_is_seen_once_and_only_when_complete() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        std::fs::write(&path, line("old", "ResponseComplete", "get") + "\n").unwrap();
+        let mut log = AuditLog::from_now(&path);
+        assert_eq!(log.read().unwrap(), []);
+
+        let old = std::fs::read_to_string(&path).unwrap();
+        let begun = old + &line("w", "ResponseStarted", "watch") + "\n";
+        std::fs::write(&path, begun.clone() + "{\"auditID\"").unwrap();
+        let verbs: Vec<_> = log.read().unwrap().into_iter().map(|entry| entry.verb).collect();
+        assert_eq!(verbs, ["watch"]);
+
+        let ended = begun + &line("w", "ResponseComplete", "watch") + "\n" + &line("g", "ResponseComplete", "get") + "\n";
+        std::fs::write(&path, ended).unwrap();
+        let verbs: Vec<_> = log.read().unwrap().into_iter().map(|entry| entry.verb).collect();
+        assert_eq!(verbs, ["get"]);
+    }
+}

@@ -1,0 +1,332 @@
+//! The contract's verbs, in Chandler's own types.
+
+use std::{path::PathBuf, time::Duration};
+
+use chandler_api::status::ObjectRecord;
+use chandler_core::{
+    digest::{Digest, InputDigest},
+    failure::{Category, Failure},
+    identity::ReleaseId,
+    inventory::ReleaseStatus,
+    release::{ExecutionOptions, RenderingOptions},
+    target::Target,
+};
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status, Streaming, transport::Channel};
+
+use crate::{
+    convert,
+    generated::{
+        template::{self, template_service_client::TemplateServiceClient},
+        tool::{self as proto, package_tool_client::PackageToolClient},
+    },
+    supervisor::{Lease, Supervisor},
+};
+
+/// Largest message either way.
+const MESSAGE_LIMIT: usize = 64 << 20;
+/// Limit of a call that touches no cluster.
+const LOCAL_LIMIT: Duration = Duration::from_secs(60);
+/// What an operation gets on top of its own time limit, to say how it ended.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// A package on the local disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackageFile {
+    pub path: PathBuf,
+    pub digest: Digest,
+}
+
+/// What an Apply is to do.
+#[derive(Clone, Debug)]
+pub struct ApplyOrder {
+    pub operation_id: String,
+    pub target: Target,
+    pub release: ReleaseId,
+    pub package: PackageFile,
+    pub values: String,
+    pub kind: ApplyKind,
+    pub inputs: InputDigest,
+    pub rendering: RenderingOptions,
+    pub execution: ExecutionOptions,
+}
+
+/// Which state the plan saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApplyKind {
+    Install,
+    Upgrade,
+    /// The newest revision is pending, and its operation is dead.
+    Recover,
+}
+
+/// What a Remove is to do.
+#[derive(Clone, Debug)]
+pub struct RemoveOrder {
+    pub operation_id: String,
+    pub target: Target,
+    pub release: ReleaseId,
+    pub rendering: RenderingOptions,
+    pub execution: ExecutionOptions,
+}
+
+/// A release as the tool reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseDetails {
+    pub revision: u32,
+    pub status: ReleaseStatus,
+    pub package_name: String,
+    pub package_version: String,
+    /// Of the values given for this revision.
+    pub values: Option<Digest>,
+    /// None: someone else made this revision.
+    pub inputs: Option<InputDigest>,
+    pub inventory: Vec<ObjectRecord>,
+    pub description: String,
+}
+
+/// How far an operation is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepReport {
+    pub message: String,
+    /// Only waiting from here: the operation's slot is free.
+    pub waiting: bool,
+}
+
+/// An operation that failed, and the state it left, where that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperationFailure {
+    pub failure: Failure,
+    pub state: Option<ReleaseDetails>,
+}
+
+impl From<Failure> for OperationFailure {
+    fn from(failure: Failure) -> Self {
+        Self { failure, state: None }
+    }
+}
+
+/// Why a template has no result for one input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenderFailure {
+    pub message: String,
+}
+
+/// Who a tool is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolIdentity {
+    pub name: String,
+    pub version: String,
+    pub driver_version: String,
+    pub formats: Vec<String>,
+    pub capabilities: Vec<String>,
+}
+
+/// A tool that can be called. Clones share its process.
+#[derive(Clone, Debug)]
+pub struct PackageTool {
+    supervisor: Supervisor,
+}
+
+impl PackageTool {
+    pub fn new(supervisor: Supervisor) -> Self {
+        Self { supervisor }
+    }
+
+    pub fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
+    }
+
+    /// Says who the tool is.
+    pub async fn describe(&self) -> Result<ToolIdentity, Failure> {
+        let lease = self.supervisor.lease().await?;
+        let answer = client(&lease).describe(local(proto::DescribeRequest {})).await.map_err(transport)?.into_inner();
+        Ok(ToolIdentity {
+            name: answer.name,
+            version: answer.version,
+            driver_version: answer.driver_version,
+            formats: answer.formats,
+            capabilities: answer.capabilities,
+        })
+    }
+
+    /// Reads a package.
+    pub async fn inspect(&self, package: &PackageFile) -> Result<proto::PackageInfo, Failure> {
+        let lease = self.supervisor.lease().await?;
+        let request = proto::InspectRequest { package: Some(convert::package(package)) };
+        let answer = client(&lease).inspect(local(request)).await.map_err(transport)?.into_inner();
+        match answer.outcome {
+            Some(proto::inspect_response::Outcome::Info(info)) => Ok(info),
+            Some(proto::inspect_response::Outcome::Failure(failure)) => Err(convert::failure(&failure)),
+            None => Err(broken("Inspect")),
+        }
+    }
+
+    /// The digest of what `values` mean to the tool.
+    pub async fn canonical_digest(&self, values: &str) -> Result<Digest, Failure> {
+        let lease = self.supervisor.lease().await?;
+        let request = proto::CanonicalizeRequest { values: vec![convert::values(values)] };
+        let answer = client(&lease).canonicalize(local(request)).await.map_err(transport)?.into_inner();
+        match answer.outcome {
+            Some(proto::canonicalize_response::Outcome::Values(values)) => {
+                Digest::parse(&values.digest).ok_or_else(|| broken("Canonicalize"))
+            }
+            Some(proto::canonicalize_response::Outcome::Failure(failure)) => Err(convert::failure(&failure)),
+            None => Err(broken("Canonicalize")),
+        }
+    }
+
+    /// Reads a release. None: the cluster answered and there is none.
+    pub async fn observe(&self, target: &Target, release: &ReleaseId) -> Result<Option<ReleaseDetails>, Failure> {
+        let lease = self.supervisor.lease().await?;
+        let request = proto::ObserveRequest {
+            target: Some(convert::target(target)),
+            release: Some(convert::release(release)),
+            history: 0,
+        };
+        let answer = client(&lease).observe(local(request)).await.map_err(transport)?.into_inner();
+        match answer.outcome {
+            Some(proto::observe_response::Outcome::State(state)) => Ok(Some(convert::details(state))),
+            Some(proto::observe_response::Outcome::Absent(_)) => Ok(None),
+            Some(proto::observe_response::Outcome::Failure(failure)) => Err(convert::failure(&failure)),
+            None => Err(broken("Observe")),
+        }
+    }
+
+    /// Installs or upgrades. When `cancel` fires, returns after the tool has stopped touching the cluster.
+    pub async fn apply(
+        &self,
+        order: ApplyOrder,
+        cancel: &CancellationToken,
+        on_step: impl FnMut(StepReport),
+    ) -> Result<ReleaseDetails, OperationFailure> {
+        let lease = self.supervisor.lease().await.map_err(Failure::from)?;
+        let (id, limit) = (order.operation_id.clone(), order.execution.timeout + GRACE);
+        let mut client = client(&lease);
+        let opened = client.apply(convert::apply(order)).await.map_err(transport)?;
+        match follow(&lease, opened.into_inner(), &id, limit, cancel, on_step).await? {
+            proto::operation_result::Outcome::State(state) => Ok(convert::details(state)),
+            proto::operation_result::Outcome::Absent(_) => Err(broken("Apply").into()),
+        }
+    }
+
+    /// Removes a release. When `cancel` fires, returns after the tool has stopped touching the cluster.
+    pub async fn remove(
+        &self,
+        order: RemoveOrder,
+        cancel: &CancellationToken,
+        on_step: impl FnMut(StepReport),
+    ) -> Result<(), OperationFailure> {
+        let lease = self.supervisor.lease().await.map_err(Failure::from)?;
+        let (id, limit) = (order.operation_id.clone(), order.execution.timeout + GRACE);
+        let mut client = client(&lease);
+        let opened = client.remove(convert::remove(order)).await.map_err(transport)?;
+        follow(&lease, opened.into_inner(), &id, limit, cancel, on_step).await.map(|_| ())
+    }
+
+    /// Evaluates a value template for many inputs: `(key, data as JSON)`. The answers are in the order of the inputs.
+    pub async fn render(
+        &self,
+        template: &str,
+        inputs: Vec<(String, Vec<u8>)>,
+    ) -> Result<Vec<Result<String, RenderFailure>>, Failure> {
+        let lease = self.supervisor.lease().await?;
+        let asked = inputs.len();
+        let request = template::RenderRequest {
+            template: template.to_owned(),
+            inputs: inputs.into_iter().map(|(key, data)| template::Input { key, data }).collect(),
+            timeout: None,
+            max_output_bytes: 0,
+        };
+        let mut client = TemplateServiceClient::new(lease.channel())
+            .max_decoding_message_size(MESSAGE_LIMIT)
+            .max_encoding_message_size(MESSAGE_LIMIT);
+        let answer = client.render(local(request)).await.map_err(transport)?.into_inner();
+        if answer.outputs.len() != asked {
+            return Err(broken("Render"));
+        }
+        answer.outputs.into_iter().map(rendered).collect()
+    }
+}
+
+fn rendered(output: template::Output) -> Result<Result<String, RenderFailure>, Failure> {
+    match output.outcome {
+        Some(template::output::Outcome::Text(text)) => Ok(Ok(text)),
+        Some(template::output::Outcome::Failure(failure)) => Ok(Err(RenderFailure { message: failure.message })),
+        None => Err(broken("Render")),
+    }
+}
+
+/// Follows an operation to its end.
+async fn follow(
+    lease: &Lease,
+    mut stream: Streaming<proto::OperationEvent>,
+    operation_id: &str,
+    limit: Duration,
+    cancel: &CancellationToken,
+    mut on_step: impl FnMut(StepReport),
+) -> Result<proto::operation_result::Outcome, OperationFailure> {
+    let deadline = tokio::time::sleep(limit);
+    tokio::pin!(deadline);
+    loop {
+        let message = tokio::select! {
+            message = stream.message() => message,
+            () = cancel.cancelled() => {
+                stop(lease, operation_id).await?;
+                return Err(Failure::new(Category::Cancelled, "the operation was cancelled").into());
+            }
+            () = &mut deadline => {
+                stop(lease, operation_id).await?;
+                return Err(Failure::new(Category::Timeout, "the operation did not end within its time limit").into());
+            }
+        };
+        let Some(message) = message.map_err(transport)? else {
+            return Err(broken("an operation").into());
+        };
+        match message.event {
+            Some(proto::operation_event::Event::Step(step)) => on_step(convert::step(step)),
+            Some(proto::operation_event::Event::Result(result)) => {
+                return result.outcome.ok_or_else(|| broken("an operation").into());
+            }
+            Some(proto::operation_event::Event::Failure(failure)) => {
+                return Err(OperationFailure {
+                    failure: convert::failure(&failure),
+                    state: failure.state.map(convert::details),
+                });
+            }
+            None => return Err(broken("an operation").into()),
+        }
+    }
+}
+
+async fn stop(lease: &Lease, operation_id: &str) -> Result<(), Failure> {
+    let request = proto::CancelRequest { operation_id: operation_id.to_owned() };
+    client(lease).cancel(local(request)).await.map(|_| ()).map_err(transport)
+}
+
+fn client(lease: &Lease) -> PackageToolClient<Channel> {
+    PackageToolClient::new(lease.channel())
+        .max_decoding_message_size(MESSAGE_LIMIT)
+        .max_encoding_message_size(MESSAGE_LIMIT)
+}
+
+fn local<T>(message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(LOCAL_LIMIT);
+    request
+}
+
+fn transport(status: Status) -> Failure {
+    match status.code() {
+        Code::DeadlineExceeded => Failure::new(Category::Timeout, "the package tool did not answer in time"),
+        Code::Cancelled => Failure::new(Category::Cancelled, "the call to the package tool was cancelled"),
+        code => Failure::new(
+            Category::ToolUnavailable,
+            format!("the package tool broke off the call ({code:?}): {}", status.message()),
+        ),
+    }
+}
+
+fn broken(verb: &str) -> Failure {
+    Failure::new(Category::Internal, format!("the package tool breaks the contract: {verb} ended without an answer"))
+}

@@ -1,0 +1,189 @@
+//! Between Chandler's types and the contract's messages.
+
+use std::time::Duration;
+
+use chandler_api::status::ObjectRecord;
+use chandler_core::{
+    digest::{Digest, InputDigest},
+    failure::{Category, Failure},
+    identity::ReleaseId,
+    inventory::ReleaseStatus,
+    release::{RenderingOptions, ValuesReuse},
+    target::{Target, TargetAuth},
+};
+
+use crate::{
+    client::{ApplyKind, ApplyOrder, PackageFile, ReleaseDetails, RemoveOrder, StepReport},
+    generated::tool as proto,
+};
+
+pub fn apply(order: ApplyOrder) -> proto::ApplyRequest {
+    let ApplyOrder { operation_id, target: to, release: id, package: file, values: text, kind, inputs, rendering, execution } =
+        order;
+    proto::ApplyRequest {
+        operation_id,
+        target: Some(target(&to)),
+        release: Some(release(&id)),
+        package: Some(package(&file)),
+        values: vec![values(&text)],
+        action: match kind {
+            ApplyKind::Install => proto::ApplyAction::Install,
+            ApplyKind::Upgrade | ApplyKind::Recover => proto::ApplyAction::Upgrade,
+        }
+        .into(),
+        options: Some(proto::ApplyOptions {
+            create_namespace: execution.create_namespace,
+            wait: execution.wait,
+            wait_for_jobs: execution.wait_for_jobs,
+            atomic: execution.atomic,
+            disable_hooks: rendering.disable_hooks,
+            crds: crd_policy(&rendering).into(),
+            take_ownership: execution.take_ownership,
+            method: proto::ApplyMethod::Unspecified.into(),
+            force_conflicts: execution.force,
+            force_replace: false,
+            max_history: execution.max_history,
+            cleanup_on_fail: execution.cleanup_on_fail,
+            values_reuse: values_reuse(rendering.values_reuse).into(),
+            sub_notes: rendering.sub_notes,
+            skip_schema_validation: false,
+            timeout: duration(execution.timeout),
+            description: String::new(),
+        }),
+        input_digest: inputs.to_string(),
+        recover: kind == ApplyKind::Recover,
+    }
+}
+
+pub fn remove(order: RemoveOrder) -> proto::RemoveRequest {
+    let RemoveOrder { operation_id, target: from, release: id, rendering, execution } = order;
+    proto::RemoveRequest {
+        operation_id,
+        target: Some(target(&from)),
+        release: Some(release(&id)),
+        options: Some(proto::RemoveOptions {
+            keep_history: execution.keep_history,
+            disable_hooks: rendering.disable_hooks,
+            wait: execution.wait,
+            timeout: duration(execution.timeout),
+            description: execution.removal_description,
+        }),
+    }
+}
+
+pub fn package(package: &PackageFile) -> proto::Package {
+    proto::Package { path: package.path.to_string_lossy().into_owned(), digest: package.digest.to_string() }
+}
+
+pub fn values(text: &str) -> proto::Values {
+    proto::Values { content: Some(proto::values::Content::Text(text.to_owned())) }
+}
+
+pub fn release(release: &ReleaseId) -> proto::Release {
+    proto::Release { name: release.name.clone(), namespace: release.namespace.clone() }
+}
+
+pub fn target(target: &Target) -> proto::Target {
+    let tls = &target.tls;
+    proto::Target {
+        cluster: target.cluster.to_string(),
+        server: target.server.clone(),
+        tls: Some(proto::Tls {
+            ca_pem: tls.ca_pem.clone().unwrap_or_default(),
+            server_name: tls.server_name.clone().unwrap_or_default(),
+            insecure_skip_verify: tls.insecure_skip_verify,
+            client_certificate_pem: tls.client_certificate_pem.clone().unwrap_or_default(),
+            client_key_pem: tls.client_key_pem.clone().unwrap_or_default(),
+        }),
+        auth: target.auth.as_ref().map(|auth| proto::Auth {
+            method: Some(match auth {
+                TargetAuth::BearerToken(token) => proto::auth::Method::BearerToken(token.clone()),
+                TargetAuth::Basic { username, password } => proto::auth::Method::Basic(proto::BasicAuth {
+                    username: username.clone(),
+                    password: password.clone(),
+                }),
+            }),
+        }),
+        impersonate: None,
+        dial: target.dial.clone().unwrap_or_default(),
+        request_timeout: duration(target.request_timeout),
+    }
+}
+
+pub fn details(state: proto::ReleaseState) -> ReleaseDetails {
+    ReleaseDetails {
+        revision: state.revision,
+        status: status(state.status()),
+        package_name: state.package_name,
+        package_version: state.package_version,
+        values: Digest::parse(&state.values_digest),
+        inputs: InputDigest::parse(&state.input_digest),
+        inventory: state.inventory.into_iter().map(object).collect(),
+        description: state.description,
+    }
+}
+
+pub fn step(step: proto::Step) -> StepReport {
+    let waiting = step.kind() == proto::StepKind::Waiting;
+    StepReport { message: step.message, waiting }
+}
+
+pub fn failure(failure: &proto::Failure) -> Failure {
+    use proto::FailureCategory as F;
+    let category = match failure.category() {
+        F::InvalidPackage => Category::InvalidPackage,
+        F::InvalidValues => Category::InvalidValues,
+        F::Conflict => Category::Conflict,
+        F::Unreachable => Category::Unreachable,
+        F::Unauthorized => Category::Unauthorized,
+        F::Forbidden => Category::Forbidden,
+        F::Timeout => Category::Timeout,
+        F::HookFailed => Category::HookFailed,
+        F::NotReady => Category::NotReady,
+        F::Cancelled => Category::Cancelled,
+        F::Rejected => Category::Rejected,
+        F::Internal | F::Unspecified => Category::Internal,
+    };
+    Failure::new(category, failure.message.clone())
+}
+
+fn object(object: proto::ObjectRef) -> ObjectRecord {
+    ObjectRecord {
+        api_version: object.api_version,
+        kind: object.kind,
+        namespace: object.namespace,
+        name: object.name,
+    }
+}
+
+fn status(status: proto::ReleaseStatus) -> ReleaseStatus {
+    use proto::ReleaseStatus as S;
+    match status {
+        S::Unspecified => ReleaseStatus::Unknown,
+        S::Deployed => ReleaseStatus::Deployed,
+        S::Failed => ReleaseStatus::Failed,
+        S::Superseded => ReleaseStatus::Superseded,
+        S::Uninstalled => ReleaseStatus::Uninstalled,
+        S::Uninstalling => ReleaseStatus::Uninstalling,
+        S::PendingInstall => ReleaseStatus::PendingInstall,
+        S::PendingUpgrade => ReleaseStatus::PendingUpgrade,
+        S::PendingRollback => ReleaseStatus::PendingRollback,
+    }
+}
+
+fn crd_policy(rendering: &RenderingOptions) -> proto::CrdPolicy {
+    if rendering.skip_crds { proto::CrdPolicy::Skip } else { proto::CrdPolicy::Unspecified }
+}
+
+fn values_reuse(reuse: ValuesReuse) -> proto::ValuesReuse {
+    match reuse {
+        ValuesReuse::Reset => proto::ValuesReuse::Unspecified,
+        ValuesReuse::Reuse => proto::ValuesReuse::Reuse,
+        ValuesReuse::ResetThenReuse => proto::ValuesReuse::ResetThenReuse,
+    }
+}
+
+/// Longer than the contract can say is as good as no limit of its own.
+fn duration(duration: Duration) -> Option<prost_types::Duration> {
+    duration.try_into().ok()
+}

@@ -1,0 +1,177 @@
+//! One process of a tool.
+
+use std::{
+    process::Stdio,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use hyper_util::rt::TokioIo;
+use tempfile::TempDir;
+use tokio::{
+    net::UnixStream,
+    process::{Child, ChildStdin, Command},
+    sync::oneshot,
+};
+use tonic::transport::{Channel, Endpoint};
+
+use super::{SupervisorConfig, ToolError, log};
+use crate::generated::tool::{DescribeRequest, package_tool_client::PackageToolClient};
+
+const START_LIMIT: Duration = Duration::from_secs(15);
+/// After its owner lets go, a process gets this long to end by itself.
+const END_LIMIT: Duration = Duration::from_secs(5);
+
+/// What a process uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessStats {
+    pub pid: u32,
+    pub resident_bytes: u64,
+}
+
+/// One running process. Dropping it ends the process: its standard input closes, which is its sign to go.
+#[derive(Debug)]
+pub struct Process {
+    channel: Channel,
+    pid: u32,
+    exited: std::sync::Arc<AtomicBool>,
+    retired: AtomicBool,
+    kill: Mutex<Option<oneshot::Sender<()>>>,
+    // Held for its drop: it tells the keeper that nobody needs the process any more.
+    _in_use: oneshot::Sender<()>,
+}
+
+impl Process {
+    pub async fn start(config: &SupervisorConfig) -> Result<Self, ToolError> {
+        let folder = tempfile::Builder::new().prefix("chandler-tool-").tempdir().map_err(ToolError::Socket)?;
+        let socket = folder.path().join("socket");
+        let mut child = Command::new(&config.path)
+            .arg("--socket")
+            .arg(&socket)
+            .arg("--memory-limit")
+            .arg((config.soft_memory_limit / 10 * 8).to_string())
+            .args(&config.arguments)
+            .env_clear()
+            .current_dir(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|source| ToolError::Start { path: config.path.clone(), source })?;
+        let pid = child.id().unwrap_or_default();
+        let last_lines = log::forward(child.stderr.take(), pid);
+        let channel = channel(&socket);
+        wait_ready(&mut child, &channel, &last_lines).await?;
+        let exited = std::sync::Arc::new(AtomicBool::new(false));
+        let (kill, killed) = oneshot::channel();
+        let (in_use, unused) = oneshot::channel();
+        let stdin = child.stdin.take();
+        tokio::spawn(keep(child, stdin, folder, unused, killed, exited.clone()));
+        Ok(Self {
+            channel,
+            pid,
+            exited,
+            retired: AtomicBool::new(false),
+            kill: Mutex::new(Some(kill)),
+            _in_use: in_use,
+        })
+    }
+
+    pub fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub fn has_exited(&self) -> bool {
+        self.exited.load(Ordering::Acquire)
+    }
+
+    pub fn is_usable(&self) -> bool {
+        !self.has_exited() && !self.is_retired()
+    }
+
+    pub fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// Takes no further calls; those that run may end.
+    pub fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+    }
+
+    /// Ends it at once.
+    pub fn kill(&self) {
+        self.retire();
+        if let Some(kill) = self.kill.lock().ok().and_then(|mut kill| kill.take()) {
+            // The keeper is gone only if the process is.
+            let _ = kill.send(());
+        }
+    }
+
+    /// None: it has exited.
+    pub fn stats(&self) -> Option<ProcessStats> {
+        if self.has_exited() {
+            return None;
+        }
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.pid)).ok()?;
+        let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
+        let page_size = u64::try_from(rustix::param::page_size()).ok()?;
+        Some(ProcessStats { pid: self.pid, resident_bytes: pages * page_size })
+    }
+}
+
+/// Owns the child until it has ended, whoever ends it.
+async fn keep(
+    mut child: Child,
+    stdin: Option<ChildStdin>,
+    folder: TempDir,
+    unused: oneshot::Receiver<()>,
+    killed: oneshot::Receiver<()>,
+    exited: std::sync::Arc<AtomicBool>,
+) {
+    tokio::select! {
+        status = child.wait() => tracing::warn!(?status, "package tool ended"),
+        _ = killed => {}
+        _ = unused => {
+            drop(stdin);
+            // Either way the child is ended below.
+            let _ = tokio::time::timeout(END_LIMIT, child.wait()).await;
+        }
+    }
+    exited.store(true, Ordering::Release);
+    if let Err(error) = child.kill().await {
+        tracing::debug!(%error, "package tool was gone already");
+    }
+    drop(folder);
+}
+
+fn channel(socket: &std::path::Path) -> Channel {
+    let socket = socket.to_owned();
+    let connector = tower::service_fn(move |_| {
+        let socket = socket.clone();
+        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+    });
+    // The address is never dialled: the connector ignores it.
+    Endpoint::from_static("http://package-tool").connect_with_connector_lazy(connector)
+}
+
+async fn wait_ready(child: &mut Child, channel: &Channel, last_lines: &log::LastLines) -> Result<(), ToolError> {
+    let deadline = tokio::time::Instant::now() + START_LIMIT;
+    while tokio::time::Instant::now() < deadline {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Err(ToolError::Exited(format!("{status}; {}", last_lines.joined())));
+        }
+        if PackageToolClient::new(channel.clone()).describe(DescribeRequest {}).await.is_ok() {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Err(ToolError::NotReady(START_LIMIT))
+}

@@ -1,0 +1,88 @@
+package chart
+
+import (
+	"slices"
+	"strings"
+	"text/template/parse"
+
+	helmchart "helm.sh/helm/v4/pkg/chart/v2"
+)
+
+const capabilities = "Capabilities"
+
+// readsCapabilities looks for .Capabilities in the templates of the chart and its subcharts.
+//
+// Not tracked: `lookup`, and templates that arrive inside the given values and are run by `tpl`. Templates in the
+// chart's own default values are.
+func readsCapabilities(chart *helmchart.Chart) bool {
+	if strings.Contains(rawFile(chart, "values.yaml"), "."+capabilities) {
+		return true
+	}
+	for _, file := range chart.Templates {
+		if templateReadsCapabilities(file.Name, string(file.Data)) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(chart.Dependencies(), readsCapabilities)
+}
+
+func templateReadsCapabilities(name, text string) bool {
+	if !strings.Contains(text, capabilities) {
+		return false
+	}
+	tree := parse.New(name)
+	tree.Mode = parse.SkipFuncCheck
+	trees := map[string]*parse.Tree{}
+	if _, err := tree.Parse(text, "", "", trees); err != nil {
+		// Helm will refuse it in its own words; until then, believe the text.
+		return true
+	}
+	for _, tree := range trees {
+		if tree.Root != nil && nodeReadsCapabilities(tree.Root) {
+			return true
+		}
+	}
+	return false
+}
+
+func nodeReadsCapabilities(node parse.Node) bool {
+	switch node := node.(type) {
+	case *parse.ListNode:
+		return node != nil && slices.ContainsFunc(node.Nodes, nodeReadsCapabilities)
+	case *parse.ActionNode:
+		return pipeReadsCapabilities(node.Pipe)
+	case *parse.TemplateNode:
+		return pipeReadsCapabilities(node.Pipe)
+	case *parse.IfNode:
+		return branchReadsCapabilities(&node.BranchNode)
+	case *parse.RangeNode:
+		return branchReadsCapabilities(&node.BranchNode)
+	case *parse.WithNode:
+		return branchReadsCapabilities(&node.BranchNode)
+	case *parse.PipeNode:
+		return pipeReadsCapabilities(node)
+	case *parse.CommandNode:
+		return slices.ContainsFunc(node.Args, nodeReadsCapabilities)
+	case *parse.FieldNode:
+		return slices.Contains(node.Ident, capabilities)
+	case *parse.VariableNode:
+		return slices.Contains(node.Ident, capabilities)
+	case *parse.ChainNode:
+		return slices.Contains(node.Field, capabilities) || nodeReadsCapabilities(node.Node)
+	case *parse.StringNode:
+		// index . "Capabilities"; a string that holds a template for tpl.
+		return node.Text == capabilities || strings.Contains(node.Text, "."+capabilities)
+	default:
+		return false
+	}
+}
+
+func pipeReadsCapabilities(pipe *parse.PipeNode) bool {
+	return pipe != nil && slices.ContainsFunc(pipe.Cmds, func(command *parse.CommandNode) bool {
+		return nodeReadsCapabilities(command)
+	})
+}
+
+func branchReadsCapabilities(branch *parse.BranchNode) bool {
+	return pipeReadsCapabilities(branch.Pipe) || nodeReadsCapabilities(branch.List) || nodeReadsCapabilities(branch.ElseList)
+}

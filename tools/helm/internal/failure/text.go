@@ -1,0 +1,53 @@
+package failure
+
+import "strings"
+
+// What Helm says only in words. Each has a test that makes Helm say it, or quotes its source.
+const (
+	// action/validate.go, existingResourceConflict.
+	textOwnedByOther = "exists and cannot be imported into the current release"
+	// action/action.go, errPending.
+	textPending = "another operation (install/upgrade/rollback) is in progress"
+	// action/install.go, availableName.
+	textNameInUse = "cannot reuse a name that is still in use"
+	// engine/engine.go, cleanupParseError.
+	textParse       = "parse error at ("
+	textParseNoLine = "parse error in ("
+	// chart/common/util/values.go, ToRenderValuesWithSchemaValidation.
+	textSchema = "values don't meet the specifications of the schema(s)"
+	// action/upgrade.go, performUpgrade.
+	textRemovedAPI = "current release manifest contains removed kubernetes api(s)"
+)
+
+func fromText(err error) *Error {
+	message := err.Error()
+	switch {
+	case strings.Contains(message, textOwnedByOther):
+		return Wrap(Conflict, err, "%s (take ownership to hand it over to this release, or remove it)", ownedByOther(message))
+	case strings.Contains(message, textPending):
+		return Wrap(Conflict, err, "another operation on the release is in progress")
+	case strings.Contains(message, textNameInUse):
+		return Wrap(Conflict, err, "a release of this name exists")
+	case strings.Contains(message, textParse), strings.Contains(message, textParseNoLine):
+		return Wrap(InvalidPackage, err, "a template of the package cannot be parsed: %s", message)
+	case strings.Contains(message, textSchema):
+		return Wrap(InvalidValues, err, "%s", oneLine(message))
+	case strings.Contains(message, textRemovedAPI):
+		return Wrap(Conflict, err,
+			"the last revision holds objects of an API that the cluster no longer serves: %s", message)
+	}
+	return nil
+}
+
+// ownedByOther starts at the object's name: `ConfigMap "a" in namespace "b" exists and cannot be imported…`.
+func ownedByOther(message string) string {
+	at := strings.Index(message, textOwnedByOther)
+	if start := strings.LastIndex(message[:at], ": "); start >= 0 {
+		return message[start+2:]
+	}
+	return message
+}
+
+func oneLine(message string) string {
+	return strings.Join(strings.Fields(message), " ")
+}

@@ -1,0 +1,226 @@
+package release
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/failure"
+)
+
+// crdPoll is how often a new definition is looked at until the API server serves it.
+const crdPoll = 100 * time.Millisecond
+
+// applyCRDs handles what a chart keeps in crds/. Helm's own step would overwrite definitions of other releases under
+// server-side apply, and runs at the first install only; here absent ones are created, at every apply, and those that
+// are there are left alone unless the caller wants them replaced.
+func (r *Release) applyCRDs(what Application) error {
+	policy := what.Options.GetCrds()
+	if policy == toolv1.CrdPolicy_CRD_POLICY_SKIP || !what.Chart.HasCRDs() {
+		return nil
+	}
+	enabled, err := chartFor(what)
+	if err != nil {
+		return err
+	}
+	var objects []*unstructured.Unstructured
+	for _, file := range enabled.CRDObjects() {
+		found, err := documents(file.File.Data)
+		if err != nil {
+			return failure.Wrap(failure.InvalidPackage, err, "%s: %v", file.Filename, err)
+		}
+		objects = append(objects, found...)
+	}
+	if len(objects) == 0 {
+		return nil
+	}
+	client, err := dynamic.NewForConfig(r.session.Config())
+	if err != nil {
+		return err
+	}
+	r.operation.Step(toolv1.StepKind_STEP_KIND_CRDS, fmt.Sprintf("looking at %s in crds/", count(len(objects))))
+	var changed []*unstructured.Unstructured
+	for _, object := range objects {
+		made, err := r.applyCRD(client, object, policy == toolv1.CrdPolicy_CRD_POLICY_CREATE_REPLACE)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
+		}
+		if made {
+			changed = append(changed, object)
+		}
+	}
+	return r.awaitCRDs(client, changed)
+}
+
+func documents(data []byte) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(document, &object.Object); err != nil {
+			return nil, err
+		}
+		if len(object.Object) == 0 {
+			continue
+		}
+		if object.GetKind() == "" || object.GetName() == "" {
+			return nil, errors.New("an object without kind or name")
+		}
+		objects = append(objects, object)
+	}
+}
+
+// applyCRD creates or replaces one object and says whether it changed anything.
+func (r *Release) applyCRD(client dynamic.Interface, object *unstructured.Unstructured, replace bool) (bool, error) {
+	target, err := r.target(client, object)
+	if err != nil {
+		return false, err
+	}
+	ctx := context.Background()
+	if replace {
+		_, err := target.Apply(ctx, object.GetName(), object,
+			metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+		return err == nil, err
+	}
+	if _, err := target.Get(ctx, object.GetName(), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		return false, err
+	}
+	_, err = target.Create(ctx, object, metav1.CreateOptions{FieldManager: FieldManager})
+	if apierrors.IsAlreadyExists(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (r *Release) target(client dynamic.Interface, object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+	mapper, err := r.session.ToRESTMapper()
+	if err != nil {
+		return nil, err
+	}
+	gvk := object.GroupVersionKind()
+	mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return nil, err
+	}
+	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
+		return client.Resource(mapping.Resource), nil
+	}
+	namespace := object.GetNamespace()
+	if namespace == "" {
+		namespace = r.namespace
+	}
+	return client.Resource(mapping.Resource).Namespace(namespace), nil
+}
+
+// awaitCRDs returns when the API server serves what was defined, so that the chart's own templates may use it.
+func (r *Release) awaitCRDs(client dynamic.Interface, changed []*unstructured.Unstructured) error {
+	var kinds []schema.GroupVersionKind
+	for _, object := range changed {
+		if object.GetKind() != "CustomResourceDefinition" {
+			continue
+		}
+		served, err := r.established(client, object.GetName())
+		if err != nil {
+			return err
+		}
+		kinds = append(kinds, served...)
+	}
+	for len(kinds) > 0 {
+		if err := r.session.Refresh(); err != nil {
+			return err
+		}
+		for len(kinds) > 0 {
+			if _, known := r.session.Namespaced(kinds[0]); !known {
+				break
+			}
+			kinds = kinds[1:]
+		}
+		if len(kinds) > 0 {
+			if err := r.pause("discovery of " + kinds[0].String()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+var crdResource = schema.GroupVersionResource{
+	Group: apiextensionsv1.GroupName, Version: "v1", Resource: "customresourcedefinitions",
+}
+
+// established waits for one definition and returns the kinds it serves.
+func (r *Release) established(client dynamic.Interface, name string) ([]schema.GroupVersionKind, error) {
+	for {
+		object, err := client.Resource(crdResource).Get(context.Background(), name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		if conditionIsTrue(object, "Established") {
+			return servedKinds(object), nil
+		}
+		if err := r.pause("CustomResourceDefinition " + name); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (r *Release) pause(what string) error {
+	if r.operation.Remaining() <= time.Millisecond {
+		return &failure.Wait{For: "established", After: r.operation.Timeout(), Err: errors.New(what)}
+	}
+	select {
+	case <-time.After(crdPoll):
+		return nil
+	case <-r.operation.Context().Done():
+		return r.operation.Context().Err()
+	}
+}
+
+func conditionIsTrue(object *unstructured.Unstructured, kind string) bool {
+	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+	for _, condition := range conditions {
+		if fields, ok := condition.(map[string]any); ok && fields["type"] == kind {
+			return fields["status"] == "True"
+		}
+	}
+	return false
+}
+
+func servedKinds(object *unstructured.Unstructured) []schema.GroupVersionKind {
+	group, _, _ := unstructured.NestedString(object.Object, "spec", "group")
+	kind, _, _ := unstructured.NestedString(object.Object, "spec", "names", "kind")
+	versions, _, _ := unstructured.NestedSlice(object.Object, "spec", "versions")
+	var kinds []schema.GroupVersionKind
+	for _, version := range versions {
+		fields, ok := version.(map[string]any)
+		if !ok || fields["served"] != true {
+			continue
+		}
+		if name, ok := fields["name"].(string); ok {
+			kinds = append(kinds, schema.GroupVersionKind{Group: group, Version: name, Kind: kind})
+		}
+	}
+	return kinds
+}

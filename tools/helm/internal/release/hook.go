@@ -1,0 +1,63 @@
+package release
+
+import (
+	"fmt"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/kube"
+	rspb "helm.sh/helm/v4/pkg/release/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/cli-runtime/pkg/resource"
+)
+
+// hookName says which hook this is: "pre-install Job namespace/name". Empty: it is none.
+func hookName(resources kube.ResourceList, applied bool) string {
+	if len(resources) == 0 {
+		return ""
+	}
+	info := resources[0]
+	event := hookEvent(info, applied)
+	if event == "" {
+		return ""
+	}
+	name := info.Name
+	if info.Mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+		name = info.Namespace + "/" + info.Name
+	}
+	return fmt.Sprintf("%s %s %s", event, info.Mapping.GroupVersionKind.Kind, name)
+}
+
+// hookEvent picks the event that is running out of those the hook is for: pre hooks run before the objects are
+// applied, post hooks after.
+func hookEvent(info *resource.Info, applied bool) string {
+	accessor, err := meta.Accessor(info.Object)
+	if err != nil {
+		return ""
+	}
+	annotation := accessor.GetAnnotations()[rspb.HookAnnotation]
+	if annotation == "" {
+		return ""
+	}
+	prefix := "pre-"
+	if applied {
+		prefix = "post-"
+	}
+	events := strings.Split(annotation, ",")
+	for _, event := range events {
+		if event = strings.TrimSpace(event); strings.HasPrefix(event, prefix) {
+			return event
+		}
+	}
+	return strings.TrimSpace(events[0])
+}
+
+// runsToCompletion says whether Helm waits for the hook: for everything but Jobs and Pods, being created is enough.
+func runsToCompletion(resources kube.ResourceList) bool {
+	for _, info := range resources {
+		switch kind := info.Mapping.GroupVersionKind.GroupKind(); kind.String() {
+		case "Job.batch", "Pod":
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,87 @@
+package release
+
+import (
+	"fmt"
+	"time"
+
+	"helm.sh/helm/v4/pkg/kube"
+
+	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/failure"
+)
+
+// statusWorkers compute the status of watched objects: without them one slow list holds up all events.
+const statusWorkers = 2
+
+func (c *client) GetWaiter(strategy kube.WaitStrategy) (kube.Waiter, error) {
+	return c.GetWaiterWithOptions(strategy)
+}
+
+func (c *client) GetWaiterWithOptions(strategy kube.WaitStrategy, options ...kube.WaitOption) (kube.Waiter, error) {
+	options = append(options, kube.WithWaitContext(c.operation.Context()), kube.WithStatusComputeWorkers(statusWorkers))
+	inner, err := c.Client.GetWaiterWithOptions(strategy, options...)
+	if err != nil {
+		return nil, err
+	}
+	return &waiter{inner: inner, client: c, hooksOnly: strategy == kube.HookOnlyStrategy}, nil
+}
+
+// waiter is Helm's waiter that says what it waits for, within the operation's own time.
+type waiter struct {
+	inner     kube.Waiter
+	client    *client
+	hooksOnly bool
+}
+
+func (w *waiter) Wait(resources kube.ResourceList, _ time.Duration) error {
+	return w.ready(resources, w.inner.Wait)
+}
+
+func (w *waiter) WaitWithJobs(resources kube.ResourceList, _ time.Duration) error {
+	return w.ready(resources, w.inner.WaitWithJobs)
+}
+
+type waitFunc func(kube.ResourceList, time.Duration) error
+
+func (w *waiter) ready(resources kube.ResourceList, wait waitFunc) error {
+	if w.hooksOnly || len(resources) == 0 {
+		return nil
+	}
+	operation := w.client.operation
+	operation.Step(toolv1.StepKind_STEP_KIND_WAITING,
+		fmt.Sprintf("waiting until %s are ready", count(len(resources))), references(resources)...)
+	if err := wait(resources, operation.Remaining()); err != nil {
+		return &failure.Wait{For: "ready", After: operation.Timeout(), Err: err}
+	}
+	operation.Step(toolv1.StepKind_STEP_KIND_APPLYING, count(len(resources))+" ready")
+	return nil
+}
+
+func (w *waiter) WaitForDelete(resources kube.ResourceList, _ time.Duration) error {
+	if w.hooksOnly || len(resources) == 0 {
+		return nil
+	}
+	operation := w.client.operation
+	operation.Step(toolv1.StepKind_STEP_KIND_WAITING,
+		fmt.Sprintf("waiting until %s are gone", count(len(resources))), references(resources)...)
+	if err := w.inner.WaitForDelete(resources, operation.Remaining()); err != nil {
+		return &failure.Wait{For: "gone", After: operation.Timeout(), Err: err}
+	}
+	operation.Step(toolv1.StepKind_STEP_KIND_REMOVING, count(len(resources))+" gone")
+	return nil
+}
+
+// WatchUntilReady waits for hooks.
+func (w *waiter) WatchUntilReady(resources kube.ResourceList, _ time.Duration) error {
+	if !runsToCompletion(resources) {
+		return nil
+	}
+	operation := w.client.operation
+	name := hookName(resources, w.client.hasApplied())
+	operation.Step(toolv1.StepKind_STEP_KIND_WAITING, "waiting for hook "+name, references(resources)...)
+	if err := w.inner.WatchUntilReady(resources, operation.Remaining()); err != nil {
+		return &failure.Hook{Name: name, Err: err}
+	}
+	operation.Step(toolv1.StepKind_STEP_KIND_HOOK, "hook "+name+" succeeded")
+	return nil
+}

@@ -1,0 +1,167 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+
+	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/failure"
+	"chandler.dev/tools/helm/internal/operation"
+	"chandler.dev/tools/helm/internal/release"
+	"chandler.dev/tools/helm/internal/values"
+)
+
+// call is what all operations have in common.
+type call struct {
+	kind     string
+	id       string
+	target   *toolv1.Target
+	release  *toolv1.Release
+	timeout  time.Duration
+	rollback bool
+	send     func(*toolv1.Step) error
+}
+
+// outcome is how a call ended: with an error, with a state, or (neither) with no release.
+type outcome struct {
+	state *toolv1.ReleaseState
+	err   error
+	// after is the state that a failure left, where it is known.
+	after *toolv1.ReleaseState
+}
+
+// Apply installs or upgrades a release.
+func (s *Server) Apply(request *toolv1.ApplyRequest, stream grpc.ServerStreamingServer[toolv1.OperationEvent]) error {
+	result := s.run(stream.Context(), call{
+		kind:     "apply",
+		id:       request.GetOperationId(),
+		target:   request.GetTarget(),
+		release:  request.GetRelease(),
+		timeout:  durationOr(request.GetOptions().GetTimeout(), operation.DefaultTimeout),
+		rollback: request.GetOptions().GetAtomic(),
+		send:     sender(stream),
+	}, func(opened *release.Release) (*toolv1.ReleaseState, error) {
+		merged, err := values.Merge(request.GetValues())
+		if err != nil {
+			return nil, err
+		}
+		loaded, err := s.charts.Load(request.GetPackage())
+		if err != nil {
+			return nil, err
+		}
+		return opened.Apply(release.Application{
+			Chart:       loaded,
+			Values:      merged,
+			Action:      request.GetAction(),
+			Options:     request.GetOptions(),
+			InputDigest: request.GetInputDigest(),
+			Recover:     request.GetRecover(),
+		})
+	})
+	return stream.Send(result.event())
+}
+
+// Remove uninstalls a release.
+func (s *Server) Remove(request *toolv1.RemoveRequest, stream grpc.ServerStreamingServer[toolv1.OperationEvent]) error {
+	result := s.run(stream.Context(), call{
+		kind:    "remove",
+		id:      request.GetOperationId(),
+		target:  request.GetTarget(),
+		release: request.GetRelease(),
+		timeout: durationOr(request.GetOptions().GetTimeout(), operation.DefaultTimeout),
+		send:    sender(stream),
+	}, func(opened *release.Release) (*toolv1.ReleaseState, error) {
+		return opened.Remove(request.GetOptions())
+	})
+	return stream.Send(result.event())
+}
+
+// Observe reads a release.
+func (s *Server) Observe(ctx context.Context, request *toolv1.ObserveRequest) (*toolv1.ObserveResponse, error) {
+	result := s.run(ctx, call{
+		kind:    "observe",
+		target:  request.GetTarget(),
+		release: request.GetRelease(),
+		timeout: operation.DefaultTimeout,
+	}, func(opened *release.Release) (*toolv1.ReleaseState, error) {
+		return opened.Observe(int(request.GetHistory()))
+	})
+	switch {
+	case result.err != nil:
+		return &toolv1.ObserveResponse{Outcome: &toolv1.ObserveResponse_Failure{Failure: failure.Proto(result.err)}}, nil
+	case result.state == nil:
+		return &toolv1.ObserveResponse{Outcome: &toolv1.ObserveResponse_Absent{Absent: &toolv1.ReleaseAbsent{}}}, nil
+	default:
+		return &toolv1.ObserveResponse{Outcome: &toolv1.ObserveResponse_State{State: result.state}}, nil
+	}
+}
+
+// run does the work of one call and returns when nothing of it is left.
+func (s *Server) run(ctx context.Context, call call, work func(*release.Release) (*toolv1.ReleaseState, error)) outcome {
+	log := s.log.With(
+		"operation", call.id,
+		"cluster", call.target.GetCluster(),
+		"namespace", call.release.GetNamespace(),
+		"release", call.release.GetName(),
+	)
+	known, err := s.clusters.Get(call.target)
+	if err != nil {
+		return outcome{err: err}
+	}
+	running, err := s.operations.Begin(ctx, operation.Options{
+		Base:           known.Transport(),
+		RequestTimeout: durationOr(call.target.GetRequestTimeout(), operation.DefaultRequestTimeout),
+		Timeout:        call.timeout,
+		Rollback:       call.rollback,
+		Send:           call.send,
+		Log:            log,
+	})
+	if err != nil {
+		return outcome{err: err}
+	}
+	defer running.End()
+
+	started := time.Now()
+	opened, err := release.Open(call.release, known.Session(running.Guard), running)
+	if err != nil {
+		return outcome{err: err}
+	}
+	var state *toolv1.ReleaseState
+	err = running.Run(func() (err error) {
+		state, err = work(opened)
+		return err
+	})
+	took := time.Since(started)
+	if err != nil {
+		category := failure.Classify(err).Category
+		log.Warn(call.kind+" failed", "category", category.String(), "took", took.String())
+		return outcome{err: err, after: opened.KnownState()}
+	}
+	if call.kind != "observe" {
+		log.Info(call.kind+" succeeded", "revision", state.GetRevision(), "took", took.String())
+	}
+	return outcome{state: state}
+}
+
+func (o outcome) event() *toolv1.OperationEvent {
+	if o.err != nil {
+		reported := failure.Proto(o.err)
+		reported.State = o.after
+		return &toolv1.OperationEvent{Event: &toolv1.OperationEvent_Failure{Failure: reported}}
+	}
+	result := &toolv1.OperationResult{}
+	if o.state != nil {
+		result.Outcome = &toolv1.OperationResult_State{State: o.state}
+	} else {
+		result.Outcome = &toolv1.OperationResult_Absent{Absent: &toolv1.ReleaseAbsent{}}
+	}
+	return &toolv1.OperationEvent{Event: &toolv1.OperationEvent_Result{Result: result}}
+}
+
+func sender(stream grpc.ServerStreamingServer[toolv1.OperationEvent]) func(*toolv1.Step) error {
+	return func(step *toolv1.Step) error {
+		return stream.Send(&toolv1.OperationEvent{Event: &toolv1.OperationEvent_Step{Step: step}})
+	}
+}

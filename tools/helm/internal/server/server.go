@@ -1,0 +1,107 @@
+// Package server answers the calls of the protocol: request in, operation, events out.
+package server
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	templatev1 "chandler.dev/tools/helm/gen/chandler/template/v1"
+	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/chart"
+	"chandler.dev/tools/helm/internal/cluster"
+	"chandler.dev/tools/helm/internal/failure"
+	"chandler.dev/tools/helm/internal/operation"
+	"chandler.dev/tools/helm/internal/template"
+	"chandler.dev/tools/helm/internal/values"
+)
+
+// Server serves PackageTool and TemplateService.
+type Server struct {
+	toolv1.UnimplementedPackageToolServer
+	templatev1.UnimplementedTemplateServiceServer
+
+	version    string
+	log        *slog.Logger
+	clusters   *cluster.Pool
+	charts     *chart.Store
+	operations *operation.Set
+}
+
+// New makes a server of a driver of the given version.
+func New(version string, operations *operation.Set, log *slog.Logger) *Server {
+	return &Server{
+		version:    version,
+		log:        log,
+		clusters:   cluster.NewPool(),
+		charts:     chart.NewStore(),
+		operations: operations,
+	}
+}
+
+// Describe says who the driver is.
+func (s *Server) Describe(context.Context, *toolv1.DescribeRequest) (*toolv1.DescribeResponse, error) {
+	return &toolv1.DescribeResponse{
+		Name:              "helm",
+		Version:           helmVersion(),
+		DriverVersion:     s.version,
+		Formats:           []string{"helm/v1", "helm/v2"},
+		Capabilities:      []string{"hooks", "wait", "server-side-apply", "take-ownership", "crds"},
+		RunningOperations: uint32(s.operations.Running()), //nolint:gosec // never negative
+	}, nil
+}
+
+// helmVersion is the version of the SDK that the binary was linked with.
+func helmVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, module := range info.Deps {
+			if module.Path == "helm.sh/helm/v4" {
+				return module.Version
+			}
+		}
+	}
+	return "unknown"
+}
+
+// Inspect reads a package.
+func (s *Server) Inspect(_ context.Context, request *toolv1.InspectRequest) (*toolv1.InspectResponse, error) {
+	loaded, err := s.charts.Load(request.GetPackage())
+	if err != nil {
+		return &toolv1.InspectResponse{Outcome: &toolv1.InspectResponse_Failure{Failure: failure.Proto(err)}}, nil
+	}
+	return &toolv1.InspectResponse{Outcome: &toolv1.InspectResponse_Info{Info: loaded.Info()}}, nil
+}
+
+// Canonicalize parses and merges values.
+func (s *Server) Canonicalize(_ context.Context, request *toolv1.CanonicalizeRequest) (*toolv1.CanonicalizeResponse, error) {
+	canonical, err := canonicalize(request.GetValues())
+	if err != nil {
+		return &toolv1.CanonicalizeResponse{Outcome: &toolv1.CanonicalizeResponse_Failure{Failure: failure.Proto(err)}}, nil
+	}
+	return &toolv1.CanonicalizeResponse{Outcome: &toolv1.CanonicalizeResponse_Values{
+		Values: &toolv1.CanonicalValues{Json: canonical, Digest: values.Digest(canonical)},
+	}}, nil
+}
+
+func canonicalize(layers []*toolv1.Values) ([]byte, error) {
+	merged, err := values.Merge(layers)
+	if err != nil {
+		return nil, err
+	}
+	return values.Canonical(merged)
+}
+
+// Render evaluates a value template.
+func (s *Server) Render(ctx context.Context, request *templatev1.RenderRequest) (*templatev1.RenderResponse, error) {
+	return template.Render(ctx, request), nil
+}
+
+func durationOr(duration *durationpb.Duration, fallback time.Duration) time.Duration {
+	if d := duration.AsDuration(); d > 0 {
+		return d
+	}
+	return fallback
+}
