@@ -1,3 +1,85 @@
 //! The `chandler` binary: `chandler --help`.
 
-fn main() {}
+mod crds;
+mod driver;
+mod logging;
+mod manager;
+mod sandbox;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
+
+/// Fits out Cluster API clusters: installs, upgrades, watches and removes their add-ons.
+#[derive(Debug, Parser)]
+#[command(name = "chandler", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the controllers against a management cluster
+    Manager(manager::ManagerArgs),
+    /// Real Kubernetes on this machine, without containers
+    #[command(subcommand)]
+    Sandbox(sandbox::SandboxCommand),
+    /// Print the custom resource definitions, to be piped into `kubectl apply -f -`
+    Crds,
+    /// Print a completion script for a shell
+    Completion {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the reference of all commands as Markdown
+    #[command(hide = true)]
+    Reference,
+}
+
+fn main() -> ExitCode {
+    // The first choice of a provider stands; nothing has made one before us.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<()> {
+    let Cli { command } = cli;
+    match command {
+        Command::Manager(arguments) => runtime()?.block_on(manager::run(arguments)),
+        Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),
+        Command::Crds => {
+            print!("{}", crds::yaml()?);
+            Ok(())
+        }
+        Command::Completion { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "chandler", &mut std::io::stdout());
+            Ok(())
+        }
+        Command::Reference => {
+            print!("{}", clap_markdown::help_markdown::<Cli>());
+            Ok(())
+        }
+    }
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

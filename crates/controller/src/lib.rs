@@ -1,1 +1,17 @@
+//! The management side: watches, reconcilers, status, Events, metrics. Decisions are in `chandler-core`.
 
+mod clusters;
+mod error;
+mod events;
+mod metrics;
+mod operations;
+mod placement;
+mod queue;
+mod release;
+mod run;
+mod server;
+mod status;
+mod watch;
+
+pub use error::Error;
+pub use run::{Options, run};

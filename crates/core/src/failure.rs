@@ -24,26 +24,33 @@ pub enum Category {
 }
 
 impl Category {
+    const WORDS: [(&'static str, Self); 16] = [
+        ("InvalidPackage", Self::InvalidPackage),
+        ("InvalidValues", Self::InvalidValues),
+        ("InvalidSpec", Self::InvalidSpec),
+        ("Conflict", Self::Conflict),
+        ("Unreachable", Self::Unreachable),
+        ("Unauthorized", Self::Unauthorized),
+        ("Forbidden", Self::Forbidden),
+        ("Timeout", Self::Timeout),
+        ("HookFailed", Self::HookFailed),
+        ("NotReady", Self::NotReady),
+        ("Cancelled", Self::Cancelled),
+        ("Rejected", Self::Rejected),
+        ("SourceUnavailable", Self::SourceUnavailable),
+        ("PackageNotFound", Self::PackageNotFound),
+        ("ToolUnavailable", Self::ToolUnavailable),
+        ("Internal", Self::Internal),
+    ];
+
     /// One word, stable: it appears in status, Events and metric labels.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::InvalidPackage => "InvalidPackage",
-            Self::InvalidValues => "InvalidValues",
-            Self::InvalidSpec => "InvalidSpec",
-            Self::Conflict => "Conflict",
-            Self::Unreachable => "Unreachable",
-            Self::Unauthorized => "Unauthorized",
-            Self::Forbidden => "Forbidden",
-            Self::Timeout => "Timeout",
-            Self::HookFailed => "HookFailed",
-            Self::NotReady => "NotReady",
-            Self::Cancelled => "Cancelled",
-            Self::Rejected => "Rejected",
-            Self::SourceUnavailable => "SourceUnavailable",
-            Self::PackageNotFound => "PackageNotFound",
-            Self::ToolUnavailable => "ToolUnavailable",
-            Self::Internal => "Internal",
-        }
+        Self::WORDS.iter().find(|(_, category)| *category == self).map_or("Internal", |(word, _)| word)
+    }
+
+    /// Reads the word back.
+    pub fn parse(word: &str) -> Self {
+        Self::WORDS.iter().find(|(known, _)| *known == word).map_or(Self::Internal, |(_, category)| *category)
     }
 }
 

@@ -117,6 +117,34 @@ impl ReleaseInventory {
     }
 }
 
+/// What an operation of ours left behind. It is newer than the inventory until the watch has caught up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expectation {
+    /// None: the release is gone.
+    pub seen: Option<Seen>,
+    /// When the watch must have caught up; from then on the inventory is believed again.
+    pub until: Timestamp,
+}
+
+impl Expectation {
+    /// The newer of the inventory's word and ours.
+    pub fn newer<'a>(&'a self, listed: Option<&'a Seen>, now: Timestamp) -> Option<&'a Seen> {
+        if self.is_met(listed) || now >= self.until { listed } else { self.seen.as_ref() }
+    }
+
+    fn is_met(&self, listed: Option<&Seen>) -> bool {
+        match (&self.seen, listed) {
+            (None, None) => true,
+            (None, Some(listed)) => listed.status == ReleaseStatus::Uninstalled,
+            (Some(_), None) => false,
+            (Some(ours), Some(listed)) => {
+                listed.revision > ours.revision
+                    || (listed.revision == ours.revision && (listed.status, &listed.mark) == (ours.status, &ours.mark))
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,6 +176,22 @@ mod tests {
         assert!(ours.seen.mark.is_some());
         let carried = StoredRevision::from_labels("default", &labels("4", "deployed", Some(&mark))).unwrap();
         assert_eq!(carried.seen.mark, None, "a rollback or a revision by hand carries our label forward");
+    }
+
+    #[test]
+    fn our_own_operation_is_believed_until_the_watch_caught_up() {
+        let [now, until, late] = [1, 5, 5].map(|s| Timestamp::from_second(s).unwrap());
+        let seen = |revision, status| Seen { revision, status, mark: None, updated: None };
+        let (pending, done) = (seen(2, ReleaseStatus::PendingUpgrade), seen(2, ReleaseStatus::Deployed));
+        let newer = seen(3, ReleaseStatus::Deployed);
+        let applied = Expectation { seen: Some(done.clone()), until };
+        assert_eq!(applied.newer(None, now), Some(&done));
+        assert_eq!(applied.newer(Some(&pending), now), Some(&done));
+        assert_eq!(applied.newer(Some(&newer), now), Some(&newer));
+        assert_eq!(applied.newer(None, late), None);
+        let removed = Expectation { seen: None, until };
+        assert_eq!(removed.newer(Some(&done), now), None);
+        assert_eq!(removed.newer(Some(&done), late), Some(&done));
     }
 
     #[test]

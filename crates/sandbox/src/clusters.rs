@@ -17,9 +17,9 @@ pub const CLASS: &str = "sandbox";
 const LOOK: Duration = Duration::from_millis(200);
 
 const NAMES: [&str; 26] = [
-    "alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett", "kilo", "lima", "mike",
-    "november", "oscar", "papa", "quebec", "romeo", "sierra", "tango", "uniform", "victor", "whiskey", "xray", "yankee",
-    "zulu",
+    "alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett", "kilo",
+    "lima", "mike", "november", "oscar", "papa", "quebec", "romeo", "sierra", "tango", "uniform", "victor",
+    "whiskey", "xray", "yankee", "zulu",
 ];
 
 /// Why a Cluster is not as it should be.
@@ -32,7 +32,11 @@ pub enum Error {
     #[error("cannot delete the Cluster {name}: {source}")]
     Delete { name: String, source: Box<kube::Error> },
     #[error("the Cluster {name} was not Available within {} s: {why}", limit.as_secs())]
-    NotAvailable { name: String, limit: Duration, why: String },
+    NotAvailable {
+        name: String,
+        limit: Duration,
+        why: String,
+    },
     #[error("the Cluster {name} was not gone within {} s", limit.as_secs())]
     NotGone { name: String, limit: Duration },
 }
@@ -54,7 +58,12 @@ pub async fn apply_class(client: &kube::Client) -> Result<(), Error> {
 }
 
 /// Applies a Cluster of the sandbox's class with so many Nodes.
-pub async fn apply_cluster(client: &kube::Client, key: &ClusterKey, nodes: u32, labels: &Value) -> Result<(), Error> {
+pub async fn apply_cluster(
+    client: &kube::Client,
+    key: &ClusterKey,
+    nodes: u32,
+    labels: &Value,
+) -> Result<(), Error> {
     Ok(apply(client, &topology_cluster(key, nodes, labels)).await?)
 }
 
@@ -63,7 +72,10 @@ pub async fn wait_available(client: &kube::Client, key: &ClusterKey, limit: Dura
     let deadline = Instant::now() + limit;
     loop {
         let cluster = get(client, key).await?;
-        let why = cluster.map_or_else(|| Some("it does not exist".to_owned()), |cluster| unavailable(&cluster.data));
+        let why = cluster.map_or_else(
+            || Some("it does not exist".to_owned()),
+            |cluster| unavailable(&cluster.data),
+        );
         let Some(why) = why else { return Ok(()) };
         if Instant::now() > deadline {
             let name = key.name.clone();
@@ -150,9 +162,7 @@ fn class() -> [Value; 3] {
     const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io/v1alpha1";
     const CONTROL_PLANE: &str = "controlplane.cluster.x-k8s.io/v1alpha1";
     let metadata = json!({"name": CLASS, "namespace": NAMESPACE});
-    let reference = |api_version: &str, kind: &str| {
-        json!({"templateRef": {"apiVersion": api_version, "kind": kind, "name": CLASS}})
-    };
+    let reference = |api_version: &str, kind: &str| json!({"templateRef": {"apiVersion": api_version, "kind": kind, "name": CLASS}});
     [
         json!({
             "apiVersion": INFRASTRUCTURE,

@@ -1,9 +1,10 @@
 //! The whole sandbox: a management plane with the Cluster API core and our provider, and the clusters made on it.
 
 use std::fs::{self, File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use serde_json::{Value, json};
@@ -11,11 +12,11 @@ use serde_json::{Value, json};
 use crate::assets::{Assets, Binary};
 use crate::capi::{self, Core};
 use crate::certificates::{self, Authority};
-use crate::clusters;
 use crate::plane::{self, Plane, PlaneOptions};
 use crate::process::Identity;
 use crate::progress::Progress;
 use crate::provider::{ClusterKey, Planes, Provider};
+use crate::{clusters, kubeconfig, process};
 
 /// The name under which the management plane is known beside its clusters.
 pub const MANAGEMENT: &str = "management";
@@ -27,7 +28,7 @@ const AVAILABLE_LIMIT: Duration = Duration::from_mins(3);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot use {}: {source}", path.display())]
-    Folder { path: PathBuf, source: std::io::Error },
+    Folder { path: PathBuf, source: io::Error },
     #[error("another process owns the sandbox in {}: stop that one first, or choose another folder", dir.display())]
     Owned { dir: PathBuf },
     #[error(transparent)]
@@ -59,7 +60,13 @@ pub struct Folder {
 
 impl Folder {
     pub fn new(root: &Path) -> Self {
-        Self { root: root.to_owned() }
+        Self {
+            root: root.to_owned(),
+        }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
     }
 
     /// The process that runs the sandbox, if one does.
@@ -85,7 +92,57 @@ impl Folder {
         Planes::folder(&self.planes(), &ClusterKey::new(namespace, name))
     }
 
-    fn capi(&self) -> PathBuf {
+    /// The owner's own output.
+    pub fn owner_log(&self) -> PathBuf {
+        self.root.join("logs/owner.log")
+    }
+
+    /// Whether this owner has brought all it was asked for up.
+    pub fn is_ready(&self, owner: &Identity) -> bool {
+        fs::read_to_string(self.root.join("ready")).is_ok_and(|ready| ready == owner.to_string())
+    }
+
+    /// Said by the owner when all it was asked for is up.
+    pub fn mark_ready(&self) -> Result<(), Error> {
+        let path = self.root.join("ready");
+        let owner = Identity::current()
+            .map(|owner| owner.to_string())
+            .unwrap_or_default();
+        fs::write(&path, owner).map_err(|source| Error::Folder { path, source })
+    }
+
+    /// A client of the management plane.
+    pub async fn management_client(&self) -> Result<kube::Client, Error> {
+        let path = self.management().join("kubeconfig");
+        let yaml = fs::read_to_string(&path).map_err(|source| Error::Folder { path, source })?;
+        Ok(kubeconfig::client(&yaml)
+            .await
+            .map_err(plane::Error::Kubeconfig)?)
+    }
+
+    /// Ends what a killed owner may have left behind.
+    pub fn end_orphans(&self) {
+        process::end_orphans(&self.management());
+        process::end_orphans(&self.capi());
+        for (_, plane) in Planes::folders(&self.planes()) {
+            process::end_orphans(&plane);
+        }
+    }
+
+    /// Removes what a sandbox keeps, and the folder too if that leaves it empty.
+    pub fn remove(&self) -> Result<(), Error> {
+        for folder in [MANAGEMENT, "planes", "capi", "pki", "logs"] {
+            removed(fs::remove_dir_all(self.root.join(folder)), &self.root)?;
+        }
+        for file in ["owner", "ready", "lock"] {
+            removed(fs::remove_file(self.root.join(file)), &self.root)?;
+        }
+        // Whatever else is in there is not ours.
+        let _ = fs::remove_dir(&self.root);
+        Ok(())
+    }
+
+    pub(crate) fn capi(&self) -> PathBuf {
         self.root.join("capi")
     }
 
@@ -99,7 +156,9 @@ impl Folder {
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(Error::Owned { dir: self.root.clone() });
+                return Err(Error::Owned {
+                    dir: self.root.clone(),
+                });
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
@@ -107,6 +166,16 @@ impl Folder {
             fs::write(self.root.join("owner"), owner.to_string()).map_err(failed)?;
         }
         Ok(lock)
+    }
+}
+
+fn removed(result: io::Result<()>, path: &Path) -> Result<(), Error> {
+    match result {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(Error::Folder {
+            path: path.to_owned(),
+            source,
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -164,14 +233,25 @@ impl Sandbox {
         ensure_clusters(&client, count, self.nodes).await
     }
 
-    /// Returns when the first `count` clusters are Available.
+    /// Returns when the first `count` clusters are Available and every plane of an earlier run is back.
     pub async fn wait_ready(&self, count: u32, progress: &dyn Progress) -> Result<(), Error> {
         let client = self.management.client().await?;
-        wait_ready(&client, count, progress).await
+        wait_ready(&client, count, progress).await?;
+        // What an earlier run has left in status says nothing about the processes of this one.
+        for index in 0..count {
+            let key = ClusterKey::new(clusters::NAMESPACE, &clusters::name(index));
+            self.wait_plane(&key).await?;
+        }
+        Ok(())
     }
 
     /// Creates a Cluster from the sandbox's class and returns its plane when it is Available.
-    pub async fn create_cluster(&self, key: &ClusterKey, nodes: u32, labels: &Value) -> Result<Arc<Plane>, Error> {
+    pub async fn create_cluster(
+        &self,
+        key: &ClusterKey,
+        nodes: u32,
+        labels: &Value,
+    ) -> Result<Arc<Plane>, Error> {
         let client = self.management.client().await?;
         clusters::apply_cluster(&client, key, nodes, labels).await?;
         self.wait_cluster(key).await
@@ -181,13 +261,24 @@ impl Sandbox {
     pub async fn wait_cluster(&self, key: &ClusterKey) -> Result<Arc<Plane>, Error> {
         let client = self.management.client().await?;
         clusters::wait_available(&client, key, AVAILABLE_LIMIT).await?;
-        self.planes.get(key).await.ok_or_else(|| {
-            Error::Clusters(clusters::Error::NotAvailable {
-                name: key.name.clone(),
-                limit: AVAILABLE_LIMIT,
-                why: "its control plane is not one of this sandbox".to_owned(),
-            })
-        })
+        self.wait_plane(key).await
+    }
+
+    async fn wait_plane(&self, key: &ClusterKey) -> Result<Arc<Plane>, Error> {
+        let deadline = Instant::now() + AVAILABLE_LIMIT;
+        loop {
+            if let Some(plane) = self.planes.get(key).await {
+                return Ok(plane);
+            }
+            if Instant::now() > deadline {
+                return Err(Error::Clusters(clusters::Error::NotAvailable {
+                    name: key.name.clone(),
+                    limit: AVAILABLE_LIMIT,
+                    why: "its control plane is not one of this sandbox".to_owned(),
+                }));
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     pub fn management(&self) -> &Plane {

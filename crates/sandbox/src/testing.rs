@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, PostParams};
-use tokio::runtime::Handle;
+use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
 use crate::assets::{self, Assets, Binary};
@@ -78,39 +78,34 @@ pub async fn full_plane(nodes: u32) -> Result<Plane, Error> {
 /// It lives on a runtime of its own, because each test's runtime ends with the test.
 pub async fn sandbox() -> Result<SharedSandbox, Error> {
     let assets = assets().await?;
-    let dir = fresh_dir("sandbox").await?;
-    let shared = SANDBOX
-        .get_or_try_init(|| async { start_shared(assets, dir).await })
-        .await?;
+    let shared = SANDBOX.get_or_try_init(|| start_shared(assets)).await?;
     Ok(SharedSandbox { inner: shared })
 }
 
-async fn start_shared(assets: &'static Assets, dir: PathBuf) -> Result<Shared, Error> {
+async fn start_shared(assets: &'static Assets) -> Result<Shared, Error> {
+    let dir = fresh_dir("sandbox").await?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?;
-    let handle = runtime.handle().clone();
     let options = sandbox::Options {
         dir,
         clusters: 0,
         nodes: 1,
     };
-    let sandbox = handle
+    let sandbox = runtime
         .spawn(async move { Sandbox::up(assets, &options, &Silent).await })
         .await
         .map_err(|error| Error::Shared(error.to_string()))??;
-    // The runtime must run for as long as the process does.
-    std::mem::forget(runtime);
     Ok(Shared {
         sandbox: Arc::new(sandbox),
-        handle,
+        runtime,
     })
 }
 
 struct Shared {
     sandbox: Arc<Sandbox>,
-    handle: Handle,
+    runtime: Runtime,
 }
 
 /// The shared sandbox as a test sees it.
@@ -162,7 +157,9 @@ impl SharedSandbox {
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
             .collect();
         self.on_its_runtime(|sandbox| async move {
-            sandbox.create_cluster(&key, nodes, &serde_json::json!(labels)).await
+            sandbox
+                .create_cluster(&key, nodes, &serde_json::json!(labels))
+                .await
         })
         .await
     }
@@ -180,7 +177,7 @@ impl SharedSandbox {
         T: Send + 'static,
     {
         let work = work(self.inner.sandbox.clone());
-        let done = self.inner.handle.spawn(work).await;
+        let done = self.inner.runtime.spawn(work).await;
         Ok(done.map_err(|error| Error::Shared(error.to_string()))??)
     }
 }

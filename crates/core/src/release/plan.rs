@@ -226,8 +226,8 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
     };
     let wanted = seen.map_or(Plan::Operate(OperationKind::Install), |seen| plan_existing(observed, inputs, seen));
     match wanted {
-        Plan::Operate(_) => backed_off(observed, &failure_key::apply(inputs)).unwrap_or(wanted),
-        other => other,
+        Plan::NoOp | Plan::Wait(_) => wanted,
+        touches_the_cluster => backed_off(observed, &failure_key::apply(inputs)).unwrap_or(touches_the_cluster),
     }
 }
 

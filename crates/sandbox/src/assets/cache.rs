@@ -5,10 +5,9 @@ use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
-
-use super::{Binary, Error, KubernetesVersion, go};
 use super::catalog::{CLUSTER_API_MODULE, Module};
+use super::{Binary, Error, KubernetesVersion, go};
+use crate::digest;
 use crate::progress::Progress;
 
 const LINKER_FLAGS: &str = "-s -w";
@@ -127,7 +126,10 @@ impl Cache {
     async fn lock(&self, progress: &dyn Progress) -> Result<File, Error> {
         create_dir(&self.root)?;
         let path = self.root.join("lock");
-        let file = File::create(&path).map_err(|source| Error::Write { path: path.clone(), source })?;
+        let file = File::create(&path).map_err(|source| Error::Write {
+            path: path.clone(),
+            source,
+        })?;
         let mut told = false;
         loop {
             match file.try_lock() {
@@ -164,29 +166,37 @@ impl Cache {
 }
 
 fn fingerprint(module: &Module) -> String {
-    let mut hash = Sha256::new();
-    for part in [module.go_mod, module.go_sum, LINKER_FLAGS, module.ldflags] {
-        hash.update(part.as_bytes());
-        hash.update([0]);
-    }
-    let digest = hash.finalize();
-    digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    let mut digest = digest::of_parts(&[module.go_mod, module.go_sum, LINKER_FLAGS, module.ldflags]);
+    digest.truncate(12);
+    digest
 }
 
 fn create_dir(path: &Path) -> Result<(), Error> {
-    fs::create_dir_all(path).map_err(|source| Error::Write { path: path.to_owned(), source })
+    fs::create_dir_all(path).map_err(|source| Error::Write {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Error> {
-    fs::write(path, text).map_err(|source| Error::Write { path: path.to_owned(), source })
+    fs::write(path, text).map_err(|source| Error::Write {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn rename(from: &Path, to: &Path) -> Result<(), Error> {
-    fs::rename(from, to).map_err(|source| Error::Write { path: to.to_owned(), source })
+    fs::rename(from, to).map_err(|source| Error::Write {
+        path: to.to_owned(),
+        source,
+    })
 }
 
 fn copy_files(from: &Path, to: &Path) -> Result<(), Error> {
-    let failed = |source| Error::Write { path: to.to_owned(), source };
+    let failed = |source| Error::Write {
+        path: to.to_owned(),
+        source,
+    };
     for entry in fs::read_dir(from).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         // The Go module cache is read-only; a copy through bytes is not.

@@ -27,11 +27,11 @@ pub struct Module {
     pub ldflags: &'static str,
 }
 
-/// A Kubernetes version the sandbox can run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct KubernetesVersion {
-    minor: u64,
-    patch: u64,
+/// A Kubernetes version the sandbox can run: one patch of each minor there are assets for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum KubernetesVersion {
+    #[default]
+    V1_34,
 }
 
 macro_rules! module {
@@ -136,43 +136,47 @@ impl fmt::Display for Binary {
 }
 
 impl KubernetesVersion {
-    pub const V1_34: Self = Self { minor: 34, patch: 4 };
-
     /// Every version there are assets for, newest first.
     pub const SUPPORTED: [Self; 1] = [Self::V1_34];
 
     pub fn minor(self) -> u64 {
-        self.minor
+        match self {
+            Self::V1_34 => 34,
+        }
     }
 
-    // A second minor adds an arm here.
     fn module(self) -> &'static Module {
-        &KUBERNETES_1_34
+        match self {
+            Self::V1_34 => &KUBERNETES_1_34,
+        }
     }
-}
 
-impl Default for KubernetesVersion {
-    fn default() -> Self {
-        Self::V1_34
+    fn name(self) -> &'static str {
+        match self {
+            Self::V1_34 => "v1.34.4",
+        }
     }
 }
 
 impl fmt::Display for KubernetesVersion {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "v1.{}.{}", self.minor, self.patch)
+        formatter.write_str(self.name())
     }
 }
 
 /// The sandbox has no programs for the version asked for.
 #[derive(Debug, thiserror::Error)]
-#[error("the sandbox runs Kubernetes {}, not {asked}: ask for one of these", supported())]
+#[error(
+    "the sandbox runs Kubernetes {}, not {asked}: ask for one of these",
+    supported()
+)]
 pub struct UnsupportedVersion {
     asked: String,
 }
 
 fn supported() -> String {
     KubernetesVersion::SUPPORTED
-        .map(|version| format!("v1.{}.x (it is {version})", version.minor))
+        .map(|version| format!("v1.{}.x (it is {version})", version.minor()))
         .join(", ")
 }
 
@@ -187,9 +191,11 @@ impl FromStr for KubernetesVersion {
             .find(|version| {
                 asked
                     .as_ref()
-                    .is_some_and(|asked| asked.major == 1 && asked.minor == version.minor)
+                    .is_some_and(|asked| asked.major == 1 && asked.minor == version.minor())
             })
-            .ok_or_else(|| UnsupportedVersion { asked: text.to_owned() })
+            .ok_or_else(|| UnsupportedVersion {
+                asked: text.to_owned(),
+            })
     }
 }
 
@@ -215,6 +221,15 @@ mod tests {
         for binary in Binary::ALL {
             let module = binary.module(KubernetesVersion::default());
             assert!(module.go_mod.contains(binary.package()), "{binary}");
+        }
+    }
+
+    #[test]
+    fn each_version_is_the_one_its_module_pins_and_reports() {
+        for version in KubernetesVersion::SUPPORTED {
+            let module = version.module();
+            assert!(module.go_mod.contains(&format!("k8s.io/kubernetes {version}")));
+            assert!(module.ldflags.contains(&format!("gitVersion={version}")));
         }
     }
 }

@@ -90,7 +90,9 @@ fn classify(command: &str, stderr: &str) -> Error {
             needed,
         }
     } else if NO_NETWORK.into_iter().any(has) {
-        Error::Network { output: last_lines(stderr) }
+        Error::Network {
+            output: last_lines(stderr),
+        }
     } else {
         Error::GoFailed {
             command: command.to_owned(),
@@ -118,24 +120,28 @@ mod tests {
         assert_eq!(parse_version("go1.26.8"), Some((1, 26)));
         assert_eq!(parse_version("go1.27rc1"), Some((1, 27)));
         assert_eq!(parse_version("devel +abc"), None);
-        assert_eq!(required_version("module x\n\ngo 1.25.0\n").as_deref(), Some("1.25.0"));
+        assert_eq!(
+            required_version("module x\n\ngo 1.25.0\n").as_deref(),
+            Some("1.25.0")
+        );
     }
 
     #[test]
     fn failures_say_what_to_do() {
-        let cases: [(&str, fn(&Error) -> bool); 4] = [
+        for (stderr, advice) in [
             (
                 "go: go.mod requires go >= 1.26.0 (running go 1.24.1; GOTOOLCHAIN=local)",
-                |error| matches!(error, Error::GoTooOld { needed, .. } if needed == "1.26.0"),
+                "Go 1.26.0 is needed",
             ),
-            ("write /x: no space left on device", |error| matches!(error, Error::DiskFull)),
-            ("Get \"https://proxy\": dial tcp: lookup proxy: no such host", |error| {
-                matches!(error, Error::Network { .. })
-            }),
-            ("main.go:1: syntax error", |error| matches!(error, Error::GoFailed { .. })),
-        ];
-        for (stderr, expected) in cases {
-            assert!(expected(&classify("build", stderr)), "{stderr}");
+            ("write /x: no space left on device", "disk is full"),
+            (
+                "Get \"https://proxy\": dial tcp: lookup proxy: no such host",
+                "check the network",
+            ),
+            ("main.go:1: syntax error", "`go build` failed"),
+        ] {
+            let error = classify("build", stderr).to_string();
+            assert!(error.contains(advice), "{error}");
         }
     }
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
 
-pub use self::catalog::{Binary, KubernetesVersion, UnsupportedVersion};
 use self::cache::Cache;
+pub use self::catalog::{Binary, KubernetesVersion, UnsupportedVersion};
 use crate::progress::Progress;
 
 /// A folder with all programs, and `cluster-api/config` as in the Cluster API module.
@@ -34,7 +34,9 @@ pub enum Error {
     GoTooOld { found: String, needed: String },
     #[error("`go` did not start: {source}")]
     RunGo { source: std::io::Error },
-    #[error("the disk is full: free 4 GiB where Go keeps its caches (`go env GOCACHE GOMODCACHE`) and start again")]
+    #[error(
+        "the disk is full: free 4 GiB where Go keeps its caches (`go env GOCACHE GOMODCACHE`) and start again"
+    )]
     DiskFull,
     #[error("{} has {free_mib} MiB free, building needs {needed_mib}: free some and start again", path.display())]
     LittleSpace {

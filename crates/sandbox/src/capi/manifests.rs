@@ -52,7 +52,9 @@ pub(super) fn webhooks(config: &Path, server: &WebhookServer) -> Result<Vec<Valu
         let name = document["metadata"]["name"].as_str().unwrap_or_default();
         document["metadata"]["name"] = json!(format!("capi-{name}"));
         for webhook in document["webhooks"].as_array_mut().into_iter().flatten() {
-            let path = webhook["clientConfig"]["service"]["path"].as_str().unwrap_or_default();
+            let path = webhook["clientConfig"]["service"]["path"]
+                .as_str()
+                .unwrap_or_default();
             webhook["clientConfig"] = server.client_config(path);
         }
     }

@@ -21,7 +21,7 @@ use crate::process::{self, Child, GRACE, Spec};
 use crate::provider;
 
 const NAMESPACE: &str = "capi-system";
-const READY_LIMIT: Duration = Duration::from_secs(60);
+const READY_LIMIT: Duration = Duration::from_mins(1);
 
 /// Why the Cluster API core does not run.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +103,14 @@ impl Core {
     }
 }
 
-fn manager(assets: &Assets, plane: &Plane, home: &Path, certificates: &Path, webhooks: u16, health: u16) -> Spec {
+fn manager(
+    assets: &Assets,
+    plane: &Plane,
+    home: &Path,
+    certificates: &Path,
+    webhooks: u16,
+    health: u16,
+) -> Spec {
     Spec {
         name: Binary::CapiManager.file_name().to_owned(),
         program: assets.path(Binary::CapiManager).to_owned(),
@@ -142,14 +149,13 @@ async fn install_crds(assets: &Assets, client: &kube::Client, server: &WebhookSe
 
 async fn wait_served(client: &kube::Client, name: &str) -> Result<(), Error> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let established = kube::runtime::wait::await_condition(
-        crds,
-        name,
-        kube::runtime::conditions::is_crd_established(),
-    );
+    let established =
+        kube::runtime::wait::await_condition(crds, name, kube::runtime::conditions::is_crd_established());
     match tokio::time::timeout(READY_LIMIT, established).await {
         Ok(Ok(_)) => Ok(()),
-        _ => Err(Error::NotServed { kind: name.to_owned() }),
+        _ => Err(Error::NotServed {
+            kind: name.to_owned(),
+        }),
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Error;
+use super::ports::is_free;
 use crate::certificates::{Authority, write_private, write_signing_key};
 use crate::kubeconfig;
 
@@ -41,7 +42,9 @@ pub(super) struct Layout {
 
 impl Layout {
     pub(super) fn new(root: &Path) -> Self {
-        Self { root: root.to_owned() }
+        Self {
+            root: root.to_owned(),
+        }
     }
 
     pub(super) fn pki(&self) -> PathBuf {
@@ -56,6 +59,16 @@ impl Layout {
         self.root.join(format!("{user}.kubeconfig"))
     }
 
+    /// The port of the last start, if nobody has taken it since.
+    pub(super) fn previous_port(&self) -> Option<u16> {
+        let port = fs::read_to_string(self.root.join("port")).ok()?.parse().ok()?;
+        is_free(port).then_some(port)
+    }
+
+    pub(super) fn keep_port(&self, port: u16) -> Result<(), Error> {
+        Ok(write_private(&self.root.join("port"), &port.to_string())?)
+    }
+
     /// Makes what is missing and returns the administrator's kubeconfig.
     pub(super) fn prepare(&self, name: &str, server: &str) -> Result<String, Error> {
         fs::create_dir_all(&self.root).map_err(|source| Error::Folder {
@@ -66,7 +79,12 @@ impl Layout {
         let authority = Authority::open(&self.pki(), &format!("sandbox {name}"))?;
         write_signing_key(&self.pki(), "service-account")?;
         if !self.pki().join("apiserver.key").is_file() {
-            let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.0.0.1"];
+            let names = [
+                "kubernetes",
+                "kubernetes.default",
+                "kubernetes.default.svc",
+                "10.0.0.1",
+            ];
             authority.server(&names)?.write(&self.pki(), "apiserver")?;
         }
         write_private(&self.root.join("audit-policy.yaml"), AUDIT_POLICY)?;

@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-pub use self::ports::{NoFreePort, free_port};
 use self::layout::{Layout, PROBE};
+pub use self::ports::{NoFreePort, free_port};
 use crate::assets::{Assets, KubernetesVersion};
+use crate::process::{Child, GRACE};
 use crate::requests::{AuditLog, RequestCounts};
 use crate::{certificates, kubeconfig, process};
-use crate::process::{Child, GRACE};
 
 const READY_LIMIT: Duration = Duration::from_secs(90);
-const NODES_LIMIT: Duration = Duration::from_secs(60);
+const NODES_LIMIT: Duration = Duration::from_mins(1);
 const PORT_ATTEMPTS: usize = 4;
 
 /// Why a plane could not be run.
@@ -113,14 +113,20 @@ impl Plane {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let port = options.port.map_or_else(free_port, Ok)?;
+            let port = match options.port.or_else(|| Layout::new(&options.dir).previous_port()) {
+                Some(port) if options.port.is_some() || attempt == 1 => port,
+                _ => free_port()?,
+            };
             let plane = Self::prepare(assets, &options, port)?;
             match plane.launch().await {
                 Ok(()) => return Ok(plane),
                 Err(error) if is_port_clash(&error) => {
                     plane.stop().await;
                     if options.port.is_some() || attempt == PORT_ATTEMPTS {
-                        return Err(Error::PortTaken { name: options.name, port });
+                        return Err(Error::PortTaken {
+                            name: options.name,
+                            port,
+                        });
                     }
                 }
                 Err(error) => {
@@ -132,7 +138,9 @@ impl Plane {
     }
 
     fn prepare(assets: &Assets, options: &PlaneOptions, port: u16) -> Result<Self, Error> {
-        let kubeconfig = Layout::new(&options.dir).prepare(&options.name, &endpoint(port))?;
+        let layout = Layout::new(&options.dir);
+        let kubeconfig = layout.prepare(&options.name, &endpoint(port))?;
+        layout.keep_port(port)?;
         Ok(Self {
             options: options.clone(),
             assets: assets.clone(),
@@ -147,14 +155,19 @@ impl Plane {
         let bare = self.options.nodes.is_none();
         let mut children = self.children.lock().await;
         children.push(Child::spawn(&components::etcd(&self.assets, home))?);
-        children.push(Child::spawn(&components::apiserver(&self.assets, home, self.port, bare))?);
+        children.push(Child::spawn(&components::apiserver(
+            &self.assets,
+            home,
+            self.port,
+            bare,
+        ))?);
         let probe = self.probe().await?;
         self.wait_ready(&probe, &children).await?;
         if let Some(nodes) = self.options.nodes {
             for spec in components::workers(&self.assets, home) {
                 children.push(Child::spawn(&spec)?);
             }
-            nodes::create(&probe, nodes).await?;
+            nodes::create(&probe, nodes, self.options.version).await?;
         }
         Ok(())
     }

@@ -7,14 +7,26 @@ use kube::api::{Api, ListParams, PostParams};
 use serde_json::json;
 
 use super::Error;
+use crate::assets::KubernetesVersion;
 
-pub(super) async fn create(client: &kube::Client, count: u32) -> Result<(), Error> {
+pub(super) async fn create(
+    client: &kube::Client,
+    count: u32,
+    version: KubernetesVersion,
+) -> Result<(), Error> {
     let nodes: Api<Node> = Api::all(client.clone());
     for number in 1..=count {
-        match nodes.create(&PostParams::default(), &node(number)?).await {
+        match nodes
+            .create(&PostParams::default(), &node(number, version)?)
+            .await
+        {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-            Err(source) => return Err(Error::CreateNode { source: Box::new(source) }),
+            Err(source) => {
+                return Err(Error::CreateNode {
+                    source: Box::new(source),
+                });
+            }
         }
     }
     Ok(())
@@ -44,7 +56,7 @@ fn is_ready(node: &Node) -> bool {
     })
 }
 
-fn node(number: u32) -> Result<Node, Error> {
+fn node(number: u32, version: KubernetesVersion) -> Result<Node, Error> {
     let name = format!("node-{number}");
     let resources = json!({"cpu": "32", "memory": "256Gi", "pods": "1000", "ephemeral-storage": "1Ti"});
     serde_json::from_value(json!({
@@ -58,7 +70,7 @@ fn node(number: u32) -> Result<Node, Error> {
                 "topology.kubernetes.io/zone": "sandbox",
             },
         },
-        "status": {"allocatable": resources, "capacity": resources},
+        "status": {"allocatable": resources, "capacity": resources, "nodeInfo": {"kubeletVersion": version.to_string()}},
     }))
     .map_err(|source| Error::DescribeNode { source })
 }

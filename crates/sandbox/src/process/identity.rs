@@ -161,8 +161,14 @@ mod tests {
 
     #[test]
     fn names_with_parentheses_do_not_confuse() {
-        let fields = (4..22).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
-        assert_eq!(running_since(&format!("7 (a) (b) S {fields} 4711 23")), Some(4711));
+        let fields = (4..22)
+            .map(|field| field.to_string())
+            .collect::<Vec<_>>()
+            .join(" ");
+        assert_eq!(
+            running_since(&format!("7 (a) (b) S {fields} 4711 23")),
+            Some(4711)
+        );
         assert_eq!(running_since(&format!("7 (a) Z {fields} 4711 23")), None);
     }
 }

@@ -13,7 +13,9 @@ use super::condition::Finding;
 use super::owner::{OwnerCluster, owner, owner_key};
 use super::planes::{ClusterKey, Wanted};
 use super::sandbox_cluster::{Endpoint, SandboxCluster};
-use super::sandbox_control_plane::{ControlPlaneInitialization, SandboxControlPlane, SandboxControlPlaneStatus};
+use super::sandbox_control_plane::{
+    ControlPlaneInitialization, SandboxControlPlane, SandboxControlPlaneStatus,
+};
 use super::{Context, Error};
 use crate::apply::FIELD_MANAGER;
 use crate::assets::KubernetesVersion;
@@ -23,7 +25,10 @@ const FINALIZER: &str = "sandbox.controlplane.cluster.x-k8s.io";
 /// How often a plane is looked after.
 const CHECK: Duration = Duration::from_secs(15);
 
-pub(super) async fn reconcile(object: Arc<SandboxControlPlane>, context: Arc<Context>) -> Result<Action, Error> {
+pub(super) async fn reconcile(
+    object: Arc<SandboxControlPlane>,
+    context: Arc<Context>,
+) -> Result<Action, Error> {
     let namespace = object.namespace().unwrap_or_default();
     let api: Api<SandboxControlPlane> = Api::namespaced(context.client.clone(), &namespace);
     if object.meta().deletion_timestamp.is_some() {
@@ -57,7 +62,11 @@ async fn bring_up(
     context: &Context,
 ) -> Result<Result<Arc<Plane>, Finding>, Error> {
     if let Err(unsupported) = object.spec.version.parse::<KubernetesVersion>() {
-        return Ok(Err(finding(false, "VersionNotSupported", unsupported.to_string())));
+        return Ok(Err(finding(
+            false,
+            "VersionNotSupported",
+            unsupported.to_string(),
+        )));
     }
     let Some(endpoint) = endpoint(&context.client, cluster).await? else {
         let message = "waiting for the infrastructure to choose the control plane endpoint".to_owned();
@@ -128,10 +137,14 @@ async fn write_kubeconfig(
 ) -> Result<(), Error> {
     let name = format!("{}-kubeconfig", key.name);
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &key.namespace);
-    let current = secrets.get_opt(&name).await.map_err(Error::read("a kubeconfig Secret"))?;
-    let written = current
-        .and_then(|secret| secret.data)
-        .is_some_and(|data| data.get("value").is_some_and(|value| value.0 == plane.kubeconfig().as_bytes()));
+    let current = secrets
+        .get_opt(&name)
+        .await
+        .map_err(Error::read("a kubeconfig Secret"))?;
+    let written = current.and_then(|secret| secret.data).is_some_and(|data| {
+        data.get("value")
+            .is_some_and(|value| value.0 == plane.kubeconfig().as_bytes())
+    });
     if written {
         return Ok(());
     }

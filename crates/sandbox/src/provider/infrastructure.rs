@@ -62,10 +62,18 @@ async fn unclaimed_port(client: &kube::Client) -> Result<u16, Error> {
     }
 }
 
-async fn write_status(api: &Api<SandboxCluster>, object: &SandboxCluster, reachable: bool) -> Result<(), Error> {
+async fn write_status(
+    api: &Api<SandboxCluster>,
+    object: &SandboxCluster,
+    reachable: bool,
+) -> Result<(), Error> {
     let previous = object.status.clone().unwrap_or_default();
     // What has been provisioned once stays so, whatever becomes of the plane.
-    let provisioned = reachable || previous.initialization.as_ref().is_some_and(|past| past.provisioned);
+    let provisioned = reachable
+        || previous
+            .initialization
+            .as_ref()
+            .is_some_and(|past| past.provisioned);
     let status = SandboxClusterStatus {
         initialization: provisioned.then_some(ClusterInitialization { provisioned }),
         conditions: vec![ready(provisioned).condition(&previous.conditions, object.metadata.generation)],
@@ -87,7 +95,10 @@ fn ready(provisioned: bool) -> Finding {
     let (reason, message) = if provisioned {
         ("Provisioned", "")
     } else {
-        ("WaitingForControlPlane", "waiting for the control plane to answer at the endpoint")
+        (
+            "WaitingForControlPlane",
+            "waiting for the control plane to answer at the endpoint",
+        )
     };
     Finding {
         type_: "Ready",

@@ -44,9 +44,15 @@ const RETRY: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot read {what}: {source}")]
-    Read { what: &'static str, source: Box<kube::Error> },
+    Read {
+        what: &'static str,
+        source: Box<kube::Error>,
+    },
     #[error("cannot write {what}: {source}")]
-    Write { what: &'static str, source: Box<kube::Error> },
+    Write {
+        what: &'static str,
+        source: Box<kube::Error>,
+    },
     #[error(transparent)]
     Plane(#[from] plane::Error),
     #[error(transparent)]
@@ -104,8 +110,18 @@ impl Provider {
             port_choice: tokio::sync::Mutex::default(),
         });
         let mut tasks = JoinSet::new();
-        tasks.spawn(run(context.clone(), stop.clone(), infrastructure::reconcile, "infrastructureRef"));
-        tasks.spawn(run(context, stop.clone(), control_plane::reconcile, "controlPlaneRef"));
+        tasks.spawn(run(
+            context.clone(),
+            stop.clone(),
+            infrastructure::reconcile,
+            "infrastructureRef",
+        ));
+        tasks.spawn(run(
+            context,
+            stop.clone(),
+            control_plane::reconcile,
+            "controlPlaneRef",
+        ));
         Self { stop, tasks }
     }
 

@@ -43,20 +43,29 @@ pub(super) fn owner_key<K: Resource>(object: &K) -> Option<ClusterKey> {
         .map(|owner| ClusterKey::new(namespace, &owner.name))
 }
 
-pub(super) async fn owner<K: Resource>(client: &kube::Client, object: &K) -> Result<Option<OwnerCluster>, Error> {
+pub(super) async fn owner<K: Resource>(
+    client: &kube::Client,
+    object: &K,
+) -> Result<Option<OwnerCluster>, Error> {
     let Some(key) = owner_key(object) else {
         return Ok(None);
     };
     let clusters: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), &key.namespace, &cluster_resource());
-    let found = clusters.get_opt(&key.name).await.map_err(Error::read("the owning Cluster"))?;
+    let found = clusters
+        .get_opt(&key.name)
+        .await
+        .map_err(Error::read("the owning Cluster"))?;
     Ok(found.map(|cluster| {
         let paused = is_paused(&cluster) || object.annotations().contains_key(PAUSED);
         OwnerCluster {
             paused,
             sandbox_cluster: sandbox_cluster(&cluster.data),
             endpoint: endpoint(&cluster.data),
-            infrastructure_provisioned: flag(&cluster.data, "/status/initialization/infrastructureProvisioned"),
+            infrastructure_provisioned: flag(
+                &cluster.data,
+                "/status/initialization/infrastructureProvisioned",
+            ),
             key,
         }
     }))

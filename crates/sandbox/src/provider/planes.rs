@@ -133,7 +133,9 @@ impl Planes {
         self.running.lock().await.remove(key);
         let path = Self::folder(&self.root, key);
         match tokio::fs::remove_dir_all(&path).await {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(plane::Error::Folder { path, source }),
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(plane::Error::Folder { path, source })
+            }
             _ => Ok(()),
         }
     }

@@ -26,7 +26,8 @@ impl Reachable {
     }
 
     pub(super) fn insert(&self, key: &ClusterKey) {
-        self.clusters.send_if_modified(|clusters| clusters.insert(key.clone()));
+        self.clusters
+            .send_if_modified(|clusters| clusters.insert(key.clone()));
     }
 
     pub(super) fn remove(&self, key: &ClusterKey) {

@@ -21,7 +21,11 @@ use super::condition::Condition;
         type_ = "string",
         json_path = ".metadata.labels['cluster\\.x-k8s\\.io/cluster-name']"
     ),
-    printcolumn(name = "Port", type_ = "integer", json_path = ".spec.controlPlaneEndpoint.port"),
+    printcolumn(
+        name = "Port",
+        type_ = "integer",
+        json_path = ".spec.controlPlaneEndpoint.port"
+    ),
     printcolumn(
         name = "Provisioned",
         type_ = "boolean",

@@ -8,6 +8,7 @@ use super::condition::Condition;
 
 /// A real Kubernetes control plane, and Nodes on which nothing runs but everything becomes Ready.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[expect(clippy::duplicated_attributes, reason = "columns of the same type")]
 #[kube(
     group = "controlplane.cluster.x-k8s.io",
     version = "v1alpha1",

@@ -87,7 +87,10 @@ impl AuditLog {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         // The last line may still be in writing.
-        let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let complete = bytes
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |end| end + 1);
         bytes.truncate(complete);
         self.offset += u64::try_from(complete).unwrap_or(0);
         Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -177,7 +180,11 @@ mod tests {
         let verbs: Vec<_> = log.read().unwrap().into_iter().map(|entry| entry.verb).collect();
         assert_eq!(verbs, ["watch"]);
 
-        let ended = begun + &line("w", "ResponseComplete", "watch") + "\n" + &line("g", "ResponseComplete", "get") + "\n";
+        let ended = begun
+            + &line("w", "ResponseComplete", "watch")
+            + "\n"
+            + &line("g", "ResponseComplete", "get")
+            + "\n";
         std::fs::write(&path, ended).unwrap();
         let verbs: Vec<_> = log.read().unwrap().into_iter().map(|entry| entry.verb).collect();
         assert_eq!(verbs, ["get"]);

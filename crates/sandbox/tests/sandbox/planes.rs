@@ -58,9 +58,12 @@ async fn a_deployment_becomes_ready_on_a_full_plane() {
         },
     }))
     .unwrap();
-    deployments.create(&PostParams::default(), &deployment).await.unwrap();
+    deployments
+        .create(&PostParams::default(), &deployment)
+        .await
+        .unwrap();
 
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_mins(1);
     loop {
         let status = deployments.get("web").await.unwrap().status.unwrap_or_default();
         if status.ready_replicas == Some(3) {
@@ -97,7 +100,8 @@ async fn requests_are_seen_at_the_api_server() {
     let entry = |verb: &str| (verb.to_owned(), "configmaps".to_owned(), "seen".to_owned());
     assert_eq!(asked, [entry("create"), entry("get")]);
     let counted = plane.request_counts().await.unwrap().since(&before);
-    let counted = counted.only(|key| key.resource == "configmaps" && matches!(key.verb.as_str(), "POST" | "GET"));
+    let counted =
+        counted.only(|key| key.resource == "configmaps" && matches!(key.verb.as_str(), "POST" | "GET"));
     assert!(counted.total() >= 2, "{counted:?}");
     assert_eq!(log.read().unwrap(), []);
 }

@@ -145,6 +145,9 @@ fn a_failure_holds_back_the_same_thing_only() {
         let observed = Observed { failure: Some(past), ..quiet(&wanted, Some(&there)) };
         assert_eq!(plan(&observed, GENERATION), expected, "{}", past.key);
     }
+    let foreign = seen(ReleaseStatus::Deployed, None);
+    let unread = Observed { failure: Some(&same), ..quiet(&wanted, Some(&foreign)) };
+    assert_eq!(plan(&unread, GENERATION), backoff(&same), "a read that failed is not repeated at once");
     let unresolved = failed(failure_key::resolve(GENERATION), 2_000);
     let observed =
         Observed { failure: Some(&unresolved), inputs: InputState::Unresolved, ..quiet(&wanted, None) };

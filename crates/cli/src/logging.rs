@@ -1,0 +1,22 @@
+//! Structured logs on standard error.
+
+use clap::ValueEnum;
+use tracing_subscriber::EnvFilter;
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Starts logging at `level`, a level or a list such as `info,chandler_tool=debug`.
+pub fn start(level: &str, format: LogFormat) -> anyhow::Result<()> {
+    let subscriber =
+        tracing_subscriber::fmt().with_env_filter(EnvFilter::try_new(level)?).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => subscriber.init(),
+        LogFormat::Json => subscriber.json().flatten_event(true).init(),
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! `chandler manager`
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use anyhow::{Context as _, Result};
+use chandler_controller::Options;
+use chandler_core::schedule::Limits;
+use clap::Args;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    driver,
+    logging::{self, LogFormat},
+};
+
+#[derive(Debug, Args)]
+pub struct ManagerArgs {
+    /// Kubeconfig of the management cluster [default: $KUBECONFIG, ~/.kube/config or the pod's service account]
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// Only look after this namespace [default: all]
+    #[arg(long)]
+    namespace: Option<String>,
+    /// The package tool's binary [default: chandler-helm beside this program]
+    #[arg(long, env = "CHANDLER_TOOL")]
+    tool: Option<PathBuf>,
+    /// Folder in which downloaded packages are kept
+    #[arg(long, env = "CHANDLER_STORE", default_value = "/var/cache/chandler")]
+    store: PathBuf,
+    /// Address of /metrics, /healthz and /readyz
+    #[arg(long, default_value = "127.0.0.1:8080")]
+    metrics_address: SocketAddr,
+    /// Operations that may be active at once; those that only wait do not count
+    #[arg(long, default_value_t = Limits::default().overall)]
+    concurrency: usize,
+    /// Operations that may be active at once on one workload cluster
+    #[arg(long, default_value_t = Limits::default().per_cluster)]
+    concurrency_per_cluster: usize,
+    /// Log level, or a list such as info,chandler_tool=debug
+    #[arg(long, default_value = "info")]
+    log_level: String,
+    /// Log format
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+}
+
+pub async fn run(arguments: ManagerArgs) -> Result<()> {
+    let ManagerArgs {
+        kubeconfig,
+        namespace,
+        tool,
+        store,
+        metrics_address,
+        concurrency,
+        concurrency_per_cluster,
+        log_level,
+        log_format,
+    } = arguments;
+    logging::start(&log_level, log_format)?;
+    let options = Options {
+        namespace,
+        tool: driver::find(tool)?,
+        tool_arguments: Vec::new(),
+        store,
+        address: metrics_address,
+        limits: Limits { per_cluster: concurrency_per_cluster.max(1), overall: concurrency.max(1) },
+    };
+    let client = management_client(kubeconfig).await?;
+    let stop = CancellationToken::new();
+    tokio::spawn(stop_on_signal(stop.clone()));
+    chandler_controller::run(client, options, stop).await?;
+    Ok(())
+}
+
+async fn management_client(kubeconfig: Option<PathBuf>) -> Result<Client> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let read = Kubeconfig::read_from(&path).with_context(|| format!("reading {}", path.display()))?;
+            Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?
+        }
+        None => Config::infer().await.context("finding the management cluster; name it with --kubeconfig")?,
+    };
+    Ok(Client::try_from(config)?)
+}
+
+async fn stop_on_signal(stop: CancellationToken) {
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut signal) => {
+                signal.recv().await;
+            }
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminated => {}
+    }
+    stop.cancel();
+}

@@ -1,0 +1,87 @@
+//! The Clusters of the management cluster, as a store and in the words of the decisions.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use chandler_api::capi::{CLUSTER_GROUP, CLUSTER_VERSION, ClusterView};
+use chandler_core::{identity::ClusterKey, release::ClusterState};
+use kube::{
+    ResourceExt as _,
+    api::{ApiResource, DynamicObject, GroupVersionKind},
+    runtime::reflector::{ObjectRef, Store},
+};
+
+/// The Cluster kind.
+pub fn resource() -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(CLUSTER_GROUP, CLUSTER_VERSION, "Cluster"), "clusters")
+}
+
+/// What the decisions need to know of a Cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterFacts {
+    pub state: ClusterState,
+    pub paused: bool,
+    /// For example `1.34`.
+    pub kubernetes_minor: Option<String>,
+}
+
+/// All Clusters.
+#[derive(Clone, Debug)]
+pub struct Clusters(Store<DynamicObject>);
+
+impl Clusters {
+    pub fn new(store: Store<DynamicObject>) -> Self {
+        Self(store)
+    }
+
+    pub fn get(&self, key: &ClusterKey) -> Option<Arc<DynamicObject>> {
+        self.0.get(&ObjectRef::new_with(&key.name, resource()).within(&key.namespace))
+    }
+
+    /// The Clusters of a namespace, in the order of their names.
+    pub fn in_namespace(&self, namespace: &str) -> BTreeMap<ClusterKey, Arc<DynamicObject>> {
+        let own = self.0.state_filter(|cluster| cluster.metadata.namespace.as_deref() == Some(namespace));
+        own.into_iter().filter_map(|cluster| Some((key(&cluster)?, cluster))).collect()
+    }
+
+    pub fn facts(&self, key: &ClusterKey) -> ClusterFacts {
+        self.get(key).map_or(
+            ClusterFacts { state: ClusterState::Missing, paused: false, kubernetes_minor: None },
+            |cluster| facts(&cluster),
+        )
+    }
+}
+
+/// The key of a Cluster.
+pub fn key(cluster: &DynamicObject) -> Option<ClusterKey> {
+    Some(ClusterKey::new(cluster.namespace()?, cluster.name_any()))
+}
+
+fn facts(cluster: &DynamicObject) -> ClusterFacts {
+    let view = ClusterView::of(&cluster.data).unwrap_or_default();
+    let state = if cluster.metadata.deletion_timestamp.is_some() {
+        ClusterState::Deleting
+    } else if view.status.initialization.control_plane_initialized {
+        ClusterState::Available
+    } else {
+        ClusterState::ControlPlaneNotInitialized
+    };
+    let minor = view.spec.topology.version.as_deref().and_then(minor);
+    ClusterFacts { state, paused: view.spec.paused, kubernetes_minor: minor }
+}
+
+fn minor(version: &str) -> Option<String> {
+    let mut parts = version.trim_start_matches('v').split('.');
+    Some(format!("{}.{}", parts.next()?, parts.next()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn minors_are_read_off_versions() {
+        for (version, expected) in [("v1.34.4", Some("1.34")), ("1.35.0+vendor.1", Some("1.35")), ("latest", None)] {
+            assert_eq!(minor(version).as_deref(), expected);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Events: one per change of state, never per retry.
+
+use kube::{
+    Client, Resource,
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
+
+/// Publishes Events.
+#[derive(Clone)]
+pub struct Events(Recorder);
+
+/// The longest note that the API accepts.
+const LONGEST_NOTE: usize = 1024;
+
+impl Events {
+    pub fn new(client: Client) -> Self {
+        Self(Recorder::new(client, Reporter { controller: "chandler".into(), instance: None }))
+    }
+
+    /// Something went as it should.
+    pub async fn normal(&self, object: &impl Resource<DynamicType = ()>, reason: &str, note: &str) {
+        self.publish(object, EventType::Normal, reason, note).await;
+    }
+
+    /// Something needs a person's attention.
+    pub async fn warning(&self, object: &impl Resource<DynamicType = ()>, reason: &str, note: &str) {
+        self.publish(object, EventType::Warning, reason, note).await;
+    }
+
+    async fn publish(&self, object: &impl Resource<DynamicType = ()>, type_: EventType, reason: &str, note: &str) {
+        let end = (0..=note.len().min(LONGEST_NOTE)).rev().find(|&at| note.is_char_boundary(at)).unwrap_or(0);
+        let event = Event {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(note[..end].to_owned()),
+            action: reason.to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = self.0.publish(&event, &object.object_ref(&())).await {
+            tracing::warn!(%error, reason, "cannot publish an Event");
+        }
+    }
+}

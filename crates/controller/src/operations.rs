@@ -1,0 +1,231 @@
+//! The operations that run: one per release at a time, started when the schedule has a slot.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use chandler_core::{
+    identity::ClusterKey,
+    release::{OperationKind, Progress},
+    schedule::{Limits, Schedule},
+};
+use chandler_tool::StepReport;
+use futures::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::Metrics;
+
+/// Steps of an operation that is younger than this are not told: it may be over before anyone reads them.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// The uid of the release object.
+pub type OperationId = String;
+
+type Job<O> = Box<dyn FnOnce(Handle<O>) -> BoxFuture<'static, O> + Send>;
+type Notify = Arc<dyn Fn() + Send + Sync>;
+
+/// What is going on for a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Running {
+    pub kind: OperationKind,
+    pub progress: Progress,
+}
+
+struct Entry {
+    kind: OperationKind,
+    progress: Progress,
+    started: Instant,
+    cancel: CancellationToken,
+    notify: Notify,
+}
+
+struct Table<O> {
+    schedule: Schedule<OperationId>,
+    jobs: HashMap<OperationId, Job<O>>,
+    entries: HashMap<OperationId, Entry>,
+    ended: HashMap<OperationId, O>,
+}
+
+/// All operations, with outcomes of type `O`. Clones share them.
+pub struct Operations<O> {
+    table: Arc<Mutex<Table<O>>>,
+    metrics: Metrics,
+}
+
+impl<O> Clone for Operations<O> {
+    fn clone(&self) -> Self {
+        Self { table: self.table.clone(), metrics: self.metrics.clone() }
+    }
+}
+
+/// What a running operation needs of its surroundings.
+pub struct Handle<O> {
+    operations: Operations<O>,
+    id: OperationId,
+    pub cancel: CancellationToken,
+}
+
+impl<O: Send + 'static> Operations<O> {
+    pub fn new(limits: Limits, metrics: Metrics) -> Self {
+        let table = Table {
+            schedule: Schedule::new(limits),
+            jobs: HashMap::new(),
+            entries: HashMap::new(),
+            ended: HashMap::new(),
+        };
+        Self { table: Arc::new(Mutex::new(table)), metrics }
+    }
+
+    /// What is going on for a release, queued or running.
+    pub fn running(&self, id: &OperationId) -> Option<Running> {
+        self.lock().entries.get(id).map(|entry| Running { kind: entry.kind, progress: entry.progress.clone() })
+    }
+
+    /// How the last operation ended; told once.
+    pub fn take_outcome(&self, id: &OperationId) -> Option<O> {
+        self.lock().ended.remove(id)
+    }
+
+    /// Queues an operation. `notify` is called when it has something to tell. One that is there already stays alone.
+    pub fn start(
+        &self,
+        id: OperationId,
+        cluster: ClusterKey,
+        kind: OperationKind,
+        notify: impl Fn() + Send + Sync + 'static,
+        job: impl FnOnce(Handle<O>) -> BoxFuture<'static, O> + Send + 'static,
+    ) {
+        let mut table = self.lock();
+        if table.entries.contains_key(&id) {
+            return;
+        }
+        let entry = Entry {
+            kind,
+            progress: Progress::default(),
+            started: Instant::now(),
+            cancel: CancellationToken::new(),
+            notify: Arc::new(notify),
+        };
+        table.entries.insert(id.clone(), entry);
+        table.jobs.insert(id.clone(), Box::new(job));
+        table.schedule.submit(id, cluster);
+        drop(table);
+        self.start_due();
+    }
+
+    /// Stops an operation; its outcome is told when it has ended.
+    pub fn cancel(&self, id: &OperationId) {
+        if let Some(entry) = self.lock().entries.get(id) {
+            entry.cancel.cancel();
+        }
+    }
+
+    fn start_due(&self) {
+        loop {
+            let mut table = self.lock();
+            let next = table.schedule.start_next();
+            self.metrics.slots(table.schedule.queued(), table.schedule.active());
+            let Some(id) = next else { return };
+            let (Some(job), Some(entry)) = (table.jobs.remove(&id), table.entries.get_mut(&id)) else { continue };
+            entry.started = Instant::now();
+            let handle = Handle { operations: self.clone(), id: id.clone(), cancel: entry.cancel.clone() };
+            drop(table);
+            let operations = self.clone();
+            tokio::spawn(async move {
+                let outcome = job(handle).await;
+                operations.finish(id, outcome);
+            });
+        }
+    }
+
+    fn finish(&self, id: OperationId, outcome: O) {
+        let mut table = self.lock();
+        table.schedule.release(&id);
+        let entry = table.entries.remove(&id);
+        table.ended.insert(id, outcome);
+        drop(table);
+        self.start_due();
+        if let Some(entry) = entry {
+            (entry.notify)();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table<O>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<O: Send + 'static> Handle<O> {
+    /// Takes in a step: shows it, and frees the slot of an operation that only waits from here.
+    pub fn step(&self, step: StepReport) {
+        let mut table = self.operations.lock();
+        if step.waiting {
+            table.schedule.release(&self.id);
+        }
+        let notify = table.entries.get_mut(&self.id).and_then(|entry| {
+            entry.progress.step = step.message;
+            (step.waiting || entry.started.elapsed() >= QUIET).then(|| entry.notify.clone())
+        });
+        drop(table);
+        if step.waiting {
+            self.operations.start_due();
+        }
+        if let Some(notify) = notify {
+            notify();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    fn operations() -> Operations<&'static str> {
+        Operations::new(Limits { per_cluster: 1, overall: 1 }, Metrics::new())
+    }
+
+    fn blue() -> ClusterKey {
+        ClusterKey::new("fleet", "blue")
+    }
+
+    #[tokio::test]
+    async fn one_at_a_time_and_the_outcome_is_told_once() {
+        let operations = operations();
+        let (told, mut tell) = mpsc::unbounded_channel();
+        for (id, outcome) in [("a", "first"), ("b", "second")] {
+            let told = told.clone();
+            let notify = move || told.send(id).unwrap();
+            let job = move |_| async move { outcome }.boxed();
+            operations.start(id.to_owned(), blue(), OperationKind::Install, notify, job);
+        }
+        assert_eq!((tell.recv().await, tell.recv().await), (Some("a"), Some("b")));
+        assert_eq!(operations.take_outcome(&"a".to_owned()), Some("first"));
+        assert_eq!(operations.take_outcome(&"a".to_owned()), None);
+        assert_eq!(operations.running(&"b".to_owned()), None);
+    }
+
+    #[tokio::test]
+    async fn a_waiting_operation_lets_the_next_one_start() {
+        let operations = operations();
+        let (told, mut tell) = mpsc::unbounded_channel();
+        let waiting = |handle: Handle<_>| {
+            async move {
+                handle.step(StepReport { message: "waiting".to_owned(), waiting: true });
+                handle.cancel.cancelled().await;
+                "cancelled"
+            }
+            .boxed()
+        };
+        operations.start("slow".to_owned(), blue(), OperationKind::Install, || {}, waiting);
+        let quick = |_| async { "done" }.boxed();
+        operations.start("quick".to_owned(), blue(), OperationKind::Install, move || told.send(()).unwrap(), quick);
+        tell.recv().await;
+        assert_eq!(operations.take_outcome(&"quick".to_owned()), Some("done"));
+        assert_eq!(operations.running(&"slow".to_owned()).unwrap().progress.step, "waiting");
+    }
+}

@@ -1,0 +1,87 @@
+//! Objects that want a look, from whatever source; and the loop that gives it to them.
+
+use std::{convert::Infallible, fmt::Debug, sync::Arc, time::Duration};
+
+use futures::{FutureExt as _, StreamExt as _};
+use jiff::Timestamp;
+use kube::{
+    Resource, ResourceExt as _,
+    runtime::{
+        controller::{Action, Config, applier},
+        reflector::{ObjectRef, Store},
+    },
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+use crate::Error;
+
+/// Everything is looked at again this often, give or take a tenth.
+const RESYNC: Duration = Duration::from_mins(10);
+/// Events that come together are handled together.
+const DEBOUNCE: Duration = Duration::from_millis(20);
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Asks for a look at objects of one kind.
+#[derive(Debug)]
+pub struct Trigger<K: Resource<DynamicType = ()>>(mpsc::UnboundedSender<ObjectRef<K>>);
+
+impl<K: Resource<DynamicType = ()>> Clone for Trigger<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K: Resource<DynamicType = ()> + 'static> Trigger<K> {
+    pub fn new() -> (Self, mpsc::UnboundedReceiver<ObjectRef<K>>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Self(sender), receiver)
+    }
+
+    pub fn look_at(&self, object: ObjectRef<K>) {
+        // Nobody listens only while the process ends.
+        let _ = self.0.send(object);
+    }
+}
+
+/// Gives each object that is asked for a pass of `reconcile`, one at a time per object, until the queue closes.
+pub async fn run<K, C, F>(
+    store: Store<K>,
+    queue: mpsc::UnboundedReceiver<ObjectRef<K>>,
+    context: Arc<C>,
+    reconcile: impl Fn(Arc<K>, Arc<C>) -> F,
+) where
+    K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+    F: Future<Output = Result<Action, Error>> + Send + 'static,
+    C: Send + Sync + 'static,
+{
+    let queue = UnboundedReceiverStream::new(queue).map(Ok::<_, Infallible>);
+    let kind = K::kind(&()).into_owned();
+    applier(
+        move |object: Arc<K>, context| reconcile(object, context).boxed(),
+        move |object, error: &Error, _| {
+            let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+            tracing::warn!(kind, namespace, name, category = %error.category(), "pass broke off: {error}");
+            Action::requeue(RETRY)
+        },
+        context,
+        store,
+        queue,
+        Config::default().debounce(DEBOUNCE),
+    )
+    .for_each(|_| std::future::ready(()))
+    .await;
+}
+
+/// Look again at the next resync.
+pub fn resync(object: &impl kube::ResourceExt) -> Action {
+    let spread = object.uid().unwrap_or_default().bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte));
+    let tenths = f64::from(spread % 1000) / 1000.0 * 0.2 + 0.9;
+    Action::requeue(RESYNC.mul_f64(tenths))
+}
+
+/// Look again at this time.
+pub fn at(time: Timestamp) -> Action {
+    let wait = Duration::try_from(time.duration_since(Timestamp::now())).unwrap_or_default();
+    Action::requeue(wait + Duration::from_millis(10))
+}

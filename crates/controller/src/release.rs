@@ -1,0 +1,73 @@
+//! Release objects: observe → plan → act, for every kind that is a face of a release.
+
+mod inputs;
+mod memory;
+mod operate;
+mod pass;
+
+use std::sync::Arc;
+
+use chandler_core::{identity::ClusterKey, release::ReleaseFace};
+use chandler_source::Packages;
+use chandler_tool::PackageTool;
+use chandler_workload::{Connections, InventoryChange};
+use kube::{
+    Client, ResourceExt as _,
+    core::NamespaceResourceScope,
+    runtime::{
+        controller::Action,
+        reflector::{ObjectRef, Store},
+    },
+};
+pub use memory::Memories;
+pub use operate::Outcome;
+
+use crate::{Error, clusters::Clusters, events::Events, metrics::Metrics, operations::Operations, queue::Trigger, status};
+
+/// What a pass over a release object works with.
+pub struct ReleaseContext<R: ReleaseFace> {
+    pub client: Client,
+    pub clusters: Clusters,
+    pub releases: Store<R>,
+    pub connections: Connections,
+    pub packages: Arc<Packages>,
+    pub tool: PackageTool,
+    pub operations: Operations<Outcome>,
+    pub events: Events,
+    pub metrics: Metrics,
+    pub trigger: Trigger<R>,
+    pub memories: Memories,
+}
+
+/// One pass over one release object.
+pub async fn reconcile<R>(object: Arc<R>, context: Arc<ReleaseContext<R>>) -> Result<Action, Error>
+where
+    R: ReleaseFace + kube::Resource<Scope = NamespaceResourceScope>,
+{
+    context.metrics.pass(status::kind::<R>());
+    pass::Pass::begin(object, context)?.run().await
+}
+
+/// Release objects of a cluster.
+pub fn on_cluster<R: ReleaseFace>(releases: &Store<R>, cluster: &ClusterKey) -> Vec<Arc<R>> {
+    releases.state_filter(|release| {
+        release.desired().is_ok_and(|desired| desired.cluster == *cluster)
+    })
+}
+
+/// Looks at the release objects that a change on a workload cluster concerns.
+pub fn on_inventory_change<R: ReleaseFace>(releases: &Store<R>, trigger: &Trigger<R>, change: &InventoryChange) {
+    let concerned = releases.state_filter(|release| {
+        release.desired().is_ok_and(|desired| {
+            desired.cluster == change.cluster && change.release.as_ref().is_none_or(|changed| *changed == desired.release)
+        })
+    });
+    for release in concerned {
+        trigger.look_at(ObjectRef::from_obj(&*release));
+    }
+}
+
+/// Forgets what was remembered of an object that is gone.
+pub fn forget<R: ReleaseFace>(memories: &Memories, release: &R) {
+    memories.forget(&release.uid().unwrap_or_default());
+}

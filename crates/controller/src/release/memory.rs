@@ -1,0 +1,46 @@
+//! What is remembered between passes. Losing it costs a look, never a release.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use chandler_api::status::ReleaseStatus;
+use chandler_core::inventory::Expectation;
+
+use super::inputs::Inputs;
+
+/// What is remembered of one release object.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// The status as it was written last: the watch may lag behind.
+    pub status: Option<ReleaseStatus>,
+    /// The inputs, and the generation of the spec they belong to.
+    pub inputs: Option<(Option<i64>, Inputs)>,
+    /// A revision of someone else's that was read and differs from what is wanted.
+    pub differs: Option<u32>,
+    /// What our last operation left.
+    pub expectation: Option<Expectation>,
+}
+
+/// By uid. Clones share.
+#[derive(Clone, Debug, Default)]
+pub struct Memories(Arc<Mutex<HashMap<String, Memory>>>);
+
+impl Memories {
+    pub fn recall(&self, uid: &str) -> Memory {
+        self.lock().get(uid).cloned().unwrap_or_default()
+    }
+
+    pub fn keep(&self, uid: &str, memory: Memory) {
+        self.lock().insert(uid.to_owned(), memory);
+    }
+
+    pub fn forget(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Memory>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,211 @@
+//! Wires it all together: stores, queues, reconcilers, endpoints.
+
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
+use chandler_core::{placement::PlacementFace, schedule::Limits};
+use chandler_source::{Packages, Store as PackageStore};
+use chandler_tool::{PackageTool, Supervisor, SupervisorConfig};
+use chandler_workload::Connections;
+use kube::{
+    Api, Client, Resource, ResourceExt as _,
+    api::{ApiResource, DynamicObject, ListParams},
+    core::NamespaceResourceScope,
+    runtime::reflector::{ObjectRef, Store},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Error,
+    clusters::{self, Clusters},
+    events::Events,
+    metrics::Metrics,
+    operations::Operations,
+    placement::{self, PlacementContext},
+    queue::{self, Trigger},
+    release::{self, ReleaseContext},
+    server::{self, Served},
+    watch::{Scope, watch},
+};
+
+/// How the controllers run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// None: all namespaces.
+    pub namespace: Option<String>,
+    /// The package tool's binary.
+    pub tool: PathBuf,
+    /// Further arguments for it.
+    pub tool_arguments: Vec<String>,
+    /// Folder of the package store.
+    pub store: PathBuf,
+    /// Where `/metrics`, `/healthz` and `/readyz` are served.
+    pub address: SocketAddr,
+    pub limits: Limits,
+}
+
+/// What all controllers share.
+#[derive(Clone)]
+struct Shared {
+    client: Client,
+    scope: Scope,
+    connections: Connections,
+    packages: Arc<Packages>,
+    tool: PackageTool,
+    events: Events,
+    metrics: Metrics,
+    limits: Limits,
+}
+
+/// Runs the controllers until `stop` fires.
+pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), Error> {
+    let Options { namespace, tool, tool_arguments, store, address, limits } = options;
+    let scope = Scope { namespace };
+    check_served(&client, &scope).await?;
+    let (connections, changes) = Connections::new(client.clone());
+    let supervisor = SupervisorConfig { arguments: tool_arguments, ..SupervisorConfig::new(tool) };
+    let shared = Shared {
+        events: Events::new(client.clone()),
+        metrics: Metrics::new(),
+        tool: PackageTool::new(Supervisor::new(supervisor)),
+        packages: Arc::new(Packages::new(PackageStore::open(store)?)),
+        connections,
+        client,
+        scope,
+        limits,
+    };
+    let ready = Arc::new(AtomicBool::new(false));
+    let served = Served {
+        metrics: shared.metrics.clone(),
+        tool: shared.tool.clone(),
+        connections: shared.connections.clone(),
+        ready: ready.clone(),
+    };
+    let address = server::serve(address, served).await?;
+    tracing::info!(%address, "serving /metrics, /healthz and /readyz");
+    let work = controllers::<HelmChartProxy>(shared, changes, ready);
+    stop.run_until_cancelled(work).await;
+    tracing::info!("stopping");
+    Ok(())
+}
+
+/// Runs the pair of controllers of one face.
+async fn controllers<P>(
+    shared: Shared,
+    mut changes: tokio::sync::mpsc::UnboundedReceiver<chandler_workload::InventoryChange>,
+    ready: Arc<AtomicBool>,
+) where
+    P: PlacementFace + Resource<Scope = NamespaceResourceScope>,
+    P::Release: Resource<Scope = NamespaceResourceScope>,
+{
+    let (placement_trigger, placement_queue) = Trigger::<P>::new();
+    let (release_trigger, release_queue) = Trigger::<P::Release>::new();
+    let memories = release::Memories::default();
+    let placements = watch_placements::<P>(&shared, placement_trigger.clone());
+    let releases = watch_releases::<P>(&shared, placement_trigger.clone(), release_trigger.clone(), memories.clone());
+    let clusters = watch_clusters::<P>(&shared, &placements, &releases, placement_trigger, release_trigger.clone());
+    for complete in [placements.wait_until_ready().await, releases.wait_until_ready().await, clusters.wait_until_ready().await] {
+        if complete.is_err() {
+            tracing::error!("a watch ended before its first list was complete");
+            return;
+        }
+    }
+    let clusters = Clusters::new(clusters);
+    ready.store(true, Ordering::Release);
+    tracing::info!(placements = placements.len(), releases = releases.len(), "watches are synchronised");
+    let placement_context = Arc::new(PlacementContext::<P> {
+        client: shared.client.clone(),
+        clusters: clusters.clone(),
+        releases: releases.clone(),
+        tool: shared.tool.clone(),
+        events: shared.events.clone(),
+        metrics: shared.metrics.clone(),
+    });
+    let release_context = Arc::new(ReleaseContext::<P::Release> {
+        client: shared.client,
+        clusters,
+        releases: releases.clone(),
+        connections: shared.connections,
+        packages: shared.packages,
+        tool: shared.tool,
+        operations: Operations::new(shared.limits, shared.metrics.clone()),
+        events: shared.events,
+        metrics: shared.metrics,
+        trigger: release_trigger.clone(),
+        memories,
+    });
+    let listed = releases.clone();
+    let following = async move {
+        while let Some(change) = changes.recv().await {
+            release::on_inventory_change(&listed, &release_trigger, &change);
+        }
+    };
+    tokio::join!(
+        queue::run(placements, placement_queue, placement_context, placement::reconcile::<P>),
+        queue::run(releases, release_queue, release_context, release::reconcile::<P::Release>),
+        following,
+    );
+}
+
+fn watch_placements<P: PlacementFace>(shared: &Shared, trigger: Trigger<P>) -> Store<P> {
+    let resource = ApiResource::erase::<P>(&());
+    watch(shared.client.clone(), &shared.scope, &resource, (), move |placement: &P| {
+        trigger.look_at(ObjectRef::from_obj(placement));
+    })
+}
+
+fn watch_releases<P: PlacementFace>(
+    shared: &Shared,
+    placements: Trigger<P>,
+    trigger: Trigger<P::Release>,
+    memories: release::Memories,
+) -> Store<P::Release> {
+    let resource = ApiResource::erase::<P::Release>(&());
+    watch(shared.client.clone(), &shared.scope, &resource, (), move |object: &P::Release| {
+        if object.finalizers().is_empty() && object.meta().deletion_timestamp.is_some() {
+            release::forget(&memories, object);
+        }
+        trigger.look_at(ObjectRef::from_obj(object));
+        placement::on_release_change::<P>(&placements, object);
+    })
+}
+
+fn watch_clusters<P: PlacementFace>(
+    shared: &Shared,
+    placements: &Store<P>,
+    releases: &Store<P::Release>,
+    placement_trigger: Trigger<P>,
+    release_trigger: Trigger<P::Release>,
+) -> Store<DynamicObject> {
+    let (placements, releases) = (placements.clone(), releases.clone());
+    let resource = clusters::resource();
+    watch(shared.client.clone(), &shared.scope, &resource, resource.clone(), move |cluster: &DynamicObject| {
+        let Some(key) = clusters::key(cluster) else { return };
+        placement::on_cluster_change(&placements, &releases, &placement_trigger, &key, cluster.labels());
+        for release in release::on_cluster(&releases, &key) {
+            release_trigger.look_at(ObjectRef::from_obj(&*release));
+        }
+    })
+}
+
+/// Says at once what is missing, instead of watching what will never come.
+async fn check_served(client: &Client, scope: &Scope) -> Result<(), Error> {
+    let kinds =
+        [ApiResource::erase::<HelmChartProxy>(&()), ApiResource::erase::<HelmReleaseProxy>(&()), clusters::resource()];
+    for resource in kinds {
+        let api: Api<DynamicObject> = match &scope.namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        let kind = format!("{} {}", resource.api_version, resource.kind);
+        api.list_metadata(&ListParams::default().limit(1)).await.map_err(|source| Error::NotServed { kind, source })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! Writes of status and finalizers, all by one field manager, none without need.
+
+use chandler_api::FIELD_MANAGER;
+use kube::{
+    Api, Client, Resource, ResourceExt as _,
+    api::{Patch, PatchParams},
+    core::NamespaceResourceScope,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
+
+use crate::Error;
+
+/// Writes the status of an object.
+pub async fn write<K, S>(client: &Client, object: &K, status: &S) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+    S: Serialize,
+{
+    let name = object.name_any();
+    let patch = json!({
+        "apiVersion": K::api_version(&()), "kind": K::kind(&()),
+        "metadata": {"name": name, "uid": object.uid()}, "status": status,
+    });
+    let parameters = PatchParams::apply(FIELD_MANAGER).force();
+    let written = api(client, object).patch_status(&name, &parameters, &Patch::Apply(patch)).await;
+    match written {
+        Ok(_) => Ok(()),
+        // Deleted meanwhile: there is nobody left to tell.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(source) => Err(Error::Write { kind: kind::<K>(), name, source }),
+    }
+}
+
+/// Adds the finalizer, if it is not there.
+pub async fn hold<K>(client: &Client, object: &K, finalizer: &str) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    if object.finalizers().iter().any(|held| held == finalizer) {
+        return Ok(());
+    }
+    let finalizers: Vec<_> = object.finalizers().iter().map(String::as_str).chain([finalizer]).collect();
+    finalize(client, object, &finalizers).await
+}
+
+/// Takes the finalizer off: the object may go.
+pub async fn let_go<K>(client: &Client, object: &K, finalizer: &str) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    if !object.finalizers().iter().any(|held| held == finalizer) {
+        return Ok(());
+    }
+    let finalizers: Vec<_> = object.finalizers().iter().map(String::as_str).filter(|held| *held != finalizer).collect();
+    finalize(client, object, &finalizers).await
+}
+
+async fn finalize<K>(client: &Client, object: &K, finalizers: &[&str]) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let name = object.name_any();
+    // The resource version makes the write fail if someone else changed the list meanwhile.
+    let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": finalizers}});
+    match api(client, object).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(source) => Err(Error::Write { kind: kind::<K>(), name, source }),
+    }
+}
+
+/// The API of an object's kind in its namespace.
+pub fn api<K>(client: &Client, object: &K) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    Api::namespaced(client.clone(), object.meta().namespace.as_deref().unwrap_or_default())
+}
+
+/// The kind's name, for messages.
+pub fn kind<K: Resource<DynamicType = ()>>() -> &'static str {
+    match K::kind(&()) {
+        std::borrow::Cow::Borrowed(kind) => kind,
+        std::borrow::Cow::Owned(_) => "object",
+    }
+}

@@ -1,0 +1,133 @@
+//! An OCI registry as a process, with a certificate of the sandbox's authority.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::net::TcpStream;
+use tokio::process::Command;
+
+use crate::assets::{Assets, Binary};
+use crate::certificates::{self, Authority, write_private};
+use crate::chart::Package;
+use crate::plane::{NoFreePort, free_port};
+use crate::process::{self, Child, GRACE, Spec};
+
+const READY_LIMIT: Duration = Duration::from_secs(30);
+
+/// Why the registry does not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Certificates(#[from] certificates::Error),
+    #[error(transparent)]
+    Port(#[from] NoFreePort),
+    #[error(transparent)]
+    Process(#[from] process::Error),
+    #[error("the registry did not answer within {} s", READY_LIMIT.as_secs())]
+    NotReady,
+    #[error("cannot write {}: {source}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("helm does not start: {source}")]
+    RunHelm { source: io::Error },
+    #[error("helm push failed: {output}")]
+    Push { output: String },
+}
+
+/// A running registry; ends with its owner, or when dropped.
+pub struct Registry {
+    host: String,
+    authority: String,
+    home: PathBuf,
+    helm: PathBuf,
+    child: Child,
+}
+
+impl Registry {
+    pub async fn start(assets: &Assets, authority: &Authority, home: &Path) -> Result<Self, Error> {
+        process::end_orphans(home);
+        let port = free_port()?;
+        let (certificate, key) = authority.server(&[])?.write(home, "registry")?;
+        write_private(&home.join("ca.pem"), authority.certificate())?;
+        // JSON is YAML.
+        let config = json!({
+            "version": 0.1,
+            "log": {"level": "warn"},
+            "storage": {"filesystem": {"rootdirectory": home.join("data")}, "delete": {"enabled": true}},
+            "http": {"addr": format!("127.0.0.1:{port}"), "tls": {"certificate": certificate, "key": key}},
+        });
+        write_private(&home.join("config.yaml"), &config.to_string())?;
+        let child = Child::spawn(&Spec {
+            name: Binary::Registry.file_name().to_owned(),
+            program: assets.path(Binary::Registry).to_owned(),
+            args: vec!["serve".to_owned(), "config.yaml".to_owned()],
+            // Without this it looks for a collector of traces.
+            env: vec![("OTEL_TRACES_EXPORTER".to_owned(), "none".to_owned())],
+            home: home.to_owned(),
+        })?;
+        wait_listening(&child, port).await?;
+        Ok(Self {
+            host: format!("127.0.0.1:{port}"),
+            authority: authority.certificate().to_owned(),
+            home: home.to_owned(),
+            helm: assets.path(Binary::Helm).to_owned(),
+            child,
+        })
+    }
+
+    /// Such as `oci://127.0.0.1:20123/charts`; a chart's name comes after it.
+    pub fn url(&self) -> String {
+        format!("oci://{}/charts", self.host)
+    }
+
+    /// What a client must trust, PEM.
+    pub fn ca_pem(&self) -> &str {
+        &self.authority
+    }
+
+    /// Pushes with the helm CLI, as a person would.
+    pub async fn push(&self, package: &Package) -> Result<(), Error> {
+        let path = self.home.join(package.file_name());
+        tokio::fs::write(&path, &package.bytes)
+            .await
+            .map_err(|source| Error::Write {
+                path: path.clone(),
+                source,
+            })?;
+        let output = Command::new(&self.helm)
+            .arg("push")
+            .arg(&path)
+            .arg(self.url())
+            .arg("--ca-file")
+            .arg(self.home.join("ca.pem"))
+            .env_clear()
+            .env("HOME", &self.home)
+            .kill_on_drop(true)
+            .output()
+            .await
+            .map_err(|source| Error::RunHelm { source })?;
+        if !output.status.success() {
+            return Err(Error::Push {
+                output: String::from_utf8_lossy(&output.stderr).into_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    pub async fn stop(self) {
+        self.child.stop(GRACE).await;
+    }
+}
+
+async fn wait_listening(child: &Child, port: u16) -> Result<(), Error> {
+    let deadline = Instant::now() + READY_LIMIT;
+    while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+        child.check()?;
+        if Instant::now() > deadline {
+            return Err(Error::NotReady);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}

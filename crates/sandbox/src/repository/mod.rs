@@ -1,0 +1,124 @@
+//! A Helm chart repository over https, with a certificate of the sandbox's authority.
+
+mod index;
+mod server;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::certificates::{self, Authority};
+use crate::chart::{self, Package};
+
+/// Why a chart repository does not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot use {}: {source}", path.display())]
+    Folder { path: PathBuf, source: io::Error },
+    #[error("cannot listen on a loopback port: {source}")]
+    Listen { source: io::Error },
+    #[error(transparent)]
+    Certificates(#[from] certificates::Error),
+    #[error("the server's certificate cannot be used: {source}")]
+    Tls { source: rustls::Error },
+    #[error("the server's certificate cannot be read: {source}")]
+    ReadCertificate { source: rustls_pki_types::pem::Error },
+    #[error(transparent)]
+    Chart(#[from] chart::Error),
+    #[error("the index cannot be written: {source}")]
+    Index { source: Box<serde_saphyr::ser::Error> },
+}
+
+/// A folder of packaged charts, served on a free loopback port while it lives.
+pub struct ChartRepository {
+    url: String,
+    authority: String,
+    folder: PathBuf,
+    requests: Arc<Requests>,
+    server: JoinHandle<()>,
+}
+
+/// How often each path was asked for.
+#[derive(Debug, Default)]
+struct Requests {
+    counts: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Requests {
+    fn count(&self, path: &str) {
+        if let Ok(mut counts) = self.counts.lock() {
+            *counts.entry(path.to_owned()).or_default() += 1;
+        }
+    }
+}
+
+impl ChartRepository {
+    /// Serves the folder, which may hold packaged charts already.
+    pub async fn start(authority: &Authority, folder: &Path) -> Result<Self, Error> {
+        fs::create_dir_all(folder).map_err(|source| Error::Folder {
+            path: folder.to_owned(),
+            source,
+        })?;
+        index::write(folder)?;
+        let tls = server::tls(&authority.server(&[])?)?;
+        let listener = TcpListener::bind(("127.0.0.1", 0))
+            .await
+            .map_err(|source| Error::Listen { source })?;
+        let address = listener.local_addr().map_err(|source| Error::Listen { source })?;
+        let requests = Arc::new(Requests::default());
+        let server = tokio::spawn(server::run(listener, tls, folder.to_owned(), requests.clone()));
+        Ok(Self {
+            url: format!("https://{address}"),
+            authority: authority.certificate().to_owned(),
+            folder: folder.to_owned(),
+            requests,
+            server,
+        })
+    }
+
+    /// Packs a chart's folder and adds it to the index.
+    pub fn publish(&self, chart: &Path) -> Result<Package, Error> {
+        self.add(Package::pack(chart, None)?)
+    }
+
+    /// As [`ChartRepository::publish`], under another version.
+    pub fn publish_version(&self, chart: &Path, version: &str) -> Result<Package, Error> {
+        self.add(Package::pack(chart, Some(version))?)
+    }
+
+    fn add(&self, package: Package) -> Result<Package, Error> {
+        let path = self.folder.join(package.file_name());
+        fs::write(&path, &package.bytes).map_err(|source| Error::Folder { path, source })?;
+        index::write(&self.folder)?;
+        Ok(package)
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// What a client must trust, PEM.
+    pub fn ca_pem(&self) -> &str {
+        &self.authority
+    }
+
+    /// How often each path was asked for, such as `/index.yaml`.
+    pub fn requests(&self) -> BTreeMap<String, u64> {
+        self.requests
+            .counts
+            .lock()
+            .map(|counts| counts.clone())
+            .unwrap_or_default()
+    }
+}
+
+impl Drop for ChartRepository {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
