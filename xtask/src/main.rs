@@ -1,8 +1,64 @@
 //! The project's own commands: `cargo xtask --help`.
 
+mod build;
+mod ci;
+mod command;
+mod demo;
+mod generate;
 mod generate_proto;
+mod test;
 
-fn main() -> anyhow::Result<()> {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
-    generate_proto::run(&root)
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// The project's own commands.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Xtask {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Build `chandler` and its Helm driver into one folder
+    Build {
+        /// Optimised, for use
+        #[arg(long)]
+        release: bool,
+    },
+    /// Write the generated files: code of the proto, CRDs, CLI reference
+    Generate,
+    /// Run every test
+    Test {
+        /// Leave out the tests that need the sandbox
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Show the main job on clusters of this machine
+    Demo {
+        /// Leave when the add-on is ready everywhere
+        #[arg(long)]
+        exit: bool,
+    },
+    /// Everything that has to pass before a change lands
+    Ci,
+}
+
+fn main() -> Result<()> {
+    let Xtask { task } = Xtask::parse();
+    let root = root()?;
+    match task {
+        Task::Build { release } => build::run(&root, release).map(|built| println!("{}", built.chandler.display())),
+        Task::Generate => generate::run(&root),
+        Task::Test { quick } => test::run(&root, quick),
+        Task::Demo { exit } => demo::run(&root, exit),
+        Task::Ci => ci::run(&root),
+    }
+}
+
+fn root() -> Result<PathBuf> {
+    Ok(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?)
 }

@@ -1,9 +1,11 @@
 //! The `chandler` binary: `chandler --help`.
 
 mod crds;
+mod demo;
 mod driver;
 mod logging;
 mod manager;
+mod place;
 mod sandbox;
 
 use std::process::ExitCode;
@@ -26,6 +28,8 @@ enum Command {
     /// Real Kubernetes on this machine, without containers
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
+    /// Show the main job on clusters of this machine: an add-on put on two clusters
+    Demo(demo::DemoArgs),
     /// Print the custom resource definitions, to be piped into `kubectl apply -f -`
     Crds,
     /// Print a completion script for a shell
@@ -55,6 +59,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     match command {
         Command::Manager(arguments) => runtime()?.block_on(manager::run(arguments)),
         Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),
+        Command::Demo(arguments) => runtime()?.block_on(demo::run(arguments)),
         Command::Crds => {
             print!("{}", crds::yaml()?);
             Ok(())

@@ -257,8 +257,8 @@ impl LogLines {
         let mut text = String::new();
         self.file.seek(SeekFrom::Start(self.position))?;
         self.position += u64::try_from(self.file.read_to_string(&mut text)?)?;
-        let steps = text.lines().filter_map(|line| line.strip_suffix(" …"));
-        Ok(steps.last().map(str::to_owned))
+        let mut steps = text.lines().filter_map(|line| line.strip_suffix(" …"));
+        Ok(steps.next_back().map(str::to_owned))
     }
 }
 

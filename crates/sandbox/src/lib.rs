@@ -2,7 +2,7 @@
 //!
 //! [`Sandbox`] is the whole of it; [`plane::Plane`] is a single control plane; [`testing`] is what tests call.
 
-mod apply;
+pub mod apply;
 pub mod assets;
 pub mod capi;
 pub mod certificates;

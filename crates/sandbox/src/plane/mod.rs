@@ -10,16 +10,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
+use tracing::instrument::WithSubscriber;
+use tracing::subscriber::NoSubscriber;
 
 use self::layout::{Layout, PROBE};
 pub use self::ports::{NoFreePort, free_port};
-use crate::assets::{Assets, KubernetesVersion};
+use crate::assets::{Assets, Binary, KubernetesVersion};
 use crate::process::{Child, GRACE};
 use crate::requests::{AuditLog, RequestCounts};
 use crate::{certificates, kubeconfig, process};
 
 const READY_LIMIT: Duration = Duration::from_secs(90);
 const NODES_LIMIT: Duration = Duration::from_mins(1);
+/// It waits for its clients to end their watches, and keeps nothing that could be lost.
+const APISERVER_GRACE: Duration = Duration::from_secs(1);
 const PORT_ATTEMPTS: usize = 4;
 
 /// Why a plane could not be run.
@@ -212,7 +216,12 @@ impl Plane {
         let mut children = self.children.lock().await;
         // Last started, first stopped: nobody loses the server it talks to.
         while let Some(child) = children.pop() {
-            child.stop(GRACE).await;
+            let grace = if child.name() == Binary::KubeApiserver.file_name() {
+                APISERVER_GRACE
+            } else {
+                GRACE
+            };
+            child.stop(grace).await;
         }
     }
 
@@ -307,8 +316,12 @@ fn is_port_clash(error: &Error) -> bool {
     matches!(error, Error::Process(process::Error::EndedEarly { tail, .. }) if tail.contains("address already in use"))
 }
 
+/// A server that is still starting is no news, but the client would log each refusal as an error.
 async fn answers(client: &kube::Client, path: &str) -> bool {
-    get_text(client, path).await.is_ok()
+    get_text(client, path)
+        .with_subscriber(NoSubscriber::default())
+        .await
+        .is_ok()
 }
 
 async fn get_text(client: &kube::Client, path: &str) -> Result<String, kube::Error> {

@@ -1,0 +1,86 @@
+//! `chandler demo`: the main job, on clusters of this machine.
+
+mod chart;
+mod story;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use chandler_sandbox::{
+    Sandbox,
+    assets::Assets,
+    progress,
+    repository::ChartRepository,
+    sandbox::{BINARIES, Folder, Options},
+};
+use clap::Args;
+
+use self::story::Story;
+use crate::driver;
+
+/// How many workload clusters the demo has.
+const CLUSTERS: u32 = 2;
+
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Leave when the add-on is ready everywhere, instead of staying until Ctrl-C
+    #[arg(long)]
+    exit: bool,
+    /// The package tool's binary [default: chandler-helm beside this program]
+    #[arg(long, env = "CHANDLER_TOOL")]
+    tool: Option<PathBuf>,
+    /// Where the demo keeps its clusters while it runs [default: chandler/demo in the user's state directory]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+pub async fn run(arguments: DemoArgs) -> Result<()> {
+    let DemoArgs { exit, tool, dir } = arguments;
+    let tool = driver::find(tool)?;
+    let dir = dir.map_or_else(|| crate::place::state_folder("demo"), Ok)?;
+    let display = progress::display();
+    let assets = Assets::ensure(&BINARIES, display.as_ref()).await?;
+    let folder = Folder::new(&dir);
+    clear(&folder)?;
+    let options = Options { dir: dir.clone(), clusters: CLUSTERS, nodes: 1 };
+    let sandbox = Sandbox::up(&assets, &options, display.as_ref()).await?;
+    let told = tokio::select! {
+        told = tell(&sandbox, &dir, tool, exit) => told,
+        _ = tokio::signal::ctrl_c() => Ok(()),
+    };
+    eprintln!("cleaning up");
+    sandbox.down().await;
+    folder.remove()?;
+    std::fs::remove_dir_all(&dir).ok();
+    told
+}
+
+async fn tell(sandbox: &Sandbox, dir: &std::path::Path, tool: PathBuf, exit: bool) -> Result<()> {
+    let display = progress::display();
+    sandbox.wait_ready(CLUSTERS, display.as_ref()).await?;
+    let repository = ChartRepository::start(sandbox.authority(), &dir.join("charts")).await?;
+    let chart = chart::write(&dir.join("hello"))?;
+    repository.publish(&chart)?;
+    let story = Story::begin(sandbox, &repository, dir, &tool).await?;
+    let ready = story.until_ready().await;
+    if ready.is_ok() && !exit {
+        story.what_next();
+        tokio::signal::ctrl_c().await.context("waiting for Ctrl-C")?;
+    }
+    story.end().await;
+    ready
+}
+
+/// A demo that was killed left its clusters: they are ended and removed, and this one starts afresh.
+fn clear(folder: &Folder) -> Result<()> {
+    if let Some(owner) = folder.owner() {
+        anyhow::bail!(
+            "another demo (process {}) runs in {}: stop that one, or choose another folder with --dir",
+            owner.pid(),
+            folder.root().display()
+        );
+    }
+    folder.end_orphans();
+    chandler_sandbox::process::end_orphans(folder.root());
+    Ok(folder.remove()?)
+}

@@ -1,0 +1,152 @@
+//! What the demo shows: the manager at work on one HelmChartProxy.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use anyhow::{Result, bail};
+use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
+use chandler_sandbox::{
+    Sandbox, apply,
+    process::{Child, Spec},
+    repository::ChartRepository,
+};
+use kube::{Api, Client, ResourceExt as _, api::ListParams};
+use serde_json::{Value, json};
+
+const EXAMPLE: &str = include_str!("../../../../examples/hello.yaml");
+/// The address that the example names; the demo's own repository takes its place.
+const EXAMPLE_REPOSITORY: &str = "https://charts.example";
+const NAMESPACE: &str = "default";
+const LIMIT: Duration = Duration::from_mins(3);
+const LOOK: Duration = Duration::from_millis(250);
+
+pub struct Story<'a> {
+    sandbox: &'a Sandbox,
+    client: Client,
+    manager: Child,
+}
+
+impl<'a> Story<'a> {
+    /// Installs the kinds, starts the manager and applies the example.
+    pub async fn begin(
+        sandbox: &'a Sandbox,
+        repository: &ChartRepository,
+        dir: &Path,
+        tool: &Path,
+    ) -> Result<Self> {
+        let client = sandbox.management().client().await?;
+        for crd in chandler_api::crds() {
+            apply::apply(&client, &serde_json::to_value(&crd)?).await?;
+        }
+        wait_served(&client).await?;
+        let manager = start_manager(sandbox, dir, tool)?;
+        eprintln!("started the manager (log: {})", manager.log().display());
+        let ca = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "charts-ca", "namespace": NAMESPACE},
+            "stringData": {"ca.crt": repository.ca_pem()},
+        });
+        apply::apply(&client, &ca).await?;
+        let example: Value = serde_saphyr::from_str(&EXAMPLE.replace(EXAMPLE_REPOSITORY, repository.url()))?;
+        apply::apply(&client, &example).await?;
+        eprintln!("applied HelmChartProxy {NAMESPACE}/hello from examples/hello.yaml");
+        Ok(Self { sandbox, client, manager })
+    }
+
+    /// Shows what happens until the add-on is ready on every cluster.
+    pub async fn until_ready(&self) -> Result<()> {
+        let releases: Api<HelmReleaseProxy> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let placements: Api<HelmChartProxy> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let mut shown = BTreeMap::new();
+        let deadline = tokio::time::Instant::now() + LIMIT;
+        while tokio::time::Instant::now() < deadline {
+            self.manager.check()?;
+            self.sandbox.check().await?;
+            for release in releases.list(&ListParams::default()).await?.items {
+                let line = line(&release);
+                if shown.insert(release.name_any(), line.clone()) != Some(line.clone()) {
+                    eprintln!("  {line}");
+                }
+            }
+            if is_ready(&placements.get("hello").await?, crate::demo::CLUSTERS) {
+                eprintln!("the add-on is ready on all {} clusters", crate::demo::CLUSTERS);
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        bail!("the add-on was not ready within {LIMIT:?}; see {}", self.manager.log().display())
+    }
+
+    /// Commands to copy.
+    pub fn what_next(&self) {
+        let config = self.sandbox.management().kubeconfig_path();
+        println!(
+            "\nTry:\n  \
+             export KUBECONFIG={config}\n  \
+             kubectl get clusters,hcp,hrp\n  \
+             kubectl describe hrp\n  \
+             kubectl patch hcp hello --type merge -p '{{\"spec\":{{\"valuesTemplate\":\"greeting: Ahoy\"}}}}'\n  \
+             kubectl get hrp -w\n  \
+             kubectl --kubeconfig {alpha} -n hello get deployment,configmap hello\n  \
+             kubectl label cluster bravo environment-     # takes the add-on off cluster bravo\n  \
+             kubectl delete hcp hello                     # removes it everywhere\n\n\
+             Ctrl-C ends the demo and removes everything.",
+            config = config.display(),
+            alpha = self.sandbox.folder().plane("alpha").join("kubeconfig").display(),
+        );
+    }
+
+    /// Stops the manager in order.
+    pub async fn end(self) {
+        self.manager.stop(Duration::from_secs(10)).await;
+    }
+}
+
+fn start_manager(sandbox: &Sandbox, dir: &Path, tool: &Path) -> Result<Child> {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let args = vec![
+        "manager".to_owned(),
+        "--kubeconfig".to_owned(),
+        text(&sandbox.management().kubeconfig_path()),
+        "--tool".to_owned(),
+        text(tool),
+        "--store".to_owned(),
+        text(&dir.join("store")),
+        "--metrics-address".to_owned(),
+        "127.0.0.1:0".to_owned(),
+    ];
+    let program = std::env::current_exe()?;
+    Ok(Child::spawn(&Spec { name: "manager".to_owned(), program, args, env: Vec::new(), home: dir.to_owned() })?)
+}
+
+/// A definition is served a moment after it was accepted.
+async fn wait_served(client: &Client) -> Result<()> {
+    let placements: Api<HelmChartProxy> = Api::all(client.clone());
+    let releases: Api<HelmReleaseProxy> = Api::all(client.clone());
+    for _ in 0..100 {
+        let limit = ListParams::default().limit(1);
+        if placements.list(&limit).await.is_ok() && releases.list(&limit).await.is_ok() {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    bail!("the management plane does not serve Chandler's kinds")
+}
+
+fn line(release: &HelmReleaseProxy) -> String {
+    let cluster = release.spec.cluster_ref.name.as_deref().unwrap_or("?");
+    let ready = release.status.as_ref().and_then(|s| s.conditions.iter().find(|c| c.type_ == "Ready"));
+    match ready {
+        None => format!("{cluster}: waiting"),
+        Some(ready) if ready.status == "True" => {
+            let revision = release.status.as_ref().and_then(|status| status.revision).unwrap_or_default();
+            format!("{cluster}: Ready at revision {revision}")
+        }
+        Some(ready) => format!("{cluster}: {} ({})", ready.reason, ready.message),
+    }
+}
+
+fn is_ready(placement: &HelmChartProxy, clusters: u32) -> bool {
+    placement.status.as_ref().is_some_and(|status| {
+        status.ready_clusters == Some(format!("{clusters}/{clusters}"))
+            && status.observed_generation == placement.metadata.generation
+    })
+}

@@ -1,0 +1,16 @@
+//! Builds, then shows the main job.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::{
+    build,
+    command::{command, run as run_command},
+};
+
+pub fn run(root: &Path, exit: bool) -> Result<()> {
+    let chandler = build::run(root, false)?.chandler;
+    let arguments: &[&str] = if exit { &["demo", "--exit"] } else { &["demo"] };
+    run_command(command(root, &chandler.to_string_lossy(), arguments))
+}

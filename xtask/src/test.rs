@@ -1,0 +1,23 @@
+//! Runs the tests: Go's, then Rust's. The sandbox's parts are made first, so that their progress can be seen.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::{
+    build,
+    command::{command, run as run_command},
+};
+
+pub fn run(root: &Path, quick: bool) -> Result<()> {
+    let built = build::run(root, false)?;
+    run_command(command(&root.join("tools/helm"), "go", &["test", "./..."]))?;
+    let mut tests = if quick {
+        command(root, "cargo", &["test", "--locked", "--workspace", "--lib", "--bins"])
+    } else {
+        run_command(command(root, &built.chandler.to_string_lossy(), &["sandbox", "prepare"]))?;
+        command(root, "cargo", &["test", "--locked", "--workspace", "--no-fail-fast"])
+    };
+    tests.env("CHANDLER_TOOL", &built.driver);
+    run_command(tests)
+}
