@@ -7,6 +7,7 @@ mod logging;
 mod manager;
 mod place;
 mod sandbox;
+mod tool;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,9 @@ enum Command {
     Sandbox(sandbox::SandboxCommand),
     /// Show the main job on clusters of this machine: an add-on put on two clusters
     Demo(demo::DemoArgs),
+    /// Package tools and what they owe
+    #[command(subcommand)]
+    Tool(tool::ToolCommand),
     /// Print the custom resource definitions, to be piped into `kubectl apply -f -`
     Crds,
     /// Print a completion script for a shell
@@ -60,6 +64,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Manager(arguments) => runtime()?.block_on(manager::run(arguments)),
         Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),
         Command::Demo(arguments) => runtime()?.block_on(demo::run(arguments)),
+        Command::Tool(command) => runtime()?.block_on(tool::run(command)),
         Command::Crds => {
             print!("{}", crds::yaml()?);
             Ok(())

@@ -127,9 +127,9 @@ pub struct Expectation {
 }
 
 impl Expectation {
-    /// The newer of the inventory's word and ours.
-    pub fn newer<'a>(&'a self, listed: Option<&'a Seen>, now: Timestamp) -> Option<&'a Seen> {
-        if self.is_met(listed) || now >= self.until { listed } else { self.seen.as_ref() }
+    /// Whether our word is still newer than the inventory's. Once it is not, it never is again.
+    pub fn holds(&self, listed: Option<&Seen>, now: Timestamp) -> bool {
+        now < self.until && !self.is_met(listed)
     }
 
     fn is_met(&self, listed: Option<&Seen>) -> bool {
@@ -185,13 +185,20 @@ mod tests {
         let (pending, done) = (seen(2, ReleaseStatus::PendingUpgrade), seen(2, ReleaseStatus::Deployed));
         let newer = seen(3, ReleaseStatus::Deployed);
         let applied = Expectation { seen: Some(done.clone()), until };
-        assert_eq!(applied.newer(None, now), Some(&done));
-        assert_eq!(applied.newer(Some(&pending), now), Some(&done));
-        assert_eq!(applied.newer(Some(&newer), now), Some(&newer));
-        assert_eq!(applied.newer(None, late), None);
         let removed = Expectation { seen: None, until };
-        assert_eq!(removed.newer(Some(&done), now), None);
-        assert_eq!(removed.newer(Some(&done), late), Some(&done));
+        let rows = [
+            (&applied, None, now, true),
+            (&applied, Some(&pending), now, true),
+            (&applied, Some(&done), now, false),
+            (&applied, Some(&newer), now, false),
+            (&applied, None, late, false),
+            (&removed, Some(&done), now, true),
+            (&removed, None, now, false),
+            (&removed, Some(&done), late, false),
+        ];
+        for (expectation, listed, now, holds) in rows {
+            assert_eq!(expectation.holds(listed, now), holds, "{expectation:?} {listed:?}");
+        }
     }
 
     #[test]

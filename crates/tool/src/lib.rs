@@ -1,6 +1,7 @@
 //! The package-tool contract: its client, and the supervision of the process that serves it.
 
 mod client;
+pub mod conformance;
 mod convert;
 mod supervisor;
 

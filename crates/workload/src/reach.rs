@@ -5,6 +5,7 @@ use chandler_core::{
     failure::{Category, Failure},
     target::{Target, TargetAuth},
 };
+use http::{HeaderValue, header::USER_AGENT};
 use kube::{
     Client, Config,
     config::{AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext},
@@ -20,6 +21,7 @@ pub async fn client(target: &Target) -> Result<Client, Failure> {
     let mut config = Config::from_custom_kubeconfig(kubeconfig(target), &KubeConfigOptions::default())
         .await
         .map_err(|error| unusable(&error))?;
+    config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("chandler/", env!("CARGO_PKG_VERSION")))));
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.write_timeout = Some(target.request_timeout);
     Client::try_from(config).map_err(|error| unusable(&error))

@@ -124,11 +124,9 @@ where
             InventoryView::Known(inventory) => inventory.newest(&desired.release),
             _ => None,
         };
+        self.memory.expectation = self.memory.expectation.take().filter(|ours| ours.holds(listed, self.now));
         let expectation = self.memory.expectation.clone();
-        let seen = match &expectation {
-            Some(expectation) => expectation.newer(listed, self.now),
-            None => listed,
-        };
+        let seen = expectation.as_ref().map_or(listed, |ours| ours.seen.as_ref());
         if matches!(view.inventory, InventoryView::Known(_)) {
             self.status.revision = seen.map(|seen| seen.revision);
             self.status.status = seen.map(|seen| seen.status.as_str().to_owned()).unwrap_or_default();
@@ -387,6 +385,7 @@ where
     fn next(&self, decision: &Plan) -> Action {
         match decision {
             Plan::Wait(Wait::Backoff { until, .. } | Wait::ForeignOperation { until, .. }) => queue::at(*until),
+            _ if self.context.memories.recall(&self.uid).expectation.is_some() => Action::requeue(CATCH_UP),
             _ => queue::resync(&*self.object),
         }
     }

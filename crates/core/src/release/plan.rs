@@ -248,11 +248,13 @@ fn plan_existing(observed: &Observed<'_>, inputs: &InputDigest, seen: &Seen) -> 
     }
 }
 
-/// A revision that says an operation is running, though none of ours is: ours is dead; another's may live.
+/// A revision that says an operation is running, though none of ours is: ours is dead; another's may live. A removal
+/// is always another's here: ours are of objects that are being deleted.
 fn plan_interrupted(observed: &Observed<'_>, seen: &Seen) -> Plan {
+    let ours = seen.mark.is_some() && seen.status != ReleaseStatus::Uninstalling;
     let until = seen.updated.and_then(|updated| updated.checked_add(FOREIGN_OPERATION_LIMIT).ok());
     match until {
-        Some(until) if seen.mark.is_none() && until > observed.now => {
+        Some(until) if !ours && until > observed.now => {
             Plan::Wait(Wait::ForeignOperation { status: seen.status, until })
         }
         _ => Plan::Operate(OperationKind::Recover),

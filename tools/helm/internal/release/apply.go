@@ -61,8 +61,10 @@ func (r *Release) Apply(what Application) (*toolv1.ReleaseState, error) {
 		return nil, err
 	}
 	if next.upgrade {
+		r.client.begin(verbUpgrade)
 		err = r.upgrade(what, method, labels)
 	} else {
+		r.client.begin(verbInstall)
 		err = r.install(what, method, labels, last != nil)
 	}
 	if err != nil {
@@ -239,7 +241,6 @@ func (r *Release) recover(next course, last *rspb.Release) (*rspb.Release, error
 		if _, err := r.Remove(&toolv1.RemoveOptions{}); err != nil {
 			return nil, err
 		}
-		r.client.begin()
 		return nil, nil
 	}
 	return last, nil

@@ -30,6 +30,8 @@ type client struct {
 	operation *operation.Operation
 
 	mu sync.Mutex
+	// verb is the action that hooks belong to: install, upgrade, rollback or delete.
+	verb string
 	// actions counts the Helm actions begun: the second one is the way back after a failure.
 	actions int
 	// applied is set once the main objects have been sent: hooks after it are post hooks.
@@ -58,12 +60,18 @@ func (c *client) IsReachable() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.actions++
-	if c.actions > 1 {
-		c.applied = false
-		c.operation.Renew()
-		c.operation.Step(toolv1.StepKind_STEP_KIND_ROLLING_BACK, "going back after a failure")
+	// The way back takes one action or two: to find the last good revision, and to return to it.
+	if c.actions == 2 {
+		c.goBack()
 	}
 	return nil
+}
+
+func (c *client) goBack() {
+	c.applied = false
+	c.verb = map[string]string{verbInstall: verbDelete, verbUpgrade: verbRollback}[c.verb]
+	c.operation.Renew()
+	c.operation.Step(toolv1.StepKind_STEP_KIND_ROLLING_BACK, "going back after a failure")
 }
 
 // Build never validates, whatever Helm asks for: not for hooks and namespaces either.
@@ -79,7 +87,7 @@ func (c *client) Build(reader io.Reader, _ bool) (kube.ResourceList, error) {
 }
 
 func (c *client) Create(resources kube.ResourceList, options ...kube.ClientCreateOption) (*kube.Result, error) {
-	hook := hookName(resources, c.hasApplied())
+	hook := c.hookName(resources)
 	switch {
 	case hook != "":
 		c.operation.Step(toolv1.StepKind_STEP_KIND_HOOK, "hook "+hook, references(resources)...)
@@ -121,7 +129,7 @@ func (c *client) Update(original, target kube.ResourceList, options ...kube.Clie
 }
 
 func (c *client) Delete(resources kube.ResourceList, policy metav1.DeletionPropagation) (*kube.Result, []error) {
-	if hookName(resources, true) == "" {
+	if c.hookName(resources) == "" {
 		c.step(toolv1.StepKind_STEP_KIND_REMOVING, "removing", resources)
 		c.setApplied()
 	}
@@ -147,10 +155,11 @@ func (c *client) step(kind toolv1.StepKind, verb string, resources kube.Resource
 	c.operation.Step(kind, fmt.Sprintf("%s %s", verb, count(len(resources))))
 }
 
-func (c *client) hasApplied() bool {
+// hookName says which hook this is, if it is one.
+func (c *client) hookName(resources kube.ResourceList) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.applied
+	return hookName(resources, c.verb, c.applied)
 }
 
 func (c *client) setApplied() {
@@ -202,9 +211,17 @@ func isNamespace(resources kube.ResourceList) bool {
 	return len(resources) == 1 && resources[0].Mapping.GroupVersionKind.GroupKind() == corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind()
 }
 
-// begin forgets the actions so far: another operation of its own right follows.
-func (c *client) begin() {
+// The actions that hooks are named after.
+const (
+	verbInstall  = "install"
+	verbUpgrade  = "upgrade"
+	verbRollback = "rollback"
+	verbDelete   = "delete"
+)
+
+// begin says which action follows, and forgets those before it.
+func (c *client) begin(verb string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.actions, c.applied, c.built, c.deletions = 0, false, false, nil
+	c.verb, c.actions, c.applied, c.built, c.deletions = verb, 0, false, false, nil
 }

@@ -2,6 +2,7 @@ package release
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"helm.sh/helm/v4/pkg/kube"
@@ -11,12 +12,12 @@ import (
 )
 
 // hookName says which hook this is: "pre-install Job namespace/name". Empty: it is none.
-func hookName(resources kube.ResourceList, applied bool) string {
+func hookName(resources kube.ResourceList, verb string, applied bool) string {
 	if len(resources) == 0 {
 		return ""
 	}
 	info := resources[0]
-	event := hookEvent(info, applied)
+	event := hookEvent(info, verb, applied)
 	if event == "" {
 		return ""
 	}
@@ -29,7 +30,7 @@ func hookName(resources kube.ResourceList, applied bool) string {
 
 // hookEvent picks the event that is running out of those the hook is for: pre hooks run before the objects are
 // applied, post hooks after.
-func hookEvent(info *resource.Info, applied bool) string {
+func hookEvent(info *resource.Info, verb string, applied bool) string {
 	accessor, err := meta.Accessor(info.Object)
 	if err != nil {
 		return ""
@@ -38,17 +39,17 @@ func hookEvent(info *resource.Info, applied bool) string {
 	if annotation == "" {
 		return ""
 	}
-	prefix := "pre-"
+	running, other := "pre-"+verb, "post-"+verb
 	if applied {
-		prefix = "post-"
+		running, other = other, running
 	}
-	events := strings.Split(annotation, ",")
-	for _, event := range events {
-		if event = strings.TrimSpace(event); strings.HasPrefix(event, prefix) {
+	events := strings.Split(strings.ReplaceAll(annotation, " ", ""), ",")
+	for _, event := range []string{running, other} {
+		if slices.Contains(events, event) {
 			return event
 		}
 	}
-	return strings.TrimSpace(events[0])
+	return events[0]
 }
 
 // runsToCompletion says whether Helm waits for the hook: for everything but Jobs and Pods, being created is enough.

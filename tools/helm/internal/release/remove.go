@@ -20,6 +20,7 @@ func (r *Release) Remove(options *toolv1.RemoveOptions) (*toolv1.ReleaseState, e
 	if err := r.session.Prepare(apisMaxAge); err != nil {
 		return nil, err
 	}
+	r.client.begin(verbDelete)
 	if err := r.uninstall(options); err != nil {
 		return nil, err
 	}

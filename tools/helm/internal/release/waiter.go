@@ -1,7 +1,6 @@
 package release
 
 import (
-	"fmt"
 	"time"
 
 	"helm.sh/helm/v4/pkg/kube"
@@ -49,7 +48,7 @@ func (w *waiter) ready(resources kube.ResourceList, wait waitFunc) error {
 	}
 	operation := w.client.operation
 	operation.Step(toolv1.StepKind_STEP_KIND_WAITING,
-		fmt.Sprintf("waiting until %s are ready", count(len(resources))), references(resources)...)
+		"waiting for "+count(len(resources))+" to be ready", references(resources)...)
 	if err := wait(resources, operation.Remaining()); err != nil {
 		return &failure.Wait{For: "ready", After: operation.Timeout(), Err: err}
 	}
@@ -63,7 +62,7 @@ func (w *waiter) WaitForDelete(resources kube.ResourceList, _ time.Duration) err
 	}
 	operation := w.client.operation
 	operation.Step(toolv1.StepKind_STEP_KIND_WAITING,
-		fmt.Sprintf("waiting until %s are gone", count(len(resources))), references(resources)...)
+		"waiting for "+count(len(resources))+" to be gone", references(resources)...)
 	if err := w.inner.WaitForDelete(resources, operation.Remaining()); err != nil {
 		return &failure.Wait{For: "gone", After: operation.Timeout(), Err: err}
 	}
@@ -77,7 +76,7 @@ func (w *waiter) WatchUntilReady(resources kube.ResourceList, _ time.Duration) e
 		return nil
 	}
 	operation := w.client.operation
-	name := hookName(resources, w.client.hasApplied())
+	name := w.client.hookName(resources)
 	operation.Step(toolv1.StepKind_STEP_KIND_WAITING, "waiting for hook "+name, references(resources)...)
 	if err := w.inner.WatchUntilReady(resources, operation.Remaining()); err != nil {
 		return &failure.Hook{Name: name, Err: err}

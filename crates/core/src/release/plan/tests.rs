@@ -58,7 +58,7 @@ fn what_is_there_decides() {
         ("our install died", Some(seen(S::PendingInstall, Some('a'))), Plan::Operate(Recover)),
         ("our upgrade died", Some(seen(S::PendingUpgrade, Some('b'))), Plan::Operate(Recover)),
         ("our rollback died", Some(seen(S::PendingRollback, Some('b'))), Plan::Operate(Recover)),
-        ("our removal died", Some(seen(S::Uninstalling, Some('a'))), Plan::Operate(Recover)),
+        ("ours, being removed by hand", Some(seen(S::Uninstalling, Some('a'))), foreign_pending(S::Uninstalling)),
         ("another's upgrade", Some(seen(S::PendingUpgrade, None)), foreign_pending(S::PendingUpgrade)),
         ("another's removal", Some(seen(S::Uninstalling, None)), foreign_pending(S::Uninstalling)),
     ];

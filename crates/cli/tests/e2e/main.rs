@@ -1,0 +1,9 @@
+//! Promises to users, each kept by the real manager with real Helm on real clusters.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
+
+mod adoption;
+mod crash;
+mod isolation;
+mod nothing_to_do;
+mod path;
+mod world;

@@ -1,0 +1,326 @@
+//! What a test stands in: a namespace of its own, clusters, a chart repository, and managers it may kill.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+    time::Duration,
+};
+
+use chandler_api::{
+    addons::{HelmChartProxy, HelmReleaseProxy},
+    status::ReleaseStatus,
+};
+use chandler_sandbox::{
+    apply,
+    assets::Binary,
+    chart::Package,
+    plane::Plane,
+    process::{Child, Spec},
+    repository::ChartRepository,
+    testing::{self, SharedSandbox},
+};
+use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Condition};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+static KINDS: OnceCell<()> = OnceCell::const_new();
+
+pub struct World {
+    pub sandbox: SharedSandbox,
+    pub client: Client,
+    pub namespace: String,
+    pub repository: ChartRepository,
+    pub dir: PathBuf,
+}
+
+impl World {
+    pub async fn new(name: &str) -> Self {
+        let sandbox = testing::sandbox().await.unwrap();
+        let client = sandbox.management().client().await.unwrap();
+        KINDS.get_or_init(|| install_kinds(client.clone())).await;
+        let namespace = sandbox.namespace(name).await.unwrap();
+        let dir = testing::fresh_dir(name).await.unwrap();
+        let repository = ChartRepository::start(sandbox.authority(), &dir.join("charts")).await.unwrap();
+        repository.publish(&hello()).unwrap();
+        repository.publish(&chart("slow")).unwrap();
+        let world = Self { sandbox, client, namespace, repository, dir };
+        let ca = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ca", "namespace": world.namespace},
+            "stringData": {"ca.crt": world.repository.ca_pem()},
+        });
+        world.apply(&ca).await;
+        world
+    }
+
+    pub async fn cluster(&self, name: &str) -> Arc<Plane> {
+        self.sandbox.cluster(&self.namespace, name, 1, &[("fleet", "test")]).await.unwrap()
+    }
+
+    pub fn manager(&self) -> Manager {
+        Manager::start(self)
+    }
+
+    /// A HelmChartProxy of a chart of this world's repository; `changes` is merged into its spec.
+    pub async fn place(&self, name: &str, chart: &str, changes: Value) {
+        let mut spec = json!({
+            "clusterSelector": {"matchLabels": {"fleet": "test"}}, "repoURL": self.repository.url(),
+            "chartName": chart, "version": "1.0.0", "releaseName": name, "namespace": "default",
+            "tlsConfig": {"caSecret": {"name": "ca"}},
+        });
+        spec.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        self.apply(&json!({
+            "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmChartProxy",
+            "metadata": {"name": name, "namespace": self.namespace}, "spec": spec,
+        }))
+        .await;
+    }
+
+    pub async fn apply(&self, object: &Value) {
+        apply::apply(&self.client, object).await.unwrap();
+    }
+
+    pub async fn change(&self, name: &str, spec: Value) {
+        let patch = Patch::Merge(json!({"spec": spec}));
+        self.placements().patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    pub async fn delete(&self, name: &str) {
+        self.placements().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    pub fn placements(&self) -> Api<HelmChartProxy> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    pub fn releases(&self) -> Api<HelmReleaseProxy> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The release object of a placement on a cluster.
+    pub async fn release(&self, placement: &str, cluster: &str) -> Option<HelmReleaseProxy> {
+        let owned = format!("helmreleaseproxy.addons.cluster.x-k8s.io/helmchartproxy-name={placement}");
+        let all = self.releases().list(&ListParams::default().labels(&owned)).await.unwrap();
+        all.items.into_iter().find(|release| release.spec.cluster_ref.name.as_deref() == Some(cluster))
+    }
+
+    /// Waits until the release is Ready at this revision.
+    pub async fn ready(&self, placement: &str, cluster: &str, revision: u32) -> ReleaseStatus {
+        self.status(placement, cluster, &format!("Ready at revision {revision}"), |status| {
+            condition(status, "Ready").is_some_and(|c| c.status == "True") && status.revision == Some(revision)
+        })
+        .await
+    }
+
+    /// Waits until the release is Ready; returns its revision.
+    pub async fn ready_at_any_revision(&self, placement: &str, cluster: &str) -> u32 {
+        let ready = |status: &ReleaseStatus| condition(status, "Ready").is_some_and(|c| c.status == "True");
+        self.status(placement, cluster, "Ready", ready).await.revision.unwrap()
+    }
+
+    /// Waits until the release's status is as wanted, for its present generation.
+    pub async fn status(
+        &self,
+        placement: &str,
+        cluster: &str,
+        what: &str,
+        wanted: impl Fn(&ReleaseStatus) -> bool,
+    ) -> ReleaseStatus {
+        let mut last = None;
+        for _ in 0..LIMIT.as_millis() / 100 {
+            last = self.release(placement, cluster).await;
+            let current = last.as_ref().and_then(|release| {
+                release.status.clone().filter(|s| s.observed_generation == release.metadata.generation)
+            });
+            if let Some(status) = current.filter(&wanted) {
+                return status;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("{placement} on {cluster} is not {what}; last seen: {:#?}", last.map(|release| release.status));
+    }
+
+    /// Waits until the placement and its releases are gone.
+    pub async fn gone(&self, placement: &str) {
+        eventually(&format!("{placement} is gone"), || async {
+            self.placements().get_opt(placement).await.unwrap().is_none().then_some(())
+        })
+        .await;
+        assert!(self.release(placement, "alpha").await.is_none(), "releases go before their placement");
+    }
+
+    /// What the plain helm CLI says.
+    pub fn helm(&self, plane: &Plane, arguments: &[&str]) -> Value {
+        let output = self.helm_command(plane, arguments).arg("--output").arg("json").output().unwrap();
+        assert!(output.status.success(), "helm {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
+    }
+
+    pub fn helm_command(&self, plane: &Plane, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.sandbox.assets().path(Binary::Helm));
+        command.args(arguments).arg("--kubeconfig").arg(plane.kubeconfig_path());
+        command.env("HELM_CACHE_HOME", self.dir.join("helm")).env("HELM_CONFIG_HOME", self.dir.join("helm"));
+        command
+    }
+
+    /// Revisions and their status, as helm tells.
+    pub fn history(&self, plane: &Plane, release: &str) -> Vec<(u64, String)> {
+        let all = self.helm(plane, &["history", release, "--namespace", "default"]);
+        let revision = |entry: &Value| (entry["revision"].as_u64().unwrap(), entry["status"].as_str().unwrap().to_owned());
+        all.as_array().unwrap().iter().map(revision).collect()
+    }
+
+    /// A chart's archive on disk, for the helm CLI.
+    pub fn archive(&self, folder: &Path) -> PathBuf {
+        let package = Package::pack(folder, None).unwrap();
+        let path = self.dir.join(package.file_name());
+        std::fs::write(&path, &package.bytes).unwrap();
+        path
+    }
+}
+
+/// A manager that looks after the world's namespace only.
+pub struct Manager {
+    child: Option<Child>,
+    log: PathBuf,
+}
+
+impl Manager {
+    fn start(world: &World) -> Self {
+        static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
+        let name = format!("manager-{}", NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let tool = std::env::var("CHANDLER_TOOL").expect("run these tests with `cargo xtask test`, which builds the driver");
+        let args = [
+            "manager",
+            "--kubeconfig",
+            &text(&world.sandbox.management().kubeconfig_path()),
+            "--namespace",
+            &world.namespace,
+            "--tool",
+            &tool,
+            "--store",
+            &text(&world.dir.join("store")),
+            "--metrics-address",
+            "127.0.0.1:0",
+            "--log-format",
+            "json",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_chandler"));
+        let child = Child::spawn(&Spec { name, program, args, env: Vec::new(), home: world.dir.clone() }).unwrap();
+        Self { log: child.log().to_owned(), child: Some(child) }
+    }
+
+    /// kill -9
+    pub async fn kill(mut self) {
+        self.child.take().unwrap().kill().await;
+    }
+
+    pub async fn stop(mut self) {
+        self.child.take().unwrap().stop(Duration::from_secs(10)).await;
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().pid()
+    }
+
+    /// The processes of the package tool.
+    pub fn drivers(&self) -> Vec<u32> {
+        let children = format!("/proc/{0}/task", self.pid());
+        let threads = std::fs::read_dir(children).into_iter().flatten().flatten();
+        threads
+            .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok())
+            .flat_map(|list| list.split_ascii_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<u32>>())
+            .collect()
+    }
+
+    pub fn logs(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The manager's metrics: name with labels → value.
+    pub async fn metrics(&self) -> BTreeMap<String, f64> {
+        let address = eventually("the manager serves metrics", || async { self.address() }).await;
+        let body = tokio::task::spawn_blocking(move || get(&address, "/metrics")).await.unwrap();
+        let lines = body.lines().filter(|line| !line.starts_with('#'));
+        lines.filter_map(|line| line.rsplit_once(' ')).filter_map(|(k, v)| Some((k.to_owned(), v.parse().ok()?))).collect()
+    }
+
+    /// Waits until its watches are complete and nothing is in flight.
+    pub async fn settled(&self) {
+        eventually("the manager's watches are synchronised", || async {
+            self.logs().contains("watches are synchronised").then_some(())
+        })
+        .await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
+
+    fn address(&self) -> Option<String> {
+        let logs = self.logs();
+        let line = logs.lines().find(|line| line.contains("serving /metrics"))?;
+        Some(serde_json::from_str::<Value>(line).ok()?["address"].as_str()?.to_owned())
+    }
+}
+
+/// Just enough of HTTP for an endpoint of our own.
+pub fn get(address: &str, path: &str) -> String {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+pub fn condition<'a>(status: &'a ReleaseStatus, type_: &str) -> Option<&'a Condition> {
+    status.conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// The example chart.
+pub fn hello() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/charts/hello")
+}
+
+/// A chart of these tests.
+pub fn chart(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/charts").join(name)
+}
+
+/// A value of a ConfigMap in `default` on a workload cluster.
+pub async fn config_value(plane: &Plane, name: &str, key: &str) -> Option<String> {
+    let maps: Api<ConfigMap> = Api::namespaced(plane.client().await.unwrap(), "default");
+    maps.get_opt(name).await.unwrap()?.data?.remove(key)
+}
+
+/// Looks until there is something to see.
+pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+    for _ in 0..LIMIT.as_millis() / 100 {
+        if let Some(seen) = look().await {
+            return seen;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("not within {LIMIT:?}: {what}");
+}
+
+async fn install_kinds(client: Client) {
+    for crd in chandler_api::crds() {
+        apply::apply(&client, &serde_json::to_value(&crd).unwrap()).await.unwrap();
+    }
+    let all: Api<HelmReleaseProxy> = Api::all(client);
+    eventually("the kinds are served", || async { all.list(&ListParams::default().limit(1)).await.ok() }).await;
+}
+
+/// The finalizers of an object, for assertions.
+pub fn finalizers(object: &HelmReleaseProxy) -> Vec<String> {
+    object.finalizers().to_vec()
+}

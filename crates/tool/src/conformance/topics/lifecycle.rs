@@ -1,0 +1,148 @@
+//! A release's life: install, change, look, remove.
+
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+
+use crate::{
+    conformance::{
+        Case, CaseError,
+        chart::{CONFIG, Chart},
+        context::Context,
+        order::Order as _,
+        tool::describe,
+    },
+    generated::tool::{ApplyMethod, FailureCategory, ReleaseStatus, StepKind},
+};
+
+pub const CASES: &[Case] = &[
+    case!("lifecycle/install", None, install, "An install makes revision 1, says its steps and lists its objects."),
+    case!("lifecycle/upgrade", None, upgrade, "An upgrade makes the next revision and removes what the package no longer has."),
+    case!("lifecycle/again", None, again, "The same input again makes a revision and leaves every object as it is."),
+    case!("lifecycle/plan", None, plan, "An Apply whose plan saw another state than there is changes nothing."),
+    case!("lifecycle/remove", None, remove, "Removing leaves nothing; removing what is not there succeeds."),
+    case!("lifecycle/kept-history", None, kept_history, "A removal may keep the history, and an install goes on from it."),
+    case!("lifecycle/max-history", None, max_history, "No more revisions are kept than asked for."),
+    case!("lifecycle/namespace", None, namespace, "A missing namespace is created only when asked for."),
+];
+
+async fn install(context: &Context) -> Result<(), CaseError> {
+    let package = context.pack(&Chart::config())?;
+    let request = context.install("web", &package, "size: 1");
+    let inputs = request.input_digest.clone();
+    let ended = context.tool.apply(request).await?;
+    let steps = describe(&ended.steps);
+    for kind in [StepKind::Fetched, StepKind::Applying] {
+        ensure!(ended.steps.iter().any(|step| step.kind() == kind), "no step {} in {steps}", kind.as_str_name());
+    }
+    let state = context.settled(ended, &inputs).await?;
+    ensure!(state.revision == 1, "the first revision is {}", state.revision);
+    ensure!(state.app_version == "app-1.0.0", "the app version is {:?}", state.app_version);
+    ensure!(state.first_deployed.is_some() && state.last_deployed.is_some(), "no times in {state:?}");
+    let [object] = &state.inventory[..] else {
+        return Err(CaseError::Broken(format!("the inventory is {:?}", state.inventory)));
+    };
+    let named = (&*object.api_version, &*object.kind, &*object.namespace, &*object.name);
+    ensure!(named == ("v1", "ConfigMap", &*context.namespace, "web"), "the inventory lists {named:?}");
+    context.get::<ConfigMap>("web").await.map(drop)
+}
+
+async fn upgrade(context: &Context) -> Result<(), CaseError> {
+    let old = Chart::config().template("extra.yaml", CONFIG.replace("{{ .Release.Name }}", "extra"));
+    context.applied(context.install("web", &context.pack(&old)?, "size: 1")).await?;
+    let new = context.pack(&Chart::config().version("2.0.0"))?;
+    let state = context.applied(context.upgrade("web", &new, "size: 2")).await?;
+    ensure!(state.revision == 2 && state.package_version == "2.0.0", "got {state:?}");
+    let values = context.get::<ConfigMap>("web").await?.data.unwrap_or_default();
+    ensure!(values.get("values").is_some_and(|values| values.contains(r#""size":2"#)), "the object has {values:?}");
+    let left = context.find::<ConfigMap>("extra").await?;
+    ensure!(left.is_none(), "an object that the package no longer has is still there");
+
+    let seen = context.tool.observe(context.target(), context.release("web"), 10).await?;
+    let history = seen.ok().flatten().unwrap_or_default().history;
+    let words: Vec<_> = history.iter().map(|past| (past.revision, past.status(), &*past.package_version)).collect();
+    let expected = [(2, ReleaseStatus::Deployed, "2.0.0"), (1, ReleaseStatus::Superseded, "1.0.0")];
+    ensure!(words == expected, "the history is {words:?}");
+    Ok(())
+}
+
+async fn again(context: &Context) -> Result<(), CaseError> {
+    for (name, method) in [("server", ApplyMethod::ServerSide), ("client", ApplyMethod::ClientSide)] {
+        let package = context.pack(&Chart::deployment().template("config.yaml", CONFIG))?;
+        let values = "replicas: 2\nlist: [a, b]\n";
+        let with_method = |options: &mut crate::generated::tool::ApplyOptions| options.method = method.into();
+        let first = context.install(name, &package, values).with(with_method).with(|options| options.wait = true);
+        context.applied(first).await?;
+        let before = versions(context, name).await?;
+        let state = context.applied(context.upgrade(name, &package, values).with(with_method)).await?;
+        let after = versions(context, name).await?;
+        ensure!(state.revision == 2, "the same input again made revision {}", state.revision);
+        ensure!(before == after, "{name}-side: (generation, resource version) were {before:?}, now {after:?}");
+    }
+    Ok(())
+}
+
+/// What changes when an object does.
+async fn versions(context: &Context, name: &str) -> Result<(Option<i64>, Option<String>), CaseError> {
+    let generation = context.get::<Deployment>(name).await?.metadata.generation;
+    Ok((generation, context.get::<ConfigMap>(name).await?.metadata.resource_version))
+}
+
+async fn plan(context: &Context) -> Result<(), CaseError> {
+    let package = context.pack(&Chart::config())?;
+    context.refused(context.upgrade("web", &package, ""), FailureCategory::Conflict).await?;
+    context.agree_absent("web").await?;
+    let state = context.applied(context.install("web", &package, "")).await?;
+    context.refused(context.install("web", &package, "size: 2"), FailureCategory::Conflict).await?;
+    context.agree(&state).await
+}
+
+async fn remove(context: &Context) -> Result<(), CaseError> {
+    context.removed(context.removal("web")).await?;
+    let package = context.pack(&Chart::config())?;
+    context.applied(context.install("web", &package, "")).await?;
+    let ended = context.tool.remove(context.removal("web")).await?;
+    let steps = describe(&ended.steps);
+    ensure!(ended.steps.iter().any(|step| step.kind() == StepKind::Removing), "no step REMOVING in {steps}");
+    ended.absent()?;
+    context.agree_absent("web").await?;
+    ensure!(context.find::<ConfigMap>("web").await?.is_none(), "the release's object is still there");
+    context.removed(context.removal("web")).await
+}
+
+async fn kept_history(context: &Context) -> Result<(), CaseError> {
+    let package = context.pack(&Chart::config())?;
+    context.applied(context.install("web", &package, "size: 1")).await?;
+    context.retired("web").await?;
+    ensure!(context.find::<ConfigMap>("web").await?.is_none(), "the release's object is still there");
+    // Retired already: the same answer.
+    context.retired("web").await?;
+    context.refused(context.upgrade("web", &package, ""), FailureCategory::Conflict).await?;
+    let state = context.applied(context.install("web", &package, "size: 2")).await?;
+    ensure!(state.revision == 2, "an install over kept history made revision {}", state.revision);
+    context.get::<ConfigMap>("web").await?;
+    context.removed(context.removal("web")).await
+}
+
+async fn max_history(context: &Context) -> Result<(), CaseError> {
+    let package = context.pack(&Chart::config())?;
+    context.applied(context.install("web", &package, "size: 0")).await?;
+    for size in 1..4 {
+        let request = context.upgrade("web", &package, &format!("size: {size}"));
+        context.applied(request.with(|options| options.max_history = 2)).await?;
+    }
+    let history = context.helm().history("web").await?.unwrap_or_default();
+    let kept: Vec<_> = history.iter().map(|past| past.revision).collect();
+    ensure!(kept == [3, 4], "asked for 2 revisions to be kept, kept are {kept:?}");
+    Ok(())
+}
+
+async fn namespace(context: &Context) -> Result<(), CaseError> {
+    let package = context.pack(&Chart::config())?;
+    let mut request = context.install("web", &package, "");
+    let other = format!("{}-made", context.namespace);
+    request.release.get_or_insert_default().namespace.clone_from(&other);
+    context.tool.apply(request.clone()).await?.failure(FailureCategory::Rejected)?;
+    let state = context.tool.apply(request.with(|options| options.create_namespace = true)).await?.state()?;
+    ensure!(state.status() == ReleaseStatus::Deployed, "got {state:?}");
+    ensure!(state.release.unwrap_or_default().namespace == other, "the release is in another namespace");
+    Ok(())
+}

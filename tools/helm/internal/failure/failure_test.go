@@ -1,0 +1,79 @@
+package failure
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"helm.sh/helm/v4/pkg/storage/driver"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+)
+
+func TestClassify(t *testing.T) {
+	maps := schema.GroupResource{Resource: "configmaps"}
+	fieldConflict := apierrors.NewApplyConflict([]metav1.StatusCause{{Type: metav1.CauseTypeFieldManagerConflict}}, "conflict")
+	cases := map[string]struct {
+		err     error
+		want    toolv1.FailureCategory
+		message string
+	}{
+		"known":             {fmt.Errorf("x: %w", New(NotReady, "a")), NotReady, "a"},
+		"refused":           {&url.Error{Op: "Get", URL: "https://a", Err: &net.OpError{Err: syscall.ECONNREFUSED}}, Unreachable, "refused"},
+		"dns":               {&url.Error{Op: "Get", URL: "https://a", Err: &net.DNSError{Err: "no such host"}}, Unreachable, "no such host"},
+		"certificate":       {&url.Error{Op: "Get", URL: "https://a", Err: x509.UnknownAuthorityError{}}, Unreachable, "unknown authority"},
+		"black hole":        {fmt.Errorf("x: %w", &RequestTimeout{After: time.Second}), Unreachable, "did not answer within 1s"},
+		"unauthorized":      {apierrors.NewUnauthorized("no"), Unauthorized, "credentials"},
+		"forbidden":         {fmt.Errorf("x: %w", apierrors.NewForbidden(maps, "a", nil)), Forbidden, "permission"},
+		"invalid":           {apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "a", nil), Rejected, "refused"},
+		"bad request":       {apierrors.NewBadRequest("unknown field"), Rejected, "unknown field"},
+		"field conflict":    {fieldConflict, Conflict, "force conflicts"},
+		"exists":            {apierrors.NewAlreadyExists(maps, "a"), Conflict, "someone else"},
+		"no namespace":      {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "a"), Rejected, "namespace does not exist"},
+		"unavailable":       {apierrors.NewServiceUnavailable("x"), Unreachable, "does not work"},
+		"no such kind":      {fmt.Errorf("x: %w", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "a", Kind: "B"}}), Rejected, "B.a"},
+		"revision taken":    {driver.ErrReleaseExists, Conflict, "another writer"},
+		"hook":              {fmt.Errorf("failed pre-install: %w", &Hook{Name: "pre-install Job a/b", Err: errors.New("it broke")}), HookFailed, "pre-install Job a/b"},
+		"hook in time":      {&Hook{Name: "pre-install Job a/b", Err: context.DeadlineExceeded}, HookFailed, "did not finish in time"},
+		"not ready":         {&Wait{For: "ready", After: time.Minute, Err: errors.Join(errors.New("Deployment a"), context.DeadlineExceeded)}, NotReady, "not ready after 1m0s: Deployment a"},
+		"render":            {&Render{Err: errors.New("execution error at (a.yaml:1:3): give a name")}, InvalidValues, "give a name"},
+		"template parse":    {&Render{Err: errors.New("parse error at (a/templates/b.yaml:3): unclosed action")}, InvalidPackage, "unclosed action"},
+		"build":             {&Build{Err: errors.New("Object 'Kind' is missing")}, InvalidPackage, "Kind"},
+		"unknown":           {errors.New("strange"), Internal, "strange"},
+		"a read refused":    {&Read{Path: "/x", Status: 403}, Forbidden, "/x"},
+		"a read unanswered": {&Read{Path: "/x", Err: &RequestTimeout{After: time.Second}}, Unreachable, "1s"},
+		"a hook cut off by network": {&Hook{Name: "h", Err: &net.OpError{Err: syscall.ECONNREFUSED}},
+			Unreachable, "refused"},
+		"another's object": {errors.New(`unable to continue with install: ConfigMap "a" in namespace "b" exists and cannot be imported into the current release: invalid ownership metadata`),
+			Conflict, `ConfigMap "a" in namespace "b" exists`},
+		"pending": {errors.New("another operation (install/upgrade/rollback) is in progress"), Conflict, "in progress"},
+		"schema": {&Render{Err: errors.New("values don't meet the specifications of the schema(s) in the following chart(s):\nweb:\n- at '/a': got string, want integer\n")},
+			InvalidValues, "at '/a': got string, want integer"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := Proto(c.err)
+			if got.GetCategory() != c.want || !strings.Contains(got.GetMessage(), c.message) {
+				t.Fatalf("got %v %q, want %v with %q", got.GetCategory(), got.GetMessage(), c.want, c.message)
+			}
+		})
+	}
+}
+
+func TestMessagesAreBounded(t *testing.T) {
+	got := Proto(errors.New(strings.Repeat("ä", 10000))).GetMessage()
+	if len(got) > maxMessage+4 || !strings.HasSuffix(got, "…") {
+		t.Fatalf("%d bytes", len(got))
+	}
+}

@@ -1,0 +1,187 @@
+package operation
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/failure"
+)
+
+func get(t *testing.T, guard *Guard, url string) (*http.Response, error) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return guard.RoundTrip(request)
+}
+
+func TestGuardRefusesAfterStop(t *testing.T) {
+	var served atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) }))
+	defer server.Close()
+	guard := NewGuard(http.DefaultTransport, time.Second)
+	response, err := get(t, guard, server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	guard.Stop()
+	if _, err := get(t, guard, server.URL); !errors.Is(err, ErrStopped) {
+		t.Fatalf("got %v", err)
+	}
+	if served.Load() != 1 {
+		t.Fatalf("%d requests arrived", served.Load())
+	}
+}
+
+func TestGuardAbortsWhatIsInFlight(t *testing.T) {
+	arrived := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	guard := NewGuard(http.DefaultTransport, time.Minute)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := get(t, guard, server.URL)
+		ended <- err
+	}()
+	<-arrived
+	guard.Stop()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, ErrStopped) {
+			t.Fatalf("got %v", err)
+		}
+	default:
+		t.Fatal("Stop returned before the request had ended")
+	}
+}
+
+func TestGuardLimitsRequestsButNotWatches(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		select {
+		case <-time.After(300 * time.Millisecond):
+			_, _ = io.WriteString(w, "late")
+		case <-r.Context().Done():
+		}
+	}))
+	defer server.Close()
+	cases := map[string]struct {
+		query   string
+		timeout bool
+	}{"request": {"", true}, "watch": {"?watch=true", false}}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			guard := NewGuard(http.DefaultTransport, 50*time.Millisecond)
+			response, err := get(t, guard, server.URL+c.query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = response.Body.Close() }()
+			_, err = io.ReadAll(response.Body)
+			if _, timedOut := errors.AsType[*failure.RequestTimeout](err); timedOut != c.timeout {
+				t.Fatalf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestGuardAsksForStrictValidation(t *testing.T) {
+	cases := map[string]struct{ method, query, want string }{
+		"a read":        {http.MethodGet, "", ""},
+		"a create":      {http.MethodPost, "", "Strict"},
+		"a patch":       {http.MethodPatch, "?fieldManager=helm", "Strict"},
+		"what was said": {http.MethodPatch, "?fieldValidation=Ignore", "Ignore"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			request := httptest.NewRequest(c.method, "http://server/"+c.query, nil)
+			if got := strict(request).URL.Query().Get("fieldValidation"); got != c.want {
+				t.Fatalf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestGuardRemembersFailedReads(t *testing.T) {
+	status := http.StatusForbidden
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+	defer server.Close()
+	guard := NewGuard(http.DefaultTransport, time.Second)
+	read := func() {
+		response, err := get(t, guard, server.URL+"/x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+	}
+	read()
+	if got := failure.Classify(guard.FailedRead()).Category; got != failure.Forbidden {
+		t.Fatalf("got %v", got)
+	}
+	status = http.StatusNotFound
+	read()
+	if err := guard.FailedRead(); err != nil {
+		t.Fatalf("not found is an answer: %v", err)
+	}
+}
+
+func TestOperationEndsWithItsWork(t *testing.T) {
+	cases := map[string]struct {
+		begin func() (context.Context, context.CancelFunc)
+		want  toolv1.FailureCategory
+	}{
+		"cancelled": {func() (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			return ctx, cancel
+		}, failure.Cancelled},
+		"deadline": {func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(context.Background(), time.Millisecond)
+		}, failure.Timeout},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := c.begin()
+			defer cancel()
+			set := NewSet()
+			operation, err := set.Begin(ctx, Options{
+				Base: http.DefaultTransport, RequestTimeout: time.Second, Timeout: time.Second, Log: slog.New(slog.DiscardHandler),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var ended atomic.Bool
+			err = operation.Run(func() error {
+				<-operation.Context().Done()
+				time.Sleep(20 * time.Millisecond)
+				_, err := get(t, operation.Guard, "http://127.0.0.1:1")
+				ended.Store(true)
+				return err
+			})
+			operation.End()
+			if !ended.Load() {
+				t.Fatal("Run returned before the work had ended")
+			}
+			if got := failure.Classify(err).Category; got != c.want {
+				t.Fatalf("got %v of %v, want %v", got, err, c.want)
+			}
+			if set.Running() != 0 {
+				t.Fatal("the operation is still counted")
+			}
+		})
+	}
+}

@@ -1,0 +1,95 @@
+package release
+
+import (
+	"testing"
+
+	rcommon "helm.sh/helm/v4/pkg/release/common"
+	rspb "helm.sh/helm/v4/pkg/release/v1"
+
+	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/failure"
+)
+
+func TestPlan(t *testing.T) {
+	const (
+		install  = toolv1.ApplyAction_APPLY_ACTION_INSTALL
+		upgrade  = toolv1.ApplyAction_APPLY_ACTION_UPGRADE
+		conflict = failure.Conflict
+	)
+	cases := map[string]struct {
+		action  toolv1.ApplyAction
+		recover bool
+		last    rcommon.Status
+		want    course
+		fails   toolv1.FailureCategory
+	}{
+		"install, nothing there":        {install, false, "", course{}, 0},
+		"upgrade, nothing there":        {upgrade, false, "", course{}, conflict},
+		"install, live":                 {install, false, rcommon.StatusDeployed, course{}, conflict},
+		"install, failed":               {install, false, rcommon.StatusFailed, course{}, conflict},
+		"install, uninstalled":          {install, false, rcommon.StatusUninstalled, course{}, 0},
+		"upgrade, uninstalled":          {upgrade, false, rcommon.StatusUninstalled, course{}, conflict},
+		"upgrade, deployed":             {upgrade, false, rcommon.StatusDeployed, course{upgrade: true}, 0},
+		"upgrade, failed":               {upgrade, false, rcommon.StatusFailed, course{upgrade: true}, 0},
+		"install, pending":              {install, false, rcommon.StatusPendingInstall, course{}, conflict},
+		"upgrade, pending":              {upgrade, false, rcommon.StatusPendingUpgrade, course{}, conflict},
+		"install recovers":              {install, true, rcommon.StatusPendingInstall, course{upgrade: true, unlock: true}, 0},
+		"upgrade recovers":              {upgrade, true, rcommon.StatusPendingUpgrade, course{upgrade: true, unlock: true}, 0},
+		"upgrade recovers a rollback":   {upgrade, true, rcommon.StatusPendingRollback, course{upgrade: true, unlock: true}, 0},
+		"install, uninstalling":         {install, false, rcommon.StatusUninstalling, course{}, conflict},
+		"install finishes an uninstall": {install, true, rcommon.StatusUninstalling, course{finishRemoval: true}, 0},
+		"neither":                       {0, false, "", course{}, failure.Internal},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var last *rspb.Release
+			if c.last != "" {
+				last = &rspb.Release{Version: 3, Info: &rspb.Info{Status: c.last}}
+			}
+			got, err := (&Release{name: "a", namespace: "b"}).plan(Application{Action: c.action, Recover: c.recover}, last)
+			if got != c.want {
+				t.Fatalf("got %+v, want %+v", got, c.want)
+			}
+			if (err != nil) != (c.fails != 0) || err != nil && failure.Classify(err).Category != c.fails {
+				t.Fatalf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestApplyMethod(t *testing.T) {
+	const (
+		auto   = toolv1.ApplyMethod_APPLY_METHOD_UNSPECIFIED
+		server = toolv1.ApplyMethod_APPLY_METHOD_SERVER_SIDE
+		client = toolv1.ApplyMethod_APPLY_METHOD_CLIENT_SIDE
+	)
+	cases := map[string]struct {
+		options *toolv1.ApplyOptions
+		last    string
+		upgrade bool
+		want    bool
+		fails   bool
+	}{
+		"new":                           {&toolv1.ApplyOptions{Method: auto}, "", false, true, false},
+		"follows server-side":           {&toolv1.ApplyOptions{Method: auto}, "ssa", true, true, false},
+		"follows client-side":           {&toolv1.ApplyOptions{Method: auto}, "csa", true, false, false},
+		"an old release is client-side": {&toolv1.ApplyOptions{Method: auto}, "", true, false, false},
+		"asked for":                     {&toolv1.ApplyOptions{Method: client}, "ssa", true, false, false},
+		"asked for the other":           {&toolv1.ApplyOptions{Method: server}, "csa", true, true, false},
+		"conflicts, server-side":        {&toolv1.ApplyOptions{ForceConflicts: true}, "ssa", true, true, false},
+		"conflicts, client-side":        {&toolv1.ApplyOptions{ForceConflicts: true}, "csa", true, false, true},
+		"replace, client-side":          {&toolv1.ApplyOptions{ForceReplace: true}, "csa", true, false, false},
+		"replace, server-side":          {&toolv1.ApplyOptions{ForceReplace: true}, "", false, false, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := applyMethod(c.options, c.upgrade, &rspb.Release{ApplyMethod: c.last})
+			if got != c.want || (err != nil) != c.fails {
+				t.Fatalf("got %v, %v", got, err)
+			}
+			if err != nil && failure.Classify(err).Category != failure.InvalidValues {
+				t.Fatalf("got %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,25 @@
+package release
+
+import (
+	"testing"
+
+	"helm.sh/helm/v4/pkg/kube"
+)
+
+// If Helm renames the fields behind its options, this fails.
+func TestServerSideOption(t *testing.T) {
+	for _, want := range []bool{true, false} {
+		create := []kube.ClientCreateOption{kube.ClientCreateOptionServerSideApply(want, false)}
+		if got := createsServerSide(create); got != want {
+			t.Errorf("create: got %v, want %v", got, want)
+		}
+		update := []kube.ClientUpdateOption{
+			kube.ClientUpdateOptionForceReplace(false),
+			kube.ClientUpdateOptionServerSideApply(want, false),
+			kube.ClientUpdateOptionUpgradeClientSideFieldManager(true),
+		}
+		if got := updatesServerSide(update); got != want {
+			t.Errorf("update: got %v, want %v", got, want)
+		}
+	}
+}
