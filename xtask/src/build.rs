@@ -14,7 +14,11 @@ pub struct Built {
 
 pub fn run(root: &Path, release: bool) -> Result<Built> {
     let profile = if release { "release" } else { "dev" };
-    command::run(command(root, "cargo", &["build", "--locked", "--package", "chandler-cli", "--profile", profile]))?;
+    command::run(command(
+        root,
+        "cargo",
+        &["build", "--locked", "--package", "chandler-cli", "--profile", profile],
+    ))?;
     let folder = target(root).join(if release { "release" } else { "debug" });
     let driver = folder.join("chandler-helm");
     let version = format!("-s -w -X main.version=v{}", env!("CARGO_PKG_VERSION"));

@@ -42,8 +42,12 @@ fn each_crate_alone(root: &Path) -> Result<()> {
 
 fn generated_is_committed(root: &Path) -> Result<()> {
     generate::run(root)?;
-    let arguments: Vec<&str> = ["status", "--porcelain", "--"].into_iter().chain(generate::GENERATED).collect();
+    let arguments: Vec<&str> =
+        ["status", "--porcelain", "--"].into_iter().chain(generate::GENERATED).collect();
     let changed = output(command(root, "git", &arguments))?;
-    ensure!(changed.is_empty(), "generated files differ from what is committed; run `cargo xtask generate` and commit:\n{changed}");
+    ensure!(
+        changed.is_empty(),
+        "generated files differ from what is committed; run `cargo xtask generate` and commit:\n{changed}"
+    );
     Ok(())
 }

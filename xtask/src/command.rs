@@ -15,7 +15,9 @@ pub fn command(folder: &Path, program: &str, arguments: &[&str]) -> Command {
 pub fn run(mut command: Command) -> Result<()> {
     let shown = shown(&command);
     eprintln!("xtask: {shown}");
-    let status = command.status().with_context(|| format!("cannot start `{shown}`; is it installed and on the PATH?"))?;
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start `{shown}`; is it installed and on the PATH?"))?;
     if !status.success() {
         bail!("`{shown}` failed with {status}");
     }
@@ -25,7 +27,9 @@ pub fn run(mut command: Command) -> Result<()> {
 /// Runs to the end and returns what it wrote to standard output.
 pub fn output(mut command: Command) -> Result<String> {
     let shown = shown(&command);
-    let output = command.output().with_context(|| format!("cannot start `{shown}`; is it installed and on the PATH?"))?;
+    let output = command
+        .output()
+        .with_context(|| format!("cannot start `{shown}`; is it installed and on the PATH?"))?;
     if !output.status.success() {
         bail!("`{shown}` failed with {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
     }

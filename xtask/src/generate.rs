@@ -11,7 +11,8 @@ use crate::{
 };
 
 /// Generated files and folders, which no person edits.
-pub const GENERATED: [&str; 4] = ["crates/tool/src/generated", "tools/helm/gen", "deploy/crds.yaml", "docs/reference/cli.md"];
+pub const GENERATED: [&str; 4] =
+    ["crates/tool/src/generated", "tools/helm/gen", "deploy/crds.yaml", "docs/reference/cli.md"];
 
 pub fn run(root: &Path) -> Result<()> {
     generate_proto::run(root)?;

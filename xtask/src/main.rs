@@ -51,7 +51,9 @@ fn main() -> Result<()> {
     let Xtask { task } = Xtask::parse();
     let root = root()?;
     match task {
-        Task::Build { release } => build::run(&root, release).map(|built| println!("{}", built.chandler.display())),
+        Task::Build { release } => {
+            build::run(&root, release).map(|built| println!("{}", built.chandler.display()))
+        }
         Task::Generate => generate::run(&root),
         Task::Test { quick } => test::run(&root, quick),
         Task::Demo { exit } => demo::run(&root, exit),

@@ -38,12 +38,6 @@ pub enum ReconcileStrategy {
     Continuous,
 }
 
-impl ReconcileStrategy {
-    pub(crate) fn is_unset(&self) -> bool {
-        *self == Self::Unset
-    }
-}
-
 /// Leaves `false` out of written objects, as the field's other writers do.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde calls")]
 pub(crate) fn is_false(value: &bool) -> bool {

@@ -10,7 +10,7 @@ use kube_core::CustomResourceExt as _;
 /// Field manager of everything Chandler writes to the management cluster.
 pub const FIELD_MANAGER: &str = "chandler";
 
-/// The CustomResourceDefinitions Chandler brings, in the order they are written to `deploy/crds`.
+/// The definitions of the kinds Chandler brings, in the order they are written to `deploy/crds.yaml`.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![addons::HelmChartProxy::crd(), addons::HelmReleaseProxy::crd()]
 }

@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use chandler_sandbox::Sandbox;
-use chandler_sandbox::assets::Assets;
+use chandler_sandbox::assets::{Assets, Binary};
 use chandler_sandbox::process::{Identity, last_lines};
 use chandler_sandbox::progress::{self, Progress};
 use chandler_sandbox::sandbox::{self, BINARIES, Folder, MANAGEMENT, Options};
 use chandler_sandbox::state::{PlaneState, State};
 use clap::{Args, Subcommand, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
+
+use crate::place::state_folder;
 
 /// The owner stops its processes in order, which may take each its grace.
 const DOWN_LIMIT: Duration = Duration::from_mins(1);
@@ -26,6 +28,8 @@ const CHECK: Duration = Duration::from_secs(5);
 pub enum SandboxCommand {
     /// Bring up a management cluster with Cluster API, and workload clusters.
     Up(UpArgs),
+    /// Find or build every program that a sandbox and its tests need, so that nothing has to be built later.
+    Prepare,
     /// Show planes, endpoints, processes and memory.
     Status(StatusArgs),
     /// Print the kubeconfig of a cluster.
@@ -92,43 +96,31 @@ impl Place {
     fn resolve(self) -> Result<PathBuf> {
         let dir = match self.dir {
             Some(dir) => dir,
-            None => default_dir()?,
+            None => state_folder("sandbox")?,
         };
         // The processes run elsewhere and must find it.
         std::path::absolute(&dir).with_context(|| format!("{} is no usable path", dir.display()))
     }
 }
 
-fn default_dir() -> Result<PathBuf> {
-    let state = std::env::var_os("XDG_STATE_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
-        .or_else(|| std::env::home_dir().map(|home| home.join(".local/state")))
-        .context("neither XDG_STATE_HOME nor HOME is set: use --dir")?;
-    Ok(state.join("chandler/sandbox"))
-}
-
 pub async fn run(command: SandboxCommand) -> Result<()> {
     match command {
         SandboxCommand::Up(args) => up(args).await,
+        SandboxCommand::Prepare => prepare().await,
         SandboxCommand::Status(args) => status(args).await,
         SandboxCommand::Kubeconfig(args) => kubeconfig(args),
         SandboxCommand::Down(args) => down(args).await,
     }
 }
 
+async fn prepare() -> Result<()> {
+    Assets::ensure(&Binary::ALL, progress::display().as_ref()).await?;
+    Ok(())
+}
+
 async fn up(args: UpArgs) -> Result<()> {
-    let UpArgs {
-        clusters,
-        nodes,
-        place,
-        foreground,
-    } = args;
-    let options = Options {
-        dir: place.resolve()?,
-        clusters,
-        nodes,
-    };
+    let UpArgs { clusters, nodes, place, foreground } = args;
+    let options = Options { dir: place.resolve()?, clusters, nodes };
     let folder = Folder::new(&options.dir);
     let progress = progress::display();
     if foreground {
@@ -219,10 +211,7 @@ async fn follow(folder: &Folder, owner: &mut Child, progress: &dyn Progress) -> 
     let mut step: Option<String> = None;
     while !folder.is_ready(&identity) {
         if let Some(status) = owner.try_wait()? {
-            bail!(
-                "the sandbox did not come up ({status}):\n{}",
-                last_lines(&folder.owner_log(), 20)
-            );
+            bail!("the sandbox did not come up ({status}):\n{}", last_lines(&folder.owner_log(), 20));
         }
         if let Some(line) = log.next_step()? {
             if let Some(done) = step.take() {
@@ -284,7 +273,7 @@ async fn print_next(folder: &Folder) {
 
 /// What later commands need to find a sandbox that is not in its usual place.
 fn other_place(folder: &Folder) -> String {
-    match default_dir() {
+    match state_folder("sandbox") {
         Ok(usual) if usual == folder.root() => String::new(),
         _ => format!(" --dir {}", folder.root().display()),
     }
@@ -307,18 +296,10 @@ fn print_state(state: &State) {
         return;
     };
     println!("running, process {owner}, {}\n", mebibytes(state.memory_bytes()));
-    println!(
-        "{:<20} {:<26} {:<10} {:>10}",
-        "NAME", "ENDPOINT", "AVAILABLE", "MEMORY"
-    );
+    println!("{:<20} {:<26} {:<10} {:>10}", "NAME", "ENDPOINT", "AVAILABLE", "MEMORY");
     for plane in &state.planes {
         let memory = mebibytes(plane.memory_bytes());
-        println!(
-            "{:<20} {:<26} {:<10} {memory:>10}",
-            plane.name,
-            plane.endpoint,
-            availability(plane)
-        );
+        println!("{:<20} {:<26} {:<10} {memory:>10}", plane.name, plane.endpoint, availability(plane));
         for process in &plane.processes {
             let memory = mebibytes(process.memory_bytes);
             println!("  {:<24} pid {:<36} {memory:>10}", process.name, process.pid);

@@ -133,7 +133,9 @@ impl RequestReader for Requests {
             uri: entry.uri,
             user: entry.user,
             user_agent: entry.user_agent,
-            received: Duration::from_micros(u64::try_from(entry.received.as_microsecond()).unwrap_or_default()),
+            received: Duration::from_micros(
+                u64::try_from(entry.received.as_microsecond()).unwrap_or_default(),
+            ),
         });
         Ok(entries.collect())
     }

@@ -12,7 +12,10 @@ use kube::{
 
 /// The Cluster kind.
 pub fn resource() -> ApiResource {
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(CLUSTER_GROUP, CLUSTER_VERSION, "Cluster"), "clusters")
+    ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk(CLUSTER_GROUP, CLUSTER_VERSION, "Cluster"),
+        "clusters",
+    )
 }
 
 /// What the decisions need to know of a Cluster.
@@ -80,7 +83,9 @@ mod tests {
 
     #[test]
     fn minors_are_read_off_versions() {
-        for (version, expected) in [("v1.34.4", Some("1.34")), ("1.35.0+vendor.1", Some("1.35")), ("latest", None)] {
+        for (version, expected) in
+            [("v1.34.4", Some("1.34")), ("1.35.0+vendor.1", Some("1.35")), ("latest", None)]
+        {
             assert_eq!(minor(version).as_deref(), expected);
         }
     }

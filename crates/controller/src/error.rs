@@ -13,7 +13,9 @@ pub enum Error {
     Render(chandler_core::failure::Failure),
     #[error("cannot listen on {address}: {source}")]
     Listen { address: std::net::SocketAddr, source: std::io::Error },
-    #[error("{kind} is not served by the management cluster; install Chandler's CRDs and Cluster API first: {source}")]
+    #[error(
+        "{kind} is not served by the management cluster; install Chandler's CRDs and Cluster API first: {source}"
+    )]
     NotServed { kind: String, source: kube::Error },
     #[error("cannot open the package store: {0}")]
     Store(#[from] chandler_source::SourceError),

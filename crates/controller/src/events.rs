@@ -27,7 +27,13 @@ impl Events {
         self.publish(object, EventType::Warning, reason, note).await;
     }
 
-    async fn publish(&self, object: &impl Resource<DynamicType = ()>, type_: EventType, reason: &str, note: &str) {
+    async fn publish(
+        &self,
+        object: &impl Resource<DynamicType = ()>,
+        type_: EventType,
+        reason: &str,
+        note: &str,
+    ) {
         let end = (0..=note.len().min(LONGEST_NOTE)).rev().find(|&at| note.is_char_boundary(at)).unwrap_or(0);
         let event = Event {
             type_,

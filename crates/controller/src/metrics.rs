@@ -47,8 +47,16 @@ impl Metrics {
         let (passes, tool_calls) = (Family::default(), Family::default());
         let (queued, active, tool_starts) = (Gauge::default(), Gauge::default(), Gauge::default());
         let (tool_bytes, connections) = (Gauge::default(), Gauge::default());
-        registry.register("operations", "Operations on releases that ended, by kind and outcome", operations.clone());
-        registry.register("operation_duration_seconds", "How long operations took, by kind", durations.clone());
+        registry.register(
+            "operations",
+            "Operations on releases that ended, by kind and outcome",
+            operations.clone(),
+        );
+        registry.register(
+            "operation_duration_seconds",
+            "How long operations took, by kind",
+            durations.clone(),
+        );
         registry.register("passes", "Passes over objects, by kind", passes.clone());
         registry.register("tool_calls", "Calls to the package tool, by verb", tool_calls.clone());
         registry.register("operations_queued", "Operations that wait for a slot", queued.clone());
@@ -57,7 +65,18 @@ impl Metrics {
         registry.register("tool_resident_bytes", "Resident memory of the package tool", tool_bytes.clone());
         registry.register("workload_connections", "Workload clusters that are followed", connections.clone());
         let registry = Arc::new(registry);
-        Self { registry, operations, durations, passes, tool_calls, queued, active, tool_starts, tool_bytes, connections }
+        Self {
+            registry,
+            operations,
+            durations,
+            passes,
+            tool_calls,
+            queued,
+            active,
+            tool_starts,
+            tool_bytes,
+            connections,
+        }
     }
 
     pub fn pass(&self, kind: &'static str) {

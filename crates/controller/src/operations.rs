@@ -80,7 +80,10 @@ impl<O: Send + 'static> Operations<O> {
 
     /// What is going on for a release, queued or running.
     pub fn running(&self, id: &OperationId) -> Option<Running> {
-        self.lock().entries.get(id).map(|entry| Running { kind: entry.kind, progress: entry.progress.clone() })
+        self.lock()
+            .entries
+            .get(id)
+            .map(|entry| Running { kind: entry.kind, progress: entry.progress.clone() })
     }
 
     /// How the last operation ended; told once.
@@ -128,7 +131,9 @@ impl<O: Send + 'static> Operations<O> {
             let next = table.schedule.start_next();
             self.metrics.slots(table.schedule.queued(), table.schedule.active());
             let Some(id) = next else { return };
-            let (Some(job), Some(entry)) = (table.jobs.remove(&id), table.entries.get_mut(&id)) else { continue };
+            let (Some(job), Some(entry)) = (table.jobs.remove(&id), table.entries.get_mut(&id)) else {
+                continue;
+            };
             entry.started = Instant::now();
             let handle = Handle { operations: self.clone(), id: id.clone(), cancel: entry.cancel.clone() };
             drop(table);
@@ -223,7 +228,13 @@ mod tests {
         };
         operations.start("slow".to_owned(), blue(), OperationKind::Install, || {}, waiting);
         let quick = |_| async { "done" }.boxed();
-        operations.start("quick".to_owned(), blue(), OperationKind::Install, move || told.send(()).unwrap(), quick);
+        operations.start(
+            "quick".to_owned(),
+            blue(),
+            OperationKind::Install,
+            move || told.send(()).unwrap(),
+            quick,
+        );
         tell.recv().await;
         assert_eq!(operations.take_outcome(&"quick".to_owned()), Some("done"));
         assert_eq!(operations.running(&"slow".to_owned()).unwrap().progress.step, "waiting");

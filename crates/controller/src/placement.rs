@@ -5,11 +5,7 @@ mod values;
 
 use std::sync::Arc;
 
-use chandler_core::{
-    identity::ClusterKey,
-    naming,
-    placement::PlacementFace,
-};
+use chandler_core::{identity::ClusterKey, naming, placement::PlacementFace};
 use chandler_tool::PackageTool;
 use kube::{
     Client, ResourceExt as _,
@@ -64,7 +60,8 @@ pub fn on_cluster_change<P: PlacementFace>(
     let concerned = placements.state_filter(|placement| {
         placement.namespace().as_deref() == Some(&cluster.namespace)
             && (owners.contains(&&naming::label_value(&placement.name_any()))
-                || Selector::try_from(placement.selector().clone()).is_ok_and(|selector| selector.matches(labels)))
+                || Selector::try_from(placement.selector().clone())
+                    .is_ok_and(|selector| selector.matches(labels)))
     });
     for placement in concerned {
         trigger.look_at(ObjectRef::from_obj(&*placement));

@@ -75,7 +75,11 @@ pub async fn run<K, C, F>(
 
 /// Look again at the next resync.
 pub fn resync(object: &impl kube::ResourceExt) -> Action {
-    let spread = object.uid().unwrap_or_default().bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte));
+    let spread = object
+        .uid()
+        .unwrap_or_default()
+        .bytes()
+        .fold(0_u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte));
     let tenths = f64::from(spread % 1000) / 1000.0 * 0.2 + 0.9;
     Action::requeue(RESYNC.mul_f64(tenths))
 }

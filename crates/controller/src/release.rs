@@ -22,7 +22,10 @@ use kube::{
 pub use memory::Memories;
 pub use operate::Outcome;
 
-use crate::{Error, clusters::Clusters, events::Events, metrics::Metrics, operations::Operations, queue::Trigger, status};
+use crate::{
+    Error, clusters::Clusters, events::Events, metrics::Metrics, operations::Operations, queue::Trigger,
+    status,
+};
 
 /// What a pass over a release object works with.
 pub struct ReleaseContext<R: ReleaseFace> {
@@ -50,16 +53,19 @@ where
 
 /// Release objects of a cluster.
 pub fn on_cluster<R: ReleaseFace>(releases: &Store<R>, cluster: &ClusterKey) -> Vec<Arc<R>> {
-    releases.state_filter(|release| {
-        release.desired().is_ok_and(|desired| desired.cluster == *cluster)
-    })
+    releases.state_filter(|release| release.desired().is_ok_and(|desired| desired.cluster == *cluster))
 }
 
 /// Looks at the release objects that a change on a workload cluster concerns.
-pub fn on_inventory_change<R: ReleaseFace>(releases: &Store<R>, trigger: &Trigger<R>, change: &InventoryChange) {
+pub fn on_inventory_change<R: ReleaseFace>(
+    releases: &Store<R>,
+    trigger: &Trigger<R>,
+    change: &InventoryChange,
+) {
     let concerned = releases.state_filter(|release| {
         release.desired().is_ok_and(|desired| {
-            desired.cluster == change.cluster && change.release.as_ref().is_none_or(|changed| *changed == desired.release)
+            desired.cluster == change.cluster
+                && change.release.as_ref().is_none_or(|changed| *changed == desired.release)
         })
     });
     for release in concerned {

@@ -109,9 +109,15 @@ async fn controllers<P>(
     let (release_trigger, release_queue) = Trigger::<P::Release>::new();
     let memories = release::Memories::default();
     let placements = watch_placements::<P>(&shared, placement_trigger.clone());
-    let releases = watch_releases::<P>(&shared, placement_trigger.clone(), release_trigger.clone(), memories.clone());
-    let clusters = watch_clusters::<P>(&shared, &placements, &releases, placement_trigger, release_trigger.clone());
-    for complete in [placements.wait_until_ready().await, releases.wait_until_ready().await, clusters.wait_until_ready().await] {
+    let releases =
+        watch_releases::<P>(&shared, placement_trigger.clone(), release_trigger.clone(), memories.clone());
+    let clusters =
+        watch_clusters::<P>(&shared, &placements, &releases, placement_trigger, release_trigger.clone());
+    for complete in [
+        placements.wait_until_ready().await,
+        releases.wait_until_ready().await,
+        clusters.wait_until_ready().await,
+    ] {
         if complete.is_err() {
             tracing::error!("a watch ended before its first list was complete");
             return;
@@ -186,26 +192,37 @@ fn watch_clusters<P: PlacementFace>(
 ) -> Store<DynamicObject> {
     let (placements, releases) = (placements.clone(), releases.clone());
     let resource = clusters::resource();
-    watch(shared.client.clone(), &shared.scope, &resource, resource.clone(), move |cluster: &DynamicObject| {
-        let Some(key) = clusters::key(cluster) else { return };
-        placement::on_cluster_change(&placements, &releases, &placement_trigger, &key, cluster.labels());
-        for release in release::on_cluster(&releases, &key) {
-            release_trigger.look_at(ObjectRef::from_obj(&*release));
-        }
-    })
+    watch(
+        shared.client.clone(),
+        &shared.scope,
+        &resource,
+        resource.clone(),
+        move |cluster: &DynamicObject| {
+            let Some(key) = clusters::key(cluster) else { return };
+            placement::on_cluster_change(&placements, &releases, &placement_trigger, &key, cluster.labels());
+            for release in release::on_cluster(&releases, &key) {
+                release_trigger.look_at(ObjectRef::from_obj(&*release));
+            }
+        },
+    )
 }
 
 /// Says at once what is missing, instead of watching what will never come.
 async fn check_served(client: &Client, scope: &Scope) -> Result<(), Error> {
-    let kinds =
-        [ApiResource::erase::<HelmChartProxy>(&()), ApiResource::erase::<HelmReleaseProxy>(&()), clusters::resource()];
+    let kinds = [
+        ApiResource::erase::<HelmChartProxy>(&()),
+        ApiResource::erase::<HelmReleaseProxy>(&()),
+        clusters::resource(),
+    ];
     for resource in kinds {
         let api: Api<DynamicObject> = match &scope.namespace {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
             None => Api::all_with(client.clone(), &resource),
         };
         let kind = format!("{} {}", resource.api_version, resource.kind);
-        api.list_metadata(&ListParams::default().limit(1)).await.map_err(|source| Error::NotServed { kind, source })?;
+        api.list_metadata(&ListParams::default().limit(1))
+            .await
+            .map_err(|source| Error::NotServed { kind, source })?;
     }
     Ok(())
 }

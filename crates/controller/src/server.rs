@@ -26,8 +26,7 @@ pub struct Served {
 
 /// Starts to serve; returns the address, which matters when port 0 was asked for.
 pub async fn serve(address: SocketAddr, served: Served) -> Result<SocketAddr, Error> {
-    let listener =
-        TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+    let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     let bound = listener.local_addr().unwrap_or(address);
     let router = Router::new()
         .route("/metrics", get(metrics))
@@ -43,8 +42,8 @@ pub async fn serve(address: SocketAddr, served: Served) -> Result<SocketAddr, Er
 }
 
 async fn metrics(State(served): State<Served>) -> String {
-    let (starts, stats) = served.tool.supervisor().stats().await;
-    served.metrics.tool(starts, stats.map_or(0, |stats| stats.resident_bytes));
+    let (starts, process) = served.tool.supervisor().stats().await;
+    served.metrics.tool(starts, process.map_or(0, |process| process.resident_bytes));
     served.metrics.connections(served.connections.count());
     served.metrics.text()
 }

@@ -14,7 +14,10 @@ use crate::Error;
 /// Writes the status of an object.
 pub async fn write<K, S>(client: &Client, object: &K, status: &S) -> Result<(), Error>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
     S: Serialize,
 {
     let name = object.name_any();
@@ -35,7 +38,10 @@ where
 /// Adds the finalizer, if it is not there.
 pub async fn hold<K>(client: &Client, object: &K, finalizer: &str) -> Result<(), Error>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
 {
     if object.finalizers().iter().any(|held| held == finalizer) {
         return Ok(());
@@ -47,18 +53,25 @@ where
 /// Takes the finalizer off: the object may go.
 pub async fn let_go<K>(client: &Client, object: &K, finalizer: &str) -> Result<(), Error>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
 {
     if !object.finalizers().iter().any(|held| held == finalizer) {
         return Ok(());
     }
-    let finalizers: Vec<_> = object.finalizers().iter().map(String::as_str).filter(|held| *held != finalizer).collect();
+    let finalizers: Vec<_> =
+        object.finalizers().iter().map(String::as_str).filter(|held| *held != finalizer).collect();
     finalize(client, object, &finalizers).await
 }
 
 async fn finalize<K>(client: &Client, object: &K, finalizers: &[&str]) -> Result<(), Error>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
 {
     let name = object.name_any();
     // The resource version makes the write fail if someone else changed the list meanwhile.

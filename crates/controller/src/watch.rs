@@ -79,6 +79,8 @@ fn parsed<K: Resource + DeserializeOwned>(kind: &str, mut object: DynamicObject)
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     object
         .try_parse()
-        .inspect_err(|error| tracing::error!(kind, namespace, name, %error, "object cannot be read; it is skipped"))
+        .inspect_err(
+            |error| tracing::error!(kind, namespace, name, %error, "object cannot be read; it is skipped"),
+        )
         .ok()
 }

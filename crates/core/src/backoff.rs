@@ -36,7 +36,8 @@ mod tests {
 
     #[test]
     fn objects_spread() {
-        let waits: std::collections::HashSet<_> = (0..100).map(|n| delay(4, &format!("cluster-{n}"))).collect();
+        let waits: std::collections::HashSet<_> =
+            (0..100).map(|n| delay(4, &format!("cluster-{n}"))).collect();
         assert!(waits.len() > 90);
     }
 }

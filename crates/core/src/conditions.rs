@@ -34,7 +34,12 @@ impl Status {
 const LONGEST_MESSAGE: usize = 32_768;
 
 /// The conditions to write: `wanted`, with the transition times of `old` wherever the status is the same.
-pub fn merge(old: &[Condition], wanted: Vec<Wanted>, generation: Option<i64>, now: Timestamp) -> Vec<Condition> {
+pub fn merge(
+    old: &[Condition],
+    wanted: Vec<Wanted>,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Vec<Condition> {
     wanted
         .into_iter()
         .map(|wanted| {
@@ -96,7 +101,8 @@ mod tests {
 
     #[test]
     fn the_first_untrue_part_is_the_summary() {
-        let parts = [wanted(Status::True, ""), wanted(Status::False, "why"), wanted(Status::Unknown, "later")];
+        let parts =
+            [wanted(Status::True, ""), wanted(Status::False, "why"), wanted(Status::Unknown, "later")];
         assert_eq!(summary(&parts).message, "why");
         assert_eq!(summary(&parts[..1]).status, Status::True);
     }

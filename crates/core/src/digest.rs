@@ -19,7 +19,12 @@ impl Digest {
 
     /// The digest of `content`.
     pub fn of(content: impl AsRef<[u8]>) -> Self {
-        Self(format!("{}{}", Self::PREFIX, hex(&Sha256::digest(content))))
+        Self::from_sha256(&Sha256::digest(content).into())
+    }
+
+    /// A hash that was computed elsewhere.
+    pub fn from_sha256(hash: &[u8; 32]) -> Self {
+        Self(format!("{}{}", Self::PREFIX, hex(hash)))
     }
 
     /// Reads `sha256:<64 hex digits>`, with or without the prefix (Helm indexes leave it out).
@@ -109,7 +114,8 @@ impl InputDigest {
 
     /// Reads a digest as it was written.
     pub fn parse(text: &str) -> Option<Self> {
-        (text.len() == Self::LENGTH && text.bytes().all(|b| b.is_ascii_hexdigit())).then(|| Self(text.to_owned()))
+        (text.len() == Self::LENGTH && text.bytes().all(|b| b.is_ascii_hexdigit()))
+            .then(|| Self(text.to_owned()))
     }
 
     pub fn as_str(&self) -> &str {
@@ -176,7 +182,11 @@ mod tests {
         let (package, values) = (Digest::of("package"), Digest::of("{}"));
         let release = ReleaseId::new("default", "hello");
         let digest = InputDigest::of(&inputs(&package, &values, &release, &RenderingOptions::default()));
-        assert_eq!(digest.as_str(), "62e5e340a372b341908fd09da5e21d3f10927ae2", "a new Chandler must move no release");
+        assert_eq!(
+            digest.as_str(),
+            "62e5e340a372b341908fd09da5e21d3f10927ae2",
+            "a new Chandler must move no release"
+        );
     }
 
     #[test]

@@ -43,7 +43,10 @@ impl ReleaseStatus {
 
     /// An operation is running, or was when its process died.
     pub fn is_interrupted_or_running(self) -> bool {
-        matches!(self, Self::PendingInstall | Self::PendingUpgrade | Self::PendingRollback | Self::Uninstalling)
+        matches!(
+            self,
+            Self::PendingInstall | Self::PendingUpgrade | Self::PendingRollback | Self::Uninstalling
+        )
     }
 }
 
@@ -139,7 +142,8 @@ impl Expectation {
             (Some(_), None) => false,
             (Some(ours), Some(listed)) => {
                 listed.revision > ours.revision
-                    || (listed.revision == ours.revision && (listed.status, &listed.mark) == (ours.status, &ours.mark))
+                    || (listed.revision == ours.revision
+                        && (listed.status, &listed.mark) == (ours.status, &ours.mark))
             }
         }
     }
@@ -150,11 +154,17 @@ mod tests {
     use super::*;
 
     fn labels(version: &str, status: &str, mark: Option<&str>) -> BTreeMap<String, String> {
-        [("name", "hello"), ("owner", "helm"), ("version", version), ("status", status), ("modifiedAt", "1700000000")]
-            .into_iter()
-            .chain(mark.map(|mark| (InputMark::LABEL, mark)))
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .collect()
+        [
+            ("name", "hello"),
+            ("owner", "helm"),
+            ("version", version),
+            ("status", status),
+            ("modifiedAt", "1700000000"),
+        ]
+        .into_iter()
+        .chain(mark.map(|mark| (InputMark::LABEL, mark)))
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
     }
 
     #[test]

@@ -7,12 +7,13 @@ mod plan;
 mod report;
 
 pub use desired::{
-    Desired, ExecutionOptions, PackageReference, RenderingOptions, SecretKey, SourceAccess, Strategy, ValuesReuse,
+    Desired, ExecutionOptions, PackageReference, RenderingOptions, SecretKey, SourceAccess, Strategy,
+    ValuesReuse,
 };
 pub use face::{ReleaseFace, ReleaseVocabulary};
-pub use plan::{
-    ClusterState, InputState, InventoryState, LetGo, Observed, OperationKind, PastFailure, Plan, Wait, failure_key,
-    plan,
-};
 pub(crate) use helm_release_proxy::strategy as helm_strategy;
+pub use plan::{
+    ClusterState, InputState, InventoryState, LetGo, Observed, OperationKind, PastFailure, Plan, Wait,
+    failure_key, plan,
+};
 pub use report::{Progress, Report, report};

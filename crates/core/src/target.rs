@@ -37,7 +37,10 @@ pub enum TargetAuth {
 
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Target").field("cluster", &self.cluster).field("server", &self.server).finish_non_exhaustive()
+        f.debug_struct("Target")
+            .field("cluster", &self.cluster)
+            .field("server", &self.server)
+            .finish_non_exhaustive()
     }
 }
 

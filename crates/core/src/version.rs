@@ -6,7 +6,9 @@ use semver::{Version, VersionReq};
 /// that is not a pre-release.
 pub fn choose<'a>(wanted: Option<&str>, published: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let published: Vec<&str> = published.into_iter().collect();
-    let Some(wanted) = wanted else { return newest(&published, &VersionReq::STAR) };
+    let Some(wanted) = wanted else {
+        return newest(&published, &VersionReq::STAR);
+    };
     if let Some(same) = published.iter().find(|version| **version == wanted) {
         return Some(same);
     }

@@ -17,15 +17,8 @@ pub struct Error {
 
 /// Server-side apply of any object that has a name.
 pub async fn apply(client: &kube::Client, object: &Value) -> Result<(), Error> {
-    let text = |pointer: &str| {
-        object
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
-    let (group, version) = text("/apiVersion")
-        .rsplit_once('/')
-        .unwrap_or(("", text("/apiVersion")));
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (group, version) = text("/apiVersion").rsplit_once('/').unwrap_or(("", text("/apiVersion")));
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, text("/kind")));
     let api: Api<DynamicObject> = match text("/metadata/namespace") {
         "" => Api::all_with(client.clone(), &resource),
@@ -35,9 +28,6 @@ pub async fn apply(client: &kube::Client, object: &Value) -> Result<(), Error> {
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
     api.patch(name, &parameters, &Patch::Apply(object))
         .await
-        .map_err(|source| Error {
-            what: format!("{} {name}", text("/kind")),
-            source: Box::new(source),
-        })?;
+        .map_err(|source| Error { what: format!("{} {name}", text("/kind")), source: Box::new(source) })?;
     Ok(())
 }

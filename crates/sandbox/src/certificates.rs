@@ -55,11 +55,8 @@ impl Authority {
 
     /// A certificate for a server on this machine.
     pub fn server(&self, extra_names: &[&str]) -> Result<Pair, Error> {
-        let names: Vec<String> = ["localhost", "127.0.0.1"]
-            .iter()
-            .chain(extra_names)
-            .map(|name| (*name).to_owned())
-            .collect();
+        let names: Vec<String> =
+            ["localhost", "127.0.0.1"].iter().chain(extra_names).map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names)?;
         params.distinguished_name = distinguished("localhost", &[]);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -79,10 +76,7 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
-        Ok(Pair {
-            certificate: certificate.pem(),
-            key: key.serialize_pem(),
-        })
+        Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 }
 
@@ -110,10 +104,7 @@ pub fn write_signing_key(folder: &Path, name: &str) -> Result<(), Error> {
 
 /// Writes a file only its owner can read.
 pub fn write_private(path: &Path, text: &str) -> Result<(), Error> {
-    let failed = |source| Error::File {
-        path: path.to_owned(),
-        source,
-    };
+    let failed = |source| Error::File { path: path.to_owned(), source };
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }
@@ -128,27 +119,18 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), Error> {
 }
 
 fn read(path: &Path) -> Result<String, Error> {
-    fs::read_to_string(path).map_err(|source| Error::File {
-        path: path.to_owned(),
-        source,
-    })
+    fs::read_to_string(path).map_err(|source| Error::File { path: path.to_owned(), source })
 }
 
 fn self_signed(name: &str) -> Result<Pair, Error> {
     let mut params = CertificateParams::default();
     params.distinguished_name = distinguished(name, &[]);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![
-        KeyUsagePurpose::KeyCertSign,
-        KeyUsagePurpose::CrlSign,
-        KeyUsagePurpose::DigitalSignature,
-    ];
+    params.key_usages =
+        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
-    Ok(Pair {
-        certificate: certificate.pem(),
-        key: key.serialize_pem(),
-    })
+    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 fn distinguished(common_name: &str, organizations: &[&str]) -> DistinguishedName {

@@ -15,10 +15,7 @@ pub enum Error {
     #[error("cannot read the chart {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("the Chart.yaml of {} is not YAML: {source}", path.display())]
-    Parse {
-        path: PathBuf,
-        source: Box<serde_saphyr::Error>,
-    },
+    Parse { path: PathBuf, source: Box<serde_saphyr::Error> },
     #[error("the Chart.yaml of {} has no {field}", path.display())]
     Incomplete { path: PathBuf, field: &'static str },
     #[error("{} is no packaged chart: it has no Chart.yaml", path.display())]
@@ -36,10 +33,7 @@ pub struct Package {
 impl Package {
     /// Packs a chart's folder, under another version if one is given.
     pub fn pack(folder: &Path, version: Option<&str>) -> Result<Self, Error> {
-        let read = |source| Error::Read {
-            path: folder.to_owned(),
-            source,
-        };
+        let read = |source| Error::Read { path: folder.to_owned(), source };
         let text = fs::read_to_string(folder.join("Chart.yaml")).map_err(read)?;
         let text = version.map_or_else(|| text.clone(), |version| with_version(&text, version));
         let metadata = parse(&text, folder)?;
@@ -59,11 +53,7 @@ impl Package {
             append(&mut archive, &Path::new(&name).join(relative), &content).map_err(read)?;
         }
         let bytes = archive.into_inner().and_then(GzEncoder::finish).map_err(read)?;
-        Ok(Self {
-            version: field(&metadata, "version", folder)?,
-            name,
-            bytes,
-        })
+        Ok(Self { version: field(&metadata, "version", folder)?, name, bytes })
     }
 
     pub fn file_name(&self) -> String {
@@ -73,10 +63,7 @@ impl Package {
 
 /// The `Chart.yaml` inside a packaged chart.
 pub(crate) fn metadata(path: &Path, bytes: &[u8]) -> Result<Value, Error> {
-    let read = |source| Error::Read {
-        path: path.to_owned(),
-        source,
-    };
+    let read = |source| Error::Read { path: path.to_owned(), source };
     let mut archive = tar::Archive::new(GzDecoder::new(bytes));
     for entry in archive.entries().map_err(read)? {
         let mut entry = entry.map_err(read)?;
@@ -87,37 +74,32 @@ pub(crate) fn metadata(path: &Path, bytes: &[u8]) -> Result<Value, Error> {
             return parse(&text, path);
         }
     }
-    Err(Error::NoChart {
-        path: path.to_owned(),
-    })
+    Err(Error::NoChart { path: path.to_owned() })
 }
 
 fn parse(text: &str, path: &Path) -> Result<Value, Error> {
-    serde_saphyr::from_str(text).map_err(|source| Error::Parse {
-        path: path.to_owned(),
-        source: Box::new(source),
-    })
+    serde_saphyr::from_str(text)
+        .map_err(|source| Error::Parse { path: path.to_owned(), source: Box::new(source) })
 }
 
 fn field(metadata: &Value, field: &'static str, path: &Path) -> Result<String, Error> {
     metadata[field]
         .as_str()
         .map(str::to_owned)
-        .ok_or_else(|| Error::Incomplete {
-            path: path.to_owned(),
-            field,
-        })
+        .ok_or_else(|| Error::Incomplete { path: path.to_owned(), field })
 }
 
 fn with_version(text: &str, version: &str) -> String {
     text.lines()
-        .map(|line| {
-            if line.starts_with("version:") {
-                format!("version: {version}\n")
-            } else {
-                format!("{line}\n")
-            }
-        })
+        .map(
+            |line| {
+                if line.starts_with("version:") {
+                    format!("version: {version}\n")
+                } else {
+                    format!("{line}\n")
+                }
+            },
+        )
         .collect()
 }
 
@@ -148,11 +130,7 @@ mod tests {
     fn chart() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("templates")).unwrap();
-        fs::write(
-            folder.path().join("Chart.yaml"),
-            "apiVersion: v2\nname: web\nversion: 1.0.0\n",
-        )
-        .unwrap();
+        fs::write(folder.path().join("Chart.yaml"), "apiVersion: v2\nname: web\nversion: 1.0.0\n").unwrap();
         fs::write(folder.path().join("templates/x.yaml"), "kind: ConfigMap\n").unwrap();
         folder
     }

@@ -32,11 +32,7 @@ pub enum Error {
     #[error("cannot delete the Cluster {name}: {source}")]
     Delete { name: String, source: Box<kube::Error> },
     #[error("the Cluster {name} was not Available within {} s: {why}", limit.as_secs())]
-    NotAvailable {
-        name: String,
-        limit: Duration,
-        why: String,
-    },
+    NotAvailable { name: String, limit: Duration, why: String },
     #[error("the Cluster {name} was not gone within {} s", limit.as_secs())]
     NotGone { name: String, limit: Duration },
 }
@@ -72,10 +68,8 @@ pub async fn wait_available(client: &kube::Client, key: &ClusterKey, limit: Dura
     let deadline = Instant::now() + limit;
     loop {
         let cluster = get(client, key).await?;
-        let why = cluster.map_or_else(
-            || Some("it does not exist".to_owned()),
-            |cluster| unavailable(&cluster.data),
-        );
+        let why = cluster
+            .map_or_else(|| Some("it does not exist".to_owned()), |cluster| unavailable(&cluster.data));
         let Some(why) = why else { return Ok(()) };
         if Instant::now() > deadline {
             let name = key.name.clone();
@@ -92,10 +86,7 @@ pub async fn delete(client: &kube::Client, key: &ClusterKey, limit: Duration) ->
         Ok(_) => {}
         Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
         Err(source) => {
-            return Err(Error::Delete {
-                name: key.name.clone(),
-                source: Box::new(source),
-            });
+            return Err(Error::Delete { name: key.name.clone(), source: Box::new(source) });
         }
     }
     let deadline = Instant::now() + limit;
@@ -122,19 +113,13 @@ async fn get(client: &kube::Client, key: &ClusterKey) -> Result<Option<DynamicOb
     clusters(client, key)
         .get_opt(&key.name)
         .await
-        .map_err(|source| Error::Read {
-            name: key.name.clone(),
-            source: Box::new(source),
-        })
+        .map_err(|source| Error::Read { name: key.name.clone(), source: Box::new(source) })
 }
 
 /// Why a Cluster is not Available; `None` if it is.
 pub fn unavailable(cluster: &Value) -> Option<String> {
     let conditions = cluster.pointer("/status/conditions").and_then(Value::as_array);
-    let available = conditions
-        .into_iter()
-        .flatten()
-        .find(|condition| condition["type"] == "Available");
+    let available = conditions.into_iter().flatten().find(|condition| condition["type"] == "Available");
     match available {
         Some(condition) if condition["status"] == "True" => None,
         Some(condition) => Some(condition["message"].as_str().unwrap_or_default().to_owned()),

@@ -46,9 +46,7 @@ pub async fn client(yaml: &str) -> Result<kube::Client, Error> {
 /// As [`client`], with a user agent by which the audit log tells its requests from others.
 pub async fn client_as(yaml: &str, user_agent: &'static str) -> Result<kube::Client, Error> {
     let mut config = config(yaml).await?;
-    config
-        .headers
-        .push((USER_AGENT, HeaderValue::from_static(user_agent)));
+    config.headers.push((USER_AGENT, HeaderValue::from_static(user_agent)));
     Ok(kube::Client::try_from(config)?)
 }
 

@@ -28,11 +28,7 @@ impl Progress for Silent {
 
 /// A spinner with the elapsed time on a terminal, plain lines elsewhere.
 pub fn display() -> Box<dyn Progress> {
-    if stderr().is_terminal() {
-        Box::new(Spinner::default())
-    } else {
-        Box::new(Lines::default())
-    }
+    if stderr().is_terminal() { Box::new(Spinner::default()) } else { Box::new(Lines::default()) }
 }
 
 fn label(step: &str, position: Option<(usize, usize)>) -> String {
@@ -92,19 +88,13 @@ impl Progress for Spinner {
     fn begin(&self, step: &str, position: Option<(usize, usize)>) {
         let style = ProgressStyle::with_template("{spinner} {msg} {elapsed:.dim}")
             .unwrap_or_else(|_| ProgressStyle::default_spinner());
-        let bar = ProgressBar::new_spinner()
-            .with_style(style)
-            .with_message(label(step, position));
+        let bar = ProgressBar::new_spinner().with_style(style).with_message(label(step, position));
         bar.enable_steady_tick(Duration::from_millis(120));
         self.replace(Some(bar));
     }
 
     fn finish(&self, step: &str) {
-        let elapsed = self
-            .bar
-            .lock()
-            .ok()
-            .and_then(|bar| bar.as_ref().map(ProgressBar::elapsed));
+        let elapsed = self.bar.lock().ok().and_then(|bar| bar.as_ref().map(ProgressBar::elapsed));
         self.replace(None);
         if let Some(elapsed) = elapsed.filter(|elapsed| *elapsed >= Duration::from_secs(2)) {
             eprintln!("✓ {step} ({:.1} s)", elapsed.as_secs_f64());

@@ -91,10 +91,7 @@ impl Registry {
         let path = self.home.join(package.file_name());
         tokio::fs::write(&path, &package.bytes)
             .await
-            .map_err(|source| Error::Write {
-                path: path.clone(),
-                source,
-            })?;
+            .map_err(|source| Error::Write { path: path.clone(), source })?;
         let output = Command::new(&self.helm)
             .arg("push")
             .arg(&path)
@@ -108,9 +105,7 @@ impl Registry {
             .await
             .map_err(|source| Error::RunHelm { source })?;
         if !output.status.success() {
-            return Err(Error::Push {
-                output: String::from_utf8_lossy(&output.stderr).into_owned(),
-            });
+            return Err(Error::Push { output: String::from_utf8_lossy(&output.stderr).into_owned() });
         }
         Ok(())
     }

@@ -60,9 +60,7 @@ pub struct Folder {
 
 impl Folder {
     pub fn new(root: &Path) -> Self {
-        Self {
-            root: root.to_owned(),
-        }
+        Self { root: root.to_owned() }
     }
 
     pub fn root(&self) -> &Path {
@@ -105,9 +103,7 @@ impl Folder {
     /// Said by the owner when all it was asked for is up.
     pub fn mark_ready(&self) -> Result<(), Error> {
         let path = self.root.join("ready");
-        let owner = Identity::current()
-            .map(|owner| owner.to_string())
-            .unwrap_or_default();
+        let owner = Identity::current().map(|owner| owner.to_string()).unwrap_or_default();
         fs::write(&path, owner).map_err(|source| Error::Folder { path, source })
     }
 
@@ -115,9 +111,7 @@ impl Folder {
     pub async fn management_client(&self) -> Result<kube::Client, Error> {
         let path = self.management().join("kubeconfig");
         let yaml = fs::read_to_string(&path).map_err(|source| Error::Folder { path, source })?;
-        Ok(kubeconfig::client(&yaml)
-            .await
-            .map_err(plane::Error::Kubeconfig)?)
+        Ok(kubeconfig::client(&yaml).await.map_err(plane::Error::Kubeconfig)?)
     }
 
     /// Ends what a killed owner may have left behind.
@@ -147,18 +141,13 @@ impl Folder {
     }
 
     fn own(&self) -> Result<File, Error> {
-        let failed = |source| Error::Folder {
-            path: self.root.clone(),
-            source,
-        };
+        let failed = |source| Error::Folder { path: self.root.clone(), source };
         fs::create_dir_all(self.capi()).map_err(failed)?;
         let lock = File::create(self.root.join("lock")).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(Error::Owned {
-                    dir: self.root.clone(),
-                });
+                return Err(Error::Owned { dir: self.root.clone() });
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
@@ -171,10 +160,9 @@ impl Folder {
 
 fn removed(result: io::Result<()>, path: &Path) -> Result<(), Error> {
     match result {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(Error::Folder {
-            path: path.to_owned(),
-            source,
-        }),
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(Error::Folder { path: path.to_owned(), source })
+        }
         _ => Ok(()),
     }
 }

@@ -68,11 +68,7 @@ impl State {
                 planes.push(plane);
             }
         }
-        Self {
-            running: owner.is_some(),
-            owner: owner.map(|owner| owner.pid()),
-            planes,
-        }
+        Self { running: owner.is_some(), owner: owner.map(|owner| owner.pid()), planes }
     }
 
     pub fn to_json(&self) -> Result<String, serde_json::Error> {

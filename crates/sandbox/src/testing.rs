@@ -84,23 +84,13 @@ pub async fn sandbox() -> Result<SharedSandbox, Error> {
 
 async fn start_shared(assets: &'static Assets) -> Result<Shared, Error> {
     let dir = fresh_dir("sandbox").await?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
-    let options = sandbox::Options {
-        dir,
-        clusters: 0,
-        nodes: 1,
-    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let options = sandbox::Options { dir, clusters: 0, nodes: 1 };
     let sandbox = runtime
         .spawn(async move { Sandbox::up(assets, &options, &Silent).await })
         .await
         .map_err(|error| Error::Shared(error.to_string()))??;
-    Ok(Shared {
-        sandbox: Arc::new(sandbox),
-        runtime,
-    })
+    Ok(Shared { sandbox: Arc::new(sandbox), runtime })
 }
 
 struct Shared {
@@ -136,10 +126,7 @@ impl SharedSandbox {
         namespaces
             .create(&PostParams::default(), &namespace)
             .await
-            .map_err(|source| Error::Namespace {
-                name: name.clone(),
-                source: Box::new(source),
-            })?;
+            .map_err(|source| Error::Namespace { name: name.clone(), source: Box::new(source) })?;
         Ok(name)
     }
 
@@ -152,14 +139,10 @@ impl SharedSandbox {
         labels: &[(&str, &str)],
     ) -> Result<Arc<Plane>, Error> {
         let key = ClusterKey::new(namespace, name);
-        let labels: BTreeMap<String, String> = labels
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect();
+        let labels: BTreeMap<String, String> =
+            labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         self.on_its_runtime(|sandbox| async move {
-            sandbox
-                .create_cluster(&key, nodes, &serde_json::json!(labels))
-                .await
+            sandbox.create_cluster(&key, nodes, &serde_json::json!(labels)).await
         })
         .await
     }
@@ -167,8 +150,7 @@ impl SharedSandbox {
     /// The plane of a Cluster the test has applied itself, once it is Available.
     pub async fn wait_cluster(&self, namespace: &str, name: &str) -> Result<Arc<Plane>, Error> {
         let key = ClusterKey::new(namespace, name);
-        self.on_its_runtime(|sandbox| async move { sandbox.wait_cluster(&key).await })
-            .await
+        self.on_its_runtime(|sandbox| async move { sandbox.wait_cluster(&key).await }).await
     }
 
     async fn on_its_runtime<T, F>(&self, work: impl FnOnce(Arc<Sandbox>) -> F) -> Result<T, Error>
@@ -186,10 +168,7 @@ impl SharedSandbox {
 pub async fn fresh_dir(prefix: &str) -> Result<PathBuf, Error> {
     let base = FOLDER.get_or_try_init(|| async { process_folder() }).await?;
     let dir = base.join(format!("{prefix}-{}", COUNTER.fetch_add(1, Ordering::Relaxed)));
-    fs::create_dir_all(&dir).map_err(|source| Error::Folder {
-        path: dir.clone(),
-        source,
-    })?;
+    fs::create_dir_all(&dir).map_err(|source| Error::Folder { path: dir.clone(), source })?;
     Ok(dir)
 }
 
@@ -199,10 +178,7 @@ fn process_folder() -> Result<PathBuf, Error> {
     let owner = Identity::current().ok_or(Error::Identity)?;
     let folder = base.join(owner.pid().to_string());
     remove_abandoned(&base);
-    let failed = |source| Error::Folder {
-        path: folder.clone(),
-        source,
-    };
+    let failed = |source| Error::Folder { path: folder.clone(), source };
     fs::create_dir_all(&folder).map_err(failed)?;
     fs::write(folder.join("owner"), owner.to_string()).map_err(failed)?;
     Ok(folder)

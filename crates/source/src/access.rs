@@ -43,7 +43,9 @@ struct DockerAuth {
 impl Access {
     /// User and password for a registry, if the docker configuration has them.
     pub(crate) fn login(&self, registry: &str) -> Result<Option<(String, String)>, SourceError> {
-        let Some(config) = &self.docker_config else { return Ok(None) };
+        let Some(config) = &self.docker_config else {
+            return Ok(None);
+        };
         let bad = || SourceError::BadCredentials { url: registry.to_owned() };
         let mut config: DockerConfig = serde_json::from_slice(config).map_err(|_| bad())?;
         let bare = |key: &str| {
@@ -51,13 +53,16 @@ impl Access {
             key.split('/').next().unwrap_or_default().to_owned()
         };
         let key = config.auths.keys().find(|key| bare(key) == registry).cloned();
-        let Some(entry) = key.and_then(|key| config.auths.remove(&key)) else { return Ok(None) };
+        let Some(entry) = key.and_then(|key| config.auths.remove(&key)) else {
+            return Ok(None);
+        };
         if let (Some(username), Some(password)) = (entry.username, entry.password) {
             return Ok(Some((username, password)));
         }
         let Some(auth) = entry.auth else { return Ok(None) };
         let decoded = BASE64_STANDARD.decode(auth.trim()).ok().and_then(|text| String::from_utf8(text).ok());
-        let (username, password) = decoded.as_deref().and_then(|text| text.split_once(':')).ok_or_else(bad)?;
+        let (username, password) =
+            decoded.as_deref().and_then(|text| text.split_once(':')).ok_or_else(bad)?;
         Ok(Some((username.to_owned(), password.to_owned())))
     }
 }
@@ -76,7 +81,8 @@ mod tests {
         let encoded = BASE64_STANDARD.encode("user:pass:word");
         let rows = [
             format!(r#"{{"auths":{{"registry.example":{{"auth":"{encoded}"}}}}}}"#),
-            r#"{"auths":{"https://registry.example/v2/":{"username":"user","password":"pass:word"}}}"#.to_owned(),
+            r#"{"auths":{"https://registry.example/v2/":{"username":"user","password":"pass:word"}}}"#
+                .to_owned(),
         ];
         for json in rows {
             assert_eq!(access(&json).login("registry.example").unwrap(), pair);

@@ -30,10 +30,12 @@ pub enum SourceError {
 impl From<SourceError> for Failure {
     fn from(error: SourceError) -> Self {
         let category = match error {
-            SourceError::BadAddress { .. } | SourceError::BadCertificate { .. } | SourceError::BadCredentials { .. } => {
-                Category::InvalidSpec
+            SourceError::BadAddress { .. }
+            | SourceError::BadCertificate { .. }
+            | SourceError::BadCredentials { .. } => Category::InvalidSpec,
+            SourceError::NoSuchPackage { .. } | SourceError::NoSuchVersion { .. } => {
+                Category::PackageNotFound
             }
-            SourceError::NoSuchPackage { .. } | SourceError::NoSuchVersion { .. } => Category::PackageNotFound,
             SourceError::NotAPackage { .. } | SourceError::DigestMismatch { .. } => Category::InvalidPackage,
             SourceError::Get { .. } | SourceError::TooLarge { .. } | SourceError::BadIndex { .. } => {
                 Category::SourceUnavailable

@@ -54,12 +54,17 @@ pub struct Repositories {
 
 impl Repositories {
     /// Finds the version that `reference` means, and where it is.
-    pub async fn resolve(&self, reference: &PackageReference, access: &Access) -> Result<Resolved, SourceError> {
+    pub async fn resolve(
+        &self,
+        reference: &PackageReference,
+        access: &Access,
+    ) -> Result<Resolved, SourceError> {
         let base = base(&reference.repository)?;
         let index = self.index(&base, access).await?;
         let url = reference.repository.clone();
         let name = reference.name.clone();
-        let entries = index.entries.get(&name).ok_or(SourceError::NoSuchPackage { url: url.clone(), name })?;
+        let entries =
+            index.entries.get(&name).ok_or(SourceError::NoSuchPackage { url: url.clone(), name })?;
         let published = || entries.iter().map(|entry| entry.version.as_str());
         let chosen = version::choose(reference.version.as_deref(), published());
         let entry = entries.iter().find(|entry| chosen == Some(entry.version.as_str()));
@@ -107,7 +112,10 @@ impl Repositories {
     }
 
     fn fresh(&self, key: &IndexKey) -> Option<Arc<Index>> {
-        lock(&self.indexes).get(key).filter(|(at, _)| at.elapsed() < INDEX_FRESH).map(|(_, index)| index.clone())
+        lock(&self.indexes)
+            .get(key)
+            .filter(|(at, _)| at.elapsed() < INDEX_FRESH)
+            .map(|(_, index)| index.clone())
     }
 
     async fn download_index(&self, url: &Url, access: &Access) -> Result<Index, SourceError> {
@@ -117,8 +125,10 @@ impl Repositories {
             within(url, text.len(), INDEX_LIMIT)
         })
         .await?;
-        serde_saphyr::from_slice(&text)
-            .map_err(|error| SourceError::BadIndex { url: url.to_string(), reason: first_line(&error.to_string()) })
+        serde_saphyr::from_slice(&text).map_err(|error| SourceError::BadIndex {
+            url: url.to_string(),
+            reason: first_line(&error.to_string()),
+        })
     }
 
     async fn stream(
@@ -127,10 +137,15 @@ impl Repositories {
         access: &Access,
         mut take: impl FnMut(&[u8]) -> Result<(), SourceError>,
     ) -> Result<(), SourceError> {
-        let failed = |error: reqwest::Error| SourceError::Get { url: url.to_string(), reason: innermost(&error) };
+        let failed =
+            |error: reqwest::Error| SourceError::Get { url: url.to_string(), reason: innermost(&error) };
         let client = self.client(url, access)?;
-        let mut response =
-            client.get(url.clone()).send().await.and_then(reqwest::Response::error_for_status).map_err(failed)?;
+        let mut response = client
+            .get(url.clone())
+            .send()
+            .await
+            .and_then(reqwest::Response::error_for_status)
+            .map_err(failed)?;
         while let Some(chunk) = response.chunk().await.map_err(failed)? {
             take(&chunk)?;
         }

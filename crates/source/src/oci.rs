@@ -27,8 +27,13 @@ pub async fn resolve(reference: &PackageReference, access: &Access) -> Result<Re
     let auth = auth(&repository, access)?;
     let client = client(&repository, access)?;
     let tag = tag(&client, &repository, reference, &auth).await?;
-    let image = Reference::with_tag(repository.registry().to_owned(), repository.repository().to_owned(), tag.clone());
-    let (manifest, _) = client.pull_image_manifest(&image, &auth).await.map_err(|error| failed(&image, &error))?;
+    let image = Reference::with_tag(
+        repository.registry().to_owned(),
+        repository.repository().to_owned(),
+        tag.clone(),
+    );
+    let (manifest, _) =
+        client.pull_image_manifest(&image, &auth).await.map_err(|error| failed(&image, &error))?;
     let layer = manifest.layers.into_iter().find(|layer| layer.media_type == CHART_LAYER);
     let layer = layer.ok_or_else(|| SourceError::NotAPackage { reference: image.to_string() })?;
     let digest = Digest::parse(&layer.digest);
@@ -49,7 +54,8 @@ pub async fn fetch(
     let too_large = || SourceError::TooLarge { url: image.to_string(), limit: PACKAGE_LIMIT };
     let mut stream = client.pull_blob_stream(image, layer).await.map_err(|error| failed(image, &error))?;
     let mut incoming = store.begin()?;
-    let broken = |error: std::io::Error| SourceError::Get { url: image.to_string(), reason: error.to_string() };
+    let broken =
+        |error: std::io::Error| SourceError::Get { url: image.to_string(), reason: error.to_string() };
     while let Some(chunk) = stream.stream.try_next().await.map_err(broken)? {
         if !incoming.write(&chunk, PACKAGE_LIMIT)? {
             return Err(too_large());
@@ -99,7 +105,8 @@ async fn tag(
 }
 
 fn is_exact(version: &str) -> bool {
-    version::choose(Some(version), [version]).is_some() && !version.contains(['*', '^', '~', '<', '>', '=', ' ', ','])
+    version::choose(Some(version), [version]).is_some()
+        && !version.contains(['*', '^', '~', '<', '>', '=', ' ', ','])
 }
 
 /// Tags cannot hold a plus sign; Helm writes an underscore.

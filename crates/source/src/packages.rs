@@ -46,7 +46,11 @@ impl Packages {
     }
 
     /// Finds the version that `reference` means.
-    pub async fn resolve(&self, reference: &PackageReference, access: &Access) -> Result<Resolved, SourceError> {
+    pub async fn resolve(
+        &self,
+        reference: &PackageReference,
+        access: &Access,
+    ) -> Result<Resolved, SourceError> {
         if reference.repository.starts_with("oci://") {
             oci::resolve(reference, access).await
         } else {
@@ -60,7 +64,11 @@ impl Packages {
     }
 
     /// The package on disk; downloaded once, whoever asks.
-    pub async fn fetch(&self, resolved: &Resolved, access: &Access) -> Result<(Digest, PathBuf), SourceError> {
+    pub async fn fetch(
+        &self,
+        resolved: &Resolved,
+        access: &Access,
+    ) -> Result<(Digest, PathBuf), SourceError> {
         self.fetching
             .run(resolved.location.key(), async {
                 if let Some(found) = resolved.digest.as_ref().and_then(|digest| self.found(digest)) {
@@ -72,7 +80,8 @@ impl Packages {
                     }
                     Location::Oci { image, layer } => oci::fetch(image, layer, access, &self.store).await?,
                 };
-                self.found(&digest).ok_or_else(|| SourceError::Store(format!("{digest} vanished from the store")))
+                self.found(&digest)
+                    .ok_or_else(|| SourceError::Store(format!("{digest} vanished from the store")))
             })
             .await
     }

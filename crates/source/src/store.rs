@@ -60,8 +60,7 @@ impl Incoming {
 
     /// Keeps the file under its digest. With `expected`, only if that is its digest; else the actual one is returned.
     pub fn keep(self, expected: Option<&Digest>) -> Result<Result<Digest, Digest>, SourceError> {
-        let hex = self.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        let digest = Digest::parse(&hex).ok_or_else(|| failed("digest"))?;
+        let digest = Digest::from_sha256(&self.hash.finalize().into());
         if expected.is_some_and(|expected| *expected != digest) {
             return Ok(Err(digest));
         }

@@ -26,7 +26,7 @@ use crate::{
 /// Largest message either way.
 const MESSAGE_LIMIT: usize = 64 << 20;
 /// Limit of a call that touches no cluster.
-const LOCAL_LIMIT: Duration = Duration::from_secs(60);
+const LOCAL_LIMIT: Duration = Duration::from_mins(1);
 /// What an operation gets on top of its own time limit, to say how it ended.
 const GRACE: Duration = Duration::from_secs(30);
 
@@ -140,7 +140,8 @@ impl PackageTool {
     /// Says who the tool is.
     pub async fn describe(&self) -> Result<ToolIdentity, Failure> {
         let lease = self.supervisor.lease().await?;
-        let answer = client(&lease).describe(local(proto::DescribeRequest {})).await.map_err(transport)?.into_inner();
+        let answer =
+            client(&lease).describe(local(proto::DescribeRequest {})).await.map_err(transport)?.into_inner();
         Ok(ToolIdentity {
             name: answer.name,
             version: answer.version,
@@ -177,7 +178,11 @@ impl PackageTool {
     }
 
     /// Reads a release. None: the cluster answered and there is none.
-    pub async fn observe(&self, target: &Target, release: &ReleaseId) -> Result<Option<ReleaseDetails>, Failure> {
+    pub async fn observe(
+        &self,
+        target: &Target,
+        release: &ReleaseId,
+    ) -> Result<Option<ReleaseDetails>, Failure> {
         let lease = self.supervisor.lease().await?;
         let request = proto::ObserveRequest {
             target: Some(convert::target(target)),
@@ -252,7 +257,9 @@ impl PackageTool {
 fn rendered(output: template::Output) -> Result<Result<String, RenderFailure>, Failure> {
     match output.outcome {
         Some(template::output::Outcome::Text(text)) => Ok(Ok(text)),
-        Some(template::output::Outcome::Failure(failure)) => Ok(Err(RenderFailure { message: failure.message })),
+        Some(template::output::Outcome::Failure(failure)) => {
+            Ok(Err(RenderFailure { message: failure.message }))
+        }
         None => Err(broken("Render")),
     }
 }
@@ -316,6 +323,7 @@ fn local<T>(message: T) -> tonic::Request<T> {
     request
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "the signature that map_err calls")]
 fn transport(status: Status) -> Failure {
     match status.code() {
         Code::DeadlineExceeded => Failure::new(Category::Timeout, "the package tool did not answer in time"),
@@ -328,5 +336,8 @@ fn transport(status: Status) -> Failure {
 }
 
 fn broken(verb: &str) -> Failure {
-    Failure::new(Category::Internal, format!("the package tool breaks the contract: {verb} ended without an answer"))
+    Failure::new(
+        Category::Internal,
+        format!("the package tool breaks the contract: {verb} ended without an answer"),
+    )
 }

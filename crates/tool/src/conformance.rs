@@ -38,13 +38,13 @@ mod topics;
 
 use std::pin::Pin;
 
+use self::context::Context;
 pub use self::{
     environment::{BoxError, Environment, Host, Request, RequestReader},
     error::CaseError,
     report::{CaseReport, Outcome, Report},
     runner::run,
 };
-use self::context::Context;
 
 type CaseFuture<'a> = Pin<Box<dyn Future<Output = Result<(), CaseError>> + Send + 'a>>;
 

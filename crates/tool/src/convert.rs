@@ -18,8 +18,17 @@ use crate::{
 };
 
 pub fn apply(order: ApplyOrder) -> proto::ApplyRequest {
-    let ApplyOrder { operation_id, target: to, release: id, package: file, values: text, kind, inputs, rendering, execution } =
-        order;
+    let ApplyOrder {
+        operation_id,
+        target: to,
+        release: id,
+        package: file,
+        values: text,
+        kind,
+        inputs,
+        rendering,
+        execution,
+    } = order;
     proto::ApplyRequest {
         operation_id,
         target: Some(target(&to)),

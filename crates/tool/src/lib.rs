@@ -19,7 +19,7 @@ pub mod generated {
 }
 
 pub use client::{
-    ApplyKind, ApplyOrder, OperationFailure, PackageFile, PackageTool, ReleaseDetails, RemoveOrder, RenderFailure,
-    StepReport, ToolIdentity,
+    ApplyKind, ApplyOrder, OperationFailure, PackageFile, PackageTool, ReleaseDetails, RemoveOrder,
+    RenderFailure, StepReport, ToolIdentity,
 };
 pub use supervisor::{Supervisor, SupervisorConfig, ToolError};

@@ -18,8 +18,8 @@ use chandler_core::{
 use tokio::sync::Mutex;
 use tonic::transport::Channel;
 
-pub use self::process::ProcessStats;
 use self::process::Process;
+pub use self::process::ProcessStats;
 
 /// How a tool is run.
 #[derive(Clone, Debug)]
@@ -52,7 +52,9 @@ impl SupervisorConfig {
 /// Why the tool cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    #[error("cannot start the package tool {path}: {source}; build it with `cargo xtask build` or name it with --tool")]
+    #[error(
+        "cannot start the package tool {path}: {source}; build it with `cargo xtask build` or name it with --tool"
+    )]
     Start { path: PathBuf, source: std::io::Error },
     #[error("cannot make a private folder for the package tool's socket: {0}")]
     Socket(std::io::Error),
@@ -161,7 +163,11 @@ impl Supervisor {
             let Some(process) = process.upgrade() else { return };
             let Some(stats) = process.stats() else { return };
             if stats.resident_bytes >= self.config.hard_memory_limit {
-                tracing::warn!(pid = process.pid(), bytes = stats.resident_bytes, "package tool over its hard memory limit: killed");
+                tracing::warn!(
+                    pid = process.pid(),
+                    bytes = stats.resident_bytes,
+                    "package tool over its hard memory limit: killed"
+                );
                 process.kill();
                 return;
             }
@@ -180,10 +186,16 @@ impl Supervisor {
         let mut state = self.state.lock().await;
         match self.start(&mut state).await {
             Ok(new) => {
-                tracing::info!(old = old.pid(), new = new.pid(), "package tool over its memory limit: replaced");
+                tracing::info!(
+                    old = old.pid(),
+                    new = new.pid(),
+                    "package tool over its memory limit: replaced"
+                );
                 old.retire();
             }
-            Err(error) => tracing::warn!(%error, "cannot start a replacement for the package tool; keeping the old one"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot start a replacement for the package tool; keeping the old one")
+            }
         }
     }
 }
@@ -193,7 +205,8 @@ impl State {
         self.failures += 1;
         what.clone_into(&mut self.last_failure);
         // The first restart is immediate: one crash must not hold up the fleet.
-        self.not_before = (self.failures > 1).then(|| Instant::now() + backoff::delay(self.failures - 1, "package-tool"));
+        self.not_before =
+            (self.failures > 1).then(|| Instant::now() + backoff::delay(self.failures - 1, "package-tool"));
     }
 
     fn check_backoff(&self) -> Result<(), ToolError> {

@@ -20,11 +20,15 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 pub enum KubeconfigError {
     #[error("the kubeconfig is not valid YAML of a Config")]
     Unreadable,
-    #[error("the kubeconfig has no current context, or the context names a cluster or user that is not in it")]
+    #[error(
+        "the kubeconfig has no current context, or the context names a cluster or user that is not in it"
+    )]
     NoContext,
     #[error("the kubeconfig's server is not an https address")]
     NotHttps,
-    #[error("the kubeconfig uses {0}, which Chandler refuses because it would run code or read files here; use inline data instead")]
+    #[error(
+        "the kubeconfig uses {0}, which Chandler refuses because it would run code or read files here; use inline data instead"
+    )]
     Refused(&'static str),
     #[error("{0} in the kubeconfig is not valid base64")]
     BadBase64(&'static str),
@@ -49,8 +53,14 @@ pub fn target_from_kubeconfig(cluster: &ClusterKey, text: &str) -> Result<Target
             ca_pem: decoded("certificate-authority-data", server.certificate_authority_data.as_deref())?,
             server_name: server.tls_server_name.clone(),
             insecure_skip_verify: server.insecure_skip_tls_verify.unwrap_or_default(),
-            client_certificate_pem: decoded("client-certificate-data", user.client_certificate_data.as_deref())?,
-            client_key_pem: decoded("client-key-data", user.client_key_data.as_ref().map(SecretString::expose_secret))?,
+            client_certificate_pem: decoded(
+                "client-certificate-data",
+                user.client_certificate_data.as_deref(),
+            )?,
+            client_key_pem: decoded(
+                "client-key-data",
+                user.client_key_data.as_ref().map(SecretString::expose_secret),
+            )?,
         },
         auth: auth(user),
         dial: None,
@@ -91,7 +101,8 @@ fn auth(user: &AuthInfo) -> Option<TargetAuth> {
 }
 
 fn decoded(field: &'static str, text: Option<&str>) -> Result<Option<Vec<u8>>, KubeconfigError> {
-    text.map(|text| BASE64_STANDARD.decode(text.trim()).map_err(|_| KubeconfigError::BadBase64(field))).transpose()
+    text.map(|text| BASE64_STANDARD.decode(text.trim()).map_err(|_| KubeconfigError::BadBase64(field)))
+        .transpose()
 }
 
 #[cfg(test)]
@@ -113,8 +124,11 @@ mod tests {
 
     #[test]
     fn inline_data_is_read() {
-        let target =
-            read("server: 'https://b:6443', certificate-authority-data: Y2E=", "client-key-data: a2V5, token: t").unwrap();
+        let target = read(
+            "server: 'https://b:6443', certificate-authority-data: Y2E=",
+            "client-key-data: a2V5, token: t",
+        )
+        .unwrap();
         assert_eq!(target.tls.ca_pem.as_deref(), Some(b"ca".as_slice()));
         assert_eq!(target.tls.client_key_pem.as_deref(), Some(b"key".as_slice()));
         assert!(target.auth == Some(TargetAuth::BearerToken("t".to_owned())));
@@ -124,12 +138,20 @@ mod tests {
     fn everything_that_runs_code_or_reads_files_is_refused() {
         let https = "server: 'https://b:6443'";
         let rows = [
-            (https, "exec: {command: /bin/sh, apiVersion: client.authentication.k8s.io/v1}", "an exec plugin"),
+            (
+                https,
+                "exec: {command: /bin/sh, apiVersion: client.authentication.k8s.io/v1}",
+                "an exec plugin",
+            ),
             (https, "auth-provider: {name: gcp, config: {}}", "an auth provider"),
             (https, "tokenFile: /var/run/token", "a token file"),
             (https, "client-certificate: /etc/cert", "a client certificate file"),
             (https, "client-key: /etc/key", "a client key file"),
-            ("server: 'https://b:6443', certificate-authority: /etc/ca", "token: t", "a certificate authority file"),
+            (
+                "server: 'https://b:6443', certificate-authority: /etc/ca",
+                "token: t",
+                "a certificate authority file",
+            ),
         ];
         for (cluster, user, what) in rows {
             assert_eq!(read(cluster, user), Err(KubeconfigError::Refused(what)));

@@ -8,7 +8,9 @@ use chandler_core::{
 use http::{HeaderValue, header::USER_AGENT};
 use kube::{
     Client, Config,
-    config::{AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext},
+    config::{
+        AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
+    },
 };
 
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
@@ -21,7 +23,9 @@ pub async fn client(target: &Target) -> Result<Client, Failure> {
     let mut config = Config::from_custom_kubeconfig(kubeconfig(target), &KubeConfigOptions::default())
         .await
         .map_err(|error| unusable(&error))?;
-    config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("chandler/", env!("CARGO_PKG_VERSION")))));
+    config
+        .headers
+        .push((USER_AGENT, HeaderValue::from_static(concat!("chandler/", env!("CARGO_PKG_VERSION")))));
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.write_timeout = Some(target.request_timeout);
     Client::try_from(config).map_err(|error| unusable(&error))
@@ -80,11 +84,15 @@ pub fn failure_of(error: &kube::Error) -> Failure {
         ),
         kube::Error::Api(status) if status.code == 403 => Failure::new(
             Category::Forbidden,
-            format!("the workload cluster forbids it: {}; grant the kubeconfig's user the rights", status.message),
+            format!(
+                "the workload cluster forbids it: {}; grant the kubeconfig's user the rights",
+                status.message
+            ),
         ),
-        kube::Error::Api(status) => {
-            Failure::new(Category::Internal, format!("the workload cluster answered {}: {}", status.code, status.message))
-        }
+        kube::Error::Api(status) => Failure::new(
+            Category::Internal,
+            format!("the workload cluster answered {}: {}", status.code, status.message),
+        ),
         other => Failure::new(
             Category::Unreachable,
             format!("the workload cluster cannot be reached: {}", innermost(other)),

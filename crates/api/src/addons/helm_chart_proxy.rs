@@ -65,7 +65,7 @@ pub struct HelmChartProxySpec {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub values_template: String,
     /// Whether the release is kept as the spec says, or only installed. Immutable.
-    #[serde(default, skip_serializing_if = "ReconcileStrategy::is_unset")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub reconcile_strategy: ReconcileStrategy,
     /// Options of the Helm operations.
     #[serde(default, skip_serializing_if = "is_default")]

@@ -66,7 +66,7 @@ pub struct HelmReleaseProxySpec {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub values: String,
     /// Whether the release is kept as the spec says, or only installed. Immutable.
-    #[serde(default, skip_serializing_if = "ReconcileStrategy::is_unset")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub reconcile_strategy: ReconcileStrategy,
     /// Options of the Helm operations.
     #[serde(default, skip_serializing_if = "is_default")]

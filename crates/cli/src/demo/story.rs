@@ -114,7 +114,13 @@ fn start_manager(sandbox: &Sandbox, dir: &Path, tool: &Path) -> Result<Child> {
         "127.0.0.1:0".to_owned(),
     ];
     let program = std::env::current_exe()?;
-    Ok(Child::spawn(&Spec { name: "manager".to_owned(), program, args, env: Vec::new(), home: dir.to_owned() })?)
+    Ok(Child::spawn(&Spec {
+        name: "manager".to_owned(),
+        program,
+        args,
+        env: Vec::new(),
+        home: dir.to_owned(),
+    })?)
 }
 
 /// A definition is served a moment after it was accepted.

@@ -31,7 +31,8 @@ async fn a_release_deleted_by_hand_comes_back() {
     let _manager = world.manager();
     world.place("hello", "hello", json!({})).await;
     let before = world.ready("hello", "alpha", 1).await;
-    let output = world.helm_command(&alpha, &["uninstall", "hello", "--namespace", "default"]).output().unwrap();
+    let output =
+        world.helm_command(&alpha, &["uninstall", "hello", "--namespace", "default"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     crate::world::eventually("the release is back", || async {
         let list = world.helm(&alpha, &["list", "--all-namespaces"]);

@@ -9,13 +9,15 @@ async fn a_template_that_fails_for_one_cluster_fails_for_that_one_alone() {
     let world = World::new("template").await;
     let (_alpha, bravo) = tokio::join!(world.cluster("alpha"), world.cluster("bravo"));
     let _manager = world.manager();
-    let template = "{{ if eq .Cluster.metadata.name \"alpha\" }}{{ fail \"no alpha\" }}{{ end }}greeting: Hi\n";
+    let template =
+        "{{ if eq .Cluster.metadata.name \"alpha\" }}{{ fail \"no alpha\" }}{{ end }}greeting: Hi\n";
     world.place("hello", "hello", json!({"valuesTemplate": template})).await;
     world.ready("hello", "bravo", 1).await;
     assert_eq!(config_value(&bravo, "hello", "greeting").await.as_deref(), Some("Hi from somewhere"));
     let message = eventually("the placement names the cluster", || async {
         let status = world.placements().get("hello").await.unwrap().status?;
-        let ready = status.conditions.into_iter().find(|c| c.type_ == "Ready" && c.reason == "ValueParsingFailed")?;
+        let ready =
+            status.conditions.into_iter().find(|c| c.type_ == "Ready" && c.reason == "ValueParsingFailed")?;
         Some(ready.message)
     })
     .await;

@@ -34,7 +34,9 @@ async fn a_release_travels_to_every_selected_cluster_and_back() {
     .await;
     assert_eq!(placement.status.unwrap().matching_clusters.len(), 2);
 
-    world.change("hello", json!({"valuesTemplate": "greeting: Ahoy\ncluster: {{ .Cluster.metadata.name }}\n"})).await;
+    world
+        .change("hello", json!({"valuesTemplate": "greeting: Ahoy\ncluster: {{ .Cluster.metadata.name }}\n"}))
+        .await;
     world.ready("hello", "alpha", 2).await;
     world.ready("hello", "bravo", 2).await;
     assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("Ahoy from alpha"));
@@ -49,8 +51,13 @@ async fn a_release_travels_to_every_selected_cluster_and_back() {
         assert_eq!(config_value(plane, "hello", "greeting").await, None);
     }
     let events: Api<Event> = Api::namespaced(world.client.clone(), &world.namespace);
-    let reasons: Vec<_> =
-        events.list(&ListParams::default()).await.unwrap().into_iter().filter_map(|event| event.reason).collect();
+    let reasons: Vec<_> = events
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .into_iter()
+        .filter_map(|event| event.reason)
+        .collect();
     for expected in ["Installed", "Upgraded", "Removed"] {
         let count = reasons.iter().filter(|reason| *reason == expected).count();
         assert_eq!(count, 2, "{expected} is told once per cluster: {reasons:?}");
@@ -85,12 +92,18 @@ async fn a_cluster_that_is_not_selected_any_more_loses_the_release() {
     let clusters: Api<kube::api::DynamicObject> = Api::namespaced_with(
         world.client.clone(),
         &world.namespace,
-        &kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster")),
+        &kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk(
+            "cluster.x-k8s.io",
+            "v1beta2",
+            "Cluster",
+        )),
     );
     let unlabelled = Patch::Merge(json!({"metadata": {"labels": {"fleet": null}}}));
     clusters.patch("alpha", &PatchParams::default(), &unlabelled).await.unwrap();
-    eventually("the release object is gone", || async { world.release("hello", "alpha").await.is_none().then_some(()) })
-        .await;
+    eventually("the release object is gone", || async {
+        world.release("hello", "alpha").await.is_none().then_some(())
+    })
+    .await;
     assert_eq!(world.helm(&alpha, &["list", "--all-namespaces"]), json!([]));
     world.ready("hello", "bravo", 1).await;
 }
@@ -104,7 +117,9 @@ async fn charts_come_from_registries_too() {
     std::fs::create_dir_all(&home).unwrap();
     let registry = Registry::start(world.sandbox.assets(), world.sandbox.authority(), &home).await.unwrap();
     registry.push(&Package::pack(&hello(), None).unwrap()).await.unwrap();
-    world.place("hello", "hello", json!({"repoURL": registry.url(), "valuesTemplate": "greeting: Aye"})).await;
+    world
+        .place("hello", "hello", json!({"repoURL": registry.url(), "valuesTemplate": "greeting: Aye"}))
+        .await;
     world.ready("hello", "alpha", 1).await;
     assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("Aye from somewhere"));
     registry.stop().await;
@@ -125,5 +140,8 @@ async fn a_new_identity_uninstalls_and_installs() {
     })
     .await;
     let names = world.helm(&alpha, &["list", "--all-namespaces"]);
-    assert_eq!(names.as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap()).collect::<Vec<_>>(), ["ahoy"]);
+    assert_eq!(
+        names.as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["ahoy"]
+    );
 }

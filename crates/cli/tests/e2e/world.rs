@@ -29,7 +29,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 static KINDS: OnceCell<()> = OnceCell::const_new();
 
@@ -114,7 +114,8 @@ impl World {
     /// Waits until the release is Ready at this revision.
     pub async fn ready(&self, placement: &str, cluster: &str, revision: u32) -> ReleaseStatus {
         self.status(placement, cluster, &format!("Ready at revision {revision}"), |status| {
-            condition(status, "Ready").is_some_and(|c| c.status == "True") && status.revision == Some(revision)
+            condition(status, "Ready").is_some_and(|c| c.status == "True")
+                && status.revision == Some(revision)
         })
         .await
     }
@@ -144,7 +145,10 @@ impl World {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        panic!("{placement} on {cluster} is not {what}; last seen: {:#?}", last.map(|release| release.status));
+        panic!(
+            "{placement} on {cluster} is not {what}; last seen: {:#?}",
+            last.map(|release| release.status)
+        );
     }
 
     /// Waits until the placement and its releases are gone.
@@ -173,7 +177,9 @@ impl World {
     /// Revisions and their status, as helm tells.
     pub fn history(&self, plane: &Plane, release: &str) -> Vec<(u64, String)> {
         let all = self.helm(plane, &["history", release, "--namespace", "default"]);
-        let revision = |entry: &Value| (entry["revision"].as_u64().unwrap(), entry["status"].as_str().unwrap().to_owned());
+        let revision = |entry: &Value| {
+            (entry["revision"].as_u64().unwrap(), entry["status"].as_str().unwrap().to_owned())
+        };
         all.as_array().unwrap().iter().map(revision).collect()
     }
 
@@ -197,7 +203,8 @@ impl Manager {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
         let name = format!("manager-{}", NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        let tool = std::env::var("CHANDLER_TOOL").expect("run these tests with `cargo xtask test`, which builds the driver");
+        let tool = std::env::var("CHANDLER_TOOL")
+            .expect("run these tests with `cargo xtask test`, which builds the driver");
         let args = [
             "manager",
             "--kubeconfig",
@@ -216,7 +223,8 @@ impl Manager {
         .map(str::to_owned)
         .to_vec();
         let program = PathBuf::from(env!("CARGO_BIN_EXE_chandler"));
-        let child = Child::spawn(&Spec { name, program, args, env: Vec::new(), home: world.dir.clone() }).unwrap();
+        let child =
+            Child::spawn(&Spec { name, program, args, env: Vec::new(), home: world.dir.clone() }).unwrap();
         Self { log: child.log().to_owned(), child: Some(child) }
     }
 
@@ -239,7 +247,9 @@ impl Manager {
         let threads = std::fs::read_dir(children).into_iter().flatten().flatten();
         threads
             .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok())
-            .flat_map(|list| list.split_ascii_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<u32>>())
+            .flat_map(|list| {
+                list.split_ascii_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<u32>>()
+            })
             .collect()
     }
 
@@ -252,7 +262,10 @@ impl Manager {
         let address = eventually("the manager serves metrics", || async { self.address() }).await;
         let body = tokio::task::spawn_blocking(move || get(&address, "/metrics")).await.unwrap();
         let lines = body.lines().filter(|line| !line.starts_with('#'));
-        lines.filter_map(|line| line.rsplit_once(' ')).filter_map(|(k, v)| Some((k.to_owned(), v.parse().ok()?))).collect()
+        lines
+            .filter_map(|line| line.rsplit_once(' '))
+            .filter_map(|(k, v)| Some((k.to_owned(), v.parse().ok()?)))
+            .collect()
     }
 
     /// Waits until its watches are complete and nothing is in flight.
@@ -317,7 +330,8 @@ async fn install_kinds(client: Client) {
         apply::apply(&client, &serde_json::to_value(&crd).unwrap()).await.unwrap();
     }
     let all: Api<HelmReleaseProxy> = Api::all(client);
-    eventually("the kinds are served", || async { all.list(&ListParams::default().limit(1)).await.ok() }).await;
+    eventually("the kinds are served", || async { all.list(&ListParams::default().limit(1)).await.ok() })
+        .await;
 }
 
 /// The finalizers of an object, for assertions.

@@ -12,7 +12,8 @@ use chandler_core::{
     identity::ClusterKey,
     naming,
     placement::{
-        Change, ClusterFailure, Outcome, PlacementFace, RENDERED_FROM_ANNOTATION, SelectedCluster, changes, report,
+        Change, ClusterFailure, Outcome, PlacementFace, RENDERED_FROM_ANNOTATION, SelectedCluster, changes,
+        report,
     },
     release::ReleaseFace,
 };
@@ -68,7 +69,7 @@ where
         let wanted = self.wanted(&selected, &by_cluster, values, &mut outcome);
         let changes = changes::<P>(&wanted, &existing, self.object.strategy());
         outcome.write_failures = self.write(changes).await;
-        self.count_ready(&selected, &by_cluster, &mut outcome);
+        Self::count_ready(&selected, &by_cluster, &mut outcome);
         self.finish(&selected, outcome).await
     }
 
@@ -143,7 +144,6 @@ where
     }
 
     fn count_ready(
-        &self,
         selected: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<P::Release>>,
         outcome: &mut Outcome,
@@ -160,7 +160,11 @@ where
         }
     }
 
-    async fn finish(&self, selected: &ClusterMap<Arc<DynamicObject>>, outcome: Outcome) -> Result<Action, Error> {
+    async fn finish(
+        &self,
+        selected: &ClusterMap<Arc<DynamicObject>>,
+        outcome: Outcome,
+    ) -> Result<Action, Error> {
         let old = self.object.status().cloned().unwrap_or_default();
         let generation = self.object.meta().generation;
         let said = report(&outcome, &P::VOCABULARY);
@@ -175,7 +179,11 @@ where
             status::write(&self.context.client, &*self.object, &status).await?;
         }
         let failed = !outcome.write_failures.is_empty();
-        Ok(if failed { Action::requeue(std::time::Duration::from_secs(10)) } else { queue::resync(&*self.object) })
+        Ok(if failed {
+            Action::requeue(std::time::Duration::from_secs(10))
+        } else {
+            queue::resync(&*self.object)
+        })
     }
 
     /// A placement that cannot be carried out is an Event, once.
@@ -199,7 +207,12 @@ where
         let standing = existing.iter().filter(|release| release.meta().deletion_timestamp.is_none());
         let failures = self.write(standing.map(|release| Change::Delete(release.name_any())).collect()).await;
         for failure in failures {
-            tracing::warn!(placement = self.object.name_any(), release = failure.cluster.name, "{}", failure.message);
+            tracing::warn!(
+                placement = self.object.name_any(),
+                release = failure.cluster.name,
+                "{}",
+                failure.message
+            );
         }
         Ok(queue::resync(&*self.object))
     }

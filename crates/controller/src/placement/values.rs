@@ -41,7 +41,10 @@ impl<P: PlacementFace> PlacementContext<P> {
             let known = there.and_then(|there| there.desired().ok()).map(|desired| desired.values);
             match (rendering(template, &digest, rendered_from), known) {
                 (Rendering::Plain, _) => {
-                    values.insert(key.clone(), ClusterValues { text: Ok(template.to_owned()), rendered_from: None });
+                    values.insert(
+                        key.clone(),
+                        ClusterValues { text: Ok(template.to_owned()), rendered_from: None },
+                    );
                 }
                 (Rendering::Current, Some(text)) => {
                     let rendered_from = Some(digest.to_string());
@@ -53,7 +56,8 @@ impl<P: PlacementFace> PlacementContext<P> {
         if needed.is_empty() {
             return Ok(values);
         }
-        let inputs = needed.iter().map(|(key, data, _)| (key.to_string(), data.to_string().into_bytes())).collect();
+        let inputs =
+            needed.iter().map(|(key, data, _)| (key.to_string(), data.to_string().into_bytes())).collect();
         self.metrics.tool_call("render");
         let outputs = self.tool.render(template, inputs).await.map_err(Error::Render)?;
         for ((key, _, digest), output) in needed.into_iter().zip(outputs) {

@@ -42,7 +42,11 @@ impl<R: ReleaseFace> ReleaseContext<R> {
     }
 
     /// The package file of resolved inputs; downloaded if the store has lost it.
-    pub(super) async fn package_file(&self, desired: &Desired, package: &PackageRecord) -> Result<PackageFile, Failure> {
+    pub(super) async fn package_file(
+        &self,
+        desired: &Desired,
+        package: &PackageRecord,
+    ) -> Result<PackageFile, Failure> {
         let digest = parsed(&package.digest)?;
         if let Some(path) = self.packages.stored(&digest) {
             return Ok(PackageFile { path, digest });
@@ -63,14 +67,22 @@ impl<R: ReleaseFace> ReleaseContext<R> {
     }
 
     /// A pinned version that was resolved before stays what it was, whatever its source says today.
-    async fn package(&self, desired: &Desired, known: Option<&PackageRecord>) -> Result<PackageRecord, Failure> {
+    async fn package(
+        &self,
+        desired: &Desired,
+        known: Option<&PackageRecord>,
+    ) -> Result<PackageRecord, Failure> {
         let reference = desired.package.to_string();
-        if let Some(known) = known.filter(|known| known.reference == reference && desired.package.version.is_some()) {
+        if let Some(known) =
+            known.filter(|known| known.reference == reference && desired.package.version.is_some())
+        {
             return Ok(known.clone());
         }
         let access = self.access(desired).await?;
         let resolved = self.packages.resolve(&desired.package, &access).await?;
-        if let Some(known) = known.filter(|known| Some(&known.digest) == resolved.digest.as_ref().map(ToString::to_string).as_ref()) {
+        if let Some(known) = known
+            .filter(|known| Some(&known.digest) == resolved.digest.as_ref().map(ToString::to_string).as_ref())
+        {
             return Ok(PackageRecord { reference, ..known.clone() });
         }
         let (digest, path) = self.packages.fetch(&resolved, &access).await?;
@@ -110,7 +122,8 @@ impl<R: ReleaseFace> ReleaseContext<R> {
 
 async fn secret_value(client: &Client, secret: &SecretKey, key: &str) -> Result<Vec<u8>, Failure> {
     let SecretKey { namespace, name } = secret;
-    let invalid = |what: String| Failure::new(Category::InvalidSpec, format!("Secret {namespace}/{name} {what}"));
+    let invalid =
+        |what: String| Failure::new(Category::InvalidSpec, format!("Secret {namespace}/{name} {what}"));
     let found = Api::<Secret>::namespaced(client.clone(), namespace)
         .get_opt(name)
         .await

@@ -62,7 +62,8 @@ impl<R: ReleaseFace> ReleaseContext<R> {
 impl<R: ReleaseFace> Work<R> {
     async fn run(self, handle: Handle<Outcome>) -> Outcome {
         let started = Instant::now();
-        let (cluster, release, kind) = (self.desired.cluster.clone(), self.desired.release.clone(), self.kind);
+        let (cluster, release, kind) =
+            (self.desired.cluster.clone(), self.desired.release.clone(), self.kind);
         tracing::info!(%cluster, %release, kind = kind.as_str(), "operation starts");
         let result = self.act(&handle).await;
         let outcome = match &result {
@@ -79,7 +80,9 @@ impl<R: ReleaseFace> Work<R> {
 
     async fn act(&self, handle: &Handle<Outcome>) -> Result<Option<ReleaseDetails>, OperationFailure> {
         if handle.cancel.is_cancelled() {
-            return Err(Failure::new(Category::Cancelled, "the operation was cancelled before it began").into());
+            return Err(
+                Failure::new(Category::Cancelled, "the operation was cancelled before it began").into()
+            );
         }
         let operation_id = format!("{}-{}", self.id, jiff::Timestamp::now().as_nanosecond());
         let kind = match self.kind {

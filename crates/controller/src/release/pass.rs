@@ -115,7 +115,8 @@ where
         let facts = self.context.clusters.facts(&desired.cluster);
         let connection =
             (facts.state == ClusterState::Available).then(|| self.context.connections.to(&desired.cluster));
-        let inventory = connection.as_ref().map_or(InventoryView::Loading, |connection| connection.inventory());
+        let inventory =
+            connection.as_ref().map_or(InventoryView::Loading, |connection| connection.inventory());
         View { facts, connection, inventory }
     }
 
@@ -144,7 +145,9 @@ where
                 InventoryView::Unavailable(failure) => InventoryState::Unavailable(failure),
                 InventoryView::Known(_) => InventoryState::Known(seen),
             },
-            inputs: inputs.as_ref().map_or(InputState::Unresolved, |inputs| InputState::Resolved(&inputs.digest)),
+            inputs: inputs
+                .as_ref()
+                .map_or(InputState::Unresolved, |inputs| InputState::Resolved(&inputs.digest)),
             operation: self.context.operations.running(&self.uid).map(|running| running.kind),
             described: self.status.inventory_revision,
             differs: self.memory.differs,
@@ -211,13 +214,16 @@ where
 
     async fn observe(&self, desired: &Desired, view: &View) -> Result<Option<ReleaseDetails>, Failure> {
         let target = view.connection.as_ref().and_then(|connection| connection.target());
-        let target = target.ok_or_else(|| Failure::new(Category::Unreachable, "the cluster is not connected"))?;
+        let target =
+            target.ok_or_else(|| Failure::new(Category::Unreachable, "the cluster is not connected"))?;
         self.context.metrics.tool_call("observe");
         self.context.tool.observe(&target, &desired.release).await
     }
 
     fn start(&self, kind: OperationKind, desired: &Desired, view: &View) {
-        let Some(target) = view.connection.as_ref().and_then(|connection| connection.target()) else { return };
+        let Some(target) = view.connection.as_ref().and_then(|connection| connection.target()) else {
+            return;
+        };
         let inputs = self.known_inputs().filter(|_| kind != OperationKind::Remove);
         self.context.operate(&*self.object, kind, desired, target, inputs);
     }
@@ -236,7 +242,8 @@ where
             Ok(None) => {
                 self.memory.expectation = Some(self.expectation(None));
                 self.status.last_failure = None;
-                let note = format!("Removed release {} from cluster {}", desired.release, desired.cluster.name);
+                let note =
+                    format!("Removed release {} from cluster {}", desired.release, desired.cluster.name);
                 self.context.events.normal(&*self.object, "Removed", &note).await;
             }
             Err(error) => {
@@ -268,7 +275,8 @@ where
     }
 
     async fn note_operation_failure(&mut self, failure: &Failure) {
-        let key = self.known_inputs().map_or_else(failure_key::remove, |inputs| failure_key::apply(&inputs.digest));
+        let key =
+            self.known_inputs().map_or_else(failure_key::remove, |inputs| failure_key::apply(&inputs.digest));
         self.note_failure(key, failure).await;
     }
 
@@ -319,11 +327,9 @@ where
     fn installed_before(&self, strategy: Strategy) -> bool {
         match strategy {
             Strategy::Continuous => self.status.inventory_revision.is_some(),
-            Strategy::InstallOnce => self
-                .object
-                .annotations()
-                .get(R::INSTALLED_ANNOTATION)
-                .is_some_and(|value| value == "true"),
+            Strategy::InstallOnce => {
+                self.object.annotations().get(R::INSTALLED_ANNOTATION).is_some_and(|value| value == "true")
+            }
         }
     }
 
@@ -347,9 +353,12 @@ where
         let running = self.context.operations.running(&self.uid);
         let progress = running.as_ref().map(|running| &running.progress);
         let name = desired.release.to_string();
-        let Some(said) = report(decision, &R::VOCABULARY, &name, progress, self.deleting()) else { return };
+        let Some(said) = report(decision, &R::VOCABULARY, &name, progress, self.deleting()) else {
+            return;
+        };
         let generation = self.object.meta().generation;
-        self.status.conditions = conditions::merge(&self.status.conditions, said.conditions, generation, self.now);
+        self.status.conditions =
+            conditions::merge(&self.status.conditions, said.conditions, generation, self.now);
         self.status.observed_generation = generation;
     }
 
@@ -384,7 +393,9 @@ where
 
     fn next(&self, decision: &Plan) -> Action {
         match decision {
-            Plan::Wait(Wait::Backoff { until, .. } | Wait::ForeignOperation { until, .. }) => queue::at(*until),
+            Plan::Wait(Wait::Backoff { until, .. } | Wait::ForeignOperation { until, .. }) => {
+                queue::at(*until)
+            }
             _ if self.context.memories.recall(&self.uid).expectation.is_some() => Action::requeue(CATCH_UP),
             _ => queue::resync(&*self.object),
         }
@@ -405,7 +416,11 @@ fn applied(kind: OperationKind, desired: &Desired, details: &ReleaseDetails) -> 
     };
     let note = format!(
         "{verb} release {} of {} {} at revision {} on cluster {}",
-        desired.release, details.package_name, details.package_version, details.revision, desired.cluster.name
+        desired.release,
+        details.package_name,
+        details.package_version,
+        details.revision,
+        desired.cluster.name
     );
     (reason, note)
 }

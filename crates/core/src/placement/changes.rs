@@ -70,10 +70,16 @@ mod tests {
     fn release(cluster: &str, values: &str, existing: Option<&HelmReleaseProxy>) -> HelmReleaseProxy {
         let key = ClusterKey::new("fleet", cluster);
         let labels = BTreeMap::new();
-        placement().release_object(&SelectedCluster { key: &key, labels: &labels }, values.to_owned(), existing)
+        placement().release_object(
+            &SelectedCluster { key: &key, labels: &labels },
+            values.to_owned(),
+            existing,
+        )
     }
 
-    fn wanted(objects: Vec<(&str, Option<HelmReleaseProxy>)>) -> BTreeMap<ClusterKey, Option<HelmReleaseProxy>> {
+    fn wanted(
+        objects: Vec<(&str, Option<HelmReleaseProxy>)>,
+    ) -> BTreeMap<ClusterKey, Option<HelmReleaseProxy>> {
         objects.into_iter().map(|(cluster, object)| (ClusterKey::new("fleet", cluster), object)).collect()
     }
 
@@ -88,9 +94,13 @@ mod tests {
 
     #[test]
     fn new_changed_same_and_unselected() {
-        let (new, changed, same) = (release("new", "", None), release("changed", "a: 2", None), release("same", "", None));
-        let wanted =
-            wanted(vec![("new", Some(new.clone())), ("changed", Some(changed.clone())), ("same", Some(same.clone()))]);
+        let (new, changed, same) =
+            (release("new", "", None), release("changed", "a: 2", None), release("same", "", None));
+        let wanted = wanted(vec![
+            ("new", Some(new.clone())),
+            ("changed", Some(changed.clone())),
+            ("same", Some(same.clone())),
+        ]);
         let gone = release("gone", "", None);
         let existing = vec![release("changed", "a: 1", None), same, gone.clone()];
         assert_eq!(
@@ -124,7 +134,10 @@ mod tests {
         let mut moved = there.clone();
         moved.spec.release_namespace = "elsewhere".to_owned();
         let wanted = wanted(vec![("blue", Some(moved))]);
-        assert_eq!(planned(&wanted, vec![there.clone()], Strategy::Continuous), [Change::Delete(there.name_any())]);
+        assert_eq!(
+            planned(&wanted, vec![there.clone()], Strategy::Continuous),
+            [Change::Delete(there.name_any())]
+        );
     }
 
     #[test]
@@ -133,6 +146,9 @@ mod tests {
         made_elsewhere.metadata.name = Some("hello-x7k2p".to_owned());
         made_elsewhere.spec.release_name = "hello-1700000000".to_owned();
         let next = release("blue", "a: 1", Some(&made_elsewhere));
-        assert_eq!((next.name_any(), next.spec.release_name), ("hello-x7k2p".into(), "hello-1700000000".into()));
+        assert_eq!(
+            (next.name_any(), next.spec.release_name),
+            ("hello-x7k2p".into(), "hello-1700000000".into())
+        );
     }
 }

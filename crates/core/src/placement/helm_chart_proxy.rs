@@ -2,8 +2,8 @@
 
 use chandler_api::{
     addons::{
-        CHART_PROXY_FINALIZER, CHART_PROXY_NAME_LABEL, HelmChartProxy, HelmReleaseProxy, HelmReleaseProxySpec,
-        RELEASE_NAME_GENERATED_ANNOTATION, RELEASE_PROXY_FINALIZER,
+        CHART_PROXY_FINALIZER, CHART_PROXY_NAME_LABEL, HelmChartProxy, HelmReleaseProxy,
+        HelmReleaseProxySpec, RELEASE_NAME_GENERATED_ANNOTATION, RELEASE_PROXY_FINALIZER,
     },
     capi::{CLUSTER_GROUP, CLUSTER_NAME_LABEL, CLUSTER_VERSION},
     status::PlacementStatus,
@@ -51,8 +51,8 @@ impl PlacementFace for HelmChartProxy {
         existing: Option<&HelmReleaseProxy>,
     ) -> HelmReleaseProxy {
         let placement = self.name_any();
-        let name =
-            existing.map_or_else(|| naming::release_object(&placement, &cluster.key.name), ResourceExt::name_any);
+        let name = existing
+            .map_or_else(|| naming::release_object(&placement, &cluster.key.name), ResourceExt::name_any);
         let generated = self.spec.release_name.is_empty();
         let mut object = HelmReleaseProxy::new(&name, release_spec(self, cluster.key, values, existing));
         object.metadata.namespace = self.namespace();
@@ -62,9 +62,7 @@ impl PlacementFace for HelmChartProxy {
             (CLUSTER_NAME_LABEL.to_owned(), naming::label_value(&cluster.key.name)),
             (CHART_PROXY_NAME_LABEL.to_owned(), naming::label_value(&placement)),
         ]);
-        object
-            .annotations_mut()
-            .insert(RELEASE_NAME_GENERATED_ANNOTATION.to_owned(), generated.to_string());
+        object.annotations_mut().insert(RELEASE_NAME_GENERATED_ANNOTATION.to_owned(), generated.to_string());
         object
     }
 
@@ -99,9 +97,12 @@ fn release_spec(
 ) -> HelmReleaseProxySpec {
     let spec = &placement.spec;
     let release_name = if spec.release_name.is_empty() {
-        existing.map(|existing| existing.spec.release_name.clone()).filter(|name| !name.is_empty()).unwrap_or_else(
-            || naming::generated_release(&spec.chart_name, &placement.name_any(), &cluster.name),
-        )
+        existing
+            .map(|existing| existing.spec.release_name.clone())
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| {
+                naming::generated_release(&spec.chart_name, &placement.name_any(), &cluster.name)
+            })
     } else {
         spec.release_name.clone()
     };

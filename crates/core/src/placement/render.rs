@@ -57,7 +57,8 @@ mod tests {
         assert_eq!(rendering(template, &digest, None), Rendering::Needed);
         assert_eq!(rendering(template, &digest, Some(digest.as_str())), Rendering::Current);
         assert_eq!(rendering("a: 1", &digest, None), Rendering::Plain);
-        let (_, touched) = render_inputs(template, &json!({"metadata": {"name": "blue", "resourceVersion": "2"}}));
+        let (_, touched) =
+            render_inputs(template, &json!({"metadata": {"name": "blue", "resourceVersion": "2"}}));
         assert_eq!(touched, digest, "a new resource version alone renders nothing");
         let (_, renamed) = render_inputs(template, &json!({"metadata": {"name": "green"}}));
         assert_ne!(renamed, digest);

@@ -83,7 +83,10 @@ mod tests {
 
     fn failures(count: usize) -> Vec<ClusterFailure> {
         (0..count)
-            .map(|n| ClusterFailure { cluster: ClusterKey::new("fleet", format!("c{n}")), message: "bad".to_owned() })
+            .map(|n| ClusterFailure {
+                cluster: ClusterKey::new("fleet", format!("c{n}")),
+                message: "bad".to_owned(),
+            })
             .collect()
     }
 

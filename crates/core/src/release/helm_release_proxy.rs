@@ -4,8 +4,8 @@ use std::{str::FromStr as _, time::Duration};
 
 use chandler_api::{
     addons::{
-        HelmOptions, HelmReleaseProxy, RELEASE_PROXY_FINALIZER, ReconcileStrategy, SUCCESSFULLY_INSTALLED_ANNOTATION,
-        SecretReference,
+        HelmOptions, HelmReleaseProxy, RELEASE_PROXY_FINALIZER, ReconcileStrategy,
+        SUCCESSFULLY_INSTALLED_ANNOTATION, SecretReference,
     },
     status::ReleaseStatus,
 };
@@ -39,7 +39,8 @@ impl ReleaseFace for HelmReleaseProxy {
     fn desired(&self) -> Result<Desired, Failure> {
         let own_namespace = self.namespace().ok_or_else(|| invalid("the object has no namespace"))?;
         let spec = &self.spec;
-        let cluster = spec.cluster_ref.name.clone().ok_or_else(|| invalid("spec.clusterRef.name is not set"))?;
+        let cluster =
+            spec.cluster_ref.name.clone().ok_or_else(|| invalid("spec.clusterRef.name is not set"))?;
         if spec.cluster_ref.namespace.as_ref().is_some_and(|namespace| *namespace != own_namespace) {
             return Err(invalid("spec.clusterRef.namespace must be the object's own namespace"));
         }
@@ -140,7 +141,9 @@ fn execution(options: &HelmOptions) -> Result<ExecutionOptions, Failure> {
 }
 
 fn timeout(text: Option<&str>) -> Result<Duration, Failure> {
-    let Some(text) = text else { return Ok(DEFAULT_TIMEOUT) };
+    let Some(text) = text else {
+        return Ok(DEFAULT_TIMEOUT);
+    };
     let duration = kube_core::Duration::from_str(text)
         .map_err(|error| invalid(format!("spec.options.timeout: {error}; write it like 10m or 90s")))?;
     if duration.is_negative() {
@@ -186,9 +189,11 @@ mod tests {
 
     #[test]
     fn secrets_of_other_namespaces_are_refused() {
-        let elsewhere = SecretReference { name: Some("s".to_owned()), namespace: Some("kube-system".to_owned()) };
+        let elsewhere =
+            SecretReference { name: Some("s".to_owned()), namespace: Some("kube-system".to_owned()) };
         let mut with_ca = object();
-        with_ca.spec.tls_config = Some(TlsConfig { ca_secret: Some(elsewhere.clone()), ..TlsConfig::default() });
+        with_ca.spec.tls_config =
+            Some(TlsConfig { ca_secret: Some(elsewhere.clone()), ..TlsConfig::default() });
         let mut with_credentials = object();
         with_credentials.spec.credentials = Some(Credentials { secret: elsewhere, key: String::new() });
         for object in [with_ca, with_credentials] {

@@ -146,9 +146,15 @@ pub enum Wait {
     /// An operation of ours runs.
     Operating(OperationKind),
     /// An operation of someone else runs, or did when it died.
-    ForeignOperation { status: ReleaseStatus, until: Timestamp },
+    ForeignOperation {
+        status: ReleaseStatus,
+        until: Timestamp,
+    },
     /// The same thing failed before.
-    Backoff { failure: Failure, until: Timestamp },
+    Backoff {
+        failure: Failure,
+        until: Timestamp,
+    },
 }
 
 /// Why an object may go.
@@ -224,10 +230,13 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
         }
         InputState::Resolved(inputs) => inputs,
     };
-    let wanted = seen.map_or(Plan::Operate(OperationKind::Install), |seen| plan_existing(observed, inputs, seen));
+    let wanted =
+        seen.map_or(Plan::Operate(OperationKind::Install), |seen| plan_existing(observed, inputs, seen));
     match wanted {
         Plan::NoOp | Plan::Wait(_) => wanted,
-        touches_the_cluster => backed_off(observed, &failure_key::apply(inputs)).unwrap_or(touches_the_cluster),
+        touches_the_cluster => {
+            backed_off(observed, &failure_key::apply(inputs)).unwrap_or(touches_the_cluster)
+        }
     }
 }
 
@@ -238,7 +247,11 @@ fn plan_existing(observed: &Observed<'_>, inputs: &InputDigest, seen: &Seen) -> 
         ReleaseStatus::Uninstalled => Plan::Operate(OperationKind::Install),
         ReleaseStatus::Deployed => match &seen.mark {
             Some(mark) if mark.digest == *inputs => {
-                if observed.described == Some(seen.revision) { Plan::NoOp } else { Plan::Describe }
+                if observed.described == Some(seen.revision) {
+                    Plan::NoOp
+                } else {
+                    Plan::Describe
+                }
             }
             Some(_) => Plan::Operate(OperationKind::Upgrade),
             None if observed.differs == Some(seen.revision) => Plan::Operate(OperationKind::Upgrade),

@@ -63,7 +63,9 @@ fn cluster_condition(plan: &Plan) -> Wanted {
         Plan::Wait(Wait::InventoryLoading) => {
             (Status::Unknown, "Connecting", "reading the releases of the workload cluster".to_owned())
         }
-        Plan::Wait(Wait::Unavailable(failure)) => (Status::False, unavailable_reason(failure), failure.to_string()),
+        Plan::Wait(Wait::Unavailable(failure)) => {
+            (Status::False, unavailable_reason(failure), failure.to_string())
+        }
         _ => (Status::True, "Available", String::new()),
     };
     Wanted { type_: CLUSTER_AVAILABLE, status, reason, message }
@@ -96,9 +98,11 @@ fn release_condition(
                 if *kind == OperationKind::Remove { vocabulary.deleting } else { vocabulary.pending };
             (Status::False, reason, operating(*kind, release, step))
         }
-        Plan::Cancel => {
-            (Status::False, vocabulary.deleting, format!("stopping the running operation of release {release}"))
-        }
+        Plan::Cancel => (
+            Status::False,
+            vocabulary.deleting,
+            format!("stopping the running operation of release {release}"),
+        ),
         Plan::Wait(Wait::ForeignOperation { status, until }) => (
             Status::False,
             vocabulary.pending,

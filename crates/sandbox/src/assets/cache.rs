@@ -25,10 +25,7 @@ impl Cache {
             .filter(|path| path.is_absolute())
             .or_else(|| env::home_dir().map(|home| home.join(".cache")))
             .ok_or(Error::NoCacheDirectory)?;
-        Ok(Self {
-            root: base.join("chandler/assets"),
-            kubernetes,
-        })
+        Ok(Self { root: base.join("chandler/assets"), kubernetes })
     }
 
     pub(super) fn path(&self, binary: Binary) -> PathBuf {
@@ -48,11 +45,7 @@ impl Cache {
     /// Builds what is missing. One builder at a time: whoever waits finds the work done.
     pub(super) async fn build(&self, missing: &[Binary], progress: &dyn Progress) -> Result<(), Error> {
         let _lock = self.lock(progress).await?;
-        let missing: Vec<_> = missing
-            .iter()
-            .copied()
-            .filter(|binary| !self.is_complete(*binary))
-            .collect();
+        let missing: Vec<_> = missing.iter().copied().filter(|binary| !self.is_complete(*binary)).collect();
         if missing.is_empty() {
             return Ok(());
         }
@@ -126,10 +119,7 @@ impl Cache {
     async fn lock(&self, progress: &dyn Progress) -> Result<File, Error> {
         create_dir(&self.root)?;
         let path = self.root.join("lock");
-        let file = File::create(&path).map_err(|source| Error::Write {
-            path: path.clone(),
-            source,
-        })?;
+        let file = File::create(&path).map_err(|source| Error::Write { path: path.clone(), source })?;
         let mut told = false;
         loop {
             match file.try_lock() {
@@ -172,31 +162,19 @@ fn fingerprint(module: &Module) -> String {
 }
 
 fn create_dir(path: &Path) -> Result<(), Error> {
-    fs::create_dir_all(path).map_err(|source| Error::Write {
-        path: path.to_owned(),
-        source,
-    })
+    fs::create_dir_all(path).map_err(|source| Error::Write { path: path.to_owned(), source })
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Error> {
-    fs::write(path, text).map_err(|source| Error::Write {
-        path: path.to_owned(),
-        source,
-    })
+    fs::write(path, text).map_err(|source| Error::Write { path: path.to_owned(), source })
 }
 
 fn rename(from: &Path, to: &Path) -> Result<(), Error> {
-    fs::rename(from, to).map_err(|source| Error::Write {
-        path: to.to_owned(),
-        source,
-    })
+    fs::rename(from, to).map_err(|source| Error::Write { path: to.to_owned(), source })
 }
 
 fn copy_files(from: &Path, to: &Path) -> Result<(), Error> {
-    let failed = |source| Error::Write {
-        path: to.to_owned(),
-        source,
-    };
+    let failed = |source| Error::Write { path: to.to_owned(), source };
     for entry in fs::read_dir(from).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         // The Go module cache is read-only; a copy through bytes is not.

@@ -77,13 +77,8 @@ impl Binary {
     pub const BARE_PLANE: [Self; 2] = [Self::Etcd, Self::KubeApiserver];
 
     /// What a full plane needs.
-    pub const FULL_PLANE: [Self; 5] = [
-        Self::Etcd,
-        Self::KubeApiserver,
-        Self::KubeControllerManager,
-        Self::KubeScheduler,
-        Self::Kwok,
-    ];
+    pub const FULL_PLANE: [Self; 5] =
+        [Self::Etcd, Self::KubeApiserver, Self::KubeControllerManager, Self::KubeScheduler, Self::Kwok];
 
     pub fn file_name(self) -> &'static str {
         match self {
@@ -166,10 +161,7 @@ impl fmt::Display for KubernetesVersion {
 
 /// The sandbox has no programs for the version asked for.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the sandbox runs Kubernetes {}, not {asked}: ask for one of these",
-    supported()
-)]
+#[error("the sandbox runs Kubernetes {}, not {asked}: ask for one of these", supported())]
 pub struct UnsupportedVersion {
     asked: String,
 }
@@ -189,13 +181,9 @@ impl FromStr for KubernetesVersion {
         Self::SUPPORTED
             .into_iter()
             .find(|version| {
-                asked
-                    .as_ref()
-                    .is_some_and(|asked| asked.major == 1 && asked.minor == version.minor())
+                asked.as_ref().is_some_and(|asked| asked.major == 1 && asked.minor == version.minor())
             })
-            .ok_or_else(|| UnsupportedVersion {
-                asked: text.to_owned(),
-            })
+            .ok_or_else(|| UnsupportedVersion { asked: text.to_owned() })
     }
 }
 
@@ -205,13 +193,9 @@ mod tests {
 
     #[test]
     fn versions_of_a_known_minor_are_accepted() {
-        for (text, accepted) in [
-            ("v1.34.4", true),
-            ("1.34.0", true),
-            ("v1.33.9", false),
-            ("v2.34.0", false),
-            ("latest", false),
-        ] {
+        for (text, accepted) in
+            [("v1.34.4", true), ("1.34.0", true), ("v1.33.9", false), ("v2.34.0", false), ("latest", false)]
+        {
             assert_eq!(text.parse::<KubernetesVersion>().is_ok(), accepted, "{text}");
         }
     }

@@ -57,10 +57,7 @@ pub(super) async fn dependency_folder(module: &Path, dependency: &str) -> Result
 }
 
 fn required_version(go_mod: &str) -> Option<String> {
-    go_mod
-        .lines()
-        .find_map(|line| line.strip_prefix("go "))
-        .map(|version| version.trim().to_owned())
+    go_mod.lines().find_map(|line| line.strip_prefix("go ")).map(|version| version.trim().to_owned())
 }
 
 /// `go1.26.8` → `(1, 26)`; development versions have none.
@@ -85,19 +82,11 @@ fn classify(command: &str, stderr: &str) -> Error {
     if has("no space left on device") {
         Error::DiskFull
     } else if let Some(needed) = too_old(stderr) {
-        Error::GoTooOld {
-            found: "the installed one".to_owned(),
-            needed,
-        }
+        Error::GoTooOld { found: "the installed one".to_owned(), needed }
     } else if NO_NETWORK.into_iter().any(has) {
-        Error::Network {
-            output: last_lines(stderr),
-        }
+        Error::Network { output: last_lines(stderr) }
     } else {
-        Error::GoFailed {
-            command: command.to_owned(),
-            output: last_lines(stderr),
-        }
+        Error::GoFailed { command: command.to_owned(), output: last_lines(stderr) }
     }
 }
 
@@ -120,10 +109,7 @@ mod tests {
         assert_eq!(parse_version("go1.26.8"), Some((1, 26)));
         assert_eq!(parse_version("go1.27rc1"), Some((1, 27)));
         assert_eq!(parse_version("devel +abc"), None);
-        assert_eq!(
-            required_version("module x\n\ngo 1.25.0\n").as_deref(),
-            Some("1.25.0")
-        );
+        assert_eq!(required_version("module x\n\ngo 1.25.0\n").as_deref(), Some("1.25.0"));
     }
 
     #[test]
@@ -134,10 +120,7 @@ mod tests {
                 "Go 1.26.0 is needed",
             ),
             ("write /x: no space left on device", "disk is full"),
-            (
-                "Get \"https://proxy\": dial tcp: lookup proxy: no such host",
-                "check the network",
-            ),
+            ("Get \"https://proxy\": dial tcp: lookup proxy: no such host", "check the network"),
             ("main.go:1: syntax error", "`go build` failed"),
         ] {
             let error = classify("build", stderr).to_string();

@@ -52,9 +52,7 @@ pub(super) fn webhooks(config: &Path, server: &WebhookServer) -> Result<Vec<Valu
         let name = document["metadata"]["name"].as_str().unwrap_or_default();
         document["metadata"]["name"] = json!(format!("capi-{name}"));
         for webhook in document["webhooks"].as_array_mut().into_iter().flatten() {
-            let path = webhook["clientConfig"]["service"]["path"]
-                .as_str()
-                .unwrap_or_default();
+            let path = webhook["clientConfig"]["service"]["path"].as_str().unwrap_or_default();
             webhook["clientConfig"] = server.client_config(path);
         }
     }
@@ -63,10 +61,8 @@ pub(super) fn webhooks(config: &Path, server: &WebhookServer) -> Result<Vec<Valu
 
 fn documents(path: &Path) -> Result<Vec<Value>, Error> {
     let text = std::fs::read_to_string(path).map_err(Error::manifest(path))?;
-    serde_saphyr::from_multiple(&text).map_err(|source| Error::ParseManifest {
-        path: path.to_owned(),
-        source: Box::new(source),
-    })
+    serde_saphyr::from_multiple(&text)
+        .map_err(|source| Error::ParseManifest { path: path.to_owned(), source: Box::new(source) })
 }
 
 #[cfg(test)]
@@ -80,10 +76,7 @@ mod tests {
         std::fs::create_dir_all(&path).unwrap();
         let manifest = "---\nkind: A\nmetadata: {name: x}\nwebhooks:\n- clientConfig: {service: {path: /validate}}\n---\nkind: B\nmetadata: {name: y}\n";
         std::fs::write(path.join("manifests.yaml"), manifest).unwrap();
-        let server = WebhookServer {
-            port: 9443,
-            authority: "pem".to_owned(),
-        };
+        let server = WebhookServer { port: 9443, authority: "pem".to_owned() };
         let documents = webhooks(folder.path(), &server).unwrap();
         assert_eq!(documents.len(), 2);
         let expected = json!({"url": "https://127.0.0.1:9443/validate", "caBundle": "cGVt"});

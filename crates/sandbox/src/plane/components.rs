@@ -55,10 +55,7 @@ pub(super) fn apiserver(assets: &Assets, home: &Path, port: u16, bare: bool) -> 
         format!("--tls-cert-file={}", pki("apiserver.pem")),
         format!("--tls-private-key-file={}", pki("apiserver.key")),
         format!("--service-account-key-file={}", pki("service-account.pub")),
-        format!(
-            "--service-account-signing-key-file={}",
-            pki("service-account.key")
-        ),
+        format!("--service-account-signing-key-file={}", pki("service-account.key")),
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local".to_owned(),
         "--authorization-mode=RBAC".to_owned(),
         "--service-cluster-ip-range=10.0.0.0/16".to_owned(),
@@ -79,11 +76,7 @@ pub(super) fn apiserver(assets: &Assets, home: &Path, port: u16, bare: bool) -> 
 
 /// What makes a bare plane a full one.
 pub(super) fn workers(assets: &Assets, home: &Path) -> [Spec; 3] {
-    [
-        controller_manager(assets, home),
-        scheduler(assets, home),
-        kwok(assets, home),
-    ]
+    [controller_manager(assets, home), scheduler(assets, home), kwok(assets, home)]
 }
 
 fn controller_manager(assets: &Assets, home: &Path) -> Spec {
@@ -97,10 +90,7 @@ fn controller_manager(assets: &Assets, home: &Path) -> Spec {
         vec![
             format!("--kubeconfig={}", layout.kubeconfig(CONTROLLER_MANAGER).display()),
             "--use-service-account-credentials=true".to_owned(),
-            format!(
-                "--service-account-private-key-file={}",
-                pki("service-account.key")
-            ),
+            format!("--service-account-private-key-file={}", pki("service-account.key")),
             format!("--root-ca-file={}", pki("ca.pem")),
             format!("--cluster-signing-cert-file={}", pki("ca.pem")),
             format!("--cluster-signing-key-file={}", pki("ca.key")),

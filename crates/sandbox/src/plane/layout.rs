@@ -42,9 +42,7 @@ pub(super) struct Layout {
 
 impl Layout {
     pub(super) fn new(root: &Path) -> Self {
-        Self {
-            root: root.to_owned(),
-        }
+        Self { root: root.to_owned() }
     }
 
     pub(super) fn pki(&self) -> PathBuf {
@@ -71,20 +69,12 @@ impl Layout {
 
     /// Makes what is missing and returns the administrator's kubeconfig.
     pub(super) fn prepare(&self, name: &str, server: &str) -> Result<String, Error> {
-        fs::create_dir_all(&self.root).map_err(|source| Error::Folder {
-            path: self.root.clone(),
-            source,
-        })?;
+        fs::create_dir_all(&self.root).map_err(|source| Error::Folder { path: self.root.clone(), source })?;
         restrict(&self.root)?;
         let authority = Authority::open(&self.pki(), &format!("sandbox {name}"))?;
         write_signing_key(&self.pki(), "service-account")?;
         if !self.pki().join("apiserver.key").is_file() {
-            let names = [
-                "kubernetes",
-                "kubernetes.default",
-                "kubernetes.default.svc",
-                "10.0.0.1",
-            ];
+            let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.0.0.1"];
             authority.server(&names)?.write(&self.pki(), "apiserver")?;
         }
         write_private(&self.root.join("audit-policy.yaml"), AUDIT_POLICY)?;
@@ -113,8 +103,6 @@ impl Layout {
 /// The etcd socket in here is as good as the administrator's key.
 fn restrict(path: &Path) -> Result<(), Error> {
     use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(|source| Error::Folder {
-        path: path.to_owned(),
-        source,
-    })
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+        .map_err(|source| Error::Folder { path: path.to_owned(), source })
 }

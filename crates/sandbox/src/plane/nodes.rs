@@ -16,16 +16,11 @@ pub(super) async fn create(
 ) -> Result<(), Error> {
     let nodes: Api<Node> = Api::all(client.clone());
     for number in 1..=count {
-        match nodes
-            .create(&PostParams::default(), &node(number, version)?)
-            .await
-        {
+        match nodes.create(&PostParams::default(), &node(number, version)?).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             Err(source) => {
-                return Err(Error::CreateNode {
-                    source: Box::new(source),
-                });
+                return Err(Error::CreateNode { source: Box::new(source) });
             }
         }
     }
@@ -50,9 +45,7 @@ pub(super) async fn wait_ready(client: &kube::Client, limit: Duration) -> Result
 fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions.is_some_and(|conditions| {
-        conditions
-            .iter()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
     })
 }
 

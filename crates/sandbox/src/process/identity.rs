@@ -21,11 +21,7 @@ impl Identity {
     /// The identity of a process that runs now.
     pub fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        Some(Self {
-            pid,
-            started: running_since(&stat)?,
-            boot: boot_id()?,
-        })
+        Some(Self { pid, started: running_since(&stat)?, boot: boot_id()? })
     }
 
     pub fn current() -> Option<Self> {
@@ -98,9 +94,7 @@ fn running_since(stat: &str) -> Option<u64> {
 }
 
 fn boot_id() -> Option<String> {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .ok()
-        .map(|id| id.trim().to_owned())
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned())
 }
 
 impl fmt::Display for Identity {
@@ -161,14 +155,8 @@ mod tests {
 
     #[test]
     fn names_with_parentheses_do_not_confuse() {
-        let fields = (4..22)
-            .map(|field| field.to_string())
-            .collect::<Vec<_>>()
-            .join(" ");
-        assert_eq!(
-            running_since(&format!("7 (a) (b) S {fields} 4711 23")),
-            Some(4711)
-        );
+        let fields = (4..22).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
+        assert_eq!(running_since(&format!("7 (a) (b) S {fields} 4711 23")), Some(4711));
         assert_eq!(running_since(&format!("7 (a) Z {fields} 4711 23")), None);
     }
 }

@@ -28,27 +28,22 @@ pub(super) fn spawn(command: Command) -> Answer {
     spawner()?
         .send(Order { command, answer })
         .map_err(|_| io::Error::other("the spawning thread has ended"))?;
-    answered
-        .recv()
-        .map_err(|_| io::Error::other("the spawning thread has ended"))?
+    answered.recv().map_err(|_| io::Error::other("the spawning thread has ended"))?
 }
 
 fn spawner() -> io::Result<Sender<Order>> {
-    let mut spawner = SPAWNER
-        .lock()
-        .map_err(|_| io::Error::other("the spawning thread is in an unknown state"))?;
+    let mut spawner =
+        SPAWNER.lock().map_err(|_| io::Error::other("the spawning thread is in an unknown state"))?;
     if let Some(orders) = spawner.as_ref() {
         return Ok(orders.clone());
     }
     let (sender, orders) = channel::<Order>();
-    thread::Builder::new()
-        .name("sandbox-spawner".to_owned())
-        .spawn(move || {
-            for mut order in orders {
-                // Whoever asked and left has no use for the answer.
-                let _ = order.answer.send(order.command.spawn());
-            }
-        })?;
+    thread::Builder::new().name("sandbox-spawner".to_owned()).spawn(move || {
+        for mut order in orders {
+            // Whoever asked and left has no use for the answer.
+            let _ = order.answer.send(order.command.spawn());
+        }
+    })?;
     *spawner = Some(sender.clone());
     Ok(sender)
 }

@@ -62,21 +62,14 @@ async fn bring_up(
     context: &Context,
 ) -> Result<Result<Arc<Plane>, Finding>, Error> {
     if let Err(unsupported) = object.spec.version.parse::<KubernetesVersion>() {
-        return Ok(Err(finding(
-            false,
-            "VersionNotSupported",
-            unsupported.to_string(),
-        )));
+        return Ok(Err(finding(false, "VersionNotSupported", unsupported.to_string())));
     }
     let Some(endpoint) = endpoint(&context.client, cluster).await? else {
         let message = "waiting for the infrastructure to choose the control plane endpoint".to_owned();
         return Ok(Err(finding(false, "WaitingForInfrastructure", message)));
     };
-    let wanted = Wanted {
-        port: endpoint.port,
-        nodes: object.spec.nodes,
-        version: object.spec.version.clone(),
-    };
+    let wanted =
+        Wanted { port: endpoint.port, nodes: object.spec.nodes, version: object.spec.version.clone() };
     match context.planes.ensure(&cluster.key, &wanted).await {
         Ok(plane) => Ok(Ok(plane)),
         Err(error) => {
@@ -137,14 +130,10 @@ async fn write_kubeconfig(
 ) -> Result<(), Error> {
     let name = format!("{}-kubeconfig", key.name);
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &key.namespace);
-    let current = secrets
-        .get_opt(&name)
-        .await
-        .map_err(Error::read("a kubeconfig Secret"))?;
-    let written = current.and_then(|secret| secret.data).is_some_and(|data| {
-        data.get("value")
-            .is_some_and(|value| value.0 == plane.kubeconfig().as_bytes())
-    });
+    let current = secrets.get_opt(&name).await.map_err(Error::read("a kubeconfig Secret"))?;
+    let written = current
+        .and_then(|secret| secret.data)
+        .is_some_and(|data| data.get("value").is_some_and(|value| value.0 == plane.kubeconfig().as_bytes()));
     if written {
         return Ok(());
     }
@@ -185,28 +174,17 @@ async fn write_status(
     };
     if available.status {
         status.version = Some(object.spec.version.clone());
-        status.initialization = Some(ControlPlaneInitialization {
-            control_plane_initialized: true,
-        });
+        status.initialization = Some(ControlPlaneInitialization { control_plane_initialized: true });
     }
     if status == previous {
         return Ok(());
     }
-    api.patch_status(
-        &object.name_any(),
-        &PatchParams::default(),
-        &Patch::Merge(&json!({"status": status})),
-    )
-    .await
-    .map_err(Error::write("the status of a SandboxControlPlane"))?;
+    api.patch_status(&object.name_any(), &PatchParams::default(), &Patch::Merge(&json!({"status": status})))
+        .await
+        .map_err(Error::write("the status of a SandboxControlPlane"))?;
     Ok(())
 }
 
 fn finding(status: bool, reason: &'static str, message: String) -> Finding {
-    Finding {
-        type_: "Available",
-        status,
-        reason,
-        message,
-    }
+    Finding { type_: "Available", status, reason, message }
 }

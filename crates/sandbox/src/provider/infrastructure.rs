@@ -46,14 +46,9 @@ pub(super) async fn reconcile(object: Arc<SandboxCluster>, context: Arc<Context>
 
 async fn unclaimed_port(client: &kube::Client) -> Result<u16, Error> {
     let all: Api<SandboxCluster> = Api::all(client.clone());
-    let list = all
-        .list(&ListParams::default())
-        .await
-        .map_err(Error::read("the SandboxClusters"))?;
-    let claimed: BTreeSet<u16> = list
-        .iter()
-        .filter_map(|cluster| Some(cluster.spec.control_plane_endpoint.as_ref()?.port))
-        .collect();
+    let list = all.list(&ListParams::default()).await.map_err(Error::read("the SandboxClusters"))?;
+    let claimed: BTreeSet<u16> =
+        list.iter().filter_map(|cluster| Some(cluster.spec.control_plane_endpoint.as_ref()?.port)).collect();
     loop {
         let port = free_port()?;
         if !claimed.contains(&port) {
@@ -69,11 +64,7 @@ async fn write_status(
 ) -> Result<(), Error> {
     let previous = object.status.clone().unwrap_or_default();
     // What has been provisioned once stays so, whatever becomes of the plane.
-    let provisioned = reachable
-        || previous
-            .initialization
-            .as_ref()
-            .is_some_and(|past| past.provisioned);
+    let provisioned = reachable || previous.initialization.as_ref().is_some_and(|past| past.provisioned);
     let status = SandboxClusterStatus {
         initialization: provisioned.then_some(ClusterInitialization { provisioned }),
         conditions: vec![ready(provisioned).condition(&previous.conditions, object.metadata.generation)],
@@ -81,13 +72,9 @@ async fn write_status(
     if status == previous {
         return Ok(());
     }
-    api.patch_status(
-        &object.name_any(),
-        &PatchParams::default(),
-        &Patch::Merge(&json!({"status": status})),
-    )
-    .await
-    .map_err(Error::write("the status of a SandboxCluster"))?;
+    api.patch_status(&object.name_any(), &PatchParams::default(), &Patch::Merge(&json!({"status": status})))
+        .await
+        .map_err(Error::write("the status of a SandboxCluster"))?;
     Ok(())
 }
 
@@ -95,15 +82,7 @@ fn ready(provisioned: bool) -> Finding {
     let (reason, message) = if provisioned {
         ("Provisioned", "")
     } else {
-        (
-            "WaitingForControlPlane",
-            "waiting for the control plane to answer at the endpoint",
-        )
+        ("WaitingForControlPlane", "waiting for the control plane to answer at the endpoint")
     };
-    Finding {
-        type_: "Ready",
-        status: provisioned,
-        reason,
-        message: message.to_owned(),
-    }
+    Finding { type_: "Ready", status: provisioned, reason, message: message.to_owned() }
 }

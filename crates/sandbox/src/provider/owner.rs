@@ -52,10 +52,7 @@ pub(super) async fn owner<K: Resource>(
     };
     let clusters: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), &key.namespace, &cluster_resource());
-    let found = clusters
-        .get_opt(&key.name)
-        .await
-        .map_err(Error::read("the owning Cluster"))?;
+    let found = clusters.get_opt(&key.name).await.map_err(Error::read("the owning Cluster"))?;
     Ok(found.map(|cluster| {
         let paused = is_paused(&cluster) || object.annotations().contains_key(PAUSED);
         OwnerCluster {

@@ -18,10 +18,7 @@ pub struct ClusterKey {
 
 impl ClusterKey {
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
+        Self { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
     /// No Kubernetes name has an underscore, so no two keys share a folder.
@@ -60,11 +57,7 @@ pub struct Planes {
 
 impl Planes {
     pub(crate) fn new(assets: &Assets, root: &Path) -> Self {
-        Self {
-            assets: assets.clone(),
-            root: root.to_owned(),
-            running: Mutex::default(),
-        }
+        Self { assets: assets.clone(), root: root.to_owned(), running: Mutex::default() }
     }
 
     /// The folder of a cluster's plane.
@@ -117,10 +110,7 @@ impl Planes {
             version: self.assets.kubernetes(),
         };
         let plane = Arc::new(Plane::start(&self.assets, options).await?);
-        *running = Some(Running {
-            plane: plane.clone(),
-            version: wanted.version.clone(),
-        });
+        *running = Some(Running { plane: plane.clone(), version: wanted.version.clone() });
         Ok(plane)
     }
 

@@ -14,9 +14,7 @@ pub(super) struct Reachable {
 
 impl Default for Reachable {
     fn default() -> Self {
-        Self {
-            clusters: watch::Sender::new(HashSet::new()),
-        }
+        Self { clusters: watch::Sender::new(HashSet::new()) }
     }
 }
 
@@ -26,8 +24,7 @@ impl Reachable {
     }
 
     pub(super) fn insert(&self, key: &ClusterKey) {
-        self.clusters
-            .send_if_modified(|clusters| clusters.insert(key.clone()));
+        self.clusters.send_if_modified(|clusters| clusters.insert(key.clone()));
     }
 
     pub(super) fn remove(&self, key: &ClusterKey) {

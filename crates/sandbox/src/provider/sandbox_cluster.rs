@@ -21,16 +21,8 @@ use super::condition::Condition;
         type_ = "string",
         json_path = ".metadata.labels['cluster\\.x-k8s\\.io/cluster-name']"
     ),
-    printcolumn(
-        name = "Port",
-        type_ = "integer",
-        json_path = ".spec.controlPlaneEndpoint.port"
-    ),
-    printcolumn(
-        name = "Provisioned",
-        type_ = "boolean",
-        json_path = ".status.initialization.provisioned"
-    )
+    printcolumn(name = "Port", type_ = "integer", json_path = ".spec.controlPlaneEndpoint.port"),
+    printcolumn(name = "Provisioned", type_ = "boolean", json_path = ".status.initialization.provisioned")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxClusterSpec {

@@ -13,9 +13,7 @@ use crate::{chart, digest};
 /// Written beside the old one and moved over it, so that no reader sees half of it.
 pub(super) fn write(folder: &Path) -> Result<(), Error> {
     let index = render(folder)?;
-    let text = serde_saphyr::to_string(&index).map_err(|source| Error::Index {
-        source: Box::new(source),
-    })?;
+    let text = serde_saphyr::to_string(&index).map_err(|source| Error::Index { source: Box::new(source) })?;
     let path = folder.join("index.yaml");
     let unfinished = folder.join("index.yaml.unfinished");
     fs::write(&unfinished, text)
@@ -24,10 +22,7 @@ pub(super) fn write(folder: &Path) -> Result<(), Error> {
 }
 
 fn render(folder: &Path) -> Result<Value, Error> {
-    let failed = |source| Error::Folder {
-        path: folder.to_owned(),
-        source,
-    };
+    let failed = |source| Error::Folder { path: folder.to_owned(), source };
     let mut entries: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -39,9 +34,7 @@ fn render(folder: &Path) -> Result<Value, Error> {
         let mut chart = chart::metadata(&path, &bytes)?;
         chart["urls"] = json!([entry.file_name().to_string_lossy()]);
         chart["digest"] = json!(digest::of(&bytes));
-        chart["created"] = json!(timestamp(
-            entry.metadata().and_then(|metadata| metadata.modified()).ok()
-        ));
+        chart["created"] = json!(timestamp(entry.metadata().and_then(|metadata| metadata.modified()).ok()));
         let name = chart["name"].as_str().unwrap_or_default().to_owned();
         entries.entry(name).or_default().push(chart);
     }
@@ -73,11 +66,7 @@ mod tests {
     #[test]
     fn every_version_is_listed_newest_first_with_its_digest() {
         let source = tempfile::tempdir().unwrap();
-        fs::write(
-            source.path().join("Chart.yaml"),
-            "apiVersion: v2\nname: web\nversion: 1.0.0\n",
-        )
-        .unwrap();
+        fs::write(source.path().join("Chart.yaml"), "apiVersion: v2\nname: web\nversion: 1.0.0\n").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut digests = Vec::new();
         for version in ["1.10.0", "1.9.0"] {

@@ -45,19 +45,12 @@ impl AuditLog {
     /// Only what is logged from now on.
     pub(crate) fn from_now(path: &Path) -> Self {
         let offset = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-        Self {
-            path: path.to_owned(),
-            offset,
-            begun: BTreeSet::new(),
-        }
+        Self { path: path.to_owned(), offset, begun: BTreeSet::new() }
     }
 
     /// Every request logged since the last reading, each once.
     pub fn read(&mut self) -> Result<Vec<AuditEntry>, ReadAuditLog> {
-        let text = self.read_new().map_err(|source| ReadAuditLog {
-            path: self.path.clone(),
-            source,
-        })?;
+        let text = self.read_new().map_err(|source| ReadAuditLog { path: self.path.clone(), source })?;
         let mut entries = Vec::new();
         for line in text.lines() {
             let Ok(event) = serde_json::from_str::<Event>(line) else {
@@ -87,10 +80,7 @@ impl AuditLog {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         // The last line may still be in writing.
-        let complete = bytes
-            .iter()
-            .rposition(|byte| *byte == b'\n')
-            .map_or(0, |end| end + 1);
+        let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         bytes.truncate(complete);
         self.offset += u64::try_from(complete).unwrap_or(0);
         Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -14,10 +14,7 @@ async fn assert_kubeconfig_works(namespace: &str, name: &str, nodes: usize) {
     assert_eq!(secret.type_.as_deref(), Some("cluster.x-k8s.io/secret"));
     let kubeconfig = String::from_utf8(secret.data.unwrap()["value"].0.clone()).unwrap();
     let client = chandler_sandbox::kubeconfig::client(&kubeconfig).await.unwrap();
-    let list = Api::<Node>::all(client)
-        .list(&ListParams::default())
-        .await
-        .unwrap();
+    let list = Api::<Node>::all(client).list(&ListParams::default()).await.unwrap();
     assert_eq!(list.items.len(), nodes);
 }
 
@@ -27,14 +24,9 @@ async fn assert_deleted(namespace: &str, name: &str) {
     let (pids, dir) = (plane.processes().await, plane.dir().to_owned());
     let client = sandbox.management().client().await.unwrap();
     let key = ClusterKey::new(namespace, name);
-    clusters::delete(&client, &key, Duration::from_mins(1))
-        .await
-        .unwrap();
+    clusters::delete(&client, &key, Duration::from_mins(1)).await.unwrap();
     for (process, pid) in pids {
-        assert!(
-            chandler_sandbox::process::Identity::of(pid).is_none(),
-            "{process} is left"
-        );
+        assert!(chandler_sandbox::process::Identity::of(pid).is_none(), "{process} is left");
     }
     assert!(!dir.exists());
 }
@@ -110,9 +102,7 @@ async fn a_version_without_programs_is_refused_in_words() {
         assert!(Instant::now() < deadline, "{why}");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    clusters::delete(&client, &key, Duration::from_mins(1))
-        .await
-        .unwrap();
+    clusters::delete(&client, &key, Duration::from_mins(1)).await.unwrap();
 }
 
 #[tokio::test]
@@ -143,28 +133,13 @@ async fn an_upgrade_waits_for_the_end_of_a_pause() {
 }
 
 async fn patch_cluster(namespace: &str, patch: Value) {
-    let client = testing::sandbox()
-        .await
-        .unwrap()
-        .management()
-        .client()
-        .await
-        .unwrap();
+    let client = testing::sandbox().await.unwrap().management().client().await.unwrap();
     let clusters: Api<DynamicObject> = Api::namespaced_with(client, namespace, &cluster_resource());
-    clusters
-        .patch("moving", &PatchParams::default(), &Patch::Merge(&patch))
-        .await
-        .unwrap();
+    clusters.patch("moving", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
 }
 
 async fn control_planes(namespace: &str) -> Api<SandboxControlPlane> {
-    let client = testing::sandbox()
-        .await
-        .unwrap()
-        .management()
-        .client()
-        .await
-        .unwrap();
+    let client = testing::sandbox().await.unwrap().management().client().await.unwrap();
     Api::namespaced(client, namespace)
 }
 

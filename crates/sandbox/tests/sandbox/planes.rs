@@ -21,11 +21,7 @@ async fn a_bare_plane_keeps_its_data_over_a_restart() {
     let began = Instant::now();
     let plane = testing::bare_plane().await.unwrap();
     println!("bare plane up after {:?}", began.elapsed());
-    config_maps(&plane)
-        .await
-        .create(&PostParams::default(), &config_map("kept"))
-        .await
-        .unwrap();
+    config_maps(&plane).await.create(&PostParams::default(), &config_map("kept")).await.unwrap();
     let endpoint = plane.endpoint();
 
     plane.restart().await.unwrap();
@@ -58,10 +54,7 @@ async fn a_deployment_becomes_ready_on_a_full_plane() {
         },
     }))
     .unwrap();
-    deployments
-        .create(&PostParams::default(), &deployment)
-        .await
-        .unwrap();
+    deployments.create(&PostParams::default(), &deployment).await.unwrap();
 
     let deadline = Instant::now() + Duration::from_mins(1);
     loop {
@@ -84,10 +77,7 @@ async fn requests_are_seen_at_the_api_server() {
     let before = plane.request_counts().await.unwrap();
     let mut log = plane.audit_log();
 
-    config_maps
-        .create(&PostParams::default(), &config_map("seen"))
-        .await
-        .unwrap();
+    config_maps.create(&PostParams::default(), &config_map("seen")).await.unwrap();
     config_maps.get("seen").await.unwrap();
 
     let asked: Vec<_> = log

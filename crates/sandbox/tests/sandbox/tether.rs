@@ -43,9 +43,7 @@ async fn owner() {
     };
     // A short-lived thread must not take the child with it.
     let home = PathBuf::from(home);
-    let _child = std::thread::spawn(move || Child::spawn(&sleeper(&home)).unwrap())
-        .join()
-        .unwrap();
+    let _child = std::thread::spawn(move || Child::spawn(&sleeper(&home)).unwrap()).join().unwrap();
     tokio::time::sleep(Duration::from_mins(10)).await;
 }
 
@@ -60,10 +58,7 @@ async fn children_of_a_killed_owner_end() {
         .unwrap();
     let child = wait_for(|| recorded(&home));
     std::thread::sleep(Duration::from_millis(300));
-    assert!(
-        child.is_running(),
-        "the child outlives the thread that asked for it"
-    );
+    assert!(child.is_running(), "the child outlives the thread that asked for it");
 
     owner.kill().unwrap();
     owner.wait().unwrap();

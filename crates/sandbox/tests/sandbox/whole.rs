@@ -7,11 +7,7 @@ use kube::api::{Api, PostParams};
 
 #[tokio::test]
 async fn a_sandbox_comes_back_with_its_clusters() {
-    let options = Options {
-        dir: testing::fresh_dir("whole").await.unwrap(),
-        clusters: 1,
-        nodes: 0,
-    };
+    let options = Options { dir: testing::fresh_dir("whole").await.unwrap(), clusters: 1, nodes: 0 };
     let assets = testing::assets().await.unwrap();
     let key = ClusterKey::new("default", "alpha");
     let endpoints = |sandbox: &Sandbox, plane: &chandler_sandbox::plane::Plane| {
@@ -26,10 +22,7 @@ async fn a_sandbox_comes_back_with_its_clusters() {
     let mut kept = ConfigMap::default();
     kept.metadata.name = Some("kept".to_owned());
     config_maps.create(&PostParams::default(), &kept).await.unwrap();
-    assert!(
-        Sandbox::up(assets, &options, &Silent).await.is_err(),
-        "one owner at a time"
-    );
+    assert!(Sandbox::up(assets, &options, &Silent).await.is_err(), "one owner at a time");
     sandbox.down().await;
 
     let sandbox = Sandbox::up(assets, &options, &Silent).await.unwrap();

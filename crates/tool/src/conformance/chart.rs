@@ -85,7 +85,9 @@ impl Chart {
 
     pub fn files(&self) -> BTreeMap<String, String> {
         let Self { name, version, metadata, files } = self;
-        let chart = format!("apiVersion: v2\nname: {name}\nversion: {version}\nappVersion: app-{version}\n{metadata}");
+        let chart = format!(
+            "apiVersion: v2\nname: {name}\nversion: {version}\nappVersion: app-{version}\n{metadata}"
+        );
         let mut files = files.clone();
         files.insert("Chart.yaml".to_owned(), chart);
         files

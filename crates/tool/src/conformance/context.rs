@@ -16,7 +16,7 @@ use super::{
     chart::Chart,
     helm::Helm,
     order::{self, LIMIT, Order as _},
-    tool::{Ended, End, Tool, expect_category},
+    tool::{Ended, Tool, expect_category},
 };
 use crate::{
     convert,
@@ -79,10 +79,7 @@ impl Context {
     pub fn package(&self, content: &[u8]) -> Result<Package, CaseError> {
         let path = self.path(&format!("package-{}.tgz", self.next()));
         std::fs::write(&path, content)?;
-        Ok(Package {
-            path: path.to_string_lossy().into_owned(),
-            digest: Digest::of(content).to_string(),
-        })
+        Ok(Package { path: path.to_string_lossy().into_owned(), digest: Digest::of(content).to_string() })
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -155,7 +152,11 @@ impl Context {
     }
 
     /// Applies and expects a failure; whatever state it reports, everyone agrees on that.
-    pub async fn refused(&self, request: ApplyRequest, category: FailureCategory) -> Result<Failure, CaseError> {
+    pub async fn refused(
+        &self,
+        request: ApplyRequest,
+        category: FailureCategory,
+    ) -> Result<Failure, CaseError> {
         let ended = self.tool.apply(request).await?;
         self.failed(ended, category).await
     }
@@ -250,7 +251,9 @@ impl Context {
         let values = if values.trim() == "null" { "{}" } else { values };
         match self.tool.canonicalize(vec![order::json(values)]).await? {
             Ok(canonical) => Ok(canonical.digest),
-            Err(failure) => Err(CaseError::Broken(format!("Canonicalize refuses {values}: {}", failure.message))),
+            Err(failure) => {
+                Err(CaseError::Broken(format!("Canonicalize refuses {values}: {}", failure.message)))
+            }
         }
     }
 }
@@ -269,13 +272,5 @@ pub fn unobservable(
     match seen {
         Err(failure) => expect_category(failure, category),
         Ok(state) => Err(CaseError::Broken(format!("Observe answered {state:?}"))),
-    }
-}
-
-/// The steps and the end of an operation, for cases that look at both.
-pub fn failure_of(ended: &Ended) -> Option<&Failure> {
-    match &ended.end {
-        End::Failure(failure) => Some(failure),
-        _ => None,
     }
 }

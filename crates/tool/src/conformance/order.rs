@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::generated::tool::{ApplyOptions, ApplyRequest, RemoveOptions, RemoveRequest, Target, Values, values};
+use crate::generated::tool::{
+    ApplyOptions, ApplyRequest, RemoveOptions, RemoveRequest, Target, Values, values,
+};
 
 /// Time limit of an operation that is expected to end well.
 pub const LIMIT: Duration = Duration::from_secs(90);

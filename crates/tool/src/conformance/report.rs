@@ -82,7 +82,8 @@ mod tests {
 
     #[test]
     fn the_last_line_counts() {
-        let mut report = Report { cases: vec![case("a", Outcome::Passed), case("b", Outcome::Failed("why".to_owned()))] };
+        let mut report =
+            Report { cases: vec![case("a", Outcome::Passed), case("b", Outcome::Failed("why".to_owned()))] };
         assert!(report.to_string().ends_with("\n1 passed, 1 failed"));
         report.cases.push(case("c", Outcome::Skipped("no hooks".to_owned())));
         assert!(report.to_string().ends_with("\n1 passed, 1 failed, 1 skipped"));

@@ -10,10 +10,11 @@ use crate::{
     generated::{
         template::{RenderRequest, RenderResponse, template_service_client::TemplateServiceClient},
         tool::{
-            ApplyRequest, CancelRequest, CanonicalValues, CanonicalizeRequest, DescribeRequest, DescribeResponse,
-            Failure, FailureCategory, InspectRequest, ObserveRequest, OperationEvent, Package, PackageInfo, Release,
-            ReleaseState, RemoveRequest, Step, StepKind, Target, Values, canonicalize_response, inspect_response,
-            observe_response, operation_event, operation_result, package_tool_client::PackageToolClient,
+            ApplyRequest, CancelRequest, CanonicalValues, CanonicalizeRequest, DescribeRequest,
+            DescribeResponse, Failure, FailureCategory, InspectRequest, ObserveRequest, OperationEvent,
+            Package, PackageInfo, Release, ReleaseState, RemoveRequest, Step, StepKind, Target, Values,
+            canonicalize_response, inspect_response, observe_response, operation_event, operation_result,
+            package_tool_client::PackageToolClient,
         },
     },
     supervisor::Lease,
@@ -51,7 +52,7 @@ pub struct Running {
     steps: Vec<Step>,
     end: Option<End>,
     // The process lives while this does.
-    _lease: Lease,
+    lease: Lease,
 }
 
 impl Tool {
@@ -78,9 +79,14 @@ impl Tool {
         }
     }
 
-    pub async fn canonicalize(&self, values: Vec<Values>) -> Result<Result<CanonicalValues, Failure>, CaseError> {
+    pub async fn canonicalize(
+        &self,
+        values: Vec<Values>,
+    ) -> Result<Result<CanonicalValues, Failure>, CaseError> {
         let (mut client, _lease) = self.client().await?;
-        match answer("Canonicalize", client.canonicalize(limited(CanonicalizeRequest { values })).await)?.outcome {
+        match answer("Canonicalize", client.canonicalize(limited(CanonicalizeRequest { values })).await)?
+            .outcome
+        {
             Some(canonicalize_response::Outcome::Values(values)) => Ok(Ok(values)),
             Some(canonicalize_response::Outcome::Failure(failure)) => Ok(Err(failure)),
             None => Err(empty("Canonicalize")),
@@ -123,13 +129,13 @@ impl Tool {
     pub async fn begin_apply(&self, request: ApplyRequest) -> Result<Running, CaseError> {
         let (mut client, lease) = self.client().await?;
         let stream = answer("Apply", client.apply(request).await)?;
-        Ok(Running { stream, verb: "Apply", steps: Vec::new(), end: None, _lease: lease })
+        Ok(Running { stream, verb: "Apply", steps: Vec::new(), end: None, lease })
     }
 
     pub async fn begin_remove(&self, request: RemoveRequest) -> Result<Running, CaseError> {
         let (mut client, lease) = self.client().await?;
         let stream = answer("Remove", client.remove(request).await)?;
-        Ok(Running { stream, verb: "Remove", steps: Vec::new(), end: None, _lease: lease })
+        Ok(Running { stream, verb: "Remove", steps: Vec::new(), end: None, lease })
     }
 
     pub async fn apply(&self, request: ApplyRequest) -> Result<Ended, CaseError> {
@@ -147,6 +153,11 @@ impl Tool {
 }
 
 impl Running {
+    /// The process that runs it.
+    pub fn pid(&self) -> u32 {
+        self.lease.pid()
+    }
+
     /// Follows the operation to a step of this kind.
     pub async fn until(&mut self, kind: StepKind) -> Result<Step, CaseError> {
         loop {
@@ -180,7 +191,9 @@ impl Running {
         loop {
             match self.advance().await {
                 Ok(true) => {}
-                Ok(false) => return Err(CaseError::Broken(format!("{} ended in a killed process", self.verb))),
+                Ok(false) => {
+                    return Err(CaseError::Broken(format!("{} ended in a killed process", self.verb)));
+                }
                 Err(CaseError::Call { .. }) => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -248,7 +261,8 @@ pub fn expect_category(failure: Failure, category: FailureCategory) -> Result<Fa
 }
 
 pub fn describe(steps: &[Step]) -> String {
-    let words: Vec<_> = steps.iter().map(|step| format!("{} ({})", step.kind().as_str_name(), step.message)).collect();
+    let words: Vec<_> =
+        steps.iter().map(|step| format!("{} ({})", step.kind().as_str_name(), step.message)).collect();
     words.join(", ")
 }
 

@@ -1,10 +1,40 @@
 //! The cases, by topic.
 
+mod cancel;
+mod crash;
+mod crds;
+mod hooks;
 mod lifecycle;
+mod marks;
+mod methods;
+mod ownership;
+mod packages;
+mod process;
+mod reach;
+mod templates;
+mod values;
+mod waiting;
 
 use super::Case;
 
 /// Every case, in the order in which a person would try things.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    [lifecycle::CASES].into_iter().flatten()
+    [
+        packages::CASES,
+        values::CASES,
+        lifecycle::CASES,
+        marks::CASES,
+        hooks::CASES,
+        waiting::CASES,
+        ownership::CASES,
+        methods::CASES,
+        crds::CASES,
+        crash::CASES,
+        cancel::CASES,
+        reach::CASES,
+        process::CASES,
+        templates::CASES,
+    ]
+    .into_iter()
+    .flatten()
 }

@@ -46,7 +46,8 @@ pub struct Process {
 
 impl Process {
     pub async fn start(config: &SupervisorConfig) -> Result<Self, ToolError> {
-        let folder = tempfile::Builder::new().prefix("chandler-tool-").tempdir().map_err(ToolError::Socket)?;
+        let folder =
+            tempfile::Builder::new().prefix("chandler-tool-").tempdir().map_err(ToolError::Socket)?;
         let socket = folder.path().join("socket");
         let mut child = Command::new(&config.path)
             .arg("--socket")
@@ -162,7 +163,11 @@ fn channel(socket: &std::path::Path) -> Channel {
     Endpoint::from_static("http://package-tool").connect_with_connector_lazy(connector)
 }
 
-async fn wait_ready(child: &mut Child, channel: &Channel, last_lines: &log::LastLines) -> Result<(), ToolError> {
+async fn wait_ready(
+    child: &mut Child,
+    channel: &Channel,
+    last_lines: &log::LastLines,
+) -> Result<(), ToolError> {
     let deadline = tokio::time::Instant::now() + START_LIMIT;
     while tokio::time::Instant::now() < deadline {
         if let Ok(Some(status)) = child.try_wait() {

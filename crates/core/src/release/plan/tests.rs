@@ -43,8 +43,7 @@ fn what_is_there_decides() {
     use OperationKind::{Install, Recover, Upgrade};
     use ReleaseStatus as S;
     let wanted = digest('a');
-    let foreign_pending =
-        |status| Plan::Wait(Wait::ForeignOperation { status, until: at(1_000 + 15 * 60) });
+    let foreign_pending = |status| Plan::Wait(Wait::ForeignOperation { status, until: at(1_000 + 15 * 60) });
     let rows = [
         ("absent", None, Plan::Operate(Install)),
         ("ours, same inputs", Some(seen(S::Deployed, Some('a'))), Plan::NoOp),
@@ -58,7 +57,11 @@ fn what_is_there_decides() {
         ("our install died", Some(seen(S::PendingInstall, Some('a'))), Plan::Operate(Recover)),
         ("our upgrade died", Some(seen(S::PendingUpgrade, Some('b'))), Plan::Operate(Recover)),
         ("our rollback died", Some(seen(S::PendingRollback, Some('b'))), Plan::Operate(Recover)),
-        ("ours, being removed by hand", Some(seen(S::Uninstalling, Some('a'))), foreign_pending(S::Uninstalling)),
+        (
+            "ours, being removed by hand",
+            Some(seen(S::Uninstalling, Some('a'))),
+            foreign_pending(S::Uninstalling),
+        ),
         ("another's upgrade", Some(seen(S::PendingUpgrade, None)), foreign_pending(S::PendingUpgrade)),
         ("another's removal", Some(seen(S::Uninstalling, None)), foreign_pending(S::Uninstalling)),
     ];

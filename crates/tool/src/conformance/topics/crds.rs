@@ -9,10 +9,20 @@ use crate::{
 };
 
 pub const CASES: &[Case] = &[
-    case!("crds/shared", Some(Ability::Crds), shared, "A definition that two charts bring is created once and overwritten only when asked."),
+    case!(
+        "crds/shared",
+        Some(Ability::Crds),
+        shared,
+        "A definition that two charts bring is created once and overwritten only when asked."
+    ),
     case!("crds/used", Some(Ability::Crds), used, "A chart's own templates may use what its crds/ defines."),
     case!("crds/skipped", Some(Ability::Crds), skipped, "Definitions can be left out."),
-    case!("crds/upgrade", Some(Ability::Crds), upgrade, "A definition that a newer chart adds is created by the upgrade."),
+    case!(
+        "crds/upgrade",
+        Some(Ability::Crds),
+        upgrade,
+        "A definition that a newer chart adds is created by the upgrade."
+    ),
     case!("crds/learned", None, learned, "An API that the cluster got after the tool had looked is found."),
 ];
 
@@ -27,7 +37,9 @@ pub fn definition(group: &str, field: &str) -> String {
 }
 
 fn thing(group: &str, field: &str) -> String {
-    format!("apiVersion: {group}/v1\nkind: Thing\nmetadata: {{name: {{{{ .Release.Name }}}}}}\nspec: {{{field}: x}}\n")
+    format!(
+        "apiVersion: {group}/v1\nkind: Thing\nmetadata: {{name: {{{{ .Release.Name }}}}}}\nspec: {{{field}: x}}\n"
+    )
 }
 
 fn group(context: &Context) -> String {
@@ -117,8 +129,12 @@ async fn learned(context: &Context) -> Result<(), CaseError> {
     let definitions: Api<CustomResourceDefinition> = Api::all(context.environment.client.clone());
     definitions.create(&PostParams::default(), &made).await?;
     crate::conformance::objects::eventually("the definition's being established", || async {
-        let conditions = find(context).await?.and_then(|found| found.status).and_then(|status| status.conditions);
-        Ok(conditions.unwrap_or_default().iter().any(|one| one.type_ == "Established" && one.status == "True"))
+        let conditions =
+            find(context).await?.and_then(|found| found.status).and_then(|status| status.conditions);
+        Ok(conditions
+            .unwrap_or_default()
+            .iter()
+            .any(|one| one.type_ == "Established" && one.status == "True"))
     })
     .await?;
     let request = match context.observe("web").await? {

@@ -15,10 +15,25 @@ use crate::{
 };
 
 pub const CASES: &[Case] = &[
-    case!("hooks/order", Some(Ability::Hooks), order, "Hooks run by event and weight, each after the one before has ended."),
+    case!(
+        "hooks/order",
+        Some(Ability::Hooks),
+        order,
+        "Hooks run by event and weight, each after the one before has ended."
+    ),
     case!("hooks/order-waiting", Some(Ability::Hooks), order_waiting, "They do so with wait as well."),
-    case!("hooks/failing", Some(Ability::Hooks), failing, "A failing hook is HOOK_FAILED, named, and the release failed."),
-    case!("hooks/endless", Some(Ability::Hooks), endless, "A hook that does not end within the time limit is HOOK_FAILED."),
+    case!(
+        "hooks/failing",
+        Some(Ability::Hooks),
+        failing,
+        "A failing hook is HOOK_FAILED, named, and the release failed."
+    ),
+    case!(
+        "hooks/endless",
+        Some(Ability::Hooks),
+        endless,
+        "A hook that does not end within the time limit is HOOK_FAILED."
+    ),
     case!("hooks/disabled", Some(Ability::Hooks), disabled, "Hooks can be switched off."),
     case!("hooks/deleted", Some(Ability::Hooks), deleted, "A hook's delete policy is kept."),
 ];
@@ -58,7 +73,8 @@ async fn in_order(context: &Context, wait: bool) -> Result<(), CaseError> {
         ensure!(names == expected, "{what}: touched were {names:?}, in this order");
         Ok(())
     };
-    let applied = context.applied(context.install("web", &package, "size: 1").with(|o| o.wait = wait)).await?;
+    let applied =
+        context.applied(context.install("web", &package, "size: 1").with(|o| o.wait = wait)).await?;
     ensure!(applied.revision == 1, "got revision {}", applied.revision);
     seen("install", "web")?;
     one_after_the_other(context).await?;
@@ -73,7 +89,10 @@ async fn one_after_the_other(context: &Context) -> Result<(), CaseError> {
     let (first, second) = (context.get::<Job>("web-a").await?, context.get::<Job>("web-b").await?);
     let ended = first.status.and_then(|status| status.completion_time).map(|time| time.0);
     let began = second.metadata.creation_timestamp.map(|time| time.0);
-    ensure!(ended.is_some() && ended <= began, "the first hook ended at {ended:?}, the second began at {began:?}");
+    ensure!(
+        ended.is_some() && ended <= began,
+        "the first hook ended at {ended:?}, the second began at {began:?}"
+    );
     Ok(())
 }
 
@@ -88,9 +107,14 @@ async fn failing(context: &Context) -> Result<(), CaseError> {
         } else {
             context.install(event, &package, "")
         };
-        let failure = context.refused(request, FailureCategory::HookFailed).await.map_err(|e| about(event, &e))?;
+        let failure =
+            context.refused(request, FailureCategory::HookFailed).await.map_err(|e| about(event, &e))?;
         let (hook, state) = (format!("{event}-bad"), failure.state.clone().unwrap_or_default());
-        ensure!(failure.message.contains(&hook), "{event}: the message does not name {hook}: {}", failure.message);
+        ensure!(
+            failure.message.contains(&hook),
+            "{event}: the message does not name {hook}: {}",
+            failure.message
+        );
         ensure!(state.status() == ReleaseStatus::Failed, "{event}: the state is {state:?}");
         // A failed revision is no obstacle.
         context.applied(context.upgrade(event, &good, "")).await.map_err(|e| about(event, &e))?;
@@ -140,6 +164,9 @@ async fn deleted(context: &Context) -> Result<(), CaseError> {
                 helm.sh/hook: post-install\n    helm.sh/hook-delete-policy: hook-succeeded\n";
     let package = context.pack(&Chart::config().template("hook.yaml", hook))?;
     context.applied(context.install("web", &package, "")).await?;
-    ensure!(context.find::<ConfigMap>("hook").await?.is_none(), "a hook to be deleted on success is still there");
+    ensure!(
+        context.find::<ConfigMap>("hook").await?.is_none(),
+        "a hook to be deleted on success is still there"
+    );
     Ok(())
 }

@@ -14,12 +14,37 @@ use crate::{
 };
 
 pub const CASES: &[Case] = &[
-    case!("lifecycle/install", None, install, "An install makes revision 1, says its steps and lists its objects."),
-    case!("lifecycle/upgrade", None, upgrade, "An upgrade makes the next revision and removes what the package no longer has."),
-    case!("lifecycle/again", None, again, "The same input again makes a revision and leaves every object as it is."),
-    case!("lifecycle/plan", None, plan, "An Apply whose plan saw another state than there is changes nothing."),
+    case!(
+        "lifecycle/install",
+        None,
+        install,
+        "An install makes revision 1, says its steps and lists its objects."
+    ),
+    case!(
+        "lifecycle/upgrade",
+        None,
+        upgrade,
+        "An upgrade makes the next revision and removes what the package no longer has."
+    ),
+    case!(
+        "lifecycle/again",
+        None,
+        again,
+        "The same input again makes a revision and leaves every object as it is."
+    ),
+    case!(
+        "lifecycle/plan",
+        None,
+        plan,
+        "An Apply whose plan saw another state than there is changes nothing."
+    ),
     case!("lifecycle/remove", None, remove, "Removing leaves nothing; removing what is not there succeeds."),
-    case!("lifecycle/kept-history", None, kept_history, "A removal may keep the history, and an install goes on from it."),
+    case!(
+        "lifecycle/kept-history",
+        None,
+        kept_history,
+        "A removal may keep the history, and an install goes on from it."
+    ),
     case!("lifecycle/max-history", None, max_history, "No more revisions are kept than asked for."),
     case!("lifecycle/namespace", None, namespace, "A missing namespace is created only when asked for."),
 ];
@@ -31,7 +56,11 @@ async fn install(context: &Context) -> Result<(), CaseError> {
     let ended = context.tool.apply(request).await?;
     let steps = describe(&ended.steps);
     for kind in [StepKind::Fetched, StepKind::Applying] {
-        ensure!(ended.steps.iter().any(|step| step.kind() == kind), "no step {} in {steps}", kind.as_str_name());
+        ensure!(
+            ended.steps.iter().any(|step| step.kind() == kind),
+            "no step {} in {steps}",
+            kind.as_str_name()
+        );
     }
     let state = context.settled(ended, &inputs).await?;
     ensure!(state.revision == 1, "the first revision is {}", state.revision);
@@ -52,13 +81,17 @@ async fn upgrade(context: &Context) -> Result<(), CaseError> {
     let state = context.applied(context.upgrade("web", &new, "size: 2")).await?;
     ensure!(state.revision == 2 && state.package_version == "2.0.0", "got {state:?}");
     let values = context.get::<ConfigMap>("web").await?.data.unwrap_or_default();
-    ensure!(values.get("values").is_some_and(|values| values.contains(r#""size":2"#)), "the object has {values:?}");
+    ensure!(
+        values.get("values").is_some_and(|values| values.contains(r#""size":2"#)),
+        "the object has {values:?}"
+    );
     let left = context.find::<ConfigMap>("extra").await?;
     ensure!(left.is_none(), "an object that the package no longer has is still there");
 
     let seen = context.tool.observe(context.target(), context.release("web"), 10).await?;
     let history = seen.ok().flatten().unwrap_or_default().history;
-    let words: Vec<_> = history.iter().map(|past| (past.revision, past.status(), &*past.package_version)).collect();
+    let words: Vec<_> =
+        history.iter().map(|past| (past.revision, past.status(), &*past.package_version)).collect();
     let expected = [(2, ReleaseStatus::Deployed, "2.0.0"), (1, ReleaseStatus::Superseded, "1.0.0")];
     ensure!(words == expected, "the history is {words:?}");
     Ok(())
@@ -69,13 +102,17 @@ async fn again(context: &Context) -> Result<(), CaseError> {
         let package = context.pack(&Chart::deployment().template("config.yaml", CONFIG))?;
         let values = "replicas: 2\nlist: [a, b]\n";
         let with_method = |options: &mut crate::generated::tool::ApplyOptions| options.method = method.into();
-        let first = context.install(name, &package, values).with(with_method).with(|options| options.wait = true);
+        let first =
+            context.install(name, &package, values).with(with_method).with(|options| options.wait = true);
         context.applied(first).await?;
         let before = versions(context, name).await?;
         let state = context.applied(context.upgrade(name, &package, values).with(with_method)).await?;
         let after = versions(context, name).await?;
         ensure!(state.revision == 2, "the same input again made revision {}", state.revision);
-        ensure!(before == after, "{name}-side: (generation, resource version) were {before:?}, now {after:?}");
+        ensure!(
+            before == after,
+            "{name}-side: (generation, resource version) were {before:?}, now {after:?}"
+        );
     }
     Ok(())
 }

@@ -14,10 +14,20 @@ use crate::{
 };
 
 pub const CASES: &[Case] = &[
-    case!("marks/same-write", Some(Ability::Hooks), same_write, "The input is recorded by the write that makes the revision."),
+    case!(
+        "marks/same-write",
+        Some(Ability::Hooks),
+        same_write,
+        "The input is recorded by the write that makes the revision."
+    ),
     case!("marks/survive", None, survive, "Another process reads the input that one has recorded."),
     case!("marks/rolled-back", None, rolled_back, "A revision that `helm rollback` made claims no input."),
-    case!("marks/upgraded", None, upgraded, "A revision that `helm upgrade` made claims no input, the next one of ours does."),
+    case!(
+        "marks/upgraded",
+        None,
+        upgraded,
+        "A revision that `helm upgrade` made claims no input, the next one of ours does."
+    ),
     case!("marks/adopted", None, adopted, "A release that `helm install` made is upgraded like any other."),
 ];
 
@@ -25,7 +35,8 @@ pub const CASES: &[Case] = &[
 async fn stored(context: &Context, name: &str) -> Result<Option<InputMark>, CaseError> {
     let parameters = ListParams::default().labels(&format!("owner=helm,name={name}"));
     let secrets = context.api::<Secret>().list(&parameters).await?;
-    let version = |secret: &Secret| secret.labels().get("version").and_then(|version| version.parse::<u32>().ok());
+    let version =
+        |secret: &Secret| secret.labels().get("version").and_then(|version| version.parse::<u32>().ok());
     let newest = secrets.items.iter().max_by_key(|secret| version(secret));
     let label = newest.and_then(|secret| secret.labels().get(InputMark::LABEL).cloned());
     Ok(label.and_then(|label| InputMark::parse(&label)))
@@ -64,7 +75,11 @@ async fn survive(context: &Context) -> Result<(), CaseError> {
     let (package, inputs) = installed(context).await?;
     let seen = context.own_tool().observe(context.target(), context.release("web"), 0).await?;
     let seen = seen.ok().flatten().unwrap_or_default();
-    ensure!(seen.input_digest == inputs, "another process reads {:?}, recorded was {inputs}", seen.input_digest);
+    ensure!(
+        seen.input_digest == inputs,
+        "another process reads {:?}, recorded was {inputs}",
+        seen.input_digest
+    );
     let request = context.upgrade("web", &package, "size: 2");
     let inputs = request.input_digest.clone();
     context.applied(request).await?;
@@ -74,7 +89,11 @@ async fn survive(context: &Context) -> Result<(), CaseError> {
 async fn unclaimed(context: &Context, revision: u32) -> Result<(), CaseError> {
     let state = context.observed("web").await?;
     ensure!(state.revision == revision, "the newest revision is {}", state.revision);
-    ensure!(state.input_digest.is_empty(), "revision {revision} is not ours, Observe says {:?}", state.input_digest);
+    ensure!(
+        state.input_digest.is_empty(),
+        "revision {revision} is not ours, Observe says {:?}",
+        state.input_digest
+    );
     context.agree(&state).await
 }
 

@@ -5,15 +5,40 @@ use kube::ResourceExt as _;
 use serde_json::json;
 
 use crate::{
-    conformance::{Ability, Case, CaseError, chart::{CONFIG, Chart}, context::Context, order::Order as _},
+    conformance::{
+        Ability, Case, CaseError,
+        chart::{CONFIG, Chart},
+        context::Context,
+        order::Order as _,
+    },
     generated::tool::FailureCategory,
 };
 
 pub const CASES: &[Case] = &[
-    case!("ownership/install", None, install, "An object that is nobody's stops an install, and stays as it was."),
-    case!("ownership/upgrade", None, upgrade, "An object of another release stops an upgrade, and stays as it was."),
-    case!("ownership/take-over", Some(Ability::TakeOwnership), take_over, "Asked to, a release takes objects over."),
-    case!("ownership/fields", Some(Ability::ServerSideApply), fields, "Fields of another manager are a CONFLICT unless forced."),
+    case!(
+        "ownership/install",
+        None,
+        install,
+        "An object that is nobody's stops an install, and stays as it was."
+    ),
+    case!(
+        "ownership/upgrade",
+        None,
+        upgrade,
+        "An object of another release stops an upgrade, and stays as it was."
+    ),
+    case!(
+        "ownership/take-over",
+        Some(Ability::TakeOwnership),
+        take_over,
+        "Asked to, a release takes objects over."
+    ),
+    case!(
+        "ownership/fields",
+        Some(Ability::ServerSideApply),
+        fields,
+        "Fields of another manager are a CONFLICT unless forced."
+    ),
 ];
 
 const OWNER: &str = "meta.helm.sh/release-name";
@@ -71,11 +96,19 @@ async fn fields(context: &Context) -> Result<(), CaseError> {
     let package = context.pack(&Chart::config())?;
     context.applied(context.install("web", &package, "size: 1")).await?;
     context.patch::<ConfigMap>("web", &json!({"data": {"values": "by hand"}})).await?;
-    let failure = context.refused(context.upgrade("web", &package, "size: 2"), FailureCategory::Conflict).await?;
-    ensure!(failure.message.contains("someone-else"), "the message does not name the manager: {}", failure.message);
+    let failure =
+        context.refused(context.upgrade("web", &package, "size: 2"), FailureCategory::Conflict).await?;
+    ensure!(
+        failure.message.contains("someone-else"),
+        "the message does not name the manager: {}",
+        failure.message
+    );
     let request = context.upgrade("web", &package, "size: 2").with(|options| options.force_conflicts = true);
     context.applied(request).await?;
     let values = context.get::<ConfigMap>("web").await?.data.unwrap_or_default();
-    ensure!(values.get("values").is_some_and(|text| text.contains("size")), "forced, the object has {values:?}");
+    ensure!(
+        values.get("values").is_some_and(|text| text.contains("size")),
+        "forced, the object has {values:?}"
+    );
     Ok(())
 }

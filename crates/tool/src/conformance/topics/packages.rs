@@ -8,9 +8,24 @@ use crate::{
 pub const CASES: &[Case] = &[
     case!("packages/describe", None, describe, "A tool says who it is and how many operations run."),
     case!("packages/inspect", None, inspect, "Inspect reads what a catalog needs to know of a package."),
-    case!("packages/capabilities", None, capabilities, "Inspect tells whether templates read what the cluster is."),
-    case!("packages/invalid", None, invalid, "A package that is missing, altered or no archive is INVALID_PACKAGE."),
-    case!("packages/refused", None, refused, "A template that does not parse, or the wrong Kubernetes, is INVALID_PACKAGE."),
+    case!(
+        "packages/capabilities",
+        None,
+        capabilities,
+        "Inspect tells whether templates read what the cluster is."
+    ),
+    case!(
+        "packages/invalid",
+        None,
+        invalid,
+        "A package that is missing, altered or no archive is INVALID_PACKAGE."
+    ),
+    case!(
+        "packages/refused",
+        None,
+        refused,
+        "A template that does not parse, or the wrong Kubernetes, is INVALID_PACKAGE."
+    ),
 ];
 
 async fn describe(context: &Context) -> Result<(), CaseError> {
@@ -18,7 +33,11 @@ async fn describe(context: &Context) -> Result<(), CaseError> {
     let named = [&answer.name, &answer.version, &answer.driver_version];
     ensure!(named.iter().all(|word| !word.is_empty()), "an empty name or version in {answer:?}");
     ensure!(answer.formats.iter().any(|format| format == "helm/v2"), "the formats are {:?}", answer.formats);
-    ensure!(answer.running_operations == 0, "{} operations run in a fresh process", answer.running_operations);
+    ensure!(
+        answer.running_operations == 0,
+        "{} operations run in a fresh process",
+        answer.running_operations
+    );
     Ok(())
 }
 
@@ -70,7 +89,8 @@ async fn capabilities(context: &Context) -> Result<(), CaseError> {
     ];
     for (template, expected) in reads {
         let package = context.pack(&Chart::config().template("x.yaml", template))?;
-        let info = context.tool.inspect(&package).await?.map_err(|failure| CaseError::Broken(failure.message))?;
+        let info =
+            context.tool.inspect(&package).await?.map_err(|failure| CaseError::Broken(failure.message))?;
         ensure!(info.reads_capabilities == expected, "{template:?}: reads_capabilities is {}", !expected);
     }
     Ok(())
@@ -92,7 +112,10 @@ async fn invalid(context: &Context) -> Result<(), CaseError> {
         let category = inspected.map_or_else(|failure| failure.category(), |_| FailureCategory::Unspecified);
         ensure!(category == FailureCategory::InvalidPackage, "Inspect of {what}: {}", category.as_str_name());
         let request = context.install("web", &package, "");
-        context.refused(request, FailureCategory::InvalidPackage).await.map_err(|error| about(what, &error))?;
+        context
+            .refused(request, FailureCategory::InvalidPackage)
+            .await
+            .map_err(|error| about(what, &error))?;
     }
     context.agree_absent("web").await
 }
@@ -105,8 +128,13 @@ async fn refused(context: &Context) -> Result<(), CaseError> {
     ];
     for (what, chart, hint) in charts {
         let request = context.install("web", &context.pack(&chart)?, "");
-        let failure = context.refused(request, FailureCategory::InvalidPackage).await.map_err(|e| about(what, &e))?;
-        ensure!(failure.message.contains(hint), "{what}: the message does not say {hint:?}: {}", failure.message);
+        let failure =
+            context.refused(request, FailureCategory::InvalidPackage).await.map_err(|e| about(what, &e))?;
+        ensure!(
+            failure.message.contains(hint),
+            "{what}: the message does not say {hint:?}: {}",
+            failure.message
+        );
     }
     context.agree_absent("web").await
 }

@@ -14,10 +14,25 @@ use crate::{
 };
 
 pub const CASES: &[Case] = &[
-    case!("values/canonical", None, canonical, "Values that mean the same have one digest, and numbers keep their type."),
+    case!(
+        "values/canonical",
+        None,
+        canonical,
+        "Values that mean the same have one digest, and numbers keep their type."
+    ),
     case!("values/layers", None, layers, "Later layers win, and null takes a default away."),
-    case!("values/reuse", None, reuse, "An upgrade starts from the defaults, or keeps the old values when asked to."),
-    case!("values/invalid", None, invalid, "Values that do not parse, fit or render are INVALID_VALUES and say where."),
+    case!(
+        "values/reuse",
+        None,
+        reuse,
+        "An upgrade starts from the defaults, or keeps the old values when asked to."
+    ),
+    case!(
+        "values/invalid",
+        None,
+        invalid,
+        "Values that do not parse, fit or render are INVALID_VALUES and say where."
+    ),
     case!("values/unsaid", None, unsaid, "A failure never repeats a value."),
 ];
 
@@ -37,7 +52,10 @@ async fn canonical(context: &Context) -> Result<(), CaseError> {
         let got = got.map_err(|failure| CaseError::Broken(format!("{values:?}: {}", failure.message)))?;
         let (got, digest) = (String::from_utf8_lossy(&got.json).into_owned(), got.digest);
         ensure!(got == expected, "{values:?} became {got}, expected {expected}");
-        ensure!(digest == chandler_core::digest::Digest::of(expected).to_string(), "the digest of {got} is {digest}");
+        ensure!(
+            digest == chandler_core::digest::Digest::of(expected).to_string(),
+            "the digest of {got} is {digest}"
+        );
     }
     Ok(())
 }
@@ -45,7 +63,8 @@ async fn canonical(context: &Context) -> Result<(), CaseError> {
 async fn layers(context: &Context) -> Result<(), CaseError> {
     let chart = Chart::config().file("values.yaml", "gone: default\nkept: {a: 1, b: 2}\n");
     let mut request = context.install("web", &context.pack(&chart)?, "");
-    request.values = vec![text("kept: {a: 10}\nsize: 1\n"), json(r#"{"size": 9007199254740993, "gone": null}"#)];
+    request.values =
+        vec![text("kept: {a: 10}\nsize: 1\n"), json(r#"{"size": 9007199254740993, "gone": null}"#)];
     context.applied(request).await?;
     let seen = rendered(context).await?;
     let expected = r#"{"kept":{"a":10,"b":2},"size":9007199254740993}"#;
@@ -63,7 +82,8 @@ async fn reuse(context: &Context) -> Result<(), CaseError> {
     ];
     for (reuse, expected) in expected {
         context.applied(context.install("web", &old, "a: 1")).await?;
-        let request = context.upgrade("web", &new, "b: 2").with(|options| options.values_reuse = reuse.into());
+        let request =
+            context.upgrade("web", &new, "b: 2").with(|options| options.values_reuse = reuse.into());
         context.applied(request).await?;
         let seen = rendered(context).await?;
         ensure!(seen == expected, "{}: the templates saw {seen}, expected {expected}", reuse.as_str_name());
@@ -98,13 +118,20 @@ async fn invalid(context: &Context) -> Result<(), CaseError> {
     for (what, chart, values, hint) in cases {
         let package = context.pack(chart)?;
         let request = context.install("web", &package, values);
-        let failure = context.refused(request, FailureCategory::InvalidValues).await.map_err(|e| about(what, &e))?;
-        ensure!(failure.message.contains(hint), "{what}: the message does not say {hint:?}: {}", failure.message);
+        let failure =
+            context.refused(request, FailureCategory::InvalidValues).await.map_err(|e| about(what, &e))?;
+        ensure!(
+            failure.message.contains(hint),
+            "{what}: the message does not say {hint:?}: {}",
+            failure.message
+        );
     }
     context.agree_absent("web").await?;
     let good = context.pack(&schema)?;
     let state = context.applied(context.install("web", &good, "outer: {size: 1}")).await?;
-    context.refused(context.upgrade("web", &good, "outer: {size: big}"), FailureCategory::InvalidValues).await?;
+    context
+        .refused(context.upgrade("web", &good, "outer: {size: big}"), FailureCategory::InvalidValues)
+        .await?;
     context.agree(&state).await
 }
 
@@ -125,7 +152,8 @@ async fn unsaid(context: &Context) -> Result<(), CaseError> {
     ];
     for values in values {
         let ended = context.tool.apply(context.install("web", &package, &values)).await?;
-        let failure = ended.failure(FailureCategory::InvalidValues).map_err(|error| about(&values, &error))?;
+        let failure =
+            ended.failure(FailureCategory::InvalidValues).map_err(|error| about(&values, &error))?;
         ensure!(!failure.message.contains(SECRET), "for {values:?} the message is: {}", failure.message);
     }
     Ok(())

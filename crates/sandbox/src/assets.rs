@@ -39,11 +39,7 @@ pub enum Error {
     )]
     DiskFull,
     #[error("{} has {free_mib} MiB free, building needs {needed_mib}: free some and start again", path.display())]
-    LittleSpace {
-        path: PathBuf,
-        free_mib: u64,
-        needed_mib: u64,
-    },
+    LittleSpace { path: PathBuf, free_mib: u64, needed_mib: u64 },
     #[error(
         "Go modules could not be downloaded: check the network, or set GOPROXY to a module proxy you can reach; what was \
          finished is kept\n{output}"
@@ -105,9 +101,7 @@ impl Assets {
 
     /// The program's path; a program that was not asked for is looked up on `PATH`.
     pub fn path(&self, binary: Binary) -> &Path {
-        self.paths
-            .get(&binary)
-            .map_or_else(|| Path::new(binary.file_name()), PathBuf::as_path)
+        self.paths.get(&binary).map_or_else(|| Path::new(binary.file_name()), PathBuf::as_path)
     }
 
     /// The `config` folder of the Cluster API module: `crd/bases` and `webhook/manifests.yaml`.
@@ -129,10 +123,7 @@ struct Provided {
 impl Provided {
     fn from_environment() -> Self {
         let folder = |variable| env::var_os(variable).map(PathBuf::from);
-        Self {
-            ours: folder(ASSETS_VARIABLE),
-            kubebuilder: folder(KUBEBUILDER_VARIABLE),
-        }
+        Self { ours: folder(ASSETS_VARIABLE), kubebuilder: folder(KUBEBUILDER_VARIABLE) }
     }
 
     async fn find(&self, binary: Binary, kubernetes: KubernetesVersion) -> Option<PathBuf> {
@@ -156,10 +147,7 @@ impl Provided {
 
 /// A foreign kube-apiserver of another minor would make planes lie about their version.
 async fn is_minor(apiserver: &Path, kubernetes: KubernetesVersion) -> bool {
-    let output = tokio::process::Command::new(apiserver)
-        .arg("--version")
-        .output()
-        .await;
+    let output = tokio::process::Command::new(apiserver).arg("--version").output().await;
     output.is_ok_and(|output| {
         String::from_utf8_lossy(&output.stdout).contains(&format!(" v1.{}.", kubernetes.minor()))
     })

@@ -44,15 +44,9 @@ const RETRY: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot read {what}: {source}")]
-    Read {
-        what: &'static str,
-        source: Box<kube::Error>,
-    },
+    Read { what: &'static str, source: Box<kube::Error> },
     #[error("cannot write {what}: {source}")]
-    Write {
-        what: &'static str,
-        source: Box<kube::Error>,
-    },
+    Write { what: &'static str, source: Box<kube::Error> },
     #[error(transparent)]
     Plane(#[from] plane::Error),
     #[error(transparent)]
@@ -61,17 +55,11 @@ pub enum Error {
 
 impl Error {
     fn read(what: &'static str) -> impl Fn(kube::Error) -> Self {
-        move |source| Self::Read {
-            what,
-            source: Box::new(source),
-        }
+        move |source| Self::Read { what, source: Box::new(source) }
     }
 
     fn write(what: &'static str) -> impl Fn(kube::Error) -> Self {
-        move |source| Self::Write {
-            what,
-            source: Box::new(source),
-        }
+        move |source| Self::Write { what, source: Box::new(source) }
     }
 }
 
@@ -110,18 +98,8 @@ impl Provider {
             port_choice: tokio::sync::Mutex::default(),
         });
         let mut tasks = JoinSet::new();
-        tasks.spawn(run(
-            context.clone(),
-            stop.clone(),
-            infrastructure::reconcile,
-            "infrastructureRef",
-        ));
-        tasks.spawn(run(
-            context,
-            stop.clone(),
-            control_plane::reconcile,
-            "controlPlaneRef",
-        ));
+        tasks.spawn(run(context.clone(), stop.clone(), infrastructure::reconcile, "infrastructureRef"));
+        tasks.spawn(run(context, stop.clone(), control_plane::reconcile, "controlPlaneRef"));
         Self { stop, tasks }
     }
 

@@ -29,10 +29,7 @@ pub enum Error {
     #[error("cannot read the Cluster API manifest {}: {source}", path.display())]
     ReadManifest { path: PathBuf, source: std::io::Error },
     #[error("{} is not YAML: {source}", path.display())]
-    ParseManifest {
-        path: PathBuf,
-        source: Box<serde_saphyr::Error>,
-    },
+    ParseManifest { path: PathBuf, source: Box<serde_saphyr::Error> },
     #[error(transparent)]
     Apply(#[from] apply::Error),
     #[error("{kind} was not served within {} s", READY_LIMIT.as_secs())]
@@ -52,10 +49,7 @@ pub enum Error {
 impl Error {
     fn manifest(path: &Path) -> impl Fn(std::io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self::ReadManifest {
-            path: path.clone(),
-            source,
-        }
+        move |source| Self::ReadManifest { path: path.clone(), source }
     }
 }
 
@@ -74,10 +68,7 @@ impl Core {
         authority: &Authority,
         home: &Path,
     ) -> Result<Self, Error> {
-        let server = WebhookServer {
-            port: free_port()?,
-            authority: authority.certificate().to_owned(),
-        };
+        let server = WebhookServer { port: free_port()?, authority: authority.certificate().to_owned() };
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         apply(client, &namespace).await?;
         install_crds(assets, client, &server).await?;
@@ -153,9 +144,7 @@ async fn wait_served(client: &kube::Client, name: &str) -> Result<(), Error> {
         kube::runtime::wait::await_condition(crds, name, kube::runtime::conditions::is_crd_established());
     match tokio::time::timeout(READY_LIMIT, established).await {
         Ok(Ok(_)) => Ok(()),
-        _ => Err(Error::NotServed {
-            kind: name.to_owned(),
-        }),
+        _ => Err(Error::NotServed { kind: name.to_owned() }),
     }
 }
 
@@ -164,9 +153,7 @@ async fn wait_ready(child: &Child, port: u16) -> Result<(), Error> {
     while !says_ready(port).await {
         child.check()?;
         if Instant::now() > deadline {
-            return Err(Error::NotReady {
-                log: child.log().to_owned(),
-            });
+            return Err(Error::NotReady { log: child.log().to_owned() });
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -177,14 +164,10 @@ async fn wait_ready(child: &Child, port: u16) -> Result<(), Error> {
 async fn says_ready(port: u16) -> bool {
     let exchange = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-        stream
-            .write_all(b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n")
-            .await?;
+        stream.write_all(b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n").await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
         Ok::<_, std::io::Error>(answer)
     };
-    exchange
-        .await
-        .is_ok_and(|answer| answer.lines().next().is_some_and(|line| line.contains(" 200 ")))
+    exchange.await.is_ok_and(|answer| answer.lines().next().is_some_and(|line| line.contains(" 200 ")))
 }

@@ -50,11 +50,7 @@ pub enum Error {
     #[error("the Nodes were not Ready within {} s; see kwok's log", NODES_LIMIT.as_secs())]
     NodesNotReady,
     #[error("the programs at hand are Kubernetes {have}, plane {name} asks for {asked}")]
-    Version {
-        name: String,
-        have: KubernetesVersion,
-        asked: KubernetesVersion,
-    },
+    Version { name: String, have: KubernetesVersion, asked: KubernetesVersion },
 }
 
 /// What a plane is to be.
@@ -84,10 +80,7 @@ impl PlaneOptions {
 
     /// With controllers, a scheduler and Nodes.
     pub fn full(name: &str, dir: &Path, nodes: u32) -> Self {
-        Self {
-            nodes: Some(nodes),
-            ..Self::bare(name, dir)
-        }
+        Self { nodes: Some(nodes), ..Self::bare(name, dir) }
     }
 }
 
@@ -127,10 +120,7 @@ impl Plane {
                 Err(error) if is_port_clash(&error) => {
                     plane.stop().await;
                     if options.port.is_some() || attempt == PORT_ATTEMPTS {
-                        return Err(Error::PortTaken {
-                            name: options.name,
-                            port,
-                        });
+                        return Err(Error::PortTaken { name: options.name, port });
                     }
                 }
                 Err(error) => {
@@ -159,12 +149,7 @@ impl Plane {
         let bare = self.options.nodes.is_none();
         let mut children = self.children.lock().await;
         children.push(Child::spawn(&components::etcd(&self.assets, home))?);
-        children.push(Child::spawn(&components::apiserver(
-            &self.assets,
-            home,
-            self.port,
-            bare,
-        ))?);
+        children.push(Child::spawn(&components::apiserver(&self.assets, home, self.port, bare))?);
         let probe = self.probe().await?;
         self.wait_ready(&probe, &children).await?;
         if let Some(nodes) = self.options.nodes {
@@ -216,11 +201,8 @@ impl Plane {
         let mut children = self.children.lock().await;
         // Last started, first stopped: nobody loses the server it talks to.
         while let Some(child) = children.pop() {
-            let grace = if child.name() == Binary::KubeApiserver.file_name() {
-                APISERVER_GRACE
-            } else {
-                GRACE
-            };
+            let grace =
+                if child.name() == Binary::KubeApiserver.file_name() { APISERVER_GRACE } else { GRACE };
             child.stop(grace).await;
         }
     }
@@ -301,10 +283,7 @@ impl Plane {
     /// Name and number of each process.
     pub async fn processes(&self) -> Vec<(String, u32)> {
         let children = self.children.lock().await;
-        children
-            .iter()
-            .map(|child| (child.name().to_owned(), child.pid()))
-            .collect()
+        children.iter().map(|child| (child.name().to_owned(), child.pid())).collect()
     }
 }
 
@@ -318,15 +297,10 @@ fn is_port_clash(error: &Error) -> bool {
 
 /// A server that is still starting is no news, but the client would log each refusal as an error.
 async fn answers(client: &kube::Client, path: &str) -> bool {
-    get_text(client, path)
-        .with_subscriber(NoSubscriber::default())
-        .await
-        .is_ok()
+    get_text(client, path).with_subscriber(NoSubscriber::default()).await.is_ok()
 }
 
 async fn get_text(client: &kube::Client, path: &str) -> Result<String, kube::Error> {
-    let request = http::Request::get(path)
-        .body(Vec::new())
-        .map_err(kube::Error::HttpError)?;
+    let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
     client.request_text(request).await
 }

@@ -30,12 +30,7 @@ pub enum Error {
     #[error("cannot write {}: {source}", path.display())]
     Record { path: PathBuf, source: io::Error },
     #[error("{name} ended ({status}); its log is {}, the end of which is:\n{tail}", log.display())]
-    EndedEarly {
-        name: String,
-        status: ExitStatus,
-        log: PathBuf,
-        tail: String,
-    },
+    EndedEarly { name: String, status: ExitStatus, log: PathBuf, tail: String },
 }
 
 /// What to run.
@@ -88,20 +83,11 @@ impl Child {
         let pid = process.id();
         let handle = open_handle(pid).map_err(|source| spec.not_started(source))?;
         if let Some(identity) = Identity::of(pid) {
-            fs::write(&record, identity.to_string()).map_err(|source| Error::Record {
-                path: record.clone(),
-                source,
-            })?;
+            fs::write(&record, identity.to_string())
+                .map_err(|source| Error::Record { path: record.clone(), source })?;
         }
         let exit = reap(process).map_err(|source| spec.not_started(source))?;
-        Ok(Self {
-            name: spec.name.clone(),
-            pid,
-            handle,
-            exit,
-            log,
-            record,
-        })
+        Ok(Self { name: spec.name.clone(), pid, handle, exit, log, record })
     }
 
     pub fn name(&self) -> &str {
@@ -172,10 +158,7 @@ impl Drop for Child {
 
 impl Spec {
     fn not_started(&self, source: io::Error) -> Error {
-        Error::Spawn {
-            name: self.name.clone(),
-            source,
-        }
+        Error::Spawn { name: self.name.clone(), source }
     }
 }
 
@@ -223,18 +206,12 @@ fn open_log(path: &Path) -> Result<File, Error> {
         .create(true)
         .append(true)
         .open(path)
-        .map_err(|source| Error::Record {
-            path: path.to_owned(),
-            source,
-        })
+        .map_err(|source| Error::Record { path: path.to_owned(), source })
 }
 
 fn create_folder(path: Option<&Path>) -> Result<(), Error> {
     let Some(path) = path else { return Ok(()) };
-    fs::create_dir_all(path).map_err(|source| Error::Record {
-        path: path.to_owned(),
-        source,
-    })
+    fs::create_dir_all(path).map_err(|source| Error::Record { path: path.to_owned(), source })
 }
 
 fn open_handle(pid: u32) -> io::Result<OwnedFd> {
@@ -248,13 +225,10 @@ fn open_handle(pid: u32) -> io::Result<OwnedFd> {
 /// Collects the exit status in a thread of its own, so that no async runtime has to outlive the child.
 fn reap(mut process: std::process::Child) -> io::Result<watch::Receiver<Option<ExitStatus>>> {
     let (told, exit) = watch::channel(None);
-    thread::Builder::new()
-        .name("sandbox-reaper".to_owned())
-        .stack_size(64 << 10)
-        .spawn(move || {
-            if let Ok(status) = process.wait() {
-                told.send_replace(Some(status));
-            }
-        })?;
+    thread::Builder::new().name("sandbox-reaper".to_owned()).stack_size(64 << 10).spawn(move || {
+        if let Ok(status) = process.wait() {
+            told.send_replace(Some(status));
+        }
+    })?;
     Ok(exit)
 }

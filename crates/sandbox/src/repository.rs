@@ -60,15 +60,11 @@ impl Requests {
 impl ChartRepository {
     /// Serves the folder, which may hold packaged charts already.
     pub async fn start(authority: &Authority, folder: &Path) -> Result<Self, Error> {
-        fs::create_dir_all(folder).map_err(|source| Error::Folder {
-            path: folder.to_owned(),
-            source,
-        })?;
+        fs::create_dir_all(folder).map_err(|source| Error::Folder { path: folder.to_owned(), source })?;
         index::write(folder)?;
         let tls = server::tls(&authority.server(&[])?)?;
-        let listener = TcpListener::bind(("127.0.0.1", 0))
-            .await
-            .map_err(|source| Error::Listen { source })?;
+        let listener =
+            TcpListener::bind(("127.0.0.1", 0)).await.map_err(|source| Error::Listen { source })?;
         let address = listener.local_addr().map_err(|source| Error::Listen { source })?;
         let requests = Arc::new(Requests::default());
         let server = tokio::spawn(server::run(listener, tls, folder.to_owned(), requests.clone()));
@@ -109,11 +105,7 @@ impl ChartRepository {
 
     /// How often each path was asked for, such as `/index.yaml`.
     pub fn requests(&self) -> BTreeMap<String, u64> {
-        self.requests
-            .counts
-            .lock()
-            .map(|counts| counts.clone())
-            .unwrap_or_default()
+        self.requests.counts.lock().map(|counts| counts.clone()).unwrap_or_default()
     }
 }
 
