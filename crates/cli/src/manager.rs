@@ -41,7 +41,7 @@ pub struct ManagerArgs {
     /// Operations that may be active at once on one workload cluster
     #[arg(long, default_value_t = Limits::default().per_cluster)]
     concurrency_per_cluster: usize,
-    /// Log level, or a list such as info,chandler_tool=debug
+    /// Log level, or a list such as `info,chandler_tool=debug`
     #[arg(long, default_value = "info")]
     log_level: String,
     /// Log format

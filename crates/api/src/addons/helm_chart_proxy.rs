@@ -14,6 +14,7 @@ use crate::status::PlacementStatus;
     plural = "helmchartproxies",
     shortname = "hcp",
     category = "cluster-api",
+    doc = "Puts one chart on every Cluster of its namespace that a selector matches.",
     namespaced,
     status = "PlacementStatus",
     derive = "PartialEq",

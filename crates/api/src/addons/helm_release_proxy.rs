@@ -14,6 +14,7 @@ use crate::status::ReleaseStatus;
     plural = "helmreleaseproxies",
     shortname = "hrp",
     category = "cluster-api",
+    doc = "One release of a chart on one Cluster. Made by a HelmChartProxy.",
     namespaced,
     status = "ReleaseStatus",
     derive = "PartialEq",

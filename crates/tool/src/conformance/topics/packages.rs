@@ -97,8 +97,9 @@ async fn capabilities(context: &Context) -> Result<(), CaseError> {
 }
 
 async fn invalid(context: &Context) -> Result<(), CaseError> {
-    let good = context.pack(&Chart::config())?;
-    let other = context.pack(&Chart::config().version("2.0.0"))?;
+    // Of contents that the tool has not seen: it may keep what it has read by its digest.
+    let good = context.pack(&Chart::config().file("README.md", "invalid"))?;
+    let other = context.pack(&Chart::config().file("README.md", "other"))?;
     let missing = context.path("missing.tgz").to_string_lossy().into_owned();
     let packages = [
         ("no archive", context.package(b"this is no archive")?),

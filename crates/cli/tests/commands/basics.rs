@@ -1,0 +1,31 @@
+//! Small things a person expects of every command.
+
+use std::time::Duration;
+
+use crate::shell::{Shell, text};
+
+#[tokio::test]
+async fn completion_and_definitions_are_printed() {
+    let shell = Shell::new("basics").await;
+    for which in ["bash", "zsh", "fish"] {
+        assert!(shell.expect(&format!("chandler completion {which}"), &[]).await.contains("chandler"));
+    }
+    let definitions = shell.expect("chandler crds", &[]).await;
+    assert_eq!(definitions.matches("kind: CustomResourceDefinition").count(), 2);
+}
+
+#[tokio::test]
+async fn errors_say_what_to_do_next() {
+    let shell = Shell::new("errors").await;
+    let rows = [
+        ("chandler manager --tool /nowhere", "cargo xtask build"),
+        ("chandler manager --kubeconfig /nowhere --tool /bin/true", "/nowhere"),
+        ("chandler sandbox kubeconfig alpha", "chandler sandbox status"),
+    ];
+    for (line, hint) in rows {
+        let output = shell.run(line, &[], Duration::from_secs(20)).await;
+        let complaint = text(&output.stderr);
+        assert!(!output.status.success(), "`{line}` succeeded");
+        assert!(complaint.contains(hint), "`{line}`: {complaint}");
+    }
+}

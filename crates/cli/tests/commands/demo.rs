@@ -1,0 +1,110 @@
+//! The demo: it works, it prints commands that work, it survives a kill, and it leaves nothing behind.
+
+use std::time::Duration;
+
+use chandler_sandbox::process::{Child, Spec};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{
+    documents::{commands, document},
+    shell::{CHANDLER, Shell, processes_of, text},
+};
+
+const LIMIT: Duration = Duration::from_mins(3);
+
+fn start(shell: &Shell, name: &str) -> Child {
+    let tool = std::env::var("CHANDLER_TOOL").expect("run these tests with `cargo xtask test`");
+    let args = ["demo", "--dir", &shell.home.join("demo").to_string_lossy(), "--tool", &tool].map(str::to_owned);
+    let home = std::env::var("HOME").unwrap();
+    let spec = Spec {
+        name: name.to_owned(),
+        program: CHANDLER.into(),
+        args: args.to_vec(),
+        env: vec![("HOME".to_owned(), home)],
+        home: shell.home.clone(),
+    };
+    Child::spawn(&spec).unwrap()
+}
+
+async fn printed(demo: &Child, wanted: &str) -> String {
+    let deadline = std::time::Instant::now() + LIMIT;
+    loop {
+        let log = std::fs::read_to_string(demo.log()).unwrap_or_default();
+        if log.contains(wanted) {
+            return log;
+        }
+        assert!(std::time::Instant::now() < deadline && demo.is_running(), "the demo did not print `{wanted}`:\n{log}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn signal(demo: &Child, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(demo.pid()).unwrap()).unwrap(), signal).unwrap();
+}
+
+#[tokio::test]
+async fn the_commands_that_the_demo_prints_work() {
+    let shell = Shell::new("demo").await;
+    let demo = start(&shell, "demo");
+    let log = printed(&demo, "Ctrl-C ends the demo").await;
+    let tries: Vec<&str> =
+        log.lines().skip_while(|line| *line != "Try:").skip(1).filter_map(|line| line.strip_prefix("  ")).collect();
+    let config = tries[0].strip_prefix("export KUBECONFIG=").unwrap();
+    let bare = |line: &str| line.split(" #").next().unwrap().trim().to_owned();
+    let offered: Vec<String> = tries.iter().map(|line| bare(line)).collect();
+
+    own_cluster(&shell, config).await;
+    for line in tries.iter().skip(1) {
+        let output = shell.run(line, &[("KUBECONFIG", config)], Duration::from_secs(20)).await;
+        let watching = line.ends_with("-w") && output.status.code() == Some(124);
+        assert!(output.status.success() || watching, "`{line}`: {}", text(&output.stderr));
+    }
+    let documented = commands(&document("docs/guides/getting-started.md")).into_iter();
+    for line in documented.chain(commands(&document("docs/concepts/releases.md"))) {
+        let known = offered.contains(&line) || line.starts_with("cargo xtask") || line.starts_with("target/debug");
+        assert!(known || line == "kubectl get hcp,hrp", "the demo does not offer `{line}`");
+    }
+    signal(&demo, Signal::INT);
+    let ended = std::time::Instant::now() + Duration::from_secs(30);
+    while demo.is_running() && std::time::Instant::now() < ended {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(!demo.is_running(), "Ctrl-C ends the demo");
+    assert_eq!(processes_of(&shell.home.join("demo")), [] as [String; 0]);
+    assert!(!shell.home.join("demo").exists(), "the demo removes what it kept");
+}
+
+/// What the guide says about a management cluster of one's own.
+async fn own_cluster(shell: &Shell, config: &str) {
+    let folder = shell.home.join(".kube");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::copy(config, folder.join("config")).unwrap();
+    let tool = std::env::var("CHANDLER_TOOL").unwrap();
+    let home = shell.home.to_string_lossy().into_owned();
+    let environment = [("HOME", home.as_str()), ("CHANDLER_TOOL", &tool)];
+    shell.expect("kubectl get hcp,hrp", &environment).await;
+    for line in commands(&document("docs/guides/getting-started.md")) {
+        let Some(rest) = line.strip_prefix("target/debug/chandler ") else { continue };
+        let line = format!("{CHANDLER} {rest}");
+        let output = shell.run(&line, &environment, Duration::from_secs(5)).await;
+        let runs_on = rest.starts_with("manager") && output.status.code() == Some(124);
+        assert!(output.status.success() || runs_on, "`{line}`: {}", text(&output.stderr));
+    }
+}
+
+#[tokio::test]
+async fn a_killed_demo_is_survived_by_running_it_again() {
+    let shell = Shell::new("killed").await;
+    let folder = shell.home.join("demo");
+    for moment in ["waiting for cluster", "applied HelmChartProxy"] {
+        let demo = start(&shell, &format!("demo-{}", moment.len()));
+        printed(&demo, moment).await;
+        demo.kill().await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(processes_of(&folder), [] as [String; 0], "everything ends with the demo");
+    }
+    let tool = std::env::var("CHANDLER_TOOL").unwrap();
+    let again = format!("{CHANDLER} demo --exit --dir {} --tool {tool}", folder.display());
+    shell.expect(&again, &[]).await;
+    assert_eq!(processes_of(&folder), [] as [String; 0]);
+}

@@ -1,0 +1,79 @@
+//! Every command in the documentation is run by a test: those here, or those that the list below names.
+
+use std::path::{Path, PathBuf};
+
+/// Lines that CI itself runs, or another test.
+const RUN_ELSEWHERE: [&str; 5] = [
+    "cargo xtask demo",
+    "cargo xtask test",
+    "cargo xtask build",
+    // `a_tool_that_keeps_the_contract_passes` and its neighbours
+    "chandler tool verify --tool PATH",
+    // `the_commands_that_the_demo_prints_work`
+    "target/debug/chandler ",
+];
+
+pub fn document(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).unwrap()
+}
+
+/// The lines of all blocks that carry no language.
+pub fn commands(document: &str) -> Vec<String> {
+    let mut commands = Vec::new();
+    let mut inside = None;
+    for line in document.lines() {
+        match (line.strip_prefix("```"), &inside) {
+            (Some(language), None) => inside = Some(language.to_owned()),
+            (Some(_), Some(_)) => inside = None,
+            (None, Some(language)) if language.is_empty() && !line.is_empty() => commands.push(line.to_owned()),
+            _ => {}
+        }
+    }
+    commands
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn markdown(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let nested = entries.flat_map(|path| match path.is_dir() {
+        true if path.ends_with("reference") => vec![],
+        true => markdown(&path),
+        false => vec![path],
+    });
+    nested.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
+}
+
+#[test]
+fn every_command_in_the_documentation_is_run_by_a_test() {
+    let run_here: Vec<String> = ["docs/guides/sandbox.md", "docs/guides/getting-started.md"]
+        .iter()
+        .flat_map(|name| commands(&document(name)))
+        .chain(commands(&document("docs/concepts/releases.md")))
+        .filter(|line| line.starts_with("kubectl ") || line.starts_with("chandler sandbox "))
+        .collect();
+    let documents = markdown(&root().join("docs")).into_iter().chain([root().join("README.md")]);
+    for path in documents {
+        for line in commands(&std::fs::read_to_string(&path).unwrap()) {
+            let run = run_here.contains(&line) || RUN_ELSEWHERE.iter().any(|known| line.starts_with(known));
+            assert!(run, "{}: no test runs `{line}`", path.display());
+        }
+    }
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let documents = markdown(&root().join("docs")).into_iter().chain(["README.md", "CONTRIBUTING.md"].map(|f| root().join(f)));
+    for path in documents {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = target.split('#').next().unwrap();
+            if file.is_empty() || target.starts_with("https://") {
+                continue;
+            }
+            assert!(path.parent().unwrap().join(file).exists(), "{}: {target} leads nowhere", path.display());
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The commands a person types, as the documentation prints them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
+
+mod basics;
+mod demo;
+mod documents;
+mod sandbox;
+mod shell;

@@ -1,0 +1,56 @@
+//! Runs commands as a person would, and looks at what is left behind.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    time::Duration,
+};
+
+use chandler_sandbox::{assets::Binary, testing};
+
+pub const CHANDLER: &str = env!("CARGO_BIN_EXE_chandler");
+
+/// A shell in which `chandler` and `kubectl` are to be found, with a home of its own.
+pub struct Shell {
+    pub home: PathBuf,
+    path: String,
+}
+
+impl Shell {
+    pub async fn new(name: &str) -> Self {
+        let home = testing::fresh_dir(name).await.unwrap();
+        let kubectl = testing::assets().await.unwrap().path(Binary::Kubectl).parent().unwrap().to_owned();
+        let chandler = Path::new(CHANDLER).parent().unwrap();
+        let path = format!("{}:{}:{}", chandler.display(), kubectl.display(), std::env::var("PATH").unwrap());
+        Self { home, path }
+    }
+
+    /// Runs a line; it may take `limit`.
+    pub async fn run(&self, line: &str, environment: &[(&str, &str)], limit: Duration) -> Output {
+        let mut command = Command::new("timeout");
+        command.arg(limit.as_secs().to_string()).args(["sh", "-c", line]);
+        command.env("PATH", &self.path).env("XDG_STATE_HOME", self.home.join("state"));
+        command.env("KUBECACHEDIR", self.home.join("kube")).envs(environment.iter().copied());
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    }
+
+    /// Runs a line that has to succeed; returns what it printed.
+    pub async fn expect(&self, line: &str, environment: &[(&str, &str)]) -> String {
+        let output = self.run(line, environment, Duration::from_mins(2)).await;
+        let (printed, complained) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "`{line}` failed:\n{printed}\n{complained}");
+        printed
+    }
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Processes whose command line names `folder`.
+pub fn processes_of(folder: &Path) -> Vec<String> {
+    let folder = folder.to_string_lossy().into_owned();
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = all.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines.map(|line| text(&line).replace('\0', " ")).filter(|line| line.contains(&folder)).collect()
+}

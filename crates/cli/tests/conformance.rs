@@ -1,0 +1,41 @@
+//! The Helm driver keeps the contract, and a tool that does not is found out.
+
+use std::process::{Command, Output};
+
+fn verify(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_chandler"))
+        .args(["tool", "verify"])
+        .args(arguments)
+        .env_remove("CHANDLER_TOOL")
+        .output()
+        .expect("chandler runs")
+}
+
+#[test]
+fn the_helm_driver_keeps_the_contract() {
+    let driver = std::env::var("CHANDLER_TOOL")
+        .expect("CHANDLER_TOOL names the driver under test: run `cargo xtask test`, which builds and names it");
+    let output = verify(&["--tool", &driver]);
+    let (table, progress) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{table}\n{progress}");
+    let summary = table.lines().last().unwrap_or_default();
+    assert!(summary.ends_with(" passed, 0 failed"), "{summary}");
+}
+
+#[test]
+fn a_program_that_is_no_tool_is_named() {
+    let output = verify(&["--tool", "/bin/false", "--filter", "lifecycle/install"]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    let last = message.lines().last().unwrap_or_default();
+    assert!(last.contains("exited while starting"), "{message}");
+}
+
+#[test]
+fn a_tool_that_is_not_there_is_named() {
+    let output = verify(&["--tool", "/no/such/tool"]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("/no/such/tool") && message.contains("cargo xtask build"), "{message}");
+}
