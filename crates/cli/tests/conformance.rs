@@ -13,8 +13,9 @@ fn verify(arguments: &[&str]) -> Output {
 
 #[test]
 fn the_helm_driver_keeps_the_contract() {
-    let driver = std::env::var("CHANDLER_TOOL")
-        .expect("CHANDLER_TOOL names the driver under test: run `cargo xtask test`, which builds and names it");
+    let driver = std::env::var("CHANDLER_TOOL").expect(
+        "CHANDLER_TOOL names the driver under test: run `cargo xtask test`, which builds and names it",
+    );
     let output = verify(&["--tool", &driver]);
     let (table, progress) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -119,7 +119,10 @@ const AWKWARD_CHART: &[(&str, &str)] = &[
         "Chart.yaml",
         "apiVersion: v2\nname: awkward\nversion: 1.0.0\ndependencies:\n- {name: child, version: 1.0.0, condition: child.enabled, import-values: [{child: exported, parent: imported}]}\n- {name: off, version: 1.0.0, condition: off.enabled}\n",
     ),
-    ("values.yaml", "gone: default\nnested: {gone: 1, kept: 2}\nlist: [1, 2]\nglobal: {a: 1, b: 2}\nchild: {size: 010}\n"),
+    (
+        "values.yaml",
+        "gone: default\nnested: {gone: 1, kept: 2}\nlist: [1, 2]\nglobal: {a: 1, b: 2}\nchild: {size: 010}\n",
+    ),
     ("data/file.txt", "text of a file\n"),
     (
         "templates/values.yaml",
@@ -185,8 +188,9 @@ struct Bench {
 
 impl Bench {
     async fn new() -> Self {
-        let driver = std::env::var("CHANDLER_TOOL")
-            .expect("CHANDLER_TOOL names the driver under test: run `cargo xtask test`, which builds and names it");
+        let driver = std::env::var("CHANDLER_TOOL").expect(
+            "CHANDLER_TOOL names the driver under test: run `cargo xtask test`, which builds and names it",
+        );
         Self {
             plane: testing::bare_plane().await.unwrap(),
             tool: PackageTool::new(Supervisor::new(SupervisorConfig::new(driver))),
@@ -198,14 +202,16 @@ impl Bench {
     /// What the CLI renders is what the driver stores.
     async fn compare(&self, name: &str, chart: &Path, values: &str) {
         let bytes = Package::pack(chart, None).unwrap().bytes;
-        let (package, file) = (self.folder.join(format!("{name}.tgz")), self.folder.join(format!("{name}.yaml")));
+        let (package, file) =
+            (self.folder.join(format!("{name}.tgz")), self.folder.join(format!("{name}.yaml")));
         fs::write(&package, &bytes).unwrap();
         fs::write(&file, values).unwrap();
         let (archive, file) = (package.to_str().unwrap(), file.to_str().unwrap());
         let expected = self.helm(name, &["template", name, archive, "--values", file, "--dry-run=server"]);
 
         self.apply(name, PackageFile { path: package.clone(), digest: Digest::of(&bytes) }, values).await;
-        let stored = self.helm(name, &["get", "manifest", name]) + "\n" + &self.helm(name, &["get", "hooks", name]);
+        let stored =
+            self.helm(name, &["get", "manifest", name]) + "\n" + &self.helm(name, &["get", "hooks", name]);
         let (expected, stored) = (documents(&expected), documents(&stored));
         assert!(!expected.is_empty(), "{name} renders nothing");
         for (expected, stored) in expected.iter().zip(&stored) {
@@ -217,7 +223,8 @@ impl Bench {
     async fn apply(&self, name: &str, package: PackageFile, values: &str) {
         let order = ApplyOrder {
             operation_id: name.to_owned(),
-            target: target_from_kubeconfig(&ClusterKey::new("fidelity", "bare"), self.plane.kubeconfig()).unwrap(),
+            target: target_from_kubeconfig(&ClusterKey::new("fidelity", "bare"), self.plane.kubeconfig())
+                .unwrap(),
             release: ReleaseId::new(name, name),
             package,
             values: values.to_owned(),
@@ -261,8 +268,11 @@ impl Bench {
 /// The documents of a manifest, in an order of their own: hooks are printed apart.
 fn documents(text: &str) -> Vec<String> {
     let text = format!("\n{text}");
-    let mut documents: Vec<_> =
-        text.split("\n---\n").map(|document| document.trim().to_owned()).filter(|document| !document.is_empty()).collect();
+    let mut documents: Vec<_> = text
+        .split("\n---\n")
+        .map(|document| document.trim().to_owned())
+        .filter(|document| !document.is_empty())
+        .collect();
     documents.sort();
     documents
 }

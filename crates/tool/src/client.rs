@@ -28,7 +28,7 @@ const MESSAGE_LIMIT: usize = 64 << 20;
 /// Limit of a call that touches no cluster.
 const LOCAL_LIMIT: Duration = Duration::from_mins(1);
 /// What an operation gets on top of its own time limit, to say how it ended.
-const GRACE: Duration = Duration::from_secs(30);
+const GRACE: Duration = Duration::from_secs(90);
 
 /// A package on the local disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,7 +206,7 @@ impl PackageTool {
         on_step: impl FnMut(StepReport),
     ) -> Result<ReleaseDetails, OperationFailure> {
         let lease = self.supervisor.lease().await.map_err(Failure::from)?;
-        let (id, limit) = (order.operation_id.clone(), order.execution.timeout + GRACE);
+        let (id, limit) = (order.operation_id.clone(), limit(&order.execution));
         let mut client = client(&lease);
         let opened = client.apply(convert::apply(order)).await.map_err(transport)?;
         match follow(&lease, opened.into_inner(), &id, limit, cancel, on_step).await? {
@@ -223,7 +223,7 @@ impl PackageTool {
         on_step: impl FnMut(StepReport),
     ) -> Result<(), OperationFailure> {
         let lease = self.supervisor.lease().await.map_err(Failure::from)?;
-        let (id, limit) = (order.operation_id.clone(), order.execution.timeout + GRACE);
+        let (id, limit) = (order.operation_id.clone(), limit(&order.execution));
         let mut client = client(&lease);
         let opened = client.remove(convert::remove(order)).await.map_err(transport)?;
         follow(&lease, opened.into_inner(), &id, limit, cancel, on_step).await.map(|_| ())
@@ -304,6 +304,12 @@ async fn follow(
             None => return Err(broken("an operation").into()),
         }
     }
+}
+
+/// When an operation is given up on from outside. The way back of an atomic one gets its own time.
+fn limit(options: &ExecutionOptions) -> Duration {
+    let ways = if options.atomic { 2 } else { 1 };
+    options.timeout.saturating_mul(ways).saturating_add(GRACE)
 }
 
 async fn stop(lease: &Lease, operation_id: &str) -> Result<(), Failure> {

@@ -21,6 +21,9 @@ use tonic::transport::Channel;
 use self::process::Process;
 pub use self::process::ProcessStats;
 
+/// A process that was found well so often has proved itself.
+const PROVED: u32 = 2;
+
 /// How a tool is run.
 #[derive(Clone, Debug)]
 pub struct SupervisorConfig {
@@ -72,11 +75,14 @@ impl From<ToolError> for Failure {
     }
 }
 
-/// Runs one tool. Clones share it.
+/// Runs one tool. Clones share it; the process ends with the last of them.
 #[derive(Clone, Debug)]
-pub struct Supervisor {
-    config: Arc<SupervisorConfig>,
-    state: Arc<Mutex<State>>,
+pub struct Supervisor(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    config: SupervisorConfig,
+    state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
@@ -104,12 +110,12 @@ impl Lease {
 
 impl Supervisor {
     pub fn new(config: SupervisorConfig) -> Self {
-        Self { config: Arc::new(config), state: Arc::default() }
+        Self(Arc::new(Shared { config, state: Mutex::default() }))
     }
 
     /// The running process; starts one if there is none.
     pub async fn lease(&self) -> Result<Lease, ToolError> {
-        let mut state = self.state.lock().await;
+        let mut state = self.0.state.lock().await;
         if let Some(process) = state.current.as_ref().filter(|process| process.is_usable()) {
             return Ok(Lease(process.clone()));
         }
@@ -123,24 +129,24 @@ impl Supervisor {
 
     /// How often a process was started, and the memory of the current one.
     pub async fn stats(&self) -> (u64, Option<ProcessStats>) {
-        let state = self.state.lock().await;
+        let state = self.0.state.lock().await;
         (state.starts, state.current.as_ref().and_then(|process| process.stats()))
     }
 
     /// Ends the process at once, running operations included. The next call starts another.
     pub async fn kill(&self) {
-        if let Some(process) = self.state.lock().await.current.take() {
+        if let Some(process) = self.0.state.lock().await.current.take() {
             process.kill();
         }
     }
 
     async fn start(&self, state: &mut State) -> Result<Arc<Process>, ToolError> {
-        match Process::start(&self.config).await {
+        match Process::start(&self.0.config).await {
             Ok(process) => {
                 let process = Arc::new(process);
                 state.starts += 1;
                 state.current = Some(process.clone());
-                tokio::spawn(self.clone().watch_boxed(Arc::downgrade(&process)));
+                tokio::spawn(watch(Arc::downgrade(&self.0), Arc::downgrade(&process)));
                 Ok(process)
             }
             Err(error) => {
@@ -150,40 +156,24 @@ impl Supervisor {
         }
     }
 
-    /// Boxed, because watching starts replacements and starting spawns watching.
-    fn watch_boxed(self, process: Weak<Process>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(self.watch(process))
-    }
-
-    /// Looks after one process until it is gone: replaces it when it has grown, notes when it has proved itself.
-    async fn watch(self, process: Weak<Process>) {
-        let mut healthy_checks = 0;
-        loop {
-            tokio::time::sleep(self.config.check_interval).await;
-            let Some(process) = process.upgrade() else { return };
-            let Some(stats) = process.stats() else { return };
-            if stats.resident_bytes >= self.config.hard_memory_limit {
-                tracing::warn!(
-                    pid = process.pid(),
-                    bytes = stats.resident_bytes,
-                    "package tool over its hard memory limit: killed"
-                );
-                process.kill();
-                return;
-            }
-            if stats.resident_bytes >= self.config.soft_memory_limit && !process.is_retired() {
-                self.replace(&process).await;
-            }
-            healthy_checks += 1;
-            if healthy_checks == 2 {
-                self.state.lock().await.failures = 0;
-            }
+    /// One look after a process. False: there is nothing left to look after.
+    async fn check(&self, process: &Arc<Process>) -> bool {
+        let Some(stats) = process.stats() else { return false };
+        if stats.resident_bytes >= self.0.config.hard_memory_limit {
+            let (pid, bytes) = (process.pid(), stats.resident_bytes);
+            tracing::warn!(pid, bytes, "package tool over its hard memory limit: killed");
+            process.kill();
+            return false;
         }
+        if stats.resident_bytes >= self.0.config.soft_memory_limit && !process.is_retired() {
+            self.replace(process).await;
+        }
+        true
     }
 
     /// Starts the replacement first; the old process ends when its last lease does.
     async fn replace(&self, old: &Arc<Process>) {
-        let mut state = self.state.lock().await;
+        let mut state = self.0.state.lock().await;
         match self.start(&mut state).await {
             Ok(new) => {
                 tracing::info!(
@@ -194,10 +184,30 @@ impl Supervisor {
                 old.retire();
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot start a replacement for the package tool; keeping the old one")
+                tracing::warn!(%error, "cannot start a replacement for the package tool; keeping the old one");
             }
         }
     }
+}
+
+/// Looks after one process for as long as it and its supervisor live: replaces it when it has grown, and forgets
+/// earlier failures once it has proved itself. Boxed, because watching starts replacements and starting spawns watching.
+fn watch(shared: Weak<Shared>, process: Weak<Process>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(async move {
+        let mut healthy_checks = 0;
+        while let Some(interval) = shared.upgrade().map(|shared| shared.config.check_interval) {
+            tokio::time::sleep(interval).await;
+            let (Some(shared), Some(process)) = (shared.upgrade(), process.upgrade()) else { return };
+            let supervisor = Supervisor(shared);
+            if !supervisor.check(&process).await {
+                return;
+            }
+            healthy_checks += 1;
+            if healthy_checks == PROVED {
+                supervisor.0.state.lock().await.failures = 0;
+            }
+        }
+    })
 }
 
 impl State {

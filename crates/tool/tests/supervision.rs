@@ -8,7 +8,8 @@ use chandler_tool::{PackageTool, Supervisor, SupervisorConfig};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn config() -> SupervisorConfig {
-    let tool = std::env::var("CHANDLER_TOOL").expect("run these tests with `cargo xtask test`, which builds the driver");
+    let tool = std::env::var("CHANDLER_TOOL")
+        .expect("run these tests with `cargo xtask test`, which builds the driver");
     SupervisorConfig::new(tool)
 }
 
@@ -62,7 +63,8 @@ async fn a_killed_driver_is_started_again_at_the_next_call() {
 #[tokio::test]
 async fn a_driver_that_has_grown_is_replaced_after_its_calls_have_ended() {
     // So low that the first look finds it too large; the replacement is not looked at before the test is over.
-    let config = SupervisorConfig { soft_memory_limit: 1 << 20, check_interval: Duration::from_secs(1), ..config() };
+    let config =
+        SupervisorConfig { soft_memory_limit: 1 << 20, check_interval: Duration::from_secs(1), ..config() };
     let supervisor = Supervisor::new(config);
     let running = supervisor.lease().await.unwrap();
     let mut replacement = running.pid();

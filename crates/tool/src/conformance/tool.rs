@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Limit of a call that is not a stream.
-const CALL_LIMIT: Duration = Duration::from_secs(60);
+const CALL_LIMIT: Duration = Duration::from_mins(1);
 
 /// A process of the tool. Clones share it.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct Tool {
 pub enum End {
     State(Box<ReleaseState>),
     Absent,
-    Failure(Failure),
+    Failure(Box<Failure>),
 }
 
 /// An operation that has ended.
@@ -209,7 +209,7 @@ impl Running {
                 self.steps.push(step);
                 return Ok(true);
             }
-            operation_event::Event::Failure(failure) => Some(End::Failure(failure)),
+            operation_event::Event::Failure(failure) => Some(End::Failure(Box::new(failure))),
             operation_event::Event::Result(result) => match result.outcome {
                 Some(operation_result::Outcome::State(state)) => Some(End::State(Box::new(state))),
                 Some(operation_result::Outcome::Absent(_)) => Some(End::Absent),
@@ -243,7 +243,7 @@ impl Ended {
                 spoken(&self.end)
             )));
         };
-        expect_category(failure, category)
+        expect_category(*failure, category)
     }
 }
 

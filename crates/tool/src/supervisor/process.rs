@@ -1,6 +1,8 @@
 //! One process of a tool.
 
 use std::{
+    fs::Permissions,
+    os::unix::fs::PermissionsExt as _,
     process::Stdio,
     sync::{
         Mutex,
@@ -46,8 +48,11 @@ pub struct Process {
 
 impl Process {
     pub async fn start(config: &SupervisorConfig) -> Result<Self, ToolError> {
-        let folder =
-            tempfile::Builder::new().prefix("chandler-tool-").tempdir().map_err(ToolError::Socket)?;
+        let folder = tempfile::Builder::new()
+            .prefix("chandler-tool-")
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir()
+            .map_err(ToolError::Socket)?;
         let socket = folder.path().join("socket");
         let mut child = Command::new(&config.path)
             .arg("--socket")

@@ -101,9 +101,11 @@ async fn chosen(context: &Context) -> Result<(), CaseError> {
     Ok(())
 }
 
+type Change = fn(&mut ApplyOptions);
+
 async fn force(context: &Context) -> Result<(), CaseError> {
     let package = context.pack(&Chart::config())?;
-    let wrong: [(&str, fn(&mut ApplyOptions)); 2] = [
+    let wrong: [(&str, Change); 2] = [
         ("forced conflicts, client-side", |options| {
             options.method = ApplyMethod::ClientSide.into();
             options.force_conflicts = true;

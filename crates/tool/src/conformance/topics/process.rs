@@ -87,5 +87,6 @@ async fn recycled(context: &Context) -> Result<(), CaseError> {
     context.patch::<Deployment>("web", &selector).await?;
     context.settled(running.end().await?, &inputs).await?;
     let process = format!("/proc/{first}");
-    eventually("the end of the process that was replaced", || async { Ok(!Path::new(&process).exists()) }).await
+    eventually("the end of the process that was replaced", || async { Ok(!Path::new(&process).exists()) })
+        .await
 }

@@ -124,7 +124,7 @@ async fn black_hole(context: &Context) -> Result<(), CaseError> {
     ensure!(took < Duration::from_secs(6), "two installs elsewhere took {took:?} beside a black hole");
 
     held.end().await?.failure(FailureCategory::Unreachable)?;
-    ensure!(started.elapsed() < Duration::from_secs(60), "the black hole held for {:?}", started.elapsed());
+    ensure!(started.elapsed() < Duration::from_mins(1), "the black hole held for {:?}", started.elapsed());
     slow.request_timeout = duration(Duration::from_secs(1));
     unobservable(context.tool.observe(slow, context.release("held"), 0).await?, FailureCategory::Unreachable)
         .map(drop)
@@ -211,6 +211,6 @@ async fn dialled(context: &Context) -> Result<(), CaseError> {
 
 /// The certificate is for the address that the server listens on.
 fn with_server_name(mut target: Target) -> Target {
-    target.tls.get_or_insert_default().server_name = "127.0.0.1".to_owned();
+    "127.0.0.1".clone_into(&mut target.tls.get_or_insert_default().server_name);
     target
 }

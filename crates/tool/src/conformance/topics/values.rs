@@ -142,7 +142,7 @@ async fn unsaid(context: &Context) -> Result<(), CaseError> {
         format!("outer: {{size: {SECRET}}}"),
         format!("outer: {{word: {SECRET}}}"),
         format!("outer: {{code: {SECRET}}}"),
-        format!("{SECRET}"),
+        SECRET.to_owned(),
         format!("- {SECRET}"),
         format!("a: b\n{SECRET}\nc: d\n"),
         format!("a: {SECRET}\na: {SECRET}\n"),
