@@ -6,7 +6,12 @@ mod convert;
 mod supervisor;
 
 /// Code generated from `proto/`.
-#[allow(clippy::pedantic, unused_qualifications, reason = "generated code is not written by hand")]
+#[allow(
+    clippy::large_enum_variant,
+    clippy::pedantic,
+    unused_qualifications,
+    reason = "generated code is not written by hand"
+)]
 pub mod generated {
     /// `chandler.tool.v1`
     pub mod tool {

@@ -14,7 +14,8 @@ const LIMIT: Duration = Duration::from_mins(3);
 
 fn start(shell: &Shell, name: &str) -> Child {
     let tool = std::env::var("CHANDLER_TOOL").expect("run these tests with `cargo xtask test`");
-    let args = ["demo", "--dir", &shell.home.join("demo").to_string_lossy(), "--tool", &tool].map(str::to_owned);
+    let args =
+        ["demo", "--dir", &shell.home.join("demo").to_string_lossy(), "--tool", &tool].map(str::to_owned);
     let home = std::env::var("HOME").unwrap();
     let spec = Spec {
         name: name.to_owned(),
@@ -33,7 +34,10 @@ async fn printed(demo: &Child, wanted: &str) -> String {
         if log.contains(wanted) {
             return log;
         }
-        assert!(std::time::Instant::now() < deadline && demo.is_running(), "the demo did not print `{wanted}`:\n{log}");
+        assert!(
+            std::time::Instant::now() < deadline && demo.is_running(),
+            "the demo did not print `{wanted}`:\n{log}"
+        );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -47,8 +51,12 @@ async fn the_commands_that_the_demo_prints_work() {
     let shell = Shell::new("demo").await;
     let demo = start(&shell, "demo");
     let log = printed(&demo, "Ctrl-C ends the demo").await;
-    let tries: Vec<&str> =
-        log.lines().skip_while(|line| *line != "Try:").skip(1).filter_map(|line| line.strip_prefix("  ")).collect();
+    let tries: Vec<&str> = log
+        .lines()
+        .skip_while(|line| *line != "Try:")
+        .skip(1)
+        .filter_map(|line| line.strip_prefix("  "))
+        .collect();
     let config = tries[0].strip_prefix("export KUBECONFIG=").unwrap();
     let bare = |line: &str| line.split(" #").next().unwrap().trim().to_owned();
     let offered: Vec<String> = tries.iter().map(|line| bare(line)).collect();
@@ -61,7 +69,8 @@ async fn the_commands_that_the_demo_prints_work() {
     }
     let documented = commands(&document("docs/guides/getting-started.md")).into_iter();
     for line in documented.chain(commands(&document("docs/concepts/releases.md"))) {
-        let known = offered.contains(&line) || line.starts_with("cargo xtask") || line.starts_with("target/debug");
+        let known =
+            offered.contains(&line) || line.starts_with("cargo xtask") || line.starts_with("target/debug");
         assert!(known || line == "kubectl get hcp,hrp", "the demo does not offer `{line}`");
     }
     signal(&demo, Signal::INT);

@@ -25,7 +25,9 @@ pub fn commands(document: &str) -> Vec<String> {
         match (line.strip_prefix("```"), &inside) {
             (Some(language), None) => inside = Some(language.to_owned()),
             (Some(_), Some(_)) => inside = None,
-            (None, Some(language)) if language.is_empty() && !line.is_empty() => commands.push(line.to_owned()),
+            (None, Some(language)) if language.is_empty() && !line.is_empty() => {
+                commands.push(line.to_owned())
+            }
             _ => {}
         }
     }
@@ -65,7 +67,9 @@ fn every_command_in_the_documentation_is_run_by_a_test() {
 
 #[test]
 fn links_between_documents_lead_somewhere() {
-    let documents = markdown(&root().join("docs")).into_iter().chain(["README.md", "CONTRIBUTING.md"].map(|f| root().join(f)));
+    let documents = markdown(&root().join("docs"))
+        .into_iter()
+        .chain(["README.md", "CONTRIBUTING.md"].map(|f| root().join(f)));
     for path in documents {
         let text = std::fs::read_to_string(&path).unwrap();
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {

@@ -31,6 +31,9 @@ async fn a_restart_or_a_second_pass_asks_for_nothing_but_its_watch() {
     let watch = ["list", "watch"].map(|verb| (verb.to_owned(), "secrets".to_owned()));
     assert_eq!(requests, watch, "a restart lists and watches, nothing else");
     assert_no_tool_call(&manager.metrics().await);
+    for probe in ["/healthz", "/readyz"] {
+        assert!(manager.get(probe).await.starts_with("HTTP/1.1 200"), "{probe}");
+    }
     assert_eq!(world.repository.requests(), downloads, "a restart downloads nothing");
 
     let passes = |metrics: &std::collections::BTreeMap<String, f64>| metrics["chandler_passes_total{kind=\"HelmReleaseProxy\"}"];

@@ -259,13 +259,18 @@ impl Manager {
 
     /// The manager's metrics: name with labels → value.
     pub async fn metrics(&self) -> BTreeMap<String, f64> {
-        let address = eventually("the manager serves metrics", || async { self.address() }).await;
-        let body = tokio::task::spawn_blocking(move || get(&address, "/metrics")).await.unwrap();
+        let body = self.get("/metrics").await;
         let lines = body.lines().filter(|line| !line.starts_with('#'));
         lines
             .filter_map(|line| line.rsplit_once(' '))
             .filter_map(|(k, v)| Some((k.to_owned(), v.parse().ok()?)))
             .collect()
+    }
+
+    /// What an endpoint of its own answers.
+    pub async fn get(&self, path: &'static str) -> String {
+        let address = eventually("the manager serves its endpoints", || async { self.address() }).await;
+        tokio::task::spawn_blocking(move || get(&address, path)).await.unwrap()
     }
 
     /// Waits until its watches are complete and nothing is in flight.
@@ -285,7 +290,7 @@ impl Manager {
 }
 
 /// Just enough of HTTP for an endpoint of our own.
-pub fn get(address: &str, path: &str) -> String {
+fn get(address: &str, path: &str) -> String {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();

@@ -79,10 +79,17 @@ impl<R: ReleaseFace> ReleaseContext<R> {
             return Ok(known.clone());
         }
         let access = self.access(desired).await?;
-        let resolved = self.packages.resolve(&desired.package, &access).await?;
-        if let Some(known) = known
-            .filter(|known| Some(&known.digest) == resolved.digest.as_ref().map(ToString::to_string).as_ref())
-        {
+        let resolved = match (self.packages.resolve(&desired.package, &access).await, known) {
+            (Ok(resolved), _) => resolved,
+            // The newest version cannot be asked for now: the one that runs stays.
+            (Err(error), Some(known)) if known.reference == reference => {
+                tracing::warn!(cluster = %desired.cluster, release = %desired.release, %error, "keeping the known version");
+                return Ok(known.clone());
+            }
+            (Err(error), _) => return Err(error.into()),
+        };
+        let announced = resolved.digest.as_ref().map(ToString::to_string);
+        if let Some(known) = known.filter(|known| Some(&known.digest) == announced.as_ref()) {
             return Ok(PackageRecord { reference, ..known.clone() });
         }
         let (digest, path) = self.packages.fetch(&resolved, &access).await?;

@@ -29,7 +29,12 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{Outcome, ReleaseContext, inputs::Inputs, memory::Memory, on_cluster};
+use super::{
+    Outcome, ReleaseContext,
+    inputs::Inputs,
+    memory::{InputsKey, Memory},
+    on_cluster,
+};
 use crate::{Error, clusters::ClusterFacts, queue, status};
 
 /// How long our own word on an operation counts for more than the watch.
@@ -132,7 +137,7 @@ where
             self.status.revision = seen.map(|seen| seen.revision);
             self.status.status = seen.map(|seen| seen.status.as_str().to_owned()).unwrap_or_default();
         }
-        let inputs = self.known_inputs();
+        let inputs = self.known_inputs(desired, view);
         let past = self.past_failure();
         let observed = Observed {
             deleting: self.deleting(),
@@ -163,7 +168,7 @@ where
             Ok(inputs) => {
                 self.status.package = Some(inputs.package.clone());
                 self.status.values = Some(inputs.values.clone());
-                self.memory.inputs = Some((self.object.meta().generation, inputs));
+                self.memory.inputs = Some((self.inputs_key(desired, view), inputs));
             }
             Err(failure) => {
                 let key = failure_key::resolve(self.object.meta().generation);
@@ -177,20 +182,20 @@ where
         match self.observe(desired, view).await {
             Ok(Some(details)) => self.take_details(&details),
             Ok(None) => self.memory.expectation = None,
-            Err(failure) => self.note_operation_failure(&failure).await,
+            Err(failure) => self.note_operation_failure(desired, view, &failure).await,
         }
     }
 
     /// Reads someone else's revision, and makes it ours if it is what is wanted.
     async fn adopt(&mut self, desired: &Desired, view: &View, revision: u32) {
-        let Some(inputs) = self.known_inputs() else { return };
+        let Some(inputs) = self.known_inputs(desired, view) else { return };
         let details = match self.observe(desired, view).await {
             Ok(Some(details)) if details.revision == revision => details,
             Ok(_) => {
                 self.memory.differs = Some(revision);
                 return;
             }
-            Err(failure) => return self.note_operation_failure(&failure).await,
+            Err(failure) => return self.note_operation_failure(desired, view, &failure).await,
         };
         if !is_wanted(&details, desired, &inputs) {
             self.memory.differs = Some(revision);
@@ -208,7 +213,7 @@ where
                 let note = format!("Adopted release {} at revision {revision}", desired.release);
                 self.context.events.normal(&*self.object, "Adopted", &note).await;
             }
-            Err(failure) => self.note_operation_failure(&failure).await,
+            Err(failure) => self.note_operation_failure(desired, view, &failure).await,
         }
     }
 
@@ -224,7 +229,7 @@ where
         let Some(target) = view.connection.as_ref().and_then(|connection| connection.target()) else {
             return;
         };
-        let inputs = self.known_inputs().filter(|_| kind != OperationKind::Remove);
+        let inputs = self.known_inputs(desired, view).filter(|_| kind != OperationKind::Remove);
         self.context.operate(&*self.object, kind, desired, target, inputs);
     }
 
@@ -250,6 +255,10 @@ where
                 if let Some(details) = &error.state {
                     self.expect(details, outcome.inputs);
                 }
+                if error.failure.category == Category::Unauthorized {
+                    // The next look opens it again, with the kubeconfig as it is then.
+                    self.context.connections.close(&desired.cluster);
+                }
                 if error.failure.category != Category::Cancelled {
                     self.note_failure(outcome.key, &error.failure).await;
                 }
@@ -274,9 +283,9 @@ where
         Expectation { seen, until: self.now.checked_add(CATCH_UP).unwrap_or(self.now) }
     }
 
-    async fn note_operation_failure(&mut self, failure: &Failure) {
-        let key =
-            self.known_inputs().map_or_else(failure_key::remove, |inputs| failure_key::apply(&inputs.digest));
+    async fn note_operation_failure(&mut self, desired: &Desired, view: &View, failure: &Failure) {
+        let inputs = self.known_inputs(desired, view);
+        let key = inputs.map_or_else(failure_key::remove, |inputs| failure_key::apply(&inputs.digest));
         self.note_failure(key, failure).await;
     }
 
@@ -304,9 +313,14 @@ where
         Some(PastFailure { key: last.input.clone(), failure, retry_at })
     }
 
-    fn known_inputs(&self) -> Option<Inputs> {
-        let generation = self.object.meta().generation;
-        self.memory.inputs.as_ref().filter(|(of, _)| *of == generation).map(|(_, inputs)| inputs.clone())
+    fn inputs_key(&self, desired: &Desired, view: &View) -> InputsKey {
+        let pinned = desired.package.version.is_some();
+        InputsKey::new(self.object.meta().generation, view.facts.kubernetes_minor.clone(), pinned, self.now)
+    }
+
+    fn known_inputs(&self, desired: &Desired, view: &View) -> Option<Inputs> {
+        let key = self.inputs_key(desired, view);
+        self.memory.inputs.as_ref().filter(|(of, _)| *of == key).map(|(_, inputs)| inputs.clone())
     }
 
     /// Writes down that the release has been installed, for objects that install once.
@@ -335,6 +349,10 @@ where
 
     /// The spec itself cannot be used: says so, and waits for another.
     async fn refuse(mut self, before: &ReleaseStatus, failure: &Failure) -> Result<Action, Error> {
+        if self.deleting() && self.status.revision.is_none() {
+            status::let_go(&self.context.client, &*self.object, R::FINALIZER).await?;
+            return Ok(Action::await_change());
+        }
         let generation = self.object.meta().generation;
         let wanted = |type_| Wanted {
             type_,

@@ -82,14 +82,15 @@ fn emit(text: &str, pid: u32) {
             )
         };
     }
-    match serde_json::from_str::<Line>(text) {
-        Ok(line) => match line.level.as_str() {
-            "ERROR" => event!(error, line),
-            "WARN" => event!(warn, line),
-            "INFO" => event!(info, line),
-            _ => event!(debug, line),
-        },
+    let Ok(line) = serde_json::from_str::<Line>(text) else {
         // Not a log line of the driver's own: a crash of its runtime, most likely.
-        Err(_) => tracing::warn!(target: "chandler_tool::driver", pid, "{text}"),
+        tracing::warn!(target: "chandler_tool::driver", pid, "{text}");
+        return;
+    };
+    match line.level.as_str() {
+        "ERROR" => event!(error, line),
+        "WARN" => event!(warn, line),
+        "INFO" => event!(info, line),
+        _ => event!(debug, line),
     }
 }

@@ -60,6 +60,12 @@ func TestClassify(t *testing.T) {
 		"pending": {errors.New("another operation (install/upgrade/rollback) is in progress"), Conflict, "in progress"},
 		"schema": {&Render{Err: errors.New("values don't meet the specifications of the schema(s) in the following chart(s):\nweb:\n- at '/a': got string, want integer\n")},
 			InvalidValues, "at '/a': got string, want integer"},
+		"schema, pattern": {schemaError(`at '/a/b': 'it\'s' does not match pattern '^a$'`),
+			InvalidValues, "at '/a/b': the value does not match pattern '^a$'"},
+		"schema, format": {schemaError(`at '/a': 'x y' is not valid email: missing @`),
+			InvalidValues, "at '/a': the value is not valid email: missing @"},
+		"schema, bounds": {schemaError(`at '/a': minimum: got 5, want 10`),
+			InvalidValues, "at '/a': minimum: got another value, want 10"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -69,6 +75,10 @@ func TestClassify(t *testing.T) {
 			}
 		})
 	}
+}
+
+func schemaError(line string) error {
+	return &Render{Err: errors.New(textSchema + " in the following chart(s):\nweb:\n- " + line + "\n")}
 }
 
 func TestMessagesAreBounded(t *testing.T) {

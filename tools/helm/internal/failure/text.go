@@ -1,6 +1,9 @@
 package failure
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 // What Helm says only in words. Each has a test that makes Helm say it, or quotes its source.
 const (
@@ -31,7 +34,7 @@ func fromText(err error) *Error {
 	case strings.Contains(message, textParse), strings.Contains(message, textParseNoLine):
 		return Wrap(InvalidPackage, err, "a template of the package cannot be parsed: %s", message)
 	case strings.Contains(message, textSchema):
-		return Wrap(InvalidValues, err, "%s", oneLine(message))
+		return Wrap(InvalidValues, err, "%s", withoutValues(oneLine(message)))
 	case strings.Contains(message, textRemovedAPI):
 		return Wrap(Conflict, err,
 			"the last revision holds objects of an API that the cluster no longer serves: %s", message)
@@ -46,6 +49,21 @@ func ownedByOther(message string) string {
 		return message[start+2:]
 	}
 	return message
+}
+
+// schemaValue finds the values that the schema's validator repeats: kind/kind.go of santhosh-tekuri/jsonschema.
+var schemaValue = regexp.MustCompile(
+	`(': )(?:'(?:[^'\\]|\\.)*'|[^' ]+) (does not match pattern|is not valid)|` +
+		`((?:[mM]inimum|[mM]aximum|multipleOf): got )[^,]+,`)
+
+func withoutValues(message string) string {
+	return schemaValue.ReplaceAllStringFunc(message, func(found string) string {
+		parts := schemaValue.FindStringSubmatch(found)
+		if parts[3] != "" {
+			return parts[3] + "another value,"
+		}
+		return parts[1] + "the value " + parts[2]
+	})
 }
 
 func oneLine(message string) string {

@@ -57,8 +57,36 @@ func (s *Set) StopAll() {
 	wait.Wait()
 }
 
+// Cancel stops the operation of this identity, and returns when it has ended or the caller is gone. It says whether
+// there was one.
+func (s *Set) Cancel(ctx context.Context, id string) bool {
+	operation := s.find(id)
+	if operation == nil {
+		return false
+	}
+	operation.cancel()
+	select {
+	case <-operation.ended:
+	case <-ctx.Done():
+	}
+	return true
+}
+
+func (s *Set) find(id string) *Operation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for operation := range s.running {
+		if id != "" && operation.id == id {
+			return operation
+		}
+	}
+	return nil
+}
+
 // Options describe an operation.
 type Options struct {
+	// ID is by which it can be cancelled. Empty: it cannot.
+	ID   string
 	Base http.RoundTripper
 	// RequestTimeout limits one request.
 	RequestTimeout time.Duration
@@ -76,9 +104,11 @@ type Operation struct {
 	Guard *Guard
 	Log   *slog.Logger
 
+	id     string
 	set    *Set
 	ctx    context.Context
 	cancel context.CancelFunc
+	ended  chan struct{}
 
 	mu       sync.Mutex
 	send     func(*toolv1.Step) error
@@ -99,9 +129,11 @@ func (s *Set) Begin(ctx context.Context, options Options) (*Operation, error) {
 	operation := &Operation{
 		Guard:    NewGuard(options.Base, options.RequestTimeout),
 		Log:      options.Log,
+		id:       options.ID,
 		set:      s,
 		ctx:      ctx,
 		cancel:   cancel,
+		ended:    make(chan struct{}),
 		send:     options.Send,
 		timeout:  options.Timeout,
 		deadline: time.Now().Add(options.Timeout),
@@ -180,6 +212,7 @@ func (o *Operation) End() {
 	o.set.mu.Lock()
 	delete(o.set.running, o)
 	o.set.mu.Unlock()
+	close(o.ended)
 }
 
 // Step tells the caller what the operation does now.

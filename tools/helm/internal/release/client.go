@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/cli-runtime/pkg/resource"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
@@ -81,9 +82,17 @@ func (c *client) Build(reader io.Reader, _ bool) (kube.ResourceList, error) {
 	c.mu.Unlock()
 	resources, err := c.Client.Build(reader, false)
 	if err != nil {
-		return resources, &failure.Build{Err: err}
+		return resources, &failure.Build{Err: exposed(err)}
 	}
 	return resources, nil
+}
+
+// exposed shows the parts of an aggregate to errors.As, from which it hides them.
+func exposed(err error) error {
+	if aggregate, ok := errors.AsType[utilerrors.Aggregate](err); ok {
+		return errors.Join(aggregate.Errors()...)
+	}
+	return err
 }
 
 func (c *client) Create(resources kube.ResourceList, options ...kube.ClientCreateOption) (*kube.Result, error) {

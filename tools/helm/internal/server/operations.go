@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 	"chandler.dev/tools/helm/internal/failure"
@@ -22,6 +23,8 @@ type call struct {
 	timeout  time.Duration
 	rollback bool
 	send     func(*toolv1.Step) error
+	// begun tells the caller that the operation runs, and so can be cancelled. Nil: nobody asks.
+	begun func() error
 }
 
 // outcome is how a call ended: with an error, with a state, or (neither) with no release.
@@ -42,6 +45,7 @@ func (s *Server) Apply(request *toolv1.ApplyRequest, stream grpc.ServerStreaming
 		timeout:  durationOr(request.GetOptions().GetTimeout(), operation.DefaultTimeout),
 		rollback: request.GetOptions().GetAtomic(),
 		send:     sender(stream),
+		begun:    opener(stream),
 	}, func(opened *release.Release) (*toolv1.ReleaseState, error) {
 		merged, err := values.Merge(request.GetValues())
 		if err != nil {
@@ -72,10 +76,16 @@ func (s *Server) Remove(request *toolv1.RemoveRequest, stream grpc.ServerStreami
 		release: request.GetRelease(),
 		timeout: durationOr(request.GetOptions().GetTimeout(), operation.DefaultTimeout),
 		send:    sender(stream),
+		begun:   opener(stream),
 	}, func(opened *release.Release) (*toolv1.ReleaseState, error) {
 		return opened.Remove(request.GetOptions())
 	})
 	return stream.Send(result.event())
+}
+
+// Cancel stops an operation and answers when it has ended.
+func (s *Server) Cancel(ctx context.Context, request *toolv1.CancelRequest) (*toolv1.CancelResponse, error) {
+	return &toolv1.CancelResponse{WasRunning: s.operations.Cancel(ctx, request.GetOperationId())}, nil
 }
 
 // Observe reads a release.
@@ -111,6 +121,7 @@ func (s *Server) run(ctx context.Context, call call, work func(*release.Release)
 		return outcome{err: err}
 	}
 	running, err := s.operations.Begin(ctx, operation.Options{
+		ID:             call.id,
 		Base:           known.Transport(),
 		RequestTimeout: durationOr(call.target.GetRequestTimeout(), operation.DefaultRequestTimeout),
 		Timeout:        call.timeout,
@@ -122,6 +133,11 @@ func (s *Server) run(ctx context.Context, call call, work func(*release.Release)
 		return outcome{err: err}
 	}
 	defer running.End()
+	if call.begun != nil {
+		if err := call.begun(); err != nil {
+			return outcome{err: err}
+		}
+	}
 
 	started := time.Now()
 	opened, err := release.Open(call.release, known.Session(running.Guard), running)
@@ -158,6 +174,11 @@ func (o outcome) event() *toolv1.OperationEvent {
 		result.Outcome = &toolv1.OperationResult_Absent{Absent: &toolv1.ReleaseAbsent{}}
 	}
 	return &toolv1.OperationEvent{Event: &toolv1.OperationEvent_Result{Result: result}}
+}
+
+// opener sends the stream's header, which else would wait for the first step: as long as a cluster takes to answer.
+func opener(stream grpc.ServerStreamingServer[toolv1.OperationEvent]) func() error {
+	return func() error { return stream.SendHeader(metadata.MD{}) }
 }
 
 func sender(stream grpc.ServerStreamingServer[toolv1.OperationEvent]) func(*toolv1.Step) error {
