@@ -76,7 +76,8 @@ func serve(socket string, log *slog.Logger) error {
 
 	operations := operation.NewSet()
 	service := server.New(version, operations, log)
-	grpcServer := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
+	options := append(server.Recovery(log), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
+	grpcServer := grpc.NewServer(options...)
 	toolv1.RegisterPackageToolServer(grpcServer, service)
 	templatev1.RegisterTemplateServiceServer(grpcServer, service)
 

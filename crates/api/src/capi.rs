@@ -2,12 +2,14 @@
 
 mod cluster;
 
-pub use cluster::{ClusterView, Initialization, Topology};
+pub use cluster::{ClusterView, ContractReference, Initialization, Topology};
 
 /// Group of the Cluster kind.
 pub const CLUSTER_GROUP: &str = "cluster.x-k8s.io";
 /// The version Chandler reads.
 pub const CLUSTER_VERSION: &str = "v1beta2";
+/// Labels of a provider's definition that list the versions which keep a contract, newest contract first.
+pub const CONTRACT_LABELS: [&str; 2] = ["cluster.x-k8s.io/v1beta2", "cluster.x-k8s.io/v1beta1"];
 /// Label that ties an object to its Cluster.
 pub const CLUSTER_NAME_LABEL: &str = "cluster.x-k8s.io/cluster-name";
 /// Annotation that pauses an object, whatever its value.

@@ -7,6 +7,7 @@ mod metrics;
 mod operations;
 mod placement;
 mod queue;
+mod references;
 mod release;
 mod run;
 mod server;

@@ -16,13 +16,17 @@ use kube::{
     },
 };
 
-use crate::{Error, clusters::Clusters, events::Events, metrics::Metrics, queue::Trigger, status};
+use crate::{
+    Error, clusters::Clusters, events::Events, metrics::Metrics, queue::Trigger, references::References,
+    status,
+};
 
 /// What a pass over a placement works with.
 pub struct PlacementContext<P: PlacementFace> {
     pub client: Client,
     pub clusters: Clusters,
     pub releases: Store<P::Release>,
+    pub references: References,
     pub tool: PackageTool,
     pub events: Events,
     pub metrics: Metrics,

@@ -30,6 +30,7 @@ use crate::{
     operations::Operations,
     placement::{self, PlacementContext},
     queue::{self, Trigger},
+    references::References,
     release::{self, ReleaseContext},
     server::{self, Served},
     watch::{Scope, watch},
@@ -111,8 +112,13 @@ async fn controllers<P>(
     let placements = watch_placements::<P>(&shared, placement_trigger.clone());
     let releases =
         watch_releases::<P>(&shared, placement_trigger.clone(), release_trigger.clone(), memories.clone());
-    let clusters =
-        watch_clusters::<P>(&shared, &placements, &releases, placement_trigger, release_trigger.clone());
+    let clusters = watch_clusters::<P>(
+        &shared,
+        &placements,
+        &releases,
+        placement_trigger.clone(),
+        release_trigger.clone(),
+    );
     for complete in [
         placements.wait_until_ready().await,
         releases.wait_until_ready().await,
@@ -124,12 +130,14 @@ async fn controllers<P>(
         }
     }
     let clusters = Clusters::new(clusters);
+    let references = references(&shared, &placements, &releases, &clusters, placement_trigger);
     ready.store(true, Ordering::Release);
     tracing::info!(placements = placements.len(), releases = releases.len(), "watches are synchronised");
     let placement_context = Arc::new(PlacementContext::<P> {
         client: shared.client.clone(),
         clusters: clusters.clone(),
         releases: releases.clone(),
+        references,
         tool: shared.tool.clone(),
         events: shared.events.clone(),
         metrics: shared.metrics.clone(),
@@ -205,6 +213,22 @@ fn watch_clusters<P: PlacementFace>(
             }
         },
     )
+}
+
+/// A change of what a Cluster refers to is a change of the Cluster, as far as templates are concerned.
+fn references<P: PlacementFace>(
+    shared: &Shared,
+    placements: &Store<P>,
+    releases: &Store<P::Release>,
+    clusters: &Clusters,
+    trigger: Trigger<P>,
+) -> References {
+    let (placements, releases, clusters) = (placements.clone(), releases.clone(), clusters.clone());
+    References::new(shared.client.clone(), shared.scope.clone(), move |key| {
+        if let Some(cluster) = clusters.get(key) {
+            placement::on_cluster_change(&placements, &releases, &trigger, key, cluster.labels());
+        }
+    })
 }
 
 /// Says at once what is missing, instead of watching what will never come.

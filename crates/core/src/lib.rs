@@ -2,6 +2,7 @@
 
 pub mod backoff;
 pub mod conditions;
+pub mod contract;
 pub mod digest;
 pub mod failure;
 pub mod identity;

@@ -8,5 +8,5 @@ mod report;
 
 pub use changes::{Change, changes};
 pub use face::{PlacementFace, PlacementVocabulary, SelectedCluster};
-pub use render::{RENDERED_FROM_ANNOTATION, Rendering, render_inputs, rendering};
+pub use render::{RENDERED_FROM_ANNOTATION, Rendering, TemplateObjects, looks_at, render_inputs, rendering};
 pub use report::{ClusterFailure, Outcome, report};

@@ -19,6 +19,24 @@ pub struct ClusterSpecView {
     pub paused: bool,
     /// The topology, for clusters made from a class.
     pub topology: Topology,
+    /// The object that runs the control plane.
+    #[serde(rename = "controlPlaneRef")]
+    pub control_plane_ref: Option<ContractReference>,
+    /// The object that stands for the infrastructure.
+    #[serde(rename = "infrastructureRef")]
+    pub infrastructure_ref: Option<ContractReference>,
+}
+
+/// Names an object of another provider, in the Cluster's own namespace. Its version is for its definition to say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ContractReference {
+    /// Group of the kind.
+    pub api_group: String,
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
 }
 
 /// What Chandler reads of a topology.

@@ -6,4 +6,5 @@ mod crash;
 mod isolation;
 mod nothing_to_do;
 mod path;
+mod templates;
 mod world;

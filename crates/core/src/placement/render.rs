@@ -1,6 +1,6 @@
 //! When a value template has to be evaluated, and when the last result still holds.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::digest::Digest;
 
@@ -29,38 +29,83 @@ pub fn rendering(template: &str, inputs: &Digest, rendered_from: Option<&str>) -
     }
 }
 
+/// The objects that a template may look at, as the API server returns them.
+#[derive(Clone, Copy, Debug)]
+pub struct TemplateObjects<'a> {
+    pub cluster: &'a Value,
+    /// None: the template does not name it.
+    pub control_plane: Option<&'a Value>,
+    /// None: the template does not name it.
+    pub infra_cluster: Option<&'a Value>,
+}
+
+/// Whether a template looks at the control plane, and at the infrastructure cluster: those are read only for templates
+/// that name them.
+pub fn looks_at(template: &str) -> (bool, bool) {
+    let is_template = template.contains("{{");
+    (is_template && template.contains("ControlPlane"), is_template && template.contains("InfraCluster"))
+}
+
 /// The template's data for a cluster, and the digest of template and data together.
 ///
 /// Bookkeeping that changes with every write (managed fields, resource version) is left out of both: a template that
 /// could read it would make every status update of a Cluster an upgrade.
-pub fn render_inputs(template: &str, cluster: &Value) -> (Value, Digest) {
-    let mut cluster = cluster.clone();
-    if let Some(metadata) = cluster.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("managedFields");
-        metadata.remove("resourceVersion");
-    }
-    let data = json!({ "Cluster": cluster });
+pub fn render_inputs(template: &str, objects: &TemplateObjects<'_>) -> (Value, Digest) {
+    let named = [
+        ("Cluster", Some(objects.cluster)),
+        ("ControlPlane", objects.control_plane),
+        ("InfraCluster", objects.infra_cluster),
+    ];
+    let data =
+        named.into_iter().filter_map(|(name, object)| Some((name.to_owned(), without_bookkeeping(object?))));
+    let data = Value::Object(data.collect());
     let digest = Digest::of(format!("{template}\n{data}"));
     (data, digest)
 }
 
+fn without_bookkeeping(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+        metadata.remove("resourceVersion");
+    }
+    object
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    fn only(cluster: &Value) -> TemplateObjects<'_> {
+        TemplateObjects { cluster, control_plane: None, infra_cluster: None }
+    }
 
     #[test]
     fn only_what_changed_is_evaluated() {
         let template = "name: {{ .Cluster.metadata.name }}";
         let cluster = json!({"metadata": {"name": "blue", "resourceVersion": "1"}});
-        let (data, digest) = render_inputs(template, &cluster);
+        let (data, digest) = render_inputs(template, &only(&cluster));
         assert_eq!(data, json!({"Cluster": {"metadata": {"name": "blue"}}}));
         assert_eq!(rendering(template, &digest, None), Rendering::Needed);
         assert_eq!(rendering(template, &digest, Some(digest.as_str())), Rendering::Current);
         assert_eq!(rendering("a: 1", &digest, None), Rendering::Plain);
         let (_, touched) =
-            render_inputs(template, &json!({"metadata": {"name": "blue", "resourceVersion": "2"}}));
+            render_inputs(template, &only(&json!({"metadata": {"name": "blue", "resourceVersion": "2"}})));
         assert_eq!(touched, digest, "a new resource version alone renders nothing");
-        let (_, renamed) = render_inputs(template, &json!({"metadata": {"name": "green"}}));
+        let (_, renamed) = render_inputs(template, &only(&json!({"metadata": {"name": "green"}})));
         assert_ne!(renamed, digest);
+    }
+
+    #[test]
+    fn other_objects_count_only_for_templates_that_name_them() {
+        assert_eq!(looks_at("a: {{ .ControlPlane.spec.version }}"), (true, false));
+        assert_eq!(looks_at("a: {{ .InfraCluster.kind }}"), (false, true));
+        assert_eq!(looks_at("# ControlPlane\na: 1"), (false, false));
+        let (cluster, plane) = (json!({}), json!({"spec": {"version": "v1"}}));
+        let objects = TemplateObjects { cluster: &cluster, control_plane: Some(&plane), infra_cluster: None };
+        let (data, _) = render_inputs("{{ .ControlPlane }}", &objects);
+        assert_eq!(data, json!({"Cluster": {}, "ControlPlane": {"spec": {"version": "v1"}}}));
     }
 }

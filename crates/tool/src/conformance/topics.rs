@@ -1,5 +1,6 @@
 //! The cases, by topic.
 
+mod anywhere;
 mod cancel;
 mod crash;
 mod crds;
@@ -31,6 +32,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         crds::CASES,
         crash::CASES,
         cancel::CASES,
+        anywhere::CASES,
         reach::CASES,
         process::CASES,
         templates::CASES,

@@ -51,6 +51,9 @@ type knownAPIs struct {
 
 // Get finds or makes the cluster of a target.
 func (p *Pool) Get(target *toolv1.Target) (*Cluster, error) {
+	if target == nil {
+		return nil, failure.New(failure.Internal, "the request names no target")
+	}
 	key, err := identity(target)
 	if err != nil {
 		return nil, err
@@ -59,7 +62,7 @@ func (p *Pool) Get(target *toolv1.Target) (*Cluster, error) {
 		return known, nil
 	}
 	server, err := url.Parse(target.GetServer())
-	if err != nil || server.Host == "" || (server.Scheme != "https" && server.Scheme != "http") {
+	if err != nil || server.Host == "" || server.Scheme != "https" {
 		return nil, failure.New(failure.Unreachable, "the target's server %q is not an https URL", target.GetServer())
 	}
 	transport, err := newTransport(target)

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
@@ -38,7 +39,7 @@ func parse(layer *toolv1.Values) (map[string]any, error) {
 	case *toolv1.Values_Text:
 		parsed, err := loader.LoadValues(strings.NewReader(content.Text))
 		if err != nil {
-			return nil, rootCause(err)
+			return nil, withoutValues(rootCause(err))
 		}
 		return parsed, nil
 	case *toolv1.Values_Json:
@@ -71,6 +72,13 @@ func rootCause(err error) error {
 		err = inner
 	}
 	return err
+}
+
+// repeated finds what the parser repeats of the text that it was given.
+var repeated = regexp.MustCompile("(unknown anchor) '[^']*'|(invalid map key|unsupported map key of type): (?s:.*)| `[^`]*`")
+
+func withoutValues(err error) error {
+	return errors.New(repeated.ReplaceAllString(err.Error(), "$1$2"))
 }
 
 // Canonical is the one JSON text of the values: keys sorted, no white space, no HTML escapes.

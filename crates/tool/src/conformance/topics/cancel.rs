@@ -1,16 +1,17 @@
 //! Cancellation: nothing leaves for the cluster after the answer.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
+use super::reach::{BlackHole, elsewhere};
 use crate::{
     conformance::{
         Ability, Case, CaseError, Request,
         chart::{CONFIG, Chart, Hook, HookEnd},
         context::Context,
         objects::eventually,
-        order::{Order as _, recovering},
+        order::{Order as _, duration, recovering},
         tool::{Running, Tool},
     },
     generated::tool::{ApplyMethod, FailureCategory, StepKind},
@@ -31,6 +32,12 @@ pub const CASES: &[Case] = &[
         Some(Ability::Hooks),
         dropped,
         "Dropping the stream stops the operation as well."
+    ),
+    case!(
+        "cancel/black-hole",
+        None,
+        black_hole,
+        "An operation on a cluster that never answers can be cancelled at once."
     ),
     case!("cancel/nothing", None, nothing, "Cancelling what does not run succeeds."),
 ];
@@ -161,6 +168,19 @@ async fn dropped(context: &Context) -> Result<(), CaseError> {
     let late = requests_of(context, log.as_mut()).await?;
     ensure!(late.is_empty(), "after its end the API server got {late:?}");
     recovered(context).await
+}
+
+async fn black_hole(context: &Context) -> Result<(), CaseError> {
+    let (_hole, server) = BlackHole::open().await?;
+    let mut target = elsewhere(context, server);
+    target.request_timeout = duration(Duration::from_mins(1));
+    let request = context.install("web", &context.pack(&Chart::config())?, "").on(target);
+    let (id, started) = (request.operation_id.clone(), Instant::now());
+    let running = context.tool.begin_apply(request).await?;
+    ensure!(context.tool.cancel(&id).await?, "Cancel says that the operation was not running");
+    running.end().await?.failure(FailureCategory::Cancelled)?;
+    ensure!(started.elapsed() < Duration::from_secs(10), "cancelling took {:?}", started.elapsed());
+    Ok(())
 }
 
 async fn nothing(context: &Context) -> Result<(), CaseError> {

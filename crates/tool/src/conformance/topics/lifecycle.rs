@@ -8,9 +8,11 @@ use crate::{
         chart::{CONFIG, Chart},
         context::Context,
         order::Order as _,
-        tool::describe,
+        tool::{End, describe},
     },
-    generated::tool::{ApplyMethod, FailureCategory, ReleaseStatus, StepKind},
+    generated::tool::{
+        ApplyMethod, ApplyRequest, FailureCategory, Release, ReleaseStatus, RemoveRequest, StepKind, Target,
+    },
 };
 
 pub const CASES: &[Case] = &[
@@ -47,6 +49,18 @@ pub const CASES: &[Case] = &[
     ),
     case!("lifecycle/max-history", None, max_history, "No more revisions are kept than asked for."),
     case!("lifecycle/namespace", None, namespace, "A missing namespace is created only when asked for."),
+    case!(
+        "lifecycle/race",
+        None,
+        race,
+        "Of two processes that make the same revision at the same time, one does and one is told."
+    ),
+    case!(
+        "lifecycle/incomplete",
+        None,
+        incomplete,
+        "A request that lacks something is refused, and the process lives on."
+    ),
 ];
 
 async fn install(context: &Context) -> Result<(), CaseError> {
@@ -182,4 +196,64 @@ async fn namespace(context: &Context) -> Result<(), CaseError> {
     ensure!(state.status() == ReleaseStatus::Deployed, "got {state:?}");
     ensure!(state.release.unwrap_or_default().namespace == other, "the release is in another namespace");
     Ok(())
+}
+
+async fn race(context: &Context) -> Result<(), CaseError> {
+    let (one, two) = (context.own_tool(), context.own_tool());
+    let package = context.pack(&Chart::config())?;
+    for revision in 1..6 {
+        let request = |values: &str| match revision {
+            1 => context.install("web", &package, values),
+            _ => context.upgrade("web", &package, values),
+        };
+        let both = tokio::join!(one.apply(request("size: 1")), two.apply(request("size: 2")));
+        let (mut made, mut told) = (0, 0);
+        for ended in [both.0?, both.1?] {
+            match ended.end {
+                End::State(_) => made += 1,
+                End::Failure(failure) if failure.category() == FailureCategory::Conflict => told += 1,
+                end => return Err(CaseError::Broken(format!("the race ended in {end:?}"))),
+            }
+        }
+        // The second may also begin after the first has ended, and upgrade what that has made.
+        ensure!(made >= 1 && made + told == 2, "{made} made the revision, {told} were told");
+        let state = context.observed("web").await?;
+        ensure!(state.status() == ReleaseStatus::Deployed, "the race left {}", state.status().as_str_name());
+        context.agree(&state).await?;
+        let history = context.helm().history("web").await?.unwrap_or_default();
+        let deployed = history.iter().filter(|past| past.status == "deployed").count();
+        ensure!(deployed == 1, "{deployed} revisions are deployed: {history:?}");
+    }
+    Ok(())
+}
+
+async fn incomplete(context: &Context) -> Result<(), CaseError> {
+    let tool = context.own_tool();
+    let process = tool.supervisor().lease().await?.pid();
+    let package = context.pack(&Chart::config())?;
+    let complete = context.install("web", &package, "");
+    let named = |name: &str| ApplyRequest { release: Some(context.release(name)), ..complete.clone() };
+    let requests = [
+        ApplyRequest::default(),
+        ApplyRequest { target: None, ..complete.clone() },
+        ApplyRequest { release: None, ..complete.clone() },
+        ApplyRequest { package: None, ..complete.clone() },
+        ApplyRequest { action: 0, ..complete.clone() },
+        ApplyRequest { target: Some(Target::default()), ..complete.clone() },
+        named("UPPER"),
+        named("a/b"),
+        named(&"x".repeat(54)),
+    ];
+    for request in requests {
+        let said = format!("{:?} {:?}", request.release, request.action());
+        let end = tool.apply(request).await?.end;
+        ensure!(matches!(end, End::Failure(_)), "{said}: ended in {end:?}");
+    }
+    let end = tool.remove(RemoveRequest::default()).await?.end;
+    ensure!(matches!(end, End::Failure(_)), "an empty Remove ended in {end:?}");
+    let seen = tool.observe(Target::default(), Release::default(), 0).await?;
+    ensure!(seen.is_err(), "an empty Observe answered {seen:?}");
+    let after = tool.supervisor().lease().await?.pid();
+    ensure!(process == after, "process {process} did not survive, {after} serves now");
+    context.agree_absent("web").await
 }

@@ -58,7 +58,7 @@ async fn all_fail(context: &Context, target: &Target, category: FailureCategory)
 }
 
 /// A cluster of another name, at another address.
-fn elsewhere(context: &Context, server: String) -> Target {
+pub fn elsewhere(context: &Context, server: String) -> Target {
     Target {
         cluster: format!("{}/elsewhere", context.namespace),
         server,
@@ -83,10 +83,11 @@ async fn closed(context: &Context) -> Result<(), CaseError> {
 }
 
 /// Takes connections and says nothing, for as long as it lives.
-struct BlackHole(JoinHandle<()>);
+pub struct BlackHole(JoinHandle<()>);
 
 impl BlackHole {
-    async fn open() -> Result<(Self, String), CaseError> {
+    /// With the address to send targets to.
+    pub async fn open() -> Result<(Self, String), CaseError> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let server = format!("https://{}", listener.local_addr()?);
         let task = tokio::spawn(async move {

@@ -145,10 +145,12 @@ async fn unsaid(context: &Context) -> Result<(), CaseError> {
         SECRET.to_owned(),
         format!("- {SECRET}"),
         format!("a: b\n{SECRET}\nc: d\n"),
-        format!("a: {SECRET}\na: {SECRET}\n"),
         format!("a: [{SECRET}"),
         format!("a: *{SECRET}"),
-        format!("a: !{SECRET} b"),
+        format!("~: {SECRET}"),
+        format!("{{a: {SECRET}}}: b"),
+        format!("[{SECRET}]: b"),
+        format!("2020-01-01: {SECRET}"),
     ];
     for values in values {
         let ended = context.tool.apply(context.install("web", &package, &values)).await?;

@@ -1,0 +1,160 @@
+//! What trees of processes use, as the kernel counts it.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio_util::task::AbortOnDropHandle;
+
+const SAMPLE: Duration = Duration::from_millis(100);
+
+/// The processes that are looked at, each with all that it started. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Processes(Arc<Mutex<BTreeSet<u32>>>);
+
+impl Processes {
+    pub fn enter(&self, pid: u32) {
+        self.roots().insert(pid);
+    }
+
+    pub fn leave(&self, pid: u32) {
+        self.roots().remove(&pid);
+    }
+
+    /// CPU time so far, that of ended and awaited children included.
+    pub fn cpu(&self) -> f64 {
+        self.all().iter().filter_map(|pid| stat(&pid.to_string())).map(|times| times.own + times.reaped).sum()
+    }
+
+    /// Memory held in RAM, in MiB.
+    pub fn resident(&self) -> f64 {
+        self.sum("VmRSS:")
+    }
+
+    /// The most that each process ever held, in MiB.
+    pub fn high_water(&self) -> f64 {
+        self.sum("VmHWM:")
+    }
+
+    /// Memory of the processes themselves, less what they started.
+    pub fn resident_roots(&self) -> f64 {
+        self.roots().iter().filter_map(|pid| memory(*pid, "VmRSS:")).sum()
+    }
+
+    /// Watches for the peak of the sum until the returned value is dropped.
+    pub fn sample(&self) -> Peak {
+        let highest = Arc::new(AtomicU64::new(0));
+        let (processes, shared) = (self.clone(), highest.clone());
+        let sampling = tokio::spawn(async move {
+            loop {
+                shared.fetch_max(processes.resident().to_bits(), Ordering::Relaxed);
+                tokio::time::sleep(SAMPLE).await;
+            }
+        });
+        Peak { highest, _sampling: AbortOnDropHandle::new(sampling) }
+    }
+
+    fn sum(&self, field: &str) -> f64 {
+        self.all().iter().filter_map(|pid| memory(*pid, field)).sum()
+    }
+
+    fn all(&self) -> Vec<u32> {
+        let mut found: Vec<u32> = self.roots().iter().copied().collect();
+        let mut next = 0;
+        while let Some(pid) = found.get(next).copied() {
+            found.extend(children(pid));
+            next += 1;
+        }
+        found
+    }
+
+    fn roots(&self) -> std::sync::MutexGuard<'_, BTreeSet<u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The highest sum seen.
+#[derive(Debug)]
+pub struct Peak {
+    highest: Arc<AtomicU64>,
+    _sampling: AbortOnDropHandle<()>,
+}
+
+impl Peak {
+    pub fn mib(&self) -> f64 {
+        f64::from_bits(self.highest.load(Ordering::Relaxed))
+    }
+}
+
+/// CPU time of the children that this process has awaited.
+pub fn reaped_cpu() -> f64 {
+    stat("self").map_or(0.0, |times| times.reaped)
+}
+
+/// Seconds.
+#[derive(Debug, PartialEq)]
+struct Times {
+    own: f64,
+    reaped: f64,
+}
+
+fn stat(pid: &str) -> Option<Times> {
+    let ticks = u32::try_from(rustix::param::clock_ticks_per_second()).ok()?;
+    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?, f64::from(ticks))
+}
+
+fn parse_stat(stat: &str, ticks: f64) -> Option<Times> {
+    // The command name may hold spaces and parentheses; the last one closes it.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut times = fields.split(' ').skip(11).map_while(|field| field.parse::<f64>().ok());
+    let mut pair = || Some((times.next()? + times.next()?) / ticks);
+    Some(Times { own: pair()?, reaped: pair()? })
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
+        .collect()
+}
+
+fn memory(pid: u32, field: &str) -> Option<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let value = status.lines().find_map(|line| line.strip_prefix(field))?;
+    let kib: f64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_behind_any_command_name() {
+        let fields = (3..=20).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
+        let stat = format!("7 (a) (b c) S{}", fields.trim_start_matches('3'));
+        assert_eq!(parse_stat(&stat, 100.0), Some(Times { own: 0.29, reaped: 0.33 }));
+        assert_eq!(parse_stat("7 (a) S 1 2", 100.0), None);
+    }
+
+    #[test]
+    fn children_and_their_memory_belong_to_the_tree() {
+        let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
+        let processes = Processes::default();
+        processes.enter(std::process::id());
+        assert!(processes.all().contains(&child.id()));
+        assert!(processes.resident() > processes.resident_roots());
+        assert!(processes.high_water() >= processes.resident_roots());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        processes.leave(std::process::id());
+        assert_eq!(processes.all(), [] as [u32; 0]);
+    }
+}

@@ -1,0 +1,135 @@
+//! Objects that Clusters refer to (control planes, infrastructure clusters), of kinds known only at run time. A kind is
+//! watched from the first time that one of its objects is asked for.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use chandler_api::capi::{CLUSTER_NAME_LABEL, ContractReference};
+use chandler_core::{contract, identity::ClusterKey};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ApiResource, DynamicObject},
+    discovery,
+    runtime::reflector::{ObjectRef, Store},
+};
+use tokio::sync::OnceCell;
+
+use crate::watch::{Scope, watch};
+
+/// How long a kind's first list may take.
+const LIST_LIMIT: Duration = Duration::from_secs(20);
+
+type Kind = (String, String);
+type Touched = Arc<dyn Fn(&ClusterKey) + Send + Sync>;
+
+/// One watched kind.
+#[derive(Debug)]
+struct Watched {
+    resource: ApiResource,
+    store: Store<DynamicObject>,
+}
+
+/// Why an object cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ReferenceError {
+    #[error("{kind}.{group} is not served by the management cluster: {reason}")]
+    NotServed { group: String, kind: String, reason: String },
+    #[error("the definition of {kind}.{group} names no version that keeps the Cluster API contract")]
+    NoContract { group: String, kind: String },
+    #[error("{kind} {namespace}/{name} does not exist")]
+    Missing { kind: String, namespace: String, name: String },
+    #[error("{kind}.{group} could not be listed within {LIST_LIMIT:?}")]
+    NotListed { group: String, kind: String },
+}
+
+/// All referenced objects. Clones share them.
+#[derive(Clone)]
+pub struct References {
+    client: Client,
+    scope: Scope,
+    /// Called with the Cluster whose object was touched.
+    touched: Touched,
+    kinds: Arc<Mutex<HashMap<Kind, Arc<OnceCell<Watched>>>>>,
+}
+
+impl References {
+    pub fn new(client: Client, scope: Scope, touched: impl Fn(&ClusterKey) + Send + Sync + 'static) -> Self {
+        Self { client, scope, touched: Arc::new(touched), kinds: Arc::default() }
+    }
+
+    /// The object that a Cluster of `namespace` refers to.
+    pub async fn get(
+        &self,
+        namespace: &str,
+        to: &ContractReference,
+    ) -> Result<Arc<DynamicObject>, ReferenceError> {
+        let cell = self.cell(to);
+        let watched = cell.get_or_try_init(|| self.watch(to)).await?;
+        let listed = tokio::time::timeout(LIST_LIMIT, watched.store.wait_until_ready()).await;
+        if !matches!(listed, Ok(Ok(()))) {
+            return Err(ReferenceError::NotListed { group: to.api_group.clone(), kind: to.kind.clone() });
+        }
+        let key = ObjectRef::new_with(&to.name, watched.resource.clone()).within(namespace);
+        watched.store.get(&key).ok_or_else(|| ReferenceError::Missing {
+            kind: to.kind.clone(),
+            namespace: namespace.to_owned(),
+            name: to.name.clone(),
+        })
+    }
+
+    fn cell(&self, to: &ContractReference) -> Arc<OnceCell<Watched>> {
+        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        kinds.entry((to.api_group.clone(), to.kind.clone())).or_default().clone()
+    }
+
+    async fn watch(&self, to: &ContractReference) -> Result<Watched, ReferenceError> {
+        let resource = self.resource(to).await?;
+        let touched = self.touched.clone();
+        let store = watch(self.client.clone(), &self.scope, &resource, resource.clone(), move |object| {
+            if let Some(cluster) = cluster_of(object) {
+                touched(&cluster);
+            }
+        });
+        tracing::info!(
+            kind = resource.kind,
+            version = resource.version,
+            "watching a kind that templates look at"
+        );
+        Ok(Watched { resource, store })
+    }
+
+    async fn resource(&self, to: &ContractReference) -> Result<ApiResource, ReferenceError> {
+        let (group, kind) = (to.api_group.clone(), to.kind.clone());
+        let not_served =
+            |reason: String| ReferenceError::NotServed { group: group.clone(), kind: kind.clone(), reason };
+        let served =
+            discovery::group(&self.client, &group).await.map_err(|error| not_served(error.to_string()))?;
+        let all = served.resources_by_stability();
+        let (found, _) = all
+            .into_iter()
+            .find(|(resource, _)| resource.kind == kind)
+            .ok_or_else(|| not_served("there is no such kind in the group".to_owned()))?;
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        let definition = definitions
+            .get_metadata(&format!("{}.{group}", found.plural))
+            .await
+            .map_err(|error| not_served(error.to_string()))?;
+        let version =
+            contract::version(definition.labels()).ok_or(ReferenceError::NoContract { group, kind })?;
+        let api_version = format!("{}/{version}", found.group);
+        Ok(ApiResource { version, api_version, ..found })
+    }
+}
+
+/// The Cluster that an object belongs to: its label says so, or its owner.
+fn cluster_of(object: &DynamicObject) -> Option<ClusterKey> {
+    let owner = || {
+        object.owner_references().iter().find(|owner| owner.kind == "Cluster").map(|owner| owner.name.clone())
+    };
+    let name = object.labels().get(CLUSTER_NAME_LABEL).cloned().or_else(owner)?;
+    Some(ClusterKey::new(object.namespace()?, name))
+}
