@@ -11,15 +11,21 @@ use crate::{
 };
 
 /// Generated files and folders, which no person edits.
-pub const GENERATED: [&str; 4] =
-    ["crates/tool/src/generated", "tools/helm/gen", "deploy/crds.yaml", "docs/reference/cli.md"];
+pub const GENERATED: [&str; 5] = [
+    "crates/tool/src/generated",
+    "tools/helm/gen",
+    "deploy/crds.yaml",
+    "docs/reference/api.md",
+    "docs/reference/cli.md",
+];
 
 pub fn run(root: &Path) -> Result<()> {
     generate_proto::run(root)?;
     let chandler = build::run(root, false)?.chandler;
     let chandler = chandler.to_string_lossy();
     write(root, "deploy/crds.yaml", &output(command(root, &chandler, &["crds"]))?)?;
-    write(root, "docs/reference/cli.md", &output(command(root, &chandler, &["reference"]))?)
+    write(root, "docs/reference/api.md", &output(command(root, &chandler, &["reference", "api"]))?)?;
+    write(root, "docs/reference/cli.md", &output(command(root, &chandler, &["reference", "cli"]))?)
 }
 
 fn write(root: &Path, name: &str, text: &str) -> Result<()> {

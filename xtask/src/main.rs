@@ -1,5 +1,6 @@
 //! The project's own commands: `cargo xtask --help`.
 
+mod bench;
 mod build;
 mod ci;
 mod command;
@@ -43,6 +44,12 @@ enum Task {
         #[arg(long)]
         exit: bool,
     },
+    /// Measure what the controllers cost, with the release build; arguments are those of `chandler bench`
+    Bench {
+        /// For example `fleet --clusters 8 --releases 10 --json FILE`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        arguments: Vec<String>,
+    },
     /// Everything that has to pass before a change lands
     Ci,
 }
@@ -57,6 +64,7 @@ fn main() -> Result<()> {
         Task::Generate => generate::run(&root),
         Task::Test { quick } => test::run(&root, quick),
         Task::Demo { exit } => demo::run(&root, exit),
+        Task::Bench { arguments } => bench::run(&root, &arguments),
         Task::Ci => ci::run(&root),
     }
 }

@@ -3,11 +3,12 @@
 mod helm_chart_proxy;
 mod helm_release_proxy;
 mod options;
+mod rules;
 mod source_access;
 
 pub use helm_chart_proxy::{HelmChartProxy, HelmChartProxySpec};
 pub use helm_release_proxy::{HelmReleaseProxy, HelmReleaseProxySpec};
-pub use options::{HelmInstallOptions, HelmOptions, HelmUninstallOptions, HelmUpgradeOptions};
+pub use options::{HelmInstallOptions, HelmOptions, HelmUninstallOptions, HelmUpgradeOptions, Timeout};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use source_access::{Credentials, SecretReference, TlsConfig};
@@ -42,6 +43,20 @@ pub enum ReconcileStrategy {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde calls")]
 pub(crate) fn is_false(value: &bool) -> bool {
     !value
+}
+
+/// Where a release goes if its spec does not say.
+pub const DEFAULT_NAMESPACE: &str = "default";
+/// The key of a credentials Secret if its reference does not say.
+pub const DEFAULT_CREDENTIALS_KEY: &str = "config.json";
+
+/// An empty field means the same as one that is not set.
+pub fn or_default(text: &str, default: &str) -> String {
+    if text.is_empty() { default } else { text }.to_owned()
+}
+
+fn default_namespace() -> String {
+    DEFAULT_NAMESPACE.to_owned()
 }
 
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {

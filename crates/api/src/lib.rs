@@ -2,15 +2,18 @@
 
 pub mod addons;
 pub mod capi;
+mod definition;
 pub mod status;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube_core::CustomResourceExt as _;
 
 /// Field manager of everything Chandler writes to the management cluster.
 pub const FIELD_MANAGER: &str = "chandler";
 
 /// The definitions of the kinds Chandler brings, in the order they are written to `deploy/crds.yaml`.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    vec![addons::HelmChartProxy::crd(), addons::HelmReleaseProxy::crd()]
+    vec![
+        definition::of::<addons::HelmChartProxy>(&[definition::MOVES_WITH_WHAT_IT_OWNS]),
+        definition::of::<addons::HelmReleaseProxy>(&[]),
+    ]
 }

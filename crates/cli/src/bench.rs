@@ -1,5 +1,6 @@
 //! `chandler bench fleet`: what a controller costs, on clusters of this machine.
 
+mod chart;
 mod controller;
 mod fleet;
 mod helm;
@@ -155,7 +156,8 @@ impl Bench {
         let progress = self.progress.as_ref();
         let mut phases = Fleet::start(world, controller, self.size, progress).await?.run().await?;
         if helm {
-            phases.extend(helm::run(world, self.assets.path(Binary::Helm), self.size.addons, progress).await?);
+            phases
+                .extend(helm::run(world, self.assets.path(Binary::Helm), self.size.addons, progress).await?);
         }
         Ok(phases)
     }

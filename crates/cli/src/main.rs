@@ -1,5 +1,7 @@
 //! The `chandler` binary: `chandler --help`.
 
+mod api_reference;
+mod bench;
 mod crds;
 mod demo;
 mod driver;
@@ -11,7 +13,7 @@ mod tool;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 /// Fits out Cluster API clusters: installs, upgrades, watches and removes their add-ons.
@@ -31,6 +33,9 @@ enum Command {
     Sandbox(sandbox::SandboxCommand),
     /// Show the main job on clusters of this machine: an add-on put on two clusters
     Demo(demo::DemoArgs),
+    /// Measure what the controllers cost
+    #[command(subcommand, hide = true)]
+    Bench(bench::BenchCommand),
     /// Package tools and what they owe
     #[command(subcommand)]
     Tool(tool::ToolCommand),
@@ -41,9 +46,20 @@ enum Command {
         /// The shell
         shell: Shell,
     },
-    /// Print the reference of all commands as Markdown
+    /// Print a reference as Markdown
     #[command(hide = true)]
-    Reference,
+    Reference {
+        /// What it is about
+        subject: Subject,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Subject {
+    /// All commands
+    Cli,
+    /// All kinds
+    Api,
 }
 
 fn main() -> ExitCode {
@@ -64,6 +80,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Manager(arguments) => runtime()?.block_on(manager::run(arguments)),
         Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),
         Command::Demo(arguments) => runtime()?.block_on(demo::run(arguments)),
+        Command::Bench(command) => runtime()?.block_on(bench::run(command)),
         Command::Tool(command) => runtime()?.block_on(tool::run(command)),
         Command::Crds => {
             print!("{}", crds::yaml()?);
@@ -73,10 +90,17 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             clap_complete::generate(shell, &mut Cli::command(), "chandler", &mut std::io::stdout());
             Ok(())
         }
-        Command::Reference => {
-            print!("{}", clap_markdown::help_markdown::<Cli>());
+        Command::Reference { subject } => {
+            print!("{}", reference(subject)?);
             Ok(())
         }
+    }
+}
+
+fn reference(subject: Subject) -> anyhow::Result<String> {
+    match subject {
+        Subject::Cli => Ok(clap_markdown::help_markdown::<Cli>()),
+        Subject::Api => api_reference::markdown(&chandler_api::crds()),
     }
 }
 

@@ -1,11 +1,16 @@
 //! `chandler manager`
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use anyhow::{Context as _, Result};
-use chandler_controller::Options;
-use chandler_core::schedule::Limits;
+use chandler_controller::{Election, Options};
+use chandler_core::{leadership::LeaseTimes, schedule::Limits};
 use clap::Args;
+use http::{HeaderValue, header::USER_AGENT};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -17,6 +22,9 @@ use crate::{
     driver,
     logging::{self, LogFormat},
 };
+
+/// The Lease that says which process acts.
+const LEASE: &str = "chandler-leader";
 
 #[derive(Debug, Args)]
 pub struct ManagerArgs {
@@ -41,6 +49,15 @@ pub struct ManagerArgs {
     /// Operations that may be active at once on one workload cluster
     #[arg(long, default_value_t = Limits::default().per_cluster)]
     concurrency_per_cluster: usize,
+    /// Act without asking whether another process does: only for one that is alone
+    #[arg(long)]
+    no_leader_election: bool,
+    /// Namespace of the Lease that says which process acts
+    #[arg(long, env = "POD_NAMESPACE", default_value = "chandler-system")]
+    leader_election_namespace: String,
+    /// How long a process that stopped answering keeps others from acting, in seconds
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=600))]
+    lease_seconds: u64,
     /// Log level, or a list such as `info,chandler_tool=debug`
     #[arg(long, default_value = "info")]
     log_level: String,
@@ -58,16 +75,26 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         metrics_address,
         concurrency,
         concurrency_per_cluster,
+        no_leader_election,
+        leader_election_namespace,
+        lease_seconds,
         log_level,
         log_format,
     } = arguments;
     logging::start(&log_level, log_format)?;
+    let election = (!no_leader_election).then_some(Election {
+        namespace: leader_election_namespace,
+        name: namespace.as_ref().map_or_else(|| LEASE.to_owned(), |only| format!("{LEASE}-{only}")),
+        identity: identity(),
+        times: LeaseTimes { duration: Duration::from_secs(lease_seconds) },
+    });
     let options = Options {
         namespace,
         tool: driver::find(tool)?,
         tool_arguments: Vec::new(),
         store,
         address: metrics_address,
+        election,
         limits: Limits { per_cluster: concurrency_per_cluster.max(1), overall: concurrency.max(1) },
     };
     let client = management_client(kubeconfig).await?;
@@ -78,14 +105,24 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
 }
 
 async fn management_client(kubeconfig: Option<PathBuf>) -> Result<Client> {
-    let config = match kubeconfig {
+    let mut config = match kubeconfig {
         Some(path) => {
             let read = Kubeconfig::read_from(&path).with_context(|| format!("reading {}", path.display()))?;
             Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?
         }
         None => Config::infer().await.context("finding the management cluster; name it with --kubeconfig")?,
     };
+    config
+        .headers
+        .push((USER_AGENT, HeaderValue::from_static(concat!("chandler/", env!("CARGO_PKG_VERSION")))));
     Ok(Client::try_from(config)?)
+}
+
+/// Tells this process from all that ever were: a restart must not take itself for its predecessor.
+fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    format!("{}_{}_{started}", host.trim(), std::process::id())
 }
 
 async fn stop_on_signal(stop: CancellationToken) {

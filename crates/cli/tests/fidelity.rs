@@ -1,4 +1,5 @@
 //! Charts render through the driver exactly as through the reference CLI, whatever the values.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
 
 use std::{
     fs,

@@ -17,6 +17,10 @@ pub enum Error {
         "{kind} is not served by the management cluster; install Chandler's CRDs and Cluster API first: {source}"
     )]
     NotServed { kind: String, source: kube::Error },
+    #[error("the Cluster API add-on provider for Helm is still installed: {found}; {next}")]
+    Predecessor { found: String, next: &'static str },
+    #[error("leadership was lost: {0}")]
+    LostLeadership(String),
     #[error("cannot open the package store: {0}")]
     Store(#[from] chandler_source::SourceError),
 }

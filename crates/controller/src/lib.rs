@@ -3,9 +3,12 @@
 mod clusters;
 mod error;
 mod events;
+mod index;
+mod leader;
 mod metrics;
 mod operations;
 mod placement;
+mod predecessor;
 mod queue;
 mod references;
 mod release;
@@ -15,4 +18,5 @@ mod status;
 mod watch;
 
 pub use error::Error;
+pub use leader::Election;
 pub use run::{Options, run};

@@ -1,11 +1,12 @@
 //! Placements: from clusters and a template to release objects, for every kind that is a face of a placement.
 
+mod dirty;
 mod pass;
 mod values;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use chandler_core::{identity::ClusterKey, naming, placement::PlacementFace};
+use chandler_core::{identity::ClusterKey, placement::PlacementFace};
 use chandler_tool::PackageTool;
 use kube::{
     Client, ResourceExt as _,
@@ -16,20 +17,82 @@ use kube::{
     },
 };
 
+use self::dirty::Dirty;
 use crate::{
-    Error, clusters::Clusters, events::Events, metrics::Metrics, queue::Trigger, references::References,
-    status,
+    Error, clusters::Clusters, events::Events, index::ReleaseIndex, metrics::Metrics, queue::Trigger,
+    references::References, status,
 };
 
 /// What a pass over a placement works with.
 pub struct PlacementContext<P: PlacementFace> {
     pub client: Client,
     pub clusters: Clusters,
-    pub releases: Store<P::Release>,
+    pub index: ReleaseIndex<P::Release>,
+    pub desk: Desk<P>,
     pub references: References,
     pub tool: PackageTool,
     pub events: Events,
     pub metrics: Metrics,
+}
+
+/// Where placements are handed in to be looked at, in whole or for one cluster. Clones share it.
+pub struct Desk<P: PlacementFace> {
+    placements: Trigger<P>,
+    dirty: Dirty<P>,
+}
+
+impl<P: PlacementFace> Clone for Desk<P> {
+    fn clone(&self) -> Self {
+        Self { placements: self.placements.clone(), dirty: self.dirty.clone() }
+    }
+}
+
+impl<P: PlacementFace> Desk<P> {
+    pub fn new(placements: Trigger<P>) -> Self {
+        Self { placements, dirty: Dirty::default() }
+    }
+
+    /// A placement itself was touched.
+    pub fn placement(&self, placement: &P) {
+        let reference = ObjectRef::from_obj(placement);
+        self.dirty.all(&reference);
+        self.placements.look_at(reference);
+    }
+
+    /// A release object was touched: its placement looks at its cluster.
+    pub fn release(&self, release: &P::Release) {
+        let kind = P::kind(&());
+        let owner = release.owner_references().iter().find(|owner| owner.kind == kind);
+        if let (Some(owner), Some(cluster)) = (owner, P::cluster_of(release)) {
+            self.one(ObjectRef::new(&owner.name).within(&cluster.namespace), &cluster);
+        }
+    }
+
+    /// A Cluster was touched: the placements that want it, and those that have a release on it, look at it.
+    pub fn cluster(
+        &self,
+        placements: &Store<P>,
+        index: &ReleaseIndex<P::Release>,
+        cluster: &ClusterKey,
+        labels: &BTreeMap<String, String>,
+    ) {
+        for release in index.on_cluster(cluster) {
+            self.release(&release);
+        }
+        let wanting = placements.state_filter(|placement| {
+            placement.namespace().as_deref() == Some(&cluster.namespace)
+                && Selector::try_from(placement.selector().clone())
+                    .is_ok_and(|selector| selector.matches(labels))
+        });
+        for placement in wanting {
+            self.one(ObjectRef::from_obj(&*placement), cluster);
+        }
+    }
+
+    fn one(&self, placement: ObjectRef<P>, cluster: &ClusterKey) {
+        self.dirty.cluster(&placement, cluster);
+        self.placements.look_at(placement);
+    }
 }
 
 /// One pass over one placement.
@@ -40,34 +103,4 @@ where
 {
     context.metrics.pass(status::kind::<P>());
     pass::Pass { object, context }.run().await
-}
-
-/// Looks at the placement that a release object belongs to.
-pub fn on_release_change<P: PlacementFace>(placements: &Trigger<P>, release: &P::Release) {
-    let kind = P::kind(&());
-    let owner = release.owner_references().iter().find(|owner| owner.kind == kind);
-    if let (Some(owner), Some(namespace)) = (owner, release.namespace()) {
-        placements.look_at(ObjectRef::new(&owner.name).within(&namespace));
-    }
-}
-
-/// Looks at the placements that a Cluster concerns: those that want it, and those that have a release on it.
-pub fn on_cluster_change<P: PlacementFace>(
-    placements: &Store<P>,
-    releases: &Store<P::Release>,
-    trigger: &Trigger<P>,
-    cluster: &ClusterKey,
-    labels: &std::collections::BTreeMap<String, String>,
-) {
-    let on_it = releases.state_filter(|release| P::cluster_of(release).as_ref() == Some(cluster));
-    let owners: Vec<_> = on_it.iter().filter_map(|release| release.labels().get(P::OWNER_LABEL)).collect();
-    let concerned = placements.state_filter(|placement| {
-        placement.namespace().as_deref() == Some(&cluster.namespace)
-            && (owners.contains(&&naming::label_value(&placement.name_any()))
-                || Selector::try_from(placement.selector().clone())
-                    .is_ok_and(|selector| selector.matches(labels)))
-    });
-    for placement in concerned {
-        trigger.look_at(ObjectRef::from_obj(&*placement));
-    }
 }

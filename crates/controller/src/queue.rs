@@ -17,7 +17,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use crate::Error;
 
 /// Everything is looked at again this often, give or take a tenth.
-const RESYNC: Duration = Duration::from_mins(10);
+pub const RESYNC: Duration = Duration::from_mins(10);
 /// Events that come together are handled together.
 const DEBOUNCE: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_secs(10);

@@ -7,31 +7,28 @@ mod pass;
 
 use std::sync::Arc;
 
-use chandler_core::{identity::ClusterKey, release::ReleaseFace};
+use chandler_core::release::ReleaseFace;
 use chandler_source::Packages;
 use chandler_tool::PackageTool;
 use chandler_workload::{Connections, InventoryChange};
 use kube::{
     Client, ResourceExt as _,
     core::NamespaceResourceScope,
-    runtime::{
-        controller::Action,
-        reflector::{ObjectRef, Store},
-    },
+    runtime::{controller::Action, reflector::ObjectRef},
 };
 pub use memory::Memories;
 pub use operate::Outcome;
 
 use crate::{
-    Error, clusters::Clusters, events::Events, metrics::Metrics, operations::Operations, queue::Trigger,
-    status,
+    Error, clusters::Clusters, events::Events, index::ReleaseIndex, metrics::Metrics, operations::Operations,
+    queue::Trigger, status,
 };
 
 /// What a pass over a release object works with.
 pub struct ReleaseContext<R: ReleaseFace> {
     pub client: Client,
     pub clusters: Clusters,
-    pub releases: Store<R>,
+    pub index: ReleaseIndex<R>,
     pub connections: Connections,
     pub packages: Arc<Packages>,
     pub tool: PackageTool,
@@ -51,23 +48,16 @@ where
     pass::Pass::begin(object, context)?.run().await
 }
 
-/// Release objects of a cluster.
-pub fn on_cluster<R: ReleaseFace>(releases: &Store<R>, cluster: &ClusterKey) -> Vec<Arc<R>> {
-    releases.state_filter(|release| release.desired().is_ok_and(|desired| desired.cluster == *cluster))
-}
-
 /// Looks at the release objects that a change on a workload cluster concerns.
 pub fn on_inventory_change<R: ReleaseFace>(
-    releases: &Store<R>,
+    index: &ReleaseIndex<R>,
     trigger: &Trigger<R>,
     change: &InventoryChange,
 ) {
-    let concerned = releases.state_filter(|release| {
-        release.desired().is_ok_and(|desired| {
-            desired.cluster == change.cluster
-                && change.release.as_ref().is_none_or(|changed| *changed == desired.release)
-        })
-    });
+    let concerned = match &change.release {
+        Some(release) => index.claiming(&change.cluster, release),
+        None => index.on_cluster(&change.cluster),
+    };
     for release in concerned {
         trigger.look_at(ObjectRef::from_obj(&*release));
     }

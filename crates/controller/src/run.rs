@@ -10,7 +10,7 @@ use std::{
 };
 
 use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
-use chandler_core::{placement::PlacementFace, schedule::Limits};
+use chandler_core::{placement::PlacementFace, release::ReleaseFace as _, schedule::Limits};
 use chandler_source::{Packages, Store as PackageStore};
 use chandler_tool::{PackageTool, Supervisor, SupervisorConfig};
 use chandler_workload::Connections;
@@ -23,12 +23,14 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Error,
+    Election, Error,
     clusters::{self, Clusters},
     events::Events,
+    index::ReleaseIndex,
     metrics::Metrics,
     operations::Operations,
-    placement::{self, PlacementContext},
+    placement::{self, Desk, PlacementContext},
+    predecessor,
     queue::{self, Trigger},
     references::References,
     release::{self, ReleaseContext},
@@ -50,6 +52,8 @@ pub struct Options {
     /// Where `/metrics`, `/healthz` and `/readyz` are served.
     pub address: SocketAddr,
     pub limits: Limits,
+    /// None: this process is the only one.
+    pub election: Option<Election>,
 }
 
 /// What all controllers share.
@@ -67,9 +71,10 @@ struct Shared {
 
 /// Runs the controllers until `stop` fires.
 pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), Error> {
-    let Options { namespace, tool, tool_arguments, store, address, limits } = options;
+    let Options { namespace, tool, tool_arguments, store, address, limits, election } = options;
     let scope = Scope { namespace };
     check_served(&client, &scope).await?;
+    predecessor::check(&client).await?;
     let (connections, changes) = Connections::new(client.clone());
     let supervisor = SupervisorConfig { arguments: tool_arguments, ..SupervisorConfig::new(tool) };
     let shared = Shared {
@@ -91,10 +96,42 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     };
     let address = server::serve(address, served).await?;
     tracing::info!(%address, "serving /metrics, /healthz and /readyz");
+    let (client, tool) = (shared.client.clone(), shared.tool.clone());
     let work = controllers::<HelmChartProxy>(shared, changes, ready);
-    stop.run_until_cancelled(work).await;
+    let ended = match election {
+        Some(election) => lead(client, election, &tool, work, &stop).await,
+        None => {
+            stop.run_until_cancelled(work).await;
+            Ok(())
+        }
+    };
     tracing::info!("stopping");
-    Ok(())
+    ended
+}
+
+/// Works while it leads. Whoever may not act any more stops its driver before anyone else may begin.
+async fn lead(
+    client: Client,
+    election: Election,
+    tool: &PackageTool,
+    work: impl Future<Output = ()>,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    let Some(won) = stop.run_until_cancelled(election.win(client)).await else { return Ok(()) };
+    let mut leadership = won?;
+    let lost = tokio::select! {
+        () = work => None,
+        why = leadership.keep() => Some(why),
+        () = stop.cancelled() => None,
+    };
+    tool.supervisor().kill().await;
+    match lost {
+        Some(why) => Err(Error::LostLeadership(why)),
+        None => {
+            leadership.resign().await;
+            Ok(())
+        }
+    }
 }
 
 /// Runs the pair of controllers of one face.
@@ -108,17 +145,14 @@ async fn controllers<P>(
 {
     let (placement_trigger, placement_queue) = Trigger::<P>::new();
     let (release_trigger, release_queue) = Trigger::<P::Release>::new();
+    let desk = Desk::new(placement_trigger);
+    let index = ReleaseIndex::new(P::OWNER_LABEL);
     let memories = release::Memories::default();
-    let placements = watch_placements::<P>(&shared, placement_trigger.clone());
+    let placements = watch_placements::<P>(&shared, desk.clone());
     let releases =
-        watch_releases::<P>(&shared, placement_trigger.clone(), release_trigger.clone(), memories.clone());
-    let clusters = watch_clusters::<P>(
-        &shared,
-        &placements,
-        &releases,
-        placement_trigger.clone(),
-        release_trigger.clone(),
-    );
+        watch_releases::<P>(&shared, desk.clone(), index.clone(), release_trigger.clone(), memories.clone());
+    index.attach(releases.clone());
+    let clusters = watch_clusters::<P>(&shared, &placements, &index, desk.clone(), release_trigger.clone());
     for complete in [
         placements.wait_until_ready().await,
         releases.wait_until_ready().await,
@@ -130,13 +164,14 @@ async fn controllers<P>(
         }
     }
     let clusters = Clusters::new(clusters);
-    let references = references(&shared, &placements, &releases, &clusters, placement_trigger);
+    let references = references(&shared, &placements, &index, &clusters, desk.clone());
     ready.store(true, Ordering::Release);
     tracing::info!(placements = placements.len(), releases = releases.len(), "watches are synchronised");
     let placement_context = Arc::new(PlacementContext::<P> {
         client: shared.client.clone(),
         clusters: clusters.clone(),
-        releases: releases.clone(),
+        index: index.clone(),
+        desk,
         references,
         tool: shared.tool.clone(),
         events: shared.events.clone(),
@@ -145,7 +180,7 @@ async fn controllers<P>(
     let release_context = Arc::new(ReleaseContext::<P::Release> {
         client: shared.client,
         clusters,
-        releases: releases.clone(),
+        index: index.clone(),
         connections: shared.connections,
         packages: shared.packages,
         tool: shared.tool,
@@ -155,10 +190,9 @@ async fn controllers<P>(
         trigger: release_trigger.clone(),
         memories,
     });
-    let listed = releases.clone();
     let following = async move {
         while let Some(change) = changes.recv().await {
-            release::on_inventory_change(&listed, &release_trigger, &change);
+            release::on_inventory_change(&index, &release_trigger, &change);
         }
     };
     tokio::join!(
@@ -168,16 +202,15 @@ async fn controllers<P>(
     );
 }
 
-fn watch_placements<P: PlacementFace>(shared: &Shared, trigger: Trigger<P>) -> Store<P> {
+fn watch_placements<P: PlacementFace>(shared: &Shared, desk: Desk<P>) -> Store<P> {
     let resource = ApiResource::erase::<P>(&());
-    watch(shared.client.clone(), &shared.scope, &resource, (), move |placement: &P| {
-        trigger.look_at(ObjectRef::from_obj(placement));
-    })
+    watch(shared.client.clone(), &shared.scope, &resource, (), move |placement: &P| desk.placement(placement))
 }
 
 fn watch_releases<P: PlacementFace>(
     shared: &Shared,
-    placements: Trigger<P>,
+    desk: Desk<P>,
+    index: ReleaseIndex<P::Release>,
     trigger: Trigger<P::Release>,
     memories: release::Memories,
 ) -> Store<P::Release> {
@@ -186,47 +219,49 @@ fn watch_releases<P: PlacementFace>(
         if object.finalizers().is_empty() && object.meta().deletion_timestamp.is_some() {
             release::forget(&memories, object);
         }
+        index.note(object);
         trigger.look_at(ObjectRef::from_obj(object));
-        placement::on_release_change::<P>(&placements, object);
+        // Whoever claims the same release may have it now, or not any more.
+        for rival in
+            object.desired().iter().flat_map(|desired| index.claiming(&desired.cluster, &desired.release))
+        {
+            trigger.look_at(ObjectRef::from_obj(&*rival));
+        }
+        desk.release(object);
     })
 }
 
 fn watch_clusters<P: PlacementFace>(
     shared: &Shared,
     placements: &Store<P>,
-    releases: &Store<P::Release>,
-    placement_trigger: Trigger<P>,
-    release_trigger: Trigger<P::Release>,
+    index: &ReleaseIndex<P::Release>,
+    desk: Desk<P>,
+    releases: Trigger<P::Release>,
 ) -> Store<DynamicObject> {
-    let (placements, releases) = (placements.clone(), releases.clone());
+    let (placements, index) = (placements.clone(), index.clone());
     let resource = clusters::resource();
-    watch(
-        shared.client.clone(),
-        &shared.scope,
-        &resource,
-        resource.clone(),
-        move |cluster: &DynamicObject| {
-            let Some(key) = clusters::key(cluster) else { return };
-            placement::on_cluster_change(&placements, &releases, &placement_trigger, &key, cluster.labels());
-            for release in release::on_cluster(&releases, &key) {
-                release_trigger.look_at(ObjectRef::from_obj(&*release));
-            }
-        },
-    )
+    let touched = move |cluster: &DynamicObject| {
+        let Some(key) = clusters::key(cluster) else { return };
+        desk.cluster(&placements, &index, &key, cluster.labels());
+        for release in index.on_cluster(&key) {
+            releases.look_at(ObjectRef::from_obj(&*release));
+        }
+    };
+    watch(shared.client.clone(), &shared.scope, &resource, resource.clone(), touched)
 }
 
 /// A change of what a Cluster refers to is a change of the Cluster, as far as templates are concerned.
 fn references<P: PlacementFace>(
     shared: &Shared,
     placements: &Store<P>,
-    releases: &Store<P::Release>,
+    index: &ReleaseIndex<P::Release>,
     clusters: &Clusters,
-    trigger: Trigger<P>,
+    desk: Desk<P>,
 ) -> References {
-    let (placements, releases, clusters) = (placements.clone(), releases.clone(), clusters.clone());
+    let (placements, index, clusters) = (placements.clone(), index.clone(), clusters.clone());
     References::new(shared.client.clone(), shared.scope.clone(), move |key| {
         if let Some(cluster) = clusters.get(key) {
-            placement::on_cluster_change(&placements, &releases, &trigger, key, cluster.labels());
+            desk.cluster(&placements, &index, key, cluster.labels());
         }
     })
 }

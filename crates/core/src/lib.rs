@@ -7,6 +7,7 @@ pub mod digest;
 pub mod failure;
 pub mod identity;
 pub mod inventory;
+pub mod leadership;
 pub mod naming;
 pub mod placement;
 pub mod release;

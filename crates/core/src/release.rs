@@ -1,11 +1,13 @@
 //! One release of one package on one cluster: what is wanted, what to do about it, what to say about it.
 
+mod claim;
 mod desired;
 mod face;
 mod helm_release_proxy;
 mod plan;
 mod report;
 
+pub use claim::{Claimant, Collision};
 pub use desired::{
     Desired, ExecutionOptions, PackageReference, RenderingOptions, SecretKey, SourceAccess, Strategy,
     ValuesReuse,
@@ -16,4 +18,4 @@ pub use plan::{
     ClusterState, InputState, InventoryState, LetGo, Observed, OperationKind, PastFailure, Plan, Wait,
     failure_key, plan,
 };
-pub use report::{Progress, Report, report};
+pub use report::{ANOTHER_NAME, Progress, Report, report};

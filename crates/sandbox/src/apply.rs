@@ -7,12 +7,22 @@ use serde_json::Value;
 /// Owns every field the sandbox writes by server-side apply.
 pub const FIELD_MANAGER: &str = "chandler-sandbox";
 
-/// The API server refused an object.
+/// Why something was not applied.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot apply {what}: {source}")]
-pub struct Error {
-    what: String,
-    source: Box<kube::Error>,
+pub enum Error {
+    #[error("cannot apply {what}: {source}")]
+    Refused { what: String, source: Box<kube::Error> },
+    #[error("the manifests are not valid YAML: {0}")]
+    Read(serde_saphyr::Error),
+}
+
+/// Server-side apply of every document of a YAML text.
+pub async fn apply_all(client: &kube::Client, yaml: &str) -> Result<(), Error> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).map_err(Error::Read)?;
+    for document in &documents {
+        apply(client, document).await?;
+    }
+    Ok(())
 }
 
 /// Server-side apply of any object that has a name.
@@ -26,8 +36,9 @@ pub async fn apply(client: &kube::Client, object: &Value) -> Result<(), Error> {
     };
     let name = text("/metadata/name");
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
-    api.patch(name, &parameters, &Patch::Apply(object))
-        .await
-        .map_err(|source| Error { what: format!("{} {name}", text("/kind")), source: Box::new(source) })?;
+    api.patch(name, &parameters, &Patch::Apply(object)).await.map_err(|source| Error::Refused {
+        what: format!("{} {name}", text("/kind")),
+        source: Box::new(source),
+    })?;
     Ok(())
 }

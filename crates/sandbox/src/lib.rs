@@ -18,6 +18,7 @@ pub mod registry;
 pub mod repository;
 pub mod requests;
 pub mod sandbox;
+pub mod service_account;
 pub mod state;
 pub mod testing;
 

@@ -29,6 +29,7 @@ mod context;
 mod environment;
 mod error;
 mod helm;
+mod network;
 mod objects;
 mod order;
 mod report;

@@ -2,7 +2,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube_derive::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-use super::{Credentials, HelmOptions, ReconcileStrategy, TlsConfig, is_default};
+use super::{Credentials, HelmOptions, ReconcileStrategy, TlsConfig, default_namespace, is_default, rules};
 use crate::status::PlacementStatus;
 
 /// Puts one chart on every Cluster of its namespace that a selector matches.
@@ -18,9 +18,6 @@ use crate::status::PlacementStatus;
     namespaced,
     status = "PlacementStatus",
     derive = "PartialEq",
-    label("cluster.x-k8s.io/v1beta1", "v1alpha1"),
-    label("cluster.x-k8s.io/v1beta2", "v1alpha1"),
-    label("clusterctl.cluster.x-k8s.io/move-hierarchy", "true"),
     crates(kube_core = "kube_core"),
     printcolumn(
         name = "Ready",
@@ -43,21 +40,23 @@ use crate::status::PlacementStatus;
         json_path = ".status.conditions[?(@.type=='Ready')].message"
     )
 )]
-#[x_kube(crates(kube_core = "kube_core"))]
+#[x_kube(crates(kube_core = "kube_core"), validation = rules::fixed_strategy())]
 #[serde(rename_all = "camelCase")]
 pub struct HelmChartProxySpec {
     /// Selects Clusters in the same namespace by label. Empty selects every Cluster of the namespace.
+    #[x_kube(merge_strategy = StructMerge::Atomic)]
     pub cluster_selector: LabelSelector,
     /// Name of the chart in its repository.
     pub chart_name: String,
     /// The repository: `https://…` for a Helm repository, `oci://…` for a registry.
     #[serde(rename = "repoURL")]
+    #[x_kube(validation = rules::absolute_url())]
     pub repo_url: String,
     /// Name of the release. Unset: one is generated.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub release_name: String,
-    /// Namespace of the release on the workload cluster. Unset: `default`.
-    #[serde(default, rename = "namespace", skip_serializing_if = "String::is_empty")]
+    /// Namespace of the release on the workload cluster. Empty means `default`.
+    #[serde(default = "default_namespace", rename = "namespace", skip_serializing_if = "String::is_empty")]
     pub release_namespace: String,
     /// Version of the chart. Unset: the newest.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -69,7 +68,8 @@ pub struct HelmChartProxySpec {
     #[serde(default, skip_serializing_if = "is_default")]
     pub reconcile_strategy: ReconcileStrategy,
     /// Options of the Helm operations.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default)]
+    #[schemars(extend("default" = {}))]
     pub options: HelmOptions,
     /// Credentials of the registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]

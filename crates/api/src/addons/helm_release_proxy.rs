@@ -2,7 +2,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube_derive::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-use super::{Credentials, HelmOptions, ReconcileStrategy, TlsConfig, is_default};
+use super::{Credentials, HelmOptions, ReconcileStrategy, TlsConfig, default_namespace, is_default, rules};
 use crate::status::ReleaseStatus;
 
 /// One release of a chart on one Cluster. Made by a HelmChartProxy.
@@ -18,8 +18,6 @@ use crate::status::ReleaseStatus;
     namespaced,
     status = "ReleaseStatus",
     derive = "PartialEq",
-    label("cluster.x-k8s.io/v1beta1", "v1alpha1"),
-    label("cluster.x-k8s.io/v1beta2", "v1alpha1"),
     crates(kube_core = "kube_core"),
     printcolumn(name = "Cluster", type_ = "string", json_path = ".spec.clusterRef.name"),
     printcolumn(
@@ -44,21 +42,29 @@ use crate::status::ReleaseStatus;
         json_path = ".status.conditions[?(@.type=='Ready')].message"
     )
 )]
-#[x_kube(crates(kube_core = "kube_core"))]
+#[x_kube(
+    crates(kube_core = "kube_core"),
+    validation = rules::fixed_release_name(),
+    validation = rules::fixed_namespace(),
+    validation = rules::fixed_strategy()
+)]
 #[serde(rename_all = "camelCase")]
 pub struct HelmReleaseProxySpec {
-    /// The Cluster the release lives on.
+    /// The Cluster the release lives on. Its name is immutable.
+    #[x_kube(merge_strategy = StructMerge::Atomic, validation = rules::fixed_cluster())]
     pub cluster_ref: ObjectReference,
-    /// Name of the chart in its repository.
+    /// Name of the chart in its repository. Immutable.
+    #[x_kube(validation = rules::fixed())]
     pub chart_name: String,
-    /// The repository: `https://…` for a Helm repository, `oci://…` for a registry.
+    /// The repository: `https://…` for a Helm repository, `oci://…` for a registry. Immutable.
     #[serde(rename = "repoURL")]
+    #[x_kube(validation = rules::absolute_url(), validation = rules::fixed())]
     pub repo_url: String,
-    /// Name of the release.
+    /// Name of the release. Immutable once set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub release_name: String,
-    /// Namespace of the release on the workload cluster.
-    #[serde(default, rename = "namespace")]
+    /// Namespace of the release on the workload cluster. Empty means `default`. Immutable.
+    #[serde(default = "default_namespace", rename = "namespace")]
     pub release_namespace: String,
     /// Version of the chart. Unset: the newest.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -70,7 +76,8 @@ pub struct HelmReleaseProxySpec {
     #[serde(default, skip_serializing_if = "is_default")]
     pub reconcile_strategy: ReconcileStrategy,
     /// Options of the Helm operations.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default)]
+    #[schemars(extend("default" = {}))]
     pub options: HelmOptions,
     /// Credentials of the registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]

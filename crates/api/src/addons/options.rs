@@ -1,10 +1,12 @@
+use kube_derive::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{is_default, is_false};
+use super::{is_false, rules};
 
 /// Options of the Helm operations.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct HelmOptions {
     /// Do not run the chart's hooks.
@@ -19,9 +21,10 @@ pub struct HelmOptions {
     /// Fetch missing dependencies of the chart.
     #[serde(default, skip_serializing_if = "is_false")]
     pub dependency_update: bool,
-    /// Time limit of one Helm operation, as a Go duration. Unset: `10m`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout: Option<String>,
+    /// Time limit of one Helm operation, as a Go duration.
+    #[serde(default)]
+    #[x_kube(validation = rules::go_duration())]
+    pub timeout: Timeout,
     /// Do not install the custom resource definitions in the chart's `crds` folder.
     #[serde(default, rename = "skipCRDs", skip_serializing_if = "is_false")]
     pub skip_crds: bool,
@@ -35,20 +38,33 @@ pub struct HelmOptions {
     #[serde(default, skip_serializing_if = "is_false")]
     pub atomic: bool,
     /// Options of the installation.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default)]
+    #[schemars(extend("default" = {}))]
     pub install: HelmInstallOptions,
     /// Options of an upgrade.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default)]
+    #[schemars(extend("default" = {}))]
     pub upgrade: HelmUpgradeOptions,
     /// Options of the removal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uninstall: Option<HelmUninstallOptions>,
     /// Kept for compatibility: clients are always cached.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default)]
     pub enable_client_cache: bool,
     /// Take over objects that belong to another release or to none.
     #[serde(default, skip_serializing_if = "is_false")]
     pub take_ownership: bool,
+}
+
+/// A time limit as written: a Go duration such as `10m` or `1h30m`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Timeout(pub String);
+
+impl Default for Timeout {
+    fn default() -> Self {
+        Self("10m".to_owned())
+    }
 }
 
 /// Options of the installation.
@@ -88,7 +104,7 @@ pub struct HelmUpgradeOptions {
     /// Kept for compatibility.
     #[serde(default, skip_serializing_if = "is_false")]
     pub recreate: bool,
-    /// How many revisions Helm keeps. 0 keeps all.
+    /// How many revisions Helm keeps. 0 or less keeps all.
     #[serde(default = "ten")]
     pub max_history: i64,
     /// Delete objects that a failed upgrade created.

@@ -5,6 +5,7 @@ use super::is_false;
 
 /// Names a Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct SecretReference {
     /// Name of the Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]

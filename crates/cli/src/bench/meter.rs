@@ -89,8 +89,7 @@ impl<'a> Meter<'a> {
     fn figures(&self, phase: &Begun, releases: usize, wall: Duration) -> Phase {
         let now = self.downloads();
         let (index, chart) = (now.index - phase.downloads.index, now.chart - phase.downloads.chart);
-        let (management, workload) =
-            (self.traffic.on(Side::Management), self.traffic.on(Side::Workload));
+        let (management, workload) = (self.traffic.on(Side::Management), self.traffic.on(Side::Workload));
         Phase {
             name: phase.name,
             controller: self.controller.clone(),
@@ -123,7 +122,7 @@ impl<'a> Meter<'a> {
             let counts = self.world.repository().requests();
             counts.iter().filter(|(path, _)| wanted(path)).map(|(_, count)| count).sum()
         };
-        Downloads { index: of(|path| path == "/index.yaml"), chart: of(|path| path.ends_with(".tgz")) }
+        Downloads { index: of(|path| path == "/index.yaml"), chart: of(|path| path != "/index.yaml") }
     }
 }
 

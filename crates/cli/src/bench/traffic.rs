@@ -46,7 +46,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Waits until nothing was asked for a while; renewing a lease is no work.
+    /// Waits until something was asked, and then nothing more for a while; renewing a lease is no work.
     pub async fn settle(&mut self, quiet: Duration, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         let mut silent_since = Instant::now();
@@ -54,7 +54,8 @@ impl Traffic {
             if self.read()? > 0 {
                 silent_since = Instant::now();
             }
-            if silent_since.elapsed() >= quiet || Instant::now() > deadline {
+            let silent = self.last.is_some() && silent_since.elapsed() >= quiet;
+            if silent || Instant::now() > deadline {
                 return Ok(());
             }
             tokio::time::sleep(LOOK).await;

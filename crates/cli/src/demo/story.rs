@@ -8,6 +8,7 @@ use chandler_sandbox::{
     Sandbox, apply,
     process::{Child, Spec},
     repository::ChartRepository,
+    service_account,
 };
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 use serde_json::{Value, json};
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 const EXAMPLE: &str = include_str!("../../../../examples/hello.yaml");
 /// The address that the example names; the demo's own repository takes its place.
 const EXAMPLE_REPOSITORY: &str = "https://charts.example";
+const RIGHTS: &str = include_str!("../../../../deploy/rbac.yaml");
 const NAMESPACE: &str = "default";
 const LIMIT: Duration = Duration::from_mins(3);
 const LOOK: Duration = Duration::from_millis(250);
@@ -38,7 +40,10 @@ impl<'a> Story<'a> {
             apply::apply(&client, &serde_json::to_value(&crd)?).await?;
         }
         wait_served(&client).await?;
-        let manager = start_manager(sandbox, dir, tool)?;
+        apply::apply_all(&client, RIGHTS).await?;
+        let config =
+            service_account::kubeconfig(sandbox.management(), "chandler-system", "chandler-manager").await?;
+        let manager = start_manager(&config, dir, tool)?;
         eprintln!("started the manager (log: {})", manager.log().display());
         let ca = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "charts-ca", "namespace": NAMESPACE},
@@ -100,12 +105,14 @@ impl<'a> Story<'a> {
     }
 }
 
-fn start_manager(sandbox: &Sandbox, dir: &Path, tool: &Path) -> Result<Child> {
+fn start_manager(config: &str, dir: &Path, tool: &Path) -> Result<Child> {
+    let path = dir.join("manager-kubeconfig");
+    chandler_sandbox::certificates::write_private(&path, config)?;
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let args = vec![
         "manager".to_owned(),
         "--kubeconfig".to_owned(),
-        text(&sandbox.management().kubeconfig_path()),
+        text(&path),
         "--tool".to_owned(),
         text(tool),
         "--store".to_owned(),

@@ -19,6 +19,7 @@ use chandler_sandbox::{
     plane::Plane,
     process::{Child, Spec},
     repository::ChartRepository,
+    service_account,
     testing::{self, SharedSandbox},
 };
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Condition};
@@ -52,6 +53,9 @@ impl World {
         repository.publish(&hello()).unwrap();
         repository.publish(&chart("slow")).unwrap();
         let world = Self { sandbox, client, namespace, repository, dir };
+        let config =
+            service_account::kubeconfig(sandbox.management(), "chandler-system", "chandler-manager").await;
+        std::fs::write(world.manager_config(), config.unwrap()).unwrap();
         let ca = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ca", "namespace": world.namespace},
             "stringData": {"ca.crt": world.repository.ca_pem()},
@@ -62,6 +66,11 @@ impl World {
 
     pub async fn cluster(&self, name: &str) -> Arc<Plane> {
         self.sandbox.cluster(&self.namespace, name, 1, &[("fleet", "test")]).await.unwrap()
+    }
+
+    /// The rights that Chandler ships with, never an administrator's.
+    fn manager_config(&self) -> PathBuf {
+        self.dir.join("manager-kubeconfig")
     }
 
     pub fn manager(&self) -> Manager {
@@ -208,7 +217,9 @@ impl Manager {
         let args = [
             "manager",
             "--kubeconfig",
-            &text(&world.sandbox.management().kubeconfig_path()),
+            &text(&world.manager_config()),
+            "--lease-seconds",
+            "3",
             "--namespace",
             &world.namespace,
             "--tool",
@@ -334,6 +345,7 @@ async fn install_kinds(client: Client) {
     for crd in chandler_api::crds() {
         apply::apply(&client, &serde_json::to_value(&crd).unwrap()).await.unwrap();
     }
+    apply::apply_all(&client, include_str!("../../../../deploy/rbac.yaml")).await.unwrap();
     let all: Api<HelmReleaseProxy> = Api::all(client);
     eventually("the kinds are served", || async { all.list(&ListParams::default().limit(1)).await.ok() })
         .await;

@@ -24,10 +24,10 @@ use kube::{
     Api, Resource, ResourceExt as _,
     api::{DeleteParams, DynamicObject, Patch, PatchParams},
     core::{NamespaceResourceScope, Selector, SelectorExt as _},
-    runtime::controller::Action,
+    runtime::{controller::Action, reflector::ObjectRef},
 };
 
-use super::{PlacementContext, values::ClusterValues};
+use super::{PlacementContext, dirty::Scope, values::ClusterValues};
 use crate::{Error, queue, status};
 
 /// Release objects written at the same time.
@@ -54,6 +54,23 @@ where
             return self.delete(&existing).await;
         }
         status::hold(&self.context.client, &*self.object, P::FINALIZER).await?;
+        let reference = ObjectRef::from_obj(&*self.object);
+        let scope = self.context.desk.dirty.take(&reference);
+        let done = self.place(&reference, &scope, &existing).await;
+        if done.is_err() {
+            // What was taken has not been done.
+            self.context.desk.dirty.all(&reference);
+        }
+        done
+    }
+
+    /// Brings the release objects of the clusters in `scope` up to date, then sums up all of them.
+    async fn place(
+        &self,
+        reference: &ObjectRef<P>,
+        scope: &Scope,
+        existing: &[Arc<P::Release>],
+    ) -> Result<Action, Error> {
         let mut outcome = Outcome::default();
         let selected = match self.selected() {
             Ok(selected) => selected,
@@ -62,23 +79,33 @@ where
                 return self.finish(&BTreeMap::new(), outcome).await;
             }
         };
-        let by_cluster = existing.iter().filter_map(|r| Some((P::cluster_of(r)?, r.clone()))).collect();
-        let living = selected.iter().filter(|(_, cluster)| cluster.metadata.deletion_timestamp.is_none());
-        let living: ClusterMap<_> = living.map(|(key, cluster)| (key.clone(), cluster.clone())).collect();
-        let values = self.context.values(&self.object, &living, &by_cluster).await?;
-        let wanted = self.wanted(&selected, &by_cluster, values, &mut outcome);
-        let changes = changes::<P>(&wanted, &existing, self.object.strategy());
+        let by_cluster: ClusterMap<_> =
+            existing.iter().filter_map(|r| Some((P::cluster_of(r)?, r.clone()))).collect();
+        let concerned: ClusterMap<_> = selected
+            .iter()
+            .filter(|(key, _)| scope.contains(key))
+            .map(|(key, cluster)| (key.clone(), cluster.clone()))
+            .collect();
+        let (wanted, failing) = self.wanted(&concerned, &by_cluster).await?;
+        let there: Vec<_> = existing
+            .iter()
+            .filter(|release| P::cluster_of(release).is_none_or(|cluster| scope.contains(&cluster)))
+            .cloned()
+            .collect();
+        let changes = changes::<P>(&wanted, &there, self.object.strategy());
         outcome.write_failures = self.write(changes).await;
+        let failing =
+            self.context.desk.dirty.failing(reference, scope, failing, |key| selected.contains_key(key));
+        outcome.template_failures =
+            failing.into_iter().map(|(cluster, message)| ClusterFailure { cluster, message }).collect();
         Self::count_ready(&selected, &by_cluster, &mut outcome);
         self.finish(&selected, outcome).await
     }
 
     /// Its release objects, by label, in its own namespace.
     fn existing(&self) -> Vec<Arc<P::Release>> {
-        let (owner, namespace) = (naming::label_value(&self.object.name_any()), self.object.namespace());
-        self.context.releases.state_filter(|release| {
-            release.labels().get(P::OWNER_LABEL) == Some(&owner) && release.namespace() == namespace
-        })
+        let owner = naming::label_value(&self.object.name_any());
+        self.context.index.of_owner(&self.object.namespace().unwrap_or_default(), &owner)
     }
 
     fn selected(&self) -> Result<ClusterMap<Arc<DynamicObject>>, String> {
@@ -88,16 +115,17 @@ where
         Ok(own.into_iter().filter(|(_, cluster)| selector.matches(cluster.labels())).collect())
     }
 
-    /// The release object of each selected cluster; None where what is there has to stay.
-    fn wanted(
+    /// The release object of each cluster, None where what is there has to stay; and whose template fails, and why.
+    async fn wanted(
         &self,
-        selected: &ClusterMap<Arc<DynamicObject>>,
+        clusters: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<P::Release>>,
-        mut values: ClusterMap<ClusterValues>,
-        outcome: &mut Outcome,
-    ) -> ClusterMap<Option<P::Release>> {
-        let mut wanted = BTreeMap::new();
-        for (key, cluster) in selected {
+    ) -> Result<(ClusterMap<Option<P::Release>>, ClusterMap<String>), Error> {
+        let living = clusters.iter().filter(|(_, cluster)| cluster.metadata.deletion_timestamp.is_none());
+        let living = living.map(|(key, cluster)| (key.clone(), cluster.clone())).collect();
+        let mut values = self.context.values(&self.object, &living, existing).await?;
+        let (mut wanted, mut failing) = (BTreeMap::new(), BTreeMap::new());
+        for (key, cluster) in clusters {
             let object = match values.remove(key) {
                 Some(ClusterValues { text: Ok(text), rendered_from }) => {
                     let there = existing.get(key).map(AsRef::as_ref);
@@ -109,14 +137,14 @@ where
                     Some(object)
                 }
                 Some(ClusterValues { text: Err(message), .. }) => {
-                    outcome.template_failures.push(ClusterFailure { cluster: key.clone(), message });
+                    failing.insert(key.clone(), message);
                     None
                 }
                 None => None,
             };
             wanted.insert(key.clone(), object);
         }
-        wanted
+        Ok((wanted, failing))
     }
 
     async fn write(&self, changes: Vec<Change<P::Release>>) -> Vec<ClusterFailure> {
@@ -201,6 +229,7 @@ where
     /// Deletes the releases first, then lets the placement go.
     async fn delete(&self, existing: &[Arc<P::Release>]) -> Result<Action, Error> {
         if existing.is_empty() {
+            self.context.desk.dirty.forget(&ObjectRef::from_obj(&*self.object));
             status::let_go(&self.context.client, &*self.object, P::FINALIZER).await?;
             return Ok(Action::await_change());
         }

@@ -13,8 +13,8 @@ use chandler_core::{
     failure::{Category, Failure},
     inventory::{Expectation, ReleaseStatus as InventoryStatus, Seen},
     release::{
-        ClusterState, Desired, InputState, InventoryState, LetGo, Observed, OperationKind, PastFailure, Plan,
-        ReleaseFace, Strategy, Wait, failure_key, plan, report,
+        ANOTHER_NAME, Claimant, ClusterState, Collision, Desired, InputState, InventoryState, LetGo,
+        Observed, OperationKind, PastFailure, Plan, ReleaseFace, Strategy, Wait, failure_key, plan, report,
     },
 };
 use chandler_tool::ReleaseDetails;
@@ -33,7 +33,6 @@ use super::{
     Outcome, ReleaseContext,
     inputs::Inputs,
     memory::{InputsKey, Memory},
-    on_cluster,
 };
 use crate::{Error, clusters::ClusterFacts, queue, status};
 
@@ -137,6 +136,7 @@ where
             self.status.revision = seen.map(|seen| seen.revision);
             self.status.status = seen.map(|seen| seen.status.as_str().to_owned()).unwrap_or_default();
         }
+        let collision = self.collision(desired);
         let inputs = self.known_inputs(desired, view);
         let past = self.past_failure();
         let observed = Observed {
@@ -144,6 +144,7 @@ where
             paused: view.facts.paused || self.object.annotations().contains_key(PAUSED_ANNOTATION),
             cluster: view.facts.state,
             strategy: desired.strategy,
+            collision: &collision,
             installed_before: self.installed_before(desired.strategy),
             inventory: match &view.inventory {
                 InventoryView::Loading => InventoryState::Loading,
@@ -160,6 +161,13 @@ where
             now: self.now,
         };
         plan(&observed, self.object.meta().generation)
+    }
+
+    /// Whether other objects claim the same release.
+    fn collision(&self, desired: &Desired) -> Collision {
+        let claimants = self.context.index.claiming(&desired.cluster, &desired.release);
+        let claimants: Vec<_> = claimants.iter().map(|object| claimant(&**object)).collect();
+        Collision::among(&claimant(&*self.object), &claimants)
     }
 
     async fn resolve(&mut self, desired: &Desired, view: &View) {
@@ -374,9 +382,14 @@ where
         let Some(said) = report(decision, &R::VOCABULARY, &name, progress, self.deleting()) else {
             return;
         };
+        let mut wanted = said.conditions;
+        if let Collision::Contested { by } = self.collision(desired) {
+            for condition in wanted.iter_mut().filter(|condition| condition.message.is_empty()) {
+                condition.message = format!("release {name} is claimed by {by} too; {ANOTHER_NAME}");
+            }
+        }
         let generation = self.object.meta().generation;
-        self.status.conditions =
-            conditions::merge(&self.status.conditions, said.conditions, generation, self.now);
+        self.status.conditions = conditions::merge(&self.status.conditions, wanted, generation, self.now);
         self.status.observed_generation = generation;
     }
 
@@ -402,7 +415,7 @@ where
         status::let_go(&self.context.client, &*self.object, R::FINALIZER).await?;
         tracing::info!(cluster = %desired.cluster, release = %desired.release, ?why, "release object let go");
         self.context.memories.forget(&self.uid);
-        let others = on_cluster(&self.context.releases, &desired.cluster);
+        let others = self.context.index.on_cluster(&desired.cluster);
         if others.iter().all(|other| other.uid().as_ref() == Some(&self.uid)) {
             self.context.connections.close(&desired.cluster);
         }
@@ -418,6 +431,11 @@ where
             _ => queue::resync(&*self.object),
         }
     }
+}
+
+fn claimant(object: &impl kube::ResourceExt) -> Claimant {
+    let created = object.meta().creation_timestamp.as_ref().map(|time| time.0);
+    Claimant { created, name: format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any()) }
 }
 
 fn is_wanted(details: &ReleaseDetails, desired: &Desired, inputs: &Inputs) -> bool {

@@ -2,8 +2,9 @@
 
 use chandler_api::{
     addons::{
-        CHART_PROXY_FINALIZER, CHART_PROXY_NAME_LABEL, HelmChartProxy, HelmReleaseProxy,
-        HelmReleaseProxySpec, RELEASE_NAME_GENERATED_ANNOTATION, RELEASE_PROXY_FINALIZER,
+        CHART_PROXY_FINALIZER, CHART_PROXY_NAME_LABEL, Credentials, DEFAULT_CREDENTIALS_KEY,
+        DEFAULT_NAMESPACE, HelmChartProxy, HelmReleaseProxy, HelmReleaseProxySpec,
+        RELEASE_NAME_GENERATED_ANNOTATION, RELEASE_PROXY_FINALIZER, SecretReference, TlsConfig, or_default,
     },
     capi::{CLUSTER_GROUP, CLUSTER_NAME_LABEL, CLUSTER_VERSION},
     status::PlacementStatus,
@@ -53,7 +54,6 @@ impl PlacementFace for HelmChartProxy {
         let placement = self.name_any();
         let name = existing
             .map_or_else(|| naming::release_object(&placement, &cluster.key.name), ResourceExt::name_any);
-        let generated = self.spec.release_name.is_empty();
         let mut object = HelmReleaseProxy::new(&name, release_spec(self, cluster.key, values, existing));
         object.metadata.namespace = self.namespace();
         object.metadata.finalizers = Some(vec![RELEASE_PROXY_FINALIZER.to_owned()]);
@@ -62,7 +62,9 @@ impl PlacementFace for HelmChartProxy {
             (CLUSTER_NAME_LABEL.to_owned(), naming::label_value(&cluster.key.name)),
             (CHART_PROXY_NAME_LABEL.to_owned(), naming::label_value(&placement)),
         ]);
-        object.annotations_mut().insert(RELEASE_NAME_GENERATED_ANNOTATION.to_owned(), generated.to_string());
+        if self.spec.release_name.is_empty() {
+            object.annotations_mut().insert(RELEASE_NAME_GENERATED_ANNOTATION.to_owned(), "true".to_owned());
+        }
         object
     }
 
@@ -75,9 +77,12 @@ impl PlacementFace for HelmChartProxy {
     fn same_identity(existing: &HelmReleaseProxy, wanted: &HelmReleaseProxy) -> bool {
         let identity = |object: &HelmReleaseProxy| {
             let spec = object.spec.clone();
-            (spec.repo_url, spec.chart_name, spec.release_namespace, spec.release_name)
+            (spec.repo_url, spec.chart_name, or_default(&spec.release_namespace, DEFAULT_NAMESPACE))
         };
+        // An object that has no release name yet has no release yet either.
+        let unnamed = existing.spec.release_name.is_empty();
         identity(existing) == identity(wanted)
+            && (unnamed || existing.spec.release_name == wanted.spec.release_name)
     }
 
     fn cluster_of(release: &HelmReleaseProxy) -> Option<ClusterKey> {
@@ -117,18 +122,27 @@ fn release_spec(
         chart_name: spec.chart_name.clone(),
         repo_url: spec.repo_url.clone(),
         release_name,
-        release_namespace: if spec.release_namespace.is_empty() {
-            "default".to_owned()
-        } else {
-            spec.release_namespace.clone()
-        },
+        release_namespace: or_default(&spec.release_namespace, DEFAULT_NAMESPACE),
         version: spec.version.clone(),
         values,
         reconcile_strategy: spec.reconcile_strategy,
         options: spec.options.clone(),
-        credentials: spec.credentials.clone(),
-        tls_config: spec.tls_config.clone(),
+        credentials: spec.credentials.as_ref().map(|credentials| Credentials {
+            secret: spelled_out(&credentials.secret, placement),
+            key: or_default(&credentials.key, DEFAULT_CREDENTIALS_KEY),
+        }),
+        tls_config: spec.tls_config.as_ref().map(|tls| TlsConfig {
+            ca_secret: tls.ca_secret.as_ref().map(|secret| spelled_out(secret, placement)),
+            ..tls.clone()
+        }),
     }
+}
+
+/// Release objects name the Secret's namespace, so that those made by an earlier controller need no change.
+fn spelled_out(secret: &SecretReference, placement: &HelmChartProxy) -> SecretReference {
+    let own = placement.namespace().unwrap_or_default();
+    let namespace = or_default(secret.namespace.as_deref().unwrap_or_default(), &own);
+    SecretReference { name: secret.name.clone(), namespace: Some(namespace) }
 }
 
 fn contains(

@@ -4,8 +4,8 @@ use std::{str::FromStr as _, time::Duration};
 
 use chandler_api::{
     addons::{
-        HelmOptions, HelmReleaseProxy, RELEASE_PROXY_FINALIZER, ReconcileStrategy,
-        SUCCESSFULLY_INSTALLED_ANNOTATION, SecretReference,
+        DEFAULT_CREDENTIALS_KEY, DEFAULT_NAMESPACE, HelmOptions, HelmReleaseProxy, RELEASE_PROXY_FINALIZER,
+        ReconcileStrategy, SUCCESSFULLY_INSTALLED_ANNOTATION, SecretReference, Timeout, or_default,
     },
     status::ReleaseStatus,
 };
@@ -19,10 +19,6 @@ use crate::{
     failure::{Category, Failure},
     identity::{ClusterKey, ReleaseId},
 };
-
-const DEFAULT_TIMEOUT: Duration = Duration::from_mins(10);
-const DEFAULT_NAMESPACE: &str = "default";
-const DEFAULT_CREDENTIALS_KEY: &str = "config.json";
 
 impl ReleaseFace for HelmReleaseProxy {
     const FINALIZER: &'static str = RELEASE_PROXY_FINALIZER;
@@ -80,27 +76,34 @@ pub(crate) fn strategy(strategy: ReconcileStrategy) -> Strategy {
 
 fn access(object: &HelmReleaseProxy, own_namespace: &str) -> Result<SourceAccess, Failure> {
     let tls = object.spec.tls_config.clone().unwrap_or_default();
-    let credentials = object
-        .spec
-        .credentials
-        .as_ref()
-        .map(|credentials| {
-            secret("credentials.secret", &credentials.secret, own_namespace)
-                .map(|secret| (secret, or_default(&credentials.key, DEFAULT_CREDENTIALS_KEY)))
-        })
-        .transpose()?;
-    let ca = tls.ca_secret.as_ref().map(|ca| secret("tlsConfig.caSecret", ca, own_namespace)).transpose()?;
-    Ok(SourceAccess { ca, credentials, insecure_skip_tls_verify: tls.insecure_skip_tls_verify })
+    let credentials = object.spec.credentials.as_ref();
+    let key = credentials.map(|credentials| or_default(&credentials.key, DEFAULT_CREDENTIALS_KEY));
+    let login = secret("credentials.secret", credentials.map(|c| &c.secret), own_namespace)?;
+    let ca = secret("tlsConfig.caSecret", tls.ca_secret.as_ref(), own_namespace)?;
+    Ok(SourceAccess {
+        ca,
+        credentials: login.zip(key),
+        insecure_skip_tls_verify: tls.insecure_skip_tls_verify,
+    })
 }
 
-/// A Secret of another namespace is refused: whoever may write this object need not be allowed to read that Secret.
-fn secret(field: &str, reference: &SecretReference, own_namespace: &str) -> Result<SecretKey, Failure> {
-    let name = reference.name.clone().ok_or_else(|| invalid(format!("spec.{field}.name is not set")))?;
+/// A reference without a name is none. A Secret of another namespace is refused: whoever may write this object need not
+/// be allowed to read that Secret.
+fn secret(
+    field: &str,
+    reference: Option<&SecretReference>,
+    own_namespace: &str,
+) -> Result<Option<SecretKey>, Failure> {
+    let Some((reference, name)) = reference
+        .and_then(|reference| Some((reference, reference.name.clone().filter(|name| !name.is_empty())?)))
+    else {
+        return Ok(None);
+    };
     match reference.namespace.as_deref().filter(|namespace| !namespace.is_empty()) {
         Some(other) if other != own_namespace => Err(invalid(format!(
             "spec.{field} is in namespace {other}: copy the Secret to {own_namespace} and refer to it there"
         ))),
-        _ => Ok(SecretKey { namespace: own_namespace.to_owned(), name }),
+        _ => Ok(Some(SecretKey { namespace: own_namespace.to_owned(), name })),
     }
 }
 
@@ -132,28 +135,23 @@ fn execution(options: &HelmOptions) -> Result<ExecutionOptions, Failure> {
         take_ownership: options.take_ownership,
         force: options.upgrade.force,
         cleanup_on_fail: options.upgrade.cleanup_on_fail,
-        max_history: u32::try_from(options.upgrade.max_history)
-            .map_err(|_| invalid("spec.options.upgrade.maxHistory must not be negative"))?,
-        timeout: timeout(options.timeout.as_deref())?,
+        max_history: u32::try_from(options.upgrade.max_history.max(0)).unwrap_or(u32::MAX),
+        timeout: timeout(&options.timeout)?,
         keep_history: uninstall.keep_history,
         removal_description: uninstall.description,
     })
 }
 
-fn timeout(text: Option<&str>) -> Result<Duration, Failure> {
-    let Some(text) = text else {
-        return Ok(DEFAULT_TIMEOUT);
-    };
+fn timeout(Timeout(text): &Timeout) -> Result<Duration, Failure> {
+    if text.is_empty() {
+        return Err(invalid("spec.options.timeout is empty; write it like 10m or 90s"));
+    }
     let duration = kube_core::Duration::from_str(text)
         .map_err(|error| invalid(format!("spec.options.timeout: {error}; write it like 10m or 90s")))?;
     if duration.is_negative() {
         return Err(invalid("spec.options.timeout must not be negative"));
     }
     Ok(duration.into())
-}
-
-fn or_default(text: &str, default: &str) -> String {
-    if text.is_empty() { default } else { text }.to_owned()
 }
 
 fn invalid(message: impl Into<String>) -> Failure {
@@ -183,6 +181,7 @@ mod tests {
         assert_eq!(desired.release, ReleaseId::new("default", "hi"));
         assert!(desired.execution.wait, "atomic implies wait");
         assert!(desired.execution.create_namespace);
+        assert!(!object().spec.options.wait, "and the object stays as it was written");
         assert_eq!((desired.execution.timeout, desired.execution.max_history), (Duration::from_secs(90), 10));
         assert_eq!(desired.rendering.values_reuse, ValuesReuse::Reuse);
     }
@@ -204,9 +203,31 @@ mod tests {
     }
 
     #[test]
+    fn references_without_a_name_are_none() {
+        let mut unnamed = object();
+        let secret = SecretReference { name: Some(String::new()), namespace: Some("kube-system".to_owned()) };
+        unnamed.spec.credentials = Some(Credentials { secret, key: String::new() });
+        unnamed.spec.tls_config =
+            Some(TlsConfig { ca_secret: Some(SecretReference::default()), ..TlsConfig::default() });
+        assert_eq!(unnamed.desired().unwrap().access, object().desired().unwrap().access);
+    }
+
+    #[test]
     fn bad_durations_are_named() {
-        let mut bad = object();
-        bad.spec.options.timeout = Some("soon".to_owned());
-        assert!(bad.desired().unwrap_err().message.contains("spec.options.timeout"));
+        for text in ["soon", "-10m", ""] {
+            let mut bad = object();
+            bad.spec.options.timeout = Timeout(text.to_owned());
+            assert!(bad.desired().unwrap_err().message.contains("spec.options.timeout"), "{text}");
+        }
+    }
+
+    #[test]
+    fn options_that_are_not_set_have_their_defaults() {
+        let mut plain = object();
+        plain.spec.options = HelmOptions::default();
+        let execution = plain.desired().unwrap().execution;
+        assert_eq!(execution.timeout, Duration::from_mins(10));
+        plain.spec.options.upgrade.max_history = -1;
+        assert_eq!(plain.desired().unwrap().execution.max_history, 0, "no limit, as Helm has it");
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::Strategy;
+use super::{Collision, Strategy};
 use crate::{
     digest::InputDigest,
     failure::Failure,
@@ -23,6 +23,7 @@ pub struct Observed<'a> {
     pub paused: bool,
     pub cluster: ClusterState,
     pub strategy: Strategy,
+    pub collision: &'a Collision,
     /// The release has been installed by us at least once.
     pub installed_before: bool,
     pub inventory: InventoryState<'a>,
@@ -150,6 +151,10 @@ pub enum Wait {
         status: ReleaseStatus,
         until: Timestamp,
     },
+    /// The release is another object's.
+    Taken {
+        by: String,
+    },
     /// The same thing failed before.
     Backoff {
         failure: Failure,
@@ -164,6 +169,8 @@ pub enum LetGo {
     Removed,
     /// The cluster is gone or going, and its releases with it.
     ClusterGone,
+    /// The release is another object's.
+    Taken,
     /// The release was to be installed once and left alone.
     InstallOnce,
 }
@@ -184,6 +191,9 @@ fn plan_deletion(observed: &Observed<'_>) -> Plan {
     }
     if matches!(observed.cluster, ClusterState::Missing | ClusterState::Deleting) {
         return Plan::LetGo(LetGo::ClusterGone);
+    }
+    if matches!(observed.collision, Collision::Taken { .. }) {
+        return Plan::LetGo(LetGo::Taken);
     }
     if observed.strategy == Strategy::InstallOnce {
         return Plan::LetGo(LetGo::InstallOnce);
@@ -209,6 +219,9 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
     }
     if observed.paused {
         return Plan::Wait(Wait::Paused);
+    }
+    if let Collision::Taken { by } = observed.collision {
+        return Plan::Wait(Wait::Taken { by: by.clone() });
     }
     match observed.cluster {
         ClusterState::Missing => return Plan::Wait(Wait::ClusterMissing),

@@ -18,6 +18,8 @@ pub struct Report {
     pub conditions: Vec<Wanted>,
 }
 
+/// What to do about a collision.
+pub const ANOTHER_NAME: &str = "give one of them another releaseName or namespace";
 const CLUSTER_AVAILABLE: &str = "ClusterAvailable";
 
 /// What to say, or None where the last word stands (paused objects are left alone).
@@ -116,6 +118,11 @@ fn release_condition(
             let reason = if deleting { vocabulary.deletion_failed } else { vocabulary.failed };
             (Status::False, reason, format!("{}: {failure} (next try at {until})", failure.category))
         }
+        Plan::Wait(Wait::Taken { by }) => (
+            Status::False,
+            "ReleaseCollision",
+            format!("release {release} belongs to {by} already; {ANOTHER_NAME}"),
+        ),
         Plan::LetGo(_) => (Status::False, vocabulary.deleting, format!("release {release} is let go")),
         Plan::Wait(_) => return None,
     };

@@ -16,11 +16,15 @@ import (
 // ErrStopped is what every request gets once the operation has been stopped.
 var ErrStopped = errors.New("the operation has been stopped: no further request is sent")
 
+// settling is how long the answer to a request in flight is waited for when nobody wants it any more.
+const settling = 3 * time.Second
+
 // Guard is the transport of one operation. Helm's own context does not stop an upgrade in flight, so this does:
-// once stopped, it aborts the requests in flight and refuses every further one.
+// once stopped, it refuses every further request and waits for those in flight.
 type Guard struct {
-	base    http.RoundTripper
-	timeout time.Duration
+	base     http.RoundTripper
+	timeout  time.Duration
+	settling time.Duration
 
 	stopping context.Context
 	stop     context.CancelFunc
@@ -35,10 +39,17 @@ type Guard struct {
 // NewGuard guards base. Every request that is not a watch must be answered in full within timeout.
 func NewGuard(base http.RoundTripper, timeout time.Duration) *Guard {
 	stopping, stop := context.WithCancel(context.Background())
-	return &Guard{base: base, timeout: timeout, stopping: stopping, stop: stop, reads: map[string]*failure.Read{}}
+	return &Guard{
+		base:     base,
+		timeout:  timeout,
+		settling: settling,
+		stopping: stopping,
+		stop:     stop,
+		reads:    map[string]*failure.Read{},
+	}
 }
 
-// Stop refuses all further requests, aborts those in flight and returns when they have ended.
+// Stop refuses all further requests and returns when those in flight have ended.
 func (g *Guard) Stop() {
 	g.mu.Lock()
 	g.stopped = true
@@ -68,13 +79,16 @@ func (g *Guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	defer g.inFlight.Done()
 
-	ctx, cancel := context.WithCancelCause(request.Context())
-	detach := context.AfterFunc(g.stopping, func() { cancel(ErrStopped) })
-	timer := time.AfterFunc(g.timeout, func() { cancel(&failure.RequestTimeout{After: g.timeout}) })
+	ctx, abort := context.WithCancelCause(context.WithoutCancel(request.Context()))
+	flight := &flight{abort: abort, settling: g.settling, stream: isStream(request)}
+	forgetStop := context.AfterFunc(g.stopping, func() { flight.letGo(ErrStopped) })
+	forgetCaller := context.AfterFunc(request.Context(), func() { flight.letGo(context.Cause(request.Context())) })
+	timer := time.AfterFunc(g.timeout, func() { abort(&failure.RequestTimeout{After: g.timeout}) })
 	end := func() {
 		timer.Stop()
-		detach()
-		cancel(context.Canceled)
+		forgetStop()
+		forgetCaller()
+		abort(context.Canceled)
 	}
 
 	response, err := g.base.RoundTrip(strict(request.Clone(ctx)))
@@ -84,9 +98,10 @@ func (g *Guard) RoundTrip(request *http.Request) (*http.Response, error) {
 		g.note(request, 0, err)
 		return nil, err
 	}
-	if isStream(request) {
+	if flight.stream {
 		timer.Stop()
 	}
+	flight.answered()
 	g.note(request, response.StatusCode, nil)
 	response.Body = &body{ReadCloser: response.Body, ctx: ctx, end: end}
 	return response, nil

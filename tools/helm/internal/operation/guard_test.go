@@ -51,6 +51,7 @@ func TestGuardAbortsWhatIsInFlight(t *testing.T) {
 	}))
 	defer server.Close()
 	guard := NewGuard(http.DefaultTransport, time.Minute)
+	guard.settling = 10 * time.Millisecond
 	ended := make(chan error, 1)
 	go func() {
 		_, err := get(t, guard, server.URL)
@@ -63,8 +64,60 @@ func TestGuardAbortsWhatIsInFlight(t *testing.T) {
 		if !errors.Is(err, ErrStopped) {
 			t.Fatalf("got %v", err)
 		}
-	default:
-		t.Fatal("Stop returned before the request had ended")
+	case <-time.After(time.Second):
+		t.Fatal("Stop did not end the request")
+	}
+}
+
+func TestGuardWaitsForWhatHasLeft(t *testing.T) {
+	arrived := make(chan struct{})
+	var done atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(arrived)
+		time.Sleep(100 * time.Millisecond)
+		done.Store(true)
+		w.WriteHeader(http.StatusOK)
+	}))
+	defer server.Close()
+	guard := NewGuard(http.DefaultTransport, time.Minute)
+	ended := make(chan error, 1)
+	caller, giveUp := context.WithCancel(context.Background())
+	go func() {
+		request, err := http.NewRequestWithContext(caller, http.MethodPost, server.URL, nil)
+		if err == nil {
+			var response *http.Response
+			if response, err = guard.RoundTrip(request); err == nil {
+				err = response.Body.Close()
+			}
+		}
+		ended <- err
+	}()
+	<-arrived
+	giveUp()
+	guard.Stop()
+	if !done.Load() {
+		t.Fatal("Stop returned while the server was still at it")
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestGuardEndsAWatchAtOnce(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	guard := NewGuard(http.DefaultTransport, time.Minute)
+	response, err := get(t, guard, server.URL+"?watch=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	guard.Stop()
+	if _, err := io.ReadAll(response.Body); !errors.Is(err, ErrStopped) {
+		t.Fatalf("got %v", err)
 	}
 }
 

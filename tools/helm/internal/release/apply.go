@@ -70,6 +70,9 @@ func (r *Release) Apply(what Application) (*toolv1.ReleaseState, error) {
 	if err != nil {
 		return nil, r.client.typed(err)
 	}
+	if err := r.records.written(); err != nil {
+		return nil, err
+	}
 	return r.state()
 }
 

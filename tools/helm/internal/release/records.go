@@ -3,6 +3,7 @@ package release
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -28,10 +29,12 @@ type records struct {
 	mu     sync.Mutex
 	loaded bool
 	items  map[string]*corev1.Secret
+	// unsaved holds why the last write of a record failed.
+	unsaved map[string]error
 }
 
 func newRecords(secrets typedcorev1.SecretInterface, name string) *records {
-	return &records{SecretInterface: secrets, name: name, items: map[string]*corev1.Secret{}}
+	return &records{SecretInterface: secrets, name: name, items: map[string]*corev1.Secret{}, unsaved: map[string]error{}}
 }
 
 // load reads the release's Secrets.
@@ -132,6 +135,7 @@ func (r *records) Update(ctx context.Context, secret *corev1.Secret, options met
 	}
 	updated, err := r.SecretInterface.Update(ctx, secret, options)
 	r.remember(updated, err)
+	r.note(secret.Name, err)
 	return updated, err
 }
 
@@ -146,6 +150,28 @@ func (r *records) Delete(ctx context.Context, name string, options metav1.Delete
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.items, name)
+	delete(r.unsaved, name)
+	return nil
+}
+
+func (r *records) note(name string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		delete(r.unsaved, name)
+		return
+	}
+	r.unsaved[name] = err
+}
+
+// written is the failure of a write that Helm has passed over: it calls an operation a success whose end it could not
+// record. Nil: every record says what has happened.
+func (r *records) written() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, err := range r.unsaved {
+		return fmt.Errorf("recording the end of the operation in %s: %w", name, err)
+	}
 	return nil
 }
 

@@ -49,5 +49,8 @@ func (r *Release) uninstall(options *toolv1.RemoveOptions) error {
 	if _, err := uninstall.Run(r.name); err != nil {
 		return r.client.typed(err)
 	}
-	return r.operation.Guard.FailedRead()
+	if err := r.operation.Guard.FailedRead(); err != nil {
+		return err
+	}
+	return r.records.written()
 }

@@ -92,6 +92,9 @@ func TestInvalidValues(t *testing.T) {
 		"bad json":      {jsonLayer("{\"a\": 1,\n}"), "line 2"},
 		"json, no map":  {jsonLayer("[1]"), "cannot unmarshal array"},
 		"tab in indent": {text("a:\n\tb: 1\n"), "line 2"},
+		"an anchor":     {text("a: *secret"), "unknown anchor referenced"},
+		"a null key":    {text("~: secret"), "unsupported map key of type"},
+		"a map as key":  {text("{a: secret}: b"), "invalid map key"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -102,6 +105,9 @@ func TestInvalidValues(t *testing.T) {
 			}
 			if !strings.Contains(got.GetMessage(), c.want) {
 				t.Fatalf("message %q lacks %q", got.GetMessage(), c.want)
+			}
+			if strings.Contains(got.GetMessage(), "secret") {
+				t.Fatalf("message %q repeats a value", got.GetMessage())
 			}
 		})
 	}

@@ -27,6 +27,7 @@ fn quiet<'a>(inputs: &'a InputDigest, inventory: Option<&'a Seen>) -> Observed<'
         paused: false,
         cluster: ClusterState::Available,
         strategy: Strategy::Continuous,
+        collision: &Collision::None,
         installed_before: true,
         inventory: InventoryState::Known(inventory),
         inputs: InputState::Resolved(inputs),
@@ -156,6 +157,19 @@ fn a_failure_holds_back_the_same_thing_only() {
         Observed { failure: Some(&unresolved), inputs: InputState::Unresolved, ..quiet(&wanted, None) };
     assert_eq!(plan(&observed, GENERATION), backoff(&unresolved));
     assert_eq!(plan(&observed, Some(4)), Plan::Resolve, "a changed spec is looked at again at once");
+}
+
+#[test]
+fn a_release_of_another_object_is_left_alone() {
+    let (wanted, there) = (digest('a'), seen(ReleaseStatus::Deployed, Some('b')));
+    let taken = Collision::Taken { by: "fleet/elder".to_owned() };
+    let younger = Observed { collision: &taken, ..quiet(&wanted, Some(&there)) };
+    assert_eq!(plan(&younger, GENERATION), Plan::Wait(Wait::Taken { by: "fleet/elder".to_owned() }));
+    let going = Observed { deleting: true, ..younger };
+    assert_eq!(plan(&going, GENERATION), Plan::LetGo(LetGo::Taken));
+    let contested = Collision::Contested { by: "fleet/younger".to_owned() };
+    let elder = Observed { collision: &contested, ..quiet(&wanted, Some(&there)) };
+    assert_eq!(plan(&elder, GENERATION), Plan::Operate(OperationKind::Upgrade));
 }
 
 #[test]

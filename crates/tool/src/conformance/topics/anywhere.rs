@@ -29,7 +29,7 @@ pub const CASES: &[Case] = &[
 
 const OBJECTS: usize = 30;
 /// Spread over an operation of this size, from before its first request to after its last.
-const MOMENTS: [u64; 8] = [0, 15, 30, 60, 90, 130, 180, 260];
+const MOMENTS: [u64; 6] = [0, 20, 50, 90, 140, 220];
 
 #[derive(Clone, Copy, Debug)]
 enum Cut {

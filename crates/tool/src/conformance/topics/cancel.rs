@@ -4,12 +4,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
-use super::reach::{BlackHole, elsewhere};
 use crate::{
     conformance::{
         Ability, Case, CaseError, Request,
         chart::{CONFIG, Chart, Hook, HookEnd},
         context::Context,
+        network::{BlackHole, elsewhere},
         objects::eventually,
         order::{Order as _, duration, recovering},
         tool::{Running, Tool},
@@ -68,13 +68,14 @@ async fn cancelled(context: &Context, tool: &Tool, running: Running, id: &str) -
     let answered = now();
     ensure!(was_running, "Cancel says that the operation was not running");
     running.end().await?.failure(FailureCategory::Cancelled)?;
-    let late: Vec<_> = requests_of(context, log.as_mut())
-        .await?
-        .into_iter()
-        .filter(|request| request.received > answered)
-        .map(|request| format!("{} {}", request.verb, request.uri))
-        .collect();
-    ensure!(late.is_empty(), "after the answer the API server got {late:?}");
+    let all = requests_of(context, log.as_mut()).await?;
+    let late: Vec<_> = all.iter().filter(|request| request.received > answered).collect();
+    let last = late.last().map(|last| format!("{} {} {:?}", last.verb, last.uri, last.received - answered));
+    ensure!(
+        late.is_empty(),
+        "after the answer the API server got {} requests, the last was {last:?} late",
+        late.len()
+    );
     let running = tool.describe().await?.running_operations;
     ensure!(running == 0, "{running} operations run after the answer");
     ensure!(!tool.cancel(id).await?, "Cancel says that a cancelled operation is running");
@@ -171,8 +172,8 @@ async fn dropped(context: &Context) -> Result<(), CaseError> {
 }
 
 async fn black_hole(context: &Context) -> Result<(), CaseError> {
-    let (_hole, server) = BlackHole::open().await?;
-    let mut target = elsewhere(context, server);
+    let hole = BlackHole::open().await?;
+    let mut target = elsewhere(context, hole.server.clone());
     target.request_timeout = duration(Duration::from_mins(1));
     let request = context.install("web", &context.pack(&Chart::config())?, "").on(target);
     let (id, started) = (request.operation_id.clone(), Instant::now());

@@ -5,20 +5,18 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::PostParams;
 use serde_json::json;
-use tokio::{
-    io::copy_bidirectional,
-    net::{TcpListener, TcpStream, UnixListener},
-    task::JoinHandle,
-};
+use tokio::net::TcpListener;
 
 use crate::{
     conformance::{
-        Case, CaseError,
+        Ability, Case, CaseError,
         chart::Chart,
         context::{Context, unobservable},
-        order::{Order as _, duration},
+        network::{BlackHole, Tunnel, elsewhere},
+        order::{Order as _, duration, recovering},
+        tool::End,
     },
-    generated::tool::{ApplyMethod, FailureCategory, Impersonate, Target},
+    generated::tool::{ApplyMethod, FailureCategory, Impersonate, ReleaseStatus, StepKind, Target},
 };
 
 pub const CASES: &[Case] = &[
@@ -45,6 +43,12 @@ pub const CASES: &[Case] = &[
     ),
     case!("reach/impersonated", None, impersonated, "Impersonation limits the tool to the user's rights."),
     case!("reach/dialled", None, dialled, "A target may be dialled through a unix socket."),
+    case!(
+        "reach/cut-off",
+        Some(Ability::Wait),
+        cut_off,
+        "An operation whose cluster goes away ends in time and is recovered from."
+    ),
 ];
 
 /// Every verb that touches a cluster fails with this category.
@@ -55,16 +59,6 @@ async fn all_fail(context: &Context, target: &Target, category: FailureCategory)
     context.tool.remove(context.removal("web").on(target.clone())).await?.failure(category)?;
     unobservable(context.tool.observe(target.clone(), context.release("web"), 0).await?, category)?;
     context.agree_absent("web").await
-}
-
-/// A cluster of another name, at another address.
-pub fn elsewhere(context: &Context, server: String) -> Target {
-    Target {
-        cluster: format!("{}/elsewhere", context.namespace),
-        server,
-        request_timeout: duration(Duration::from_secs(2)),
-        ..context.target()
-    }
 }
 
 async fn closed(context: &Context) -> Result<(), CaseError> {
@@ -82,34 +76,10 @@ async fn closed(context: &Context) -> Result<(), CaseError> {
     Ok(())
 }
 
-/// Takes connections and says nothing, for as long as it lives.
-pub struct BlackHole(JoinHandle<()>);
-
-impl BlackHole {
-    /// With the address to send targets to.
-    pub async fn open() -> Result<(Self, String), CaseError> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let server = format!("https://{}", listener.local_addr()?);
-        let task = tokio::spawn(async move {
-            let mut taken = Vec::new();
-            while let Ok((connection, _)) = listener.accept().await {
-                taken.push(connection);
-            }
-        });
-        Ok((Self(task), server))
-    }
-}
-
-impl Drop for BlackHole {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 async fn black_hole(context: &Context) -> Result<(), CaseError> {
-    let (_hole, server) = BlackHole::open().await?;
+    let hole = BlackHole::open().await?;
     let package = context.pack(&Chart::config())?;
-    let mut slow = elsewhere(context, server);
+    let mut slow = elsewhere(context, hole.server.clone());
     slow.request_timeout = duration(Duration::from_secs(8));
     let held =
         context.install("held", &package, "").with(|options| options.method = ApplyMethod::ClientSide.into());
@@ -181,37 +151,27 @@ async fn impersonated(context: &Context) -> Result<(), CaseError> {
 }
 
 async fn dialled(context: &Context) -> Result<(), CaseError> {
-    let socket = context.path("tunnel");
-    let listener = UnixListener::bind(&socket)?;
-    let server = context.target().server;
-    let address = server.trim_start_matches("https://").to_owned();
-    let tunnel = tokio::spawn(async move {
-        while let Ok((mut near, _)) = listener.accept().await {
-            let address = address.clone();
-            tokio::spawn(async move {
-                if let Ok(mut far) = TcpStream::connect(address).await {
-                    // The end of either side is the end of the tunnel.
-                    let _ = copy_bidirectional(&mut near, &mut far).await;
-                }
-            });
-        }
-    });
-    let target = Target {
-        cluster: format!("{}/dialled", context.namespace),
-        // Nothing listens there: only the socket leads anywhere.
-        server: "https://tunnelled.invalid:6443".to_owned(),
-        dial: socket.to_string_lossy().into_owned(),
-        ..context.target()
-    };
-    let target = with_server_name(target);
+    let tunnel = Tunnel::open(context)?;
     let package = context.pack(&Chart::config())?;
-    let result = context.applied(context.install("web", &package, "").on(target)).await;
-    tunnel.abort();
-    result.map(drop)
+    context.applied(context.install("web", &package, "").on(tunnel.target.clone())).await.map(drop)
 }
 
-/// The certificate is for the address that the server listens on.
-fn with_server_name(mut target: Target) -> Target {
-    "127.0.0.1".clone_into(&mut target.tls.get_or_insert_default().server_name);
-    target
+async fn cut_off(context: &Context) -> Result<(), CaseError> {
+    let tunnel = Tunnel::open(context)?;
+    let package = context.pack(&Chart::deployment())?;
+    let request = context.install("web", &package, "stuck: true").with(|options| {
+        options.wait = true;
+        options.timeout = duration(Duration::from_secs(4));
+    });
+    let mut running = context.tool.begin_apply(request.on(tunnel.target.clone())).await?;
+    running.until(StepKind::Waiting).await?;
+    drop(tunnel);
+    let started = Instant::now();
+    let ended = running.end().await?;
+    ensure!(matches!(ended.end, End::Failure(_)), "the operation ended in {:?}", ended.end);
+    ensure!(started.elapsed() < Duration::from_secs(20), "the end took {:?}", started.elapsed());
+    let state = context.observed("web").await?;
+    ensure!(state.status() == ReleaseStatus::PendingInstall, "left is {}", state.status().as_str_name());
+    let request = context.upgrade("web", &package, "").with(|options| options.wait = true);
+    context.applied(recovering(request)).await.map(drop)
 }

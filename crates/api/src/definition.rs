@@ -1,0 +1,154 @@
+//! From a kind to its custom resource definition.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceConversion, CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+    JSONSchemaPropsOrBool,
+};
+use kube_core::CustomResourceExt;
+
+/// Labels by which the Cluster API finds the version that fits its contract, and its visualizer the kind.
+const LABELS: [(&str, &str); 3] = [
+    ("cluster.x-k8s.io/v1beta1", "v1alpha1"),
+    ("cluster.x-k8s.io/v1beta2", "v1alpha1"),
+    ("visualizer.cluster.x-k8s.io", ""),
+];
+
+/// `clusterctl move` takes objects of the kind along with what they own, though no Cluster owns them.
+pub(crate) const MOVES_WITH_WHAT_IT_OWNS: (&str, &str) =
+    ("clusterctl.cluster.x-k8s.io/move-hierarchy", "true");
+
+/// The definition of a kind. The derived one would put its labels on every object as well.
+pub(crate) fn of<K: CustomResourceExt>(labels: &[(&str, &str)]) -> CustomResourceDefinition {
+    let mut definition = K::crd();
+    let labels = LABELS.iter().chain(labels).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    definition.metadata.labels = Some(labels.collect::<BTreeMap<_, _>>());
+    definition.spec.conversion =
+        Some(CustomResourceConversion { strategy: "None".to_owned(), webhook: None });
+    let versions = definition.spec.versions.iter_mut();
+    for schema in versions.filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut()) {
+        tidy(schema);
+    }
+    definition
+}
+
+/// Unset and null mean the same here: the API server drops a null of a field that is not nullable, or puts the default
+/// in its place. It warns of formats that only Rust knows.
+fn tidy(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
+    if schema.format.as_ref().is_some_and(|format| format.starts_with("uint")) {
+        schema.format = None;
+    }
+    schema.properties.iter_mut().flat_map(BTreeMap::values_mut).for_each(tidy);
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        tidy(items);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        tidy(values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every field of a spec, as the Cluster API add-on provider for Helm has them; `+` stands before what only a
+    /// HelmChartProxy has, `-` before what only a HelmReleaseProxy has.
+    const SPEC: &str = "chartName repoURL releaseName namespace version reconcileStrategy options credentials tlsConfig
+        +clusterSelector +clusterSelector.matchLabels +clusterSelector.matchExpressions
+        +clusterSelector.matchExpressions[].key +clusterSelector.matchExpressions[].operator
+        +clusterSelector.matchExpressions[].values +valuesTemplate
+        -clusterRef -clusterRef.apiVersion -clusterRef.fieldPath -clusterRef.kind -clusterRef.name
+        -clusterRef.namespace -clusterRef.resourceVersion -clusterRef.uid -values
+        credentials.key credentials.secret credentials.secret.name credentials.secret.namespace
+        tlsConfig.caSecret tlsConfig.caSecret.name tlsConfig.caSecret.namespace tlsConfig.insecureSkipTLSVerify
+        options.atomic options.dependencyUpdate options.disableHooks options.disableOpenAPIValidation
+        options.enableClientCache options.options options.skipCRDs options.takeOwnership options.timeout options.wait
+        options.waitForJobs options.install options.install.createNamespace options.install.includeCRDs
+        options.upgrade options.upgrade.cleanupOnFail options.upgrade.force options.upgrade.maxHistory
+        options.upgrade.recreate options.upgrade.resetThenReuseValues options.upgrade.resetValues
+        options.upgrade.reuseValues options.uninstall options.uninstall.description options.uninstall.keepHistory";
+
+    /// The fields of status that must be there; Chandler adds its own.
+    const STATUS: &str = "conditions observedGeneration +matchingClusters +matchingClusters[].apiVersion
+        +matchingClusters[].kind +matchingClusters[].name +matchingClusters[].namespace -revision -status
+        conditions[].lastTransitionTime conditions[].message conditions[].observedGeneration conditions[].reason
+        conditions[].status conditions[].type";
+
+    fn schema(definition: &CustomResourceDefinition) -> &JSONSchemaProps {
+        definition.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap()
+    }
+
+    fn fields(path: &str, schema: &JSONSchemaProps, found: &mut BTreeMap<String, Option<String>>) {
+        for (name, field) in schema.properties.iter().flatten() {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            fields(&path, field, found);
+            if let Some(JSONSchemaPropsOrArray::Schema(items)) = &field.items {
+                fields(&format!("{path}[]"), items, found);
+            }
+            found.insert(path, field.description.clone());
+        }
+    }
+
+    fn expected(list: &str, parent: &str, other: char) -> Vec<String> {
+        let mine = list.split_whitespace().filter(|field| !field.starts_with(other));
+        let mut mine: Vec<_> =
+            mine.map(|field| format!("{parent}.{}", field.trim_start_matches(['+', '-']))).collect();
+        mine.sort();
+        mine
+    }
+
+    #[test]
+    fn specs_have_these_fields_and_no_others_and_status_at_least_these() {
+        for (definition, other) in crate::crds().iter().zip(['-', '+']) {
+            let mut found = BTreeMap::new();
+            fields("", schema(definition), &mut found);
+            let in_spec: Vec<_> = found.keys().filter(|field| field.starts_with("spec.")).cloned().collect();
+            assert_eq!(in_spec, expected(SPEC, "spec", other));
+            for field in expected(STATUS, "status", other) {
+                assert!(found.contains_key(&field), "{field}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_field_is_explained() {
+        for definition in crate::crds() {
+            let mut found = BTreeMap::new();
+            fields("", schema(&definition), &mut found);
+            let silent: Vec<_> = found.iter().filter(|(_, text)| text.is_none()).collect();
+            assert_eq!(silent, [], "{}", definition.spec.names.kind);
+        }
+    }
+
+    #[test]
+    fn names_labels_and_conversion() {
+        let definitions = crate::crds();
+        let names = definitions.iter().map(|definition| {
+            let names = &definition.spec.names;
+            (definition.metadata.name.as_deref().unwrap(), names.short_names.as_deref().unwrap())
+        });
+        let expected = [("helmchartproxies", "hcp"), ("helmreleaseproxies", "hrp")];
+        for ((name, short), (plural, shortname)) in names.zip(expected) {
+            assert_eq!(
+                (name, short),
+                (&*format!("{plural}.addons.cluster.x-k8s.io"), &[shortname.to_owned()][..])
+            );
+        }
+        for (definition, moves) in definitions.iter().zip([true, false]) {
+            let labels = definition.metadata.labels.as_ref().unwrap();
+            assert!(LABELS.iter().all(|(key, value)| labels[*key] == *value));
+            assert_eq!(labels.contains_key(MOVES_WITH_WHAT_IT_OWNS.0), moves);
+            assert_eq!(definition.spec.conversion.as_ref().unwrap().strategy, "None");
+        }
+    }
+
+    #[test]
+    fn objects_do_not_carry_the_labels_of_their_definition() {
+        let spec = serde_json::from_value(
+            serde_json::json!({"clusterSelector": {}, "chartName": "", "repoURL": ""}),
+        );
+        assert_eq!(crate::addons::HelmChartProxy::new("hello", spec.unwrap()).metadata.labels, None);
+    }
+}

@@ -1,0 +1,117 @@
+//! The reference of the kinds as Markdown, from their definitions.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+
+const HEAD: &str = "# Kinds\n\nFields that are not set have the default. `[]` stands for each item of a list, `*` for \
+                    each key of a map. What follows *Rule* is checked by the API server when the field changes.\n";
+
+/// One table per kind.
+pub fn markdown(definitions: &[CustomResourceDefinition]) -> Result<String> {
+    let mut text = HEAD.to_owned();
+    for definition in definitions {
+        kind(&mut text, definition)?;
+    }
+    Ok(text)
+}
+
+fn kind(text: &mut String, definition: &CustomResourceDefinition) -> Result<()> {
+    let names = &definition.spec.names;
+    let short = names.short_names.iter().flatten().map(|name| format!("`{name}`")).collect::<Vec<_>>();
+    for version in &definition.spec.versions {
+        let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
+        let schema = schema.with_context(|| format!("{} has no schema", names.kind))?;
+        writeln!(text, "\n## {}\n", names.kind)?;
+        writeln!(text, "{}\n", schema.description.as_deref().unwrap_or_default())?;
+        writeln!(
+            text,
+            "`{}/{}`, {}, short name {}\n",
+            definition.spec.group,
+            version.name,
+            definition.spec.scope.to_lowercase(),
+            short.join(", ")
+        )?;
+        writeln!(text, "| Field | Type | Default | Description |\n|---|---|---|---|")?;
+        fields(text, "", schema)?;
+    }
+    Ok(())
+}
+
+/// The rows of everything under `path`.
+fn fields(text: &mut String, path: &str, schema: &JSONSchemaProps) -> Result<()> {
+    let required = schema.required.as_deref().unwrap_or_default();
+    for (name, field) in schema.properties.iter().flatten() {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        writeln!(
+            text,
+            "| `{path}` | {}{} | {} | {} |",
+            type_of(field),
+            if required.contains(name) { ", required" } else { "" },
+            field.default.as_ref().map(|default| format!("`{}`", default.0)).unwrap_or_default(),
+            cell(field, &rules_of(schema, name)),
+        )?;
+        fields(text, &path, field)?;
+        match (&field.items, &field.additional_properties) {
+            (Some(JSONSchemaPropsOrArray::Schema(items)), _) => fields(text, &format!("{path}[]"), items)?,
+            (_, Some(JSONSchemaPropsOrBool::Schema(values))) => fields(text, &format!("{path}.*"), values)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn type_of(schema: &JSONSchemaProps) -> String {
+    if let Some(values) = &schema.enum_ {
+        return values.iter().map(|value| format!("`{}`", value.0)).collect::<Vec<_>>().join(", ");
+    }
+    match (&schema.items, &schema.additional_properties) {
+        (Some(JSONSchemaPropsOrArray::Schema(items)), _) => format!("list of {}", type_of(items)),
+        (_, Some(JSONSchemaPropsOrBool::Schema(values))) => format!("map of {}", type_of(values)),
+        _ => schema.type_.clone().unwrap_or_default(),
+    }
+}
+
+/// Messages of the parent's rules that speak of a field.
+fn rules_of(parent: &JSONSchemaProps, name: &str) -> Vec<String> {
+    let rules = parent.x_kubernetes_validations.iter().flatten();
+    let of_field = rules.filter(|rule| rule.field_path.as_deref() == Some(&format!(".{name}")));
+    of_field.filter_map(|rule| rule.message.clone()).collect()
+}
+
+fn cell(schema: &JSONSchemaProps, rules_above: &[String]) -> String {
+    let own = schema.x_kubernetes_validations.iter().flatten().filter_map(|rule| rule.message.as_ref());
+    let rules = own.chain(rules_above).map(|message| format!(" *Rule*: {message}."));
+    let text = schema.description.clone().unwrap_or_default() + &rules.collect::<String>();
+    let escapes = BTreeMap::from([('|', "\\|"), ('\n', " "), ('<', "&lt;")]);
+    text.chars().fold(String::new(), |mut cell, letter| {
+        match escapes.get(&letter) {
+            Some(escape) => cell.push_str(escape),
+            None => cell.push(letter),
+        }
+        cell
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_has_a_row() {
+        let text = markdown(&chandler_api::crds()).unwrap();
+        for row in [
+            "| `spec.options.timeout` | string | `\"10m\"` |",
+            "| `spec.options.upgrade.maxHistory` | integer | `10` |",
+            "| `spec.clusterSelector.matchLabels` | map of string |",
+            "| `spec.clusterSelector` | object, required |",
+            "| `status.conditions[].reason` | string, required |",
+        ] {
+            assert!(text.contains(row), "{row}");
+        }
+        assert!(!text.contains("|  |\n"), "a field without a description");
+    }
+}

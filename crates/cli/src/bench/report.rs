@@ -1,0 +1,131 @@
+//! The figures, for programs and for people.
+
+use std::{collections::BTreeMap, fmt::Write as _, path::Path};
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+
+/// What one phase took.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Phase {
+    pub name: &'static str,
+    /// Absent for our own and for the helm CLI.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub controller: Option<String>,
+    pub releases: usize,
+    pub wall_s: f64,
+    /// Of all processes of the controller.
+    pub cpu_s: f64,
+    /// At all API servers.
+    pub requests: u64,
+    pub requests_management: u64,
+    pub requests_workload: u64,
+    /// Of the index and of charts.
+    pub downloads: u64,
+    pub downloads_index: u64,
+    pub downloads_chart: u64,
+    /// At the end, of all processes.
+    pub rss_mib: f64,
+    /// The highest sum seen during the phase.
+    pub peak_mib: f64,
+    /// The highest of each process since it started, summed: never less than the peak.
+    pub high_water_mib: f64,
+    /// At the end, of the controller's first process alone.
+    pub main_process_mib: f64,
+    pub by_request: BTreeMap<String, u64>,
+}
+
+/// Which phase of the helm CLI does the same work.
+const COMPARED: [(&str, &str); 3] =
+    [("install", "helm-cli-install"), ("upgrade", "helm-cli-upgrade"), ("version", "helm-cli-upgrade")];
+
+pub fn write(path: &Path, phases: &[Phase]) -> Result<()> {
+    let text = serde_json::to_string_pretty(&serde_json::json!({"phases": phases}))?;
+    std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
+}
+
+/// A table for the terminal: totals, figures per release, and what the helm CLI takes for one of ours.
+pub fn table(phases: &[Phase]) -> String {
+    let mut text = String::new();
+    let mut controller = None;
+    for (index, phase) in phases.iter().enumerate() {
+        if index == 0 || controller != phase.controller {
+            controller.clone_from(&phase.controller);
+            let _ = writeln!(text, "\n{}", controller.as_deref().unwrap_or("chandler"));
+            let _ = writeln!(text, "{HEADER}");
+        }
+        let _ = writeln!(text, "{}", row(phase, phases));
+    }
+    text.push_str("\nper release: CPU in ms, requests at (management + workload) API servers\n");
+    text
+}
+
+const HEADER: &str = "phase              releases   wall s    CPU s  CPU/rel  requests        /rel  downloads      \
+                      MiB     peak  helm CLI: wall, CPU, requests";
+
+fn row(phase: &Phase, phases: &[Phase]) -> String {
+    let releases = as_float(u64::try_from(phase.releases.max(1)).unwrap_or(u64::MAX));
+    let split = format!(
+        "{:.1}+{:.1}",
+        as_float(phase.requests_management) / releases,
+        as_float(phase.requests_workload) / releases
+    );
+    let row = format!(
+        "{:<18} {:>8} {:>8.1} {:>8.2} {:>8.1} {:>9} {:>11} {:>10} {:>8.0} {:>8.0}  {}",
+        phase.name,
+        phase.releases,
+        phase.wall_s,
+        phase.cpu_s,
+        phase.cpu_s / releases * 1000.0,
+        phase.requests,
+        split,
+        phase.downloads,
+        phase.rss_mib,
+        phase.peak_mib,
+        ratios(phase, phases).unwrap_or_default(),
+    );
+    row.trim_end().to_owned()
+}
+
+fn ratios(phase: &Phase, phases: &[Phase]) -> Option<String> {
+    let (_, name) = COMPARED.iter().find(|(ours, _)| *ours == phase.name)?;
+    let helm = phases.iter().find(|other| other.name == *name)?;
+    let times = |theirs: f64, ours: f64| format!("{:.1}x", theirs / ours.max(0.001));
+    Some(format!(
+        "{} {} {}",
+        times(helm.wall_s, phase.wall_s),
+        times(helm.cpu_s, phase.cpu_s),
+        times(as_float(helm.requests), as_float(phase.requests))
+    ))
+}
+
+/// Counts here are far below what a float holds exactly.
+fn as_float(count: u64) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn phase(name: &'static str, cpu_s: f64, controller: Option<&str>) -> Phase {
+        let controller = controller.map(str::to_owned);
+        Phase { name, controller, releases: 4, wall_s: 1.0, cpu_s, requests: 40, ..Phase::default() }
+    }
+
+    #[test]
+    fn the_table_compares_the_same_work_and_names_the_other_controller() {
+        let phases = [
+            phase("install", 0.5, None),
+            phase("idle", 0.1, None),
+            phase("helm-cli-install", 2.0, None),
+            phase("install", 1.0, Some("other")),
+        ];
+        let table = table(&phases);
+        let rows: Vec<&str> = table.lines().collect();
+        assert!(rows[3].ends_with("1.0x 4.0x 1.0x"), "{table}");
+        assert!(!rows[4].contains('x'), "{table}");
+        assert!(rows.contains(&"other"), "{table}");
+        assert!(rows[9].ends_with("1.0x 2.0x 1.0x"), "{table}");
+    }
+}

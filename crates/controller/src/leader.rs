@@ -1,0 +1,147 @@
+//! Holds the Lease that says who acts.
+
+use std::time::Duration;
+
+use chandler_core::leadership::{Claim, LeaseTimes, SeenLease, Watchman};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ObjectMeta, PostParams},
+};
+use tokio::time::Instant;
+
+use crate::Error;
+
+/// How leadership is sought.
+#[derive(Clone, Debug)]
+pub struct Election {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of the Lease. Processes that look after different namespaces have different ones.
+    pub name: String,
+    /// Who we are, among all that ever were.
+    pub identity: String,
+    pub times: LeaseTimes,
+}
+
+/// The Lease while it is ours.
+pub struct Leadership {
+    leases: Api<Lease>,
+    election: Election,
+    held: Lease,
+    renewed: Instant,
+}
+
+impl Election {
+    /// Waits until we lead.
+    pub async fn win(self, client: Client) -> Result<Leadership, Error> {
+        let leases: Api<Lease> = Api::namespaced(client, &self.namespace);
+        let mut watchman = Watchman::new(&self.identity, self.times);
+        let mut told = String::new();
+        loop {
+            let asked = Instant::now();
+            let there = leases.get_opt(&self.name).await.map_err(|source| reading(&self, source))?;
+            if watchman.look(there.as_ref().map(seen), Timestamp::now()) == Claim::Take {
+                if let Some(held) = self.write(&leases, there.as_ref(), &self.identity).await? {
+                    tracing::info!(namespace = self.namespace, identity = self.identity, "leading");
+                    return Ok(Leadership { leases, election: self, held, renewed: asked });
+                }
+            } else if let Some(holder) =
+                there.map(|lease| seen(&lease).holder).filter(|holder| *holder != told)
+            {
+                tracing::info!(holder, "another process leads; waiting");
+                told = holder;
+            }
+            tokio::time::sleep(self.times.renew_every() / 2).await;
+        }
+    }
+
+    /// Writes the Lease over the version that was read. None: someone else was faster.
+    async fn write(
+        &self,
+        leases: &Api<Lease>,
+        over: Option<&Lease>,
+        holder: &str,
+    ) -> Result<Option<Lease>, Error> {
+        let lease = self.lease(over, holder);
+        let written = match over {
+            None => leases.create(&PostParams::default(), &lease).await,
+            Some(_) => leases.replace(&self.name, &PostParams::default(), &lease).await,
+        };
+        match written {
+            Ok(lease) => Ok(Some(lease)),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+            Err(source) => Err(Error::Write { kind: "Lease", name: self.name.clone(), source }),
+        }
+    }
+
+    fn lease(&self, over: Option<&Lease>, holder: &str) -> Lease {
+        let old = over.and_then(|lease| lease.spec.clone()).unwrap_or_default();
+        let changed = old.holder_identity.as_deref() != Some(holder);
+        let now = MicroTime(Timestamp::now());
+        Lease {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                namespace: Some(self.namespace.clone()),
+                resource_version: over.and_then(|lease| lease.resource_version()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(holder.to_owned()),
+                lease_duration_seconds: i32::try_from(self.times.duration.as_secs()).ok(),
+                renew_time: Some(now.clone()),
+                acquire_time: if changed { Some(now) } else { old.acquire_time },
+                lease_transitions: Some(old.lease_transitions.unwrap_or_default() + i32::from(changed)),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+}
+
+impl Leadership {
+    /// Renews until leadership is lost, or in doubt for too long. Returns why.
+    pub async fn keep(&mut self) -> String {
+        let times = self.election.times;
+        loop {
+            tokio::time::sleep(times.renew_every()).await;
+            let left = times.give_up_after().saturating_sub(self.renewed.elapsed());
+            if left.is_zero() {
+                return format!("the Lease could not be renewed for {:?}", self.renewed.elapsed());
+            }
+            let asked = Instant::now();
+            let attempt = self.election.write(&self.leases, Some(&self.held), &self.election.identity);
+            match tokio::time::timeout(left.max(Duration::from_millis(100)), attempt).await {
+                Ok(Ok(Some(lease))) => {
+                    self.held = lease;
+                    self.renewed = asked;
+                }
+                Ok(Ok(None)) => return "another process took the Lease".to_owned(),
+                Ok(Err(error)) => tracing::warn!(%error, "cannot renew the Lease; trying again"),
+                Err(_) => tracing::warn!("the Lease could not be renewed in time; trying again"),
+            }
+        }
+    }
+
+    /// Gives the Lease up, so that a successor need not wait for it to run out. Only when nothing acts any more.
+    pub async fn resign(self) {
+        if let Err(error) = self.election.write(&self.leases, Some(&self.held), "").await {
+            tracing::warn!(%error, "cannot give the Lease up; it runs out by itself");
+        }
+    }
+}
+
+fn seen(lease: &Lease) -> SeenLease {
+    let spec = lease.spec.clone().unwrap_or_default();
+    SeenLease {
+        holder: spec.holder_identity.unwrap_or_default(),
+        renewed: spec.renew_time.map(|time| time.0),
+    }
+}
+
+fn reading(election: &Election, source: kube::Error) -> Error {
+    Error::Read { what: format!("Lease {}/{}", election.namespace, election.name), source }
+}
