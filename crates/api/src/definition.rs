@@ -112,6 +112,19 @@ mod tests {
         }
     }
 
+    /// An apply replaces such a field as a whole, whoever wrote parts of it before.
+    #[test]
+    fn references_and_selectors_belong_to_one_writer() {
+        for (definition, own) in crate::crds().iter().zip(["clusterSelector", "clusterRef"]) {
+            for path in [vec![own], vec!["credentials", "secret"], vec!["tlsConfig", "caSecret"]] {
+                let spec = &schema(definition).properties.as_ref().unwrap()["spec"];
+                let field =
+                    path.iter().fold(spec, |schema, name| &schema.properties.as_ref().unwrap()[*name]);
+                assert_eq!(field.x_kubernetes_map_type.as_deref(), Some("atomic"), "{path:?}");
+            }
+        }
+    }
+
     #[test]
     fn every_field_is_explained() {
         for definition in crate::crds() {

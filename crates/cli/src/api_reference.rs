@@ -8,7 +8,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 
 const HEAD: &str = "# Kinds\n\nFields that are not set have the default. `[]` stands for each item of a list, `*` for \
-                    each key of a map. What follows *Rule* is checked by the API server when the field changes.\n";
+                    each key of a map. What follows *Rule* is checked by the API server when an object is created \
+                    and when the field changes.\n";
 
 /// One table per kind.
 pub fn markdown(definitions: &[CustomResourceDefinition]) -> Result<String> {
@@ -83,8 +84,11 @@ fn rules_of(parent: &JSONSchemaProps, name: &str) -> Vec<String> {
 }
 
 fn cell(schema: &JSONSchemaProps, rules_above: &[String]) -> String {
-    let own = schema.x_kubernetes_validations.iter().flatten().filter_map(|rule| rule.message.as_ref());
-    let rules = own.chain(rules_above).map(|message| format!(" *Rule*: {message}."));
+    let own = schema.x_kubernetes_validations.iter().flatten().filter(|rule| rule.field_path.is_none());
+    let rules = own
+        .filter_map(|rule| rule.message.as_ref())
+        .chain(rules_above)
+        .map(|message| format!(" *Rule*: {message}."));
     let text = schema.description.clone().unwrap_or_default() + &rules.collect::<String>();
     let escapes = BTreeMap::from([('|', "\\|"), ('\n', " "), ('<', "&lt;")]);
     text.chars().fold(String::new(), |mut cell, letter| {

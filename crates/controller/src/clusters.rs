@@ -59,6 +59,12 @@ pub fn key(cluster: &DynamicObject) -> Option<ClusterKey> {
     Some(ClusterKey::new(cluster.namespace()?, cluster.name_any()))
 }
 
+/// Whether a Cluster's release objects stay as they are: it is going, or paused.
+pub fn is_left_alone(cluster: &DynamicObject) -> bool {
+    let facts = facts(cluster);
+    facts.paused || facts.state == ClusterState::Deleting
+}
+
 fn facts(cluster: &DynamicObject) -> ClusterFacts {
     let view = ClusterView::of(&cluster.data).unwrap_or_default();
     let state = if cluster.metadata.deletion_timestamp.is_some() {

@@ -44,7 +44,7 @@ use crate::status::PlacementStatus;
 #[serde(rename_all = "camelCase")]
 pub struct HelmChartProxySpec {
     /// Selects Clusters in the same namespace by label. Empty selects every Cluster of the namespace.
-    #[x_kube(merge_strategy = StructMerge::Atomic)]
+    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub cluster_selector: LabelSelector,
     /// Name of the chart in its repository.
     pub chart_name: String,

@@ -51,7 +51,8 @@ use crate::status::ReleaseStatus;
 #[serde(rename_all = "camelCase")]
 pub struct HelmReleaseProxySpec {
     /// The Cluster the release lives on. Its name is immutable.
-    #[x_kube(merge_strategy = StructMerge::Atomic, validation = rules::fixed_cluster())]
+    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+    #[x_kube(validation = rules::fixed_cluster())]
     pub cluster_ref: ObjectReference,
     /// Name of the chart in its repository. Immutable.
     #[x_kube(validation = rules::fixed())]

@@ -3,9 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use chandler_sandbox::process::{Child, Spec};
+use chandler_sandbox::{
+    apply::apply_all,
+    certificates::write_private,
+    process::{Child, Spec},
+    service_account,
+};
 
 use super::world::World;
+
+const RIGHTS: &str = include_str!("../../../../deploy/rbac.yaml");
 
 pub enum Controller {
     Ours { tool: PathBuf },
@@ -28,8 +35,27 @@ impl Controller {
         }
     }
 
+    /// Ours runs with the rights that ship; another brings its own, or none, and gets the administrator's.
+    pub async fn admit(&self, world: &World) -> Result<()> {
+        if let Self::Ours { .. } = self {
+            apply_all(world.client(), RIGHTS).await?;
+            let config =
+                service_account::kubeconfig(world.management(), "chandler-system", "chandler-manager")
+                    .await?;
+            write_private(&self.kubeconfig(world), &config)?;
+        }
+        Ok(())
+    }
+
+    fn kubeconfig(&self, world: &World) -> PathBuf {
+        match self {
+            Self::Ours { .. } => world.dir().join("manager-kubeconfig"),
+            Self::Other { .. } => world.management().kubeconfig_path(),
+        }
+    }
+
     pub fn start(&self, world: &World) -> Result<Child> {
-        let kubeconfig = text(&world.management().kubeconfig_path());
+        let kubeconfig = text(&self.kubeconfig(world));
         let dir = text(world.dir());
         let (program, args) = match self {
             Self::Ours { tool } => (std::env::current_exe()?, own_arguments(world.dir(), &kubeconfig, tool)),

@@ -54,6 +54,7 @@ impl<'a> Fleet<'a> {
         progress: &'a dyn Progress,
     ) -> Result<Self> {
         let mut meter = Meter::new(world, Cpu::Tree, controller.mark());
+        controller.admit(world).await?;
         let child = controller.start(world)?;
         meter.processes.enter(child.pid());
         meter.traffic.settle(RESTART_QUIET, START_LIMIT).await?;

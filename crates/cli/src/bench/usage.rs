@@ -29,7 +29,9 @@ impl Processes {
 
     /// CPU time so far, that of ended and awaited children included.
     pub fn cpu(&self) -> f64 {
-        self.all().iter().filter_map(|pid| stat(&pid.to_string())).map(|times| times.own + times.reaped).sum()
+        total(
+            self.all().iter().filter_map(|pid| stat(&pid.to_string())).map(|times| times.own + times.reaped),
+        )
     }
 
     /// Memory held in RAM, in MiB.
@@ -44,7 +46,7 @@ impl Processes {
 
     /// Memory of the processes themselves, less what they started.
     pub fn resident_roots(&self) -> f64 {
-        self.roots().iter().filter_map(|pid| memory(*pid, "VmRSS:")).sum()
+        total(self.roots().iter().filter_map(|pid| memory(*pid, "VmRSS:")))
     }
 
     /// Watches for the peak of the sum until the returned value is dropped.
@@ -61,7 +63,7 @@ impl Processes {
     }
 
     fn sum(&self, field: &str) -> f64 {
-        self.all().iter().filter_map(|pid| memory(*pid, field)).sum()
+        total(self.all().iter().filter_map(|pid| memory(*pid, field)))
     }
 
     fn all(&self) -> Vec<u32> {
@@ -95,6 +97,11 @@ impl Peak {
 /// CPU time of the children that this process has awaited.
 pub fn reaped_cpu() -> f64 {
     stat("self").map_or(0.0, |times| times.reaped)
+}
+
+/// The sum of no numbers is -0.0, whose bits are above those of all others.
+fn total(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, |sum, value| sum + value)
 }
 
 /// Seconds.

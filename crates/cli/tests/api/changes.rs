@@ -63,7 +63,7 @@ async fn immutable_fields() {
         match (answer, refusal) {
             (Ok(_), None) => {}
             (Err(message), Some(expected)) => {
-                assert!(message.contains(expected), "{kind} {change}\n{message}")
+                assert!(message.contains(expected), "{kind} {change}\n{message}");
             }
             (answer, _) => panic!("{kind} {before} {change}\n{answer:?}\nexpected: {refusal:?}"),
         }

@@ -36,7 +36,7 @@ pub fn commands(document: &str) -> Vec<String> {
     commands
 }
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 

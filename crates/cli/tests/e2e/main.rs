@@ -11,5 +11,6 @@ mod nothing_to_do;
 mod path;
 mod predecessor;
 mod scale;
+mod strategies;
 mod templates;
 mod world;

@@ -28,7 +28,7 @@ use kube::{
 };
 
 use super::{PlacementContext, dirty::Scope, values::ClusterValues};
-use crate::{Error, queue, status};
+use crate::{Error, clusters, queue, status};
 
 /// Release objects written at the same time.
 const WRITES: usize = 16;
@@ -118,14 +118,14 @@ where
     /// The release object of each cluster, None where what is there has to stay; and whose template fails, and why.
     async fn wanted(
         &self,
-        clusters: &ClusterMap<Arc<DynamicObject>>,
+        selected: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<P::Release>>,
     ) -> Result<(ClusterMap<Option<P::Release>>, ClusterMap<String>), Error> {
-        let living = clusters.iter().filter(|(_, cluster)| cluster.metadata.deletion_timestamp.is_none());
+        let living = selected.iter().filter(|(_, cluster)| !clusters::is_left_alone(cluster));
         let living = living.map(|(key, cluster)| (key.clone(), cluster.clone())).collect();
         let mut values = self.context.values(&self.object, &living, existing).await?;
         let (mut wanted, mut failing) = (BTreeMap::new(), BTreeMap::new());
-        for (key, cluster) in clusters {
+        for (key, cluster) in selected {
             let object = match values.remove(key) {
                 Some(ClusterValues { text: Ok(text), rendered_from }) => {
                     let there = existing.get(key).map(AsRef::as_ref);

@@ -30,6 +30,8 @@ struct Work<R: ReleaseFace> {
     context: Arc<ReleaseContext<R>>,
     kind: OperationKind,
     id: String,
+    /// Of the spec that asks for it.
+    generation: Option<i64>,
     desired: Desired,
     target: Target,
     inputs: Option<Inputs>,
@@ -46,8 +48,15 @@ impl<R: ReleaseFace> ReleaseContext<R> {
         inputs: Option<Inputs>,
     ) {
         let id = object.uid().unwrap_or_default();
-        let work =
-            Work { context: self.clone(), kind, id: id.clone(), desired: desired.clone(), target, inputs };
+        let work = Work {
+            context: self.clone(),
+            kind,
+            id: id.clone(),
+            generation: object.meta().generation,
+            desired: desired.clone(),
+            target,
+            inputs,
+        };
         let (trigger, reference) = (self.trigger.clone(), ObjectRef::from_obj(object));
         self.operations.start(
             id,
@@ -74,7 +83,9 @@ impl<R: ReleaseFace> Work<R> {
         self.context.metrics.operation(kind.as_str(), outcome, seconds);
         tracing::info!(%cluster, %release, kind = kind.as_str(), outcome, seconds, "operation ended");
         let inputs = self.inputs.map(|inputs| inputs.digest);
-        let key = inputs.as_ref().map_or_else(failure_key::remove, failure_key::apply);
+        let key = inputs
+            .as_ref()
+            .map_or_else(failure_key::remove, |inputs| failure_key::apply(self.generation, inputs));
         Outcome { kind, key, inputs, result }
     }
 

@@ -292,8 +292,10 @@ where
     }
 
     async fn note_operation_failure(&mut self, desired: &Desired, view: &View, failure: &Failure) {
+        let generation = self.object.meta().generation;
         let inputs = self.known_inputs(desired, view);
-        let key = inputs.map_or_else(failure_key::remove, |inputs| failure_key::apply(&inputs.digest));
+        let key =
+            inputs.map_or_else(failure_key::remove, |inputs| failure_key::apply(generation, &inputs.digest));
         self.note_failure(key, failure).await;
     }
 

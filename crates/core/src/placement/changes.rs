@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use kube_core::{Resource as _, ResourceExt as _};
 
 use super::PlacementFace;
-use crate::{identity::ClusterKey, release::Strategy};
+use crate::{
+    identity::ClusterKey,
+    release::{ReleaseFace, Strategy},
+};
 
 /// Something to write.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +36,7 @@ pub fn changes<P: PlacementFace>(
         let there = existing.iter().map(AsRef::as_ref).find(|e| P::cluster_of(e).as_ref() == Some(cluster));
         match there {
             Some(there) if there.meta().deletion_timestamp.is_some() || P::same_request(there, object) => {}
+            Some(there) if strategy == Strategy::InstallOnce && is_installed::<P>(there) => {}
             Some(there) if !P::same_identity(there, object) => changes.push(Change::Delete(there.name_any())),
             _ => changes.push(Change::Apply(Box::new(object.clone()))),
         }
@@ -44,6 +48,10 @@ pub fn changes<P: PlacementFace>(
     });
     changes.extend(unselected.map(|release| Change::Delete(release.name_any())));
     changes
+}
+
+fn is_installed<P: PlacementFace>(release: &P::Release) -> bool {
+    release.annotations().get(P::Release::INSTALLED_ANNOTATION).is_some_and(|value| value == "true")
 }
 
 #[cfg(test)]
@@ -113,6 +121,15 @@ mod tests {
     fn a_failed_template_leaves_its_release_alone() {
         let wanted = wanted(vec![("blue", None)]);
         assert_eq!(planned(&wanted, vec![release("blue", "", None)], Strategy::Continuous), []);
+    }
+
+    #[test]
+    fn install_once_leaves_what_is_installed() {
+        let mut there = release("blue", "a: 1", None);
+        let wanted = wanted(vec![("blue", Some(release("blue", "a: 2", None)))]);
+        assert_eq!(planned(&wanted, vec![there.clone()], Strategy::InstallOnce).len(), 1);
+        there.annotations_mut().insert(HelmReleaseProxy::INSTALLED_ANNOTATION.to_owned(), "true".to_owned());
+        assert_eq!(planned(&wanted, vec![there], Strategy::InstallOnce), []);
     }
 
     #[test]

@@ -103,9 +103,9 @@ pub mod failure_key {
         format!("generation-{}", generation.unwrap_or_default())
     }
 
-    /// Bringing the release to these inputs.
-    pub fn apply(inputs: &InputDigest) -> String {
-        inputs.to_string()
+    /// Bringing the release to these inputs, as this generation of the spec asks for it.
+    pub fn apply(generation: Option<i64>, inputs: &InputDigest) -> String {
+        format!("{}-{inputs}", generation.unwrap_or_default())
     }
 
     /// Removing the release.
@@ -248,7 +248,7 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
     match wanted {
         Plan::NoOp | Plan::Wait(_) => wanted,
         touches_the_cluster => {
-            backed_off(observed, &failure_key::apply(inputs)).unwrap_or(touches_the_cluster)
+            backed_off(observed, &failure_key::apply(generation, inputs)).unwrap_or(touches_the_cluster)
         }
     }
 }

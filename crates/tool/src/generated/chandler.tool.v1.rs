@@ -279,6 +279,9 @@ pub struct ApplyOptions {
     pub timeout: ::core::option::Option<::prost_types::Duration>,
     #[prost(string, tag = "17")]
     pub description: ::prost::alloc::string::String,
+    /// Overcome what stands in the way, as the apply method allows: force_conflicts or force_replace.
+    #[prost(bool, tag = "18")]
+    pub force: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ApplyRequest {

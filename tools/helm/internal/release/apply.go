@@ -106,8 +106,8 @@ func (r *Release) install(what Application, serverSide bool, labels map[string]s
 	install.SkipCRDs = true // A step of its own.
 	install.DisableOpenAPIValidation = true
 	install.ServerSideApply = serverSide
-	install.ForceConflicts = what.Options.GetForceConflicts()
-	install.ForceReplace = what.Options.GetForceReplace()
+	install.ForceConflicts = what.Options.GetForceConflicts() || what.Options.GetForce() && serverSide
+	install.ForceReplace = what.Options.GetForceReplace() || what.Options.GetForce() && !serverSide
 	install.TakeOwnership = what.Options.GetTakeOwnership()
 	install.DisableHooks = what.Options.GetDisableHooks()
 	install.WaitStrategy = waitStrategy(what.Options)
@@ -129,8 +129,8 @@ func (r *Release) upgrade(what Application, serverSide bool, labels map[string]s
 	upgrade.SkipCRDs = true
 	upgrade.DisableOpenAPIValidation = true
 	upgrade.ServerSideApply = fmt.Sprint(serverSide)
-	upgrade.ForceConflicts = what.Options.GetForceConflicts()
-	upgrade.ForceReplace = what.Options.GetForceReplace()
+	upgrade.ForceConflicts = what.Options.GetForceConflicts() || what.Options.GetForce() && serverSide
+	upgrade.ForceReplace = what.Options.GetForceReplace() || what.Options.GetForce() && !serverSide
 	upgrade.TakeOwnership = what.Options.GetTakeOwnership()
 	upgrade.DisableHooks = what.Options.GetDisableHooks()
 	upgrade.WaitStrategy = waitStrategy(what.Options)

@@ -141,14 +141,20 @@ fn a_failure_holds_back_the_same_thing_only() {
     let backoff = |past: &PastFailure| {
         Plan::Wait(Wait::Backoff { failure: past.failure.clone(), until: past.retry_at })
     };
-    let same = failed(failure_key::apply(&wanted), 2_000);
-    let other = failed(failure_key::apply(&digest('b')), 2_000);
-    let due = failed(failure_key::apply(&wanted), 1_010);
+    let same = failed(failure_key::apply(GENERATION, &wanted), 2_000);
+    let other = failed(failure_key::apply(GENERATION, &digest('b')), 2_000);
+    let due = failed(failure_key::apply(GENERATION, &wanted), 1_010);
     let upgrade = Plan::Operate(OperationKind::Upgrade);
     for (past, expected) in [(&same, backoff(&same)), (&other, upgrade.clone()), (&due, upgrade)] {
         let observed = Observed { failure: Some(past), ..quiet(&wanted, Some(&there)) };
         assert_eq!(plan(&observed, GENERATION), expected, "{}", past.key);
     }
+    let changed = Observed { failure: Some(&same), ..quiet(&wanted, Some(&there)) };
+    assert_eq!(
+        plan(&changed, Some(4)),
+        Plan::Operate(OperationKind::Upgrade),
+        "a changed spec is tried at once"
+    );
     let foreign = seen(ReleaseStatus::Deployed, None);
     let unread = Observed { failure: Some(&same), ..quiet(&wanted, Some(&foreign)) };
     assert_eq!(plan(&unread, GENERATION), backoff(&same), "a read that failed is not repeated at once");

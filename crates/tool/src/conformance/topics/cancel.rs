@@ -70,7 +70,9 @@ async fn cancelled(context: &Context, tool: &Tool, running: Running, id: &str) -
     running.end().await?.failure(FailureCategory::Cancelled)?;
     let all = requests_of(context, log.as_mut()).await?;
     let late: Vec<_> = all.iter().filter(|request| request.received > answered).collect();
-    let last = late.last().map(|last| format!("{} {} {:?}", last.verb, last.uri, last.received - answered));
+    let last = late
+        .last()
+        .map(|last| format!("{} {} {:?}", last.verb, last.uri, last.received.saturating_sub(answered)));
     ensure!(
         late.is_empty(),
         "after the answer the API server got {} requests, the last was {last:?} late",

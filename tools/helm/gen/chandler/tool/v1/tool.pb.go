@@ -1761,8 +1761,10 @@ type ApplyOptions struct {
 	SubNotes             bool        `protobuf:"varint,14,opt,name=sub_notes,json=subNotes,proto3" json:"sub_notes,omitempty"`
 	SkipSchemaValidation bool        `protobuf:"varint,15,opt,name=skip_schema_validation,json=skipSchemaValidation,proto3" json:"skip_schema_validation,omitempty"`
 	// Time limit of the whole operation. Unset: 10 minutes.
-	Timeout       *durationpb.Duration `protobuf:"bytes,16,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	Description   string               `protobuf:"bytes,17,opt,name=description,proto3" json:"description,omitempty"`
+	Timeout     *durationpb.Duration `protobuf:"bytes,16,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Description string               `protobuf:"bytes,17,opt,name=description,proto3" json:"description,omitempty"`
+	// Overcome what stands in the way, as the apply method allows: force_conflicts or force_replace.
+	Force         bool `protobuf:"varint,18,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1914,6 +1916,13 @@ func (x *ApplyOptions) GetDescription() string {
 		return x.Description
 	}
 	return ""
+}
+
+func (x *ApplyOptions) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
 }
 
 type ApplyRequest struct {
@@ -3163,7 +3172,7 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\aoutcome\"=\n" +
 	"\x0fCanonicalValues\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\x12\x16\n" +
-	"\x06digest\x18\x02 \x01(\tR\x06digest\"\xc0\x05\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\"\xd6\x05\n" +
 	"\fApplyOptions\x12)\n" +
 	"\x10create_namespace\x18\x01 \x01(\bR\x0fcreateNamespace\x12\x12\n" +
 	"\x04wait\x18\x02 \x01(\bR\x04wait\x12\"\n" +
@@ -3183,7 +3192,8 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\tsub_notes\x18\x0e \x01(\bR\bsubNotes\x124\n" +
 	"\x16skip_schema_validation\x18\x0f \x01(\bR\x14skipSchemaValidation\x123\n" +
 	"\atimeout\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12 \n" +
-	"\vdescription\x18\x11 \x01(\tR\vdescription\"\xad\x03\n" +
+	"\vdescription\x18\x11 \x01(\tR\vdescription\x12\x14\n" +
+	"\x05force\x18\x12 \x01(\bR\x05force\"\xad\x03\n" +
 	"\fApplyRequest\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x120\n" +
 	"\x06target\x18\x02 \x01(\v2\x18.chandler.tool.v1.TargetR\x06target\x123\n" +
