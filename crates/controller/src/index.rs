@@ -33,15 +33,14 @@ impl<R: ReleaseFace> Clone for ReleaseIndex<R> {
 
 struct Tables<R: ReleaseFace> {
     /// By namespace and owner label.
-    by_owner: HashMap<(String, String), References<R>>,
-    by_cluster: HashMap<ClusterKey, References<R>>,
-    by_release: HashMap<(ClusterKey, ReleaseId), References<R>>,
+    owners: HashMap<(String, String), References<R>>,
+    clusters: HashMap<ClusterKey, References<R>>,
+    releases: HashMap<(ClusterKey, ReleaseId), References<R>>,
 }
 
 impl<R: ReleaseFace> ReleaseIndex<R> {
     pub fn new(owner_label: &'static str) -> Self {
-        let tables =
-            Tables { by_owner: HashMap::new(), by_cluster: HashMap::new(), by_release: HashMap::new() };
+        let tables = Tables { owners: HashMap::new(), clusters: HashMap::new(), releases: HashMap::new() };
         Self { owner_label, tables: Arc::new(Mutex::new(tables)), store: Arc::default() }
     }
 
@@ -56,18 +55,18 @@ impl<R: ReleaseFace> ReleaseIndex<R> {
         let reference = ObjectRef::from_obj(object);
         let mut tables = self.lock();
         if let (Some(namespace), Some(owner)) = (object.namespace(), object.labels().get(self.owner_label)) {
-            tables.by_owner.entry((namespace, owner.clone())).or_default().insert(reference.clone());
+            tables.owners.entry((namespace, owner.clone())).or_default().insert(reference.clone());
         }
         if let Ok(desired) = object.desired() {
-            tables.by_cluster.entry(desired.cluster.clone()).or_default().insert(reference.clone());
-            tables.by_release.entry((desired.cluster, desired.release)).or_default().insert(reference);
+            tables.clusters.entry(desired.cluster.clone()).or_default().insert(reference.clone());
+            tables.releases.entry((desired.cluster, desired.release)).or_default().insert(reference);
         }
     }
 
     /// Those of a placement, by namespace and label.
     pub fn of_owner(&self, namespace: &str, owner: &str) -> Vec<Arc<R>> {
         let key = (namespace.to_owned(), owner.to_owned());
-        let found = self.look_up(|tables| &mut tables.by_owner, &key);
+        let found = self.look_up(|tables| &mut tables.owners, &key);
         found
             .into_iter()
             .filter(|object| object.labels().get(self.owner_label).is_some_and(|l| l == owner))
@@ -76,7 +75,7 @@ impl<R: ReleaseFace> ReleaseIndex<R> {
 
     /// Those on a cluster.
     pub fn on_cluster(&self, cluster: &ClusterKey) -> Vec<Arc<R>> {
-        let found = self.look_up(|tables| &mut tables.by_cluster, cluster);
+        let found = self.look_up(|tables| &mut tables.clusters, cluster);
         found
             .into_iter()
             .filter(|object| object.desired().is_ok_and(|desired| desired.cluster == *cluster))
@@ -85,7 +84,7 @@ impl<R: ReleaseFace> ReleaseIndex<R> {
 
     /// Those that claim a release on a cluster: more than one is a collision.
     pub fn claiming(&self, cluster: &ClusterKey, release: &ReleaseId) -> Vec<Arc<R>> {
-        let found = self.look_up(|tables| &mut tables.by_release, &(cluster.clone(), release.clone()));
+        let found = self.look_up(|tables| &mut tables.releases, &(cluster.clone(), release.clone()));
         let claims = |object: &R| {
             object.desired().is_ok_and(|desired| desired.cluster == *cluster && desired.release == *release)
         };

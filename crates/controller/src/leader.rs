@@ -9,7 +9,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::MicroTime,
 };
 use kube::{
-    Api, Client, ResourceExt as _,
+    Api, Client, ResourceExt,
     api::{ObjectMeta, PostParams},
 };
 use tokio::time::Instant;
@@ -87,7 +87,7 @@ impl Election {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
                 namespace: Some(self.namespace.clone()),
-                resource_version: over.and_then(|lease| lease.resource_version()),
+                resource_version: over.and_then(ResourceExt::resource_version),
                 ..ObjectMeta::default()
             },
             spec: Some(LeaseSpec {

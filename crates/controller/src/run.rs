@@ -98,12 +98,11 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     tracing::info!(%address, "serving /metrics, /healthz and /readyz");
     let (client, tool) = (shared.client.clone(), shared.tool.clone());
     let work = controllers::<HelmChartProxy>(shared, changes, ready);
-    let ended = match election {
-        Some(election) => lead(client, election, &tool, work, &stop).await,
-        None => {
-            stop.run_until_cancelled(work).await;
-            Ok(())
-        }
+    let ended = if let Some(election) = election {
+        lead(client, election, &tool, work, &stop).await
+    } else {
+        stop.run_until_cancelled(work).await;
+        Ok(())
     };
     tracing::info!("stopping");
     ended
@@ -125,13 +124,11 @@ async fn lead(
         () = stop.cancelled() => None,
     };
     tool.supervisor().kill().await;
-    match lost {
-        Some(why) => Err(Error::LostLeadership(why)),
-        None => {
-            leadership.resign().await;
-            Ok(())
-        }
+    if let Some(why) = lost {
+        return Err(Error::LostLeadership(why));
     }
+    leadership.resign().await;
+    Ok(())
 }
 
 /// Runs the pair of controllers of one face.

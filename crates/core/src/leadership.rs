@@ -86,32 +86,32 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn lease(holder: &str, renewed: i64) -> Option<SeenLease> {
-        Some(SeenLease { holder: holder.to_owned(), renewed: Some(at(renewed)) })
+    fn lease(holder: &str, renewed: i64) -> SeenLease {
+        SeenLease { holder: holder.to_owned(), renewed: Some(at(renewed)) }
     }
 
     #[test]
     fn a_free_lease_is_taken_and_a_held_one_is_waited_for() {
         let mut watchman = Watchman::new("me", TIMES);
         assert_eq!(watchman.look(None, at(0)), Claim::Take);
-        assert_eq!(watchman.look(lease("", 0), at(0)), Claim::Take);
-        assert_eq!(watchman.look(lease("me", 0), at(0)), Claim::Take);
-        assert_eq!(watchman.look(lease("other", 0), at(0)), Claim::Wait);
+        assert_eq!(watchman.look(Some(lease("", 0)), at(0)), Claim::Take);
+        assert_eq!(watchman.look(Some(lease("me", 0)), at(0)), Claim::Take);
+        assert_eq!(watchman.look(Some(lease("other", 0)), at(0)), Claim::Wait);
     }
 
     #[test]
     fn a_dead_leader_is_succeeded_after_lease_and_grace_by_our_own_clock() {
         let mut watchman = Watchman::new("me", TIMES);
         // The holder's clock is an hour off; that changes nothing.
-        assert_eq!(watchman.look(lease("other", 3_600), at(0)), Claim::Wait);
-        assert_eq!(watchman.look(lease("other", 3_600), at(19)), Claim::Wait);
+        assert_eq!(watchman.look(Some(lease("other", 3_600)), at(0)), Claim::Wait);
+        assert_eq!(watchman.look(Some(lease("other", 3_600)), at(19)), Claim::Wait);
         assert_eq!(
-            watchman.look(lease("other", 3_605), at(20)),
+            watchman.look(Some(lease("other", 3_605)), at(20)),
             Claim::Wait,
             "it renewed: the wait begins anew"
         );
-        assert_eq!(watchman.look(lease("other", 3_605), at(39)), Claim::Wait);
-        assert_eq!(watchman.look(lease("other", 3_605), at(40)), Claim::Take);
+        assert_eq!(watchman.look(Some(lease("other", 3_605)), at(39)), Claim::Wait);
+        assert_eq!(watchman.look(Some(lease("other", 3_605)), at(40)), Claim::Take);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Kubeconfigs of ServiceAccounts, so that a program runs with the rights it will have and no more.
+//! Kubeconfigs of service accounts, so that a program runs with the rights it will have and no more.
 
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},

@@ -28,7 +28,7 @@ pub fn commands(document: &str) -> Vec<String> {
             (Some(language), None) => inside = Some(language.to_owned()),
             (Some(_), Some(_)) => inside = None,
             (None, Some(language)) if language.is_empty() && !line.is_empty() => {
-                commands.push(line.to_owned())
+                commands.push(line.to_owned());
             }
             _ => {}
         }

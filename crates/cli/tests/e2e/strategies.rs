@@ -93,7 +93,7 @@ async fn generated_names_are_chosen_once_and_kept() {
     let world = World::new("generated").await;
     let alpha = world.cluster("alpha").await;
     let manager = world.manager();
-    world.place("hello", "hello", json!({"releaseName": null})).await;
+    world.place("hello", "hello", json!({"releaseName": ""})).await;
     world.ready("hello", "alpha", 1).await;
     let name = world.release("hello", "alpha").await.unwrap().spec.release_name;
     assert!(name.starts_with("hello-"), "{name}");

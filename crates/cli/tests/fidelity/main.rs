@@ -84,7 +84,7 @@ impl Bench {
                 force: false,
                 cleanup_on_fail: false,
                 max_history: 0,
-                timeout: Duration::from_secs(60),
+                timeout: Duration::from_mins(1),
                 keep_history: false,
                 removal_description: String::new(),
             },
