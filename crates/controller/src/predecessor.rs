@@ -1,13 +1,16 @@
 //! Refuses to start beside the add-on provider for Helm, whose kinds Chandler serves: two controllers would fight over
 //! every release.
 
+use std::fmt::Debug;
+
 use k8s_openapi::api::{
     admissionregistration::v1::{
         MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhookConfiguration,
     },
     coordination::v1::Lease,
 };
-use kube::{Api, Client, ResourceExt as _, api::ListParams};
+use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
+use serde::de::DeserializeOwned;
 
 use crate::Error;
 
@@ -41,27 +44,28 @@ async fn leader(client: &Client) -> Result<Option<String>, Error> {
 }
 
 async fn webhooks(client: &Client) -> Result<Option<String>, Error> {
-    let all = ListParams::default();
-    let mutating = Api::<MutatingWebhookConfiguration>::all(client.clone())
-        .list(&all)
-        .await
-        .map_err(|source| reading("MutatingWebhookConfigurations", source))?;
-    let validating = Api::<ValidatingWebhookConfiguration>::all(client.clone())
-        .list(&all)
-        .await
-        .map_err(|source| reading("ValidatingWebhookConfigurations", source))?;
-    let mutating = mutating.into_iter().map(|configuration| {
-        let rules =
-            configuration.webhooks.iter().flatten().flat_map(|webhook| webhook.rules.iter().flatten());
-        (configuration.name_any(), rules.clone().any(concerns_us))
+    let mutating = registered(client, |webhooks: &MutatingWebhookConfiguration| {
+        rules(webhooks.webhooks.iter().flatten().map(|webhook| &webhook.rules))
     });
-    let validating = validating.into_iter().map(|configuration| {
-        let rules =
-            configuration.webhooks.iter().flatten().flat_map(|webhook| webhook.rules.iter().flatten());
-        (configuration.name_any(), rules.clone().any(concerns_us))
+    let validating = registered(client, |webhooks: &ValidatingWebhookConfiguration| {
+        rules(webhooks.webhooks.iter().flatten().map(|webhook| &webhook.rules))
     });
-    let found = mutating.chain(validating).find(|(_, concerns_us)| *concerns_us);
-    Ok(found.map(|(name, _)| format!("its webhook configuration {name} is registered")))
+    let found = mutating.await?.or(validating.await?);
+    Ok(found.map(|name| format!("its webhook configuration {name} is registered")))
+}
+
+/// The first configuration of a kind whose rules concern us.
+async fn registered<K>(client: &Client, concerns: impl Fn(&K) -> bool) -> Result<Option<String>, Error>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let all = Api::<K>::all(client.clone()).list(&ListParams::default()).await;
+    let all = all.map_err(|source| reading(&K::plural(&()), source))?;
+    Ok(all.iter().find(|configuration| concerns(configuration)).map(ResourceExt::name_any))
+}
+
+fn rules<'a>(mut webhooks: impl Iterator<Item = &'a Option<Vec<RuleWithOperations>>>) -> bool {
+    webhooks.any(|rules| rules.iter().flatten().any(concerns_us))
 }
 
 /// Cluster API's own core serves other kinds of the same group.

@@ -74,3 +74,12 @@ impl Failure {
         Self { category, message: message.into() }
     }
 }
+
+/// The last cause of an error, which is the one that tells (connection refused, unknown certificate authority).
+pub fn innermost(error: &dyn std::error::Error) -> String {
+    let mut current = error;
+    while let Some(source) = current.source() {
+        current = source;
+    }
+    current.to_string()
+}

@@ -123,6 +123,16 @@ fn append(archive: &mut tar::Builder<impl io::Write>, path: &Path, content: &[u8
     archive.append_data(&mut header, path, content)
 }
 
+/// Writes a chart's folder from the names and texts of its files.
+pub fn write(folder: &Path, files: &[(&str, &str)]) -> io::Result<PathBuf> {
+    for (name, text) in files {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap_or(folder))?;
+        fs::write(&path, text)?;
+    }
+    Ok(folder.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use chandler_core::{digest::Digest, release::PackageReference, version};
+use chandler_core::{digest::Digest, failure::innermost, release::PackageReference, version};
 use reqwest::{Certificate, Client, Url, redirect};
 use serde::Deserialize;
 
@@ -207,15 +207,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
-}
-
-/// The last cause, which is the one that tells (connection refused, unknown certificate authority).
-pub fn innermost(error: &dyn std::error::Error) -> String {
-    let mut current = error;
-    while let Some(source) = current.source() {
-        current = source;
-    }
-    current.to_string()
 }
 
 #[cfg(test)]

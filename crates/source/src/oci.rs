@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chandler_core::{digest::Digest, release::PackageReference, version};
+use chandler_core::{digest::Digest, failure::innermost, release::PackageReference, version};
 use futures::TryStreamExt as _;
 use oci_client::{
     Client, Reference,
@@ -148,7 +148,7 @@ fn client(image: &Reference, access: &Access) -> Result<Client, SourceError> {
 }
 
 fn failed(image: &Reference, error: &oci_client::errors::OciDistributionError) -> SourceError {
-    SourceError::Get { url: image.to_string(), reason: crate::https::innermost(error) }
+    SourceError::Get { url: image.to_string(), reason: innermost(error) }
 }
 
 #[cfg(test)]

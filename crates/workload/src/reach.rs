@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chandler_core::{
-    failure::{Category, Failure},
+    failure::{Category, Failure, innermost},
     target::{Target, TargetAuth},
 };
 use http::{HeaderValue, header::USER_AGENT};
@@ -98,13 +98,4 @@ pub fn failure_of(error: &kube::Error) -> Failure {
             format!("the workload cluster cannot be reached: {}", innermost(other)),
         ),
     }
-}
-
-/// The last cause, which is the one that tells (connection refused, certificate expired).
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut current = error;
-    while let Some(source) = current.source() {
-        current = source;
-    }
-    current.to_string()
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use chandler_sandbox::chart;
 
 macro_rules! files {
     ($($name:literal),+ $(,)?) => {
@@ -21,10 +22,5 @@ const FILES: [(&str, &str); 6] = files![
 
 /// Writes the chart's folder.
 pub fn write(folder: &Path) -> Result<PathBuf> {
-    for (name, text) in FILES {
-        let path = folder.join(name);
-        std::fs::create_dir_all(path.parent().unwrap_or(folder))?;
-        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-    }
-    Ok(folder.to_owned())
+    chart::write(folder, &FILES).with_context(|| format!("writing {}", folder.display()))
 }

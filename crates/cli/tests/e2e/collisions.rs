@@ -1,22 +1,32 @@
 //! Two placements that want one release.
 
+use std::{sync::Arc, time::Duration};
+
+use chandler_sandbox::plane::Plane;
 use serde_json::json;
 
-use crate::world::{World, condition, config_value, eventually};
+use crate::world::{Manager, World, condition, config_value, eventually};
 
-#[tokio::test]
-async fn the_elder_keeps_its_release_and_both_say_so() {
-    let world = World::new("collision").await;
+/// Two placements, one after the other, that want the same release.
+async fn rivals(name: &str) -> (World, Arc<Plane>, Manager) {
+    let world = World::new(name).await;
     let alpha = world.cluster("alpha").await;
-    let _manager = world.manager();
+    let manager = world.manager();
     world
         .place("elder", "hello", json!({"releaseName": "shared", "valuesTemplate": "greeting: Elder"}))
         .await;
     world.ready("elder", "alpha", 1).await;
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    // Creation times have a resolution of one second.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     world
         .place("younger", "hello", json!({"releaseName": "shared", "valuesTemplate": "greeting: Younger"}))
         .await;
+    (world, alpha, manager)
+}
+
+#[tokio::test]
+async fn the_elder_keeps_its_release_and_both_say_so() {
+    let (world, alpha, _manager) = rivals("collision").await;
     let told = world
         .status("younger", "alpha", "told that the release is taken", |status| {
             condition(status, "Ready").is_some_and(|c| c.reason == "ReleaseCollision")
@@ -42,17 +52,7 @@ async fn the_elder_keeps_its_release_and_both_say_so() {
 
 #[tokio::test]
 async fn the_younger_takes_over_when_the_elder_goes() {
-    let world = World::new("heir").await;
-    let alpha = world.cluster("alpha").await;
-    let _manager = world.manager();
-    world
-        .place("elder", "hello", json!({"releaseName": "shared", "valuesTemplate": "greeting: Elder"}))
-        .await;
-    world.ready("elder", "alpha", 1).await;
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-    world
-        .place("younger", "hello", json!({"releaseName": "shared", "valuesTemplate": "greeting: Younger"}))
-        .await;
+    let (world, alpha, _manager) = rivals("heir").await;
     world.delete("elder").await;
     world.gone("elder").await;
     eventually("the younger's release is there", || async {

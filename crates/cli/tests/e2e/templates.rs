@@ -60,7 +60,7 @@ async fn a_reference_that_cannot_be_read_is_named() {
     world.change("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
     world
         .status("hello", "loose", "waiting for its control plane", |status| {
-            condition(status, "Ready").is_some_and(|c| c.reason == "WaitingForControlPlaneAvailable")
+            condition(status, "Ready").is_some_and(|c| c.reason == "NotAvailable")
         })
         .await;
 }

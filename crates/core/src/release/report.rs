@@ -59,7 +59,7 @@ fn cluster_condition(plan: &Plan) -> Wanted {
         }
         Plan::Wait(Wait::ControlPlaneNotInitialized) => (
             Status::False,
-            "WaitingForControlPlaneAvailable",
+            "NotAvailable",
             "waiting for the Cluster's control plane to be initialized".to_owned(),
         ),
         Plan::Wait(Wait::InventoryLoading) => {
@@ -91,7 +91,7 @@ fn release_condition(
 ) -> Option<Wanted> {
     let step = progress.map(|progress| progress.step.as_str()).filter(|step| !step.is_empty());
     let (status, reason, message) = match plan {
-        Plan::NoOp | Plan::Describe => (Status::True, "Deployed", String::new()),
+        Plan::NoOp | Plan::Describe => (Status::True, "Ready", String::new()),
         Plan::Resolve | Plan::Adopt { .. } => {
             (Status::False, vocabulary.preparing, format!("preparing release {release}"))
         }
@@ -159,7 +159,7 @@ mod tests {
         let unreachable = Failure::new(Category::Unreachable, "no route");
         let until = jiff::Timestamp::from_second(9).unwrap();
         let rows = [
-            (Plan::NoOp, (Status::True, "Ready"), (Status::True, "Available"), (Status::True, "Deployed")),
+            (Plan::NoOp, (Status::True, "Ready"), (Status::True, "Available"), (Status::True, "Ready")),
             (
                 Plan::Operate(OperationKind::Install),
                 (Status::False, "HelmReleasePending"),
