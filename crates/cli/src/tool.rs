@@ -1,16 +1,12 @@
 //! `chandler tool`: package tools and what they owe.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use chandler_core::identity::ClusterKey;
 use chandler_sandbox::{
     assets::{Assets, Binary},
-    chart::Package,
+    chart::{self, Package},
     plane::{Plane, PlaneOptions},
     progress,
     requests::AuditLog,
@@ -105,11 +101,8 @@ struct PlaneHost {
 impl Host for PlaneHost {
     fn pack(&self, files: &BTreeMap<String, String>) -> Result<Vec<u8>, BoxError> {
         let folder = tempfile::tempdir()?;
-        for (name, content) in files {
-            let path = folder.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
-            std::fs::write(path, content)?;
-        }
+        let files: Vec<_> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+        chart::write(folder.path(), &files)?;
         Ok(Package::pack(folder.path(), None)?.bytes)
     }
 

@@ -89,7 +89,7 @@ impl Default for HelmInstallOptions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HelmUpgradeOptions {
-    /// Replace objects that cannot be changed in place.
+    /// Overcome what stands in the way: other field managers, or objects that cannot be changed in place.
     #[serde(default, skip_serializing_if = "is_false")]
     pub force: bool,
     /// Start from the chart's own values.

@@ -104,3 +104,47 @@ async fn generated_names_are_chosen_once_and_kept() {
     assert_eq!(world.release("hello", "alpha").await.unwrap().spec.release_name, name);
     assert_eq!(world.history(&alpha, &name).len(), 2);
 }
+
+#[tokio::test]
+async fn execution_options_reach_the_release_object_and_add_no_revision() {
+    let world = World::new("options").await;
+    let alpha = world.cluster("alpha").await;
+    let _manager = world.manager();
+    world.place("hello", "hello", json!({})).await;
+    world.ready("hello", "alpha", 1).await;
+    let options = json!({"options": {"wait": true, "timeout": "5m", "install": {"createNamespace": false}}});
+    world.change("hello", options).await;
+    eventually("the options reach the release object", || async {
+        let options = world.release("hello", "alpha").await?.spec.options;
+        (options.wait && !options.install.create_namespace).then_some(())
+    })
+    .await;
+    world.ready("hello", "alpha", 1).await;
+    assert_eq!(world.history(&alpha, "hello").len(), 1, "they govern the next operation only");
+    world.change("hello", json!({"options": {"disableHooks": true}})).await;
+    world.ready("hello", "alpha", 2).await;
+}
+
+#[tokio::test]
+async fn long_names_and_missing_namespaces_are_no_trouble() {
+    let world = World::new("long").await;
+    let alpha = world.cluster("alpha").await;
+    let _manager = world.manager();
+    let name = "n".repeat(80);
+    world.place(&name, "hello", json!({"releaseName": "hello", "namespace": "made"})).await;
+    let ready = eventually("the release is ready", || async {
+        let release = world.releases().list(&kube::api::ListParams::default()).await.unwrap().items.pop()?;
+        let ready = condition(release.status.as_ref()?, "Ready")?.status == "True";
+        ready.then_some(release)
+    })
+    .await;
+    assert!(ready.metadata.name.unwrap().len() <= 63);
+    let list = world.helm(&alpha, &["list", "--namespace", "made"]);
+    assert_eq!(list.as_array().unwrap().len(), 1, "the namespace was made");
+
+    let absent = json!({"releaseName": "nowhere", "namespace": "absent", "options": {"install": {"createNamespace": false}}});
+    world.place("nowhere", "hello", absent).await;
+    let failed = world.status("nowhere", "alpha", "refused", |status| status.last_failure.is_some()).await;
+    let message = failed.last_failure.unwrap().message;
+    assert!(message.contains("absent"), "{message}");
+}
