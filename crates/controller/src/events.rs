@@ -18,22 +18,17 @@ impl Events {
     }
 
     /// Something went as it should.
-    pub async fn normal(&self, object: &impl Resource<DynamicType = ()>, reason: &str, note: &str) {
-        self.publish(object, EventType::Normal, reason, note).await;
+    pub fn normal(&self, object: &impl Resource<DynamicType = ()>, reason: &str, note: &str) {
+        self.publish(object, EventType::Normal, reason, note);
     }
 
     /// Something needs a person's attention.
-    pub async fn warning(&self, object: &impl Resource<DynamicType = ()>, reason: &str, note: &str) {
-        self.publish(object, EventType::Warning, reason, note).await;
+    pub fn warning(&self, object: &impl Resource<DynamicType = ()>, reason: &str, note: &str) {
+        self.publish(object, EventType::Warning, reason, note);
     }
 
-    async fn publish(
-        &self,
-        object: &impl Resource<DynamicType = ()>,
-        type_: EventType,
-        reason: &str,
-        note: &str,
-    ) {
+    /// Nobody waits for it: what an Event tells is in the status as well.
+    fn publish(&self, object: &impl Resource<DynamicType = ()>, type_: EventType, reason: &str, note: &str) {
         let end = (0..=note.len().min(LONGEST_NOTE)).rev().find(|&at| note.is_char_boundary(at)).unwrap_or(0);
         let event = Event {
             type_,
@@ -42,8 +37,11 @@ impl Events {
             action: reason.to_owned(),
             secondary: None,
         };
-        if let Err(error) = self.0.publish(&event, &object.object_ref(&())).await {
-            tracing::warn!(%error, reason, "cannot publish an Event");
-        }
+        let (recorder, about) = (self.0.clone(), object.object_ref(&()));
+        tokio::spawn(async move {
+            if let Err(error) = recorder.publish(&event, &about).await {
+                tracing::warn!(%error, reason = event.reason, "cannot publish an Event");
+            }
+        });
     }
 }

@@ -24,12 +24,22 @@ async fn a_restart_or_a_second_pass_asks_for_nothing_but_its_watch() {
     let downloads = world.repository.requests();
 
     let mut audit = alpha.audit_log();
+    let mut management = world.sandbox.management().audit_log();
     let manager = world.manager();
     manager.settled().await;
     let mut requests = ours(audit.read().unwrap());
     requests.sort();
     let watch = ["list", "watch"].map(|verb| (verb.to_owned(), "secrets".to_owned()));
     assert_eq!(requests, watch, "a restart lists and watches, nothing else");
+    let written: Vec<_> = management
+        .read()
+        .unwrap()
+        .into_iter()
+        .filter(|entry| entry.namespace == world.namespace && entry.user_agent.starts_with("chandler/"))
+        .filter(|entry| !["get", "list", "watch"].contains(&entry.verb.as_str()))
+        .map(|entry| (entry.verb, entry.resource, entry.name))
+        .collect();
+    assert_eq!(written, [], "a restart writes nothing to the management cluster");
     assert_no_tool_call(&manager.metrics().await);
     for probe in ["/healthz", "/readyz"] {
         assert!(manager.get(probe).await.starts_with("HTTP/1.1 200"), "{probe}");

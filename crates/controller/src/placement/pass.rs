@@ -203,7 +203,7 @@ where
             observed_generation: generation,
         };
         if status != old {
-            self.warn_once(&old, &status).await;
+            self.warn_once(&old, &status);
             status::write(&self.context.client, &*self.object, &status).await?;
         }
         let failed = !outcome.write_failures.is_empty();
@@ -215,14 +215,14 @@ where
     }
 
     /// A placement that cannot be carried out is an Event, once.
-    async fn warn_once(&self, old: &PlacementStatus, new: &PlacementStatus) {
+    fn warn_once(&self, old: &PlacementStatus, new: &PlacementStatus) {
         let type_ = P::VOCABULARY.specs_up_to_date;
         let find = |status: &PlacementStatus| status.conditions.iter().find(|c| c.type_ == type_).cloned();
         let (before, now) = (find(old), find(new));
         if let Some(now) = now.filter(|now| now.status == "False")
             && before.is_none_or(|before| before.message != now.message)
         {
-            self.context.events.warning(&*self.object, &now.reason, &now.message).await;
+            self.context.events.warning(&*self.object, &now.reason, &now.message);
         }
     }
 

@@ -79,7 +79,7 @@ where
             Err(failure) => return self.refuse(&before, &failure).await,
         };
         if let Some(outcome) = self.context.operations.take_outcome(&self.uid) {
-            self.take_in(outcome, &desired).await;
+            self.take_in(outcome, &desired);
         }
         let healthy = self.status.status == InventoryStatus::Deployed.as_str();
         if desired.strategy == Strategy::InstallOnce && healthy && !self.installed_before(desired.strategy) {
@@ -180,7 +180,7 @@ where
             }
             Err(failure) => {
                 let key = failure_key::resolve(self.object.meta().generation);
-                self.note_failure(key, &failure).await;
+                self.note_failure(key, &failure);
             }
         }
     }
@@ -190,7 +190,7 @@ where
         match self.observe(desired, view).await {
             Ok(Some(details)) => self.take_details(&details),
             Ok(None) => self.memory.expectation = None,
-            Err(failure) => self.note_operation_failure(desired, view, &failure).await,
+            Err(failure) => self.note_operation_failure(desired, view, &failure),
         }
     }
 
@@ -203,7 +203,7 @@ where
                 self.memory.differs = Some(revision);
                 return;
             }
-            Err(failure) => return self.note_operation_failure(desired, view, &failure).await,
+            Err(failure) => return self.note_operation_failure(desired, view, &failure),
         };
         if !is_wanted(&details, desired, &inputs) {
             self.memory.differs = Some(revision);
@@ -219,9 +219,9 @@ where
                 self.take_details(&details);
                 self.expect(&details, Some(inputs.digest));
                 let note = format!("Adopted release {} at revision {revision}", desired.release);
-                self.context.events.normal(&*self.object, "Adopted", &note).await;
+                self.context.events.normal(&*self.object, "Adopted", &note);
             }
-            Err(failure) => self.note_operation_failure(desired, view, &failure).await,
+            Err(failure) => self.note_operation_failure(desired, view, &failure),
         }
     }
 
@@ -242,7 +242,7 @@ where
     }
 
     /// Takes in how an operation ended.
-    async fn take_in(&mut self, outcome: Outcome, desired: &Desired) {
+    fn take_in(&mut self, outcome: Outcome, desired: &Desired) {
         match outcome.result {
             Ok(Some(details)) => {
                 self.take_details(&details);
@@ -250,14 +250,14 @@ where
                 self.status.last_failure = None;
                 self.memory.differs = None;
                 let (reason, note) = applied(outcome.kind, desired, &details);
-                self.context.events.normal(&*self.object, reason, &note).await;
+                self.context.events.normal(&*self.object, reason, &note);
             }
             Ok(None) => {
                 self.memory.expectation = Some(self.expectation(None));
                 self.status.last_failure = None;
                 let note =
                     format!("Removed release {} from cluster {}", desired.release, desired.cluster.name);
-                self.context.events.normal(&*self.object, "Removed", &note).await;
+                self.context.events.normal(&*self.object, "Removed", &note);
             }
             Err(error) => {
                 if let Some(details) = &error.state {
@@ -268,7 +268,7 @@ where
                     self.context.connections.close(&desired.cluster);
                 }
                 if error.failure.category != Category::Cancelled {
-                    self.note_failure(outcome.key, &error.failure).await;
+                    self.note_failure(outcome.key, &error.failure);
                 }
             }
         }
@@ -291,15 +291,15 @@ where
         Expectation { seen, until: self.now.checked_add(CATCH_UP).unwrap_or(self.now) }
     }
 
-    async fn note_operation_failure(&mut self, desired: &Desired, view: &View, failure: &Failure) {
+    fn note_operation_failure(&mut self, desired: &Desired, view: &View, failure: &Failure) {
         let generation = self.object.meta().generation;
         let inputs = self.known_inputs(desired, view);
         let key =
             inputs.map_or_else(failure_key::remove, |inputs| failure_key::apply(generation, &inputs.digest));
-        self.note_failure(key, failure).await;
+        self.note_failure(key, failure);
     }
 
-    async fn note_failure(&mut self, key: String, failure: &Failure) {
+    fn note_failure(&mut self, key: String, failure: &Failure) {
         let last = self.status.last_failure.as_ref();
         let count = last.filter(|last| last.input == key).map_or(1, |last| last.count.saturating_add(1));
         let told = last.is_some_and(|last| last.input == key && last.message == failure.message);
@@ -312,7 +312,7 @@ where
         });
         self.now = Timestamp::now();
         if !told {
-            self.context.events.warning(&*self.object, failure.category.as_str(), &failure.message).await;
+            self.context.events.warning(&*self.object, failure.category.as_str(), &failure.message);
         }
     }
 
@@ -381,9 +381,9 @@ where
         let running = self.context.operations.running(&self.uid);
         let progress = running.as_ref().map(|running| &running.progress);
         let name = desired.release.to_string();
-        let Some(said) = report(decision, &R::VOCABULARY, &name, progress, self.deleting()) else {
-            return;
-        };
+        let spoken = !self.status.conditions.is_empty();
+        let said = report(decision, &R::VOCABULARY, &name, progress, self.deleting(), spoken);
+        let Some(said) = said else { return };
         let mut wanted = said.conditions;
         if let Collision::Contested { by } = self.collision(desired) {
             for condition in wanted.iter_mut().filter(|condition| condition.message.is_empty()) {

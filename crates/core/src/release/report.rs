@@ -22,14 +22,19 @@ pub struct Report {
 pub const ANOTHER_NAME: &str = "give one of them another releaseName or namespace";
 const CLUSTER_AVAILABLE: &str = "ClusterAvailable";
 
-/// What to say, or None where the last word stands (paused objects are left alone).
+/// What to say, or None where the last word stands: paused objects are left alone, and an object that has `spoken`
+/// before does not take its word back just because its cluster is being read anew.
 pub fn report(
     plan: &Plan,
     vocabulary: &ReleaseVocabulary,
     release: &str,
     progress: Option<&Progress>,
     deleting: bool,
+    spoken: bool,
 ) -> Option<Report> {
+    if spoken && *plan == Plan::Wait(Wait::InventoryLoading) {
+        return None;
+    }
     let cluster = cluster_condition(plan);
     let release = if cluster.status == Status::True {
         release_condition(plan, vocabulary, release, progress, deleting)?
@@ -150,7 +155,7 @@ mod tests {
     use crate::release::ReleaseFace;
 
     fn said(plan: &Plan) -> Option<Vec<(&'static str, Status, &'static str)>> {
-        let report = report(plan, &HelmReleaseProxy::VOCABULARY, "default/hello", None, false)?;
+        let report = report(plan, &HelmReleaseProxy::VOCABULARY, "default/hello", None, false, false)?;
         Some(report.conditions.iter().map(|c| (c.type_, c.status, c.reason)).collect())
     }
 
@@ -192,5 +197,14 @@ mod tests {
     #[test]
     fn paused_objects_keep_their_last_word() {
         assert_eq!(said(&Plan::Wait(Wait::Paused)), None);
+    }
+
+    #[test]
+    fn a_restart_takes_no_word_back() {
+        let loading = Plan::Wait(Wait::InventoryLoading);
+        let said =
+            |spoken| report(&loading, &HelmReleaseProxy::VOCABULARY, "default/hello", None, false, spoken);
+        assert!(said(false).is_some());
+        assert_eq!(said(true), None);
     }
 }
