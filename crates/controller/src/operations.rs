@@ -7,6 +7,7 @@ use std::{
 };
 
 use chandler_core::{
+    digest::InputDigest,
     identity::ClusterKey,
     release::{OperationKind, Progress},
     schedule::{Limits, Schedule},
@@ -31,11 +32,14 @@ type Notify = Arc<dyn Fn() + Send + Sync>;
 pub struct Running {
     pub kind: OperationKind,
     pub progress: Progress,
+    /// It only waits.
+    pub waiting: bool,
+    /// What it brings the release to. None: it removes it.
+    pub inputs: Option<InputDigest>,
 }
 
 struct Entry {
-    kind: OperationKind,
-    progress: Progress,
+    running: Running,
     started: Instant,
     cancel: CancellationToken,
     notify: Notify,
@@ -80,10 +84,7 @@ impl<O: Send + 'static> Operations<O> {
 
     /// What is going on for a release, queued or running.
     pub fn running(&self, id: &OperationId) -> Option<Running> {
-        self.lock()
-            .entries
-            .get(id)
-            .map(|entry| Running { kind: entry.kind, progress: entry.progress.clone() })
+        self.lock().entries.get(id).map(|entry| entry.running.clone())
     }
 
     /// How the last operation ended; told once.
@@ -97,6 +98,7 @@ impl<O: Send + 'static> Operations<O> {
         id: OperationId,
         cluster: ClusterKey,
         kind: OperationKind,
+        inputs: Option<InputDigest>,
         notify: impl Fn() + Send + Sync + 'static,
         job: impl FnOnce(Handle<O>) -> BoxFuture<'static, O> + Send + 'static,
     ) {
@@ -105,8 +107,7 @@ impl<O: Send + 'static> Operations<O> {
             return;
         }
         let entry = Entry {
-            kind,
-            progress: Progress::default(),
+            running: Running { kind, progress: Progress::default(), waiting: false, inputs },
             started: Instant::now(),
             cancel: CancellationToken::new(),
             notify: Arc::new(notify),
@@ -170,7 +171,8 @@ impl<O: Send + 'static> Handle<O> {
             table.schedule.release(&self.id);
         }
         let notify = table.entries.get_mut(&self.id).and_then(|entry| {
-            entry.progress.step = step.message;
+            entry.running.progress.step = step.message;
+            entry.running.waiting = step.waiting;
             (step.waiting || entry.started.elapsed() >= QUIET).then(|| entry.notify.clone())
         });
         drop(table);
@@ -206,7 +208,7 @@ mod tests {
             let told = told.clone();
             let notify = move || told.send(id).unwrap();
             let job = move |_| async move { outcome }.boxed();
-            operations.start(id.to_owned(), blue(), OperationKind::Install, notify, job);
+            operations.start(id.to_owned(), blue(), OperationKind::Install, None, notify, job);
         }
         assert_eq!((tell.recv().await, tell.recv().await), (Some("a"), Some("b")));
         assert_eq!(operations.take_outcome(&"a".to_owned()), Some("first"));
@@ -226,12 +228,13 @@ mod tests {
             }
             .boxed()
         };
-        operations.start("slow".to_owned(), blue(), OperationKind::Install, || {}, waiting);
+        operations.start("slow".to_owned(), blue(), OperationKind::Install, None, || {}, waiting);
         let quick = |_| async { "done" }.boxed();
         operations.start(
             "quick".to_owned(),
             blue(),
             OperationKind::Install,
+            None,
             move || told.send(()).unwrap(),
             quick,
         );

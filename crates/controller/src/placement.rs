@@ -17,6 +17,9 @@ use kube::{
     },
 };
 
+pub use pass::WRITES;
+use tokio::sync::Semaphore;
+
 use self::dirty::Dirty;
 use crate::{
     Error, clusters::Clusters, events::Events, index::ReleaseIndex, metrics::Metrics, queue::Trigger,
@@ -29,6 +32,9 @@ pub struct PlacementContext<P: PlacementFace> {
     pub clusters: Clusters,
     pub index: ReleaseIndex<P::Release>,
     pub desk: Desk<P>,
+    /// Release objects that may be written at the same time, by all placements together: a fleet that starts at once
+    /// must not drown its own API server, where the Lease is renewed too.
+    pub writes: Semaphore,
     pub references: References,
     pub tool: PackageTool,
     pub events: Events,

@@ -20,6 +20,8 @@ use crate::Error;
 pub const RESYNC: Duration = Duration::from_mins(10);
 /// Events that come together are handled together.
 const DEBOUNCE: Duration = Duration::from_millis(20);
+/// Passes at the same time. A fleet that starts at once must not drown its own API server: the Lease is renewed there.
+const PASSES: u16 = 32;
 const RETRY: Duration = Duration::from_secs(10);
 
 /// Asks for a look at objects of one kind.
@@ -67,7 +69,7 @@ pub async fn run<K, C, F>(
         context,
         store,
         queue,
-        Config::default().debounce(DEBOUNCE),
+        Config::default().debounce(DEBOUNCE).concurrency(PASSES),
     )
     .for_each(|_| std::future::ready(()))
     .await;

@@ -20,6 +20,7 @@ use kube::{
     core::NamespaceResourceScope,
     runtime::reflector::{ObjectRef, Store},
 };
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -169,6 +170,7 @@ async fn controllers<P>(
         clusters: clusters.clone(),
         index: index.clone(),
         desk,
+        writes: Semaphore::new(placement::WRITES),
         references,
         tool: shared.tool.clone(),
         events: shared.events.clone(),

@@ -15,7 +15,7 @@ pub use desired::{
 pub use face::{ReleaseFace, ReleaseVocabulary};
 pub(crate) use helm_release_proxy::strategy as helm_strategy;
 pub use plan::{
-    ClusterState, InputState, InventoryState, LetGo, Observed, OperationKind, PastFailure, Plan, Wait,
-    failure_key, plan,
+    ClusterState, InFlight, InputState, InventoryState, LetGo, Observed, OperationKind, PastFailure, Plan,
+    Wait, failure_key, plan,
 };
 pub use report::{ANOTHER_NAME, Progress, Report, report};

@@ -1,5 +1,7 @@
 //! An event costs what it concerns, not what the fleet holds.
 
+use std::time::Duration;
+
 use chandler_api::addons::HelmReleaseProxy;
 use chandler_sandbox::apply;
 use futures::{StreamExt as _, stream};
@@ -9,7 +11,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{bare::Bare, world::eventually};
+use crate::{
+    bare::Bare,
+    world::{eventually, eventually_within},
+};
 
 const CLUSTERS: usize = 1000;
 const PLACEMENTS: usize = 50;
@@ -50,12 +55,15 @@ async fn one_cluster_among_a_thousand_costs_one_cluster() {
     let manager = bare.manager();
     let releases: Api<HelmReleaseProxy> = Api::namespaced(bare.client.clone(), "default");
     let said = |release: &HelmReleaseProxy| release.status.as_ref().is_some_and(|s| !s.conditions.is_empty());
-    eventually("every cluster has its release object, and that has said something", || async {
+    let limit = Duration::from_mins(4);
+    eventually_within(limit, "every cluster has its release object, and that has said something", || async {
+        assert!(manager.is_running(), "see {}", manager.log().display());
+        tokio::time::sleep(Duration::from_secs(2)).await;
         let all = releases.list(&ListParams::default()).await.unwrap().items;
         (all.len() == CLUSTERS && all.iter().all(said)).then_some(())
     })
     .await;
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
 
     let mut audit = bare.plane.audit_log();
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"));
@@ -68,7 +76,7 @@ async fn one_cluster_among_a_thousand_costs_one_cluster() {
         (release.spec.values == "zone: two").then_some(())
     })
     .await;
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
     let requests: Vec<_> = audit
         .read()
         .unwrap()
@@ -81,5 +89,5 @@ async fn one_cluster_among_a_thousand_costs_one_cluster() {
         requests.iter().all(|request| request.contains("c77") || request.contains("p27")),
         "{requests:#?}"
     );
-    manager.stop(std::time::Duration::from_secs(10)).await;
+    manager.stop(Duration::from_secs(10)).await;
 }

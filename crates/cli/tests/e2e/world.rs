@@ -331,14 +331,24 @@ pub async fn config_value(plane: &Plane, name: &str, key: &str) -> Option<String
 }
 
 /// Looks until there is something to see.
-pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
-    for _ in 0..LIMIT.as_millis() / 100 {
+pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, look: impl FnMut() -> F) -> T {
+    eventually_within(LIMIT, what, look).await
+}
+
+/// Looks for so long.
+pub async fn eventually_within<T, F: Future<Output = Option<T>>>(
+    limit: Duration,
+    what: &str,
+    mut look: impl FnMut() -> F,
+) -> T {
+    let deadline = std::time::Instant::now() + limit;
+    while std::time::Instant::now() < deadline {
         if let Some(seen) = look().await {
             return seen;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("not within {LIMIT:?}: {what}");
+    panic!("not within {limit:?}: {what}");
 }
 
 async fn install_kinds(client: Client) {

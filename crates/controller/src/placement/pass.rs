@@ -30,8 +30,8 @@ use kube::{
 use super::{PlacementContext, dirty::Scope, values::ClusterValues};
 use crate::{Error, clusters, queue, status};
 
-/// Release objects written at the same time.
-const WRITES: usize = 16;
+/// Release objects written at the same time, by all placements together.
+pub const WRITES: usize = 16;
 
 type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 
@@ -151,6 +151,8 @@ where
         let api: Api<P::Release> = self.release_api();
         let api = &api;
         let written = stream::iter(changes).map(|change| async move {
+            // The semaphore is never closed.
+            let _permit = self.context.writes.acquire().await;
             match change {
                 Change::Apply(object) => {
                     let parameters = PatchParams::apply(FIELD_MANAGER).force();

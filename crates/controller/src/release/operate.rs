@@ -58,10 +58,12 @@ impl<R: ReleaseFace> ReleaseContext<R> {
             inputs,
         };
         let (trigger, reference) = (self.trigger.clone(), ObjectRef::from_obj(object));
+        let digest = work.inputs.as_ref().map(|inputs| inputs.digest.clone());
         self.operations.start(
             id,
             desired.cluster.clone(),
             kind,
+            digest,
             move || trigger.look_at(reference.clone()),
             move |handle| work.run(handle).boxed(),
         );

@@ -13,8 +13,9 @@ use chandler_core::{
     failure::{Category, Failure},
     inventory::{Expectation, ReleaseStatus as InventoryStatus, Seen},
     release::{
-        ANOTHER_NAME, Claimant, ClusterState, Collision, Desired, InputState, InventoryState, LetGo,
-        Observed, OperationKind, PastFailure, Plan, ReleaseFace, Strategy, Wait, failure_key, plan, report,
+        ANOTHER_NAME, Claimant, ClusterState, Collision, Desired, InFlight, InputState, InventoryState,
+        LetGo, Observed, OperationKind, PastFailure, Plan, ReleaseFace, Strategy, Wait, failure_key, plan,
+        report,
     },
 };
 use chandler_tool::ReleaseDetails;
@@ -137,6 +138,7 @@ where
             self.status.status = seen.map(|seen| seen.status.as_str().to_owned()).unwrap_or_default();
         }
         let collision = self.collision(desired);
+        let running = self.context.operations.running(&self.uid);
         let inputs = self.known_inputs(desired, view);
         let past = self.past_failure();
         let observed = Observed {
@@ -154,7 +156,11 @@ where
             inputs: inputs
                 .as_ref()
                 .map_or(InputState::Unresolved, |inputs| InputState::Resolved(&inputs.digest)),
-            operation: self.context.operations.running(&self.uid).map(|running| running.kind),
+            operation: running.as_ref().map(|running| InFlight {
+                kind: running.kind,
+                waiting: running.waiting,
+                inputs: running.inputs.as_ref(),
+            }),
             described: self.status.inventory_revision,
             differs: self.memory.differs,
             failure: past.as_ref(),

@@ -29,7 +29,7 @@ pub struct Observed<'a> {
     pub inventory: InventoryState<'a>,
     pub inputs: InputState<'a>,
     /// The operation in flight, if any.
-    pub operation: Option<OperationKind>,
+    pub operation: Option<InFlight<'a>>,
     /// The revision whose details the status holds.
     pub described: Option<u32>,
     /// A revision of someone else's that was read and found different from what is wanted.
@@ -63,6 +63,16 @@ pub enum InputState<'a> {
     /// Not looked up yet.
     Unresolved,
     Resolved(&'a InputDigest),
+}
+
+/// An operation of ours that has not ended.
+#[derive(Clone, Copy, Debug)]
+pub struct InFlight<'a> {
+    pub kind: OperationKind,
+    /// It has done its writes and only waits, for objects to become ready or for a hook to end.
+    pub waiting: bool,
+    /// What it brings the release to. None: it removes it.
+    pub inputs: Option<&'a InputDigest>,
 }
 
 /// What an operation does.
@@ -182,7 +192,9 @@ pub fn plan(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
 
 fn plan_deletion(observed: &Observed<'_>) -> Plan {
     match observed.operation {
-        Some(OperationKind::Remove) => return Plan::Wait(Wait::Operating(OperationKind::Remove)),
+        Some(InFlight { kind: OperationKind::Remove, .. }) => {
+            return Plan::Wait(Wait::Operating(OperationKind::Remove));
+        }
         Some(_) => return Plan::Cancel,
         None => {}
     }
@@ -215,7 +227,7 @@ fn plan_deletion(observed: &Observed<'_>) -> Plan {
 
 fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
     if let Some(operation) = observed.operation {
-        return Plan::Wait(Wait::Operating(operation));
+        return plan_in_flight(observed, &operation, generation);
     }
     if observed.paused {
         return Plan::Wait(Wait::Paused);
@@ -250,6 +262,21 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
         touches_the_cluster => {
             backed_off(observed, &failure_key::apply(generation, inputs)).unwrap_or(touches_the_cluster)
         }
+    }
+}
+
+/// What to do while an operation of ours runs: wait for it, unless it waits itself for something that is not wanted any
+/// more. A person who mends a bad value must not have to sit out the time limit of the bad one.
+fn plan_in_flight(observed: &Observed<'_>, operation: &InFlight<'_>, generation: Option<i64>) -> Plan {
+    let wait = Plan::Wait(Wait::Operating(operation.kind));
+    if observed.paused || !operation.waiting || operation.inputs.is_none() {
+        return wait;
+    }
+    match observed.inputs {
+        InputState::Unresolved if backed_off(observed, &failure_key::resolve(generation)).is_some() => wait,
+        InputState::Unresolved => Plan::Resolve,
+        InputState::Resolved(inputs) if operation.inputs != Some(inputs) => Plan::Cancel,
+        InputState::Resolved(_) => wait,
     }
 }
 

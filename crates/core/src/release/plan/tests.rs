@@ -39,6 +39,10 @@ fn quiet<'a>(inputs: &'a InputDigest, inventory: Option<&'a Seen>) -> Observed<'
     }
 }
 
+fn busy(kind: OperationKind) -> InFlight<'static> {
+    InFlight { kind, waiting: false, inputs: None }
+}
+
 #[test]
 fn what_is_there_decides() {
     use OperationKind::{Install, Recover, Upgrade};
@@ -121,7 +125,7 @@ fn nothing_is_done_before_it_can_be_known() {
         ),
         (Observed { inputs: InputState::Unresolved, ..base() }, Plan::Resolve),
         (
-            Observed { operation: Some(OperationKind::Upgrade), ..base() },
+            Observed { operation: Some(busy(OperationKind::Upgrade)), ..base() },
             Plan::Wait(Wait::Operating(OperationKind::Upgrade)),
         ),
     ];
@@ -163,6 +167,28 @@ fn a_failure_holds_back_the_same_thing_only() {
         Observed { failure: Some(&unresolved), inputs: InputState::Unresolved, ..quiet(&wanted, None) };
     assert_eq!(plan(&observed, GENERATION), backoff(&unresolved));
     assert_eq!(plan(&observed, Some(4)), Plan::Resolve, "a changed spec is looked at again at once");
+}
+
+#[test]
+fn an_operation_that_waits_for_what_is_not_wanted_any_more_is_stopped() {
+    let (wanted, old) = (digest('a'), digest('b'));
+    let upgrade = |waiting, inputs| InFlight { kind: OperationKind::Upgrade, waiting, inputs: Some(inputs) };
+    let waits = Plan::Wait(Wait::Operating(OperationKind::Upgrade));
+    let during = |operation| Observed { operation: Some(operation), ..quiet(&wanted, None) };
+    let rows = [
+        ("still writing", during(upgrade(false, &old)), waits.clone()),
+        ("waiting for what is wanted", during(upgrade(true, &wanted)), waits.clone()),
+        ("waiting for something else", during(upgrade(true, &old)), Plan::Cancel),
+        ("paused", Observed { paused: true, ..during(upgrade(true, &old)) }, waits),
+        (
+            "the spec changed",
+            Observed { inputs: InputState::Unresolved, ..during(upgrade(true, &old)) },
+            Plan::Resolve,
+        ),
+    ];
+    for (name, observed, expected) in rows {
+        assert_eq!(plan(&observed, GENERATION), expected, "{name}");
+    }
 }
 
 #[test]
@@ -241,12 +267,12 @@ fn deletion() {
         ),
         (
             "an upgrade is running",
-            Observed { operation: Some(OperationKind::Upgrade), ..base(Some(&there)) },
+            Observed { operation: Some(busy(OperationKind::Upgrade)), ..base(Some(&there)) },
             Plan::Cancel,
         ),
         (
             "the removal is running",
-            Observed { operation: Some(OperationKind::Remove), ..base(Some(&there)) },
+            Observed { operation: Some(busy(OperationKind::Remove)), ..base(Some(&there)) },
             Plan::Wait(Wait::Operating(OperationKind::Remove)),
         ),
     ];
