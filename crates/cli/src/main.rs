@@ -99,7 +99,9 @@ fn run(cli: Cli) -> anyhow::Result<()> {
 
 fn reference(subject: Subject) -> anyhow::Result<String> {
     match subject {
-        Subject::Cli => Ok(clap_markdown::help_markdown::<Cli>()),
+        Subject::Cli => Ok(clap_markdown::help_markdown_custom::<Cli>(
+            &clap_markdown::MarkdownOptions::new().show_footer(false),
+        )),
         Subject::Api => api_reference::markdown(&chandler_api::crds()),
     }
 }
