@@ -113,11 +113,6 @@ impl ReleaseInventory {
     pub fn newest(&self, release: &ReleaseId) -> Option<&Seen> {
         self.releases.get(release)?.last_key_value().map(|(_, seen)| seen)
     }
-
-    /// Every release that is there.
-    pub fn releases(&self) -> impl Iterator<Item = &ReleaseId> {
-        self.releases.keys()
-    }
 }
 
 /// What an operation of ours left behind. It is newer than the inventory until the watch has caught up.

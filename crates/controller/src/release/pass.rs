@@ -357,9 +357,7 @@ where
     fn installed_before(&self, strategy: Strategy) -> bool {
         match strategy {
             Strategy::Continuous => self.status.inventory_revision.is_some(),
-            Strategy::InstallOnce => {
-                self.object.annotations().get(R::INSTALLED_ANNOTATION).is_some_and(|value| value == "true")
-            }
+            Strategy::InstallOnce => self.object.is_marked_installed(),
         }
     }
 

@@ -36,7 +36,7 @@ pub fn changes<P: PlacementFace>(
         let there = existing.iter().map(AsRef::as_ref).find(|e| P::cluster_of(e).as_ref() == Some(cluster));
         match there {
             Some(there) if there.meta().deletion_timestamp.is_some() || P::same_request(there, object) => {}
-            Some(there) if strategy == Strategy::InstallOnce && is_installed::<P>(there) => {}
+            Some(there) if strategy == Strategy::InstallOnce && there.is_marked_installed() => {}
             Some(there) if !P::same_identity(there, object) => changes.push(Change::Delete(there.name_any())),
             _ => changes.push(Change::Apply(Box::new(object.clone()))),
         }
@@ -48,10 +48,6 @@ pub fn changes<P: PlacementFace>(
     });
     changes.extend(unselected.map(|release| Change::Delete(release.name_any())));
     changes
-}
-
-fn is_installed<P: PlacementFace>(release: &P::Release) -> bool {
-    release.annotations().get(P::Release::INSTALLED_ANNOTATION).is_some_and(|value| value == "true")
 }
 
 #[cfg(test)]

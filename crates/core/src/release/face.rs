@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use chandler_api::status::ReleaseStatus;
-use kube_core::Resource;
+use kube_core::{Resource, ResourceExt as _};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::Desired;
@@ -24,6 +24,11 @@ pub trait ReleaseFace:
     fn desired(&self) -> Result<Desired, Failure>;
     /// What was written about it last.
     fn status(&self) -> Option<&ReleaseStatus>;
+
+    /// Whether the annotation says that the release has been installed at least once.
+    fn is_marked_installed(&self) -> bool {
+        self.annotations().get(Self::INSTALLED_ANNOTATION).is_some_and(|value| value == "true")
+    }
 }
 
 /// Names of a release kind's conditions and reasons.
