@@ -153,17 +153,35 @@ mod tests {
         assert_eq!(parse_stat("7 (a) S 1 2", 100.0), None);
     }
 
+    /// Looks at a quiet tree of its own: this process changes while other tests run in it.
     #[test]
     fn children_and_their_memory_belong_to_the_tree() {
-        let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
+        let mut shell = std::process::Command::new("sh")
+            .args(["-c", "sleep 60 & echo started; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(shell.stdout.take().unwrap()), &mut line)
+            .unwrap();
         let processes = Processes::default();
-        processes.enter(std::process::id());
-        assert!(processes.all().contains(&child.id()));
+        processes.enter(shell.id());
+        let [_, sleep] = processes.all()[..] else { panic!("{:?}", processes.all()) };
+        while memory(sleep, "VmRSS:").is_none() || !command(sleep).starts_with("sleep") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         assert!(processes.resident() > processes.resident_roots());
-        assert!(processes.high_water() >= processes.resident_roots());
-        child.kill().unwrap();
-        child.wait().unwrap();
-        processes.leave(std::process::id());
+        assert!(processes.high_water() >= processes.resident());
+        for pid in [sleep, shell.id()] {
+            let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        }
+        shell.wait().unwrap();
+        processes.leave(shell.id());
         assert_eq!(processes.all(), [] as [u32; 0]);
+    }
+
+    fn command(pid: u32) -> String {
+        fs::read_to_string(format!("/proc/{pid}/comm")).unwrap()
     }
 }
