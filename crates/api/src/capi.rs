@@ -12,5 +12,7 @@ pub const CLUSTER_VERSION: &str = "v1beta2";
 pub const CONTRACT_LABELS: [&str; 2] = ["cluster.x-k8s.io/v1beta2", "cluster.x-k8s.io/v1beta1"];
 /// Label that ties an object to its Cluster.
 pub const CLUSTER_NAME_LABEL: &str = "cluster.x-k8s.io/cluster-name";
+/// Label that leaves an object to the manager that runs with this filter.
+pub const WATCH_FILTER_LABEL: &str = "cluster.x-k8s.io/watch-filter";
 /// Annotation that pauses an object, whatever its value.
 pub const PAUSED_ANNOTATION: &str = "cluster.x-k8s.io/paused";

@@ -58,6 +58,9 @@ pub struct ReleaseStatus {
     /// The revision that `inventory` speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inventory_revision: Option<u32>,
+    /// The last revisions, newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<RevisionRecord>,
     /// The last failure, until an operation succeeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<FailureRecord>,
@@ -101,6 +104,21 @@ pub struct ObjectRecord {
     pub namespace: String,
     /// Name.
     pub name: String,
+}
+
+/// One revision of the release.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RevisionRecord {
+    /// Its number.
+    pub revision: u32,
+    /// Its status in Helm's words.
+    pub status: String,
+    /// Version of its package, if Chandler made or read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// When it was made, or first seen.
+    pub at: Time,
 }
 
 /// What went wrong last.

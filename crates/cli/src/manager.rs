@@ -34,6 +34,9 @@ pub struct ManagerArgs {
     /// Only look after this namespace [default: all]
     #[arg(long)]
     namespace: Option<String>,
+    /// Only look after objects whose label `cluster.x-k8s.io/watch-filter` has this value [default: all]
+    #[arg(long, value_name = "VALUE")]
+    watch_filter: Option<String>,
     /// The package tool's binary [default: chandler-helm beside this program]
     #[arg(long, env = "CHANDLER_TOOL")]
     tool: Option<PathBuf>,
@@ -49,6 +52,9 @@ pub struct ManagerArgs {
     /// Operations that may be active at once on one workload cluster
     #[arg(long, default_value_t = Limits::default().per_cluster)]
     concurrency_per_cluster: usize,
+    /// How often releases without a version look for a newer one, in seconds
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    poll_seconds: u64,
     /// Act without asking whether another process does: only for one that is alone
     #[arg(long)]
     no_leader_election: bool,
@@ -70,31 +76,36 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let ManagerArgs {
         kubeconfig,
         namespace,
+        watch_filter,
         tool,
         store,
         metrics_address,
         concurrency,
         concurrency_per_cluster,
+        poll_seconds,
         no_leader_election,
         leader_election_namespace,
         lease_seconds,
         log_level,
         log_format,
     } = arguments;
+    let watch_filter = watch_filter.filter(|value| !value.is_empty());
     logging::start(&log_level, log_format)?;
     let election = (!no_leader_election).then_some(Election {
         namespace: leader_election_namespace,
-        name: namespace.as_ref().map_or_else(|| LEASE.to_owned(), |only| format!("{LEASE}-{only}")),
+        name: lease_name(namespace.as_deref(), watch_filter.as_deref()),
         identity: identity(),
         times: LeaseTimes { duration: Duration::from_secs(lease_seconds) },
     });
     let options = Options {
         namespace,
+        watch_filter,
         tool: driver::find(tool)?,
         tool_arguments: Vec::new(),
         store,
         address: metrics_address,
         election,
+        poll_interval: Duration::from_secs(poll_seconds),
         limits: Limits { per_cluster: concurrency_per_cluster.max(1), overall: concurrency.max(1) },
     };
     let client = management_client(kubeconfig).await?;
@@ -102,6 +113,11 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     tokio::spawn(stop_on_signal(stop.clone()));
     chandler_controller::run(client, options, stop).await?;
     Ok(())
+}
+
+/// Managers that look after different objects do not wait for each other.
+fn lease_name(namespace: Option<&str>, watch_filter: Option<&str>) -> String {
+    [Some(LEASE), namespace, watch_filter].into_iter().flatten().collect::<Vec<_>>().join("-").to_lowercase()
 }
 
 async fn management_client(kubeconfig: Option<PathBuf>) -> Result<Client> {

@@ -34,6 +34,8 @@ pub struct Running {
     pub progress: Progress,
     /// It only waits.
     pub waiting: bool,
+    /// It takes long enough that its progress is worth telling.
+    pub told: bool,
     /// What it brings the release to. None: it removes it.
     pub inputs: Option<InputDigest>,
 }
@@ -43,6 +45,12 @@ struct Entry {
     started: Instant,
     cancel: CancellationToken,
     notify: Notify,
+}
+
+impl Entry {
+    fn is_told(&self) -> bool {
+        self.running.waiting || self.started.elapsed() >= QUIET
+    }
 }
 
 struct Table<O> {
@@ -84,7 +92,7 @@ impl<O: Send + 'static> Operations<O> {
 
     /// What is going on for a release, queued or running.
     pub fn running(&self, id: &OperationId) -> Option<Running> {
-        self.lock().entries.get(id).map(|entry| entry.running.clone())
+        self.lock().entries.get(id).map(|entry| Running { told: entry.is_told(), ..entry.running.clone() })
     }
 
     /// How the last operation ended; told once.
@@ -107,7 +115,7 @@ impl<O: Send + 'static> Operations<O> {
             return;
         }
         let entry = Entry {
-            running: Running { kind, progress: Progress::default(), waiting: false, inputs },
+            running: Running { kind, progress: Progress::default(), waiting: false, told: false, inputs },
             started: Instant::now(),
             cancel: CancellationToken::new(),
             notify: Arc::new(notify),
@@ -173,7 +181,7 @@ impl<O: Send + 'static> Handle<O> {
         let notify = table.entries.get_mut(&self.id).and_then(|entry| {
             entry.running.progress.step = step.message;
             entry.running.waiting = step.waiting;
-            (step.waiting || entry.started.elapsed() >= QUIET).then(|| entry.notify.clone())
+            entry.is_told().then(|| entry.notify.clone())
         });
         drop(table);
         if step.waiting {

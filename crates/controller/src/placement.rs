@@ -2,7 +2,9 @@
 
 mod dirty;
 mod pass;
+mod told;
 mod values;
+mod written;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,6 +21,8 @@ use kube::{
 
 pub use pass::WRITES;
 use tokio::sync::Semaphore;
+pub use told::Told;
+pub use written::Written;
 
 use self::dirty::Dirty;
 use crate::{
@@ -35,6 +39,8 @@ pub struct PlacementContext<P: PlacementFace> {
     /// Release objects that may be written at the same time, by all placements together: a fleet that starts at once
     /// must not drown its own API server, where the Lease is renewed too.
     pub writes: Semaphore,
+    pub written: Written<P, P::Release>,
+    pub told: Told<P>,
     pub references: References,
     pub tool: PackageTool,
     pub events: Events,

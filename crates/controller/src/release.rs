@@ -5,7 +5,7 @@ mod memory;
 mod operate;
 mod pass;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use chandler_core::release::ReleaseFace;
 use chandler_source::Packages;
@@ -24,6 +24,9 @@ use crate::{
     queue::Trigger, status,
 };
 
+/// Tells whether a release object is ours to look after.
+pub type IsOurs<R> = Box<dyn Fn(&R) -> bool + Send + Sync>;
+
 /// What a pass over a release object works with.
 pub struct ReleaseContext<R: ReleaseFace> {
     pub client: Client,
@@ -37,6 +40,9 @@ pub struct ReleaseContext<R: ReleaseFace> {
     pub metrics: Metrics,
     pub trigger: Trigger<R>,
     pub memories: Memories,
+    /// How often a release that follows the newest version looks for it.
+    pub poll_interval: Duration,
+    pub is_ours: IsOurs<R>,
 }
 
 /// One pass over one release object.
@@ -44,6 +50,9 @@ pub async fn reconcile<R>(object: Arc<R>, context: Arc<ReleaseContext<R>>) -> Re
 where
     R: ReleaseFace + kube::Resource<Scope = NamespaceResourceScope>,
 {
+    if !(context.is_ours)(&object) {
+        return Ok(Action::await_change());
+    }
     context.metrics.pass(status::kind::<R>());
     pass::Pass::begin(object, context)?.run().await
 }

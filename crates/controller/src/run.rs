@@ -7,9 +7,13 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
-use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
+use chandler_api::{
+    addons::{HelmChartProxy, HelmReleaseProxy},
+    capi::WATCH_FILTER_LABEL,
+};
 use chandler_core::{placement::PlacementFace, release::ReleaseFace as _, schedule::Limits};
 use chandler_source::{Packages, Store as PackageStore};
 use chandler_tool::{PackageTool, Supervisor, SupervisorConfig};
@@ -34,7 +38,7 @@ use crate::{
     predecessor,
     queue::{self, Trigger},
     references::References,
-    release::{self, ReleaseContext},
+    release::{self, IsOurs, ReleaseContext},
     server::{self, Served},
     watch::{Scope, watch},
 };
@@ -44,6 +48,8 @@ use crate::{
 pub struct Options {
     /// None: all namespaces.
     pub namespace: Option<String>,
+    /// Only placements whose watch-filter label has this value, and their releases. None: all.
+    pub watch_filter: Option<String>,
     /// The package tool's binary.
     pub tool: PathBuf,
     /// Further arguments for it.
@@ -53,6 +59,8 @@ pub struct Options {
     /// Where `/metrics`, `/healthz` and `/readyz` are served.
     pub address: SocketAddr,
     pub limits: Limits,
+    /// How often a release that follows the newest version looks for it.
+    pub poll_interval: Duration,
     /// None: this process is the only one.
     pub election: Option<Election>,
 }
@@ -62,18 +70,30 @@ pub struct Options {
 struct Shared {
     client: Client,
     scope: Scope,
+    watch_filter: Option<String>,
     connections: Connections,
     packages: Arc<Packages>,
     tool: PackageTool,
     events: Events,
     metrics: Metrics,
     limits: Limits,
+    poll_interval: Duration,
 }
 
 /// Runs the controllers until `stop` fires.
 pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), Error> {
-    let Options { namespace, tool, tool_arguments, store, address, limits, election } = options;
-    let scope = Scope { namespace };
+    let Options {
+        namespace,
+        watch_filter,
+        tool,
+        tool_arguments,
+        store,
+        address,
+        limits,
+        poll_interval,
+        election,
+    } = options;
+    let scope = Scope { namespace, labels: None };
     check_served(&client, &scope).await?;
     predecessor::check(&client).await?;
     let (connections, changes) = Connections::new(client.clone());
@@ -86,7 +106,9 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         connections,
         client,
         scope,
+        watch_filter,
         limits,
+        poll_interval,
     };
     let ready = Arc::new(AtomicBool::new(false));
     let served = Served {
@@ -171,6 +193,8 @@ async fn controllers<P>(
         index: index.clone(),
         desk,
         writes: Semaphore::new(placement::WRITES),
+        written: placement::Written::default(),
+        told: placement::Told::default(),
         references,
         tool: shared.tool.clone(),
         events: shared.events.clone(),
@@ -188,6 +212,8 @@ async fn controllers<P>(
         metrics: shared.metrics,
         trigger: release_trigger.clone(),
         memories,
+        poll_interval: shared.poll_interval,
+        is_ours: ownership(shared.watch_filter, placements.clone()),
     });
     let following = async move {
         while let Some(change) = changes.recv().await {
@@ -201,9 +227,26 @@ async fn controllers<P>(
     );
 }
 
+/// Tells the release objects that are ours to look after: with a filter, those that carry its label, and those of the
+/// placements that do, whoever made them.
+fn ownership<P: PlacementFace>(filter: Option<String>, placements: Store<P>) -> IsOurs<P::Release> {
+    let Some(filter) = filter else { return Box::new(|_| true) };
+    let kind = P::kind(&());
+    Box::new(move |release| {
+        let owner = release.owner_references().iter().find(|owner| owner.kind == kind);
+        release.labels().get(WATCH_FILTER_LABEL) == Some(&filter)
+            || owner.is_some_and(|owner| {
+                let namespace = release.namespace().unwrap_or_default();
+                placements.get(&ObjectRef::new(&owner.name).within(&namespace)).is_some()
+            })
+    })
+}
+
 fn watch_placements<P: PlacementFace>(shared: &Shared, desk: Desk<P>) -> Store<P> {
     let resource = ApiResource::erase::<P>(&());
-    watch(shared.client.clone(), &shared.scope, &resource, (), move |placement: &P| desk.placement(placement))
+    let labels = shared.watch_filter.as_ref().map(|filter| format!("{WATCH_FILTER_LABEL}={filter}"));
+    let scope = Scope { labels, ..shared.scope.clone() };
+    watch(shared.client.clone(), &scope, &resource, (), move |placement: &P| desk.placement(placement))
 }
 
 fn watch_releases<P: PlacementFace>(

@@ -1,5 +1,7 @@
 //! Writes of status and finalizers, all by one field manager, none without need.
 
+use std::fmt::Debug;
+
 use chandler_api::FIELD_MANAGER;
 use kube::{
     Api, Client, Resource, ResourceExt as _,
@@ -11,15 +13,19 @@ use serde_json::json;
 
 use crate::Error;
 
-/// Writes the status of an object.
-pub async fn write<K, S>(client: &Client, object: &K, status: &S) -> Result<(), Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug,
-    S: Serialize,
+/// A namespaced kind whose objects can be read and written.
+pub trait Kind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug
 {
+}
+
+impl<K> Kind for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug
+{
+}
+
+/// Writes the status of an object.
+pub async fn write<K: Kind, S: Serialize>(client: &Client, object: &K, status: &S) -> Result<(), Error> {
     let name = object.name_any();
     let patch = json!({
         "apiVersion": K::api_version(&()), "kind": K::kind(&()),
@@ -36,13 +42,7 @@ where
 }
 
 /// Adds the finalizer, if it is not there.
-pub async fn hold<K>(client: &Client, object: &K, finalizer: &str) -> Result<(), Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug,
-{
+pub async fn hold<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Result<(), Error> {
     if object.finalizers().iter().any(|held| held == finalizer) {
         return Ok(());
     }
@@ -51,13 +51,7 @@ where
 }
 
 /// Takes the finalizer off: the object may go.
-pub async fn let_go<K>(client: &Client, object: &K, finalizer: &str) -> Result<(), Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug,
-{
+pub async fn let_go<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Result<(), Error> {
     if !object.finalizers().iter().any(|held| held == finalizer) {
         return Ok(());
     }
@@ -66,13 +60,7 @@ where
     finalize(client, object, &finalizers).await
 }
 
-async fn finalize<K>(client: &Client, object: &K, finalizers: &[&str]) -> Result<(), Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug,
-{
+async fn finalize<K: Kind>(client: &Client, object: &K, finalizers: &[&str]) -> Result<(), Error> {
     let name = object.name_any();
     // The resource version makes the write fail if someone else changed the list meanwhile.
     let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": finalizers}});

@@ -20,6 +20,8 @@ use serde::de::DeserializeOwned;
 pub struct Scope {
     /// None: all namespaces.
     pub namespace: Option<String>,
+    /// Only objects that this label selector matches. None: all.
+    pub labels: Option<String>,
 }
 
 impl Scope {
@@ -46,7 +48,8 @@ where
     let writer = Writer::new(dynamic);
     let store = writer.as_reader();
     let kind = resource.kind.clone();
-    let events = watcher(scope.api(client, resource), watcher::Config::default())
+    let config = watcher::Config { label_selector: scope.labels.clone(), ..watcher::Config::default() };
+    let events = watcher(scope.api(client, resource), config)
         .default_backoff()
         .filter_map(move |event| ready(decoded(&kind, event).transpose()));
     let kind = resource.kind.clone();

@@ -19,12 +19,14 @@ pub enum Category {
     Rejected,
     SourceUnavailable,
     PackageNotFound,
+    GetCredentialsFailed,
+    GetCaCertificateFailed,
     ToolUnavailable,
     Internal,
 }
 
 impl Category {
-    const WORDS: [(&'static str, Self); 16] = [
+    const WORDS: [(&'static str, Self); 18] = [
         ("InvalidPackage", Self::InvalidPackage),
         ("InvalidValues", Self::InvalidValues),
         ("InvalidSpec", Self::InvalidSpec),
@@ -39,6 +41,8 @@ impl Category {
         ("Rejected", Self::Rejected),
         ("SourceUnavailable", Self::SourceUnavailable),
         ("PackageNotFound", Self::PackageNotFound),
+        ("GetCredentialsFailed", Self::GetCredentialsFailed),
+        ("GetCACertificateFailed", Self::GetCaCertificateFailed),
         ("ToolUnavailable", Self::ToolUnavailable),
         ("Internal", Self::Internal),
     ];

@@ -111,7 +111,12 @@ impl ReleaseInventory {
 
     /// The newest revision of a release.
     pub fn newest(&self, release: &ReleaseId) -> Option<&Seen> {
-        self.releases.get(release)?.last_key_value().map(|(_, seen)| seen)
+        self.revisions(release)?.last_key_value().map(|(_, seen)| seen)
+    }
+
+    /// All stored revisions of a release.
+    pub fn revisions(&self, release: &ReleaseId) -> Option<&BTreeMap<u32, Seen>> {
+        self.releases.get(release)
     }
 }
 

@@ -10,6 +10,7 @@ pub mod inventory;
 pub mod leadership;
 pub mod naming;
 pub mod placement;
+pub mod poll;
 pub mod release;
 pub mod schedule;
 pub mod target;

@@ -7,6 +7,6 @@ mod render;
 mod report;
 
 pub use changes::{Change, changes};
-pub use face::{PlacementFace, PlacementVocabulary, SelectedCluster};
+pub use face::{PlacementFace, PlacementVocabulary};
 pub use render::{RENDERED_FROM_ANNOTATION, Rendering, TemplateObjects, looks_at, render_inputs, rendering};
 pub use report::{ClusterFailure, Outcome, report};

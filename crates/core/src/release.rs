@@ -4,6 +4,7 @@ mod claim;
 mod desired;
 mod face;
 mod helm_release_proxy;
+mod history;
 mod plan;
 mod report;
 
@@ -14,8 +15,9 @@ pub use desired::{
 };
 pub use face::{ReleaseFace, ReleaseVocabulary};
 pub(crate) use helm_release_proxy::strategy as helm_strategy;
+pub use history::history;
 pub use plan::{
     ClusterState, InFlight, InputState, InventoryState, LetGo, Observed, OperationKind, PastFailure, Plan,
-    Wait, failure_key, plan,
+    Step, Wait, failure_key, plan,
 };
 pub use report::{ANOTHER_NAME, Progress, Report, report};

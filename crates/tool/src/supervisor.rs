@@ -215,8 +215,9 @@ impl State {
         self.failures += 1;
         what.clone_into(&mut self.last_failure);
         // The first restart is immediate: one crash must not hold up the fleet.
-        self.not_before =
-            (self.failures > 1).then(|| Instant::now() + backoff::delay(self.failures - 1, "package-tool"));
+        self.not_before = (self.failures > 1).then(|| {
+            Instant::now() + backoff::delay(Category::ToolUnavailable, self.failures - 1, "package-tool")
+        });
     }
 
     fn check_backoff(&self) -> Result<(), ToolError> {

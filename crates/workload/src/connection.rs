@@ -213,7 +213,7 @@ async fn follow(connections: Connections, connection: std::sync::Weak<Connection
         failures += 1;
         tracing::info!(%cluster, category = %failure.category, failures, "workload cluster not available: {failure}");
         publish(InventoryView::Unavailable(failure), None);
-        let wait = backoff::delay(failures, &cluster.to_string()).min(LONGEST_WAIT);
+        let wait = backoff::delay(Category::Unreachable, failures, &cluster.to_string()).min(LONGEST_WAIT);
         tokio::time::sleep(wait).await;
     }
 }

@@ -11,10 +11,7 @@ use chandler_core::{
     conditions,
     identity::ClusterKey,
     naming,
-    placement::{
-        Change, ClusterFailure, Outcome, PlacementFace, RENDERED_FROM_ANNOTATION, SelectedCluster, changes,
-        report,
-    },
+    placement::{Change, ClusterFailure, Outcome, PlacementFace, RENDERED_FROM_ANNOTATION, changes, report},
     release::ReleaseFace,
 };
 use futures::{StreamExt as _, stream};
@@ -27,7 +24,7 @@ use kube::{
     runtime::{controller::Action, reflector::ObjectRef},
 };
 
-use super::{PlacementContext, dirty::Scope, values::ClusterValues};
+use super::{PlacementContext, dirty::Scope, values::ClusterValues, written::CATCH_UP};
 use crate::{Error, clusters, queue, status};
 
 /// Release objects written at the same time, by all placements together.
@@ -49,17 +46,24 @@ where
         if self.object.annotations().contains_key(PAUSED_ANNOTATION) {
             return Ok(queue::resync(&*self.object));
         }
-        let existing = self.existing();
-        if self.object.meta().deletion_timestamp.is_some() {
-            return self.delete(&existing).await;
-        }
-        status::hold(&self.context.client, &*self.object, P::FINALIZER).await?;
         let reference = ObjectRef::from_obj(&*self.object);
-        let scope = self.context.desk.dirty.take(&reference);
-        let done = self.place(&reference, &scope, &existing).await;
+        let (existing, lagging) = self.context.written.over(&reference, self.existing());
+        let done = if self.object.meta().deletion_timestamp.is_some() {
+            self.delete(&reference, &existing).await
+        } else {
+            self.keep(&reference, &existing).await
+        };
+        // What the watch never shows was deleted at once: it must be missed soon.
+        done.map(|action| if lagging { Action::requeue(CATCH_UP) } else { action })
+    }
+
+    async fn keep(&self, reference: &ObjectRef<P>, existing: &[Arc<P::Release>]) -> Result<Action, Error> {
+        status::hold(&self.context.client, &*self.object, P::FINALIZER).await?;
+        let scope = self.context.desk.dirty.take(reference);
+        let done = self.place(reference, &scope, existing).await;
         if done.is_err() {
             // What was taken has not been done.
-            self.context.desk.dirty.all(&reference);
+            self.context.desk.dirty.all(reference);
         }
         done
     }
@@ -76,7 +80,7 @@ where
             Ok(selected) => selected,
             Err(why) => {
                 outcome.selection_failed = Some(why);
-                return self.finish(&BTreeMap::new(), outcome).await;
+                return self.finish(reference, &BTreeMap::new(), outcome).await;
             }
         };
         let by_cluster: ClusterMap<_> =
@@ -93,13 +97,13 @@ where
             .cloned()
             .collect();
         let changes = changes::<P>(&wanted, &there, self.object.strategy());
-        outcome.write_failures = self.write(changes).await;
+        (outcome.write_failures, outcome.delete_failures) = self.write(reference, changes).await;
         let failing =
             self.context.desk.dirty.failing(reference, scope, failing, |key| selected.contains_key(key));
         outcome.template_failures =
             failing.into_iter().map(|(cluster, message)| ClusterFailure { cluster, message }).collect();
-        Self::count_ready(&selected, &by_cluster, &mut outcome);
-        self.finish(&selected, outcome).await
+        Self::count(&selected, &by_cluster, &mut outcome);
+        self.finish(reference, &selected, outcome).await
     }
 
     /// Its release objects, by label, in its own namespace.
@@ -125,12 +129,11 @@ where
         let living = living.map(|(key, cluster)| (key.clone(), cluster.clone())).collect();
         let mut values = self.context.values(&self.object, &living, existing).await?;
         let (mut wanted, mut failing) = (BTreeMap::new(), BTreeMap::new());
-        for (key, cluster) in selected {
+        for key in selected.keys() {
             let object = match values.remove(key) {
                 Some(ClusterValues { text: Ok(text), rendered_from }) => {
                     let there = existing.get(key).map(AsRef::as_ref);
-                    let cluster = SelectedCluster { key, labels: cluster.labels() };
-                    let mut object = self.object.release_object(&cluster, text, there);
+                    let mut object = self.object.release_object(key, text, there);
                     if let Some(digest) = rendered_from {
                         object.annotations_mut().insert(RENDERED_FROM_ANNOTATION.to_owned(), digest);
                     }
@@ -147,40 +150,77 @@ where
         Ok((wanted, failing))
     }
 
-    async fn write(&self, changes: Vec<Change<P::Release>>) -> Vec<ClusterFailure> {
+    /// Writes the changes; returns which release objects could not be written, and which not be deleted.
+    async fn write(
+        &self,
+        reference: &ObjectRef<P>,
+        changes: Vec<Change<P::Release>>,
+    ) -> (Vec<ClusterFailure>, Vec<ClusterFailure>) {
         let api: Api<P::Release> = self.release_api();
-        let api = &api;
-        let written = stream::iter(changes).map(|change| async move {
-            // The semaphore is never closed.
-            let _permit = self.context.writes.acquire().await;
-            match change {
-                Change::Apply(object) => {
-                    let parameters = PatchParams::apply(FIELD_MANAGER).force();
-                    let result = api.patch(&object.name_any(), &parameters, &Patch::Apply(&*object)).await;
-                    let cluster = P::cluster_of(&object)?;
-                    result.err().map(|error| ClusterFailure { cluster, message: error.to_string() })
-                }
-                Change::Delete(name) => match api.delete(&name, &DeleteParams::default()).await {
-                    Err(kube::Error::Api(status)) if status.code == 404 => None,
-                    Err(error) => {
-                        let cluster = ClusterKey::new(self.object.namespace().unwrap_or_default(), name);
-                        Some(ClusterFailure { cluster, message: error.to_string() })
-                    }
-                    Ok(_) => None,
-                },
-            }
-        });
-        written.buffer_unordered(WRITES).filter_map(std::future::ready).collect().await
+        let (deletions, applies): (Vec<_>, Vec<_>) =
+            changes.into_iter().partition(|change| matches!(change, Change::Delete(_)));
+        let all = |changes: Vec<_>| {
+            stream::iter(changes)
+                .map(|change| self.write_one(&api, reference, change))
+                .buffer_unordered(WRITES)
+                .filter_map(std::future::ready)
+                .collect()
+        };
+        futures::join!(all(applies), all(deletions))
     }
 
-    fn count_ready(
+    async fn write_one(
+        &self,
+        api: &Api<P::Release>,
+        reference: &ObjectRef<P>,
+        change: Change<P::Release>,
+    ) -> Option<ClusterFailure> {
+        // The semaphore is never closed.
+        let _permit = self.context.writes.acquire().await;
+        match change {
+            Change::Apply(object) => {
+                let parameters = PatchParams::apply(FIELD_MANAGER).force();
+                match api.patch(&object.name_any(), &parameters, &Patch::Apply(&*object)).await {
+                    Ok(written) => {
+                        self.context.written.note(reference, written);
+                        None
+                    }
+                    Err(error) => {
+                        let cluster = P::cluster_of(&object)?;
+                        Some(ClusterFailure { cluster, message: error.to_string() })
+                    }
+                }
+            }
+            Change::Delete(name) => match api.delete(&name, &DeleteParams::default()).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => {
+                    self.context.written.gone(reference, &name);
+                    None
+                }
+                Err(error) => {
+                    let cluster = ClusterKey::new(self.object.namespace().unwrap_or_default(), name);
+                    Some(ClusterFailure { cluster, message: error.to_string() })
+                }
+                Ok(_) => None,
+            },
+        }
+    }
+
+    fn count(
         selected: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<P::Release>>,
         outcome: &mut Outcome,
     ) {
         outcome.selected = selected.len();
-        for key in selected.keys() {
-            match existing.get(key).map(|release| readiness(&**release)) {
+        for (key, cluster) in selected {
+            let there = existing.get(key);
+            if there.is_some_and(|release| release.meta().deletion_timestamp.is_some()) {
+                outcome.reinstalling += 1;
+            } else if !clusters::is_left_alone(cluster)
+                && !there.is_some_and(|release| is_taken_in(&**release))
+            {
+                outcome.updating += 1;
+            }
+            match there.map(|release| readiness(&**release)) {
                 Some(Ok(())) => outcome.ready += 1,
                 Some(Err(message)) if !message.is_empty() => {
                     outcome.not_ready.push(ClusterFailure { cluster: key.clone(), message });
@@ -192,6 +232,7 @@ where
 
     async fn finish(
         &self,
+        reference: &ObjectRef<P>,
         selected: &ClusterMap<Arc<DynamicObject>>,
         outcome: Outcome,
     ) -> Result<Action, Error> {
@@ -200,15 +241,19 @@ where
         let said = report(&outcome, &P::VOCABULARY);
         let status = PlacementStatus {
             conditions: conditions::merge(&old.conditions, said, generation, Timestamp::now()),
-            matching_clusters: selected.keys().map(reference).collect(),
+            matching_clusters: selected.keys().map(cluster_reference).collect(),
             ready_clusters: Some(format!("{}/{}", outcome.ready, outcome.selected)),
             observed_generation: generation,
         };
         if status != old {
+            if let Some(wait) = self.context.told.hold_back(reference, &old, &status) {
+                return Ok(Action::requeue(wait));
+            }
             self.warn_once(&old, &status);
             status::write(&self.context.client, &*self.object, &status).await?;
+            self.context.told.note(reference);
         }
-        let failed = !outcome.write_failures.is_empty();
+        let failed = !outcome.write_failures.is_empty() || !outcome.delete_failures.is_empty();
         Ok(if failed {
             Action::requeue(std::time::Duration::from_secs(10))
         } else {
@@ -229,14 +274,17 @@ where
     }
 
     /// Deletes the releases first, then lets the placement go.
-    async fn delete(&self, existing: &[Arc<P::Release>]) -> Result<Action, Error> {
+    async fn delete(&self, reference: &ObjectRef<P>, existing: &[Arc<P::Release>]) -> Result<Action, Error> {
         if existing.is_empty() {
-            self.context.desk.dirty.forget(&ObjectRef::from_obj(&*self.object));
+            self.context.desk.dirty.forget(reference);
+            self.context.written.forget(reference);
+            self.context.told.forget(reference);
             status::let_go(&self.context.client, &*self.object, P::FINALIZER).await?;
             return Ok(Action::await_change());
         }
         let standing = existing.iter().filter(|release| release.meta().deletion_timestamp.is_none());
-        let failures = self.write(standing.map(|release| Change::Delete(release.name_any())).collect()).await;
+        let deletions = standing.map(|release| Change::Delete(release.name_any())).collect();
+        let (_, failures) = self.write(reference, deletions).await;
         for failure in failures {
             tracing::warn!(
                 placement = self.object.name_any(),
@@ -253,6 +301,11 @@ where
     }
 }
 
+/// Whether whoever looks after a release object has seen what it asks for.
+fn is_taken_in(release: &impl ReleaseFace) -> bool {
+    release.status().is_some_and(|status| status.observed_generation == release.meta().generation)
+}
+
 /// Whether a release is ready, or why not as far as it says.
 fn readiness(release: &impl ReleaseFace) -> Result<(), String> {
     let status = release.status().filter(|status| status.observed_generation == release.meta().generation);
@@ -263,7 +316,7 @@ fn readiness(release: &impl ReleaseFace) -> Result<(), String> {
     }
 }
 
-fn reference(cluster: &ClusterKey) -> ObjectReference {
+fn cluster_reference(cluster: &ClusterKey) -> ObjectReference {
     ObjectReference {
         api_version: Some(format!("{CLUSTER_GROUP}/{CLUSTER_VERSION}")),
         kind: Some("Cluster".to_owned()),

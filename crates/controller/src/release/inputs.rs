@@ -116,21 +116,29 @@ impl<R: ReleaseFace> ReleaseContext<R> {
     async fn access(&self, desired: &Desired) -> Result<Access, Failure> {
         let wanted = &desired.access;
         let ca_pem = match &wanted.ca {
-            Some(secret) => Some(secret_value(&self.client, secret, "ca.crt").await?),
+            Some(secret) => {
+                Some(secret_value(&self.client, secret, "ca.crt", Category::GetCaCertificateFailed).await?)
+            }
             None => None,
         };
         let docker_config = match &wanted.credentials {
-            Some((secret, key)) => Some(secret_value(&self.client, secret, key).await?),
+            Some((secret, key)) => {
+                Some(secret_value(&self.client, secret, key, Category::GetCredentialsFailed).await?)
+            }
             None => None,
         };
         Ok(Access { ca_pem, docker_config, insecure_skip_tls_verify: wanted.insecure_skip_tls_verify })
     }
 }
 
-async fn secret_value(client: &Client, secret: &SecretKey, key: &str) -> Result<Vec<u8>, Failure> {
+async fn secret_value(
+    client: &Client,
+    secret: &SecretKey,
+    key: &str,
+    category: Category,
+) -> Result<Vec<u8>, Failure> {
     let SecretKey { namespace, name } = secret;
-    let invalid =
-        |what: String| Failure::new(Category::InvalidSpec, format!("Secret {namespace}/{name} {what}"));
+    let invalid = |what: String| Failure::new(category, format!("Secret {namespace}/{name} {what}"));
     let found = Api::<Secret>::namespaced(client.clone(), namespace)
         .get_opt(name)
         .await

@@ -1,10 +1,10 @@
 //! One pass over one release object.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::{
     capi::PAUSED_ANNOTATION,
-    status::{FailureRecord, ReleaseStatus},
+    status::{FailureRecord, ReleaseStatus, RevisionRecord},
 };
 use chandler_core::{
     backoff, conditions,
@@ -12,10 +12,11 @@ use chandler_core::{
     digest::{InputDigest, InputMark},
     failure::{Category, Failure},
     inventory::{Expectation, ReleaseStatus as InventoryStatus, Seen},
+    poll::Poll,
     release::{
         ANOTHER_NAME, Claimant, ClusterState, Collision, Desired, InFlight, InputState, InventoryState,
-        LetGo, Observed, OperationKind, PastFailure, Plan, ReleaseFace, Strategy, Wait, failure_key, plan,
-        report,
+        LetGo, Observed, OperationKind, PastFailure, Plan, ReleaseFace, Strategy, Wait, failure_key, history,
+        plan, report,
     },
 };
 use chandler_tool::ReleaseDetails;
@@ -103,7 +104,7 @@ where
                     self.context.operations.cancel(&self.uid);
                     break;
                 }
-                Plan::LetGo(why) => return self.let_go(&desired, *why).await,
+                Plan::LetGo(why) => return self.let_go(&before, &desired, *why).await,
                 Plan::NoOp => {
                     self.status.last_failure = None;
                     break;
@@ -113,7 +114,7 @@ where
         }
         self.tell(&desired, &decision);
         self.write(&before).await?;
-        Ok(self.next(&decision))
+        Ok(self.next(&desired, &decision))
     }
 
     fn view(&self, desired: &Desired) -> View {
@@ -133,12 +134,19 @@ where
         self.memory.expectation = self.memory.expectation.take().filter(|ours| ours.holds(listed, self.now));
         let expectation = self.memory.expectation.clone();
         let seen = expectation.as_ref().map_or(listed, |ours| ours.seen.as_ref());
-        if matches!(view.inventory, InventoryView::Known(_)) {
+        let running = self.context.operations.running(&self.uid);
+        // What a young operation has not finished yet is not worth a write.
+        let finished = running.as_ref().is_none_or(|running| running.told);
+        if let InventoryView::Known(inventory) = &view.inventory
+            && finished
+        {
+            let none = BTreeMap::new();
+            let stored = inventory.revisions(&desired.release).unwrap_or(&none);
             self.status.revision = seen.map(|seen| seen.revision);
             self.status.status = seen.map(|seen| seen.status.as_str().to_owned()).unwrap_or_default();
+            self.status.history = history(&self.status.history, stored, seen, self.now);
         }
         let collision = self.collision(desired);
-        let running = self.context.operations.running(&self.uid);
         let inputs = self.known_inputs(desired, view);
         let past = self.past_failure();
         let observed = Observed {
@@ -196,7 +204,7 @@ where
         match self.observe(desired, view).await {
             Ok(Some(details)) => self.take_details(&details),
             Ok(None) => self.memory.expectation = None,
-            Err(failure) => self.note_operation_failure(desired, view, &failure),
+            Err(failure) => self.note_read_failure(desired, view, &failure),
         }
     }
 
@@ -209,7 +217,7 @@ where
                 self.memory.differs = Some(revision);
                 return;
             }
-            Err(failure) => return self.note_operation_failure(desired, view, &failure),
+            Err(failure) => return self.note_read_failure(desired, view, &failure),
         };
         if !is_wanted(&details, desired, &inputs) {
             self.memory.differs = Some(revision);
@@ -227,7 +235,7 @@ where
                 let note = format!("Adopted release {} at revision {revision}", desired.release);
                 self.context.events.normal(&*self.object, "Adopted", &note);
             }
-            Err(failure) => self.note_operation_failure(desired, view, &failure),
+            Err(failure) => self.note_read_failure(desired, view, &failure),
         }
     }
 
@@ -285,6 +293,15 @@ where
         details.status.as_str().clone_into(&mut self.status.status);
         self.status.inventory.clone_from(&details.inventory);
         self.status.inventory_revision = Some(details.revision);
+        let known = self.status.history.iter().find(|known| known.revision == details.revision);
+        let record = RevisionRecord {
+            revision: details.revision,
+            status: details.status.as_str().to_owned(),
+            version: Some(details.package_version.clone()),
+            at: known.map_or(Time(self.now), |known| known.at.clone()),
+        };
+        self.status.history.retain(|known| known.revision != details.revision);
+        self.status.history.insert(0, record);
     }
 
     fn expect(&mut self, details: &ReleaseDetails, inputs: Option<InputDigest>) {
@@ -297,12 +314,11 @@ where
         Expectation { seen, until: self.now.checked_add(CATCH_UP).unwrap_or(self.now) }
     }
 
-    fn note_operation_failure(&mut self, desired: &Desired, view: &View, failure: &Failure) {
+    fn note_read_failure(&mut self, desired: &Desired, view: &View, failure: &Failure) {
         let generation = self.object.meta().generation;
-        let inputs = self.known_inputs(desired, view);
-        let key =
-            inputs.map_or_else(failure_key::remove, |inputs| failure_key::apply(generation, &inputs.digest));
-        self.note_failure(key, failure);
+        if let Some(inputs) = self.known_inputs(desired, view) {
+            self.note_failure(failure_key::read(generation, &inputs.digest), failure);
+        }
     }
 
     fn note_failure(&mut self, key: String, failure: &Failure) {
@@ -324,14 +340,24 @@ where
 
     fn past_failure(&self) -> Option<PastFailure> {
         let last = self.status.last_failure.as_ref()?;
-        let retry_at = last.at.0.checked_add(backoff::delay(last.count, &self.uid)).ok()?;
         let failure = Failure::new(Category::parse(&last.category), last.message.clone());
+        let delay = backoff::delay(failure.category, last.count, &self.uid);
+        let retry_at = last.at.0.checked_add(delay).ok()?;
         Some(PastFailure { key: last.input.clone(), failure, retry_at })
     }
 
     fn inputs_key(&self, desired: &Desired, view: &View) -> InputsKey {
-        let pinned = desired.package.version.is_some();
-        InputsKey::new(self.object.meta().generation, view.facts.kubernetes_minor.clone(), pinned, self.now)
+        InputsKey {
+            generation: self.object.meta().generation,
+            kubernetes_minor: view.facts.kubernetes_minor.clone(),
+            period: self.poll(desired).map_or(0, |poll| poll.period(self.now)),
+        }
+    }
+
+    /// When to look for a newer version. None: the version is pinned.
+    fn poll(&self, desired: &Desired) -> Option<Poll> {
+        let unpinned = desired.package.version.is_none();
+        unpinned.then(|| Poll::new(self.context.poll_interval, &self.uid))
     }
 
     fn known_inputs(&self, desired: &Desired, view: &View) -> Option<Inputs> {
@@ -383,10 +409,14 @@ where
 
     fn tell(&mut self, desired: &Desired, decision: &Plan) {
         let running = self.context.operations.running(&self.uid);
-        let progress = running.as_ref().map(|running| &running.progress);
+        if running.as_ref().is_some_and(|running| !running.told) && self.has_failed_at_this() {
+            // Another try says nothing new until it succeeds, fails or takes its time.
+            return;
+        }
+        let progress = running.as_ref().filter(|running| running.told).map(|running| &running.progress);
         let name = desired.release.to_string();
         let spoken = !self.status.conditions.is_empty();
-        let said = report(decision, &R::VOCABULARY, &name, progress, self.deleting(), spoken);
+        let said = report(decision, &R::VOCABULARY, &name, progress, spoken);
         let Some(said) = said else { return };
         let mut wanted = said.conditions;
         if let Collision::Contested { by } = self.collision(desired) {
@@ -397,6 +427,10 @@ where
         let generation = self.object.meta().generation;
         self.status.conditions = conditions::merge(&self.status.conditions, wanted, generation, self.now);
         self.status.observed_generation = generation;
+    }
+
+    fn has_failed_at_this(&self) -> bool {
+        self.status.last_failure.is_some() && self.status.observed_generation == self.object.meta().generation
     }
 
     async fn write(&mut self, before: &ReleaseStatus) -> Result<(), Error> {
@@ -417,7 +451,17 @@ where
         status::hold(&self.context.client, &*self.object, R::FINALIZER).await
     }
 
-    async fn let_go(self, desired: &Desired, why: LetGo) -> Result<Action, Error> {
+    async fn let_go(
+        mut self,
+        before: &ReleaseStatus,
+        desired: &Desired,
+        why: LetGo,
+    ) -> Result<Action, Error> {
+        if self.object.finalizers().iter().any(|held| held != R::FINALIZER) {
+            // Others hold the object too, and its readers want to know how far it is.
+            self.tell(desired, &Plan::LetGo(why));
+            self.write(before).await?;
+        }
         status::let_go(&self.context.client, &*self.object, R::FINALIZER).await?;
         tracing::info!(cluster = %desired.cluster, release = %desired.release, ?why, "release object let go");
         self.context.memories.forget(&self.uid);
@@ -428,13 +472,14 @@ where
         Ok(Action::await_change())
     }
 
-    fn next(&self, decision: &Plan) -> Action {
+    fn next(&self, desired: &Desired, decision: &Plan) -> Action {
+        let poll = self.poll(desired).map(|poll| poll.wait(self.now)).filter(|wait| *wait < queue::RESYNC);
         match decision {
             Plan::Wait(Wait::Backoff { until, .. } | Wait::ForeignOperation { until, .. }) => {
                 queue::at(*until)
             }
             _ if self.context.memories.recall(&self.uid).expectation.is_some() => Action::requeue(CATCH_UP),
-            _ => queue::resync(&*self.object),
+            _ => poll.map_or_else(|| queue::resync(&*self.object), Action::requeue),
         }
     }
 }

@@ -54,11 +54,12 @@ pub fn changes<P: PlacementFace>(
 mod tests {
     use std::sync::Arc;
 
-    use chandler_api::addons::{HelmChartProxy, HelmChartProxySpec, HelmReleaseProxy};
+    use chandler_api::addons::{
+        HelmChartProxy, HelmChartProxySpec, HelmReleaseProxy, RELEASE_NAME_GENERATED_ANNOTATION,
+    };
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
-    use crate::placement::SelectedCluster;
 
     fn placement() -> HelmChartProxy {
         let spec: HelmChartProxySpec = serde_json::from_value(serde_json::json!({
@@ -73,12 +74,7 @@ mod tests {
 
     fn release(cluster: &str, values: &str, existing: Option<&HelmReleaseProxy>) -> HelmReleaseProxy {
         let key = ClusterKey::new("fleet", cluster);
-        let labels = BTreeMap::new();
-        placement().release_object(
-            &SelectedCluster { key: &key, labels: &labels },
-            values.to_owned(),
-            existing,
-        )
+        placement().release_object(&key, values.to_owned(), existing)
     }
 
     fn wanted(
@@ -151,6 +147,18 @@ mod tests {
             planned(&wanted, vec![there.clone()], Strategy::Continuous),
             [Change::Delete(there.name_any())]
         );
+    }
+
+    #[test]
+    fn a_name_that_was_given_and_is_taken_back_is_chosen_anew() {
+        let mut named = release("blue", "", None);
+        named.spec.release_name = "given".to_owned();
+        named.annotations_mut().remove(RELEASE_NAME_GENERATED_ANNOTATION);
+        let unnamed = release("blue", "", Some(&named));
+        assert_ne!(unnamed.spec.release_name, "given");
+        let wanted = wanted(vec![("blue", Some(unnamed))]);
+        let name = named.name_any();
+        assert_eq!(planned(&wanted, vec![named], Strategy::Continuous), [Change::Delete(name)]);
     }
 
     #[test]

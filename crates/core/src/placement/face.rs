@@ -1,6 +1,6 @@
 //! The seam between kinds and the placement engine: HelmChartProxy is one face of a placement, others can join it.
 
-use std::{collections::BTreeMap, fmt::Debug};
+use std::fmt::Debug;
 
 use chandler_api::status::PlacementStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -33,7 +33,7 @@ pub trait PlacementFace:
     /// The release object for a cluster. `existing` is the one that is there, whose name is kept.
     fn release_object(
         &self,
-        cluster: &SelectedCluster<'_>,
+        cluster: &ClusterKey,
         values: String,
         existing: Option<&Self::Release>,
     ) -> Self::Release;
@@ -47,19 +47,13 @@ pub trait PlacementFace:
     fn status(&self) -> Option<&PlacementStatus>;
 }
 
-/// A cluster that a selector matches.
-#[derive(Clone, Copy, Debug)]
-pub struct SelectedCluster<'a> {
-    pub key: &'a ClusterKey,
-    pub labels: &'a BTreeMap<String, String>,
-}
-
 /// Names of a placement kind's conditions and reasons.
 #[derive(Clone, Copy, Debug)]
 pub struct PlacementVocabulary {
     pub specs_up_to_date: &'static str,
     pub releases_ready: &'static str,
     pub updating: &'static str,
+    pub reinstalling: &'static str,
     pub template_failed: &'static str,
     pub write_failed: &'static str,
     pub delete_failed: &'static str,

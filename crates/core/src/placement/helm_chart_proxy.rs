@@ -6,13 +6,13 @@ use chandler_api::{
         DEFAULT_NAMESPACE, HelmChartProxy, HelmReleaseProxy, HelmReleaseProxySpec,
         RELEASE_NAME_GENERATED_ANNOTATION, RELEASE_PROXY_FINALIZER, SecretReference, TlsConfig, or_default,
     },
-    capi::{CLUSTER_GROUP, CLUSTER_NAME_LABEL, CLUSTER_VERSION},
+    capi::{CLUSTER_GROUP, CLUSTER_NAME_LABEL, CLUSTER_VERSION, WATCH_FILTER_LABEL},
     status::PlacementStatus,
 };
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::LabelSelector};
 use kube_core::{Resource as _, ResourceExt};
 
-use super::{PlacementFace, PlacementVocabulary, SelectedCluster};
+use super::{PlacementFace, PlacementVocabulary};
 use crate::{
     identity::ClusterKey,
     naming,
@@ -27,6 +27,7 @@ impl PlacementFace for HelmChartProxy {
         specs_up_to_date: "HelmReleaseProxySpecsUpToDate",
         releases_ready: "HelmReleaseProxiesReady",
         updating: "HelmReleaseProxySpecsUpdating",
+        reinstalling: "HelmReleaseProxyReinstalling",
         template_failed: "ValueParsingFailed",
         write_failed: "HelmReleaseProxyCreationFailed",
         delete_failed: "HelmReleaseProxyDeletionFailed",
@@ -47,21 +48,24 @@ impl PlacementFace for HelmChartProxy {
 
     fn release_object(
         &self,
-        cluster: &SelectedCluster<'_>,
+        cluster: &ClusterKey,
         values: String,
         existing: Option<&HelmReleaseProxy>,
     ) -> HelmReleaseProxy {
         let placement = self.name_any();
-        let name = existing
-            .map_or_else(|| naming::release_object(&placement, &cluster.key.name), ResourceExt::name_any);
-        let mut object = HelmReleaseProxy::new(&name, release_spec(self, cluster.key, values, existing));
+        let name =
+            existing.map_or_else(|| naming::release_object(&placement, &cluster.name), ResourceExt::name_any);
+        let mut object = HelmReleaseProxy::new(&name, release_spec(self, cluster, values, existing));
         object.metadata.namespace = self.namespace();
         object.metadata.finalizers = Some(vec![RELEASE_PROXY_FINALIZER.to_owned()]);
         object.metadata.owner_references = self.controller_owner_ref(&()).map(|owner| vec![owner]);
         object.labels_mut().extend([
-            (CLUSTER_NAME_LABEL.to_owned(), naming::label_value(&cluster.key.name)),
+            (CLUSTER_NAME_LABEL.to_owned(), naming::label_value(&cluster.name)),
             (CHART_PROXY_NAME_LABEL.to_owned(), naming::label_value(&placement)),
         ]);
+        if let Some(filter) = self.labels().get(WATCH_FILTER_LABEL) {
+            object.labels_mut().insert(WATCH_FILTER_LABEL.to_owned(), filter.clone());
+        }
         if self.spec.release_name.is_empty() {
             object.annotations_mut().insert(RELEASE_NAME_GENERATED_ANNOTATION.to_owned(), "true".to_owned());
         }
@@ -103,6 +107,7 @@ fn release_spec(
     let spec = &placement.spec;
     let release_name = if spec.release_name.is_empty() {
         existing
+            .filter(|existing| existing.annotations().contains_key(RELEASE_NAME_GENERATED_ANNOTATION))
             .map(|existing| existing.spec.release_name.clone())
             .filter(|name| !name.is_empty())
             .unwrap_or_else(|| {

@@ -19,6 +19,12 @@ pub struct Outcome {
     pub template_failures: Vec<ClusterFailure>,
     /// Release objects that could not be written.
     pub write_failures: Vec<ClusterFailure>,
+    /// Release objects that could not be deleted.
+    pub delete_failures: Vec<ClusterFailure>,
+    /// On how many clusters the release is being removed, to be installed anew.
+    pub reinstalling: usize,
+    /// On how many clusters what is wanted has not been taken in yet.
+    pub updating: usize,
     /// Clusters whose release says why it is not ready.
     pub not_ready: Vec<ClusterFailure>,
 }
@@ -46,6 +52,13 @@ fn specs(outcome: &Outcome, vocabulary: &PlacementVocabulary) -> Wanted {
         (Status::False, vocabulary.template_failed, named(&outcome.template_failures))
     } else if !outcome.write_failures.is_empty() {
         (Status::False, vocabulary.write_failed, named(&outcome.write_failures))
+    } else if !outcome.delete_failures.is_empty() {
+        (Status::False, vocabulary.delete_failed, named(&outcome.delete_failures))
+    } else if outcome.reinstalling > 0 {
+        let message = format!("removed from {} clusters before it is installed anew", outcome.reinstalling);
+        (Status::False, vocabulary.reinstalling, message)
+    } else if outcome.updating > 0 {
+        (Status::False, vocabulary.updating, format!("changing on {} clusters", outcome.updating))
     } else {
         (Status::True, "UpToDate", String::new())
     };
@@ -99,6 +112,18 @@ mod tests {
             (
                 Outcome { selected: 2, ready: 1, template_failures: failures(1), ..Outcome::default() },
                 (Status::False, "ValueParsingFailed"),
+            ),
+            (
+                Outcome { selected: 2, delete_failures: failures(1), updating: 1, ..Outcome::default() },
+                (Status::False, "HelmReleaseProxyDeletionFailed"),
+            ),
+            (
+                Outcome { selected: 2, reinstalling: 1, updating: 1, ..Outcome::default() },
+                (Status::False, "HelmReleaseProxyReinstalling"),
+            ),
+            (
+                Outcome { selected: 2, ready: 1, updating: 1, ..Outcome::default() },
+                (Status::False, "HelmReleaseProxySpecsUpdating"),
             ),
             (
                 Outcome { selection_failed: Some("bad operator".to_owned()), ..Outcome::default() },

@@ -39,5 +39,7 @@ pub struct ReleaseVocabulary {
     pub pending: &'static str,
     pub failed: &'static str,
     pub deletion_failed: &'static str,
+    pub unreadable: &'static str,
+    pub deleted: &'static str,
     pub deleting: &'static str,
 }

@@ -29,6 +29,8 @@ impl ReleaseFace for HelmReleaseProxy {
         pending: "HelmReleasePending",
         failed: "HelmInstallOrUpgradeFailed",
         deletion_failed: "HelmReleaseDeletionFailed",
+        unreadable: "HelmReleaseGetFailed",
+        deleted: "HelmReleaseDeleted",
         deleting: "HelmReleaseDeleting",
     };
 

@@ -113,6 +113,11 @@ pub mod failure_key {
         format!("generation-{}", generation.unwrap_or_default())
     }
 
+    /// Reading the release that should have these inputs.
+    pub fn read(generation: Option<i64>, inputs: &InputDigest) -> String {
+        format!("read-{}", apply(generation, inputs))
+    }
+
     /// Bringing the release to these inputs, as this generation of the spec asks for it.
     pub fn apply(generation: Option<i64>, inputs: &InputDigest) -> String {
         format!("{}-{inputs}", generation.unwrap_or_default())
@@ -167,9 +172,23 @@ pub enum Wait {
     },
     /// The same thing failed before.
     Backoff {
+        step: Step,
         failure: Failure,
         until: Timestamp,
     },
+}
+
+/// What failed, and is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Finding out the inputs.
+    Resolve,
+    /// Reading the release.
+    Read,
+    /// Installing, upgrading or recovering it.
+    Apply,
+    /// Removing it.
+    Remove,
 }
 
 /// Why an object may go.
@@ -219,9 +238,8 @@ fn plan_deletion(observed: &Observed<'_>) -> Plan {
         InventoryState::Known(None | Some(Seen { status: ReleaseStatus::Uninstalled, .. })) => {
             Plan::LetGo(LetGo::Removed)
         }
-        InventoryState::Known(Some(_)) => {
-            backed_off(observed, &failure_key::remove()).unwrap_or(Plan::Operate(OperationKind::Remove))
-        }
+        InventoryState::Known(Some(_)) => backed_off(observed, Step::Remove, &failure_key::remove())
+            .unwrap_or(Plan::Operate(OperationKind::Remove)),
     }
 }
 
@@ -251,18 +269,20 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
     }
     let inputs = match observed.inputs {
         InputState::Unresolved => {
-            return backed_off(observed, &failure_key::resolve(generation)).unwrap_or(Plan::Resolve);
+            return resolve_backed_off(observed, generation).unwrap_or(Plan::Resolve);
         }
         InputState::Resolved(inputs) => inputs,
     };
     let wanted =
         seen.map_or(Plan::Operate(OperationKind::Install), |seen| plan_existing(observed, inputs, seen));
-    match wanted {
-        Plan::NoOp | Plan::Wait(_) => wanted,
-        touches_the_cluster => {
-            backed_off(observed, &failure_key::apply(generation, inputs)).unwrap_or(touches_the_cluster)
+    let backed_off = match wanted {
+        Plan::Describe | Plan::Adopt { .. } => {
+            backed_off(observed, Step::Read, &failure_key::read(generation, inputs))
         }
-    }
+        Plan::Operate(_) => backed_off(observed, Step::Apply, &failure_key::apply(generation, inputs)),
+        _ => None,
+    };
+    backed_off.unwrap_or(wanted)
 }
 
 /// What to do while an operation of ours runs: wait for it, unless it waits itself for something that is not wanted any
@@ -273,7 +293,7 @@ fn plan_in_flight(observed: &Observed<'_>, operation: &InFlight<'_>, generation:
         return wait;
     }
     match observed.inputs {
-        InputState::Unresolved if backed_off(observed, &failure_key::resolve(generation)).is_some() => wait,
+        InputState::Unresolved if resolve_backed_off(observed, generation).is_some() => wait,
         InputState::Unresolved => Plan::Resolve,
         InputState::Resolved(inputs) if operation.inputs != Some(inputs) => Plan::Cancel,
         InputState::Resolved(_) => wait,
@@ -314,9 +334,13 @@ fn plan_interrupted(observed: &Observed<'_>, seen: &Seen) -> Plan {
     }
 }
 
-fn backed_off(observed: &Observed<'_>, key: &str) -> Option<Plan> {
+fn resolve_backed_off(observed: &Observed<'_>, generation: Option<i64>) -> Option<Plan> {
+    backed_off(observed, Step::Resolve, &failure_key::resolve(generation))
+}
+
+fn backed_off(observed: &Observed<'_>, step: Step, key: &str) -> Option<Plan> {
     let past = observed.failure.filter(|past| past.key == key && past.retry_at > observed.now)?;
-    Some(Plan::Wait(Wait::Backoff { failure: past.failure.clone(), until: past.retry_at }))
+    Some(Plan::Wait(Wait::Backoff { step, failure: past.failure.clone(), until: past.retry_at }))
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! What a release object says about itself: conditions from the plan.
 
-use super::{OperationKind, Plan, ReleaseVocabulary, Wait};
+use jiff::Timestamp;
+
+use super::{LetGo, OperationKind, Plan, ReleaseVocabulary, Step, Wait};
 use crate::{
     conditions::{Status, Wanted, summary},
     failure::{Category, Failure},
@@ -29,7 +31,6 @@ pub fn report(
     vocabulary: &ReleaseVocabulary,
     release: &str,
     progress: Option<&Progress>,
-    deleting: bool,
     spoken: bool,
 ) -> Option<Report> {
     if spoken && *plan == Plan::Wait(Wait::InventoryLoading) {
@@ -37,7 +38,7 @@ pub fn report(
     }
     let cluster = cluster_condition(plan);
     let release = if cluster.status == Status::True {
-        release_condition(plan, vocabulary, release, progress, deleting)?
+        release_condition(plan, vocabulary, release, progress)?
     } else if matches!(plan, Plan::Wait(Wait::Paused)) {
         return None;
     } else {
@@ -73,6 +74,10 @@ fn cluster_condition(plan: &Plan) -> Wanted {
         Plan::Wait(Wait::Unavailable(failure)) => {
             (Status::False, unavailable_reason(failure), failure.to_string())
         }
+        // Not the cluster's fault, but this is where users of these reasons look for them.
+        Plan::Wait(Wait::Backoff { failure, until, .. }) if names_a_secret(failure) => {
+            (Status::False, failure.category.as_str(), again(failure, *until))
+        }
         _ => (Status::True, "Available", String::new()),
     };
     Wanted { type_: CLUSTER_AVAILABLE, status, reason, message }
@@ -87,12 +92,15 @@ fn unavailable_reason(failure: &Failure) -> &'static str {
     }
 }
 
+fn names_a_secret(failure: &Failure) -> bool {
+    matches!(failure.category, Category::GetCredentialsFailed | Category::GetCaCertificateFailed)
+}
+
 fn release_condition(
     plan: &Plan,
     vocabulary: &ReleaseVocabulary,
     release: &str,
     progress: Option<&Progress>,
-    deleting: bool,
 ) -> Option<Wanted> {
     let step = progress.map(|progress| progress.step.as_str()).filter(|step| !step.is_empty());
     let (status, reason, message) = match plan {
@@ -119,19 +127,30 @@ fn release_condition(
                 status.as_str()
             ),
         ),
-        Plan::Wait(Wait::Backoff { failure, until }) => {
-            let reason = if deleting { vocabulary.deletion_failed } else { vocabulary.failed };
-            (Status::False, reason, format!("{}: {failure} (next try at {until})", failure.category))
+        Plan::Wait(Wait::Backoff { step, failure, until }) => {
+            let reason = match step {
+                Step::Read => vocabulary.unreadable,
+                Step::Remove => vocabulary.deletion_failed,
+                Step::Resolve | Step::Apply => vocabulary.failed,
+            };
+            (Status::False, reason, again(failure, *until))
         }
         Plan::Wait(Wait::Taken { by }) => (
             Status::False,
             "ReleaseCollision",
             format!("release {release} belongs to {by} already; {ANOTHER_NAME}"),
         ),
+        Plan::LetGo(LetGo::Removed) => {
+            (Status::False, vocabulary.deleted, format!("release {release} has been removed"))
+        }
         Plan::LetGo(_) => (Status::False, vocabulary.deleting, format!("release {release} is let go")),
         Plan::Wait(_) => return None,
     };
     Some(Wanted { type_: vocabulary.release_ready, status, reason, message })
+}
+
+fn again(failure: &Failure, until: Timestamp) -> String {
+    format!("{}: {failure} (next try at {until})", failure.category)
 }
 
 fn operating(kind: OperationKind, release: &str, step: Option<&str>) -> String {
@@ -155,14 +174,16 @@ mod tests {
     use crate::release::ReleaseFace;
 
     fn said(plan: &Plan) -> Option<Vec<(&'static str, Status, &'static str)>> {
-        let report = report(plan, &HelmReleaseProxy::VOCABULARY, "default/hello", None, false, false)?;
+        let report = report(plan, &HelmReleaseProxy::VOCABULARY, "default/hello", None, false)?;
         Some(report.conditions.iter().map(|c| (c.type_, c.status, c.reason)).collect())
     }
 
     #[test]
     fn conditions_follow_the_plan() {
         let unreachable = Failure::new(Category::Unreachable, "no route");
-        let until = jiff::Timestamp::from_second(9).unwrap();
+        let until = Timestamp::from_second(9).unwrap();
+        let again =
+            |step, failure: &Failure| Plan::Wait(Wait::Backoff { step, failure: failure.clone(), until });
         let rows = [
             (Plan::NoOp, (Status::True, "Ready"), (Status::True, "Available"), (Status::True, "Ready")),
             (
@@ -178,10 +199,40 @@ mod tests {
                 (Status::Unknown, "ClusterUnreachable"),
             ),
             (
-                Plan::Wait(Wait::Backoff { failure: unreachable, until }),
+                again(Step::Apply, &unreachable),
                 (Status::False, "HelmInstallOrUpgradeFailed"),
                 (Status::True, "Available"),
                 (Status::False, "HelmInstallOrUpgradeFailed"),
+            ),
+            (
+                again(Step::Read, &unreachable),
+                (Status::False, "HelmReleaseGetFailed"),
+                (Status::True, "Available"),
+                (Status::False, "HelmReleaseGetFailed"),
+            ),
+            (
+                again(Step::Remove, &unreachable),
+                (Status::False, "HelmReleaseDeletionFailed"),
+                (Status::True, "Available"),
+                (Status::False, "HelmReleaseDeletionFailed"),
+            ),
+            (
+                again(Step::Resolve, &Failure::new(Category::GetCaCertificateFailed, "no key ca.crt")),
+                (Status::False, "GetCACertificateFailed"),
+                (Status::False, "GetCACertificateFailed"),
+                (Status::Unknown, "GetCACertificateFailed"),
+            ),
+            (
+                again(Step::Resolve, &Failure::new(Category::GetCredentialsFailed, "no Secret")),
+                (Status::False, "GetCredentialsFailed"),
+                (Status::False, "GetCredentialsFailed"),
+                (Status::Unknown, "GetCredentialsFailed"),
+            ),
+            (
+                Plan::LetGo(LetGo::Removed),
+                (Status::False, "HelmReleaseDeleted"),
+                (Status::True, "Available"),
+                (Status::False, "HelmReleaseDeleted"),
             ),
         ];
         for (plan, ready, cluster, release) in rows {
@@ -202,8 +253,7 @@ mod tests {
     #[test]
     fn a_restart_takes_no_word_back() {
         let loading = Plan::Wait(Wait::InventoryLoading);
-        let said =
-            |spoken| report(&loading, &HelmReleaseProxy::VOCABULARY, "default/hello", None, false, spoken);
+        let said = |spoken| report(&loading, &HelmReleaseProxy::VOCABULARY, "default/hello", None, spoken);
         assert!(said(false).is_some());
         assert_eq!(said(true), None);
     }

@@ -142,14 +142,15 @@ fn a_failure_holds_back_the_same_thing_only() {
         failure: Failure::new(Category::NotReady, "still starting"),
         retry_at: at(retry_at),
     };
-    let backoff = |past: &PastFailure| {
-        Plan::Wait(Wait::Backoff { failure: past.failure.clone(), until: past.retry_at })
+    let backoff = |step, past: &PastFailure| {
+        Plan::Wait(Wait::Backoff { step, failure: past.failure.clone(), until: past.retry_at })
     };
     let same = failed(failure_key::apply(GENERATION, &wanted), 2_000);
     let other = failed(failure_key::apply(GENERATION, &digest('b')), 2_000);
     let due = failed(failure_key::apply(GENERATION, &wanted), 1_010);
     let upgrade = Plan::Operate(OperationKind::Upgrade);
-    for (past, expected) in [(&same, backoff(&same)), (&other, upgrade.clone()), (&due, upgrade)] {
+    for (past, expected) in [(&same, backoff(Step::Apply, &same)), (&other, upgrade.clone()), (&due, upgrade)]
+    {
         let observed = Observed { failure: Some(past), ..quiet(&wanted, Some(&there)) };
         assert_eq!(plan(&observed, GENERATION), expected, "{}", past.key);
     }
@@ -160,12 +161,14 @@ fn a_failure_holds_back_the_same_thing_only() {
         "a changed spec is tried at once"
     );
     let foreign = seen(ReleaseStatus::Deployed, None);
-    let unread = Observed { failure: Some(&same), ..quiet(&wanted, Some(&foreign)) };
-    assert_eq!(plan(&unread, GENERATION), backoff(&same), "a read that failed is not repeated at once");
+    let read = failed(failure_key::read(GENERATION, &wanted), 2_000);
+    let unread = Observed { failure: Some(&read), ..quiet(&wanted, Some(&foreign)) };
+    let held = backoff(Step::Read, &read);
+    assert_eq!(plan(&unread, GENERATION), held, "a read that failed is not repeated at once");
     let unresolved = failed(failure_key::resolve(GENERATION), 2_000);
     let observed =
         Observed { failure: Some(&unresolved), inputs: InputState::Unresolved, ..quiet(&wanted, None) };
-    assert_eq!(plan(&observed, GENERATION), backoff(&unresolved));
+    assert_eq!(plan(&observed, GENERATION), backoff(Step::Resolve, &unresolved));
     assert_eq!(plan(&observed, Some(4)), Plan::Resolve, "a changed spec is looked at again at once");
 }
 
@@ -283,6 +286,6 @@ fn deletion() {
     let failed = Observed { failure: Some(&past), ..base(Some(&there)) };
     assert_eq!(
         plan(&failed, GENERATION),
-        Plan::Wait(Wait::Backoff { failure: unreachable, until: at(2_000) })
+        Plan::Wait(Wait::Backoff { step: Step::Remove, failure: unreachable, until: at(2_000) })
     );
 }

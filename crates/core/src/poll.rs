@@ -1,0 +1,65 @@
+//! When to look again for a newer version: at a steady pace, each object at a time of its own.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+
+/// The pace of one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Poll {
+    every: u64,
+    offset: u64,
+}
+
+impl Poll {
+    /// `seed` names the object: a fleet that was made together does not look together.
+    pub fn new(every: Duration, seed: &str) -> Self {
+        let every = every.as_secs().max(1);
+        let hash = Sha256::digest(seed);
+        let offset = u64::from(u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]])) % every;
+        Self { every, offset }
+    }
+
+    /// Counts the looks up to now: as long as it stays the same, the last look counts.
+    pub fn period(&self, now: Timestamp) -> u64 {
+        (seconds(now) + self.offset) / self.every
+    }
+
+    /// How long until the next look.
+    pub fn wait(&self, now: Timestamp) -> Duration {
+        Duration::from_secs(self.every - (seconds(now) + self.offset) % self.every)
+    }
+}
+
+fn seconds(now: Timestamp) -> u64 {
+    u64::try_from(now.as_second()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: u64) -> Timestamp {
+        Timestamp::from_second(i64::try_from(second).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_next_look_is_when_the_period_ends() {
+        let poll = Poll::new(Duration::from_mins(10), "uid");
+        for now in [0, 599, 1_700_000_123] {
+            let wait = poll.wait(at(now)).as_secs();
+            assert!((1..=600).contains(&wait));
+            assert_eq!(poll.period(at(now + wait - 1)), poll.period(at(now)));
+            assert_eq!(poll.period(at(now + wait)), poll.period(at(now)) + 1);
+        }
+    }
+
+    #[test]
+    fn objects_look_at_different_times() {
+        let every = Duration::from_mins(10);
+        let waits: std::collections::HashSet<_> =
+            (0..100).map(|n| Poll::new(every, &format!("uid-{n}")).wait(at(0))).collect();
+        assert!(waits.len() > 80, "{}", waits.len());
+    }
+}
