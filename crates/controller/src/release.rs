@@ -1,5 +1,6 @@
 //! Release objects: observe → plan → act, for every kind that is a face of a release.
 
+mod grants;
 mod inputs;
 mod memory;
 mod operate;

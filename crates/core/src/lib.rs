@@ -5,6 +5,7 @@ pub mod conditions;
 pub mod contract;
 pub mod digest;
 pub mod failure;
+pub mod grant;
 pub mod identity;
 pub mod inventory;
 pub mod leadership;

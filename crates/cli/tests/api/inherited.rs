@@ -1,6 +1,6 @@
 //! Objects and definitions as the Cluster API add-on provider for Helm leaves them.
 
-use std::{collections::BTreeMap, process::Command};
+use std::process::Command;
 
 use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
 use chandler_core::{identity::ClusterKey, placement::PlacementFace as _};

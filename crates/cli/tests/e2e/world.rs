@@ -74,7 +74,12 @@ impl World {
     }
 
     pub fn manager(&self) -> Manager {
-        Manager::start(self)
+        self.manager_with(&[])
+    }
+
+    /// A manager with further arguments.
+    pub fn manager_with(&self, arguments: &[&str]) -> Manager {
+        Manager::start(self, arguments)
     }
 
     /// A HelmChartProxy of a chart of this world's repository; `changes` is merged into its spec.
@@ -208,7 +213,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    fn start(world: &World) -> Self {
+    fn start(world: &World, further: &[&str]) -> Self {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
         let name = format!("manager-{}", NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let text = |path: &Path| path.to_string_lossy().into_owned();
@@ -231,8 +236,10 @@ impl Manager {
             "--log-format",
             "json",
         ]
-        .map(str::to_owned)
-        .to_vec();
+        .iter()
+        .chain(further)
+        .map(|argument| (*argument).to_owned())
+        .collect();
         let program = PathBuf::from(env!("CARGO_BIN_EXE_chandler"));
         let child =
             Child::spawn(&Spec { name, program, args, env: Vec::new(), home: world.dir.clone() }).unwrap();

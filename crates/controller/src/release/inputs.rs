@@ -11,7 +11,7 @@ use chandler_tool::PackageFile;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 
-use super::ReleaseContext;
+use super::{ReleaseContext, grants};
 
 /// Everything that decides what a release looks like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,17 +117,29 @@ impl<R: ReleaseFace> ReleaseContext<R> {
         let wanted = &desired.access;
         let ca_pem = match &wanted.ca {
             Some(secret) => {
-                Some(secret_value(&self.client, secret, "ca.crt", Category::GetCaCertificateFailed).await?)
+                Some(self.secret(desired, secret, "ca.crt", Category::GetCaCertificateFailed).await?)
             }
             None => None,
         };
         let docker_config = match &wanted.credentials {
             Some((secret, key)) => {
-                Some(secret_value(&self.client, secret, key, Category::GetCredentialsFailed).await?)
+                Some(self.secret(desired, secret, key, Category::GetCredentialsFailed).await?)
             }
             None => None,
         };
         Ok(Access { ca_pem, docker_config, insecure_skip_tls_verify: wanted.insecure_skip_tls_verify })
+    }
+
+    /// A value of a Secret that the release may use.
+    async fn secret(
+        &self,
+        desired: &Desired,
+        secret: &SecretKey,
+        key: &str,
+        category: Category,
+    ) -> Result<Vec<u8>, Failure> {
+        grants::check::<R>(&self.client, &desired.cluster.namespace, secret, category).await?;
+        secret_value(&self.client, secret, key, category).await
     }
 }
 

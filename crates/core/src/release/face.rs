@@ -17,6 +17,8 @@ pub trait ReleaseFace:
     const FINALIZER: &'static str;
     /// Annotation that says the release has been installed at least once.
     const INSTALLED_ANNOTATION: &'static str;
+    /// Group and kind that a grant names when it lets these objects use what is in another namespace.
+    const REFERRER: (&'static str, &'static str);
     /// What its conditions are called.
     const VOCABULARY: ReleaseVocabulary;
 

@@ -23,6 +23,8 @@ use crate::{
 impl ReleaseFace for HelmReleaseProxy {
     const FINALIZER: &'static str = RELEASE_PROXY_FINALIZER;
     const INSTALLED_ANNOTATION: &'static str = SUCCESSFULLY_INSTALLED_ANNOTATION;
+    /// What people write is the HelmChartProxy.
+    const REFERRER: (&'static str, &'static str) = ("addons.cluster.x-k8s.io", "HelmChartProxy");
     const VOCABULARY: ReleaseVocabulary = ReleaseVocabulary {
         release_ready: "HelmReleaseReady",
         preparing: "PreparingToHelmInstall",
@@ -56,7 +58,7 @@ impl ReleaseFace for HelmReleaseProxy {
                 name: spec.chart_name.clone(),
                 version: Some(spec.version.clone()).filter(|version| !version.is_empty()),
             },
-            access: access(self, &own_namespace)?,
+            access: access(self, &own_namespace),
             values: spec.values.clone(),
             strategy: strategy(spec.reconcile_strategy),
             rendering: rendering(&spec.options),
@@ -76,37 +78,20 @@ pub(crate) fn strategy(strategy: ReconcileStrategy) -> Strategy {
     }
 }
 
-fn access(object: &HelmReleaseProxy, own_namespace: &str) -> Result<SourceAccess, Failure> {
+fn access(object: &HelmReleaseProxy, own_namespace: &str) -> SourceAccess {
     let tls = object.spec.tls_config.clone().unwrap_or_default();
     let credentials = object.spec.credentials.as_ref();
     let key = credentials.map(|credentials| or_default(&credentials.key, DEFAULT_CREDENTIALS_KEY));
-    let login = secret("credentials.secret", credentials.map(|c| &c.secret), own_namespace)?;
-    let ca = secret("tlsConfig.caSecret", tls.ca_secret.as_ref(), own_namespace)?;
-    Ok(SourceAccess {
-        ca,
-        credentials: login.zip(key),
-        insecure_skip_tls_verify: tls.insecure_skip_tls_verify,
-    })
+    let login = credentials.and_then(|credentials| secret(&credentials.secret, own_namespace));
+    let ca = tls.ca_secret.as_ref().and_then(|reference| secret(reference, own_namespace));
+    SourceAccess { ca, credentials: login.zip(key), insecure_skip_tls_verify: tls.insecure_skip_tls_verify }
 }
 
-/// A reference without a name is none. A Secret of another namespace is refused: whoever may write this object need not
-/// be allowed to read that Secret.
-fn secret(
-    field: &str,
-    reference: Option<&SecretReference>,
-    own_namespace: &str,
-) -> Result<Option<SecretKey>, Failure> {
-    let Some((reference, name)) = reference
-        .and_then(|reference| Some((reference, reference.name.clone().filter(|name| !name.is_empty())?)))
-    else {
-        return Ok(None);
-    };
-    match reference.namespace.as_deref().filter(|namespace| !namespace.is_empty()) {
-        Some(other) if other != own_namespace => Err(invalid(format!(
-            "spec.{field} is in namespace {other}: copy the Secret to {own_namespace} and refer to it there"
-        ))),
-        _ => Ok(Some(SecretKey { namespace: own_namespace.to_owned(), name })),
-    }
+/// A reference without a name is none.
+fn secret(reference: &SecretReference, own_namespace: &str) -> Option<SecretKey> {
+    let name = reference.name.clone().filter(|name| !name.is_empty())?;
+    let namespace = or_default(reference.namespace.as_deref().unwrap_or_default(), own_namespace);
+    Some(SecretKey { namespace, name })
 }
 
 fn rendering(options: &HelmOptions) -> RenderingOptions {
@@ -189,18 +174,20 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_other_namespaces_are_refused() {
-        let elsewhere =
-            SecretReference { name: Some("s".to_owned()), namespace: Some("kube-system".to_owned()) };
-        let mut with_ca = object();
-        with_ca.spec.tls_config =
-            Some(TlsConfig { ca_secret: Some(elsewhere.clone()), ..TlsConfig::default() });
-        let mut with_credentials = object();
-        with_credentials.spec.credentials = Some(Credentials { secret: elsewhere, key: String::new() });
-        for object in [with_ca, with_credentials] {
-            let failure = object.desired().unwrap_err();
-            assert_eq!(failure.category, Category::InvalidSpec);
-            assert!(failure.message.contains("copy the Secret to fleet"), "{failure}");
+    fn secrets_are_of_the_object_s_own_namespace_unless_it_says_otherwise() {
+        let reference = |namespace: Option<&str>| SecretReference {
+            name: Some("s".to_owned()),
+            namespace: namespace.map(str::to_owned),
+        };
+        for (namespace, expected) in [(None, "fleet"), (Some(""), "fleet"), (Some("shared"), "shared")] {
+            let mut object = object();
+            let (secret, ca_secret) = (reference(namespace), Some(reference(namespace)));
+            object.spec.credentials = Some(Credentials { secret, key: String::new() });
+            object.spec.tls_config = Some(TlsConfig { ca_secret, ..TlsConfig::default() });
+            let access = object.desired().unwrap().access;
+            let secret = SecretKey { namespace: expected.to_owned(), name: "s".to_owned() };
+            let credentials = Some((secret.clone(), "config.json".to_owned()));
+            assert_eq!((access.ca, access.credentials), (Some(secret), credentials));
         }
     }
 

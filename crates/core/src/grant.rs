@@ -1,0 +1,62 @@
+//! Whether a namespace consents to being referred to from another.
+
+use chandler_api::grants::{GrantedKind, ReferenceGrantSpec};
+
+/// A kind of object in a namespace that refers to something elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Referrer<'a> {
+    pub group: &'a str,
+    pub kind: &'a str,
+    pub namespace: &'a str,
+}
+
+/// Whether any of `grants`, which are those of the Secret's namespace, lets `referrer` use the Secret.
+pub fn permits<'a>(
+    grants: impl IntoIterator<Item = &'a ReferenceGrantSpec>,
+    referrer: Referrer<'_>,
+    secret: &str,
+) -> bool {
+    grants.into_iter().any(|grant| {
+        let from = grant.from.iter().any(|from| {
+            (&*from.group, &*from.kind, &*from.namespace)
+                == (referrer.group, referrer.kind, referrer.namespace)
+        });
+        let to = grant
+            .to
+            .iter()
+            .any(|to| to.kind == GrantedKind::Secret && to.name.as_deref().is_none_or(|name| name == secret));
+        from && to
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(namespace: &str, name: Option<&str>) -> ReferenceGrantSpec {
+        serde_json::from_value(serde_json::json!({
+            "from": [{"group": "addons.cluster.x-k8s.io", "kind": "HelmChartProxy", "namespace": namespace}],
+            "to": [{"kind": "Secret", "name": name}],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn only_what_was_granted_to_whom_it_was_granted() {
+        let referrer =
+            Referrer { group: "addons.cluster.x-k8s.io", kind: "HelmChartProxy", namespace: "fleet" };
+        let rows = [
+            (vec![], false),
+            (vec![grant("fleet", None)], true),
+            (vec![grant("fleet", Some("login"))], true),
+            (vec![grant("fleet", Some("other"))], false),
+            (vec![grant("elsewhere", None)], false),
+            (vec![grant("elsewhere", None), grant("fleet", Some("login"))], true),
+        ];
+        for (grants, expected) in rows {
+            assert_eq!(permits(&grants, referrer, "login"), expected, "{grants:?}");
+        }
+        let another = Referrer { kind: "HelmReleaseProxy", ..referrer };
+        assert!(!permits(&[grant("fleet", None)], another, "login"));
+    }
+}
