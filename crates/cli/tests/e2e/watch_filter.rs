@@ -33,7 +33,8 @@ async fn a_manager_with_a_filter_leaves_the_rest_alone() {
     assert!(world.release("other", "alpha").await.is_none());
 
     // A release object of its own placement is looked after even without the label, as another provider leaves it.
-    let unlabelled = Patch::Merge(json!({"metadata": {"labels": {LABEL: null}}, "spec": {"version": "9.9.9"}}));
+    let unlabelled =
+        Patch::Merge(json!({"metadata": {"labels": {LABEL: null}}, "spec": {"version": "9.9.9"}}));
     world.releases().patch(&release.name_any(), &parameters, &unlabelled).await.unwrap();
     world.change("mine", json!({"valuesTemplate": "greeting: Ahoy"})).await;
     world.ready("mine", "alpha", 2).await;

@@ -224,7 +224,7 @@ impl Manager {
             "--kubeconfig",
             &text(&world.manager_config()),
             "--lease-seconds",
-            "3",
+            "5",
             "--namespace",
             &world.namespace,
             "--tool",

@@ -16,7 +16,7 @@ use chandler_core::{
 };
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
     Api, Resource, ResourceExt as _,
     api::{DeleteParams, DynamicObject, Patch, PatchParams},
@@ -234,10 +234,13 @@ where
         &self,
         reference: &ObjectRef<P>,
         selected: &ClusterMap<Arc<DynamicObject>>,
-        outcome: Outcome,
+        mut outcome: Outcome,
     ) -> Result<Action, Error> {
         let old = self.object.status().cloned().unwrap_or_default();
         let generation = self.object.meta().generation;
+        if !was_changed::<P>(&old, generation) {
+            outcome.updating = 0;
+        }
         let said = report(&outcome, &P::VOCABULARY);
         let status = PlacementStatus {
             conditions: conditions::merge(&old.conditions, said, generation, Timestamp::now()),
@@ -299,6 +302,15 @@ where
     fn release_api(&self) -> Api<P::Release> {
         Api::namespaced(self.context.client.clone(), &self.object.namespace().unwrap_or_default())
     }
+}
+
+/// Whether the placement itself was changed and its release objects have not all followed yet. What single clusters bring
+/// about is told by the counts alone.
+fn was_changed<P: PlacementFace>(old: &PlacementStatus, generation: Option<i64>) -> bool {
+    let still_changing = |condition: &Condition| {
+        condition.type_ == P::VOCABULARY.specs_up_to_date && condition.reason == P::VOCABULARY.updating
+    };
+    old.observed_generation != generation || old.conditions.iter().any(still_changing)
 }
 
 /// Whether whoever looks after a release object has seen what it asks for.

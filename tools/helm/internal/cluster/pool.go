@@ -42,6 +42,7 @@ type Cluster struct {
 
 	refreshing sync.Mutex
 	apis       atomic.Pointer[knownAPIs]
+	namespaces sync.Map
 }
 
 type knownAPIs struct {

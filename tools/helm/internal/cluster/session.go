@@ -108,6 +108,22 @@ func (s *Session) refreshOnMiss() bool {
 	return s.Refresh() == nil
 }
 
+// HasSeenNamespace says whether an operation has succeeded in the namespace, so that none has to make sure of it again.
+func (s *Session) HasSeenNamespace(name string) bool {
+	_, seen := s.cluster.namespaces.Load(name)
+	return seen
+}
+
+// NoteNamespace remembers how an operation ended. After a failure the next one makes sure again: someone may have
+// deleted the namespace.
+func (s *Session) NoteNamespace(name string, succeeded bool) {
+	if succeeded {
+		s.cluster.namespaces.Store(name, struct{}{})
+	} else {
+		s.cluster.namespaces.Delete(name)
+	}
+}
+
 // ToRESTConfig implements genericclioptions.RESTClientGetter.
 func (s *Session) ToRESTConfig() (*rest.Config, error) { return s.Config(), nil }
 

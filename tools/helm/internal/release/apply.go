@@ -10,6 +10,7 @@ import (
 	"helm.sh/helm/v4/pkg/kube"
 	rcommon "helm.sh/helm/v4/pkg/release/common"
 	rspb "helm.sh/helm/v4/pkg/release/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 	"chandler.dev/tools/helm/internal/chart"
@@ -94,13 +95,27 @@ func (r *Release) prepare(chart *chart.Chart) error {
 	return nil
 }
 
+// install makes sure of the namespace only where no operation has succeeded before, and where it has gone since.
 func (r *Release) install(what Application, serverSide bool, labels map[string]string, replace bool) error {
+	create := what.Options.GetCreateNamespace()
+	seen := r.session.HasSeenNamespace(r.namespace)
+	err := r.installInto(create && !seen, what, serverSide, labels, replace)
+	if create && seen && apierrors.IsNotFound(err) {
+		err = r.installInto(true, what, serverSide, labels, replace)
+	}
+	r.session.NoteNamespace(r.namespace, err == nil)
+	return err
+}
+
+func (r *Release) installInto(
+	createNamespace bool, what Application, serverSide bool, labels map[string]string, replace bool,
+) error {
 	config := r.configuration()
 	config.Releases.MaxHistory = int(what.Options.GetMaxHistory())
 	install := action.NewInstall(config)
 	install.ReleaseName = r.name
 	install.Namespace = r.namespace
-	install.CreateNamespace = what.Options.GetCreateNamespace()
+	install.CreateNamespace = createNamespace
 	install.Replace = replace
 	install.Labels = labels
 	install.SkipCRDs = true // A step of its own.

@@ -1,12 +1,17 @@
 //! A release's life: install, change, look, remove.
 
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Namespace},
+};
+use kube::{Api, api::DeleteParams};
 
 use crate::{
     conformance::{
         Case, CaseError,
         chart::{CONFIG, Chart},
         context::Context,
+        objects::eventually,
         order::Order as _,
         tool::{End, describe},
     },
@@ -49,6 +54,12 @@ pub const CASES: &[Case] = &[
     ),
     case!("lifecycle/max-history", None, max_history, "No more revisions are kept than asked for."),
     case!("lifecycle/namespace", None, namespace, "A missing namespace is created only when asked for."),
+    case!(
+        "lifecycle/namespace-gone",
+        None,
+        namespace_gone,
+        "A namespace that was there and has been deleted since is created again when asked for."
+    ),
     case!(
         "lifecycle/race",
         None,
@@ -195,6 +206,20 @@ async fn namespace(context: &Context) -> Result<(), CaseError> {
     let state = context.tool.apply(request.with(|options| options.create_namespace = true)).await?.state()?;
     ensure!(state.status() == ReleaseStatus::Deployed, "got {state:?}");
     ensure!(state.release.unwrap_or_default().namespace == other, "the release is in another namespace");
+    Ok(())
+}
+
+async fn namespace_gone(context: &Context) -> Result<(), CaseError> {
+    let package = context.pack(&Chart::config())?;
+    let mut request = context.install("web", &package, "").with(|options| options.create_namespace = true);
+    let other = format!("{}-made", context.namespace);
+    request.release.get_or_insert_default().namespace.clone_from(&other);
+    context.tool.apply(request.clone()).await?.state()?;
+    let namespaces: Api<Namespace> = Api::all(context.environment.client.clone());
+    namespaces.delete(&other, &DeleteParams::default()).await?;
+    eventually("the namespace is gone", || async { Ok(namespaces.get_opt(&other).await?.is_none()) }).await?;
+    let state = context.tool.apply(request).await?.state()?;
+    ensure!(state.status() == ReleaseStatus::Deployed, "got {state:?}");
     Ok(())
 }
 
