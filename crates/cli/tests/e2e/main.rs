@@ -10,6 +10,7 @@ mod leadership;
 mod nothing_to_do;
 mod path;
 mod predecessor;
+mod recovery;
 mod scale;
 mod strategies;
 mod templates;
