@@ -83,12 +83,12 @@ impl<'a> Hand<'a> {
         maps.patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    fn records(&self, client: kube::Client) -> Api<Secret> {
-        Api::namespaced(client, "default")
+    async fn records(&self) -> Api<Secret> {
+        Api::namespaced(self.plane.client().await.unwrap(), "default")
     }
 
     async fn stored(&self, release: &str) -> Vec<Secret> {
-        let records = self.records(self.plane.client().await.unwrap());
+        let records = self.records().await;
         let mine = ListParams::default().labels(&format!("owner=helm,name={release}"));
         let mut all = records.list(&mine).await.unwrap().items;
         all.sort_by_key(|record| label(record, "version").parse::<u32>().unwrap());
@@ -105,7 +105,7 @@ impl<'a> Hand<'a> {
         let newest = self.stored(release).await.pop().unwrap();
         let then = (Timestamp::now() - Duration::from_hours(1)).as_second().to_string();
         let patch = Patch::Merge(json!({"metadata": {"labels": {"createdAt": then, "modifiedAt": then}}}));
-        let records = self.records(self.plane.client().await.unwrap());
+        let records = self.records().await;
         records.patch(&newest.metadata.name.unwrap(), &PatchParams::default(), &patch).await.unwrap();
     }
 }

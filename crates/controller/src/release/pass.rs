@@ -9,7 +9,7 @@ use chandler_api::{
 use chandler_core::{
     backoff, conditions,
     conditions::{Status, Wanted},
-    digest::{InputDigest, InputMark},
+    digest::InputMark,
     failure::{Category, Failure},
     inventory::{Expectation, ReleaseStatus as InventoryStatus, Seen},
     release::{
@@ -223,7 +223,7 @@ where
         match marked {
             Ok(()) => {
                 self.take_details(&details);
-                self.expect(&details, Some(inputs.digest));
+                self.expect(Seen { mark: Some(mark), ..details.seen() });
                 let note = format!("Adopted release {} at revision {revision}", desired.release);
                 self.context.events.normal(&*self.object, "Adopted", &note);
             }
@@ -252,7 +252,7 @@ where
         match outcome.result {
             Ok(Some(details)) => {
                 self.take_details(&details);
-                self.expect(&details, outcome.inputs);
+                self.expect(details.seen());
                 self.status.last_failure = None;
                 self.memory.differs = None;
                 let (reason, note) = applied(outcome.kind, desired, &details);
@@ -267,7 +267,7 @@ where
             }
             Err(error) => {
                 if let Some(details) = &error.state {
-                    self.expect(details, outcome.inputs);
+                    self.expect(details.seen());
                 }
                 if error.failure.category == Category::Unauthorized {
                     // The next look opens it again, with the kubeconfig as it is then.
@@ -287,9 +287,7 @@ where
         self.status.inventory_revision = Some(details.revision);
     }
 
-    fn expect(&mut self, details: &ReleaseDetails, inputs: Option<InputDigest>) {
-        let mark = inputs.map(|digest| InputMark { digest, revision: details.revision });
-        let seen = Seen { revision: details.revision, status: details.status, mark, updated: None };
+    fn expect(&mut self, seen: Seen) {
         self.memory.expectation = Some(self.expectation(Some(seen)));
     }
 
