@@ -34,9 +34,9 @@ use crate::{
     predecessor,
     queue::{self, Trigger},
     references::References,
-    release::{self, ReleaseContext},
+    release::{self, Kept, Memories, ReleaseContext},
     server::{self, Served},
-    watch::{Scope, watch},
+    watch::{Scope, Watched, watch},
 };
 
 /// How the controllers run.
@@ -145,23 +145,22 @@ async fn controllers<P>(
     let (release_trigger, release_queue) = Trigger::<P::Release>::new();
     let desk = Desk::new(placement_trigger);
     let index = ReleaseIndex::new(P::OWNER_LABEL);
-    let memories = release::Memories::default();
-    let placements = watch_placements::<P>(&shared, desk.clone());
-    let releases =
-        watch_releases::<P>(&shared, desk.clone(), index.clone(), release_trigger.clone(), memories.clone());
-    index.attach(releases.clone());
-    let clusters = watch_clusters::<P>(&shared, &placements, &index, desk.clone(), release_trigger.clone());
-    for complete in [
-        placements.wait_until_ready().await,
-        releases.wait_until_ready().await,
-        clusters.wait_until_ready().await,
-    ] {
-        if complete.is_err() {
-            tracing::error!("a watch ended before its first list was complete");
-            return;
-        }
+    let kept = Kept {
+        memories: Memories::default(),
+        operations: Operations::new(shared.limits, shared.metrics.clone()),
+        connections: shared.connections.clone(),
+    };
+    let mut placements = watch_placements::<P>(&shared, desk.clone());
+    let mut releases =
+        watch_releases::<P>(&shared, desk.clone(), index.clone(), release_trigger.clone(), kept.clone());
+    index.attach(releases.store.clone());
+    let mut clusters =
+        watch_clusters::<P>(&shared, &placements.store, &index, desk.clone(), release_trigger.clone());
+    if !(placements.is_complete().await && releases.is_complete().await && clusters.is_complete().await) {
+        tracing::error!("a watch ended before its first list was complete");
+        return;
     }
-    let clusters = Clusters::new(clusters);
+    let (placements, releases, clusters) = (placements.store, releases.store, Clusters::new(clusters.store));
     let references = references(&shared, &placements, &index, &clusters, desk.clone());
     ready.store(true, Ordering::Release);
     tracing::info!(placements = placements.len(), releases = releases.len(), "watches are synchronised");
@@ -180,14 +179,14 @@ async fn controllers<P>(
         client: shared.client,
         clusters,
         index: index.clone(),
-        connections: shared.connections,
+        connections: kept.connections,
         packages: shared.packages,
         tool: shared.tool,
-        operations: Operations::new(shared.limits, shared.metrics.clone()),
+        operations: kept.operations,
         events: shared.events,
         metrics: shared.metrics,
         trigger: release_trigger.clone(),
-        memories,
+        memories: kept.memories,
     });
     let following = async move {
         while let Some(change) = changes.recv().await {
@@ -201,7 +200,7 @@ async fn controllers<P>(
     );
 }
 
-fn watch_placements<P: PlacementFace>(shared: &Shared, desk: Desk<P>) -> Store<P> {
+fn watch_placements<P: PlacementFace>(shared: &Shared, desk: Desk<P>) -> Watched<P> {
     let resource = ApiResource::erase::<P>(&());
     watch(shared.client.clone(), &shared.scope, &resource, (), move |placement: &P| desk.placement(placement))
 }
@@ -211,14 +210,15 @@ fn watch_releases<P: PlacementFace>(
     desk: Desk<P>,
     index: ReleaseIndex<P::Release>,
     trigger: Trigger<P::Release>,
-    memories: release::Memories,
-) -> Store<P::Release> {
+    kept: Kept,
+) -> Watched<P::Release> {
     let resource = ApiResource::erase::<P::Release>(&());
     watch(shared.client.clone(), &shared.scope, &resource, (), move |object: &P::Release| {
-        if object.finalizers().is_empty() && object.meta().deletion_timestamp.is_some() {
-            release::forget(&memories, object);
+        if index.is_gone(object) {
+            kept.forget(&index, object);
+        } else {
+            index.note(object);
         }
-        index.note(object);
         trigger.look_at(ObjectRef::from_obj(object));
         // Whoever claims the same release may have it now, or not any more.
         for rival in
@@ -236,7 +236,7 @@ fn watch_clusters<P: PlacementFace>(
     index: &ReleaseIndex<P::Release>,
     desk: Desk<P>,
     releases: Trigger<P::Release>,
-) -> Store<DynamicObject> {
+) -> Watched<DynamicObject> {
     let (placements, index) = (placements.clone(), index.clone());
     let resource = clusters::resource();
     let touched = move |cluster: &DynamicObject| {

@@ -8,6 +8,7 @@ mod collisions;
 mod crash;
 mod isolation;
 mod leadership;
+mod moving;
 mod nothing_to_do;
 mod path;
 mod predecessor;

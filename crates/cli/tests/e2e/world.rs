@@ -235,8 +235,11 @@ impl Manager {
         .map(str::to_owned)
         .to_vec();
         let program = PathBuf::from(env!("CARGO_BIN_EXE_chandler"));
-        let child =
-            Child::spawn(&Spec { name, program, args, env: Vec::new(), home: world.dir.clone() }).unwrap();
+        let spec = Spec { name, program, args, env: Vec::new(), home: world.dir.clone() };
+        Self::of(Child::spawn(&spec).unwrap())
+    }
+
+    pub fn of(child: Child) -> Self {
         Self { log: child.log().to_owned(), child: Some(child) }
     }
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use chandler_api::{
-    capi::PAUSED_ANNOTATION,
+    capi::{DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION},
     status::{FailureRecord, ReleaseStatus},
 };
 use chandler_core::{
@@ -143,6 +143,7 @@ where
         let past = self.past_failure();
         let observed = Observed {
             deleting: self.deleting(),
+            moved: self.object.annotations().contains_key(DELETE_FOR_MOVE_ANNOTATION),
             paused: view.facts.paused || self.object.annotations().contains_key(PAUSED_ANNOTATION),
             cluster: view.facts.state,
             strategy: desired.strategy,
