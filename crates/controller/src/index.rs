@@ -63,6 +63,12 @@ impl<R: ReleaseFace> ReleaseIndex<R> {
         }
     }
 
+    /// Whether the object is there no more; another of its name is another object.
+    pub fn is_gone(&self, object: &R) -> bool {
+        let Some(store) = self.store.get() else { return false };
+        store.get(&ObjectRef::from_obj(object)).is_none_or(|there| there.uid() != object.uid())
+    }
+
     /// Those of a placement, by namespace and label.
     pub fn of_owner(&self, namespace: &str, owner: &str) -> Vec<Arc<R>> {
         let key = (namespace.to_owned(), owner.to_owned());

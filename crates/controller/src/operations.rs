@@ -45,6 +45,8 @@ struct Entry {
     started: Instant,
     cancel: CancellationToken,
     notify: Notify,
+    /// The object it is for is gone.
+    forgotten: bool,
 }
 
 impl Entry {
@@ -119,12 +121,23 @@ impl<O: Send + 'static> Operations<O> {
             started: Instant::now(),
             cancel: CancellationToken::new(),
             notify: Arc::new(notify),
+            forgotten: false,
         };
         table.entries.insert(id.clone(), entry);
         table.jobs.insert(id.clone(), Box::new(job));
         table.schedule.submit(id, cluster);
         drop(table);
         self.start_due();
+    }
+
+    /// Stops what is going on for an object that is gone; nobody will ask how it ended.
+    pub fn forget(&self, id: &OperationId) {
+        let mut table = self.lock();
+        table.ended.remove(id);
+        if let Some(entry) = table.entries.get_mut(id) {
+            entry.forgotten = true;
+            entry.cancel.cancel();
+        }
     }
 
     /// Stops an operation; its outcome is told when it has ended.
@@ -157,11 +170,13 @@ impl<O: Send + 'static> Operations<O> {
     fn finish(&self, id: OperationId, outcome: O) {
         let mut table = self.lock();
         table.schedule.release(&id);
-        let entry = table.entries.remove(&id);
-        table.ended.insert(id, outcome);
+        let asked_for = table.entries.remove(&id).filter(|entry| !entry.forgotten);
+        if asked_for.is_some() {
+            table.ended.insert(id, outcome);
+        }
         drop(table);
         self.start_due();
-        if let Some(entry) = entry {
+        if let Some(entry) = asked_for {
             (entry.notify)();
         }
     }
@@ -222,6 +237,27 @@ mod tests {
         assert_eq!(operations.take_outcome(&"a".to_owned()), Some("first"));
         assert_eq!(operations.take_outcome(&"a".to_owned()), None);
         assert_eq!(operations.running(&"b".to_owned()), None);
+    }
+
+    #[tokio::test]
+    async fn an_operation_of_an_object_that_is_gone_is_stopped_and_leaves_nothing() {
+        let operations = operations();
+        let until_cancelled = |handle: Handle<_>| {
+            async move {
+                handle.cancel.cancelled().await;
+                "cancelled"
+            }
+            .boxed()
+        };
+        let id = "gone".to_owned();
+        operations.start(id.clone(), blue(), OperationKind::Install, None, || {}, until_cancelled);
+        operations.forget(&id);
+        let (told, mut tell) = mpsc::unbounded_channel();
+        let notify = move || told.send(()).unwrap();
+        let next = |_| async { "done" }.boxed();
+        operations.start("next".to_owned(), blue(), OperationKind::Install, None, notify, next);
+        tell.recv().await;
+        assert_eq!((operations.running(&id), operations.take_outcome(&id)), (None, None));
     }
 
     #[tokio::test]

@@ -89,7 +89,7 @@ impl References {
     async fn watch(&self, to: &ContractReference) -> Result<Watched, ReferenceError> {
         let resource = self.resource(to).await?;
         let touched = self.touched.clone();
-        let store = watch(self.client.clone(), &self.scope, &resource, resource.clone(), move |object| {
+        let watched = watch(self.client.clone(), &self.scope, &resource, resource.clone(), move |object| {
             if let Some(cluster) = cluster_of(object) {
                 touched(&cluster);
             }
@@ -99,7 +99,7 @@ impl References {
             version = resource.version,
             "watching a kind that templates look at"
         );
-        Ok(Watched { resource, store })
+        Ok(Watched { resource, store: watched.store })
     }
 
     async fn resource(&self, to: &ContractReference) -> Result<ApiResource, ReferenceError> {

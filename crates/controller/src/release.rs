@@ -73,7 +73,25 @@ pub fn on_inventory_change<R: ReleaseFace>(
     }
 }
 
-/// Forgets what was remembered of an object that is gone.
-pub fn forget<R: ReleaseFace>(memories: &Memories, release: &R) {
-    memories.forget(&release.uid().unwrap_or_default());
+/// What is kept for release objects while they are there.
+#[derive(Clone)]
+pub struct Kept {
+    pub memories: Memories,
+    pub operations: Operations<Outcome>,
+    pub connections: Connections,
+}
+
+impl Kept {
+    /// Lets go of everything kept for an object that is gone. It may have gone without our doing: `clusterctl move`
+    /// takes finalizers off.
+    pub fn forget<R: ReleaseFace>(&self, index: &ReleaseIndex<R>, gone: &R) {
+        let uid = gone.uid().unwrap_or_default();
+        self.memories.forget(&uid);
+        self.operations.forget(&uid);
+        if let Ok(desired) = gone.desired()
+            && index.on_cluster(&desired.cluster).is_empty()
+        {
+            self.connections.close(&desired.cluster);
+        }
+    }
 }

@@ -38,9 +38,9 @@ use crate::{
     predecessor,
     queue::{self, Trigger},
     references::References,
-    release::{self, IsOurs, ReleaseContext},
+    release::{self, IsOurs, Kept, Memories, ReleaseContext},
     server::{self, Served},
-    watch::{Scope, watch},
+    watch::{Scope, Watched, watch},
 };
 
 /// How the controllers run.
@@ -167,23 +167,22 @@ async fn controllers<P>(
     let (release_trigger, release_queue) = Trigger::<P::Release>::new();
     let desk = Desk::new(placement_trigger);
     let index = ReleaseIndex::new(P::OWNER_LABEL);
-    let memories = release::Memories::default();
-    let placements = watch_placements::<P>(&shared, desk.clone());
-    let releases =
-        watch_releases::<P>(&shared, desk.clone(), index.clone(), release_trigger.clone(), memories.clone());
-    index.attach(releases.clone());
-    let clusters = watch_clusters::<P>(&shared, &placements, &index, desk.clone(), release_trigger.clone());
-    for complete in [
-        placements.wait_until_ready().await,
-        releases.wait_until_ready().await,
-        clusters.wait_until_ready().await,
-    ] {
-        if complete.is_err() {
-            tracing::error!("a watch ended before its first list was complete");
-            return;
-        }
+    let kept = Kept {
+        memories: Memories::default(),
+        operations: Operations::new(shared.limits, shared.metrics.clone()),
+        connections: shared.connections.clone(),
+    };
+    let mut placements = watch_placements::<P>(&shared, desk.clone());
+    let mut releases =
+        watch_releases::<P>(&shared, desk.clone(), index.clone(), release_trigger.clone(), kept.clone());
+    index.attach(releases.store.clone());
+    let mut clusters =
+        watch_clusters::<P>(&shared, &placements.store, &index, desk.clone(), release_trigger.clone());
+    if !(placements.is_complete().await && releases.is_complete().await && clusters.is_complete().await) {
+        tracing::error!("a watch ended before its first list was complete");
+        return;
     }
-    let clusters = Clusters::new(clusters);
+    let (placements, releases, clusters) = (placements.store, releases.store, Clusters::new(clusters.store));
     let references = references(&shared, &placements, &index, &clusters, desk.clone());
     ready.store(true, Ordering::Release);
     tracing::info!(placements = placements.len(), releases = releases.len(), "watches are synchronised");
@@ -204,14 +203,14 @@ async fn controllers<P>(
         client: shared.client,
         clusters,
         index: index.clone(),
-        connections: shared.connections,
+        connections: kept.connections,
         packages: shared.packages,
         tool: shared.tool,
-        operations: Operations::new(shared.limits, shared.metrics.clone()),
+        operations: kept.operations,
         events: shared.events,
         metrics: shared.metrics,
         trigger: release_trigger.clone(),
-        memories,
+        memories: kept.memories,
         poll_interval: shared.poll_interval,
         is_ours: ownership(shared.watch_filter, placements.clone()),
     });
@@ -242,7 +241,7 @@ fn ownership<P: PlacementFace>(filter: Option<String>, placements: Store<P>) -> 
     })
 }
 
-fn watch_placements<P: PlacementFace>(shared: &Shared, desk: Desk<P>) -> Store<P> {
+fn watch_placements<P: PlacementFace>(shared: &Shared, desk: Desk<P>) -> Watched<P> {
     let resource = ApiResource::erase::<P>(&());
     let labels = shared.watch_filter.as_ref().map(|filter| format!("{WATCH_FILTER_LABEL}={filter}"));
     let scope = Scope { labels, ..shared.scope.clone() };
@@ -254,14 +253,15 @@ fn watch_releases<P: PlacementFace>(
     desk: Desk<P>,
     index: ReleaseIndex<P::Release>,
     trigger: Trigger<P::Release>,
-    memories: release::Memories,
-) -> Store<P::Release> {
+    kept: Kept,
+) -> Watched<P::Release> {
     let resource = ApiResource::erase::<P::Release>(&());
     watch(shared.client.clone(), &shared.scope, &resource, (), move |object: &P::Release| {
-        if object.finalizers().is_empty() && object.meta().deletion_timestamp.is_some() {
-            release::forget(&memories, object);
+        if index.is_gone(object) {
+            kept.forget(&index, object);
+        } else {
+            index.note(object);
         }
-        index.note(object);
         trigger.look_at(ObjectRef::from_obj(object));
         // Whoever claims the same release may have it now, or not any more.
         for rival in
@@ -279,7 +279,7 @@ fn watch_clusters<P: PlacementFace>(
     index: &ReleaseIndex<P::Release>,
     desk: Desk<P>,
     releases: Trigger<P::Release>,
-) -> Store<DynamicObject> {
+) -> Watched<DynamicObject> {
     let (placements, index) = (placements.clone(), index.clone());
     let resource = clusters::resource();
     let touched = move |cluster: &DynamicObject| {

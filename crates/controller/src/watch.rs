@@ -1,7 +1,7 @@
 //! The one way Chandler watches the management cluster: pruned, with backoff, and an object that cannot be read is
 //! reported and skipped instead of stalling the watch for all others.
 
-use std::{fmt::Debug, hash::Hash};
+use std::{collections::HashSet, fmt::Debug, hash::Hash};
 
 use futures::{StreamExt as _, future::ready};
 use kube::{
@@ -33,14 +33,36 @@ impl Scope {
     }
 }
 
-/// Watches a kind for the life of the process. `touched` gets every object that was added, changed or deleted.
+/// A kind that is watched.
+pub struct Watched<K>
+where
+    K: Resource + 'static,
+    K::DynamicType: Clone + Eq + Hash,
+{
+    pub store: Store<K>,
+    complete: tokio::sync::watch::Receiver<bool>,
+}
+
+impl<K> Watched<K>
+where
+    K: Resource + 'static,
+    K::DynamicType: Clone + Eq + Hash,
+{
+    /// Returns when every object of the first list has been `touched`. False: the watch has ended before that.
+    pub async fn is_complete(&mut self) -> bool {
+        self.complete.wait_for(|complete| *complete).await.is_ok()
+    }
+}
+
+/// Watches a kind for the life of the process. `touched` gets every object that was added, changed or deleted, when the
+/// store shows it so, be it noticed by a list only.
 pub fn watch<K>(
     client: Client,
     scope: &Scope,
     resource: &ApiResource,
     dynamic: K::DynamicType,
     touched: impl Fn(&K) + Send + 'static,
-) -> Store<K>
+) -> Watched<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Clone + Eq + Hash + Debug + Send + Sync,
@@ -52,16 +74,32 @@ where
     let events = watcher(scope.api(client, resource), config)
         .default_backoff()
         .filter_map(move |event| ready(decoded(&kind, event).transpose()));
+    let (sender, complete) = tokio::sync::watch::channel(false);
+    let watched = Watched { store: store.clone(), complete };
     let kind = resource.kind.clone();
-    let stream = reflector(writer, events).touched_objects().for_each(move |object| {
-        match object {
-            Ok(object) => touched(&object),
+    let mut before = Vec::new();
+    let stream = reflector(writer, events).for_each(move |event| {
+        match event {
+            Ok(Event::Apply(object) | Event::Delete(object)) => touched(&object),
+            Ok(Event::Init) => before = store.state(),
+            // Not in the store before the list is complete.
+            Ok(Event::InitApply(_)) => {}
+            Ok(Event::InitDone) => {
+                let there = store.state();
+                let uids: HashSet<_> = there.iter().map(|object| object.uid()).collect();
+                let gone = before.drain(..).filter(|object| !uids.contains(&object.uid()));
+                for object in there.iter().cloned().chain(gone) {
+                    touched(&object);
+                }
+                // Nobody waits any more once the process ends.
+                let _ = sender.send(true);
+            }
             Err(error) => tracing::warn!(%kind, %error, "watch broken; it is opened again"),
         }
         ready(())
     });
     tokio::spawn(stream);
-    store
+    watched
 }
 
 fn decoded<K: Resource + DeserializeOwned>(

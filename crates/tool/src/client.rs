@@ -4,10 +4,10 @@ use std::{path::PathBuf, time::Duration};
 
 use chandler_api::status::ObjectRecord;
 use chandler_core::{
-    digest::{Digest, InputDigest},
+    digest::{Digest, InputDigest, InputMark},
     failure::{Category, Failure},
     identity::ReleaseId,
-    inventory::ReleaseStatus,
+    inventory::{ReleaseStatus, Seen},
     release::{ExecutionOptions, RenderingOptions},
     target::Target,
 };
@@ -83,6 +83,15 @@ pub struct ReleaseDetails {
     pub inputs: Option<InputDigest>,
     pub inventory: Vec<ObjectRecord>,
     pub description: String,
+}
+
+impl ReleaseDetails {
+    /// The revision as the inventory will show it. Whose it is, the tool says: a failed operation may have gone back to
+    /// an older state, and that is not what its inputs ask for.
+    pub fn seen(&self) -> Seen {
+        let mark = self.inputs.clone().map(|digest| InputMark { digest, revision: self.revision });
+        Seen { revision: self.revision, status: self.status, mark, updated: None }
+    }
 }
 
 /// How far an operation is.
@@ -346,4 +355,27 @@ fn broken(verb: &str) -> Failure {
         Category::Internal,
         format!("the package tool breaks the contract: {verb} ended without an answer"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_revision_is_ours_only_if_the_tool_says_so() {
+        let details = |inputs| ReleaseDetails {
+            revision: 3,
+            status: ReleaseStatus::Deployed,
+            package_name: "hello".to_owned(),
+            package_version: "1.0.0".to_owned(),
+            values: None,
+            inputs,
+            inventory: Vec::new(),
+            description: String::new(),
+        };
+        assert_eq!(details(None).seen().mark, None, "gone back to after a failed upgrade");
+        let digest = InputDigest::parse(&"a".repeat(40));
+        let mark = details(digest.clone()).seen().mark.unwrap();
+        assert_eq!((Some(mark.digest), mark.revision), (digest, 3));
+    }
 }

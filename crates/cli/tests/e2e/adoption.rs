@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::world::{World, hello};
+use crate::world::{World, config_value, hello};
 
 #[tokio::test]
 async fn a_release_made_by_hand_is_adopted_without_a_revision() {
@@ -22,6 +22,26 @@ async fn a_release_made_by_hand_is_adopted_without_a_revision() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     world.ready("hello", "alpha", 3).await;
     assert_eq!(world.helm(&alpha, &["get", "values", "hello"]), json!({"greeting": "Hi"}));
+}
+
+#[tokio::test]
+async fn a_release_changed_by_hand_is_noticed_after_a_quiet_restart_too() {
+    let world = World::new("changed").await;
+    let alpha = world.cluster("alpha").await;
+    let manager = world.manager();
+    world.place("hello", "hello", json!({"valuesTemplate": "greeting: Hi"})).await;
+    world.ready("hello", "alpha", 1).await;
+    manager.settled().await;
+    manager.stop().await;
+    let manager = world.manager();
+    manager.settled().await;
+    let archive = world.archive(&hello()).to_string_lossy().into_owned();
+    let upgrade = ["upgrade", "hello", &archive, "--namespace", "default", "--set", "greeting=Drifted"];
+    let output = world.helm_command(&alpha, &upgrade).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    world.ready("hello", "alpha", 3).await;
+    assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("Hi from somewhere"));
+    assert_eq!(world.history(&alpha, "hello").len(), 3, "one revision brings it back");
 }
 
 #[tokio::test]

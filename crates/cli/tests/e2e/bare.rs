@@ -67,7 +67,7 @@ impl Bare {
         arguments
             .map(str::to_owned)
             .into_iter()
-            .chain(["--metrics-address", "127.0.0.1:0"].map(str::to_owned))
+            .chain(["--metrics-address", "127.0.0.1:0", "--log-format", "json"].map(str::to_owned))
             .collect()
     }
 }

@@ -2,15 +2,18 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
 
 mod adoption;
+mod atomic;
 mod bare;
 mod collisions;
 mod crash;
 mod isolation;
 mod leadership;
+mod moving;
 mod newest;
 mod nothing_to_do;
 mod path;
 mod predecessor;
+mod recovery;
 mod scale;
 mod strategies;
 mod templates;

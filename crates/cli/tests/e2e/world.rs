@@ -50,8 +50,9 @@ impl World {
         let namespace = sandbox.namespace(name).await.unwrap();
         let dir = testing::fresh_dir(name).await.unwrap();
         let repository = ChartRepository::start(sandbox.authority(), &dir.join("charts")).await.unwrap();
-        repository.publish(&hello()).unwrap();
-        repository.publish(&chart("slow")).unwrap();
+        for folder in [hello(), chart("slow"), chart("stubborn")] {
+            repository.publish(&folder).unwrap();
+        }
         let world = Self { sandbox, client, namespace, repository, dir };
         let config =
             service_account::kubeconfig(sandbox.management(), "chandler-system", "chandler-manager").await;
@@ -241,8 +242,11 @@ impl Manager {
         .map(|argument| (*argument).to_owned())
         .collect();
         let program = PathBuf::from(env!("CARGO_BIN_EXE_chandler"));
-        let child =
-            Child::spawn(&Spec { name, program, args, env: Vec::new(), home: world.dir.clone() }).unwrap();
+        let spec = Spec { name, program, args, env: Vec::new(), home: world.dir.clone() };
+        Self::of(Child::spawn(&spec).unwrap())
+    }
+
+    pub fn of(child: Child) -> Self {
         Self { log: child.log().to_owned(), child: Some(child) }
     }
 
@@ -273,6 +277,12 @@ impl Manager {
 
     pub fn logs(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// How many operations of this kind have ended.
+    pub fn operations(&self, kind: &str) -> usize {
+        let kind = format!("\"kind\":\"{kind}\"");
+        self.logs().lines().filter(|line| line.contains("operation ended") && line.contains(&kind)).count()
     }
 
     /// The manager's metrics: name with labels → value.

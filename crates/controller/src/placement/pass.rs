@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_api::{
     FIELD_MANAGER,
-    capi::{CLUSTER_GROUP, CLUSTER_VERSION, PAUSED_ANNOTATION},
+    capi::{CLUSTER_GROUP, CLUSTER_VERSION, DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION},
     status::PlacementStatus,
 };
 use chandler_core::{
@@ -23,6 +23,7 @@ use kube::{
     core::{NamespaceResourceScope, Selector, SelectorExt as _},
     runtime::{controller::Action, reflector::ObjectRef},
 };
+use serde_json::json;
 
 use super::{PlacementContext, dirty::Scope, values::ClusterValues, written::CATCH_UP};
 use crate::{Error, clusters, queue, status};
@@ -285,8 +286,12 @@ where
             status::let_go(&self.context.client, &*self.object, P::FINALIZER).await?;
             return Ok(Action::await_change());
         }
-        let standing = existing.iter().filter(|release| release.meta().deletion_timestamp.is_none());
-        let deletions = standing.map(|release| Change::Delete(release.name_any())).collect();
+        let standing: Vec<_> =
+            existing.iter().filter(|release| release.meta().deletion_timestamp.is_none()).collect();
+        if self.object.annotations().contains_key(DELETE_FOR_MOVE_ANNOTATION) {
+            self.mark_moved(&standing).await?;
+        }
+        let deletions = standing.iter().map(|release| Change::Delete(release.name_any())).collect();
         let (_, failures) = self.write(reference, deletions).await;
         for failure in failures {
             tracing::warn!(
@@ -297,6 +302,20 @@ where
             );
         }
         Ok(queue::resync(&*self.object))
+    }
+
+    /// The releases of a placement that has moved live on too. `clusterctl move` takes its release objects along, but
+    /// those of a Cluster that it does not pause may have been made again behind its back.
+    async fn mark_moved(&self, releases: &[&Arc<P::Release>]) -> Result<(), Error> {
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {DELETE_FOR_MOVE_ANNOTATION: ""}}}));
+        for release in releases {
+            let name = release.name_any();
+            self.release_api()
+                .patch(&name, &PatchParams::default(), &patch)
+                .await
+                .map_err(|source| Error::Write { kind: status::kind::<P::Release>(), name, source })?;
+        }
+        Ok(())
     }
 
     fn release_api(&self) -> Api<P::Release> {

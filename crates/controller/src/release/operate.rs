@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Instant};
 
 use chandler_core::{
-    digest::InputDigest,
     failure::{Category, Failure},
     release::{Desired, OperationKind, ReleaseFace, failure_key},
     target::Target,
@@ -21,7 +20,6 @@ pub struct Outcome {
     pub kind: OperationKind,
     /// What failed, if it did: see [`failure_key`].
     pub key: String,
-    pub inputs: Option<InputDigest>,
     pub result: Result<Option<ReleaseDetails>, OperationFailure>,
 }
 
@@ -84,11 +82,10 @@ impl<R: ReleaseFace> Work<R> {
         let seconds = started.elapsed().as_secs_f64();
         self.context.metrics.operation(kind.as_str(), outcome, seconds);
         tracing::info!(%cluster, %release, kind = kind.as_str(), outcome, seconds, "operation ended");
-        let inputs = self.inputs.map(|inputs| inputs.digest);
-        let key = inputs
-            .as_ref()
-            .map_or_else(failure_key::remove, |inputs| failure_key::apply(self.generation, inputs));
-        Outcome { kind, key, inputs, result }
+        let key = self
+            .inputs
+            .map_or_else(failure_key::remove, |inputs| failure_key::apply(self.generation, &inputs.digest));
+        Outcome { kind, key, result }
     }
 
     async fn act(&self, handle: &Handle<Outcome>) -> Result<Option<ReleaseDetails>, OperationFailure> {

@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::{
-    capi::PAUSED_ANNOTATION,
+    capi::{DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION},
     status::{FailureRecord, ReleaseStatus, RevisionRecord},
 };
 use chandler_core::{
     backoff, conditions,
     conditions::{Status, Wanted},
-    digest::{InputDigest, InputMark},
+    digest::InputMark,
     failure::{Category, Failure},
     inventory::{Expectation, ReleaseStatus as InventoryStatus, Seen},
     poll::Poll,
@@ -151,6 +151,7 @@ where
         let past = self.past_failure();
         let observed = Observed {
             deleting: self.deleting(),
+            moved: self.object.annotations().contains_key(DELETE_FOR_MOVE_ANNOTATION),
             paused: view.facts.paused || self.object.annotations().contains_key(PAUSED_ANNOTATION),
             cluster: view.facts.state,
             strategy: desired.strategy,
@@ -231,7 +232,7 @@ where
         match marked {
             Ok(()) => {
                 self.take_details(&details);
-                self.expect(&details, Some(inputs.digest));
+                self.expect(Seen { mark: Some(mark), ..details.seen() });
                 let note = format!("Adopted release {} at revision {revision}", desired.release);
                 self.context.events.normal(&*self.object, "Adopted", &note);
             }
@@ -260,7 +261,7 @@ where
         match outcome.result {
             Ok(Some(details)) => {
                 self.take_details(&details);
-                self.expect(&details, outcome.inputs);
+                self.expect(details.seen());
                 self.status.last_failure = None;
                 self.memory.differs = None;
                 let (reason, note) = applied(outcome.kind, desired, &details);
@@ -275,7 +276,7 @@ where
             }
             Err(error) => {
                 if let Some(details) = &error.state {
-                    self.expect(details, outcome.inputs);
+                    self.expect(details.seen());
                 }
                 if error.failure.category == Category::Unauthorized {
                     // The next look opens it again, with the kubeconfig as it is then.
@@ -304,9 +305,7 @@ where
         self.status.history.insert(0, record);
     }
 
-    fn expect(&mut self, details: &ReleaseDetails, inputs: Option<InputDigest>) {
-        let mark = inputs.map(|digest| InputMark { digest, revision: details.revision });
-        let seen = Seen { revision: details.revision, status: details.status, mark, updated: None };
+    fn expect(&mut self, seen: Seen) {
         self.memory.expectation = Some(self.expectation(Some(seen)));
     }
 

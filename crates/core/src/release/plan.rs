@@ -19,6 +19,8 @@ const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_mins(15);
 pub struct Observed<'a> {
     /// The release object is being deleted.
     pub deleting: bool,
+    /// It is deleted here because it has moved to another management cluster.
+    pub moved: bool,
     /// The object or its cluster is paused.
     pub paused: bool,
     pub cluster: ClusterState,
@@ -196,6 +198,8 @@ pub enum Step {
 pub enum LetGo {
     /// The release is gone.
     Removed,
+    /// The release is looked after from another management cluster now.
+    Moved,
     /// The cluster is gone or going, and its releases with it.
     ClusterGone,
     /// The release is another object's.
@@ -216,6 +220,9 @@ fn plan_deletion(observed: &Observed<'_>) -> Plan {
         }
         Some(_) => return Plan::Cancel,
         None => {}
+    }
+    if observed.moved {
+        return Plan::LetGo(LetGo::Moved);
     }
     if observed.paused {
         return Plan::Wait(Wait::Paused);

@@ -24,6 +24,7 @@ fn seen(status: ReleaseStatus, mark: Option<char>) -> Seen {
 fn quiet<'a>(inputs: &'a InputDigest, inventory: Option<&'a Seen>) -> Observed<'a> {
     Observed {
         deleting: false,
+        moved: false,
         paused: false,
         cluster: ClusterState::Available,
         strategy: Strategy::Continuous,
@@ -238,6 +239,17 @@ fn deletion() {
         ("absent", base(None), Plan::LetGo(LetGo::Removed)),
         ("history kept", base(Some(&kept)), Plan::LetGo(LetGo::Removed)),
         ("paused", Observed { paused: true, ..base(Some(&there)) }, Plan::Wait(Wait::Paused)),
+        ("moved", Observed { moved: true, ..base(Some(&there)) }, Plan::LetGo(LetGo::Moved)),
+        (
+            "moved and paused",
+            Observed { moved: true, paused: true, ..base(Some(&there)) },
+            Plan::LetGo(LetGo::Moved),
+        ),
+        (
+            "moved while an upgrade is running",
+            Observed { moved: true, operation: Some(busy(OperationKind::Upgrade)), ..base(Some(&there)) },
+            Plan::Cancel,
+        ),
         (
             "cluster gone",
             Observed { cluster: ClusterState::Missing, ..base(None) },
