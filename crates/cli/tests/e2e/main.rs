@@ -12,5 +12,6 @@ mod path;
 mod predecessor;
 mod scale;
 mod strategies;
+mod takeover;
 mod templates;
 mod world;

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_api::{
-    FIELD_MANAGER,
     capi::{CLUSTER_GROUP, CLUSTER_VERSION, PAUSED_ANNOTATION},
     status::PlacementStatus,
 };
@@ -22,13 +21,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Api, Resource, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject},
     core::{NamespaceResourceScope, Selector, SelectorExt as _},
     runtime::{controller::Action, reflector::ObjectRef},
 };
 
 use super::{PlacementContext, dirty::Scope, values::ClusterValues};
-use crate::{Error, clusters, queue, status};
+use crate::{Error, clusters, overwrite, queue, status};
 
 /// Release objects written at the same time, by all placements together.
 pub const WRITES: usize = 16;
@@ -155,8 +154,7 @@ where
             let _permit = self.context.writes.acquire().await;
             match change {
                 Change::Apply(object) => {
-                    let parameters = PatchParams::apply(FIELD_MANAGER).force();
-                    let result = api.patch(&object.name_any(), &parameters, &Patch::Apply(&*object)).await;
+                    let result = overwrite::apply(api, &*object, P::same_request).await;
                     let cluster = P::cluster_of(&object)?;
                     result.err().map(|error| ClusterFailure { cluster, message: error.to_string() })
                 }

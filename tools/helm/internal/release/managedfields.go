@@ -1,7 +1,6 @@
 package release
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 
@@ -76,7 +75,7 @@ func ownsMark(entry metav1.ManagedFieldsEntry) bool {
 			Annotations map[string]json.RawMessage `json:"f:annotations"`
 		} `json:"f:metadata"`
 	}
-	if err := json.Unmarshal(entry.FieldsV1.Raw, &fields); err != nil {
+	if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields); err != nil {
 		return false
 	}
 	_, owned := fields.Metadata.Annotations["f:"+releaseMark]
@@ -89,16 +88,16 @@ func joined(entry, older metav1.ManagedFieldsEntry) (metav1.ManagedFieldsEntry, 
 		return entry, nil
 	}
 	var ours, theirs fieldpath.Set
-	if err := ours.FromJSON(bytes.NewReader(entry.FieldsV1.Raw)); err != nil {
+	if err := ours.FromJSON(entry.FieldsV1.GetRawReader()); err != nil {
 		return entry, err
 	}
-	if err := theirs.FromJSON(bytes.NewReader(older.FieldsV1.Raw)); err != nil {
+	if err := theirs.FromJSON(older.FieldsV1.GetRawReader()); err != nil {
 		return entry, err
 	}
 	fields, err := ours.Union(&theirs).ToJSON()
 	if err != nil {
 		return entry, err
 	}
-	entry.FieldsV1 = &metav1.FieldsV1{Raw: fields}
+	entry.FieldsV1 = metav1.NewFieldsV1(string(fields))
 	return entry, nil
 }

@@ -16,7 +16,7 @@ const (
 func entry(manager string, operation metav1.ManagedFieldsOperationType, subresource, fields string) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{
 		Manager: manager, Operation: operation, Subresource: subresource, APIVersion: "v1",
-		FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)},
+		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields),
 	}
 }
 
@@ -60,12 +60,12 @@ func TestHandedOver(t *testing.T) {
 		t.Fatalf("got %v", after)
 	}
 	for i, other := range others {
-		if after[i].Manager != other.Manager || string(after[i].FieldsV1.Raw) != string(other.FieldsV1.Raw) {
+		if after[i].Manager != other.Manager || after[i].FieldsV1.GetRawString() != other.FieldsV1.GetRawString() {
 			t.Errorf("%s became %v", other.Manager, after[i])
 		}
 	}
 	ours, _ := appliedEntry(after)
-	if got, want := string(ours.FieldsV1.Raw), `{"f:data":{"f:kept":{},"f:new":{}}}`; got != want {
+	if got, want := ours.FieldsV1.GetRawString(), `{"f:data":{"f:kept":{},"f:new":{}}}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if _, again, err := handedOver(after, applied); again || err != nil {
