@@ -11,7 +11,7 @@ use chandler_sandbox::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps,
 };
-use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
+use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _, api::PostParams};
 use serde_json::{Value, json};
 
 use crate::{
@@ -66,13 +66,15 @@ fn other_provider() -> Vec<Value> {
 
 /// Its definitions, which ask a webhook for conversion, and an object of a user's.
 async fn set_up(client: &Client) {
-    for definition in chandler_api::crds() {
-        let mut definition = serde_json::to_value(&definition).unwrap();
-        definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
-            "clientConfig": {"service": {"namespace": "caaph-system", "name": "caaph-webhook-service", "path": "/convert"}},
-            "conversionReviewVersions": ["v1"],
-        }});
-        apply::apply(client, &definition).await.unwrap();
+    let conversion = json!({"strategy": "Webhook", "webhook": {
+        "clientConfig": {"service": {"namespace": "caaph-system", "name": "caaph-webhook-service", "path": "/convert"}},
+        "conversionReviewVersions": ["v1"],
+    }});
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for mut definition in chandler_api::crds() {
+        definition.spec.conversion = Some(serde_json::from_value(conversion.clone()).unwrap());
+        let clusterctl = PostParams { field_manager: Some("clusterctl".to_owned()), ..PostParams::default() };
+        definitions.create(&clusterctl, &definition).await.unwrap();
     }
     let kept = json!({
         "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmChartProxy",
@@ -130,13 +132,15 @@ async fn the_commands_of_the_guides_work_in_their_order() {
     let environment = [("KUBECONFIG", &*config.to_string_lossy())];
     let here = |line: &str| format!("cd {} && {line}", root().display());
 
-    let server_side = "chandler crds | kubectl apply --server-side -f -";
-    let output = shell.run(server_side, &environment, Duration::from_secs(20)).await;
-    assert!(
-        !output.status.success()
-            && text(&output.stderr).contains("spec.conversion.webhookClientConfig: Forbidden"),
-        "{output:?}"
-    );
+    for (flag, complaint) in [
+        ("", "conflict with \"clusterctl\" using apiextensions.k8s.io/v1: .spec.conversion.strategy"),
+        ("--force-conflicts", "spec.conversion.webhookClientConfig: Forbidden"),
+    ] {
+        let server_side = format!("chandler crds | kubectl apply --server-side {flag} -f -");
+        let output = shell.run(&server_side, &environment, Duration::from_secs(20)).await;
+        let complained = text(&output.stderr);
+        assert!(!output.status.success() && complained.contains(complaint), "{complained}");
+    }
     let refused = refusal(&shell, &config).await;
     let lease = "kubectl delete lease controller-leader-election-caaph --namespace caaph-system";
     assert!(refused.contains(lease), "{refused}");
