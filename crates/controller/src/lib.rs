@@ -7,6 +7,7 @@ mod index;
 mod leader;
 mod metrics;
 mod operations;
+mod overwrite;
 mod placement;
 mod predecessor;
 mod queue;

@@ -39,8 +39,13 @@ async fn leader(client: &Client) -> Result<Option<String>, Error> {
             .and_then(|spec| spec.holder_identity.as_ref())
             .is_some_and(|holder| !holder.is_empty())
     });
-    Ok(held
-        .map(|lease| format!("its leader Lease {}/{LEASE} is held", lease.namespace().unwrap_or_default())))
+    Ok(held.map(|lease| {
+        let namespace = lease.namespace().unwrap_or_default();
+        format!(
+            "its leader Lease {namespace}/{LEASE} is held (a dead leader does not give it up: once nothing of the \
+             provider runs, `kubectl delete lease {LEASE} --namespace {namespace}`)"
+        )
+    }))
 }
 
 async fn webhooks(client: &Client) -> Result<Option<String>, Error> {

@@ -48,7 +48,7 @@ pub fn apply(order: ApplyOrder) -> proto::ApplyRequest {
             disable_hooks: rendering.disable_hooks,
             crds: crd_policy(&rendering).into(),
             take_ownership: execution.take_ownership,
-            method: proto::ApplyMethod::Unspecified.into(),
+            method: proto::ApplyMethod::PreferServerSide.into(),
             force_conflicts: false,
             force_replace: false,
             force: execution.force,

@@ -18,7 +18,7 @@ pub struct HelmOptions {
     /// With `wait`: also until Jobs have completed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub wait_for_jobs: bool,
-    /// Fetch missing dependencies of the chart.
+    /// Kept for compatibility: a packaged chart brings its dependencies along.
     #[serde(default, skip_serializing_if = "is_false")]
     pub dependency_update: bool,
     /// Time limit of one Helm operation, as a Go duration.

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::guides;
+
 /// Lines that CI itself runs, or another test.
 const RUN_ELSEWHERE: [&str; 6] = [
     "cargo xtask demo",
@@ -21,19 +23,23 @@ pub fn document(name: &str) -> String {
 
 /// The lines of all blocks that carry no language.
 pub fn commands(document: &str) -> Vec<String> {
-    let mut commands = Vec::new();
-    let mut inside = None;
+    let blocks = blocks(document, "").into_iter();
+    blocks.flatten().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// The lines of each block in a language.
+pub fn blocks<'a>(document: &'a str, language: &str) -> Vec<Vec<&'a str>> {
+    let mut blocks: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut inside = false;
     for line in document.lines() {
-        match (line.strip_prefix("```"), &inside) {
-            (Some(language), None) => inside = Some(language.to_owned()),
-            (Some(_), Some(_)) => inside = None,
-            (None, Some(language)) if language.is_empty() && !line.is_empty() => {
-                commands.push(line.to_owned());
-            }
+        match (line.strip_prefix("```"), inside) {
+            (Some(language), false) => blocks.push((language, Vec::new())),
+            (None, true) => blocks.last_mut().unwrap().1.push(line),
             _ => {}
         }
+        inside ^= line.starts_with("```");
     }
-    commands
+    blocks.into_iter().filter(|(of, _)| *of == language).map(|(_, lines)| lines).collect()
 }
 
 pub fn root() -> PathBuf {
@@ -52,12 +58,13 @@ fn markdown(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn every_command_in_the_documentation_is_run_by_a_test() {
-    let run_here: Vec<String> = ["docs/guides/sandbox.md", "docs/guides/getting-started.md"]
-        .iter()
-        .flat_map(|name| commands(&document(name)))
-        .chain(commands(&document("docs/concepts/releases.md")))
-        .filter(|line| line.starts_with("kubectl ") || line.starts_with("chandler sandbox "))
-        .collect();
+    let run_by_demo_and_sandbox =
+        ["docs/guides/sandbox.md", "docs/guides/getting-started.md", "docs/concepts/releases.md"]
+            .iter()
+            .flat_map(|name| commands(&document(name)))
+            .filter(|line| line.starts_with("kubectl ") || line.starts_with("chandler sandbox "));
+    let run_by_guides = [guides::MIGRATING, guides::USING].iter().flat_map(|name| commands(&document(name)));
+    let run_here: Vec<String> = run_by_demo_and_sandbox.chain(run_by_guides).collect();
     let documents = markdown(&root().join("docs")).into_iter().chain([root().join("README.md")]);
     for path in documents {
         for line in commands(&std::fs::read_to_string(&path).unwrap()) {

@@ -5,5 +5,6 @@ mod basics;
 mod bench;
 mod demo;
 mod documents;
+mod guides;
 mod sandbox;
 mod shell;

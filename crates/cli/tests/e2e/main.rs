@@ -16,6 +16,7 @@ mod predecessor;
 mod recovery;
 mod scale;
 mod strategies;
+mod takeover;
 mod templates;
 mod told;
 mod watch_filter;

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_api::{
-    FIELD_MANAGER,
     capi::{CLUSTER_GROUP, CLUSTER_VERSION, DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION},
     status::PlacementStatus,
 };
@@ -26,7 +25,7 @@ use kube::{
 use serde_json::json;
 
 use super::{PlacementContext, dirty::Scope, values::ClusterValues, written::CATCH_UP};
-use crate::{Error, clusters, queue, status};
+use crate::{Error, clusters, overwrite, queue, status};
 
 /// Release objects written at the same time, by all placements together.
 pub const WRITES: usize = 16;
@@ -179,19 +178,16 @@ where
         // The semaphore is never closed.
         let _permit = self.context.writes.acquire().await;
         match change {
-            Change::Apply(object) => {
-                let parameters = PatchParams::apply(FIELD_MANAGER).force();
-                match api.patch(&object.name_any(), &parameters, &Patch::Apply(&*object)).await {
-                    Ok(written) => {
-                        self.context.written.note(reference, written);
-                        None
-                    }
-                    Err(error) => {
-                        let cluster = P::cluster_of(&object)?;
-                        Some(ClusterFailure { cluster, message: error.to_string() })
-                    }
+            Change::Apply(object) => match overwrite::apply(api, &*object, P::same_request).await {
+                Ok(written) => {
+                    self.context.written.note(reference, written);
+                    None
                 }
-            }
+                Err(error) => {
+                    let cluster = P::cluster_of(&object)?;
+                    Some(ClusterFailure { cluster, message: error.to_string() })
+                }
+            },
             Change::Delete(name) => match api.delete(&name, &DeleteParams::default()).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {
                     self.context.written.gone(reference, &name);

@@ -2,6 +2,7 @@
 
 mod anywhere;
 mod cancel;
+mod changeover;
 mod crash;
 mod crds;
 mod hooks;
@@ -29,6 +30,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         waiting::CASES,
         ownership::CASES,
         methods::CASES,
+        changeover::CASES,
         crds::CASES,
         crash::CASES,
         cancel::CASES,

@@ -526,8 +526,12 @@ impl ApplyAction {
 pub enum ApplyMethod {
     /// Follow what the release was made with; server-side for a new one.
     Unspecified = 0,
+    /// A release that was made client-side is changed over first: what it applied last, and whoever wrote it, becomes the
+    /// field manager's under which the tool applies. Fields of others stay as they are, and stay theirs.
     ServerSide = 1,
     ClientSide = 2,
+    /// As SERVER_SIDE; but a release with an object that the API server does not apply server-side stays client-side.
+    PreferServerSide = 3,
 }
 impl ApplyMethod {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -539,6 +543,7 @@ impl ApplyMethod {
             Self::Unspecified => "APPLY_METHOD_UNSPECIFIED",
             Self::ServerSide => "APPLY_METHOD_SERVER_SIDE",
             Self::ClientSide => "APPLY_METHOD_CLIENT_SIDE",
+            Self::PreferServerSide => "APPLY_METHOD_PREFER_SERVER_SIDE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -547,6 +552,7 @@ impl ApplyMethod {
             "APPLY_METHOD_UNSPECIFIED" => Some(Self::Unspecified),
             "APPLY_METHOD_SERVER_SIDE" => Some(Self::ServerSide),
             "APPLY_METHOD_CLIENT_SIDE" => Some(Self::ClientSide),
+            "APPLY_METHOD_PREFER_SERVER_SIDE" => Some(Self::PreferServerSide),
             _ => None,
         }
     }

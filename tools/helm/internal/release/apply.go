@@ -46,7 +46,7 @@ func (r *Release) Apply(what Application) (*toolv1.ReleaseState, error) {
 	if last, err = r.recover(next, last); err != nil {
 		return nil, err
 	}
-	method, err := applyMethod(what.Options, next.upgrade, last)
+	how, err := r.method(what.Options, next.upgrade, last)
 	if err != nil {
 		return nil, err
 	}
@@ -63,10 +63,10 @@ func (r *Release) Apply(what Application) (*toolv1.ReleaseState, error) {
 	}
 	if next.upgrade {
 		r.client.begin(verbUpgrade)
-		err = r.upgrade(what, method, labels)
+		err = r.upgrade(what, how, labels)
 	} else {
 		r.client.begin(verbInstall)
-		err = r.install(what, method, labels, last != nil)
+		err = r.install(what, how, labels, last != nil)
 	}
 	if err != nil {
 		return nil, r.client.typed(err)
@@ -96,19 +96,19 @@ func (r *Release) prepare(chart *chart.Chart) error {
 }
 
 // install makes sure of the namespace only where no operation has succeeded before, and where it has gone since.
-func (r *Release) install(what Application, serverSide bool, labels map[string]string, replace bool) error {
+func (r *Release) install(what Application, how method, labels map[string]string, replace bool) error {
 	create := what.Options.GetCreateNamespace()
 	seen := r.session.HasSeenNamespace(r.namespace)
-	err := r.installInto(create && !seen, what, serverSide, labels, replace)
+	err := r.installInto(create && !seen, what, how, labels, replace)
 	if create && seen && apierrors.IsNotFound(err) {
-		err = r.installInto(true, what, serverSide, labels, replace)
+		err = r.installInto(true, what, how, labels, replace)
 	}
 	r.session.NoteNamespace(r.namespace, err == nil)
 	return err
 }
 
 func (r *Release) installInto(
-	createNamespace bool, what Application, serverSide bool, labels map[string]string, replace bool,
+	createNamespace bool, what Application, how method, labels map[string]string, replace bool,
 ) error {
 	config := r.configuration()
 	config.Releases.MaxHistory = int(what.Options.GetMaxHistory())
@@ -120,9 +120,9 @@ func (r *Release) installInto(
 	install.Labels = labels
 	install.SkipCRDs = true // A step of its own.
 	install.DisableOpenAPIValidation = true
-	install.ServerSideApply = serverSide
-	install.ForceConflicts = what.Options.GetForceConflicts() || what.Options.GetForce() && serverSide
-	install.ForceReplace = what.Options.GetForceReplace() || what.Options.GetForce() && !serverSide
+	install.ServerSideApply = how.serverSide
+	install.ForceConflicts = how.forceConflicts
+	install.ForceReplace = how.forceReplace
 	install.TakeOwnership = what.Options.GetTakeOwnership()
 	install.DisableHooks = what.Options.GetDisableHooks()
 	install.WaitStrategy = waitStrategy(what.Options)
@@ -137,15 +137,15 @@ func (r *Release) installInto(
 	return err
 }
 
-func (r *Release) upgrade(what Application, serverSide bool, labels map[string]string) error {
+func (r *Release) upgrade(what Application, how method, labels map[string]string) error {
 	upgrade := action.NewUpgrade(r.configuration())
 	upgrade.Namespace = r.namespace
 	upgrade.Labels = labels
 	upgrade.SkipCRDs = true
 	upgrade.DisableOpenAPIValidation = true
-	upgrade.ServerSideApply = fmt.Sprint(serverSide)
-	upgrade.ForceConflicts = what.Options.GetForceConflicts() || what.Options.GetForce() && serverSide
-	upgrade.ForceReplace = what.Options.GetForceReplace() || what.Options.GetForce() && !serverSide
+	upgrade.ServerSideApply = fmt.Sprint(how.serverSide)
+	upgrade.ForceConflicts = how.forceConflicts
+	upgrade.ForceReplace = how.forceReplace
 	upgrade.TakeOwnership = what.Options.GetTakeOwnership()
 	upgrade.DisableHooks = what.Options.GetDisableHooks()
 	upgrade.WaitStrategy = waitStrategy(what.Options)
@@ -175,27 +175,6 @@ func waitStrategy(options *toolv1.ApplyOptions) kube.WaitStrategy {
 		return kube.StatusWatcherStrategy
 	}
 	return kube.HookOnlyStrategy
-}
-
-// applyMethod decides between server-side and client-side, and checks what goes with it.
-func applyMethod(options *toolv1.ApplyOptions, upgrade bool, last *rspb.Release) (serverSide bool, err error) {
-	switch options.GetMethod() {
-	case toolv1.ApplyMethod_APPLY_METHOD_SERVER_SIDE:
-		serverSide = true
-	case toolv1.ApplyMethod_APPLY_METHOD_CLIENT_SIDE:
-		serverSide = false
-	default:
-		serverSide = !upgrade || last.ApplyMethod == string(rspb.ApplyMethodServerSideApply)
-	}
-	if options.GetForceConflicts() && !serverSide {
-		return false, failure.New(failure.InvalidValues,
-			"forceConflicts needs server-side apply, and this release is applied client-side")
-	}
-	if options.GetForceReplace() && serverSide {
-		return false, failure.New(failure.InvalidValues,
-			"forceReplace needs client-side apply, and this release is applied server-side")
-	}
-	return serverSide, nil
 }
 
 // course is what Apply does about what it found.

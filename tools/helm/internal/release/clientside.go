@@ -5,7 +5,6 @@ import (
 
 	"helm.sh/helm/v4/pkg/kube"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/util/retry"
 )
@@ -19,10 +18,7 @@ import (
 
 func createClientSide(info *resource.Info) error {
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		helper := resource.NewHelper(info.Client, info.Mapping).
-			WithFieldManager(FieldManager).
-			WithFieldValidation(metav1.FieldValidationStrict)
-		created, err := helper.Create(info.Namespace, true, info.Object)
+		created, err := helper(info).Create(info.Namespace, true, info.Object)
 		if err != nil {
 			return err
 		}

@@ -84,8 +84,12 @@ type ApplyMethod int32
 const (
 	// Follow what the release was made with; server-side for a new one.
 	ApplyMethod_APPLY_METHOD_UNSPECIFIED ApplyMethod = 0
+	// A release that was made client-side is changed over first: what it applied last, and whoever wrote it, becomes the
+	// field manager's under which the tool applies. Fields of others stay as they are, and stay theirs.
 	ApplyMethod_APPLY_METHOD_SERVER_SIDE ApplyMethod = 1
 	ApplyMethod_APPLY_METHOD_CLIENT_SIDE ApplyMethod = 2
+	// As SERVER_SIDE; but a release with an object that the API server does not apply server-side stays client-side.
+	ApplyMethod_APPLY_METHOD_PREFER_SERVER_SIDE ApplyMethod = 3
 )
 
 // Enum value maps for ApplyMethod.
@@ -94,11 +98,13 @@ var (
 		0: "APPLY_METHOD_UNSPECIFIED",
 		1: "APPLY_METHOD_SERVER_SIDE",
 		2: "APPLY_METHOD_CLIENT_SIDE",
+		3: "APPLY_METHOD_PREFER_SERVER_SIDE",
 	}
 	ApplyMethod_value = map[string]int32{
-		"APPLY_METHOD_UNSPECIFIED": 0,
-		"APPLY_METHOD_SERVER_SIDE": 1,
-		"APPLY_METHOD_CLIENT_SIDE": 2,
+		"APPLY_METHOD_UNSPECIFIED":        0,
+		"APPLY_METHOD_SERVER_SIDE":        1,
+		"APPLY_METHOD_CLIENT_SIDE":        2,
+		"APPLY_METHOD_PREFER_SERVER_SIDE": 3,
 	}
 )
 
@@ -3279,11 +3285,12 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\vApplyAction\x12\x1c\n" +
 	"\x18APPLY_ACTION_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14APPLY_ACTION_INSTALL\x10\x01\x12\x18\n" +
-	"\x14APPLY_ACTION_UPGRADE\x10\x02*g\n" +
+	"\x14APPLY_ACTION_UPGRADE\x10\x02*\x8c\x01\n" +
 	"\vApplyMethod\x12\x1c\n" +
 	"\x18APPLY_METHOD_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18APPLY_METHOD_SERVER_SIDE\x10\x01\x12\x1c\n" +
-	"\x18APPLY_METHOD_CLIENT_SIDE\x10\x02*[\n" +
+	"\x18APPLY_METHOD_CLIENT_SIDE\x10\x02\x12#\n" +
+	"\x1fAPPLY_METHOD_PREFER_SERVER_SIDE\x10\x03*[\n" +
 	"\tCrdPolicy\x12\x1a\n" +
 	"\x16CRD_POLICY_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fCRD_POLICY_SKIP\x10\x01\x12\x1d\n" +

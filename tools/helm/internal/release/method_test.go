@@ -1,0 +1,61 @@
+package release
+
+import (
+	"testing"
+
+	rspb "helm.sh/helm/v4/pkg/release/v1"
+
+	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/failure"
+)
+
+func TestApplyMethod(t *testing.T) {
+	const (
+		auto   = toolv1.ApplyMethod_APPLY_METHOD_UNSPECIFIED
+		server = toolv1.ApplyMethod_APPLY_METHOD_SERVER_SIDE
+		client = toolv1.ApplyMethod_APPLY_METHOD_CLIENT_SIDE
+		prefer = toolv1.ApplyMethod_APPLY_METHOD_PREFER_SERVER_SIDE
+	)
+	cases := map[string]struct {
+		options *toolv1.ApplyOptions
+		last    string
+		upgrade bool
+		want    bool
+		fails   bool
+	}{
+		"new":                           {&toolv1.ApplyOptions{Method: auto}, "", false, true, false},
+		"follows server-side":           {&toolv1.ApplyOptions{Method: auto}, "ssa", true, true, false},
+		"follows client-side":           {&toolv1.ApplyOptions{Method: auto}, "csa", true, false, false},
+		"an old release is client-side": {&toolv1.ApplyOptions{Method: auto}, "", true, false, false},
+		"asked for":                     {&toolv1.ApplyOptions{Method: client}, "ssa", true, false, false},
+		"asked for the other":           {&toolv1.ApplyOptions{Method: server}, "csa", true, true, false},
+		"preferred":                     {&toolv1.ApplyOptions{Method: prefer}, "csa", true, true, false},
+		"conflicts, server-side":        {&toolv1.ApplyOptions{ForceConflicts: true}, "ssa", true, true, false},
+		"conflicts, client-side":        {&toolv1.ApplyOptions{ForceConflicts: true}, "csa", true, false, true},
+		"replace, client-side":          {&toolv1.ApplyOptions{ForceReplace: true}, "csa", true, false, false},
+		"replace, server-side":          {&toolv1.ApplyOptions{ForceReplace: true}, "", false, false, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			how, err := methodOf(c.options, wantsServerSide(c.options, c.upgrade, &rspb.Release{ApplyMethod: c.last}))
+			if got := how.serverSide; got != c.want || (err != nil) != c.fails {
+				t.Fatalf("got %+v, %v", how, err)
+			}
+			if err != nil && failure.Classify(err).Category != failure.InvalidValues {
+				t.Fatalf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestForce(t *testing.T) {
+	options := &toolv1.ApplyOptions{Force: true}
+	for serverSide, want := range map[bool]method{
+		true:  {serverSide: true, forceConflicts: true},
+		false: {forceReplace: true},
+	} {
+		if got, err := methodOf(options, serverSide); got != want || err != nil {
+			t.Errorf("got %+v, %v, want %+v", got, err, want)
+		}
+	}
+}
