@@ -6,7 +6,7 @@ use std::{
 };
 
 use chandler_api::status::ReleaseStatus;
-use chandler_core::inventory::Expectation;
+use chandler_core::{digest::InputDigest, inventory::Expectation};
 
 use super::inputs::Inputs;
 
@@ -17,8 +17,8 @@ pub struct Memory {
     pub status: Option<ReleaseStatus>,
     /// The inputs, and what they were found for.
     pub inputs: Option<(InputsKey, Inputs)>,
-    /// A revision of someone else's that was read and differs from what is wanted.
-    pub differs: Option<u32>,
+    /// A revision of someone else's that was read, and the inputs that it differs from.
+    pub differs: Option<(u32, InputDigest)>,
     /// What our last operation left.
     pub expectation: Option<Expectation>,
 }

@@ -171,11 +171,17 @@ where
                 inputs: running.inputs.as_ref(),
             }),
             described: self.status.inventory_revision,
-            differs: self.memory.differs,
+            differs: self.differs(inputs.as_ref()),
             failure: past.as_ref(),
             now: self.now,
         };
         plan(&observed, self.object.meta().generation)
+    }
+
+    /// A revision that was read and differs from these very inputs.
+    fn differs(&self, inputs: Option<&Inputs>) -> Option<u32> {
+        let (revision, from) = self.memory.differs.as_ref()?;
+        inputs.is_some_and(|inputs| inputs.digest == *from).then_some(*revision)
     }
 
     /// Whether other objects claim the same release.
@@ -215,13 +221,13 @@ where
         let details = match self.observe(desired, view).await {
             Ok(Some(details)) if details.revision == revision => details,
             Ok(_) => {
-                self.memory.differs = Some(revision);
+                self.memory.differs = Some((revision, inputs.digest));
                 return;
             }
             Err(failure) => return self.note_read_failure(desired, view, &failure),
         };
         if !is_wanted(&details, desired, &inputs) {
-            self.memory.differs = Some(revision);
+            self.memory.differs = Some((revision, inputs.digest));
             return;
         }
         let mark = InputMark { digest: inputs.digest.clone(), revision };
