@@ -16,4 +16,5 @@ mod recovery;
 mod scale;
 mod strategies;
 mod templates;
+mod weaknesses;
 mod world;
