@@ -6,6 +6,7 @@ mod atomic;
 mod bare;
 mod collisions;
 mod crash;
+mod eight_by_ten;
 mod isolation;
 mod leadership;
 mod moving;
