@@ -13,9 +13,12 @@ mod moving;
 mod nothing_to_do;
 mod path;
 mod predecessor;
+mod real_charts;
 mod recovery;
 mod scale;
 mod strategies;
 mod templates;
+#[path = "../third_party/mod.rs"]
+mod third_party;
 mod weaknesses;
 mod world;
