@@ -74,13 +74,19 @@ impl World {
         self.dir.join("manager-kubeconfig")
     }
 
+    /// With a Lease so short that a successor need not wait for long.
     pub fn manager(&self) -> Manager {
         self.manager_with(&[])
     }
 
     /// A manager with further arguments.
     pub fn manager_with(&self, arguments: &[&str]) -> Manager {
-        Manager::start(self, arguments)
+        Manager::start(self, 5, arguments)
+    }
+
+    /// With a Lease that lasts on a machine with more to do than it can.
+    pub fn patient_manager(&self) -> Manager {
+        Manager::start(self, 30, &[])
     }
 
     /// A HelmChartProxy of a chart of this world's repository; `changes` is merged into its spec.
@@ -214,7 +220,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    fn start(world: &World, further: &[&str]) -> Self {
+    fn start(world: &World, lease_seconds: u32, further: &[&str]) -> Self {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
         let name = format!("manager-{}", NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let text = |path: &Path| path.to_string_lossy().into_owned();
@@ -225,7 +231,7 @@ impl Manager {
             "--kubeconfig",
             &text(&world.manager_config()),
             "--lease-seconds",
-            "5",
+            &lease_seconds.to_string(),
             "--namespace",
             &world.namespace,
             "--tool",

@@ -1,7 +1,9 @@
 //! Charts render through the driver exactly as through the reference CLI, whatever the values.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
 
-mod charts;
+mod awkward;
+#[path = "../third_party/mod.rs"]
+mod third_party;
 
 use std::{
     fs,
@@ -20,7 +22,10 @@ use chandler_tool::{ApplyKind, ApplyOrder, PackageFile, PackageTool, Supervisor,
 use chandler_workload::target_from_kubeconfig;
 use tokio_util::sync::CancellationToken;
 
-use crate::charts::{AWKWARD_CHART, AWKWARD_VALUES, REAL_CHARTS, RealChart};
+use crate::{
+    awkward::{AWKWARD_CHART, AWKWARD_VALUES},
+    third_party::REAL_CHARTS,
+};
 
 struct Bench {
     plane: Plane,
@@ -120,24 +125,11 @@ fn documents(text: &str) -> Vec<String> {
     documents
 }
 
-/// The folder of a Go module, from its cache or the module proxy.
-fn module_folder(module: &str, version: &str) -> PathBuf {
-    let output = Command::new("go")
-        .args(["mod", "download", "-json", &format!("{module}@{version}")])
-        .current_dir(std::env::temp_dir())
-        .output()
-        .expect("go runs");
-    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("go answers in JSON");
-    PathBuf::from(answer["Dir"].as_str().unwrap_or_else(|| panic!("{module}@{version}: {answer}")))
-}
-
 #[tokio::test]
 async fn real_charts_render_as_with_helm() {
     let bench = Bench::new().await;
-    for RealChart { module, version, folder, values } in REAL_CHARTS {
-        let chart = module_folder(module, version).join(folder);
-        let name = folder.rsplit('/').next().unwrap();
-        bench.compare(name, &chart, values).await;
+    for chart in REAL_CHARTS {
+        bench.compare(chart.name(), &chart.path(), chart.values).await;
     }
 }
 

@@ -74,7 +74,7 @@ func Classify(err error) *Error {
 }
 
 func clean(message string) string {
-	message = strings.TrimSpace(strings.ToValidUTF8(message, "?"))
+	message = withoutFieldValues(strings.TrimSpace(strings.ToValidUTF8(message, "?")))
 	if len(message) > maxMessage {
 		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
 	}

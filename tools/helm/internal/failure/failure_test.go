@@ -81,6 +81,24 @@ func schemaError(line string) error {
 	return &Render{Err: errors.New(textSchema + " in the following chart(s):\nweb:\n- " + line + "\n")}
 }
 
+func TestValuesOfFieldsAreNotRepeated(t *testing.T) {
+	cases := map[string][2]string{
+		"number":    {`spec.replicas: Invalid value: -42: must be positive`, `spec.replicas: Invalid value: must be positive`},
+		"text":      {`a: Invalid value: "s\": x": must be b`, `a: Invalid value: must be b`},
+		"object":    {`a: Invalid value: {"k": "s: x"}: must be b`, `a: Invalid value: must be b`},
+		"word":      {`a: Duplicate value: s`, `a: Duplicate value`},
+		"several":   {`[a: Invalid value: 1: b, c: Unsupported value: "s": supported values: "x"]`, `[a: Invalid value: b, c: Unsupported value: supported values: "x"]`},
+		"untouched": {`a: Required value: give one`, `a: Required value: give one`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := Proto(errors.New(c[0])).GetMessage(); got != c[1] {
+				t.Fatalf("got %q, want %q", got, c[1])
+			}
+		})
+	}
+}
+
 func TestMessagesAreBounded(t *testing.T) {
 	got := Proto(errors.New(strings.Repeat("ä", 10000))).GetMessage()
 	if len(got) > maxMessage+4 || !strings.HasSuffix(got, "…") {

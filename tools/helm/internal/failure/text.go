@@ -1,7 +1,9 @@
 package failure
 
 import (
+	"encoding/json"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -64,6 +66,38 @@ func withoutValues(message string) string {
 		}
 		return parts[1] + "the value " + parts[2]
 	})
+}
+
+// fieldValue finds where the API server repeats a value: k8s.io/apimachinery/pkg/util/validation/field, Error.
+var fieldValue = regexp.MustCompile(`(?:Invalid|Unsupported|Duplicate) value: `)
+
+// withoutFieldValues keeps the field and what is wrong with it.
+func withoutFieldValues(message string) string {
+	var kept strings.Builder
+	for {
+		found := fieldValue.FindStringIndex(message)
+		if found == nil {
+			return kept.String() + message
+		}
+		kept.WriteString(strings.TrimSuffix(message[:found[1]], ": "))
+		message = message[found[1]+valueLength(message[found[1]:]):]
+	}
+}
+
+// valueLength is how much of the text is a value as the API server writes it: quoted, as JSON, or plain up to a colon.
+func valueLength(text string) int {
+	if quoted, err := strconv.QuotedPrefix(text); err == nil {
+		return len(quoted)
+	}
+	decoder := json.NewDecoder(strings.NewReader(text))
+	var value json.RawMessage
+	if err := decoder.Decode(&value); err == nil {
+		return int(decoder.InputOffset())
+	}
+	if plain := strings.Index(text, ": "); plain >= 0 {
+		return plain
+	}
+	return len(text)
 }
 
 func oneLine(message string) string {
