@@ -5,7 +5,10 @@ mod memory;
 mod operate;
 mod pass;
 
-use std::sync::Arc;
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex},
+};
 
 use chandler_core::release::ReleaseFace;
 use chandler_source::Packages;
@@ -37,6 +40,8 @@ pub struct ReleaseContext<R: ReleaseFace> {
     pub metrics: Metrics,
     pub trigger: Trigger<R>,
     pub memories: Memories,
+    /// What was told about versions that were published anew.
+    pub republished: Mutex<HashSet<String>>,
 }
 
 /// One pass over one release object.

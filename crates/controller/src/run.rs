@@ -4,14 +4,14 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
 use chandler_core::{placement::PlacementFace, release::ReleaseFace as _, schedule::Limits};
-use chandler_source::{Packages, Store as PackageStore};
+use chandler_source::{Packages, SourceOptions, Store as PackageStore};
 use chandler_tool::{PackageTool, Supervisor, SupervisorConfig};
 use chandler_workload::Connections;
 use kube::{
@@ -21,7 +21,7 @@ use kube::{
     runtime::reflector::{ObjectRef, Store},
 };
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     Election, Error,
@@ -40,7 +40,7 @@ use crate::{
 };
 
 /// How the controllers run.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Options {
     /// None: all namespaces.
     pub namespace: Option<String>,
@@ -50,6 +50,8 @@ pub struct Options {
     pub tool_arguments: Vec<String>,
     /// Folder of the package store.
     pub store: PathBuf,
+    /// How repositories and registries are asked.
+    pub sources: SourceOptions,
     /// Where `/metrics`, `/healthz` and `/readyz` are served.
     pub address: SocketAddr,
     pub limits: Limits,
@@ -72,7 +74,7 @@ struct Shared {
 
 /// Runs the controllers until `stop` fires.
 pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), Error> {
-    let Options { namespace, tool, tool_arguments, store, address, limits, election } = options;
+    let Options { namespace, tool, tool_arguments, store, sources, address, limits, election } = options;
     let scope = Scope { namespace };
     check_served(&client, &scope).await?;
     predecessor::check(&client).await?;
@@ -82,7 +84,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         events: Events::new(client.clone()),
         metrics: Metrics::new(),
         tool: PackageTool::new(Supervisor::new(supervisor)),
-        packages: Arc::new(Packages::new(PackageStore::open(store)?)),
+        packages: Arc::new(Packages::new(PackageStore::open(store)?, sources)),
         connections,
         client,
         scope,
@@ -97,6 +99,8 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     };
     let address = server::serve(address, served).await?;
     tracing::info!(%address, "serving /metrics, /healthz and /readyz");
+    let packages = shared.packages.clone();
+    let _collecting = AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_regularly().await }));
     let (client, tool) = (shared.client.clone(), shared.tool.clone());
     let work = controllers::<HelmChartProxy>(shared, changes, ready);
     let ended = if let Some(election) = election {
@@ -188,6 +192,7 @@ async fn controllers<P>(
         metrics: shared.metrics,
         trigger: release_trigger.clone(),
         memories,
+        republished: Mutex::default(),
     });
     let following = async move {
         while let Some(change) = changes.recv().await {
