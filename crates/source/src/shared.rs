@@ -18,10 +18,15 @@ type Slot<V> = Arc<tokio::sync::Mutex<Option<Known<V>>>>;
 
 struct Known<V> {
     at: Instant,
+    /// How long it is true.
+    fresh: Duration,
     answer: Result<V, SourceError>,
+    /// Failures in between do not make it worthless.
+    last_good: Option<V>,
 }
 
-/// Answers by question. A failure is shared with those who waited for it, and not beyond.
+/// Answers by question. A failure is shared with those who waited for it, and is true for as long as it took to find
+/// out: a source that hangs must not hold everyone who asks, again and again.
 pub(crate) struct Shared<K, V> {
     fresh: Duration,
     slots: Mutex<HashMap<K, Slot<V>>>,
@@ -48,13 +53,16 @@ impl<K: Clone + Eq + Hash, V: Clone> Shared<K, V> {
         let slot = self.slot(key);
         let mut known = slot.lock().await;
         if let Some(known) = known.as_ref()
-            && (known.at >= asked || known.answer.is_ok() && known.at.elapsed() < self.fresh)
+            && (known.at >= asked || known.at.elapsed() < known.fresh)
         {
             return known.answer.clone();
         }
-        let last = known.as_ref().and_then(|known| known.answer.clone().ok());
-        let answer = work(last).await;
-        *known = Some(Known { at: Instant::now(), answer: answer.clone() });
+        let last = known.as_ref().and_then(|known| known.last_good.clone());
+        let started = Instant::now();
+        let answer = work(last.clone()).await;
+        let fresh = if answer.is_ok() { self.fresh } else { started.elapsed().min(self.fresh) };
+        let last_good = answer.as_ref().ok().cloned().or(last);
+        *known = Some(Known { at: Instant::now(), fresh, answer: answer.clone(), last_good });
         answer
     }
 
@@ -80,7 +88,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn many_ask_once_and_failures_are_not_kept() {
+    async fn many_ask_once_and_failures_are_kept_for_as_long_as_they_took() {
         let shared = Shared::<&str, u32>::new(Duration::from_mins(1));
         let asked = AtomicU32::new(0);
         let ask = |good: bool| {
@@ -94,6 +102,8 @@ mod tests {
         let failed = join_all((0..50).map(|_| ask(false))).await;
         assert!(failed.iter().all(Result::is_err));
         assert_eq!(asked.load(Ordering::Relaxed), 1, "those who waited share the failure");
+        assert!(ask(true).await.is_err(), "for as long as it took");
+        tokio::time::sleep(Duration::from_millis(60)).await;
         let good = join_all((0..50).map(|_| ask(true))).await;
         assert!(good.iter().all(|answer| matches!(answer, Ok(1))), "{good:?}");
         assert!(matches!(ask(true).await, Ok(1)), "still fresh");

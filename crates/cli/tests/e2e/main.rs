@@ -11,6 +11,7 @@ mod nothing_to_do;
 mod path;
 mod predecessor;
 mod scale;
+mod sources;
 mod strategies;
 mod templates;
 mod world;
