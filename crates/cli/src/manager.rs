@@ -9,6 +9,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use chandler_controller::{Election, Options};
 use chandler_core::{leadership::LeaseTimes, schedule::Limits};
+use chandler_source::{AddressPolicy, AddressRange, Retention, SourceOptions};
 use clap::Args;
 use http::{HeaderValue, header::USER_AGENT};
 use kube::{
@@ -43,6 +44,16 @@ pub struct ManagerArgs {
     /// Folder in which downloaded packages are kept
     #[arg(long, env = "CHANDLER_STORE", default_value = "/var/cache/chandler")]
     store: PathBuf,
+    /// How much of downloaded packages is kept, in MiB; what was not used for longest goes first
+    #[arg(long, default_value_t = Retention::default().bytes >> 20)]
+    store_limit: u64,
+    /// Address, or range such as 127.0.0.0/8, at which repositories and registries may be although it is loopback,
+    /// link-local or refused; may be given several times
+    #[arg(long, value_name = "RANGE")]
+    allow_source_address: Vec<AddressRange>,
+    /// Address or range at which no repository or registry may be; may be given several times
+    #[arg(long, value_name = "RANGE")]
+    refuse_source_address: Vec<AddressRange>,
     /// Address of /metrics, /healthz and /readyz
     #[arg(long, default_value = "127.0.0.1:8080")]
     metrics_address: SocketAddr,
@@ -79,6 +90,9 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         watch_filter,
         tool,
         store,
+        store_limit,
+        allow_source_address,
+        refuse_source_address,
         metrics_address,
         concurrency,
         concurrency_per_cluster,
@@ -103,6 +117,11 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         tool: driver::find(tool)?,
         tool_arguments: Vec::new(),
         store,
+        sources: SourceOptions {
+            addresses: AddressPolicy { allowed: allow_source_address, refused: refuse_source_address },
+            retention: Retention { bytes: store_limit.saturating_mul(1 << 20), ..Retention::default() },
+            ..SourceOptions::default()
+        },
         address: metrics_address,
         election,
         poll_interval: Duration::from_secs(poll_seconds),
@@ -111,7 +130,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let client = management_client(kubeconfig).await?;
     let stop = CancellationToken::new();
     tokio::spawn(stop_on_signal(stop.clone()));
-    chandler_controller::run(client, options, stop).await?;
+    Box::pin(chandler_controller::run(client, options, stop)).await?;
     Ok(())
 }
 

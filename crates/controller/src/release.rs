@@ -5,8 +5,13 @@ mod inputs;
 mod memory;
 mod operate;
 mod pass;
+mod secrets;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use chandler_core::release::ReleaseFace;
 use chandler_source::Packages;
@@ -19,6 +24,7 @@ use kube::{
 };
 pub use memory::Memories;
 pub use operate::Outcome;
+pub use secrets::Secrets;
 
 use crate::{
     Error, clusters::Clusters, events::Events, index::ReleaseIndex, metrics::Metrics, operations::Operations,
@@ -35,6 +41,7 @@ pub struct ReleaseContext<R: ReleaseFace> {
     pub index: ReleaseIndex<R>,
     pub connections: Connections,
     pub packages: Arc<Packages>,
+    pub secrets: Secrets,
     pub tool: PackageTool,
     pub operations: Operations<Outcome>,
     pub events: Events,
@@ -44,6 +51,8 @@ pub struct ReleaseContext<R: ReleaseFace> {
     /// How often a release that follows the newest version looks for it.
     pub poll_interval: Duration,
     pub is_ours: IsOurs<R>,
+    /// What was told about versions that were published anew.
+    pub republished: Mutex<HashSet<String>>,
 }
 
 /// One pass over one release object.

@@ -4,7 +4,7 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -15,7 +15,7 @@ use chandler_api::{
     capi::WATCH_FILTER_LABEL,
 };
 use chandler_core::{placement::PlacementFace, release::ReleaseFace as _, schedule::Limits};
-use chandler_source::{Packages, Store as PackageStore};
+use chandler_source::{Packages, SourceOptions, Store as PackageStore};
 use chandler_tool::{PackageTool, Supervisor, SupervisorConfig};
 use chandler_workload::Connections;
 use kube::{
@@ -25,7 +25,7 @@ use kube::{
     runtime::reflector::{ObjectRef, Store},
 };
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     Election, Error,
@@ -44,7 +44,7 @@ use crate::{
 };
 
 /// How the controllers run.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Options {
     /// None: all namespaces.
     pub namespace: Option<String>,
@@ -56,6 +56,8 @@ pub struct Options {
     pub tool_arguments: Vec<String>,
     /// Folder of the package store.
     pub store: PathBuf,
+    /// How repositories and registries are asked.
+    pub sources: SourceOptions,
     /// Where `/metrics`, `/healthz` and `/readyz` are served.
     pub address: SocketAddr,
     pub limits: Limits,
@@ -88,6 +90,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         tool,
         tool_arguments,
         store,
+        sources,
         address,
         limits,
         poll_interval,
@@ -102,7 +105,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         events: Events::new(client.clone()),
         metrics: Metrics::new(),
         tool: PackageTool::new(Supervisor::new(supervisor)),
-        packages: Arc::new(Packages::new(PackageStore::open(store)?)),
+        packages: Arc::new(Packages::new(PackageStore::open(store)?, sources)),
         connections,
         client,
         scope,
@@ -119,6 +122,8 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     };
     let address = server::serve(address, served).await?;
     tracing::info!(%address, "serving /metrics, /healthz and /readyz");
+    let packages = shared.packages.clone();
+    let _collecting = AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_regularly().await }));
     let (client, tool) = (shared.client.clone(), shared.tool.clone());
     let work = controllers::<HelmChartProxy>(shared, changes, ready);
     let ended = if let Some(election) = election {
@@ -200,6 +205,7 @@ async fn controllers<P>(
         metrics: shared.metrics.clone(),
     });
     let release_context = Arc::new(ReleaseContext::<P::Release> {
+        secrets: release::Secrets::new(shared.client.clone()),
         client: shared.client,
         clusters,
         index: index.clone(),
@@ -213,6 +219,7 @@ async fn controllers<P>(
         memories: kept.memories,
         poll_interval: shared.poll_interval,
         is_ours: ownership(shared.watch_filter, placements.clone()),
+        republished: Mutex::default(),
     });
     let following = async move {
         while let Some(change) = changes.recv().await {

@@ -41,22 +41,42 @@ pub struct Registry {
     authority: String,
     home: PathBuf,
     helm: PathBuf,
+    guarded: bool,
     child: Child,
 }
 
+/// Whom a guarded registry lets in: user and password.
+pub const LOGIN: (&str, &str) = ("sandbox", "sandbox");
+/// The same for the registry, which reads bcrypt only.
+const PASSWORDS: &str = "sandbox:$2a$05$V6rUctlGMAkNXd/B.0w2I.Z1CwFvEmKfCOciLcftep1CuoNvpjZ5C\n";
+
 impl Registry {
     pub async fn start(assets: &Assets, authority: &Authority, home: &Path) -> Result<Self, Error> {
+        Self::run(assets, authority, home, false).await
+    }
+
+    /// As [`Registry::start`], for those who know [`LOGIN`].
+    pub async fn start_guarded(assets: &Assets, authority: &Authority, home: &Path) -> Result<Self, Error> {
+        Self::run(assets, authority, home, true).await
+    }
+
+    async fn run(assets: &Assets, authority: &Authority, home: &Path, guarded: bool) -> Result<Self, Error> {
         process::end_orphans(home);
         let port = free_port()?;
         let (certificate, key) = authority.server(&[])?.write(home, "registry")?;
         write_private(&home.join("ca.pem"), authority.certificate())?;
         // JSON is YAML.
-        let config = json!({
+        let mut config = json!({
             "version": 0.1,
             "log": {"level": "warn"},
             "storage": {"filesystem": {"rootdirectory": home.join("data")}, "delete": {"enabled": true}},
             "http": {"addr": format!("127.0.0.1:{port}"), "tls": {"certificate": certificate, "key": key}},
         });
+        if guarded {
+            let passwords = home.join("passwords");
+            write_private(&passwords, PASSWORDS)?;
+            config["auth"] = json!({"htpasswd": {"realm": "sandbox", "path": passwords}});
+        }
         write_private(&home.join("config.yaml"), &config.to_string())?;
         let child = Child::spawn(&Spec {
             name: Binary::Registry.file_name().to_owned(),
@@ -72,8 +92,14 @@ impl Registry {
             authority: authority.certificate().to_owned(),
             home: home.to_owned(),
             helm: assets.path(Binary::Helm).to_owned(),
+            guarded,
             child,
         })
+    }
+
+    /// Such as `127.0.0.1:20123`.
+    pub fn host(&self) -> &str {
+        &self.host
     }
 
     /// Such as `oci://127.0.0.1:20123/charts`; a chart's name comes after it.
@@ -92,12 +118,12 @@ impl Registry {
         tokio::fs::write(&path, &package.bytes)
             .await
             .map_err(|source| Error::Write { path: path.clone(), source })?;
-        let output = Command::new(&self.helm)
-            .arg("push")
-            .arg(&path)
-            .arg(self.url())
-            .arg("--ca-file")
-            .arg(self.home.join("ca.pem"))
+        let mut command = Command::new(&self.helm);
+        command.arg("push").arg(&path).arg(self.url()).arg("--ca-file").arg(self.home.join("ca.pem"));
+        if self.guarded {
+            command.args(["--username", LOGIN.0, "--password", LOGIN.1]);
+        }
+        let output = command
             .env_clear()
             .env("HOME", &self.home)
             .kill_on_drop(true)

@@ -1,5 +1,6 @@
 //! A Helm chart repository over https, with a certificate of the sandbox's authority.
 
+mod guard;
 mod index;
 mod server;
 
@@ -15,6 +16,8 @@ use tokio::task::JoinHandle;
 use crate::certificates::{self, Authority};
 use crate::chart::{self, Package};
 
+pub use self::guard::Guard;
+
 /// Why a chart repository does not serve.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -26,6 +29,8 @@ pub enum Error {
     Certificates(#[from] certificates::Error),
     #[error("the server's certificate cannot be used: {source}")]
     Tls { source: rustls::Error },
+    #[error("clients' certificates cannot be checked: {source}")]
+    Verifier { source: rustls::client::VerifierBuilderError },
     #[error("the server's certificate cannot be read: {source}")]
     ReadCertificate { source: rustls_pki_types::pem::Error },
     #[error(transparent)]
@@ -60,14 +65,21 @@ impl Requests {
 impl ChartRepository {
     /// Serves the folder, which may hold packaged charts already.
     pub async fn start(authority: &Authority, folder: &Path) -> Result<Self, Error> {
+        Self::start_guarded(authority, folder, Guard::Open).await
+    }
+
+    /// As [`ChartRepository::start`], for those whom the guard lets in.
+    pub async fn start_guarded(authority: &Authority, folder: &Path, guard: Guard) -> Result<Self, Error> {
         fs::create_dir_all(folder).map_err(|source| Error::Folder { path: folder.to_owned(), source })?;
         index::write(folder)?;
-        let tls = server::tls(&authority.server(&[])?)?;
+        let clients = (guard == Guard::Certificate).then(|| authority.certificate());
+        let tls = server::tls(&authority.server(&[])?, clients)?;
         let listener =
             TcpListener::bind(("127.0.0.1", 0)).await.map_err(|source| Error::Listen { source })?;
         let address = listener.local_addr().map_err(|source| Error::Listen { source })?;
         let requests = Arc::new(Requests::default());
-        let server = tokio::spawn(server::run(listener, tls, folder.to_owned(), requests.clone()));
+        let server =
+            tokio::spawn(server::run(listener, tls, server::Site::new(folder, guard, requests.clone())));
         Ok(Self {
             url: format!("https://{address}"),
             authority: authority.certificate().to_owned(),
@@ -103,7 +115,7 @@ impl ChartRepository {
         &self.authority
     }
 
-    /// How often each path was asked for, such as `/index.yaml`.
+    /// How often each path was asked for, such as `/index.yaml`; `304` counts the answers that nothing has changed.
     pub fn requests(&self) -> BTreeMap<String, u64> {
         self.requests.counts.lock().map(|counts| counts.clone()).unwrap_or_default()
     }

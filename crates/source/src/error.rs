@@ -1,15 +1,27 @@
+use std::time::Duration;
+
 use chandler_core::failure::{Category, Failure};
+
+use crate::addresses::RefusedAddress;
 
 /// Why a package cannot be had.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SourceError {
-    #[error("repository {url} is not an https:// or oci:// address")]
+    #[error("{url} is not an https:// or oci:// address without a user name in it")]
     BadAddress { url: String },
+    #[error("{url} is not asked: {refused}")]
+    Refused { url: String, refused: RefusedAddress },
     #[error("cannot get {url}: {reason}")]
     Get { url: String, reason: String },
+    #[error("{url} answers {status}: {hint}")]
+    Status { url: String, status: u16, hint: &'static str },
+    #[error("{url} leads through more than {limit} redirects")]
+    Redirects { url: String, limit: usize },
+    #[error("{url} did not answer in full within {} s", limit.as_secs_f32())]
+    TooSlow { url: String, limit: Duration },
     #[error("{url} is larger than the limit of {limit} bytes")]
-    TooLarge { url: String, limit: usize },
-    #[error("the index of repository {url} cannot be read: {reason}")]
+    TooLarge { url: String, limit: u64 },
+    #[error("the index of repository {url} cannot be used: {reason}")]
     BadIndex { url: String, reason: String },
     #[error("repository {url} has no chart {name}; check spec.chartName")]
     NoSuchPackage { url: String, name: String },
@@ -17,12 +29,18 @@ pub enum SourceError {
     NoSuchVersion { url: String, name: String, version: String, newest: String },
     #[error("{url} has digest {actual}, but {expected} was announced: it was damaged or exchanged")]
     DigestMismatch { url: String, expected: String, actual: String },
-    #[error("{reference} is not a Helm chart: its manifest has no chart layer")]
-    NotAPackage { reference: String },
+    #[error("{url} has {actual} bytes, but {expected} were announced: it was damaged or exchanged")]
+    SizeMismatch { url: String, expected: u64, actual: u64 },
+    #[error("{reference} is not a Helm chart: {reason}")]
+    NotAPackage { reference: String, reason: String },
+    #[error(
+        "{url} is not a chart archive that can be trusted: {reason}; have it packed anew by `helm package`"
+    )]
+    BadArchive { url: String, reason: String },
     #[error("the certificate authority for {url} is not valid PEM")]
     BadCertificate { url: String },
-    #[error("the credentials for {url} are not a docker configuration in JSON")]
-    BadCredentials { url: String },
+    #[error("the credentials for {url} cannot be used: {reason}")]
+    BadCredentials { url: String, reason: &'static str },
     #[error("cannot write to the package store: {0}")]
     Store(String),
 }
@@ -31,15 +49,22 @@ impl From<SourceError> for Failure {
     fn from(error: SourceError) -> Self {
         let category = match error {
             SourceError::BadAddress { .. }
+            | SourceError::Refused { .. }
             | SourceError::BadCertificate { .. }
             | SourceError::BadCredentials { .. } => Category::InvalidSpec,
             SourceError::NoSuchPackage { .. } | SourceError::NoSuchVersion { .. } => {
                 Category::PackageNotFound
             }
-            SourceError::NotAPackage { .. } | SourceError::DigestMismatch { .. } => Category::InvalidPackage,
-            SourceError::Get { .. } | SourceError::TooLarge { .. } | SourceError::BadIndex { .. } => {
-                Category::SourceUnavailable
-            }
+            SourceError::NotAPackage { .. }
+            | SourceError::BadArchive { .. }
+            | SourceError::SizeMismatch { .. }
+            | SourceError::DigestMismatch { .. } => Category::InvalidPackage,
+            SourceError::Get { .. }
+            | SourceError::Status { .. }
+            | SourceError::Redirects { .. }
+            | SourceError::TooSlow { .. }
+            | SourceError::TooLarge { .. }
+            | SourceError::BadIndex { .. } => Category::SourceUnavailable,
             SourceError::Store(_) => Category::Internal,
         };
         Self::new(category, error.to_string())

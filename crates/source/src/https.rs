@@ -1,212 +1,184 @@
 //! Helm repositories over https: an index, and archives beside it or wherever it points.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    fs::File,
+    io::{BufReader, Seek as _, Write as _},
+    sync::Arc,
 };
 
-use chandler_core::{digest::Digest, failure::innermost, release::PackageReference, version};
-use reqwest::{Certificate, Client, Url, redirect};
-use serde::Deserialize;
+use chandler_core::{digest::Digest, release::PackageReference, version};
+use reqwest::{
+    StatusCode, Url,
+    header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED},
+};
+use sha2::{Digest as _, Sha256};
 
 use crate::{
-    Access, Resolved, SourceError,
+    Access, Resolved, SourceError, Store,
+    index::{Entry, Index},
     packages::Location,
-    single_flight::SingleFlight,
-    store::{Incoming, Store},
+    shared::Shared,
+    web::{Answer, Ask, Web, shown},
 };
 
-const INDEX_LIMIT: usize = 64 << 20;
-const PACKAGE_LIMIT: usize = 64 << 20;
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
-const TOTAL_TIMEOUT: Duration = Duration::from_mins(2);
-const REDIRECTS: usize = 5;
-/// An index younger than this is not fetched again, whoever asks.
-const INDEX_FRESH: Duration = Duration::from_mins(1);
-
-/// What Chandler reads of an index.
-#[derive(Debug, Deserialize)]
-struct Index {
-    #[serde(default)]
-    entries: HashMap<String, Vec<Entry>>,
+/// All https repositories, their indexes shared by whoever uses them.
+#[derive(Debug)]
+pub(crate) struct Repositories {
+    web: Arc<Web>,
+    store: Store,
+    indexes: Shared<(Url, Access), Arc<Downloaded>>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Entry {
-    version: String,
-    #[serde(default)]
-    digest: Option<String>,
-    #[serde(default)]
-    urls: Vec<String>,
-}
-
-type IndexKey = (String, Access);
-
-/// Clients and indexes of all https repositories, shared by whoever uses them.
-#[derive(Debug, Default)]
-pub struct Repositories {
-    clients: Mutex<HashMap<Access, Client>>,
-    indexes: Mutex<HashMap<IndexKey, (Instant, Arc<Index>)>>,
-    fetching: SingleFlight<IndexKey>,
+/// An index, and what tells whether it is still the same.
+#[derive(Debug)]
+struct Downloaded {
+    index: Index,
+    digest: Digest,
+    validators: HeaderMap,
 }
 
 impl Repositories {
+    pub fn new(web: Arc<Web>, store: Store) -> Self {
+        Self { indexes: Shared::new(web.limits.fresh), web, store }
+    }
+
     /// Finds the version that `reference` means, and where it is.
     pub async fn resolve(
         &self,
         reference: &PackageReference,
         access: &Access,
     ) -> Result<Resolved, SourceError> {
-        let base = base(&reference.repository)?;
-        let index = self.index(&base, access).await?;
-        let url = reference.repository.clone();
-        let name = reference.name.clone();
-        let entries =
-            index.entries.get(&name).ok_or(SourceError::NoSuchPackage { url: url.clone(), name })?;
+        let (home, access) = home(&reference.repository, access)?;
+        let index = (home.clone(), access.clone());
+        let downloaded = self.indexes.get(index, |last| self.index(&home, &access, last)).await?;
+        let url = home.to_string();
+        let bad_index = |reason: String| SourceError::BadIndex { url: url.clone(), reason };
+        let entries = downloaded.index.versions(&reference.name);
+        let entries = entries
+            .map_err(|error| bad_index(error.to_string()))?
+            .ok_or_else(|| SourceError::NoSuchPackage { url: url.clone(), name: reference.name.clone() })?;
         let published = || entries.iter().map(|entry| entry.version.as_str());
         let chosen = version::choose(reference.version.as_deref(), published());
         let entry = entries.iter().find(|entry| chosen == Some(entry.version.as_str()));
         let entry = entry.ok_or_else(|| SourceError::NoSuchVersion {
-            url,
+            url: url.clone(),
             name: reference.name.clone(),
             version: reference.version.clone().unwrap_or_else(|| "latest".to_owned()),
             newest: version::choose(None, published()).unwrap_or("none").to_owned(),
         })?;
-        let location = archive(&base, entry)?;
-        let digest = entry.digest.as_deref().and_then(Digest::parse);
-        Ok(Resolved { version: entry.version.clone(), digest, location: Location::Https(location) })
+        let archive = archive(&home, entry)?;
+        let digest = announced(entry).map_err(bad_index)?;
+        Ok(Resolved { version: entry.version.clone(), digest, location: Location::Https { home, archive } })
     }
 
     /// Downloads an archive into the store.
     pub async fn fetch(
         &self,
-        url: &Url,
+        home: &Url,
+        archive: &Url,
         expected: Option<&Digest>,
         access: &Access,
-        store: &Store,
     ) -> Result<Digest, SourceError> {
-        let mut incoming = store.begin()?;
-        self.stream(url, access, |chunk| write(&mut incoming, url, chunk)).await?;
-        incoming.keep(expected)?.map_err(|actual| SourceError::DigestMismatch {
-            url: url.to_string(),
-            expected: expected.map(ToString::to_string).unwrap_or_default(),
-            actual: actual.to_string(),
-        })
+        let answer = self.ask(home, archive.clone(), access, HeaderMap::new()).await?.good()?;
+        let mut incoming = self.store.begin()?;
+        answer.each(self.web.limits.package_bytes, |chunk| incoming.write(chunk)).await?;
+        incoming.keep(archive.as_str(), expected).await
     }
 
-    async fn index(&self, base: &Url, access: &Access) -> Result<Arc<Index>, SourceError> {
-        let key = (base.to_string(), access.clone());
-        self.fetching
-            .run(key.clone(), async {
-                if let Some(index) = self.fresh(&key) {
-                    return Ok(index);
-                }
-                let url = base.join("index.yaml").map_err(|_| bad_address(base.as_str()))?;
-                let index = Arc::new(self.download_index(&url, access).await?);
-                lock(&self.indexes).insert(key, (Instant::now(), index.clone()));
-                Ok(index)
-            })
-            .await
-    }
-
-    fn fresh(&self, key: &IndexKey) -> Option<Arc<Index>> {
-        lock(&self.indexes)
-            .get(key)
-            .filter(|(at, _)| at.elapsed() < INDEX_FRESH)
-            .map(|(_, index)| index.clone())
-    }
-
-    async fn download_index(&self, url: &Url, access: &Access) -> Result<Index, SourceError> {
-        let mut text = Vec::new();
-        self.stream(url, access, |chunk| {
-            text.extend_from_slice(chunk);
-            within(url, text.len(), INDEX_LIMIT)
-        })
-        .await?;
-        serde_saphyr::from_slice(&text).map_err(|error| SourceError::BadIndex {
-            url: url.to_string(),
-            reason: first_line(&error.to_string()),
-        })
-    }
-
-    async fn stream(
+    async fn index(
         &self,
-        url: &Url,
+        home: &Url,
         access: &Access,
-        mut take: impl FnMut(&[u8]) -> Result<(), SourceError>,
-    ) -> Result<(), SourceError> {
-        let failed =
-            |error: reqwest::Error| SourceError::Get { url: url.to_string(), reason: innermost(&error) };
-        let client = self.client(url, access)?;
-        let mut response = client
-            .get(url.clone())
-            .send()
-            .await
-            .and_then(reqwest::Response::error_for_status)
-            .map_err(failed)?;
-        while let Some(chunk) = response.chunk().await.map_err(failed)? {
-            take(&chunk)?;
+        last: Option<Arc<Downloaded>>,
+    ) -> Result<Arc<Downloaded>, SourceError> {
+        let url = home.join("index.yaml").map_err(|_| bad_address(home.as_str()))?;
+        let known = last.as_ref().map(|last| last.validators.clone()).unwrap_or_default();
+        let answer = self.ask(home, url, access, known).await?;
+        if let Some(last) = last.clone().filter(|_| answer.status() == StatusCode::NOT_MODIFIED) {
+            return Ok(last);
         }
-        Ok(())
+        let answer = answer.good()?;
+        let validators = validators(&answer);
+        let (text, digest) = self.download(answer).await?;
+        match last.filter(|last| last.digest == digest) {
+            Some(last) => Ok(last),
+            None => Ok(Arc::new(Downloaded { index: self.read(home, text).await?, digest, validators })),
+        }
     }
 
-    fn client(&self, url: &Url, access: &Access) -> Result<Client, SourceError> {
-        if let Some(client) = lock(&self.clients).get(access) {
-            return Ok(client.clone());
-        }
-        let mut builder = Client::builder()
-            .https_only(true)
-            .redirect(redirect::Policy::limited(REDIRECTS))
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(READ_TIMEOUT)
-            .timeout(TOTAL_TIMEOUT)
-            .tls_danger_accept_invalid_certs(access.insecure_skip_tls_verify)
-            .user_agent(concat!("chandler/", env!("CARGO_PKG_VERSION")));
-        if let Some(pem) = &access.ca_pem {
-            let bad = |_| SourceError::BadCertificate { url: url.to_string() };
-            builder = builder.tls_certs_merge(Certificate::from_pem_bundle(pem).map_err(bad)?);
-        }
-        let client = builder
-            .build()
-            .map_err(|error| SourceError::Get { url: url.to_string(), reason: innermost(&error) })?;
-        lock(&self.clients).insert(access.clone(), client.clone());
-        Ok(client)
+    async fn download(&self, answer: Answer) -> Result<(File, Digest), SourceError> {
+        let (mut text, mut hash) = (self.store.scratch()?, Sha256::new());
+        let failed = |error: std::io::Error| SourceError::Store(error.to_string());
+        let limit = self.web.limits.index_bytes;
+        answer
+            .each(limit, |chunk| {
+                hash.update(chunk);
+                text.write_all(chunk).map_err(failed)
+            })
+            .await?;
+        text.rewind().map_err(failed)?;
+        Ok((text, Digest::from_sha256(&hash.finalize().into())))
+    }
+
+    /// Takes seconds for a large one, so not where others wait.
+    async fn read(&self, home: &Url, text: File) -> Result<Index, SourceError> {
+        let versions = self.store.scratch()?;
+        let read = tokio::task::spawn_blocking(move || Index::read(BufReader::new(text), versions)).await;
+        let read = read.unwrap_or_else(|error| Err(error.to_string()));
+        read.map_err(|reason| SourceError::BadIndex { url: home.to_string(), reason })
+    }
+
+    async fn ask(
+        &self,
+        home: &Url,
+        url: Url,
+        access: &Access,
+        headers: HeaderMap,
+    ) -> Result<Answer, SourceError> {
+        let authorization = access.authorization(home)?.and_then(|authorization| authorization.header());
+        self.web.get(Ask { url, home, access, authorization, headers }).await
     }
 }
 
-fn write(incoming: &mut Incoming, url: &Url, chunk: &[u8]) -> Result<(), SourceError> {
-    if incoming.write(chunk, PACKAGE_LIMIT)? { Ok(()) } else { within(url, PACKAGE_LIMIT + 1, PACKAGE_LIMIT) }
+/// What to show the server next time, so that it need not send the same again.
+fn validators(answer: &Answer) -> HeaderMap {
+    let pair = |asked: HeaderName, given: HeaderName| {
+        Some((asked, answer.header(given).and_then(|text| HeaderValue::from_str(text).ok())?))
+    };
+    [pair(IF_NONE_MATCH, ETAG), pair(IF_MODIFIED_SINCE, LAST_MODIFIED)].into_iter().flatten().collect()
 }
 
-fn within(url: &Url, size: usize, limit: usize) -> Result<(), SourceError> {
-    if size > limit { Err(SourceError::TooLarge { url: url.to_string(), limit }) } else { Ok(()) }
-}
-
-/// The address that the index and relative archives are resolved against.
-fn base(repository: &str) -> Result<Url, SourceError> {
-    Url::parse(&format!("{}/", repository.trim_end_matches('/')))
+/// The address that the index and relative archives are resolved against, without the login it may carry.
+fn home(repository: &str, access: &Access) -> Result<(Url, Access), SourceError> {
+    let mut url = Url::parse(&format!("{}/", repository.trim_end_matches('/')))
         .ok()
         .filter(|url| url.scheme() == "https" && url.has_host())
-        .ok_or_else(|| bad_address(repository))
+        .ok_or_else(|| bad_address(repository))?;
+    if url.username().is_empty() && url.password().is_none() {
+        return Ok((url, access.clone()));
+    }
+    let access = access.with_login(url.username(), url.password());
+    let stripped = url.set_username("").and_then(|()| url.set_password(None));
+    stripped.map_err(|()| bad_address(repository))?;
+    Ok((url, access))
 }
 
-fn archive(base: &Url, entry: &Entry) -> Result<Url, SourceError> {
+fn archive(home: &Url, entry: &Entry) -> Result<Url, SourceError> {
     let text = entry.urls.first().map_or("", String::as_str);
-    base.join(text).ok().filter(|url| url.scheme() == "https" && url != base).ok_or_else(|| bad_address(text))
+    let url = home.join(text).ok().filter(|url| url.scheme() == "https" && url != home);
+    url.ok_or_else(|| bad_address(text))
 }
 
-fn bad_address(url: &str) -> SourceError {
-    SourceError::BadAddress { url: url.to_owned() }
+fn announced(entry: &Entry) -> Result<Option<Digest>, String> {
+    let Some(text) = entry.digest.as_deref().filter(|text| !text.is_empty()) else { return Ok(None) };
+    let digest = Digest::parse(text)
+        .ok_or_else(|| format!("the digest of version {} is not a sha256", entry.version))?;
+    Ok(Some(digest))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
+fn bad_address(text: &str) -> SourceError {
+    let url = Url::parse(text).map_or_else(|_| text.to_owned(), |url| shown(&url));
+    SourceError::BadAddress { url }
 }
 
 #[cfg(test)]
@@ -219,23 +191,39 @@ mod tests {
 
     #[test]
     fn archives_are_beside_the_index_or_where_it_points() {
-        let base = base("https://charts.example/stable").unwrap();
+        let (home, _) = home("https://charts.example/stable", &Access::default()).unwrap();
         let rows = [
             ("hello-1.0.0.tgz", "https://charts.example/stable/hello-1.0.0.tgz"),
             ("https://cdn.example/hello.tgz", "https://cdn.example/hello.tgz"),
         ];
         for (url, expected) in rows {
-            assert_eq!(archive(&base, &entry(url)).unwrap().as_str(), expected);
+            assert_eq!(archive(&home, &entry(url)).unwrap().as_str(), expected);
         }
         for url in ["http://cdn.example/hello.tgz", "file:///etc/passwd", ""] {
-            assert!(archive(&base, &entry(url)).is_err(), "{url}");
+            assert!(archive(&home, &entry(url)).is_err(), "{url}");
         }
     }
 
     #[test]
     fn only_https_repositories() {
         for url in ["http://charts.example", "ftp://x", "charts.example", "https://"] {
-            assert!(base(url).is_err(), "{url}");
+            assert!(home(url, &Access::default()).is_err(), "{url}");
         }
+    }
+
+    #[test]
+    fn a_login_in_the_address_is_a_credential_and_never_shown() {
+        let (home, access) = home("https://user:canary@charts.example", &Access::default()).unwrap();
+        assert_eq!(home.as_str(), "https://charts.example/");
+        assert!(access.authorization(&home).unwrap().is_some());
+        assert!(!bad_address("http://user:canary@charts.example").to_string().contains("canary"));
+    }
+
+    #[test]
+    fn a_digest_is_a_sha256_or_absent() {
+        let with = |digest: &str| announced(&Entry { digest: Some(digest.to_owned()), ..entry("x") });
+        assert_eq!(with("").unwrap(), None);
+        assert_eq!(with(Digest::of("x").hex()).unwrap(), Some(Digest::of("x")));
+        assert!(with("md5:1234").is_err());
     }
 }

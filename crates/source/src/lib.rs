@@ -1,14 +1,22 @@
 //! Packages: where they come from, and the store they are kept in by content.
 
 mod access;
+mod addresses;
+mod archive;
 mod error;
 mod https;
+mod index;
+mod limits;
 mod oci;
 mod packages;
-mod single_flight;
+mod shared;
 mod store;
+mod web;
 
-pub use access::Access;
+pub use access::{Access, BadSecret, Credentials};
+pub use addresses::{AddressPolicy, AddressRange, RefusedAddress};
 pub use error::SourceError;
-pub use packages::{Packages, Resolved};
-pub use store::Store;
+pub use hyper_util::client::proxy::matcher::Matcher as ProxyMatcher;
+pub use limits::Limits;
+pub use packages::{Packages, Resolved, SourceOptions};
+pub use store::{Retention, Store, StoredPackage};

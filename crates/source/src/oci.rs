@@ -1,107 +1,167 @@
 //! Charts in OCI registries.
+//!
+//! A client of our own, because it has to keep the rules of [`crate::web`]: which addresses, which host gets the
+//! credentials, how much and how long.
 
-use std::time::Duration;
+mod challenge;
+mod session;
 
-use chandler_core::{digest::Digest, failure::innermost, release::PackageReference, version};
-use futures::TryStreamExt as _;
-use oci_client::{
-    Client, Reference,
-    client::{Certificate, CertificateEncoding, ClientConfig, ClientProtocol},
-    manifest::OciDescriptor,
-    secrets::RegistryAuth,
+use std::sync::Arc;
+
+use chandler_core::{digest::Digest, release::PackageReference, version};
+use reqwest::{
+    Url,
+    header::{ACCEPT, HeaderMap, HeaderValue, LINK},
 };
+use serde::Deserialize;
 
-use crate::{Access, Resolved, SourceError, packages::Location, store::Store};
+use self::session::Session;
+use crate::{Access, Resolved, SourceError, Store, packages::Location, shared::Shared, web::Web};
 
 const SCHEME: &str = "oci://";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CHART_LAYER: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
-const PACKAGE_LIMIT: usize = 64 << 20;
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
-const TAGS_PER_PAGE: usize = 1000;
-const MOST_TAGS: usize = 100_000;
+const TAGS_PER_PAGE: &str = "1000";
+const MOST_PAGES: usize = 100;
 
-/// Finds the version that `reference` means, and its layer.
-pub async fn resolve(reference: &PackageReference, access: &Access) -> Result<Resolved, SourceError> {
-    let repository = repository(reference)?;
-    let auth = auth(&repository, access)?;
-    let client = client(&repository, access)?;
-    let tag = tag(&client, &repository, reference, &auth).await?;
-    let image = Reference::with_tag(
-        repository.registry().to_owned(),
-        repository.repository().to_owned(),
-        tag.clone(),
-    );
-    let (manifest, _) =
-        client.pull_image_manifest(&image, &auth).await.map_err(|error| failed(&image, &error))?;
-    let layer = manifest.layers.into_iter().find(|layer| layer.media_type == CHART_LAYER);
-    let layer = layer.ok_or_else(|| SourceError::NotAPackage { reference: image.to_string() })?;
-    let digest = Digest::parse(&layer.digest);
-    let location = Location::Oci { image: Box::new(image), layer: Box::new(layer) };
-    Ok(Resolved { version: untagged(&tag), digest, location })
+/// All registries.
+#[derive(Debug)]
+pub(crate) struct Registries {
+    web: Arc<Web>,
+    store: Store,
+    resolved: Shared<(PackageReference, Access), Resolved>,
 }
 
-/// Downloads a chart layer into the store.
-pub async fn fetch(
-    image: &Reference,
-    layer: &OciDescriptor,
-    access: &Access,
-    store: &Store,
-) -> Result<Digest, SourceError> {
-    let auth = auth(image, access)?;
-    let client = client(image, access)?;
-    client.store_auth_if_needed(image.resolve_registry(), &auth).await;
-    let too_large = || SourceError::TooLarge { url: image.to_string(), limit: PACKAGE_LIMIT };
-    let mut stream = client.pull_blob_stream(image, layer).await.map_err(|error| failed(image, &error))?;
-    let mut incoming = store.begin()?;
-    let broken =
-        |error: std::io::Error| SourceError::Get { url: image.to_string(), reason: error.to_string() };
-    while let Some(chunk) = stream.stream.try_next().await.map_err(broken)? {
-        if !incoming.write(&chunk, PACKAGE_LIMIT)? {
-            return Err(too_large());
-        }
-    }
-    let expected = Digest::parse(&layer.digest);
-    incoming.keep(expected.as_ref())?.map_err(|actual| SourceError::DigestMismatch {
-        url: image.to_string(),
-        expected: layer.digest.clone(),
-        actual: actual.to_string(),
-    })
+/// A chart's layer as its manifest announces it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Layer {
+    media_type: String,
+    digest: String,
+    size: u64,
 }
 
-/// The tag of the wanted version. A pinned version needs no list.
-async fn tag(
-    client: &Client,
-    repository: &Reference,
-    reference: &PackageReference,
-    auth: &RegistryAuth,
-) -> Result<String, SourceError> {
-    if let Some(exact) = reference.version.as_deref().filter(|version| is_exact(version)) {
-        return Ok(tagged(exact));
+#[derive(Deserialize)]
+struct Manifest {
+    #[serde(default)]
+    layers: Vec<Layer>,
+}
+
+#[derive(Deserialize)]
+struct Tags {
+    #[serde(default)]
+    tags: Option<Vec<String>>,
+}
+
+impl Registries {
+    pub fn new(web: Arc<Web>, store: Store) -> Self {
+        Self { resolved: Shared::new(web.limits.fresh), web, store }
     }
-    let mut versions = Vec::new();
-    let mut last: Option<String> = None;
-    loop {
-        let page = client
-            .list_tags(repository, auth, Some(TAGS_PER_PAGE), last.as_deref())
-            .await
-            .map_err(|error| failed(repository, &error))?
-            .tags;
-        last = page.last().cloned();
-        let complete = page.len() < TAGS_PER_PAGE;
-        versions.extend(page.iter().map(|tag| untagged(tag)));
-        if complete || versions.len() >= MOST_TAGS {
-            break;
+
+    /// Finds the version that `reference` means, and its layer.
+    pub async fn resolve(
+        &self,
+        reference: &PackageReference,
+        access: &Access,
+    ) -> Result<Resolved, SourceError> {
+        let key = (reference.clone(), access.clone());
+        self.resolved.get(key, |_| self.look_up(reference, access)).await
+    }
+
+    async fn look_up(&self, reference: &PackageReference, access: &Access) -> Result<Resolved, SourceError> {
+        let home = home(reference)?;
+        let mut session = Session::new(&self.web, &home, access)?;
+        let tag = self.tag(&mut session, reference).await?;
+        let layer = self.layer(&mut session, &tag).await?;
+        let digest = Digest::parse(&layer.digest)
+            .ok_or_else(|| not_a_package(&home, "the digest of its layer is not a sha256"))?;
+        let location = Location::Oci { layer: Box::new(layer), home: home.clone() };
+        Ok(Resolved { version: untagged(&tag), digest: Some(digest), location })
+    }
+
+    /// Downloads a chart layer into the store.
+    pub async fn fetch(&self, home: &Url, layer: &Layer, access: &Access) -> Result<Digest, SourceError> {
+        let limit = self.web.limits.package_bytes;
+        let url = below(home, &["blobs", &layer.digest])?;
+        if layer.size > limit {
+            return Err(SourceError::TooLarge { url: url.to_string(), limit });
         }
+        let mut session = Session::new(&self.web, home, access)?;
+        let answer = session.get(url.clone(), HeaderMap::new()).await?.good()?;
+        let mut incoming = self.store.begin()?;
+        answer.each(limit, |chunk| incoming.write(chunk)).await?;
+        if incoming.size() != layer.size {
+            let (expected, actual) = (layer.size, incoming.size());
+            return Err(SourceError::SizeMismatch { url: url.to_string(), expected, actual });
+        }
+        incoming.keep(url.as_str(), Digest::parse(&layer.digest).as_ref()).await
     }
-    let published = || versions.iter().map(String::as_str);
-    let chosen = version::choose(reference.version.as_deref(), published());
-    chosen.map(tagged).ok_or_else(|| SourceError::NoSuchVersion {
-        url: reference.repository.clone(),
-        name: reference.name.clone(),
-        version: reference.version.clone().unwrap_or_else(|| "latest".to_owned()),
-        newest: version::choose(None, published()).unwrap_or("none").to_owned(),
-    })
+
+    async fn layer(&self, session: &mut Session<'_>, tag: &str) -> Result<Layer, SourceError> {
+        let url = below(session.home, &["manifests", tag])?;
+        let accept = [(ACCEPT, HeaderValue::from_static(MANIFEST))].into_iter().collect();
+        let answer = session.get(url.clone(), accept).await?.good()?;
+        let announced = answer.header("docker-content-digest").and_then(Digest::parse);
+        let body = answer.whole(self.web.limits.document_bytes).await?;
+        let actual = Digest::of(&body);
+        if let Some(expected) = announced.filter(|announced| *announced != actual) {
+            return Err(SourceError::DigestMismatch {
+                url: url.to_string(),
+                expected: expected.to_string(),
+                actual: actual.to_string(),
+            });
+        }
+        let manifest: Manifest =
+            serde_json::from_slice(&body).map_err(|_| not_a_package(&url, "its manifest cannot be read"))?;
+        let layer = manifest.layers.into_iter().find(|layer| layer.media_type == CHART_LAYER);
+        layer.ok_or_else(|| not_a_package(&url, "its manifest has no chart layer"))
+    }
+
+    /// The tag of the wanted version. A pinned version needs no list.
+    async fn tag(
+        &self,
+        session: &mut Session<'_>,
+        reference: &PackageReference,
+    ) -> Result<String, SourceError> {
+        if let Some(exact) = reference.version.as_deref().filter(|version| is_exact(version)) {
+            return Ok(tagged(exact));
+        }
+        let versions = self.versions(session).await?;
+        let published = || versions.iter().map(String::as_str);
+        let chosen = version::choose(reference.version.as_deref(), published());
+        chosen.map(tagged).ok_or_else(|| SourceError::NoSuchVersion {
+            url: reference.repository.clone(),
+            name: reference.name.clone(),
+            version: reference.version.clone().unwrap_or_else(|| "latest".to_owned()),
+            newest: version::choose(None, published()).unwrap_or("none").to_owned(),
+        })
+    }
+
+    /// All tags, page by page; the next page is where the registry says, but never elsewhere.
+    async fn versions(&self, session: &mut Session<'_>) -> Result<Vec<String>, SourceError> {
+        let mut url = below(session.home, &["tags", "list"])?;
+        url.set_query(Some(&format!("n={TAGS_PER_PAGE}")));
+        let mut versions = Vec::new();
+        for _ in 0..MOST_PAGES {
+            let answer = session.get(url.clone(), HeaderMap::new()).await?.good()?;
+            let next = answer.header(LINK).and_then(next_page).and_then(|link| answer.url.join(link).ok());
+            let body = answer.whole(self.web.limits.document_bytes).await?;
+            let page: Tags = serde_json::from_slice(&body)
+                .map_err(|_| not_a_package(&url, "its list of tags cannot be read"))?;
+            versions.extend(page.tags.unwrap_or_default().iter().map(|tag| untagged(tag)));
+            match next.filter(|next| next.origin() == session.home.origin()) {
+                Some(next) => url = next,
+                None => break,
+            }
+        }
+        Ok(versions)
+    }
+}
+
+/// `<…>; rel="next"`
+fn next_page(link: &str) -> Option<&str> {
+    let (target, rest) = link.trim_start().strip_prefix('<')?.split_once('>')?;
+    rest.contains("next").then_some(target)
 }
 
 fn is_exact(version: &str) -> bool {
@@ -118,37 +178,36 @@ fn untagged(tag: &str) -> String {
     tag.replace('_', "+")
 }
 
-fn repository(reference: &PackageReference) -> Result<Reference, SourceError> {
+/// Such as `https://registry.example/v2/charts/hello/`.
+fn home(reference: &PackageReference) -> Result<Url, SourceError> {
     let bad = || SourceError::BadAddress { url: reference.repository.clone() };
-    let rest = reference.repository.strip_prefix(SCHEME).ok_or_else(bad)?;
-    format!("{}/{}", rest.trim_end_matches('/'), reference.name).parse().map_err(|_| bad())
-}
-
-fn auth(image: &Reference, access: &Access) -> Result<RegistryAuth, SourceError> {
-    let login = access.login(image.registry())?;
-    Ok(login.map_or(RegistryAuth::Anonymous, |(user, password)| RegistryAuth::Basic(user, password)))
-}
-
-fn client(image: &Reference, access: &Access) -> Result<Client, SourceError> {
-    let extra_root_certificates = access
-        .ca_pem
-        .iter()
-        .map(|data| Certificate { encoding: CertificateEncoding::Pem, data: data.clone() })
-        .collect();
-    let config = ClientConfig {
-        protocol: ClientProtocol::Https,
-        accept_invalid_certificates: access.insecure_skip_tls_verify,
-        extra_root_certificates,
-        connect_timeout: Some(CONNECT_TIMEOUT),
-        read_timeout: Some(READ_TIMEOUT),
-        user_agent: concat!("chandler/", env!("CARGO_PKG_VERSION")),
-        ..ClientConfig::default()
+    let rest = reference.repository.strip_prefix(SCHEME).ok_or_else(bad)?.trim_end_matches('/');
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let path = format!("{path}/{}", reference.name);
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let named = |part: &&str| part.chars().all(fits) && !part.chars().all(|c| c == '.');
+    if host.is_empty() || host.contains('@') || !parts.iter().all(named) {
+        return Err(bad());
+    }
+    let (host, library) = match (host, parts.len()) {
+        ("docker.io", 1) => ("registry-1.docker.io", "library/"),
+        ("docker.io", _) => ("registry-1.docker.io", ""),
+        _ => (host, ""),
     };
-    Client::try_from(config).map_err(|_| SourceError::BadCertificate { url: image.to_string() })
+    let url = Url::parse(&format!("https://{host}/v2/{library}{}/", parts.join("/")));
+    url.ok().filter(Url::has_host).ok_or_else(bad)
 }
 
-fn failed(image: &Reference, error: &oci_client::errors::OciDistributionError) -> SourceError {
-    SourceError::Get { url: image.to_string(), reason: innermost(error) }
+fn below(home: &Url, parts: &[&str]) -> Result<Url, SourceError> {
+    let mut url = home.clone();
+    let bad = |()| SourceError::BadAddress { url: home.to_string() };
+    url.path_segments_mut().map_err(bad)?.pop_if_empty().extend(parts);
+    Ok(url)
+}
+
+fn not_a_package(url: &Url, reason: &str) -> SourceError {
+    SourceError::NotAPackage { reference: url.to_string(), reason: reason.to_owned() }
 }
 
 #[cfg(test)]
@@ -166,13 +225,41 @@ mod tests {
 
     #[test]
     fn repositories_join_the_chart() {
-        let reference = |repository: &str| PackageReference {
-            repository: repository.to_owned(),
-            name: "hello".to_owned(),
-            version: None,
+        let found = |repository: &str, name: &str| {
+            let (repository, name) = (repository.to_owned(), name.to_owned());
+            home(&PackageReference { repository, name, version: None }).map(|url| url.to_string()).ok()
         };
-        let found = repository(&reference("oci://registry.example:5000/charts/")).unwrap();
-        assert_eq!((found.registry(), found.repository()), ("registry.example:5000", "charts/hello"));
-        assert!(repository(&reference("https://registry.example")).is_err());
+        let rows = [
+            (
+                "oci://registry.example:5000/charts/",
+                "hello",
+                "https://registry.example:5000/v2/charts/hello/",
+            ),
+            ("oci://registry.example", "hello", "https://registry.example/v2/hello/"),
+            ("oci://docker.io/team", "hello", "https://registry-1.docker.io/v2/team/hello/"),
+            ("oci://docker.io", "hello", "https://registry-1.docker.io/v2/library/hello/"),
+        ];
+        for (repository, name, expected) in rows {
+            assert_eq!(found(repository, name).as_deref(), Some(expected));
+        }
+        for (repository, name) in [
+            ("https://registry.example", "hello"),
+            ("oci://user:word@registry.example", "hello"),
+            ("oci://registry.example/a/../b", "hello"),
+            ("oci://registry.example/charts", "hello?x=y"),
+            ("oci://", "hello"),
+        ] {
+            assert_eq!(found(repository, name), None, "{repository} {name}");
+        }
+    }
+
+    #[test]
+    fn pages_follow_links() {
+        assert_eq!(
+            next_page(r#"</v2/x/tags/list?last=b&n=2>; rel="next""#),
+            Some("/v2/x/tags/list?last=b&n=2")
+        );
+        assert_eq!(next_page(r#"</v2/x>; rel="first""#), None);
+        assert_eq!(next_page("nonsense"), None);
     }
 }

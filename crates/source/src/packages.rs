@@ -1,12 +1,23 @@
 //! One door to every kind of source.
 
-use std::path::PathBuf;
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use chandler_core::{digest::Digest, release::PackageReference};
-use oci_client::{Reference, manifest::OciDescriptor};
+use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::Url;
 
-use crate::{Access, SourceError, Store, https::Repositories, oci, single_flight::SingleFlight};
+use crate::{
+    Access, AddressPolicy, Limits, Retention, SourceError, Store, StoredPackage,
+    https::Repositories,
+    oci::{Layer, Registries},
+    shared::Shared,
+    web::Web,
+};
+
+const COLLECT_EVERY: Duration = Duration::from_hours(1);
 
 /// A version that was found.
 #[derive(Clone, Debug)]
@@ -19,15 +30,27 @@ pub struct Resolved {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Location {
-    Https(Url),
-    Oci { image: Box<Reference>, layer: Box<OciDescriptor> },
+    Https { home: Url, archive: Url },
+    Oci { home: Url, layer: Box<Layer> },
 }
 
-impl Location {
-    fn key(&self) -> String {
-        match self {
-            Self::Https(url) => url.to_string(),
-            Self::Oci { layer, .. } => layer.digest.clone(),
+/// How sources are asked.
+#[derive(Debug)]
+pub struct SourceOptions {
+    pub addresses: AddressPolicy,
+    pub proxies: Matcher,
+    pub limits: Limits,
+    pub retention: Retention,
+}
+
+impl Default for SourceOptions {
+    /// Proxies are those of the environment: `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`.
+    fn default() -> Self {
+        Self {
+            addresses: AddressPolicy::default(),
+            proxies: Matcher::from_env(),
+            limits: Limits::default(),
+            retention: Retention::default(),
         }
     }
 }
@@ -36,13 +59,23 @@ impl Location {
 #[derive(Debug)]
 pub struct Packages {
     store: Store,
+    retention: Retention,
     repositories: Repositories,
-    fetching: SingleFlight<String>,
+    registries: Registries,
+    fetched: Shared<(Url, Option<Digest>, Access), Digest>,
 }
 
 impl Packages {
-    pub fn new(store: Store) -> Self {
-        Self { store, repositories: Repositories::default(), fetching: SingleFlight::default() }
+    pub fn new(store: Store, options: SourceOptions) -> Self {
+        let SourceOptions { addresses, proxies, limits, retention } = options;
+        let web = Arc::new(Web::new(addresses, proxies, limits));
+        Self {
+            repositories: Repositories::new(web.clone(), store.clone()),
+            registries: Registries::new(web, store.clone()),
+            fetched: Shared::new(limits.fresh),
+            retention,
+            store,
+        }
     }
 
     /// Finds the version that `reference` means.
@@ -52,41 +85,56 @@ impl Packages {
         access: &Access,
     ) -> Result<Resolved, SourceError> {
         if reference.repository.starts_with("oci://") {
-            oci::resolve(reference, access).await
+            self.registries.resolve(reference, access).await
         } else {
             self.repositories.resolve(reference, access).await
         }
     }
 
     /// The package with this content, if it has been downloaded.
-    pub fn stored(&self, digest: &Digest) -> Option<PathBuf> {
+    pub fn stored(&self, digest: &Digest) -> Option<StoredPackage> {
         self.store.get(digest)
     }
 
     /// The package on disk; downloaded once, whoever asks.
-    pub async fn fetch(
-        &self,
-        resolved: &Resolved,
-        access: &Access,
-    ) -> Result<(Digest, PathBuf), SourceError> {
-        self.fetching
-            .run(resolved.location.key(), async {
-                if let Some(found) = resolved.digest.as_ref().and_then(|digest| self.found(digest)) {
-                    return Ok(found);
-                }
-                let digest = match &resolved.location {
-                    Location::Https(url) => {
-                        self.repositories.fetch(url, resolved.digest.as_ref(), access, &self.store).await?
-                    }
-                    Location::Oci { image, layer } => oci::fetch(image, layer, access, &self.store).await?,
-                };
-                self.found(&digest)
-                    .ok_or_else(|| SourceError::Store(format!("{digest} vanished from the store")))
-            })
-            .await
+    pub async fn fetch(&self, resolved: &Resolved, access: &Access) -> Result<StoredPackage, SourceError> {
+        if let Some(found) = resolved.digest.as_ref().and_then(|digest| self.store.get(digest)) {
+            return Ok(found);
+        }
+        let source = match &resolved.location {
+            Location::Https { archive: url, .. } | Location::Oci { home: url, .. } => url.clone(),
+        };
+        let key = (source, resolved.digest.clone(), access.clone());
+        let digest = self.fetched.get(key, |_| self.download(resolved, access)).await?;
+        // A file that went since is fetched anew: the answer of a minute ago says nothing about the disk.
+        if let Some(found) = self.store.get(&digest) {
+            return Ok(found);
+        }
+        let digest = self.download(resolved, access).await?;
+        self.store.get(&digest).ok_or_else(|| SourceError::Store(format!("{digest} vanished from the store")))
     }
 
-    fn found(&self, digest: &Digest) -> Option<(Digest, PathBuf)> {
-        self.store.get(digest).map(|path| (digest.clone(), path))
+    async fn download(&self, resolved: &Resolved, access: &Access) -> Result<Digest, SourceError> {
+        match &resolved.location {
+            Location::Https { home, archive } => {
+                self.repositories.fetch(home, archive, resolved.digest.as_ref(), access).await
+            }
+            Location::Oci { home, layer } => self.registries.fetch(home, layer, access).await,
+        }
+    }
+
+    /// Keeps the store within its bounds, for as long as it is polled.
+    pub async fn collect_regularly(&self) {
+        let mut clock = tokio::time::interval(COLLECT_EVERY);
+        loop {
+            clock.tick().await;
+            let (store, retention) = (self.store.clone(), self.retention);
+            let collect = move || store.collect(retention, SystemTime::now());
+            match tokio::task::spawn_blocking(collect).await {
+                Ok(Ok(0)) | Err(_) => {}
+                Ok(Ok(packages)) => tracing::info!(packages, "collected packages that nobody used"),
+                Ok(Err(error)) => tracing::warn!(%error, "cannot collect unused packages"),
+            }
+        }
     }
 }

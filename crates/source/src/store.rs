@@ -1,17 +1,55 @@
 //! Packages on disk, by content: `sha256/<hex>.tgz`. A file that is there is whole, because it is renamed into place.
 
-use std::{io::Write as _, path::PathBuf};
+mod collect;
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{BufReader, Seek as _, Write as _},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
+};
 
 use chandler_core::digest::Digest;
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
-use crate::SourceError;
+pub use self::collect::Retention;
+use crate::{SourceError, archive};
 
 /// A content-addressed store.
 #[derive(Clone, Debug)]
 pub struct Store {
     folder: PathBuf,
+    /// How many hold each package.
+    held: Arc<Mutex<HashMap<Digest, usize>>>,
+}
+
+/// A package in the store. It stays there while this lives.
+#[derive(Debug)]
+pub struct StoredPackage {
+    pub digest: Digest,
+    path: PathBuf,
+    held: Arc<Mutex<HashMap<Digest, usize>>>,
+}
+
+impl StoredPackage {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for StoredPackage {
+    fn drop(&mut self) {
+        let mut held = lock(&self.held);
+        if let Some(count) = held.get_mut(&self.digest) {
+            *count -= 1;
+            if *count == 0 {
+                held.remove(&self.digest);
+            }
+        }
+    }
 }
 
 impl Store {
@@ -19,18 +57,31 @@ impl Store {
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, SourceError> {
         let folder = folder.into().join("sha256");
         std::fs::create_dir_all(&folder).map_err(failed)?;
-        Ok(Self { folder })
+        Ok(Self { folder, held: Arc::default() })
     }
 
-    /// The file with this content, if it is there.
-    pub fn get(&self, digest: &Digest) -> Option<PathBuf> {
-        Some(self.path(digest)).filter(|path| path.is_file())
+    /// The package with this content, if it is there. It counts as used now.
+    pub fn get(&self, digest: &Digest) -> Option<StoredPackage> {
+        let mut held = lock(&self.held);
+        let path = self.path(digest);
+        let file = File::open(&path).ok()?;
+        if let Err(error) = file.set_modified(SystemTime::now()) {
+            tracing::debug!(%error, "the time of last use is not noted");
+        }
+        *held.entry(digest.clone()).or_default() += 1;
+        drop(held);
+        Some(StoredPackage { digest: digest.clone(), path, held: self.held.clone() })
     }
 
     /// Starts a new file.
     pub fn begin(&self) -> Result<Incoming, SourceError> {
         let file = NamedTempFile::new_in(&self.folder).map_err(failed)?;
         Ok(Incoming { store: self.clone(), file, hash: Sha256::new(), size: 0 })
+    }
+
+    /// A file without a name, gone when it is closed.
+    pub fn scratch(&self) -> Result<File, SourceError> {
+        tempfile::tempfile_in(&self.folder).map_err(failed)
     }
 
     fn path(&self, digest: &Digest) -> PathBuf {
@@ -43,30 +94,45 @@ pub struct Incoming {
     store: Store,
     file: NamedTempFile,
     hash: Sha256,
-    size: usize,
+    size: u64,
 }
 
 impl Incoming {
-    /// Appends, up to `limit` bytes in all. False: over the limit.
-    pub fn write(&mut self, chunk: &[u8], limit: usize) -> Result<bool, SourceError> {
-        self.size += chunk.len();
-        if self.size > limit {
-            return Ok(false);
-        }
+    pub fn write(&mut self, chunk: &[u8]) -> Result<(), SourceError> {
+        self.size += chunk.len() as u64;
         self.hash.update(chunk);
-        self.file.write_all(chunk).map_err(failed)?;
-        Ok(true)
+        self.file.write_all(chunk).map_err(failed)
     }
 
-    /// Keeps the file under its digest. With `expected`, only if that is its digest; else the actual one is returned.
-    pub fn keep(self, expected: Option<&Digest>) -> Result<Result<Digest, Digest>, SourceError> {
-        let digest = Digest::from_sha256(&self.hash.finalize().into());
-        if expected.is_some_and(|expected| *expected != digest) {
-            return Ok(Err(digest));
-        }
-        self.file.persist(self.store.path(&digest)).map_err(failed)?;
-        Ok(Ok(digest))
+    pub fn size(&self) -> u64 {
+        self.size
     }
+
+    /// Keeps the archive under its digest, if that is the expected one and the archive is fit to be opened.
+    pub async fn keep(self, url: &str, expected: Option<&Digest>) -> Result<Digest, SourceError> {
+        let Self { store, mut file, hash, size } = self;
+        let digest = Digest::from_sha256(&hash.finalize().into());
+        if let Some(expected) = expected.filter(|expected| **expected != digest) {
+            return Err(SourceError::DigestMismatch {
+                url: url.to_owned(),
+                expected: expected.to_string(),
+                actual: digest.to_string(),
+            });
+        }
+        let url = url.to_owned();
+        let keep = move || {
+            file.rewind().map_err(failed)?;
+            archive::check(BufReader::new(file.as_file()), size)
+                .map_err(|reason| SourceError::BadArchive { url, reason })?;
+            file.persist(store.path(&digest)).map_err(failed)?;
+            Ok(digest)
+        };
+        tokio::task::spawn_blocking(keep).await.map_err(failed)?
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn failed(error: impl std::fmt::Display) -> SourceError {
@@ -76,24 +142,27 @@ fn failed(error: impl std::fmt::Display) -> SourceError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::archive::testing::chart;
 
-    #[test]
-    fn only_whole_files_with_the_right_content_are_kept() {
+    #[tokio::test]
+    async fn only_whole_archives_with_the_right_content_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
-        let digest = Digest::of("package");
-        let write = |text: &str| {
+        let (package, other) = (chart("web"), chart("other"));
+        let digest = Digest::of(&package);
+        let write = |content: &[u8]| {
             let mut incoming = store.begin().unwrap();
-            assert!(incoming.write(text.as_bytes(), 100).unwrap());
+            incoming.write(content).unwrap();
             incoming
         };
-        assert_eq!(write("other").keep(Some(&digest)).unwrap(), Err(Digest::of("other")));
-        assert_eq!(store.get(&digest), None);
-        drop(write("package"));
-        assert_eq!(store.get(&digest), None, "an abandoned download leaves nothing");
-        assert_eq!(write("package").keep(Some(&digest)).unwrap(), Ok(digest.clone()));
-        assert_eq!(std::fs::read(store.get(&digest).unwrap()).unwrap(), b"package");
-        assert!(!store.begin().unwrap().write(b"too long", 3).unwrap());
+        let exchanged = write(&other).keep("url", Some(&digest)).await.unwrap_err();
+        assert!(matches!(exchanged, SourceError::DigestMismatch { .. }), "{exchanged}");
+        let damaged = write(b"no archive").keep("url", None).await.unwrap_err();
+        assert!(matches!(damaged, SourceError::BadArchive { .. }), "{damaged}");
+        drop(write(&package));
+        assert!(store.get(&digest).is_none(), "an abandoned download leaves nothing");
+        assert_eq!(write(&package).keep("url", Some(&digest)).await.unwrap(), digest);
+        assert_eq!(std::fs::read(store.get(&digest).unwrap().path()).unwrap(), package);
         assert_eq!(std::fs::read_dir(folder.path().join("sha256")).unwrap().count(), 1);
     }
 }

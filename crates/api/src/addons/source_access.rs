@@ -15,12 +15,13 @@ pub struct SecretReference {
     pub namespace: Option<String>,
 }
 
-/// Where the credentials of a registry are.
+/// Where the credentials of a repository or registry are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Credentials {
-    /// The Secret that holds a docker configuration with the registry's credentials.
+    /// The Secret that holds a docker configuration, or any of `username` with `password`, `bearerToken`, `tls.crt` with
+    /// `tls.key`.
     pub secret: SecretReference,
-    /// Key in the Secret. Empty: `config.json`.
+    /// Key of the docker configuration in the Secret. Empty: `config.json`.
     pub key: String,
 }
 

@@ -82,6 +82,8 @@ fn own_arguments(dir: &Path, kubeconfig: &str, tool: &Path) -> Vec<String> {
         &tool,
         "--store",
         &store,
+        "--allow-source-address",
+        "127.0.0.1",
         "--metrics-address",
         "127.0.0.1:0",
     ]

@@ -117,6 +117,9 @@ fn start_manager(config: &str, dir: &Path, tool: &Path) -> Result<Child> {
         text(tool),
         "--store".to_owned(),
         text(&dir.join("store")),
+        // The demo's repository is on this machine.
+        "--allow-source-address".to_owned(),
+        "127.0.0.1".to_owned(),
         "--metrics-address".to_owned(),
         "127.0.0.1:0".to_owned(),
     ];

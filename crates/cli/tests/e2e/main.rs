@@ -17,6 +17,7 @@ mod predecessor;
 mod real_charts;
 mod recovery;
 mod scale;
+mod sources;
 mod strategies;
 mod takeover;
 mod templates;

@@ -238,6 +238,8 @@ impl Manager {
             &tool,
             "--store",
             &text(&world.dir.join("store")),
+            "--allow-source-address",
+            "127.0.0.1",
             "--metrics-address",
             "127.0.0.1:0",
             "--log-format",

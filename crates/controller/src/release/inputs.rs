@@ -1,17 +1,17 @@
 //! Finds out everything that decides what a release looks like. What the status already knows is not looked up again.
 
+use std::sync::PoisonError;
+
 use chandler_api::status::{PackageRecord, ReleaseStatus, ValuesRecord};
 use chandler_core::{
     digest::{self, Digest, InputDigest},
     failure::{Category, Failure},
-    release::{Desired, ReleaseFace, SecretKey},
+    release::{Desired, ReleaseFace},
 };
-use chandler_source::Access;
+use chandler_source::{Access, Credentials, StoredPackage};
 use chandler_tool::PackageFile;
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client};
 
-use super::{ReleaseContext, grants};
+use super::{ReleaseContext, secrets::unusable};
 
 /// Everything that decides what a release looks like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,29 +41,24 @@ impl<R: ReleaseFace> ReleaseContext<R> {
         Ok(Inputs { digest, package, values })
     }
 
-    /// The package file of resolved inputs; downloaded if the store has lost it.
-    pub(super) async fn package_file(
+    /// The package of resolved inputs; downloaded if the store has lost it.
+    pub(super) async fn stored_package(
         &self,
         desired: &Desired,
         package: &PackageRecord,
-    ) -> Result<PackageFile, Failure> {
+    ) -> Result<StoredPackage, Failure> {
         let digest = parsed(&package.digest)?;
-        if let Some(path) = self.packages.stored(&digest) {
-            return Ok(PackageFile { path, digest });
+        if let Some(stored) = self.packages.stored(&digest) {
+            return Ok(stored);
         }
         let access = self.access(desired).await?;
         let resolved = self.packages.resolve(&desired.package, &access).await?;
-        let (found, path) = self.packages.fetch(&resolved, &access).await?;
-        if found == digest {
-            return Ok(PackageFile { path, digest });
+        let stored = self.packages.fetch(&resolved, &access).await?;
+        if stored.digest == digest {
+            return Ok(stored);
         }
-        Err(Failure::new(
-            Category::InvalidPackage,
-            format!(
-                "{} has changed since it was resolved: it was {digest}, now it is {found}; publish a new version instead",
-                desired.package
-            ),
-        ))
+        let message = changed(desired, &digest.to_string(), &stored.digest.to_string());
+        Err(Failure::new(Category::InvalidPackage, message))
     }
 
     /// A pinned version that was resolved before stays what it was, whatever its source says today.
@@ -92,15 +87,37 @@ impl<R: ReleaseFace> ReleaseContext<R> {
         if let Some(known) = known.filter(|known| Some(&known.digest) == announced.as_ref()) {
             return Ok(PackageRecord { reference, ..known.clone() });
         }
-        let (digest, path) = self.packages.fetch(&resolved, &access).await?;
+        let same = known.filter(|known| known.reference == reference && known.version == resolved.version);
+        if let (Some(known), Some(announced)) = (same, announced) {
+            return Ok(self.unmoved(desired, known, &announced));
+        }
+        let stored = self.packages.fetch(&resolved, &access).await?;
+        if let Some(known) = same.filter(|known| known.digest != stored.digest.as_str()) {
+            return Ok(self.unmoved(desired, known, stored.digest.as_str()));
+        }
         self.metrics.tool_call("inspect");
-        let info = self.tool.inspect(&PackageFile { path, digest: digest.clone() }).await?;
+        let info = self.tool.inspect(&file(&stored)).await?;
         Ok(PackageRecord {
             reference,
             version: info.version,
-            digest: digest.to_string(),
+            digest: stored.digest.to_string(),
             reads_capabilities: info.reads_capabilities,
         })
+    }
+
+    /// The known package, although its version was published anew with another content: that is told, once, and nothing
+    /// moves.
+    fn unmoved(&self, desired: &Desired, known: &PackageRecord, found: &str) -> PackageRecord {
+        let (cluster, release) = (&desired.cluster, &desired.release);
+        let message = changed(desired, &known.digest, found);
+        let told = format!("{cluster} {release} {message}");
+        if self.republished.lock().unwrap_or_else(PoisonError::into_inner).insert(told) {
+            tracing::warn!(%cluster, %release, "{message}");
+            for object in self.index.claiming(cluster, release) {
+                self.events.warning(&*object, "PackageChanged", &message);
+            }
+        }
+        known.clone()
     }
 
     async fn values(&self, desired: &Desired, known: Option<&ValuesRecord>) -> Result<ValuesRecord, Failure> {
@@ -115,49 +132,35 @@ impl<R: ReleaseFace> ReleaseContext<R> {
 
     async fn access(&self, desired: &Desired) -> Result<Access, Failure> {
         let wanted = &desired.access;
+        let own = &desired.cluster.namespace;
         let ca_pem = match &wanted.ca {
             Some(secret) => {
-                Some(self.secret(desired, secret, "ca.crt", Category::GetCaCertificateFailed).await?)
+                Some(self.secrets.value::<R>(own, secret, "ca.crt", Category::GetCaCertificateFailed).await?)
             }
             None => None,
         };
-        let docker_config = match &wanted.credentials {
+        let credentials = match &wanted.credentials {
             Some((secret, key)) => {
-                Some(self.secret(desired, secret, key, Category::GetCredentialsFailed).await?)
+                let category = Category::GetCredentialsFailed;
+                let data = self.secrets.data::<R>(own, secret, category).await?;
+                let credentials = Credentials::from_secret((*data).clone(), key);
+                Some(credentials.map_err(|error| unusable(secret, category, &error.to_string()))?)
             }
             None => None,
         };
-        Ok(Access { ca_pem, docker_config, insecure_skip_tls_verify: wanted.insecure_skip_tls_verify })
-    }
-
-    /// A value of a Secret that the release may use.
-    async fn secret(
-        &self,
-        desired: &Desired,
-        secret: &SecretKey,
-        key: &str,
-        category: Category,
-    ) -> Result<Vec<u8>, Failure> {
-        grants::check::<R>(&self.client, &desired.cluster.namespace, secret, category).await?;
-        secret_value(&self.client, secret, key, category).await
+        Ok(Access { ca_pem, credentials, insecure_skip_tls_verify: wanted.insecure_skip_tls_verify })
     }
 }
 
-async fn secret_value(
-    client: &Client,
-    secret: &SecretKey,
-    key: &str,
-    category: Category,
-) -> Result<Vec<u8>, Failure> {
-    let SecretKey { namespace, name } = secret;
-    let invalid = |what: String| Failure::new(category, format!("Secret {namespace}/{name} {what}"));
-    let found = Api::<Secret>::namespaced(client.clone(), namespace)
-        .get_opt(name)
-        .await
-        .map_err(|error| invalid(format!("cannot be read: {error}")))?
-        .ok_or_else(|| invalid("does not exist".to_owned()))?;
-    let value = found.data.and_then(|mut data| data.remove(key));
-    value.map(|value| value.0).ok_or_else(|| invalid(format!("has no key {key}")))
+fn changed(desired: &Desired, was: &str, is: &str) -> String {
+    format!(
+        "{} has changed since it was resolved: it was {was}, now it is {is}; publish a new version instead",
+        desired.package
+    )
+}
+
+pub(super) fn file(stored: &StoredPackage) -> PackageFile {
+    PackageFile { path: stored.path().to_owned(), digest: stored.digest.clone() }
 }
 
 fn parsed(digest: &str) -> Result<Digest, Failure> {

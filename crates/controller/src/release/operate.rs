@@ -11,7 +11,10 @@ use chandler_tool::{ApplyKind, ApplyOrder, OperationFailure, ReleaseDetails, Rem
 use futures::FutureExt as _;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
-use super::{ReleaseContext, inputs::Inputs};
+use super::{
+    ReleaseContext,
+    inputs::{self, Inputs},
+};
 use crate::operations::Handle;
 
 /// How an operation ended.
@@ -115,13 +118,14 @@ impl<R: ReleaseFace> Work<R> {
         let inputs = self.inputs.as_ref().ok_or_else(|| {
             Failure::new(Category::Internal, "an operation was planned before its inputs were known")
         })?;
-        let package = self.context.package_file(&self.desired, &inputs.package).await?;
+        // Held until the operation has ended, so that nobody collects it meanwhile.
+        let stored = self.context.stored_package(&self.desired, &inputs.package).await?;
         self.context.metrics.tool_call("apply");
         let order = ApplyOrder {
             operation_id,
             target: self.target.clone(),
             release: self.desired.release.clone(),
-            package,
+            package: inputs::file(&stored),
             values: self.desired.values.clone(),
             kind,
             inputs: inputs.digest.clone(),

@@ -40,7 +40,7 @@ impl fmt::Display for PackageReference {
 pub struct SourceAccess {
     /// Secret with the certificate authority at `ca.crt`.
     pub ca: Option<SecretKey>,
-    /// Secret and key with a docker configuration.
+    /// Secret of credentials, and the key at which it may have a docker configuration.
     pub credentials: Option<(SecretKey, String)>,
     pub insecure_skip_tls_verify: bool,
 }

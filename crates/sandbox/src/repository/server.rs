@@ -1,40 +1,72 @@
 //! Serving the files of one folder over TLS.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::{StatusCode, Uri};
+use axum::http::header::{ETAG, IF_NONE_MATCH};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use rustls::ServerConfig;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use super::{Error, Requests};
+use super::{Error, Guard, Requests};
 use crate::certificates::Pair;
+use crate::digest;
 
-pub(super) fn tls(pair: &Pair) -> Result<TlsAcceptor, Error> {
+/// Answers without a body, among the counted paths.
+const NOT_MODIFIED: &str = "304";
+
+/// What is served to whom.
+#[derive(Clone)]
+pub(super) struct Site {
+    folder: Arc<Path>,
+    guard: Arc<Guard>,
+    requests: Arc<Requests>,
+}
+
+impl Site {
+    pub fn new(folder: &Path, guard: Guard, requests: Arc<Requests>) -> Self {
+        Self { folder: folder.into(), guard: guard.into(), requests }
+    }
+}
+
+/// With `clients`, only those with a certificate of that authority (PEM) get in.
+pub(super) fn tls(pair: &Pair, clients: Option<&str>) -> Result<TlsAcceptor, Error> {
     let read = |source| Error::ReadCertificate { source };
     let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes())
         .collect::<Result<Vec<_>, _>>()
         .map_err(read)?;
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).map_err(read)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
+    let failed = |source| Error::Tls { source };
+    let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-        .map_err(|source| Error::Tls { source })?;
+        .map_err(failed)?;
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(authority) => {
+            let mut roots = RootCertStore::empty();
+            let authority = CertificateDer::from_pem_slice(authority.as_bytes()).map_err(read)?;
+            roots.add(authority).map_err(failed)?;
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            builder.with_client_cert_verifier(verifier.map_err(|source| Error::Verifier { source })?)
+        }
+    };
+    let config = builder.with_single_cert(chain, key).map_err(failed)?;
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-pub(super) async fn run(listener: TcpListener, tls: TlsAcceptor, folder: PathBuf, requests: Arc<Requests>) {
-    let folder: Arc<Path> = folder.into();
-    let router = Router::new().fallback(move |uri: Uri| answer(folder.clone(), requests.clone(), uri));
+pub(super) async fn run(listener: TcpListener, tls: TlsAcceptor, site: Site) {
+    let router =
+        Router::new().fallback(move |uri: Uri, headers: HeaderMap| answer(site.clone(), uri, headers));
     // Connections end with the server, not with their peers.
     let mut connections = tokio::task::JoinSet::new();
     loop {
@@ -58,14 +90,22 @@ async fn serve(stream: TcpStream, tls: TlsAcceptor, router: Router) {
         .await;
 }
 
-async fn answer(folder: Arc<Path>, requests: Arc<Requests>, uri: Uri) -> Response {
-    requests.count(uri.path());
+async fn answer(site: Site, uri: Uri, headers: HeaderMap) -> Response {
+    if !site.guard.admits(&headers) {
+        return StatusCode::UNAUTHORIZED.into_response();
+    }
+    site.requests.count(uri.path());
     let name = uri.path().trim_start_matches('/');
     if name.is_empty() || name.contains('/') || name.starts_with('.') {
         return StatusCode::NOT_FOUND.into_response();
     }
-    match tokio::fs::read(folder.join(name)).await {
-        Ok(bytes) => bytes.into_response(),
-        Err(_) => StatusCode::NOT_FOUND.into_response(),
+    let Ok(bytes) = tokio::fs::read(site.folder.join(name)).await else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let tag = format!("\"{}\"", digest::of(&bytes));
+    if headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes()) {
+        site.requests.count(NOT_MODIFIED);
+        return StatusCode::NOT_MODIFIED.into_response();
     }
+    ([(ETAG, tag)], bytes).into_response()
 }

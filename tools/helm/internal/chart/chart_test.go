@@ -134,6 +134,49 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
+func TestSchemasReferToThemselvesOnly(t *testing.T) {
+	cases := map[string]struct {
+		schema  string
+		outside string
+	}{
+		"a definition":       {`{"$defs": {"a": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/a"}}}`, ""},
+		"a bundled schema":   {`{"$defs": {"a": {"$id": "https://x.example/a"}}, "properties": {"a": {"$ref": "https://x.example/a"}}}`, ""},
+		"a known draft":      {`{"$schema": "http://json-schema.org/draft-07/schema#", "$id": "https://x.example/s", "properties": {"a": {"$ref": "#"}}}`, ""},
+		"a urn":              {`{"properties": {"a": {"$ref": "urn:x:y"}}}`, ""},
+		"not a reference":    {`{"properties": {"$ref": {"type": "string"}}, "default": {"$ref": "https://x.example"}}`, ""},
+		"not a schema":       {`{"type": 7}`, ""},
+		"a server":           {`{"properties": {"a": {"$ref": "https://x.example/a.json"}}}`, "https://x.example/a.json"},
+		"a plain server":     {`{"properties": {"a": {"$ref": "http://169.254.169.254/"}}}`, "http://169.254.169.254/"},
+		"a file":             {`{"properties": {"a": {"$ref": "file:///etc/passwd"}}}`, "file:///etc/passwd"},
+		"a file beside it":   {`{"$ref": "other.json"}`, "file:///other.json"},
+		"by another base":    {`{"$id": "https://x.example/s", "properties": {"a": {"$ref": "a.json"}}}`, "https://x.example/a.json"},
+		"a dynamic one":      {`{"properties": {"a": {"$dynamicRef": "https://x.example/a#b"}}}`, "https://x.example/a"},
+		"a draft of its own": {`{"$schema": "https://x.example/draft"}`, "https://x.example/draft"},
+		"deep inside":        {`{"properties": {"a": {"items": {"anyOf": [{"$ref": "https://x.example/a"}]}}}}`, "https://x.example/a"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			for _, folder := range []string{"", "charts/b/"} {
+				files := map[string]string{"Chart.yaml": chartYAML, folder + "values.schema.json": c.schema}
+				if folder != "" {
+					files[folder+"Chart.yaml"] = "apiVersion: v2\nname: b\nversion: 1.0.0\n"
+				}
+				_, err := NewStore().Load(pack(t, files))
+				if (err != nil) != (c.outside != "") {
+					t.Fatalf("got %v", err)
+				}
+				if err == nil {
+					continue
+				}
+				got := failure.Proto(err)
+				if got.GetCategory() != failure.InvalidPackage || !strings.Contains(got.GetMessage(), c.outside) {
+					t.Fatalf("got %v", err)
+				}
+			}
+		})
+	}
+}
+
 func TestCloneProtectsTheOriginal(t *testing.T) {
 	store := NewStore()
 	pkg := pack(t, map[string]string{

@@ -59,6 +59,9 @@ func (s *Store) Load(pkg *toolv1.Package) (*Chart, error) {
 	if err != nil {
 		return nil, failure.Wrap(failure.InvalidPackage, err, "the package is not a Helm chart archive: %v", err)
 	}
+	if err := checkSchemas(original); err != nil {
+		return nil, err
+	}
 	chart := &Chart{original: original, ReadsCapabilities: readsCapabilities(original)}
 	return s.loaded.Add(digest, chart, size(original)), nil
 }

@@ -26,6 +26,12 @@ pub const CASES: &[Case] = &[
         refused,
         "A template that does not parse, or the wrong Kubernetes, is INVALID_PACKAGE."
     ),
+    case!(
+        "packages/references",
+        None,
+        references,
+        "A schema that refers to a file or a server is INVALID_PACKAGE; nothing is read or asked for."
+    ),
 ];
 
 async fn describe(context: &Context) -> Result<(), CaseError> {
@@ -137,6 +143,31 @@ async fn refused(context: &Context) -> Result<(), CaseError> {
             failure.message
         );
     }
+    context.agree_absent("web").await
+}
+
+async fn references(context: &Context) -> Result<(), CaseError> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+    listener.set_nonblocking(true)?;
+    let server = format!("http://{}/schema.json", listener.local_addr()?);
+    let file = context.path("schema.json");
+    std::fs::write(&file, "true")?;
+    for outside in [server, format!("file://{}", file.display())] {
+        let schema = format!(r#"{{"properties": {{"a": {{"$ref": "{outside}"}}}}}}"#);
+        let package = context.pack(&Chart::config().file("values.schema.json", schema))?;
+        let inspected = context.tool.inspect(&package).await?;
+        let failure = inspected.err().ok_or_else(|| CaseError::Broken(format!("Inspect takes {outside}")))?;
+        ensure!(
+            failure.category() == FailureCategory::InvalidPackage && failure.message.contains(&outside),
+            "a schema with {outside}: {failure:?}"
+        );
+        let request = context.install("web", &package, "a: 1");
+        context
+            .refused(request, FailureCategory::InvalidPackage)
+            .await
+            .map_err(|error| about(&outside, &error))?;
+    }
+    ensure!(listener.accept().is_err(), "the tool asked the server that a schema refers to");
     context.agree_absent("web").await
 }
 

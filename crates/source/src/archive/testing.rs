@@ -1,0 +1,33 @@
+//! Archives for tests.
+
+use std::io::Write as _;
+
+use flate2::{Compression, write::GzEncoder};
+use tar::{Builder, EntryType, Header};
+
+/// The archive of a chart with this name.
+pub(crate) fn chart(name: &str) -> Vec<u8> {
+    let metadata = format!("apiVersion: v2\nname: {name}\nversion: 1.0.0\n");
+    packed(&[(&format!("{name}/Chart.yaml"), EntryType::Regular, metadata.as_bytes())])
+}
+
+/// An archive with these entries; names are written as they are, however wrong.
+pub(crate) fn packed(entries: &[(&str, EntryType, &[u8])]) -> Vec<u8> {
+    let mut builder = Builder::new(Vec::new());
+    for (name, kind, content) in entries {
+        let mut header = Header::new_gnu();
+        header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_entry_type(*kind);
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        header.set_cksum();
+        builder.append(&header, *content).unwrap();
+    }
+    zipped(&builder.into_inner().unwrap())
+}
+
+pub(crate) fn zipped(content: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(content).unwrap();
+    encoder.finish().unwrap()
+}

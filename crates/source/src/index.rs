@@ -1,0 +1,242 @@
+//! A repository's index. Of what may be many megabytes, only where each chart is stays in memory; the versions of a
+//! chart are kept on disk until someone asks for that chart.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    fs::File,
+    io::{self, BufWriter, Read, Write as _},
+    os::unix::fs::FileExt as _,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+use serde_saphyr::{Budget, options};
+
+const MOST_CHARTS: usize = 50_000;
+const MOST_VERSIONS_OF_A_CHART: usize = 50_000;
+const LONGEST_NAME: usize = 256;
+const LONGEST_URL: usize = 4096;
+/// An entry of a published chart has a few dozen of these.
+const MOST_NODES: usize = 10_000_000;
+
+/// One version of a chart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Entry {
+    pub version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    pub urls: Vec<String>,
+}
+
+impl Entry {
+    /// What cannot be chosen or fetched is left out, as Helm does.
+    fn is_usable(&self) -> bool {
+        let url = self.urls.first().map_or(0, String::len);
+        (1..=LONGEST_NAME).contains(&self.version.len())
+            && (1..=LONGEST_URL).contains(&url)
+            && self.digest.as_ref().is_none_or(|digest| digest.len() <= LONGEST_NAME)
+    }
+}
+
+/// Where the versions of a chart are in the file.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: u64,
+    length: usize,
+}
+
+/// A read index.
+pub(crate) struct Index {
+    charts: HashMap<Box<str>, Span>,
+    file: File,
+    used: Mutex<HashMap<Box<str>, Arc<[Entry]>>>,
+}
+
+impl fmt::Debug for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Index").field("charts", &self.charts.len()).finish_non_exhaustive()
+    }
+}
+
+impl Index {
+    /// Reads YAML, keeping what is needed of it in `file`. The error says why it cannot be.
+    pub fn read(yaml: impl Read, file: File) -> Result<Self, String> {
+        let mut sink = Sink { charts: None, file: BufWriter::new(file), position: 0 };
+        serde_saphyr::with_deserializer_from_reader_with_options(yaml, limits(), |deserializer| {
+            Document(&mut sink).deserialize(deserializer)
+        })
+        .map_err(|error| first_line(&error.to_string()))?;
+        let file = sink.file.into_inner().map_err(|error| error.to_string())?;
+        let charts = sink.charts.ok_or("it has no `entries`, so it is not an index of charts")?;
+        Ok(Self { charts, file, used: Mutex::default() })
+    }
+
+    /// The versions of a chart; None: there is no such chart.
+    pub fn versions(&self, chart: &str) -> io::Result<Option<Arc<[Entry]>>> {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = used.get(chart) {
+            return Ok(Some(known.clone()));
+        }
+        let Some(span) = self.charts.get(chart) else { return Ok(None) };
+        let mut text = vec![0; span.length];
+        self.file.read_exact_at(&mut text, span.start)?;
+        let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let versions = lines.map(serde_json::from_slice).collect::<Result<Arc<[Entry]>, _>>()?;
+        used.insert(chart.into(), versions.clone());
+        Ok(Some(versions))
+    }
+}
+
+/// No index needs anchors; without them nothing in it can be larger than it looks.
+fn limits() -> serde_saphyr::Options {
+    let mut budget = Budget::default();
+    budget.max_reader_input_bytes = None;
+    budget.max_events = 2 * MOST_NODES;
+    budget.max_nodes = MOST_NODES;
+    budget.max_aliases = 0;
+    budget.max_anchors = 0;
+    budget.max_merge_keys = 0;
+    budget.max_documents = 1;
+    budget.max_inclusion_depth = 0;
+    budget.max_depth = 32;
+    options! { budget: Some(budget), with_snippet: false }
+}
+
+struct Sink {
+    /// None: nothing was said about charts.
+    charts: Option<HashMap<Box<str>, Span>>,
+    file: BufWriter<File>,
+    position: u64,
+}
+
+impl Sink {
+    fn write(&mut self, entry: &mut Entry) -> io::Result<()> {
+        entry.urls.truncate(1);
+        let mut line = serde_json::to_vec(entry)?;
+        line.push(b'\n');
+        self.position += line.len() as u64;
+        self.file.write_all(&line)
+    }
+}
+
+/// The whole index.
+struct Document<'a>(&'a mut Sink);
+
+/// Charts by name.
+struct Charts<'a>(&'a mut Sink);
+
+/// The versions of one chart.
+struct Versions<'a>(&'a mut Sink);
+
+impl<'de> DeserializeSeed<'de> for Document<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Document<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an index of charts")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            if key == "entries" {
+                self.0.charts.get_or_insert_default();
+                map.next_value_seed(Charts(self.0))?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Charts<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Charts<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("charts by name")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key::<String>()? {
+            let start = self.0.position;
+            map.next_value_seed(Versions(self.0))?;
+            let length = usize::try_from(self.0.position - start).map_err(A::Error::custom)?;
+            if name.len() > LONGEST_NAME {
+                continue;
+            }
+            let charts = self.0.charts.get_or_insert_default();
+            if charts.len() >= MOST_CHARTS {
+                return Err(A::Error::custom(format!("it has more than {MOST_CHARTS} charts")));
+            }
+            charts.insert(name.into(), Span { start, length });
+        }
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Versions<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Versions<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of versions")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut versions: A) -> Result<(), A::Error> {
+        let mut count = 0;
+        while let Some(entry) = versions.next_element::<Option<Entry>>()? {
+            count += 1;
+            if count > MOST_VERSIONS_OF_A_CHART {
+                return Err(A::Error::custom(format!(
+                    "a chart has more than {MOST_VERSIONS_OF_A_CHART} versions"
+                )));
+            }
+            if let Some(mut entry) = entry.filter(Entry::is_usable) {
+                self.0.write(&mut entry).map_err(A::Error::custom)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().chars().take(300).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! An https server that answers as a test wants.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::Request,
+    http::{HeaderMap, StatusCode, header::AUTHORIZATION},
+    response::{IntoResponse, Response},
+};
+use chandler_sandbox::certificates::Authority;
+use futures::stream;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+    service::TowerToHyperService,
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
+use tokio::{net::TcpListener, task::JoinHandle};
+use tokio_rustls::TlsAcceptor;
+
+/// Path and `Authorization` of every request.
+type Seen = Arc<Mutex<Vec<(String, Option<String>)>>>;
+
+pub struct Server {
+    pub address: SocketAddr,
+    seen: Seen,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    pub async fn start(
+        authority: &Authority,
+        answer: impl Fn(&str, &HeaderMap) -> Response + Clone + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let tls = tls(authority);
+        let seen = Seen::default();
+        let log = seen.clone();
+        let router = Router::new().fallback(move |request: Request| {
+            let path = request.uri().path_and_query().unwrap().to_string();
+            let authorization = request.headers().get(AUTHORIZATION).map(|v| v.to_str().unwrap().to_owned());
+            log.lock().unwrap().push((path.clone(), authorization));
+            let response = answer(&path, request.headers());
+            async move { response }
+        });
+        let task = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (tls, router) = (tls.clone(), router.clone());
+                connections.spawn(async move {
+                    let Ok(stream) = tls.accept(stream).await else { return };
+                    let service = TowerToHyperService::new(router);
+                    let builder = auto::Builder::new(TokioExecutor::new());
+                    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        Self { address, seen, task }
+    }
+
+    /// By its address, or by a name that leads to it.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    pub fn url_by_name(&self) -> String {
+        format!("https://localhost:{}", self.address.port())
+    }
+
+    pub fn seen(&self) -> Vec<(String, Option<String>)> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn tls(authority: &Authority) -> TlsAcceptor {
+    let pair = authority.server(&[]).unwrap();
+    let chain = vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    TlsAcceptor::from(Arc::new(config))
+}
+
+/// An index with version 1.0.0 of the chart `web`.
+pub fn index(url: &str, digest: Option<&str>) -> Response {
+    let digest = digest.map(|digest| format!(", digest: {digest}")).unwrap_or_default();
+    format!("entries:\n  web:\n  - {{version: 1.0.0, urls: ['{url}']{digest}}}\n").into_response()
+}
+
+pub fn redirect(target: &str) -> Response {
+    (StatusCode::FOUND, [("location", target)]).into_response()
+}
+
+pub fn not_found() -> Response {
+    StatusCode::NOT_FOUND.into_response()
+}
+
+/// A body that never ends: pieces of `piece`, after a pause each.
+pub fn endless(piece: Vec<u8>, pause: std::time::Duration) -> Response {
+    let pieces = stream::unfold(piece, move |piece| async move {
+        tokio::time::sleep(pause).await;
+        Some((Ok::<_, std::convert::Infallible>(piece.clone()), piece))
+    });
+    Body::from_stream(pieces).into_response()
+}
