@@ -20,7 +20,10 @@ use chandler_workload::{Connections, InventoryChange};
 use kube::{
     Client, ResourceExt as _,
     core::NamespaceResourceScope,
-    runtime::{controller::Action, reflector::ObjectRef},
+    runtime::{
+        controller::Action,
+        reflector::{ObjectRef, Store},
+    },
 };
 pub use memory::Memories;
 pub use operate::Outcome;
@@ -78,6 +81,15 @@ pub fn on_inventory_change<R: ReleaseFace>(
         None => index.on_cluster(&change.cluster),
     };
     for release in concerned {
+        trigger.look_at(ObjectRef::from_obj(&*release));
+    }
+}
+
+/// Looks at the release objects that follow the newest version: some repository offers something else now.
+pub fn on_source_change<R: ReleaseFace>(releases: &Store<R>, trigger: &Trigger<R>) {
+    let followers = releases
+        .state_filter(|release| release.desired().is_ok_and(|desired| desired.package.version.is_none()));
+    for release in followers {
         trigger.look_at(ObjectRef::from_obj(&*release));
     }
 }

@@ -100,6 +100,9 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     check_served(&client, &scope).await?;
     predecessor::check(&client).await?;
     let (connections, changes) = Connections::new(client.clone());
+    let mut sources = sources;
+    // Whoever wants to look more often wants to see more, too.
+    sources.limits.fresh = sources.limits.fresh.min(poll_interval);
     let supervisor = SupervisorConfig { arguments: tool_arguments, ..SupervisorConfig::new(tool) };
     let shared = Shared {
         events: Events::new(client.clone()),
@@ -221,6 +224,13 @@ async fn controllers<P>(
         is_ours: ownership(shared.watch_filter, placements.clone()),
         republished: Mutex::default(),
     });
+    let mut published = release_context.packages.changes();
+    let (followers, follower_trigger) = (releases.clone(), release_trigger.clone());
+    let following_sources = async move {
+        while published.changed().await.is_ok() {
+            release::on_source_change(&followers, &follower_trigger);
+        }
+    };
     let following = async move {
         while let Some(change) = changes.recv().await {
             release::on_inventory_change(&index, &release_trigger, &change);
@@ -230,6 +240,7 @@ async fn controllers<P>(
         queue::run(placements, placement_queue, placement_context, placement::reconcile::<P>),
         queue::run(releases, release_queue, release_context, release::reconcile::<P::Release>),
         following,
+        following_sources,
     );
 }
 

@@ -12,9 +12,11 @@ use reqwest::{
     header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED},
 };
 use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
 
 use crate::{
     Access, Resolved, SourceError, Store,
+    changes::Changes,
     index::{Entry, Index},
     packages::Location,
     shared::Shared,
@@ -27,6 +29,7 @@ pub(crate) struct Repositories {
     web: Arc<Web>,
     store: Store,
     indexes: Shared<(Url, Access), Arc<Downloaded>>,
+    changes: Changes,
 }
 
 /// An index, and what tells whether it is still the same.
@@ -39,7 +42,17 @@ struct Downloaded {
 
 impl Repositories {
     pub fn new(web: Arc<Web>, store: Store) -> Self {
-        Self { indexes: Shared::new(web.limits.fresh), web, store }
+        Self { indexes: Shared::new(web.limits.fresh), web, store, changes: Changes::default() }
+    }
+
+    /// How often the index of a repository was found changed.
+    pub fn changed(&self, repository: &str) -> u64 {
+        home(repository, &Access::default()).map_or(0, |(home, _)| self.changes.count(&home))
+    }
+
+    /// Told whenever an index is found changed.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// Finds the version that `reference` means, and where it is.
@@ -100,10 +113,15 @@ impl Repositories {
         let answer = answer.good()?;
         let validators = validators(&answer);
         let (text, digest) = self.download(answer).await?;
-        match last.filter(|last| last.digest == digest) {
-            Some(last) => Ok(last),
-            None => Ok(Arc::new(Downloaded { index: self.read(home, text).await?, digest, validators })),
+        let was_there = last.is_some();
+        if let Some(last) = last.filter(|last| last.digest == digest) {
+            return Ok(last);
         }
+        let index = self.read(home, text).await?;
+        if was_there {
+            self.changes.note(home);
+        }
+        Ok(Arc::new(Downloaded { index, digest, validators }))
     }
 
     async fn download(&self, answer: Answer) -> Result<(File, Digest), SourceError> {

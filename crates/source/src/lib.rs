@@ -3,6 +3,7 @@
 mod access;
 mod addresses;
 mod archive;
+mod changes;
 mod error;
 mod https;
 mod index;

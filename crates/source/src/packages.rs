@@ -8,6 +8,7 @@ use std::{
 use chandler_core::{digest::Digest, release::PackageReference};
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::Url;
+use tokio::sync::watch;
 
 use crate::{
     Access, AddressPolicy, Limits, Retention, SourceError, Store, StoredPackage,
@@ -89,6 +90,16 @@ impl Packages {
         } else {
             self.repositories.resolve(reference, access).await
         }
+    }
+
+    /// How often what a repository offers was found changed. Registries are asked anew each time: always 0.
+    pub fn changed(&self, repository: &str) -> u64 {
+        self.repositories.changed(repository)
+    }
+
+    /// Told whenever what some repository offers is found changed.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.repositories.changes()
     }
 
     /// The package with this content, if it has been downloaded.

@@ -2,16 +2,17 @@
 
 use serde_json::json;
 
-use crate::world::{World, hello};
+use crate::world::{World, eventually, hello};
 
 #[tokio::test]
 async fn a_new_version_is_found_and_rolled_out() {
     let world = World::new("newest").await;
-    world.cluster("alpha").await;
+    tokio::join!(world.cluster("alpha"), world.cluster("bravo"));
     let manager = world.manager_with(&["--poll-seconds", "2"]);
     world.place("hello", "hello", json!({"version": ""})).await;
     let status = world.ready("hello", "alpha", 1).await;
     assert_eq!(status.package.unwrap().version, "1.0.0");
+    world.ready("hello", "bravo", 1).await;
 
     // Looking again and again finds nothing new, and does nothing.
     manager.settled().await;
@@ -26,4 +27,31 @@ async fn a_new_version_is_found_and_rolled_out() {
     world.repository.publish_version(&hello(), "2.0.0-rc.1").unwrap();
     let status = world.ready("hello", "alpha", 2).await;
     assert_eq!(status.package.unwrap().version, "1.1.0", "a release candidate is not the newest");
+    world.ready("hello", "bravo", 2).await;
+}
+
+/// Each release looks at a time of its own; what one of them finds, all that follow the same repository know.
+#[tokio::test]
+async fn what_one_release_finds_others_need_not_look_for() {
+    let world = World::new("found").await;
+    tokio::join!(world.cluster("alpha"), world.cluster("bravo"));
+    // So rarely that in this test nobody's own time comes; and the index counts as fresh for a minute at most.
+    let _manager = world.manager_with(&["--poll-seconds", "86400"]);
+    world.place("hello", "hello", json!({"version": ""})).await;
+    tokio::join!(world.ready("hello", "alpha", 1), world.ready("hello", "bravo", 1));
+    world.repository.publish_version(&hello(), "1.1.0").unwrap();
+
+    // A pinned release of the same repository makes the index be read once it is not fresh any more.
+    tokio::time::sleep(std::time::Duration::from_secs(61)).await;
+    world.place("pinned", "hello", json!({"version": "1.1.0", "namespace": "pinned"})).await;
+    world.ready("pinned", "alpha", 1).await;
+    for cluster in ["alpha", "bravo"] {
+        let status = world.ready("hello", cluster, 2).await;
+        assert_eq!(status.package.unwrap().version, "1.1.0");
+    }
+    eventually("the placement is ready everywhere", || async {
+        let status = world.placements().get("hello").await.unwrap().status?;
+        (status.ready_clusters.as_deref() == Some("2/2")).then_some(())
+    })
+    .await;
 }

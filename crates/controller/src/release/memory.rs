@@ -30,6 +30,8 @@ pub struct InputsKey {
     pub kubernetes_minor: Option<String>,
     /// Counts the times at which an unpinned version is looked up again. 0 for a pinned one.
     pub period: u64,
+    /// Counts the changes that were found in the repository of an unpinned version. 0 for a pinned one.
+    pub changes: u64,
 }
 
 /// By uid. Clones share.

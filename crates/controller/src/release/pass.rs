@@ -352,10 +352,12 @@ where
     }
 
     fn inputs_key(&self, desired: &Desired, view: &View) -> InputsKey {
+        let poll = self.poll(desired);
         InputsKey {
             generation: self.object.meta().generation,
             kubernetes_minor: view.facts.kubernetes_minor.clone(),
-            period: self.poll(desired).map_or(0, |poll| poll.period(self.now)),
+            period: poll.map_or(0, |poll| poll.period(self.now)),
+            changes: poll.map_or(0, |_| self.context.packages.changed(&desired.package.repository)),
         }
     }
 
