@@ -93,10 +93,11 @@ async fn a_large_index_takes_seconds_and_little_memory() {
     assert_eq!(found.unwrap().version, "1.99.0");
     let megabytes = |bytes: u64| bytes / MEGABYTE;
     println!(
-        "{} versions in {} MB: {took:?}, peak {} MB more",
+        "{} versions in {} MB: {took:?}, peak {} MB more, {} MB with the server and its copy",
         CHARTS * VERSIONS,
         megabytes(bytes),
-        megabytes(grown)
+        megabytes(grown),
+        megabytes(peak())
     );
     assert!(grown < 50 * MEGABYTE, "{} MB", megabytes(grown));
     // Without optimisation the parser is twenty times slower.
