@@ -3,6 +3,7 @@
 pub mod addons;
 pub mod capi;
 mod definition;
+pub mod extensions;
 pub mod status;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -15,5 +16,9 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![
         definition::of::<addons::HelmChartProxy>(&[definition::MOVES_WITH_WHAT_IT_OWNS]),
         definition::of::<addons::HelmReleaseProxy>(&[]),
+        definition::of::<extensions::ExtensionCatalog>(&[definition::MOVES_WITH_WHAT_IT_OWNS]),
+        definition::of::<extensions::Extension>(&[definition::MOVES_WITH_WHAT_IT_OWNS]),
+        definition::of::<extensions::ExtensionInstance>(&[definition::MOVES_WITH_WHAT_IT_OWNS]),
+        definition::of::<extensions::AddonRelease>(&[]),
     ]
 }
