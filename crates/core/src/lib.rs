@@ -11,6 +11,7 @@ pub mod leadership;
 pub mod naming;
 pub mod placement;
 pub mod release;
+pub mod resolution;
 pub mod schedule;
 pub mod target;
 pub mod version;

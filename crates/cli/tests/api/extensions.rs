@@ -28,7 +28,7 @@ async fn check_all(kind: &str, rows: Vec<(Value, Option<&str>)>) {
 }
 
 /// An Extension with one version that has these fields.
-fn version(fields: Value) -> Value {
+fn version(fields: &Value) -> Value {
     let mut version =
         json!({"version": "1.0.0", "source": {"repository": "https://charts.example", "chart": "hello"}});
     version.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -81,9 +81,9 @@ async fn ranges_are_written_as_helm_users_write_them() {
     for (text, refusal) in rows {
         for (kind, changes) in [
             (INSTANCE, json!({"version": text})),
-            (EXTENSION, version(json!({"kubernetes": text}))),
-            (EXTENSION, version(json!({"platform": text}))),
-            (EXTENSION, version(json!({"dependencies": [{"extension": "other", "range": text}]}))),
+            (EXTENSION, version(&json!({"kubernetes": text}))),
+            (EXTENSION, version(&json!({"platform": text}))),
+            (EXTENSION, version(&json!({"dependencies": [{"extension": "other", "range": text}]}))),
             (CATALOG, json!({"filter": {"versions": text}})),
         ] {
             check(&server, &object(kind, &changes), refusal).await;
@@ -149,20 +149,22 @@ async fn extensions() {
             (follow(json!({"catalog": {"name": "all", "scope": "Platform"}, "chart": "hello"})), None),
             (follow(json!({"chart": "hello"})), Some("exactly one of repository, catalog must be set")),
             (follow(json!({"repository": "http://registry.example", "chart": "hello"})), URL),
-            (version(json!({"version": "one"})), Some("must be a version such as 1.14.2")),
-            (version(json!({"version": "v1.34"})), None),
+            (version(&json!({"version": "one"})), Some("must be a version such as 1.14.2")),
+            (version(&json!({"version": "v1.34"})), None),
             (
-                version(json!({"source": {"chart": "hello"}})),
+                version(&json!({"source": {"chart": "hello"}})),
                 Some("exactly one of repository, catalog must be set"),
             ),
             (
-                version(json!({"parameters": {"schema": {"type": "object"}, "defaults": {"a": {"b": [1]}}}})),
+                version(
+                    &json!({"parameters": {"schema": {"type": "object"}, "defaults": {"a": {"b": [1]}}}}),
+                ),
                 None,
             ),
-            (version(json!({"parameters": {"defaults": "a: b"}})), Some("must be of type object")),
-            (version(json!({"dependencies": [{"extension": "other", "optional": true}]})), None),
+            (version(&json!({"parameters": {"defaults": "a: b"}})), Some("must be of type object")),
+            (version(&json!({"dependencies": [{"extension": "other", "optional": true}]})), None),
             (
-                version(json!({"dependencies": [{"extension": "other"}, {"extension": "other"}]})),
+                version(&json!({"dependencies": [{"extension": "other"}, {"extension": "other"}]})),
                 Some("Duplicate value"),
             ),
         ],
