@@ -27,7 +27,7 @@ fn version(n: u64, v: u64) -> Candidate {
     let dependencies = (1..=NEEDED).filter_map(|step| n.checked_sub(step * 7)).map(|other| Needed {
         extension: name(other),
         range: range(&format!(">=1.{} <1.{}", v.saturating_sub(6), v + 6)),
-        optional: (n + other) % 4 == 0,
+        optional: (n + other).is_multiple_of(4),
     });
     let dependencies = dependencies.collect();
     let kubernetes = Some(range(&format!(">=1.{minor} <1.{}", minor + 3)));

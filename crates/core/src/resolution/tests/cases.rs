@@ -5,6 +5,8 @@ use chandler_api::extensions::Lifecycle;
 use super::world::{cluster, universe, wanted, wants};
 use crate::resolution::{Universe, resolve};
 
+const DOCUMENTATION: &str = include_str!("../../../../../docs/concepts/extensions.md");
+
 /// Extensions with their versions, what is wanted, what runs, and the choices in order.
 type Row<'a> = (&'a str, &'a [(&'a str, &'a [&'a str])], &'a [&'a str], &'a [&'a str], &'a [&'a str]);
 
@@ -221,6 +223,7 @@ fn conflicts_are_told_in_words() {
         let conflict = resolve(&universe(extensions), &wants(wanted), &cluster(&[])).unwrap_err();
         assert_eq!(conflict.to_string(), *expected);
     }
+    assert!(DOCUMENTATION.contains(rows[0].2), "the documentation shows the first one");
 }
 
 #[test]
