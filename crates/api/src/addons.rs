@@ -3,7 +3,7 @@
 mod helm_chart_proxy;
 mod helm_release_proxy;
 mod options;
-mod rules;
+pub(crate) mod rules;
 mod source_access;
 
 pub use helm_chart_proxy::{HelmChartProxy, HelmChartProxySpec};

@@ -142,14 +142,19 @@ mod tests {
             let names = &definition.spec.names;
             (definition.metadata.name.as_deref().unwrap(), names.short_names.as_deref().unwrap())
         });
-        let expected = [("helmchartproxies", "hcp"), ("helmreleaseproxies", "hrp")];
-        for ((name, short), (plural, shortname)) in names.zip(expected) {
-            assert_eq!(
-                (name, short),
-                (&*format!("{plural}.addons.cluster.x-k8s.io"), &[shortname.to_owned()][..])
-            );
+        let expected = [
+            ("helmchartproxies.addons.cluster.x-k8s.io", "hcp"),
+            ("helmreleaseproxies.addons.cluster.x-k8s.io", "hrp"),
+            ("extensioncatalogs.chandler.dev", "extcat"),
+            ("extensions.chandler.dev", "ext"),
+            ("extensioninstances.chandler.dev", "exti"),
+            ("addonreleases.chandler.dev", "ar"),
+        ];
+        assert_eq!(definitions.len(), expected.len());
+        for ((name, short), (full_name, shortname)) in names.zip(expected) {
+            assert_eq!((name, short), (full_name, &[shortname.to_owned()][..]));
         }
-        for (definition, moves) in definitions.iter().zip([true, false]) {
+        for (definition, moves) in definitions.iter().zip([true, false, true, true, true, false]) {
             let labels = definition.metadata.labels.as_ref().unwrap();
             assert!(LABELS.iter().all(|(key, value)| labels[*key] == *value));
             assert_eq!(labels.contains_key(MOVES_WITH_WHAT_IT_OWNS.0), moves);

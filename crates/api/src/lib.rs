@@ -3,6 +3,7 @@
 pub mod addons;
 pub mod capi;
 mod definition;
+pub mod extensions;
 pub mod grants;
 pub mod status;
 
@@ -17,5 +18,9 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         definition::of::<addons::HelmChartProxy>(&[definition::MOVES_WITH_WHAT_IT_OWNS]),
         definition::of::<addons::HelmReleaseProxy>(&[]),
         definition::of::<grants::ReferenceGrant>(&[]),
+        definition::of::<extensions::ExtensionCatalog>(&[definition::MOVES_WITH_WHAT_IT_OWNS]),
+        definition::of::<extensions::Extension>(&[definition::MOVES_WITH_WHAT_IT_OWNS]),
+        definition::of::<extensions::ExtensionInstance>(&[definition::MOVES_WITH_WHAT_IT_OWNS]),
+        definition::of::<extensions::AddonRelease>(&[]),
     ]
 }

@@ -13,6 +13,7 @@ pub mod naming;
 pub mod placement;
 pub mod poll;
 pub mod release;
+pub mod resolution;
 pub mod schedule;
 pub mod target;
 pub mod version;

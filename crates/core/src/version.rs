@@ -1,34 +1,27 @@
 //! Which of the published versions a reference means.
 
-use semver::{Version, VersionReq};
+use crate::resolution::{Range, parse_version};
 
 /// The published version that `wanted` means: that very one, else the newest in the range, else (None) the newest
 /// that is not a pre-release.
 pub fn choose<'a>(wanted: Option<&str>, published: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let published: Vec<&str> = published.into_iter().collect();
     let Some(wanted) = wanted else {
-        return newest(&published, &VersionReq::STAR);
+        return newest(&published, &Range::any());
     };
     if let Some(same) = published.iter().find(|version| **version == wanted) {
         return Some(same);
     }
-    if let Some(wanted) = parse(wanted) {
-        return published.iter().copied().find(|version| parse(version).as_ref() == Some(&wanted));
-    }
-    newest(&published, &VersionReq::parse(wanted).ok()?)
+    newest(&published, &wanted.parse().ok()?)
 }
 
-fn newest<'a>(published: &[&'a str], range: &VersionReq) -> Option<&'a str> {
+fn newest<'a>(published: &[&'a str], range: &Range) -> Option<&'a str> {
     published
         .iter()
-        .filter_map(|text| parse(text).map(|version| (version, *text)))
-        .filter(|(version, _)| range.matches(version))
+        .filter_map(|text| parse_version(text).map(|version| (version, *text)))
+        .filter(|(version, _)| range.contains(version))
         .max()
         .map(|(_, text)| text)
-}
-
-fn parse(text: &str) -> Option<Version> {
-    Version::parse(text.strip_prefix('v').unwrap_or(text)).ok()
 }
 
 #[cfg(test)]
@@ -46,6 +39,10 @@ mod tests {
             (Some("nightly"), Some("nightly")),
             (Some("~1.9"), Some("1.9.0")),
             (Some(">=1.0.0, <1.5.0"), Some("1.0.0")),
+            (Some(">=1.0.0 <1.10.0"), Some("1.9.0")),
+            (Some("1.9"), Some("1.9.0")),
+            (Some("0.x || 1.9.x"), Some("1.9.0")),
+            (Some(">=2.0.0-0"), Some("v2.0.0-rc.1")),
             (Some("3.0.0"), None),
             (Some("not a version"), None),
         ];

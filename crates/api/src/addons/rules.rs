@@ -8,7 +8,7 @@ use kube_core::Rule;
 
 const REPLACE: &str = "is immutable: change the HelmChartProxy, which replaces this object";
 
-pub(super) fn absolute_url() -> Rule {
+pub(crate) fn absolute_url() -> Rule {
     Rule::new(
         "isURL(self) && url(self).getHostname() != '' \
          && (url(self).getScheme() == 'https' || self.startsWith('oci://'))",
@@ -16,7 +16,7 @@ pub(super) fn absolute_url() -> Rule {
     .message("must begin with https:// or oci:// and name a host, for example https://charts.example.com")
 }
 
-pub(super) fn go_duration() -> Rule {
+pub(crate) fn go_duration() -> Rule {
     Rule::new("self.matches('^[+]?(0|([0-9.]+([nuµμm]?s|m|h))+)$')")
         .message("must be a duration such as 90s, 10m or 1h30m")
 }

@@ -3,6 +3,7 @@
 
 mod changes;
 mod defaults;
+mod extensions;
 mod inherited;
 mod objects;
 mod server;

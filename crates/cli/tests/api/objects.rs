@@ -4,19 +4,42 @@ use serde_json::{Value, json};
 
 pub const CHART: &str = "HelmChartProxy";
 pub const RELEASE: &str = "HelmReleaseProxy";
+pub const CATALOG: &str = "ExtensionCatalog";
+pub const EXTENSION: &str = "Extension";
+pub const INSTANCE: &str = "ExtensionInstance";
+pub const ADDON: &str = "AddonRelease";
+
+/// The group of a kind.
+pub fn group(kind: &str) -> &'static str {
+    match kind {
+        CHART | RELEASE => "addons.cluster.x-k8s.io",
+        _ => "chandler.dev",
+    }
+}
+
+fn smallest(kind: &str) -> Value {
+    let chart = json!({"repository": "https://charts.example", "chart": "hello"});
+    match kind {
+        CHART => json!({"chartName": "hello", "repoURL": "https://charts.example", "clusterSelector": {}}),
+        RELEASE => {
+            json!({"chartName": "hello", "repoURL": "https://charts.example", "clusterRef": {"name": "blue"}})
+        }
+        CATALOG => json!({"url": "https://charts.example"}),
+        EXTENSION => json!({"versions": [{"version": "1.0.0", "source": chart}]}),
+        INSTANCE => json!({"extension": {"name": "hello"}, "clusters": {"name": "blue"}}),
+        ADDON => {
+            json!({"cluster": "blue", "release": {"name": "hello", "namespace": "apps"}, "source": chart})
+        }
+        other => panic!("{other} is no kind of ours"),
+    }
+}
 
 /// An object of a kind, named by the server; `changes` replaces fields of its spec.
 pub fn object(kind: &str, changes: &Value) -> Value {
-    let mut spec = json!({"chartName": "hello", "repoURL": "https://charts.example"});
-    let own = match kind {
-        CHART => json!({"clusterSelector": {}}),
-        _ => json!({"clusterRef": {"name": "blue"}}),
-    };
-    for fields in [&own, changes] {
-        spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    }
+    let mut spec = smallest(kind);
+    spec.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
     json!({
-        "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": kind,
+        "apiVersion": format!("{}/v1alpha1", group(kind)), "kind": kind,
         "metadata": {"generateName": "hello-", "namespace": "default"}, "spec": spec,
     })
 }

@@ -12,7 +12,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::{runtime::Runtime, sync::OnceCell};
 
-use crate::objects::object;
+use crate::objects::{group, object};
 
 static SHARED: OnceCell<(Plane, Runtime)> = OnceCell::const_new();
 
@@ -40,7 +40,7 @@ impl Server {
     }
 
     pub fn api(&self, kind: &str) -> Api<DynamicObject> {
-        let kind = GroupVersionKind::gvk("addons.cluster.x-k8s.io", "v1alpha1", kind);
+        let kind = GroupVersionKind::gvk(group(kind), "v1alpha1", kind);
         Api::default_namespaced_with(self.client.clone(), &ApiResource::from_gvk(&kind))
     }
 

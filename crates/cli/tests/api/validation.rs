@@ -11,7 +11,7 @@ const URL: &str =
     "spec.repoURL: Invalid value: \"string\": must begin with https:// or oci:// and name a host";
 const DURATION: &str = "spec.options.timeout: Invalid value: \"string\": must be a duration such as";
 
-async fn check(server: &Server, object: &Value, refusal: Option<&str>) {
+pub async fn check(server: &Server, object: &Value, refusal: Option<&str>) {
     let answer = server.try_create(object).await;
     match (answer, refusal) {
         (Ok(_), None) => {}

@@ -1,0 +1,176 @@
+use kube_derive::{CustomResource, KubeSchema};
+use serde::{Deserialize, Serialize};
+
+use super::{PackageSource, rules};
+use crate::{
+    addons::{Timeout, is_default, rules::go_duration},
+    status::ReleaseStatus,
+};
+
+/// One extension on one Cluster. Made by an ExtensionInstance.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "chandler.dev",
+    version = "v1alpha1",
+    kind = "AddonRelease",
+    plural = "addonreleases",
+    shortname = "ar",
+    category = "chandler",
+    doc = "One extension on one Cluster. Made by an ExtensionInstance.",
+    namespaced,
+    status = "ReleaseStatus",
+    derive = "PartialEq",
+    crates(kube_core = "kube_core"),
+    printcolumn(name = "Cluster", type_ = "string", json_path = ".spec.cluster"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].status"
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].reason"
+    ),
+    printcolumn(name = "Extension", type_ = "string", json_path = ".spec.extension"),
+    printcolumn(name = "Version", type_ = "string", json_path = ".spec.version"),
+    printcolumn(name = "Status", type_ = "string", json_path = ".status.status"),
+    printcolumn(name = "Revision", type_ = "integer", json_path = ".status.revision"),
+    printcolumn(
+        name = "Since",
+        type_ = "date",
+        json_path = ".status.conditions[?(@.type=='Ready')].lastTransitionTime"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        priority = 1,
+        json_path = ".status.conditions[?(@.type=='Ready')].message"
+    )
+)]
+#[x_kube(crates(kube_core = "kube_core"), validation = rules::one_place_for_values())]
+#[serde(rename_all = "camelCase")]
+pub struct AddonReleaseSpec {
+    /// Name of the Cluster, in the same namespace. Immutable.
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = rules::fixed())]
+    pub cluster: String,
+    /// Name and namespace on the workload cluster. Immutable.
+    #[x_kube(validation = rules::fixed())]
+    pub release: ReleaseIdentity,
+    /// Name of the extension. Unset: the package stands for itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub extension: Option<String>,
+    /// Version of the extension.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub version: Option<String>,
+    /// The package.
+    pub source: PackageSource,
+    /// Values as YAML.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<String>,
+    /// Values that a Secret had a part in, kept in a Secret of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values_secret: Option<ValuesSecret>,
+    /// Names of other objects of this kind, whose releases have to be ready first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
+    #[x_kube(merge_strategy = kube_core::ListMerge::Set)]
+    pub depends_on: Vec<String>,
+    /// Options of the operations.
+    #[serde(default)]
+    #[schemars(extend("default" = {}))]
+    pub options: ReleaseOptions,
+}
+
+/// A release on the workload cluster.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "kube_core"))]
+pub struct ReleaseIdentity {
+    /// Name of the release.
+    #[schemars(length(min = 1, max = 53))]
+    pub name: String,
+    /// Namespace of the release.
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: String,
+}
+
+/// Values in a Secret.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "kube_core"))]
+pub struct ValuesSecret {
+    /// Name of the Secret, in the same namespace; the values are at key `values.yaml`.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// `sha256:…` of the values, so that a change is seen here.
+    #[schemars(extend("pattern" = "^sha256:[0-9a-f]{64}$"))]
+    pub digest: String,
+}
+
+/// Options of the operations, for any package tool.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct ReleaseOptions {
+    /// Wait until the release's objects are ready.
+    #[serde(default = "yes")]
+    pub wait: bool,
+    /// With `wait`: also until Jobs have completed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub wait_for_jobs: bool,
+    /// Time limit of one operation, as a Go duration.
+    #[serde(default)]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = go_duration())]
+    pub timeout: Timeout,
+    /// Create the release's namespace if it is absent.
+    #[serde(default = "yes")]
+    pub create_namespace: bool,
+    /// On failure, uninstall a new release or roll an upgrade back. Implies `wait`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub atomic: bool,
+    /// Take over objects that belong to another release or to none.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub take_ownership: bool,
+    /// Overcome what stands in the way of an upgrade: other field managers, or objects that cannot be changed in place.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub force: bool,
+    /// Do not run the package's hooks.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub disable_hooks: bool,
+    /// Do not install the custom resource definitions that the package keeps apart from its other objects.
+    #[serde(default, rename = "skipCRDs", skip_serializing_if = "is_default")]
+    pub skip_crds: bool,
+    /// How many revisions are kept. 0 keeps all.
+    #[serde(default = "ten")]
+    #[schemars(range(min = 0))]
+    pub max_history: u32,
+}
+
+impl Default for ReleaseOptions {
+    fn default() -> Self {
+        Self {
+            wait: yes(),
+            wait_for_jobs: false,
+            timeout: Timeout::default(),
+            create_namespace: yes(),
+            atomic: false,
+            take_ownership: false,
+            force: false,
+            disable_hooks: false,
+            skip_crds: false,
+            max_history: ten(),
+        }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn ten() -> u32 {
+    10
+}

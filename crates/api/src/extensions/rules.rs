@@ -1,0 +1,85 @@
+//! The rules that the API server checks beyond types.
+
+use kube_core::Rule;
+use schemars::{Schema, SchemaGenerator, json_schema};
+
+/// One version, complete or not: `1`, `v1.34`, `1.34.2-rc.1+build`.
+const VERSION: &str = r"v?\d+([.]\d+){0,2}(-[\w.-]+)?([+][\w.-]+)?";
+/// One version of a range, where `x` and `*` stand for anything. Short, because the API server counts its letters into
+/// the cost of a rule that is asked for every dependency of every version.
+const PATTERN: &str =
+    r"([<>]=?|=[<>]?|!=|~>?|\^)? *v?(\d+|[xX*])([.](\d+|[xX*])){0,2}(-[\w.-]+)?([+][\w.-]+)?";
+
+pub(super) fn version() -> Rule {
+    Rule::new(format!("self.matches(r'^{VERSION}$')")).message("must be a version such as 1.14.2")
+}
+
+pub(super) fn range() -> Rule {
+    Rule::new(format!("self.matches(r'^ *{PATTERN}(( *, *| *[|][|] *| +- +| +){PATTERN})* *$')")).message(
+        "must be a range of versions such as 1.14.2, ^1.14, ~1.14, 1.14.x, '>=1.30 <1.35', '1.30 - 1.34' or '1.x || 3.x'",
+    )
+}
+
+pub(super) fn logo() -> Rule {
+    Rule::new(
+        "self.startsWith('https://') && isURL(self) && url(self).getHostname() != '' \
+         || self.matches('^data:image/(png|jpeg|gif|webp|svg[+]xml);base64,[A-Za-z0-9+/]+=*$')",
+    )
+    .message(
+        "must be an https:// address, or an image as data:image/png;base64,… (png, jpeg, gif, webp, svg+xml)",
+    )
+}
+
+pub(super) fn https_url() -> Rule {
+    Rule::new("isURL(self) && url(self).getScheme() == 'https' && url(self).getHostname() != ''")
+        .message("must begin with https:// and name a host")
+}
+
+/// Exactly one of some fields.
+pub(super) fn one_of(fields: &[&str]) -> Rule {
+    let set: Vec<_> = fields.iter().map(|field| format!("has(self.{field})")).collect();
+    let names = fields.join(", ");
+    Rule::new(format!("[{}].exists_one(is_set, is_set)", set.join(", ")))
+        .message(&*format!("exactly one of {names} must be set"))
+}
+
+pub(super) fn some_versions() -> Rule {
+    Rule::new("has(self.followKubernetes) || has(self.versions) && size(self.versions) > 0")
+        .message("versions must list at least one version, unless followKubernetes is set")
+}
+
+pub(super) fn named_in_registry() -> Rule {
+    Rule::new(
+        "!self.url.startsWith('oci://') || has(self.filter) && has(self.filter.include) \
+         && size(self.filter.include) > 0 && self.filter.include.all(name, !name.contains('*'))",
+    )
+    .message("a registry cannot be listed: filter.include must name its charts, without *")
+}
+
+pub(super) fn version_of_extension() -> Rule {
+    Rule::new("!has(self.source) || !has(self.version) && !has(self.channel)")
+        .message("version and channel are for an extension: with source, write source.version")
+}
+
+pub(super) fn account_for_objects() -> Rule {
+    Rule::new(
+        "!has(self.parametersFrom) || has(self.serviceAccountName) \
+         || self.parametersFrom.all(from, !has(from.object))",
+    )
+    .message("serviceAccountName must be set: other objects are read with the rights of that account")
+}
+
+pub(super) fn one_place_for_values() -> Rule {
+    Rule::new("!has(self.values) || !has(self.valuesSecret)")
+        .message("only one of values, valuesSecret may be set")
+}
+
+pub(super) fn fixed() -> Rule {
+    Rule::new("self == oldSelf")
+        .message("is immutable: change the ExtensionInstance, which replaces this object")
+}
+
+/// Any JSON object; only its reader knows what is in it.
+pub(super) fn any_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}

@@ -1,0 +1,113 @@
+//! From Extension objects to what can be chosen.
+
+use chandler_api::extensions::{Dependency, ExtensionSpec, ExtensionVersion};
+
+use super::{
+    Range, RangeError,
+    universe::{Candidate, Needed, Published, VersionName},
+};
+
+/// What an Extension publishes. `stated_by_package` knows the Kubernetes range that the package of a version states, and
+/// `tags` are those of the repository that it follows. A version that cannot be read is there with its defect, so that
+/// it is named where it would be missed.
+pub fn published<'a>(
+    extension: &ExtensionSpec,
+    stated_by_package: impl Fn(&ExtensionVersion) -> Option<String>,
+    tags: impl IntoIterator<Item = &'a str>,
+) -> Published {
+    let listed = extension
+        .versions
+        .iter()
+        .filter_map(|version| candidate(version, stated_by_package(version).as_deref()));
+    let followed = tags.into_iter().filter_map(followed);
+    Published {
+        lifecycle: extension.lifecycle,
+        upgrade: extension.kubernetes_upgrade,
+        versions: listed.chain(followed).collect(),
+    }
+}
+
+/// The version that a tag names: `v1.34` or `1.34.7` is for Kubernetes 1.34 and no other.
+pub fn followed(tag: &str) -> Option<Candidate> {
+    let name = VersionName::parse(tag)?;
+    let kubernetes = format!("~{}.{}.0", name.version.major, name.version.minor).parse().ok()?;
+    Some(Candidate { kubernetes: Some(kubernetes), ..Candidate::new(name) })
+}
+
+fn candidate(version: &ExtensionVersion, stated_by_package: Option<&str>) -> Option<Candidate> {
+    let name = VersionName::parse(&version.version)?;
+    let ranges = ranges(version, stated_by_package);
+    let (kubernetes, platform, dependencies, defect) = match ranges {
+        Ok((kubernetes, platform, dependencies)) => (kubernetes, platform, dependencies, None),
+        Err(error) => (None, None, Vec::new(), Some(error.to_string())),
+    };
+    Some(Candidate {
+        name,
+        kubernetes,
+        platform,
+        dependencies,
+        channel: version.channel.clone(),
+        deprecated: version.deprecated,
+        withdrawn: version.withdrawn,
+        defect,
+    })
+}
+
+type Ranges = (Option<Range>, Option<Range>, Vec<Needed>);
+
+fn ranges(version: &ExtensionVersion, stated_by_package: Option<&str>) -> Result<Ranges, RangeError> {
+    let kubernetes = version.kubernetes.as_deref().or(stated_by_package).map(str::parse).transpose()?;
+    let platform = version.platform.as_deref().map(str::parse).transpose()?;
+    let dependencies = version.dependencies.iter().map(needed).collect::<Result<_, _>>()?;
+    Ok((kubernetes, platform, dependencies))
+}
+
+fn needed(dependency: &Dependency) -> Result<Needed, RangeError> {
+    Ok(Needed {
+        extension: dependency.extension.clone(),
+        range: dependency.range.as_deref().map_or(Ok(Range::any()), str::parse)?,
+        optional: dependency.optional,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn versions_are_read_with_their_ranges() {
+        let source = json!({"repository": "https://charts.example", "chart": "hello"});
+        let spec: ExtensionSpec = serde_json::from_value(json!({
+            "followKubernetes": {"repository": "https://charts.example", "chart": "hello"},
+            "versions": [
+                {"version": "1.0.0", "source": source, "kubernetes": "<1.31", "dependencies": [{"extension": "other"}]},
+                {"version": "1.1.0", "source": source, "platform": "2.x", "withdrawn": true, "channel": "edge"},
+                {"version": "1.2.0", "source": source, "kubernetes": "soon"},
+            ],
+        }))
+        .unwrap();
+        let read = published(&spec, |_| Some(">=1.20".to_owned()), ["v1.34", "latest"]);
+        let kubernetes: Vec<_> = read
+            .versions
+            .iter()
+            .map(|version| version.kubernetes.as_ref().map(ToString::to_string))
+            .collect();
+        let expected = [Some("<1.31"), Some(">=1.20"), None, Some("~1.34.0")];
+        assert_eq!(kubernetes, expected.map(|range| range.map(ToOwned::to_owned)));
+        assert_eq!(read.versions[0].dependencies[0].range, Range::any());
+        assert!(read.versions[1].withdrawn && read.versions[1].platform.is_some());
+        assert!(read.versions[2].defect.as_ref().unwrap().contains("`soon` was not expected"));
+        assert_eq!(read.versions[3].name.text, "v1.34");
+    }
+
+    #[test]
+    fn tags_are_for_one_minor() {
+        for (tag, fits) in [("v1.34", true), ("1.34.7", true), ("v1.33", false), ("1.35.0", false)] {
+            let range = followed(tag).unwrap().kubernetes.unwrap();
+            assert_eq!(range.contains(&semver::Version::new(1, 34, 2)), fits, "{tag}");
+        }
+        assert_eq!(followed("nightly"), None);
+    }
+}

@@ -1,0 +1,74 @@
+use super::*;
+
+/// Ranges and the versions in them, as Helm's own library answers: the driver's tests hold the same file against it.
+const HELM: &str = include_str!("helm.tsv");
+
+#[test]
+fn ranges_mean_what_they_mean_to_helm() {
+    let mut rows = HELM.lines().map(|line| line.split_once('\t').unwrap());
+    let versions: Vec<_> = rows.next().unwrap().1.split(' ').collect();
+    for (text, expected) in rows {
+        let answer = text.parse::<Range>().map_or_else(
+            |_| "refused".to_owned(),
+            |range| {
+                let contained =
+                    versions.iter().filter(|version| range.contains(&parse_version(version).unwrap()));
+                contained.copied().collect::<Vec<_>>().join(" ")
+            },
+        );
+        assert_eq!(answer, expected, "{text:?}");
+    }
+}
+
+#[test]
+fn any_version_is_what_a_star_means() {
+    let star: Range = "*".parse().unwrap();
+    assert_eq!(Range::any(), star);
+}
+
+#[test]
+fn errors_say_what_is_wrong() {
+    let rows = [
+        ("latest", "`latest` was not expected"),
+        (">=", "a version is missing"),
+        ("", "nothing is written"),
+        ("1.2,", "nothing follows the comma"),
+        (">=1 - 2", "without operators"),
+    ];
+    for (text, problem) in rows {
+        let message = text.parse::<Range>().unwrap_err().to_string();
+        assert!(message.contains(problem) && message.contains("write it like"), "{message}");
+    }
+    assert!("1 ".repeat(300).parse::<Range>().is_err());
+    assert!(["1"; 33].join("||").parse::<Range>().is_err());
+}
+
+#[test]
+fn kubernetes_versions_lose_what_vendors_append() {
+    let rows = [
+        ("v1.34.2", Some("1.34.2")),
+        ("1.34", Some("1.34.0")),
+        ("v1.34.2+vendor.1", Some("1.34.2")),
+        ("v1.34.2-gke.5", Some("1.34.2")),
+        ("v1.34.2-eks-abc123", Some("1.34.2")),
+        ("v1.35.0-alpha.1", Some("1.35.0")),
+        ("v1", None),
+        ("", None),
+        ("latest", None),
+    ];
+    for (text, expected) in rows {
+        assert_eq!(parse_kubernetes_version(text).map(|version| version.to_string()).as_deref(), expected);
+    }
+    for text in ["v1.34.2-gke.5", "v1.34.2+vendor"] {
+        assert!(">=1.30 <1.35".parse::<Range>().unwrap().contains(&parse_kubernetes_version(text).unwrap()));
+    }
+}
+
+#[test]
+fn published_versions_may_be_short() {
+    let rows =
+        [("v1.34", Some("1.34.0")), ("2.0.0-rc.1+5", Some("2.0.0-rc.1+5")), ("1.x", None), ("nightly", None)];
+    for (text, expected) in rows {
+        assert_eq!(parse_version(text).map(|version| version.to_string()).as_deref(), expected, "{text}");
+    }
+}

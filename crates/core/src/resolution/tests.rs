@@ -1,0 +1,4 @@
+mod cases;
+mod laws;
+mod upgrades;
+mod world;
