@@ -2,6 +2,7 @@
 
 mod grants;
 mod inputs;
+mod kubernetes;
 mod memory;
 mod operate;
 mod pass;
@@ -22,7 +23,7 @@ pub use operate::Outcome;
 
 use crate::{
     Error, clusters::Clusters, events::Events, index::ReleaseIndex, metrics::Metrics, operations::Operations,
-    queue::Trigger, status,
+    queue::Trigger, references::References, status,
 };
 
 /// Tells whether a release object is ours to look after.
@@ -33,6 +34,7 @@ pub struct ReleaseContext<R: ReleaseFace> {
     pub client: Client,
     pub clusters: Clusters,
     pub index: ReleaseIndex<R>,
+    pub references: References,
     pub connections: Connections,
     pub packages: Arc<Packages>,
     pub tool: PackageTool,

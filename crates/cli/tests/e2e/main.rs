@@ -6,6 +6,7 @@ mod bare;
 mod collisions;
 mod crash;
 mod isolation;
+mod kubernetes_upgrade;
 mod leadership;
 mod newest;
 mod nothing_to_do;
