@@ -2,7 +2,7 @@
 
 mod cluster;
 
-pub use cluster::{ClusterView, ContractReference, Initialization, Topology};
+pub use cluster::{ClusterView, ContractReference, Initialization};
 
 /// Group of the Cluster kind.
 pub const CLUSTER_GROUP: &str = "cluster.x-k8s.io";

@@ -145,6 +145,7 @@ mod tests {
         let expected = [
             ("helmchartproxies.addons.cluster.x-k8s.io", "hcp"),
             ("helmreleaseproxies.addons.cluster.x-k8s.io", "hrp"),
+            ("referencegrants.chandler.dev", "rgrant"),
             ("extensioncatalogs.chandler.dev", "extcat"),
             ("extensions.chandler.dev", "ext"),
             ("extensioninstances.chandler.dev", "exti"),
@@ -154,7 +155,7 @@ mod tests {
         for ((name, short), (full_name, shortname)) in names.zip(expected) {
             assert_eq!((name, short), (full_name, &[shortname.to_owned()][..]));
         }
-        for (definition, moves) in definitions.iter().zip([true, false, true, true, true, false]) {
+        for (definition, moves) in definitions.iter().zip([true, false, true, true, true, true, false]) {
             let labels = definition.metadata.labels.as_ref().unwrap();
             assert!(LABELS.iter().all(|(key, value)| labels[*key] == *value));
             assert_eq!(labels.contains_key(MOVES_WITH_WHAT_IT_OWNS.0), moves);

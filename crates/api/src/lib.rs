@@ -17,7 +17,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![
         definition::of::<addons::HelmChartProxy>(&[definition::MOVES_WITH_WHAT_IT_OWNS]),
         definition::of::<addons::HelmReleaseProxy>(&[]),
-        definition::of::<grants::ReferenceGrant>(&[]),
+        definition::of::<grants::ReferenceGrant>(&[definition::MOVES_WITH_WHAT_IT_OWNS]),
         definition::of::<extensions::ExtensionCatalog>(&[definition::MOVES_WITH_WHAT_IT_OWNS]),
         definition::of::<extensions::Extension>(&[definition::MOVES_WITH_WHAT_IT_OWNS]),
         definition::of::<extensions::ExtensionInstance>(&[definition::MOVES_WITH_WHAT_IT_OWNS]),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use chandler_sandbox::Sandbox;
-use chandler_sandbox::assets::{Assets, Binary};
+use chandler_sandbox::assets::Assets;
 use chandler_sandbox::process::{Identity, last_lines};
 use chandler_sandbox::progress::{self, Progress};
 use chandler_sandbox::sandbox::{self, BINARIES, Folder, MANAGEMENT, Options};
@@ -114,7 +114,7 @@ pub async fn run(command: SandboxCommand) -> Result<()> {
 }
 
 async fn prepare() -> Result<()> {
-    Assets::ensure(&Binary::ALL, progress::display().as_ref()).await?;
+    Assets::ensure_every_version(progress::display().as_ref()).await?;
     Ok(())
 }
 

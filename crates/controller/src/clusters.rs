@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use chandler_api::capi::{CLUSTER_GROUP, CLUSTER_VERSION, ClusterView};
+use chandler_api::capi::{CLUSTER_GROUP, CLUSTER_VERSION, ClusterView, ContractReference};
 use chandler_core::{identity::ClusterKey, release::ClusterState};
 use kube::{
     ResourceExt as _,
@@ -23,8 +23,8 @@ pub fn resource() -> ApiResource {
 pub struct ClusterFacts {
     pub state: ClusterState,
     pub paused: bool,
-    /// For example `1.34`.
-    pub kubernetes_minor: Option<String>,
+    /// The object that runs the control plane.
+    pub control_plane: Option<ContractReference>,
 }
 
 /// All Clusters.
@@ -48,7 +48,7 @@ impl Clusters {
 
     pub fn facts(&self, key: &ClusterKey) -> ClusterFacts {
         self.get(key).map_or(
-            ClusterFacts { state: ClusterState::Missing, paused: false, kubernetes_minor: None },
+            ClusterFacts { state: ClusterState::Missing, paused: false, control_plane: None },
             |cluster| facts(&cluster),
         )
     }
@@ -74,25 +74,5 @@ fn facts(cluster: &DynamicObject) -> ClusterFacts {
     } else {
         ClusterState::ControlPlaneNotInitialized
     };
-    let minor = view.spec.topology.version.as_deref().and_then(minor);
-    ClusterFacts { state, paused: view.spec.paused, kubernetes_minor: minor }
-}
-
-fn minor(version: &str) -> Option<String> {
-    let mut parts = version.trim_start_matches('v').split('.');
-    Some(format!("{}.{}", parts.next()?, parts.next()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn minors_are_read_off_versions() {
-        for (version, expected) in
-            [("v1.34.4", Some("1.34")), ("1.35.0+vendor.1", Some("1.35")), ("latest", None)]
-        {
-            assert_eq!(minor(version).as_deref(), expected);
-        }
-    }
+    ClusterFacts { state, paused: view.spec.paused, control_plane: view.spec.control_plane_ref }
 }

@@ -42,7 +42,9 @@ pub enum ReferenceError {
     NoContract { group: String, kind: String },
     #[error("{kind} {namespace}/{name} does not exist")]
     Missing { kind: String, namespace: String, name: String },
-    #[error("{kind}.{group} could not be listed within {LIST_LIMIT:?}")]
+    #[error(
+        "{kind}.{group} could not be listed within {LIST_LIMIT:?}; grant Chandler get, list and watch on it"
+    )]
     NotListed { group: String, kind: String },
 }
 
@@ -81,6 +83,13 @@ impl References {
         })
     }
 
+    /// As [`References::get`], without waiting: None also while it is not known.
+    pub fn known(&self, namespace: &str, to: &ContractReference) -> Option<Arc<DynamicObject>> {
+        let cell = self.cell(to);
+        let watched = cell.get()?;
+        watched.store.get(&ObjectRef::new_with(&to.name, watched.resource.clone()).within(namespace))
+    }
+
     fn cell(&self, to: &ContractReference) -> Arc<OnceCell<Watched>> {
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         kinds.entry((to.api_group.clone(), to.kind.clone())).or_default().clone()
@@ -97,7 +106,7 @@ impl References {
         tracing::info!(
             kind = resource.kind,
             version = resource.version,
-            "watching a kind that templates look at"
+            "watching a kind that Clusters refer to"
         );
         Ok(Watched { resource, store: watched.store })
     }

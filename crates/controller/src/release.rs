@@ -2,6 +2,7 @@
 
 mod grants;
 mod inputs;
+mod kubernetes;
 mod memory;
 mod operate;
 mod pass;
@@ -31,7 +32,7 @@ pub use secrets::Secrets;
 
 use crate::{
     Error, clusters::Clusters, events::Events, index::ReleaseIndex, metrics::Metrics, operations::Operations,
-    queue::Trigger, status,
+    queue::Trigger, references::References, status,
 };
 
 /// Tells whether a release object is ours to look after.
@@ -42,6 +43,7 @@ pub struct ReleaseContext<R: ReleaseFace> {
     pub client: Client,
     pub clusters: Clusters,
     pub index: ReleaseIndex<R>,
+    pub references: References,
     pub connections: Connections,
     pub packages: Arc<Packages>,
     pub secrets: Secrets,

@@ -191,7 +191,8 @@ async fn controllers<P>(
         return;
     }
     let (placements, releases, clusters) = (placements.store, releases.store, Clusters::new(clusters.store));
-    let references = references(&shared, &placements, &index, &clusters, desk.clone());
+    let references =
+        references(&shared, &placements, &index, &clusters, desk.clone(), release_trigger.clone());
     ready.store(true, Ordering::Release);
     tracing::info!(placements = placements.len(), releases = releases.len(), "watches are synchronised");
     let placement_context = Arc::new(PlacementContext::<P> {
@@ -202,7 +203,7 @@ async fn controllers<P>(
         writes: Semaphore::new(placement::WRITES),
         written: placement::Written::default(),
         told: placement::Told::default(),
-        references,
+        references: references.clone(),
         tool: shared.tool.clone(),
         events: shared.events.clone(),
         metrics: shared.metrics.clone(),
@@ -212,6 +213,7 @@ async fn controllers<P>(
         client: shared.client,
         clusters,
         index: index.clone(),
+        references,
         connections: kept.connections,
         packages: shared.packages,
         tool: shared.tool,
@@ -310,18 +312,22 @@ fn watch_clusters<P: PlacementFace>(
     watch(shared.client.clone(), &shared.scope, &resource, resource.clone(), touched)
 }
 
-/// A change of what a Cluster refers to is a change of the Cluster, as far as templates are concerned.
+/// A change of what a Cluster refers to is a change of the Cluster, as far as templates and charts look at it.
 fn references<P: PlacementFace>(
     shared: &Shared,
     placements: &Store<P>,
     index: &ReleaseIndex<P::Release>,
     clusters: &Clusters,
     desk: Desk<P>,
+    releases: Trigger<P::Release>,
 ) -> References {
     let (placements, index, clusters) = (placements.clone(), index.clone(), clusters.clone());
     References::new(shared.client.clone(), shared.scope.clone(), move |key| {
         if let Some(cluster) = clusters.get(key) {
             desk.cluster(&placements, &index, key, cluster.labels());
+        }
+        for release in index.on_cluster(key) {
+            releases.look_at(ObjectRef::from_obj(&*release));
         }
     })
 }

@@ -12,7 +12,8 @@ use self::cache::Cache;
 pub use self::catalog::{Binary, KubernetesVersion, UnsupportedVersion};
 use crate::progress::Progress;
 
-/// A folder with all programs, and `cluster-api/config` as in the Cluster API module.
+/// A folder with all programs, and `cluster-api/config` as in the Cluster API module. Control planes of further versions
+/// are in folders named as `kubernetes-1.35`.
 pub const ASSETS_VARIABLE: &str = "CHANDLER_ASSETS";
 /// A folder as `setup-envtest` makes it: etcd, kube-apiserver and kubectl.
 pub const KUBEBUILDER_VARIABLE: &str = "KUBEBUILDER_ASSETS";
@@ -75,28 +76,46 @@ impl Assets {
         binaries: &[Binary],
         progress: &dyn Progress,
     ) -> Result<Self, Error> {
-        let cache = Cache::open(kubernetes)?;
-        let provided = Provided::from_environment();
-        let mut paths = BTreeMap::new();
-        let mut missing = Vec::new();
-        for binary in binaries {
-            if let Some(path) = provided.find(*binary, kubernetes).await {
-                paths.insert(*binary, path);
-            } else {
-                if !cache.is_complete(*binary) {
-                    missing.push(*binary);
-                }
-                paths.insert(*binary, cache.path(*binary));
-            }
-        }
+        let Located { cache, assets, missing } = Located::look(kubernetes, binaries).await?;
         if !missing.is_empty() {
             cache.build(&missing, progress).await?;
         }
-        Ok(Self {
-            paths,
-            capi_config: provided.capi_config().unwrap_or_else(|| cache.capi_config()),
-            kubernetes,
-        })
+        Ok(assets)
+    }
+
+    /// The same programs with the control plane of another version, built if it is nowhere to be found.
+    pub async fn with_version(
+        &self,
+        kubernetes: KubernetesVersion,
+        progress: &dyn Progress,
+    ) -> Result<Self, Error> {
+        let other = Self::ensure_version(kubernetes, &Binary::CONTROL_PLANE, progress).await?;
+        Ok(self.with_control_plane(other))
+    }
+
+    /// As [`Assets::with_version`]; `None` if something would have to be built.
+    pub async fn find_version(&self, kubernetes: KubernetesVersion) -> Result<Option<Self>, Error> {
+        if kubernetes == self.kubernetes {
+            return Ok(Some(self.clone()));
+        }
+        let located = Located::look(kubernetes, &Binary::CONTROL_PLANE).await?;
+        Ok(located.missing.is_empty().then(|| self.with_control_plane(located.assets)))
+    }
+
+    fn with_control_plane(&self, other: Self) -> Self {
+        let mut paths = self.paths.clone();
+        paths.extend(other.paths);
+        Self { paths, capi_config: self.capi_config.clone(), kubernetes: other.kubernetes }
+    }
+
+    /// Finds or builds every program of every Kubernetes version, so that nothing has to be built later.
+    pub async fn ensure_every_version(progress: &dyn Progress) -> Result<(), Error> {
+        let default = KubernetesVersion::default();
+        Self::ensure_version(default, &Binary::ALL, progress).await?;
+        for version in KubernetesVersion::SUPPORTED.into_iter().filter(|version| *version != default) {
+            Self::ensure_version(version, &Binary::CONTROL_PLANE, progress).await?;
+        }
+        Ok(())
     }
 
     /// The program's path; a program that was not asked for is looked up on `PATH`.
@@ -114,6 +133,45 @@ impl Assets {
     }
 }
 
+/// Where programs are, before anything is built.
+struct Located {
+    cache: Cache,
+    assets: Assets,
+    missing: Vec<Binary>,
+}
+
+impl Located {
+    async fn look(kubernetes: KubernetesVersion, binaries: &[Binary]) -> Result<Self, Error> {
+        let cache = Cache::open(kubernetes)?;
+        let provided = Provided::from_environment();
+        let wanted = wanted_version(kubernetes, binaries);
+        let mut paths = BTreeMap::new();
+        let mut missing = Vec::new();
+        for binary in binaries {
+            if let Some(path) = provided.find(*binary, kubernetes, &wanted).await {
+                paths.insert(*binary, path);
+            } else {
+                if !cache.is_complete(*binary) {
+                    missing.push(*binary);
+                }
+                paths.insert(*binary, cache.path(*binary));
+            }
+        }
+        let capi_config = provided.capi_config().unwrap_or_else(|| cache.capi_config());
+        Ok(Self { cache, assets: Assets { paths, capi_config, kubernetes }, missing })
+    }
+}
+
+/// How the version of a provided control plane has to begin: a Cluster tells its version to the patch, a bare API
+/// server is only asked for a minor.
+fn wanted_version(kubernetes: KubernetesVersion, binaries: &[Binary]) -> String {
+    if binaries.contains(&Binary::KubeControllerManager) {
+        format!("Kubernetes {kubernetes}")
+    } else {
+        format!("Kubernetes v1.{}.", kubernetes.minor())
+    }
+}
+
 /// Folders the environment points at, which spare us building.
 struct Provided {
     ours: Option<PathBuf>,
@@ -126,17 +184,16 @@ impl Provided {
         Self { ours: folder(ASSETS_VARIABLE), kubebuilder: folder(KUBEBUILDER_VARIABLE) }
     }
 
-    async fn find(&self, binary: Binary, kubernetes: KubernetesVersion) -> Option<PathBuf> {
-        let in_folder = |folder: &Option<PathBuf>| {
-            let path = folder.as_ref()?.join(binary.file_name());
-            path.is_file().then_some(path)
-        };
-        if let Some(path) = in_folder(&self.ours) {
-            return Some(path);
+    async fn find(&self, binary: Binary, kubernetes: KubernetesVersion, wanted: &str) -> Option<PathBuf> {
+        let of_version = self.ours.as_ref().map(|ours| ours.join(kubernetes.folder()));
+        for folder in [&of_version, &self.ours, &self.kubebuilder].into_iter().flatten() {
+            let path = folder.join(binary.file_name());
+            let fits = !Binary::CONTROL_PLANE.contains(&binary) || is_version(&path, wanted).await;
+            if path.is_file() && fits {
+                return Some(path);
+            }
         }
-        let path = in_folder(&self.kubebuilder)?;
-        let fits = binary != Binary::KubeApiserver || is_minor(&path, kubernetes).await;
-        fits.then_some(path)
+        None
     }
 
     fn capi_config(&self) -> Option<PathBuf> {
@@ -145,10 +202,12 @@ impl Provided {
     }
 }
 
-/// A foreign kube-apiserver of another minor would make planes lie about their version.
-async fn is_minor(apiserver: &Path, kubernetes: KubernetesVersion) -> bool {
-    let output = tokio::process::Command::new(apiserver).arg("--version").output().await;
+/// A foreign program of another version would make planes lie about theirs.
+async fn is_version(program: &Path, wanted: &str) -> bool {
+    let output = tokio::process::Command::new(program).arg("--version").output().await;
     output.is_ok_and(|output| {
-        String::from_utf8_lossy(&output.stdout).contains(&format!(" v1.{}.", kubernetes.minor()))
+        let told = String::from_utf8_lossy(&output.stdout);
+        let told = told.trim();
+        told == wanted || (wanted.ends_with('.') && told.starts_with(wanted))
     })
 }

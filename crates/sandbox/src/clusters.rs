@@ -166,6 +166,8 @@ fn class() -> [Value; 3] {
             "kind": "ClusterClass",
             "metadata": metadata,
             "spec": {
+                // What there are no programs for is refused when it is asked for, not afterwards.
+                "kubernetesVersions": KubernetesVersion::SUPPORTED.map(|version| version.to_string()),
                 "infrastructure": reference(INFRASTRUCTURE, "SandboxClusterTemplate"),
                 "controlPlane": reference(CONTROL_PLANE, "SandboxControlPlaneTemplate"),
                 "variables": [{

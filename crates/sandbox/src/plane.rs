@@ -7,6 +7,7 @@ mod ports;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
@@ -43,14 +44,14 @@ pub enum Error {
     Process(#[from] process::Error),
     #[error("plane {name} was not ready within {} s; its logs are in {}", READY_LIMIT.as_secs(), logs.display())]
     NotReady { name: String, logs: PathBuf },
-    #[error("a Node could not be created: {source}")]
-    CreateNode { source: Box<kube::Error> },
+    #[error("a Node could not be written: {source}")]
+    WriteNode { source: Box<kube::Error> },
     #[error("a Node could not be described: {source}")]
     DescribeNode { source: serde_json::Error },
     #[error("the Nodes were not Ready within {} s; see kwok's log", NODES_LIMIT.as_secs())]
     NodesNotReady,
-    #[error("the programs at hand are Kubernetes {have}, plane {name} asks for {asked}")]
-    Version { name: String, have: KubernetesVersion, asked: KubernetesVersion },
+    #[error("plane {name} is stopped")]
+    Stopped { name: String },
 }
 
 /// What a plane is to be.
@@ -63,19 +64,12 @@ pub struct PlaneOptions {
     pub nodes: Option<u32>,
     /// A free one when absent.
     pub port: Option<u16>,
-    pub version: KubernetesVersion,
 }
 
 impl PlaneOptions {
     /// etcd and API server alone.
     pub fn bare(name: &str, dir: &Path) -> Self {
-        Self {
-            name: name.to_owned(),
-            dir: dir.to_owned(),
-            nodes: None,
-            port: None,
-            version: KubernetesVersion::default(),
-        }
+        Self { name: name.to_owned(), dir: dir.to_owned(), nodes: None, port: None }
     }
 
     /// With controllers, a scheduler and Nodes.
@@ -88,22 +82,17 @@ impl PlaneOptions {
 #[derive(Debug)]
 pub struct Plane {
     options: PlaneOptions,
-    assets: Assets,
+    /// Another version's after an upgrade.
+    assets: std::sync::Mutex<Assets>,
     port: u16,
     kubeconfig: String,
+    /// In the order in which they started; etcd is the first.
     children: Mutex<Vec<Child>>,
 }
 
 impl Plane {
-    /// Starts a plane and returns when its API server answers and its Nodes exist.
+    /// Starts a plane of the programs' version and returns when its API server answers and its Nodes exist.
     pub async fn start(assets: &Assets, options: PlaneOptions) -> Result<Self, Error> {
-        if assets.kubernetes() != options.version {
-            return Err(Error::Version {
-                name: options.name,
-                have: assets.kubernetes(),
-                asked: options.version,
-            });
-        }
         let home = options.dir.clone();
         // Waiting for an orphan to end would hold up the runtime.
         let _ = tokio::task::spawn_blocking(move || process::end_orphans(&home)).await;
@@ -137,7 +126,7 @@ impl Plane {
         layout.keep_port(port)?;
         Ok(Self {
             options: options.clone(),
-            assets: assets.clone(),
+            assets: std::sync::Mutex::new(assets.clone()),
             port,
             kubeconfig,
             children: Mutex::default(),
@@ -145,20 +134,32 @@ impl Plane {
     }
 
     async fn launch(&self) -> Result<(), Error> {
+        self.launch_missing(&mut *self.children.lock().await).await
+    }
+
+    /// All of them, or all but etcd.
+    async fn launch_missing(&self, children: &mut Vec<Child>) -> Result<(), Error> {
         let home = &self.options.dir;
+        let assets = self.assets();
         let bare = self.options.nodes.is_none();
-        let mut children = self.children.lock().await;
-        children.push(Child::spawn(&components::etcd(&self.assets, home))?);
-        children.push(Child::spawn(&components::apiserver(&self.assets, home, self.port, bare))?);
+        if children.is_empty() {
+            children.push(Child::spawn(&components::etcd(&assets, home))?);
+        }
+        children.push(Child::spawn(&components::apiserver(&assets, home, self.port, bare))?);
         let probe = self.probe().await?;
-        self.wait_ready(&probe, &children).await?;
+        self.wait_ready(&probe, children).await?;
+        Layout::new(home).keep_version(assets.kubernetes())?;
         if let Some(nodes) = self.options.nodes {
-            for spec in components::workers(&self.assets, home) {
+            for spec in components::workers(&assets, home) {
                 children.push(Child::spawn(&spec)?);
             }
-            nodes::create(&probe, nodes, self.options.version).await?;
+            nodes::ensure(&probe, nodes, assets.kubernetes()).await?;
         }
         Ok(())
+    }
+
+    fn assets(&self) -> Assets {
+        self.assets.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Its requests stay out of the audit log.
@@ -198,13 +199,7 @@ impl Plane {
 
     /// Stops the processes in order; the data stays.
     pub async fn stop(&self) {
-        let mut children = self.children.lock().await;
-        // Last started, first stopped: nobody loses the server it talks to.
-        while let Some(child) = children.pop() {
-            let grace =
-                if child.name() == Binary::KubeApiserver.file_name() { APISERVER_GRACE } else { GRACE };
-            child.stop(grace).await;
-        }
+        stop_after(0, &mut *self.children.lock().await).await;
     }
 
     /// Ends the processes at once, for planes whose data nobody needs any more.
@@ -221,9 +216,31 @@ impl Plane {
         self.launch().await
     }
 
+    /// Goes on with the programs of another version; etcd and the data stay. A plane whose new programs do not start
+    /// is stopped, and a restart tries again with them.
+    pub async fn upgrade(&self, assets: &Assets) -> Result<(), Error> {
+        let mut children = self.children.lock().await;
+        stop_after(1, &mut children).await;
+        *self.assets.lock().unwrap_or_else(PoisonError::into_inner) = assets.clone();
+        let launched = self.launch_missing(&mut children).await;
+        if launched.is_err() {
+            stop_after(0, &mut children).await;
+        }
+        launched
+    }
+
+    /// The version that the plane in this folder ran last.
+    pub fn kept_version(dir: &Path) -> Option<KubernetesVersion> {
+        Layout::new(dir).kept_version()
+    }
+
     /// An error that quotes the log of the first process found ended.
     pub async fn check(&self) -> Result<(), Error> {
-        for child in self.children.lock().await.iter() {
+        let children = self.children.lock().await;
+        if children.is_empty() {
+            return Err(Error::Stopped { name: self.options.name.clone() });
+        }
+        for child in children.iter() {
             child.check()?;
         }
         Ok(())
@@ -246,7 +263,7 @@ impl Plane {
     }
 
     pub fn version(&self) -> KubernetesVersion {
-        self.options.version
+        self.assets().kubernetes()
     }
 
     /// The administrator's kubeconfig with everything inline.
@@ -284,6 +301,16 @@ impl Plane {
     pub async fn processes(&self) -> Vec<(String, u32)> {
         let children = self.children.lock().await;
         children.iter().map(|child| (child.name().to_owned(), child.pid())).collect()
+    }
+}
+
+/// Stops all but the first so many. Last started, first stopped: nobody loses the server it talks to.
+async fn stop_after(kept: usize, children: &mut Vec<Child>) {
+    while children.len() > kept
+        && let Some(child) = children.pop()
+    {
+        let grace = if child.name() == Binary::KubeApiserver.file_name() { APISERVER_GRACE } else { GRACE };
+        child.stop(grace).await;
     }
 }
 

@@ -6,11 +6,13 @@ mod infrastructure;
 mod metadata;
 mod owner;
 mod planes;
+mod programs;
 mod reachable;
 pub mod sandbox_cluster;
 pub mod sandbox_cluster_template;
 pub mod sandbox_control_plane;
 pub mod sandbox_control_plane_template;
+mod version;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -36,7 +38,7 @@ use self::sandbox_cluster::SandboxCluster;
 use self::sandbox_cluster_template::SandboxClusterTemplate;
 use self::sandbox_control_plane::SandboxControlPlane;
 use self::sandbox_control_plane_template::SandboxControlPlaneTemplate;
-use crate::plane;
+use crate::{assets, plane};
 
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -51,6 +53,8 @@ pub enum Error {
     Plane(#[from] plane::Error),
     #[error(transparent)]
     Port(#[from] plane::NoFreePort),
+    #[error(transparent)]
+    Programs(#[from] assets::Error),
 }
 
 impl Error {

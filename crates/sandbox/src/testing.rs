@@ -11,7 +11,7 @@ use kube::api::{Api, PostParams};
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
-use crate::assets::{self, Assets, Binary};
+use crate::assets::{self, Assets, Binary, KubernetesVersion};
 use crate::certificates::Authority;
 use crate::plane::{self, Plane, PlaneOptions};
 use crate::process::Identity;
@@ -57,6 +57,12 @@ pub async fn assets() -> Result<&'static Assets, Error> {
     ASSETS
         .get_or_try_init(|| async { Ok(Assets::ensure(&Binary::ALL, progress::display().as_ref()).await?) })
         .await
+}
+
+/// The control plane of another version, found or built: for tests that upgrade, before the clock runs.
+pub async fn prepare(version: KubernetesVersion) -> Result<(), Error> {
+    assets().await?.with_version(version, progress::display().as_ref()).await?;
+    Ok(())
 }
 
 /// A plane of the test's own, without controllers: the quickest real API server.

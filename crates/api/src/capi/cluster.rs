@@ -17,8 +17,6 @@ pub struct ClusterView {
 pub struct ClusterSpecView {
     /// Whether reconciliation of the cluster is paused.
     pub paused: bool,
-    /// The topology, for clusters made from a class.
-    pub topology: Topology,
     /// The object that runs the control plane.
     #[serde(rename = "controlPlaneRef")]
     pub control_plane_ref: Option<ContractReference>,
@@ -37,14 +35,6 @@ pub struct ContractReference {
     pub kind: String,
     /// Name.
     pub name: String,
-}
-
-/// What Chandler reads of a topology.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Topology {
-    /// Kubernetes version that the cluster should have.
-    pub version: Option<String>,
 }
 
 /// What Chandler reads of a Cluster's status.

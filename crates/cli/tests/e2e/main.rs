@@ -8,6 +8,7 @@ mod collisions;
 mod crash;
 mod eight_by_ten;
 mod isolation;
+mod kubernetes_upgrade;
 mod leadership;
 mod moving;
 mod newest;

@@ -275,7 +275,7 @@ fn written(audit: &mut AuditLog) -> Vec<(String, String, String)> {
 
 #[tokio::test]
 async fn a_moved_release_is_taken_over_as_it_is() {
-    let moving = Move::new("move", "hello", "cluster: {{ .Cluster.metadata.name }}").await;
+    let moving = Box::pin(Move::new("move", "hello", "cluster: {{ .Cluster.metadata.name }}")).await;
     let before = moving.source.ready().await;
     let revisions = moving.stored_revisions().await;
     assert_eq!(revisions.len(), 1, "{revisions:?}");
@@ -309,7 +309,7 @@ async fn a_moved_release_is_taken_over_as_it_is() {
 /// As `clusterctl move --filter-cluster` may do to the other clusters of a placement.
 #[tokio::test]
 async fn objects_that_are_moved_away_from_a_cluster_that_is_not_paused_leave_its_release_alone() {
-    let moving = Move::new("movebare", "hello", "cluster: {{ .Cluster.metadata.name }}").await;
+    let moving = Box::pin(Move::new("movebare", "hello", "cluster: {{ .Cluster.metadata.name }}")).await;
     let release = moving.source.ready().await;
     let revisions = moving.stored_revisions().await;
     let mut audit = moving.workload.audit_log();
@@ -328,7 +328,7 @@ async fn objects_that_are_moved_away_from_a_cluster_that_is_not_paused_leave_its
 
 #[tokio::test]
 async fn an_operation_that_runs_while_its_object_is_moved_is_stopped_and_recovered_on_the_other_side() {
-    let moving = Move::new("movebusy", "slow", "hold: true").await;
+    let moving = Box::pin(Move::new("movebusy", "slow", "hold: true")).await;
     let pending = |revisions: &[String]| revisions.iter().all(|r| r.ends_with(" 1 pending-install"));
     eventually("the install waits for its hook", || async {
         let revisions = moving.stored_revisions().await;

@@ -2,7 +2,10 @@
 
 use std::sync::PoisonError;
 
-use chandler_api::status::{PackageRecord, ReleaseStatus, ValuesRecord};
+use chandler_api::{
+    capi::ContractReference,
+    status::{PackageRecord, ReleaseStatus, ValuesRecord},
+};
 use chandler_core::{
     digest::{self, Digest, InputDigest},
     failure::{Category, Failure},
@@ -19,6 +22,8 @@ pub struct Inputs {
     pub digest: InputDigest,
     pub package: PackageRecord,
     pub values: ValuesRecord,
+    /// Where the package reads what the cluster is.
+    pub kubernetes_minor: Option<String>,
 }
 
 impl<R: ReleaseFace> ReleaseContext<R> {
@@ -27,18 +32,23 @@ impl<R: ReleaseFace> ReleaseContext<R> {
         &self,
         desired: &Desired,
         known: &ReleaseStatus,
-        kubernetes_minor: Option<&str>,
+        control_plane: Option<&ContractReference>,
     ) -> Result<Inputs, Failure> {
         let package = self.package(desired, known.package.as_ref()).await?;
         let values = self.values(desired, known.values.as_ref()).await?;
+        let kubernetes_minor = if package.reads_capabilities {
+            self.kubernetes_minor(&desired.cluster, control_plane).await?
+        } else {
+            None
+        };
         let digest = InputDigest::of(&digest::Inputs {
             package: &parsed(&package.digest)?,
             values: &parsed(&values.canonical)?,
             release: &desired.release,
             rendering: &desired.rendering,
-            kubernetes_minor: kubernetes_minor.filter(|_| package.reads_capabilities),
+            kubernetes_minor: kubernetes_minor.as_deref(),
         });
-        Ok(Inputs { digest, package, values })
+        Ok(Inputs { digest, package, values, kubernetes_minor })
     }
 
     /// The package of resolved inputs; downloaded if the store has lost it.

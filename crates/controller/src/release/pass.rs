@@ -192,12 +192,13 @@ where
     }
 
     async fn resolve(&mut self, desired: &Desired, view: &View) {
-        let minor = view.facts.kubernetes_minor.as_deref();
-        match self.context.inputs(desired, &self.status, minor).await {
+        let control_plane = view.facts.control_plane.as_ref();
+        match self.context.inputs(desired, &self.status, control_plane).await {
             Ok(inputs) => {
                 self.status.package = Some(inputs.package.clone());
                 self.status.values = Some(inputs.values.clone());
-                self.memory.inputs = Some((self.inputs_key(desired, view), inputs));
+                let key = self.inputs_key(desired, inputs.kubernetes_minor.clone());
+                self.memory.inputs = Some((key, inputs));
             }
             Err(failure) => {
                 let key = failure_key::resolve(self.object.meta().generation);
@@ -351,11 +352,11 @@ where
         Some(PastFailure { key: last.input.clone(), failure, retry_at })
     }
 
-    fn inputs_key(&self, desired: &Desired, view: &View) -> InputsKey {
+    fn inputs_key(&self, desired: &Desired, kubernetes_minor: Option<String>) -> InputsKey {
         let poll = self.poll(desired);
         InputsKey {
             generation: self.object.meta().generation,
-            kubernetes_minor: view.facts.kubernetes_minor.clone(),
+            kubernetes_minor,
             period: poll.map_or(0, |poll| poll.period(self.now)),
             changes: poll.map_or(0, |_| self.context.packages.changed(&desired.package.repository)),
         }
@@ -368,8 +369,10 @@ where
     }
 
     fn known_inputs(&self, desired: &Desired, view: &View) -> Option<Inputs> {
-        let key = self.inputs_key(desired, view);
-        self.memory.inputs.as_ref().filter(|(of, _)| *of == key).map(|(_, inputs)| inputs.clone())
+        let (of, inputs) = self.memory.inputs.as_ref()?;
+        let control_plane = view.facts.control_plane.as_ref().filter(|_| inputs.package.reads_capabilities);
+        let minor = self.context.known_kubernetes_minor(&desired.cluster, control_plane);
+        (*of == self.inputs_key(desired, minor)).then(|| inputs.clone())
     }
 
     /// Writes down that the release has been installed, for objects that install once.

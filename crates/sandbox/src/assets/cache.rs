@@ -51,7 +51,7 @@ impl Cache {
         }
         self.check_space()?;
         for (index, binary) in missing.iter().enumerate() {
-            let step = format!("building {binary}");
+            let step = format!("building {}", binary.title(self.kubernetes));
             progress.begin(&step, Some((index + 1, missing.len())));
             self.build_one(*binary).await?;
             progress.finish(&step);

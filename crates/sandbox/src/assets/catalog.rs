@@ -28,10 +28,11 @@ pub struct Module {
 }
 
 /// A Kubernetes version the sandbox can run: one patch of each minor there are assets for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum KubernetesVersion {
     #[default]
     V1_34,
+    V1_35,
 }
 
 macro_rules! module {
@@ -51,6 +52,12 @@ static KUBERNETES_1_34: Module = module!(
     "-X k8s.io/component-base/version.gitVersion=v1.34.4 \
      -X k8s.io/component-base/version.gitMajor=1 \
      -X k8s.io/component-base/version.gitMinor=34"
+);
+static KUBERNETES_1_35: Module = module!(
+    "kubernetes-1.35",
+    "-X k8s.io/component-base/version.gitVersion=v1.35.4 \
+     -X k8s.io/component-base/version.gitMajor=1 \
+     -X k8s.io/component-base/version.gitMinor=35"
 );
 static KWOK: Module = module!("kwok", "");
 static CLUSTER_API: Module = module!("cluster-api", "");
@@ -73,6 +80,10 @@ impl Binary {
         Self::Registry,
     ];
 
+    /// What there is one of for each Kubernetes version.
+    pub const CONTROL_PLANE: [Self; 3] =
+        [Self::KubeApiserver, Self::KubeControllerManager, Self::KubeScheduler];
+
     /// What a bare plane needs.
     pub const BARE_PLANE: [Self; 2] = [Self::Etcd, Self::KubeApiserver];
 
@@ -94,6 +105,11 @@ impl Binary {
         }
     }
 
+    /// What a person sees being built: where there are several versions of a program, the version too.
+    pub fn title(self, kubernetes: KubernetesVersion) -> String {
+        if Self::CONTROL_PLANE.contains(&self) { format!("{self} {kubernetes}") } else { self.to_string() }
+    }
+
     /// The Go package that is the program.
     pub fn package(self) -> &'static str {
         match self {
@@ -113,9 +129,9 @@ impl Binary {
     pub fn module(self, kubernetes: KubernetesVersion) -> &'static Module {
         match self {
             Self::Etcd => &ETCD,
-            Self::KubeApiserver | Self::KubeControllerManager | Self::KubeScheduler | Self::Kubectl => {
-                kubernetes.module()
-            }
+            Self::KubeApiserver | Self::KubeControllerManager | Self::KubeScheduler => kubernetes.module(),
+            // One serves API servers of the minors beside its own too.
+            Self::Kubectl => KubernetesVersion::default().module(),
             Self::Kwok => &KWOK,
             Self::CapiManager => &CLUSTER_API,
             Self::Helm => &HELM,
@@ -131,24 +147,32 @@ impl fmt::Display for Binary {
 }
 
 impl KubernetesVersion {
-    /// Every version there are assets for, newest first.
-    pub const SUPPORTED: [Self; 1] = [Self::V1_34];
+    /// Every version there are assets for, oldest first.
+    pub const SUPPORTED: [Self; 2] = [Self::V1_34, Self::V1_35];
 
     pub fn minor(self) -> u64 {
         match self {
             Self::V1_34 => 34,
+            Self::V1_35 => 35,
         }
     }
 
     fn module(self) -> &'static Module {
         match self {
             Self::V1_34 => &KUBERNETES_1_34,
+            Self::V1_35 => &KUBERNETES_1_35,
         }
+    }
+
+    /// The folder of a control plane of this version among programs that were brought along.
+    pub(super) fn folder(self) -> &'static str {
+        self.module().name
     }
 
     fn name(self) -> &'static str {
         match self {
             Self::V1_34 => "v1.34.4",
+            Self::V1_35 => "v1.35.4",
         }
     }
 }
@@ -167,22 +191,17 @@ pub struct UnsupportedVersion {
 }
 
 fn supported() -> String {
-    KubernetesVersion::SUPPORTED
-        .map(|version| format!("v1.{}.x (it is {version})", version.minor()))
-        .join(", ")
+    KubernetesVersion::SUPPORTED.map(|version| version.to_string()).join(" and ")
 }
 
 impl FromStr for KubernetesVersion {
     type Err = UnsupportedVersion;
 
-    /// Any patch of a minor we have is served by the patch we have.
+    /// To the patch: whoever asks for a version compares it with the one that runs.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let asked = semver::Version::parse(text.trim_start_matches('v')).ok();
         Self::SUPPORTED
             .into_iter()
-            .find(|version| {
-                asked.as_ref().is_some_and(|asked| asked.major == 1 && asked.minor == version.minor())
-            })
+            .find(|version| version.name().trim_start_matches('v') == text.trim_start_matches('v'))
             .ok_or_else(|| UnsupportedVersion { asked: text.to_owned() })
     }
 }
@@ -192,19 +211,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_a_known_minor_are_accepted() {
-        for (text, accepted) in
-            [("v1.34.4", true), ("1.34.0", true), ("v1.33.9", false), ("v2.34.0", false), ("latest", false)]
-        {
-            assert_eq!(text.parse::<KubernetesVersion>().is_ok(), accepted, "{text}");
+    fn only_versions_with_programs_are_accepted() {
+        for (text, accepted) in [
+            ("v1.34.4", Some(KubernetesVersion::V1_34)),
+            ("1.35.4", Some(KubernetesVersion::V1_35)),
+            ("v1.34.9", None),
+            ("v1.33.4", None),
+            ("v2.34.4", None),
+            ("latest", None),
+        ] {
+            assert_eq!(text.parse::<KubernetesVersion>().ok(), accepted, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_what_there_is() {
+        let refusal = "v1.30.0".parse::<KubernetesVersion>().unwrap_err().to_string();
+        for expected in ["v1.34.4", "v1.35.4", "not v1.30.0"] {
+            assert!(refusal.contains(expected), "{refusal}");
         }
     }
 
     #[test]
     fn every_module_pins_the_packages_built_from_it() {
-        for binary in Binary::ALL {
-            let module = binary.module(KubernetesVersion::default());
-            assert!(module.go_mod.contains(binary.package()), "{binary}");
+        for version in KubernetesVersion::SUPPORTED {
+            for binary in Binary::ALL {
+                let module = binary.module(version);
+                assert!(module.go_mod.contains(binary.package()), "{binary} {version}");
+            }
         }
     }
 

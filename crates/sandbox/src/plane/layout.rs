@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Error;
 use super::ports::is_free;
+use crate::assets::KubernetesVersion;
 use crate::certificates::{Authority, write_private, write_signing_key};
 use crate::kubeconfig;
 
@@ -65,6 +66,15 @@ impl Layout {
 
     pub(super) fn keep_port(&self, port: u16) -> Result<(), Error> {
         Ok(write_private(&self.root.join("port"), &port.to_string())?)
+    }
+
+    /// The version whose API server has written the data last.
+    pub(super) fn kept_version(&self) -> Option<KubernetesVersion> {
+        fs::read_to_string(self.root.join("version")).ok()?.parse().ok()
+    }
+
+    pub(super) fn keep_version(&self, version: KubernetesVersion) -> Result<(), Error> {
+        Ok(write_private(&self.root.join("version"), &version.to_string())?)
     }
 
     /// Makes what is missing and returns the administrator's kubeconfig.

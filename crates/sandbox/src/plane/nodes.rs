@@ -3,13 +3,14 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::Error;
 use crate::assets::KubernetesVersion;
 
-pub(super) async fn create(
+/// Creates the Nodes that are missing and has all of them tell the version.
+pub(super) async fn ensure(
     client: &kube::Client,
     count: u32,
     version: KubernetesVersion,
@@ -18,12 +19,23 @@ pub(super) async fn create(
     for number in 1..=count {
         match nodes.create(&PostParams::default(), &node(number, version)?).await {
             Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                tell_version(&nodes, number, version).await?;
+            }
             Err(source) => {
-                return Err(Error::CreateNode { source: Box::new(source) });
+                return Err(Error::WriteNode { source: Box::new(source) });
             }
         }
     }
+    Ok(())
+}
+
+async fn tell_version(nodes: &Api<Node>, number: u32, version: KubernetesVersion) -> Result<(), Error> {
+    let told = json!({"status": {"nodeInfo": {"kubeletVersion": version.to_string()}}});
+    nodes
+        .patch_status(&name(number), &PatchParams::default(), &Patch::Merge(&told))
+        .await
+        .map_err(|source| Error::WriteNode { source: Box::new(source) })?;
     Ok(())
 }
 
@@ -49,8 +61,12 @@ fn is_ready(node: &Node) -> bool {
     })
 }
 
+fn name(number: u32) -> String {
+    format!("node-{number}")
+}
+
 fn node(number: u32, version: KubernetesVersion) -> Result<Node, Error> {
-    let name = format!("node-{number}");
+    let name = name(number);
     let resources = json!({"cpu": "32", "memory": "256Gi", "pods": "1000", "ephemeral-storage": "1Ti"});
     serde_json::from_value(json!({
         "metadata": {

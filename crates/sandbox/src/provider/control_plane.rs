@@ -12,10 +12,12 @@ use serde_json::{Value, json};
 use super::condition::Finding;
 use super::owner::{OwnerCluster, owner, owner_key};
 use super::planes::{ClusterKey, Wanted};
+use super::programs::Programs;
 use super::sandbox_cluster::{Endpoint, SandboxCluster};
 use super::sandbox_control_plane::{
     ControlPlaneInitialization, SandboxControlPlane, SandboxControlPlaneStatus,
 };
+use super::version::{self, Decision};
 use super::{Context, Error};
 use crate::apply::FIELD_MANAGER;
 use crate::assets::KubernetesVersion;
@@ -43,40 +45,105 @@ pub(super) async fn reconcile(
     if !object.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
         write_finalizers(&api, &object, true).await?;
     }
-    match bring_up(&object, &cluster, &context).await? {
-        Ok(plane) => {
+    let asked = object.spec.version.parse::<KubernetesVersion>();
+    let decision = version::decide(context.planes.version(&cluster.key), asked);
+    match bring_up(&api, &object, &cluster, &context, &decision).await? {
+        Ok((plane, pending)) => {
             write_kubeconfig(&context.client, &object, &cluster.key, &plane).await?;
             context.reachable.insert(&cluster.key);
-            let available = finding(true, "Available", String::new());
-            write_status(&api, &object, &available).await?;
+            let found = match decision.refusal {
+                Some(refusal) => Found::running(&plane, "VersionRefused", refusal),
+                None => Found::running(&plane, "Available", String::new()),
+            };
+            write_status(&api, &object, &Found { rolling_out: pending, ..found }).await?;
         }
-        Err(waiting) => write_status(&api, &object, &waiting).await?,
+        Err(found) => write_status(&api, &object, &found).await?,
     }
     Ok(Action::requeue(CHECK))
 }
 
-/// The running plane, or why there is none yet.
+/// What a reconcile found out.
+#[derive(Debug, Default)]
+struct Found {
+    /// The version that runs, if one does.
+    version: Option<KubernetesVersion>,
+    available: bool,
+    reason: &'static str,
+    message: String,
+    /// What is going on, while the version that was asked for does not run yet.
+    rolling_out: Option<String>,
+}
+
+impl Found {
+    fn running(plane: &Plane, reason: &'static str, message: String) -> Self {
+        Self { version: Some(plane.version()), available: true, reason, message, rolling_out: None }
+    }
+
+    fn waiting(reason: &'static str, message: String) -> Self {
+        Self { reason, message, ..Self::default() }
+    }
+}
+
+/// The running plane and what it still waits for, or why there is none yet.
 async fn bring_up(
+    api: &Api<SandboxControlPlane>,
     object: &SandboxControlPlane,
     cluster: &OwnerCluster,
-    context: &Context,
-) -> Result<Result<Arc<Plane>, Finding>, Error> {
-    if let Err(unsupported) = object.spec.version.parse::<KubernetesVersion>() {
-        return Ok(Err(finding(false, "VersionNotSupported", unsupported.to_string())));
-    }
+    context: &Arc<Context>,
+    decision: &Decision,
+) -> Result<Result<(Arc<Plane>, Option<String>), Found>, Error> {
+    let Some(version) = decision.run else {
+        let refusal = decision.refusal.clone().unwrap_or_default();
+        return Ok(Err(Found::waiting("VersionRefused", refusal)));
+    };
     let Some(endpoint) = endpoint(&context.client, cluster).await? else {
         let message = "waiting for the infrastructure to choose the control plane endpoint".to_owned();
-        return Ok(Err(finding(false, "WaitingForInfrastructure", message)));
+        return Ok(Err(Found::waiting("WaitingForInfrastructure", message)));
     };
-    let wanted =
-        Wanted { port: endpoint.port, nodes: object.spec.nodes, version: object.spec.version.clone() };
-    match context.planes.ensure(&cluster.key, &wanted).await {
-        Ok(plane) => Ok(Ok(plane)),
+    let assets = match programs(context, version).await? {
+        Programs::AtHand(assets) => assets,
+        Programs::Awaited { failure } => {
+            let pending = awaited(version, failure);
+            return Ok(match context.planes.get(&cluster.key).await {
+                Some(plane) => Ok((plane, Some(pending))),
+                None => Err(Found::waiting("BuildingPrograms", pending)),
+            });
+        }
+    };
+    let running = context.planes.get(&cluster.key).await.map(|plane| plane.version());
+    if let Some(from) = running.filter(|running| *running != version) {
+        let message = format!("upgrading from {from} to {version}");
+        let rolling_out = Some(message.clone());
+        write_status(api, object, &Found { rolling_out, ..Found::waiting("Upgrading", message) }).await?;
+    }
+    let wanted = Wanted { port: endpoint.port, nodes: object.spec.nodes, assets };
+    match context.planes.ensure(&cluster.key, wanted).await {
+        Ok(plane) => Ok(Ok((plane, None))),
         Err(error) => {
             tracing::warn!(cluster = %cluster.key.name, %error, "a plane does not start");
-            Ok(Err(finding(false, "StartFailed", error.to_string())))
+            Ok(Err(Found::waiting("StartFailed", error.to_string())))
         }
     }
+}
+
+/// Has everything looked at again when programs that are missing have been built.
+async fn programs(context: &Arc<Context>, version: KubernetesVersion) -> Result<Programs, Error> {
+    let built = {
+        let context = context.clone();
+        move || context.reachable.announce()
+    };
+    Ok(context.planes.versions().get(version, built).await?)
+}
+
+fn awaited(version: KubernetesVersion, failure: Option<String>) -> String {
+    failure.map_or_else(
+        || {
+            format!(
+                "building the programs of Kubernetes {version}, which takes some minutes; `chandler sandbox prepare` does so beforehand"
+            )
+        },
+        |failure| format!("building the programs of Kubernetes {version} again: {failure}"),
+    )
 }
 
 /// On our own infrastructure the plane comes first: the Cluster API core connects once, as soon as the infrastructure
@@ -164,18 +231,11 @@ fn kubeconfig_secret(object: &SandboxControlPlane, key: &ClusterKey, name: &str,
 async fn write_status(
     api: &Api<SandboxControlPlane>,
     object: &SandboxControlPlane,
-    available: &Finding,
+    found: &Found,
 ) -> Result<(), Error> {
-    let previous = object.status.clone().unwrap_or_default();
-    let mut status = SandboxControlPlaneStatus {
-        external_managed_control_plane: true,
-        conditions: vec![available.condition(&previous.conditions, object.metadata.generation)],
-        ..previous.clone()
-    };
-    if available.status {
-        status.version = Some(object.spec.version.clone());
-        status.initialization = Some(ControlPlaneInitialization { control_plane_initialized: true });
-    }
+    let current = api.get_opt(&object.name_any()).await.map_err(Error::read("a SandboxControlPlane"))?;
+    let Some(previous) = current.map(|current| current.status.unwrap_or_default()) else { return Ok(()) };
+    let status = status(&previous, object.metadata.generation, found);
     if status == previous {
         return Ok(());
     }
@@ -185,6 +245,34 @@ async fn write_status(
     Ok(())
 }
 
-fn finding(status: bool, reason: &'static str, message: String) -> Finding {
-    Finding { type_: "Available", status, reason, message }
+fn status(
+    previous: &SandboxControlPlaneStatus,
+    generation: Option<i64>,
+    found: &Found,
+) -> SandboxControlPlaneStatus {
+    let available = Finding {
+        type_: "Available",
+        status: found.available,
+        reason: found.reason,
+        message: found.message.clone(),
+    };
+    let rolling_out = Finding {
+        type_: "RollingOut",
+        status: found.rolling_out.is_some(),
+        reason: if found.rolling_out.is_some() { "RollingOut" } else { "NotRollingOut" },
+        message: found.rolling_out.clone().unwrap_or_default(),
+    };
+    let mut status = SandboxControlPlaneStatus {
+        external_managed_control_plane: true,
+        observed_generation: generation,
+        conditions: [available, rolling_out]
+            .map(|finding| finding.condition(&previous.conditions, generation))
+            .to_vec(),
+        ..previous.clone()
+    };
+    if let Some(version) = found.version {
+        status.version = Some(version.to_string());
+        status.initialization = Some(ControlPlaneInitialization { control_plane_initialized: true });
+    }
+    status
 }

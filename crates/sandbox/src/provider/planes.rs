@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
-use crate::assets::Assets;
+use super::programs::Versions;
+use crate::assets::{Assets, KubernetesVersion};
 use crate::plane::{self, Plane, PlaneOptions};
 
 /// A Cluster's namespace and name.
@@ -37,27 +38,23 @@ impl ClusterKey {
 pub(super) struct Wanted {
     pub(super) port: u16,
     pub(super) nodes: u32,
-    /// As the Cluster spells it.
-    pub(super) version: String,
-}
-
-#[derive(Debug)]
-struct Running {
-    plane: Arc<Plane>,
-    version: String,
+    /// They decide the version.
+    pub(super) assets: Assets,
 }
 
 /// Every workload plane of a sandbox.
 #[derive(Debug)]
 pub struct Planes {
-    assets: Assets,
+    versions: Versions,
     root: PathBuf,
-    running: Mutex<HashMap<ClusterKey, Arc<Mutex<Option<Running>>>>>,
+    running: Mutex<HashMap<ClusterKey, Slot>>,
 }
+
+type Slot = Arc<Mutex<Option<Arc<Plane>>>>;
 
 impl Planes {
     pub(crate) fn new(assets: &Assets, root: &Path) -> Self {
-        Self { assets: assets.clone(), root: root.to_owned(), running: Mutex::default() }
+        Self { versions: Versions::new(assets), root: root.to_owned(), running: Mutex::default() }
     }
 
     /// The folder of a cluster's plane.
@@ -82,43 +79,47 @@ impl Planes {
     }
 
     pub async fn get(&self, key: &ClusterKey) -> Option<Arc<Plane>> {
-        let slot = self.slot(key).await;
-        let running = slot.lock().await;
-        running.as_ref().map(|running| running.plane.clone())
+        self.slot(key).await.lock().await.clone()
     }
 
-    /// Starts the plane, or brings it back, or restarts it for another version.
-    pub(super) async fn ensure(&self, key: &ClusterKey, wanted: &Wanted) -> Result<Arc<Plane>, plane::Error> {
+    /// The version that a cluster's plane runs, or ran last.
+    pub(super) fn version(&self, key: &ClusterKey) -> Option<KubernetesVersion> {
+        Plane::kept_version(&Self::folder(&self.root, key))
+    }
+
+    pub(super) fn versions(&self) -> &Versions {
+        &self.versions
+    }
+
+    /// Starts the plane, or brings it back, or upgrades it.
+    pub(super) async fn ensure(&self, key: &ClusterKey, wanted: Wanted) -> Result<Arc<Plane>, plane::Error> {
         let slot = self.slot(key).await;
         let mut running = slot.lock().await;
-        if let Some(current) = running.as_mut() {
-            let broken = current.plane.check().await.err();
-            if let Some(error) = &broken {
+        if let Some(plane) = running.as_ref() {
+            if plane.version() != wanted.assets.kubernetes() {
+                plane.upgrade(&wanted.assets).await?;
+            } else if let Err(error) = plane.check().await {
                 tracing::warn!(cluster = %key.name, %error, "restarting a plane");
+                plane.restart().await?;
             }
-            if broken.is_some() || current.version != wanted.version {
-                current.plane.restart().await?;
-                current.version.clone_from(&wanted.version);
-            }
-            return Ok(current.plane.clone());
+            return Ok(plane.clone());
         }
         let options = PlaneOptions {
             name: key.name.clone(),
             dir: Self::folder(&self.root, key),
             nodes: Some(wanted.nodes),
             port: Some(wanted.port),
-            version: self.assets.kubernetes(),
         };
-        let plane = Arc::new(Plane::start(&self.assets, options).await?);
-        *running = Some(Running { plane: plane.clone(), version: wanted.version.clone() });
+        let plane = Arc::new(Plane::start(&wanted.assets, options).await?);
+        *running = Some(plane.clone());
         Ok(plane)
     }
 
     /// Ends the plane and removes all it kept.
     pub(super) async fn remove(&self, key: &ClusterKey) -> Result<(), plane::Error> {
         let slot = self.slot(key).await;
-        if let Some(running) = slot.lock().await.take() {
-            running.plane.kill().await;
+        if let Some(plane) = slot.lock().await.take() {
+            plane.kill().await;
         }
         self.running.lock().await.remove(key);
         let path = Self::folder(&self.root, key);
@@ -133,14 +134,14 @@ impl Planes {
     pub(crate) async fn stop_all(&self) {
         let slots: Vec<_> = self.running.lock().await.drain().map(|(_, slot)| slot).collect();
         let stops = slots.into_iter().map(|slot| async move {
-            if let Some(running) = slot.lock().await.take() {
-                running.plane.stop().await;
+            if let Some(plane) = slot.lock().await.take() {
+                plane.stop().await;
             }
         });
         futures::future::join_all(stops).await;
     }
 
-    async fn slot(&self, key: &ClusterKey) -> Arc<Mutex<Option<Running>>> {
+    async fn slot(&self, key: &ClusterKey) -> Slot {
         self.running.lock().await.entry(key.clone()).or_default().clone()
     }
 }

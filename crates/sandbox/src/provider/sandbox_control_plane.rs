@@ -44,12 +44,15 @@ pub struct SandboxControlPlaneSpec {
 pub struct SandboxControlPlaneStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<ControlPlaneInitialization>,
-    /// The version the control plane answers for.
+    /// The version that runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Always true: there is no Machine behind this control plane.
     #[serde(default)]
     pub external_managed_control_plane: bool,
+    /// The generation of the spec that the rest of the status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
     #[serde(default)]
     pub conditions: Vec<Condition>,
 }

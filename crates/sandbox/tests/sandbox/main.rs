@@ -5,4 +5,5 @@ mod charts;
 mod clusters;
 mod planes;
 mod tether;
+mod upgrades;
 mod whole;

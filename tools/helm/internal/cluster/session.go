@@ -45,6 +45,26 @@ func (s *Session) Prepare(maxAge time.Duration) error {
 	return s.fetch()
 }
 
+// PrepareToShow is Prepare for charts that look at what the cluster is. Its version is asked for every time: right after
+// an upgrade of Kubernetes, APIs that are a few seconds old show the version before.
+func (s *Session) PrepareToShow(maxAge time.Duration) error {
+	if !s.fresh(maxAge) {
+		return s.Prepare(maxAge)
+	}
+	client, err := discovery.NewDiscoveryClientForConfig(s.Config())
+	if err != nil {
+		return err
+	}
+	running, err := client.ServerVersion()
+	if err != nil {
+		return err
+	}
+	if running.GitVersion == s.set().Version.GitVersion {
+		return nil
+	}
+	return s.Refresh()
+}
+
 // Refresh asks the cluster for its APIs again.
 func (s *Session) Refresh() error {
 	s.cluster.refreshing.Lock()

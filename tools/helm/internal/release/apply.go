@@ -80,11 +80,13 @@ func (r *Release) Apply(what Application) (*toolv1.ReleaseState, error) {
 // prepare makes sure that the cluster's APIs are known and that the chart may run on its version.
 func (r *Release) prepare(chart *chart.Chart) error {
 	constraint := chart.KubernetesConstraint()
-	maxAge := apisMaxAge
+	var err error
 	if chart.ReadsCapabilities || constraint != "" {
-		maxAge = apisMaxAgeRead
+		err = r.session.PrepareToShow(apisMaxAgeRead)
+	} else {
+		err = r.session.Prepare(apisMaxAge)
 	}
-	if err := r.session.Prepare(maxAge); err != nil {
+	if err != nil {
 		return err
 	}
 	kubernetes := r.session.Capabilities().KubeVersion

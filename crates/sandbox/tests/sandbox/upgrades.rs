@@ -1,0 +1,160 @@
+//! Kubernetes versions: what goes up, what is refused, and what stays over it.
+
+use std::time::{Duration, Instant};
+
+use chandler_sandbox::assets::{Binary, KubernetesVersion};
+use chandler_sandbox::plane::Plane;
+use chandler_sandbox::provider::sandbox_control_plane::{SandboxControlPlane, SandboxControlPlaneStatus};
+use chandler_sandbox::provider::{ClusterKey, cluster_resource};
+use chandler_sandbox::{clusters, testing};
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::clusters::{assert_deleted, create_plain};
+
+const LIMIT: Duration = Duration::from_mins(2);
+
+#[tokio::test]
+async fn a_cluster_goes_to_the_next_minor_and_keeps_its_data() {
+    testing::prepare(KubernetesVersion::V1_35).await.unwrap();
+    let sandbox = testing::sandbox().await.unwrap();
+    let namespace = sandbox.namespace("upgrade").await.unwrap();
+    let plane = sandbox.cluster(&namespace, "moving", 1, &[]).await.unwrap();
+    let client = plane.client().await.unwrap();
+    let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let kept: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "kept"}})).unwrap();
+    config_maps.create(&PostParams::default(), &kept).await.unwrap();
+    let before = plane.processes().await;
+    assert_pause_holds_an_upgrade(&namespace, &plane).await;
+
+    let began = Instant::now();
+    let resume = json!({"spec": {"paused": false, "topology": {"version": "v1.35.4"}}});
+    patch_cluster(&namespace, "moving", resume).await.unwrap();
+    let status = wait_status(&namespace, |status| status.version.as_deref() == Some("v1.35.4")).await;
+    println!("upgraded after {:?}", began.elapsed());
+    assert_eq!(status.observed_generation, control_plane(&namespace).await.metadata.generation);
+    sandbox.wait_cluster(&namespace, "moving").await.unwrap();
+    println!("available again after {:?}", began.elapsed());
+
+    assert_eq!(client.apiserver_version().await.unwrap().git_version, "v1.35.4");
+    config_maps.get("kept").await.unwrap();
+    let nodes = Api::<Node>::all(client).list(&ListParams::default()).await.unwrap();
+    let kubelets = nodes.iter().filter_map(|node| node.status.as_ref()?.node_info.as_ref());
+    assert_eq!(kubelets.map(|info| info.kubelet_version.as_str()).collect::<Vec<_>>(), ["v1.35.4"]);
+    let after = plane.processes().await;
+    assert_eq!(pid(&after, Binary::Etcd), pid(&before, Binary::Etcd));
+    for binary in Binary::CONTROL_PLANE {
+        assert_ne!(pid(&after, binary), pid(&before, binary), "{binary}");
+    }
+
+    for (version, word) in [("v1.34.4", "decreased"), ("v1.35.9", "one of the versions")] {
+        let asked = json!({"spec": {"topology": {"version": version}}});
+        let refusal = patch_cluster(&namespace, "moving", asked).await.unwrap_err().to_string();
+        assert!(refusal.contains(word), "{refusal}");
+    }
+    assert_deleted(&namespace, "moving").await;
+}
+
+/// Leaves the Cluster paused.
+async fn assert_pause_holds_an_upgrade(namespace: &str, plane: &Plane) {
+    let before = plane.processes().await;
+    patch_cluster(namespace, "moving", json!({"spec": {"paused": true}})).await.unwrap();
+    ask_for_version(namespace, "v1.35.4").await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let status = control_plane(namespace).await.status.unwrap();
+    assert_eq!(status.version.as_deref(), Some("v1.34.4"));
+    assert_eq!(plane.processes().await, before);
+    // The core takes a new version only when the control plane has the old one.
+    ask_for_version(namespace, "v1.34.4").await;
+}
+
+#[tokio::test]
+async fn what_runs_goes_on_when_another_version_is_refused() {
+    let sandbox = testing::sandbox().await.unwrap();
+    let namespace = sandbox.namespace("refusal").await.unwrap();
+    create_plain(&namespace, "steady", "v1.34.4").await;
+    let plane = sandbox.wait_cluster(&namespace, "steady").await.unwrap();
+    let before = plane.processes().await;
+
+    ask_for_version(&namespace, "v1.36.0").await;
+    let refused = |status: &SandboxControlPlaneStatus| {
+        status.conditions.iter().any(|condition| condition.reason == "VersionRefused")
+    };
+    let status = wait_status(&namespace, refused).await;
+    assert_eq!(status.version.as_deref(), Some("v1.34.4"));
+    let available = status.conditions.iter().find(|condition| condition.type_ == "Available").unwrap();
+    assert_eq!(available.status, "True");
+    assert!(available.message.contains("v1.35.4, not v1.36.0"), "{}", available.message);
+    assert_eq!(plane.processes().await, before);
+    assert_deleted(&namespace, "steady").await;
+}
+
+#[tokio::test]
+async fn a_version_without_programs_is_refused_in_words() {
+    let sandbox = testing::sandbox().await.unwrap();
+    let namespace = sandbox.namespace("version").await.unwrap();
+    let client = sandbox.management().client().await.unwrap();
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &cluster_resource());
+    let cluster: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+        "metadata": {"name": "old", "namespace": namespace},
+        "spec": {"topology": {"classRef": {"name": "sandbox", "namespace": "default"}, "version": "v1.30.0"}},
+    }))
+    .unwrap();
+    let refusal = api.create(&PostParams::default(), &cluster).await.unwrap_err().to_string();
+    assert!(refusal.contains("v1.30.0") && refusal.contains("one of the versions"), "{refusal}");
+
+    create_plain(&namespace, "old", "v1.30.0").await;
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let cluster = api.get("old").await.unwrap();
+        let why = clusters::unavailable(&cluster.data).expect("such a cluster cannot be available");
+        if why.contains("v1.34.4") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{why}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    clusters::delete(&client, &ClusterKey::new(&namespace, "old"), LIMIT).await.unwrap();
+}
+
+async fn patch_cluster(namespace: &str, name: &str, patch: Value) -> Result<DynamicObject, kube::Error> {
+    let client = testing::sandbox().await.unwrap().management().client().await.unwrap();
+    let clusters: Api<DynamicObject> = Api::namespaced_with(client, namespace, &cluster_resource());
+    clusters.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await
+}
+
+async fn control_planes(namespace: &str) -> Api<SandboxControlPlane> {
+    let client = testing::sandbox().await.unwrap().management().client().await.unwrap();
+    Api::namespaced(client, namespace)
+}
+
+async fn control_plane(namespace: &str) -> SandboxControlPlane {
+    control_planes(namespace).await.list(&ListParams::default()).await.unwrap().items.remove(0)
+}
+
+async fn ask_for_version(namespace: &str, version: &str) {
+    let name = control_plane(namespace).await.metadata.name.unwrap();
+    let asked = Patch::Merge(json!({"spec": {"version": version}}));
+    control_planes(namespace).await.patch(&name, &PatchParams::default(), &asked).await.unwrap();
+}
+
+async fn wait_status(
+    namespace: &str,
+    wanted: impl Fn(&SandboxControlPlaneStatus) -> bool,
+) -> SandboxControlPlaneStatus {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let status = control_plane(namespace).await.status.unwrap_or_default();
+        if wanted(&status) {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "{status:#?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+fn pid(processes: &[(String, u32)], binary: Binary) -> u32 {
+    processes.iter().find(|(name, _)| name == binary.file_name()).unwrap().1
+}
