@@ -81,7 +81,7 @@ impl World {
 
     /// A manager with further arguments.
     pub fn manager_with(&self, arguments: &[&str]) -> Manager {
-        Manager::start(self, 5, arguments)
+        Manager::start(self, 8, arguments)
     }
 
     /// With a Lease that lasts on a machine with more to do than it can.
