@@ -4,6 +4,7 @@
 mod changes;
 mod defaults;
 mod extensions;
+mod grants;
 mod inherited;
 mod objects;
 mod server;

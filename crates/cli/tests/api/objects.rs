@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 pub const CHART: &str = "HelmChartProxy";
 pub const RELEASE: &str = "HelmReleaseProxy";
+pub const GRANT: &str = "ReferenceGrant";
 pub const CATALOG: &str = "ExtensionCatalog";
 pub const EXTENSION: &str = "Extension";
 pub const INSTANCE: &str = "ExtensionInstance";
@@ -24,6 +25,10 @@ fn smallest(kind: &str) -> Value {
         RELEASE => {
             json!({"chartName": "hello", "repoURL": "https://charts.example", "clusterRef": {"name": "blue"}})
         }
+        GRANT => json!({
+            "from": [{"group": "addons.cluster.x-k8s.io", "kind": "HelmChartProxy", "namespace": "fleet"}],
+            "to": [{"kind": "Secret"}],
+        }),
         CATALOG => json!({"url": "https://charts.example"}),
         EXTENSION => json!({"versions": [{"version": "1.0.0", "source": chart}]}),
         INSTANCE => json!({"extension": {"name": "hello"}, "clusters": {"name": "blue"}}),
