@@ -119,14 +119,17 @@ async fn fleet(arguments: FleetArgs) -> Result<()> {
 
     let bench = Bench { assets, size, progress: display };
     let mut phases = bench.measure(&dir.join("chandler"), &ours, &own_kinds()?, true).await?;
-    if let Some(other) = other {
-        phases.extend(bench.measure(&dir.join("other"), &other, &other_kinds, false).await?);
-    }
+    let compared = match other {
+        Some(other) => bench.measure(&dir.join("other"), &other, &other_kinds, false).await,
+        None => Ok(Vec::new()),
+    };
+    // What was measured is told even if the other controller cannot do the work.
+    let failed = compared.map(|more| phases.extend(more)).err();
     print!("{}", report::table(&phases));
     if let Some(path) = json {
         report::write(&path, &phases)?;
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 struct Bench {

@@ -57,8 +57,10 @@ impl<'a> Fleet<'a> {
         controller.admit(world).await?;
         let child = controller.start(world)?;
         meter.processes.enter(child.pid());
-        meter.traffic.settle(RESTART_QUIET, START_LIMIT).await?;
-        child.check()?;
+        tokio::select! {
+            settled = meter.traffic.settle(RESTART_QUIET, START_LIMIT) => settled?,
+            ended = ended(&child) => return Err(ended),
+        }
         Ok(Self {
             releases: Releases::follow(world.client().clone(), NAMESPACE),
             addons: (1..=size.addons).map(|index| format!("addon-{index:02}")).collect(),
@@ -190,17 +192,12 @@ impl<'a> Fleet<'a> {
     async fn until_done(&self, name: &str, keys: &[Key]) -> Result<()> {
         let (wanted, revision) = (self.wanted, self.revision);
         let done = self.releases.until(LIMIT, |board| board.done(keys, &wanted, revision) == keys.len());
-        let ended = async {
-            loop {
-                tokio::time::sleep(CHECK).await;
-                if let Err(ended) = self.check() {
-                    return ended;
-                }
-            }
-        };
-        let reached = tokio::select! {
-            done = done => done,
-            ended = ended => Err(ended),
+        let reached = match &self.child {
+            Some(child) => tokio::select! {
+                done = done => done,
+                ended = ended(child) => Err(ended),
+            },
+            None => done.await,
         };
         let board = self.releases.now();
         reached.with_context(|| {
@@ -225,6 +222,16 @@ impl<'a> Fleet<'a> {
     fn end(&mut self, figures: Phase) {
         self.progress.finish(figures.name);
         self.phases.push(figures);
+    }
+}
+
+/// Why the controller ended, once it has.
+async fn ended(child: &Child) -> anyhow::Error {
+    loop {
+        tokio::time::sleep(CHECK).await;
+        if let Err(ended) = child.check() {
+            return ended.into();
+        }
     }
 }
 

@@ -51,3 +51,20 @@ async fn the_bench_measures_every_phase() {
         assert!(requests(name) >= 2, "{name} cannot be done without requests: {printed}");
     }
 }
+
+#[tokio::test]
+async fn a_controller_that_cannot_do_the_work_costs_no_figures() {
+    let shell = Shell::new("bench-other").await;
+    let tool = std::env::var("CHANDLER_TOOL").expect("run these tests with `cargo xtask test`");
+    let file = shell.home.join("figures.json");
+    let line = format!(
+        "chandler bench fleet --clusters 1 --releases 1 --idle-seconds 1 --failing-seconds 3 --controller false --json {} --tool {tool}",
+        file.display()
+    );
+    let output = shell.run(&line, &[], LIMIT).await;
+    assert!(!output.status.success());
+    let complained = text(&output.stderr);
+    assert!(complained.contains("controller ended ("), "{complained}");
+    let figures: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(figures["phases"].as_array().unwrap().len(), PHASES.len());
+}
