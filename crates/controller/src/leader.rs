@@ -16,6 +16,9 @@ use tokio::time::Instant;
 
 use crate::Error;
 
+/// The least that is waited between two attempts to renew.
+const RETRY: Duration = Duration::from_millis(200);
+
 /// How leadership is sought.
 #[derive(Clone, Debug)]
 pub struct Election {
@@ -43,9 +46,9 @@ impl Election {
         let mut watchman = Watchman::new(&self.identity, self.times);
         let mut told = String::new();
         loop {
-            let asked = Instant::now();
             let there = leases.get_opt(&self.name).await.map_err(|source| reading(&self, source))?;
             if watchman.look(there.as_ref().map(seen), Timestamp::now()) == Claim::Take {
+                let asked = Instant::now();
                 if let Some(held) = self.write(&leases, there.as_ref(), &self.identity).await? {
                     tracing::info!(namespace = self.namespace, identity = self.identity, "leading");
                     return Ok(Leadership { leases, election: self, held, renewed: asked });
@@ -107,7 +110,8 @@ impl Leadership {
     pub async fn keep(&mut self) -> String {
         let times = self.election.times;
         loop {
-            tokio::time::sleep(times.renew_every()).await;
+            // Counted from the last renewal: one that took long is followed by the next one sooner.
+            tokio::time::sleep(times.renew_every().saturating_sub(self.renewed.elapsed()).max(RETRY)).await;
             let left = times.give_up_after().saturating_sub(self.renewed.elapsed());
             if left.is_zero() {
                 return format!("the Lease could not be renewed for {:?}", self.renewed.elapsed());

@@ -67,7 +67,7 @@ impl Bare {
         arguments
             .map(str::to_owned)
             .into_iter()
-            .chain(["--allow-source-address", "127.0.0.1"].map(str::to_owned))
+            .chain(["--allow-source-address", "127.0.0.1", "--lease-seconds", "60"].map(str::to_owned))
             .chain(["--metrics-address", "127.0.0.1:0", "--log-format", "json"].map(str::to_owned))
             .collect()
     }

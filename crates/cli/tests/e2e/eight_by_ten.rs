@@ -77,7 +77,7 @@ impl Fleet {
 
 #[tokio::test]
 async fn a_failing_placement_and_an_unreachable_cluster_slow_nobody() {
-    let world = World::new("fleet").await;
+    let world = World::alone("fleet").await;
     let planes = join_all(CLUSTERS.map(|name| world.cluster(name))).await;
     let manager = world.patient_manager();
     for placement in PLACEMENTS {

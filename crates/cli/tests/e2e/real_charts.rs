@@ -81,7 +81,7 @@ async fn present(plane: &Plane, status: &ReleaseStatus) -> Vec<(ObjectRecord, Dy
 
 #[tokio::test]
 async fn charts_that_people_use_come_change_and_go() {
-    let world = World::new("real").await;
+    let world = World::alone("real").await;
     let planes = join_all(CLUSTERS.map(|name| world.cluster(name))).await;
     let manager = world.patient_manager();
     for chart in REAL_CHARTS {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     bare::Bare,
-    world::{eventually, eventually_within},
+    world::{Turn, eventually, eventually_within},
 };
 
 const CLUSTERS: usize = 1000;
@@ -44,6 +44,7 @@ fn placement(number: usize) -> Value {
 
 #[tokio::test]
 async fn one_cluster_among_a_thousand_costs_one_cluster() {
+    let _turn = Turn::alone().await;
     let bare = Bare::new("scale").await;
     let objects = (0..CLUSTERS).map(cluster).chain((0..PLACEMENTS).map(placement));
     stream::iter(objects)

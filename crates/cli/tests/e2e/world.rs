@@ -28,7 +28,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const LIMIT: Duration = Duration::from_mins(1);
 
@@ -40,10 +40,39 @@ pub struct World {
     pub namespace: String,
     pub repository: ChartRepository,
     pub dir: PathBuf,
+    _turn: Turn,
+}
+
+/// Tests run side by side, but for those that need the whole machine.
+static MACHINE: RwLock<()> = RwLock::const_new(());
+
+/// A test's right to run.
+pub enum Turn {
+    Shared { _guard: RwLockReadGuard<'static, ()> },
+    Alone { _guard: RwLockWriteGuard<'static, ()> },
+}
+
+impl Turn {
+    async fn shared() -> Self {
+        Self::Shared { _guard: MACHINE.read().await }
+    }
+
+    pub async fn alone() -> Self {
+        Self::Alone { _guard: MACHINE.write().await }
+    }
 }
 
 impl World {
     pub async fn new(name: &str) -> Self {
+        Self::with(Turn::shared().await, name).await
+    }
+
+    /// For a test with so many clusters that others would be starved.
+    pub async fn alone(name: &str) -> Self {
+        Self::with(Turn::alone().await, name).await
+    }
+
+    async fn with(turn: Turn, name: &str) -> Self {
         let sandbox = testing::sandbox().await.unwrap();
         let client = sandbox.management().client().await.unwrap();
         KINDS.get_or_init(|| install_kinds(client.clone())).await;
@@ -53,7 +82,7 @@ impl World {
         for folder in [hello(), chart("slow"), chart("stubborn")] {
             repository.publish(&folder).unwrap();
         }
-        let world = Self { sandbox, client, namespace, repository, dir };
+        let world = Self { sandbox, client, namespace, repository, dir, _turn: turn };
         let config =
             service_account::kubeconfig(sandbox.management(), "chandler-system", "chandler-manager").await;
         std::fs::write(world.manager_config(), config.unwrap()).unwrap();
@@ -74,14 +103,13 @@ impl World {
         self.dir.join("manager-kubeconfig")
     }
 
-    /// With a Lease so short that a successor need not wait for long.
     pub fn manager(&self) -> Manager {
         self.manager_with(&[])
     }
 
     /// A manager with further arguments.
     pub fn manager_with(&self, arguments: &[&str]) -> Manager {
-        Manager::start(self, 8, arguments)
+        Manager::start(self, 15, arguments)
     }
 
     /// With a Lease that lasts on a machine with more to do than it can.
