@@ -241,6 +241,17 @@ impl World {
     }
 }
 
+/// Its clusters go with it: dozens of idle API servers would take the machine from the tests that follow.
+impl Drop for World {
+    fn drop(&mut self) {
+        let mut command = Command::new(self.sandbox.assets().path(Binary::Kubectl));
+        command.args(["delete", "clusters.cluster.x-k8s.io", "--all", "--wait=false", "--namespace"]);
+        command.arg(&self.namespace).arg("--kubeconfig").arg(self.sandbox.management().kubeconfig_path());
+        // A test that has failed may have left nothing to delete, or nobody to ask.
+        let _ = command.output();
+    }
+}
+
 /// A manager that looks after the world's namespace only.
 pub struct Manager {
     child: Option<Child>,
