@@ -8,6 +8,7 @@ mod ports;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
@@ -88,6 +89,8 @@ pub struct Plane {
     kubeconfig: String,
     /// In the order in which they started; etcd is the first.
     children: Mutex<Vec<Child>>,
+    /// Ended on purpose: nobody but its owner brings it back.
+    away: AtomicBool,
 }
 
 impl Plane {
@@ -130,6 +133,7 @@ impl Plane {
             port,
             kubeconfig,
             children: Mutex::default(),
+            away: AtomicBool::new(false),
         })
     }
 
@@ -199,11 +203,13 @@ impl Plane {
 
     /// Stops the processes in order; the data stays.
     pub async fn stop(&self) {
+        self.away.store(true, Ordering::Release);
         stop_after(0, &mut *self.children.lock().await).await;
     }
 
     /// Ends the processes at once, for planes whose data nobody needs any more.
     pub async fn kill(&self) {
+        self.away.store(true, Ordering::Release);
         let mut children = self.children.lock().await;
         while let Some(child) = children.pop() {
             child.kill().await;
@@ -212,8 +218,24 @@ impl Plane {
 
     /// Stops and starts again with the same data, port and authority.
     pub async fn restart(&self) -> Result<(), Error> {
-        self.stop().await;
-        self.launch().await
+        let mut children = self.children.lock().await;
+        self.away.store(false, Ordering::Release);
+        stop_after(0, &mut children).await;
+        self.launch_missing(&mut children).await
+    }
+
+    /// Brings back a plane of which a process has ended by itself.
+    pub(crate) async fn revive(&self) -> Result<(), Error> {
+        let mut children = self.children.lock().await;
+        if self.away.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let Err(error) = self.check_all(&children) else {
+            return Ok(());
+        };
+        tracing::warn!(cluster = %self.options.name, %error, "restarting a plane");
+        stop_after(0, &mut children).await;
+        self.launch_missing(&mut children).await
     }
 
     /// Goes on with the programs of another version; etcd and the data stay. A plane whose new programs do not start
@@ -236,14 +258,14 @@ impl Plane {
 
     /// An error that quotes the log of the first process found ended.
     pub async fn check(&self) -> Result<(), Error> {
-        let children = self.children.lock().await;
+        self.check_all(&*self.children.lock().await)
+    }
+
+    fn check_all(&self, children: &[Child]) -> Result<(), Error> {
         if children.is_empty() {
             return Err(Error::Stopped { name: self.options.name.clone() });
         }
-        for child in children.iter() {
-            child.check()?;
-        }
-        Ok(())
+        children.iter().try_for_each(|child| Ok(child.check()?))
     }
 
     pub fn name(&self) -> &str {

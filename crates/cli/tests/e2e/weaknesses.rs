@@ -181,14 +181,15 @@ async fn credentials_of_another_namespace_are_refused() {
     let foreign = json!({"name": "foreign", "namespace": "default"});
     world.place("login", "hello", json!({"credentials": {"secret": foreign, "key": "config.json"}})).await;
     world.place("authority", "hello", json!({"tlsConfig": {"caSecret": foreign}})).await;
-    for placement in ["login", "authority"] {
+    for (placement, reason) in [("login", "GetCredentialsFailed"), ("authority", "GetCACertificateFailed")] {
         let refused = world
             .status(placement, "alpha", "refused", |status| {
-                condition(status, "Ready").is_some_and(|c| c.reason == "InvalidSpec")
+                condition(status, "Ready").is_some_and(|c| c.reason == reason)
             })
             .await;
         let message = &condition(&refused, "Ready").unwrap().message;
-        assert!(message.contains("namespace default: copy the Secret to"), "{message}");
+        assert!(message.contains("create a ReferenceGrant in namespace default"), "{message}");
+        assert!(message.contains(&format!("or copy the Secret to {}", world.namespace)), "{message}");
         world.delete(placement).await;
         world.gone(placement).await;
     }

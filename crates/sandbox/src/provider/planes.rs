@@ -98,9 +98,8 @@ impl Planes {
         if let Some(plane) = running.as_ref() {
             if plane.version() != wanted.assets.kubernetes() {
                 plane.upgrade(&wanted.assets).await?;
-            } else if let Err(error) = plane.check().await {
-                tracing::warn!(cluster = %key.name, %error, "restarting a plane");
-                plane.restart().await?;
+            } else {
+                plane.revive().await?;
             }
             return Ok(plane.clone());
         }
