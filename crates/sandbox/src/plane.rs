@@ -258,7 +258,7 @@ impl Plane {
 
     /// An error that quotes the log of the first process found ended.
     pub async fn check(&self) -> Result<(), Error> {
-        self.check_all(&*self.children.lock().await)
+        self.check_all(&self.children.lock().await)
     }
 
     fn check_all(&self, children: &[Child]) -> Result<(), Error> {

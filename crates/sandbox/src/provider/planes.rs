@@ -96,10 +96,10 @@ impl Planes {
         let slot = self.slot(key).await;
         let mut running = slot.lock().await;
         if let Some(plane) = running.as_ref() {
-            if plane.version() != wanted.assets.kubernetes() {
-                plane.upgrade(&wanted.assets).await?;
-            } else {
+            if plane.version() == wanted.assets.kubernetes() {
                 plane.revive().await?;
+            } else {
+                plane.upgrade(&wanted.assets).await?;
             }
             return Ok(plane.clone());
         }
