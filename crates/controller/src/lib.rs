@@ -3,11 +3,13 @@
 mod clusters;
 mod error;
 mod events;
+mod faces;
 mod index;
 mod leader;
 mod metrics;
 mod operations;
 mod overwrite;
+mod pair;
 mod placement;
 mod predecessor;
 mod queue;

@@ -1,5 +1,6 @@
 //! Placements: from clusters and a template to release objects, for every kind that is a face of a placement.
 
+mod compose;
 mod dirty;
 mod pass;
 mod told;
@@ -9,7 +10,6 @@ mod written;
 use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_core::{identity::ClusterKey, placement::PlacementFace};
-use chandler_tool::PackageTool;
 use kube::{
     Client, ResourceExt as _,
     core::{NamespaceResourceScope, Selector, SelectorExt as _},
@@ -19,15 +19,16 @@ use kube::{
     },
 };
 
+pub use compose::{Compose, Composed};
 pub use pass::WRITES;
 use tokio::sync::Semaphore;
 pub use told::Told;
+pub use values::Templates;
 pub use written::Written;
 
 use self::dirty::Dirty;
 use crate::{
-    Error, clusters::Clusters, events::Events, index::ReleaseIndex, metrics::Metrics, queue::Trigger,
-    references::References, status,
+    Error, clusters::Clusters, events::Events, index::ReleaseIndex, metrics::Metrics, queue::Trigger, status,
 };
 
 /// What a pass over a placement works with.
@@ -41,8 +42,8 @@ pub struct PlacementContext<P: PlacementFace> {
     pub writes: Semaphore,
     pub written: Written<P, P::Release>,
     pub told: Told<P>,
-    pub references: References,
-    pub tool: PackageTool,
+    /// Makes the release objects.
+    pub compose: Box<dyn Compose<P>>,
     pub events: Events,
     pub metrics: Metrics,
 }

@@ -14,25 +14,18 @@ use std::{
     time::Duration,
 };
 
-use chandler_core::release::ReleaseFace;
+use chandler_core::release::{Claimant, ReleaseFace};
 use chandler_source::Packages;
 use chandler_tool::PackageTool;
-use chandler_workload::{Connections, InventoryChange};
-use kube::{
-    Client, ResourceExt as _,
-    core::NamespaceResourceScope,
-    runtime::{
-        controller::Action,
-        reflector::{ObjectRef, Store},
-    },
-};
+use chandler_workload::Connections;
+use kube::{Client, ResourceExt as _, core::NamespaceResourceScope, runtime::controller::Action};
 pub use memory::Memories;
 pub use operate::Outcome;
 pub use secrets::Secrets;
 
 use crate::{
-    Error, clusters::Clusters, events::Events, index::ReleaseIndex, metrics::Metrics, operations::Operations,
-    queue::Trigger, references::References, status,
+    Error, clusters::Clusters, events::Events, faces::Faces, index::ReleaseIndex, metrics::Metrics,
+    operations::Operations, queue::Trigger, references::References, status,
 };
 
 /// Tells whether a release object is ours to look after.
@@ -43,6 +36,7 @@ pub struct ReleaseContext<R: ReleaseFace> {
     pub client: Client,
     pub clusters: Clusters,
     pub index: ReleaseIndex<R>,
+    pub faces: Faces,
     pub references: References,
     pub connections: Connections,
     pub packages: Arc<Packages>,
@@ -72,30 +66,6 @@ where
     pass::Pass::begin(object, context)?.run().await
 }
 
-/// Looks at the release objects that a change on a workload cluster concerns.
-pub fn on_inventory_change<R: ReleaseFace>(
-    index: &ReleaseIndex<R>,
-    trigger: &Trigger<R>,
-    change: &InventoryChange,
-) {
-    let concerned = match &change.release {
-        Some(release) => index.claiming(&change.cluster, release),
-        None => index.on_cluster(&change.cluster),
-    };
-    for release in concerned {
-        trigger.look_at(ObjectRef::from_obj(&*release));
-    }
-}
-
-/// Looks at the release objects that follow the newest version: some repository offers something else now.
-pub fn on_source_change<R: ReleaseFace>(releases: &Store<R>, trigger: &Trigger<R>) {
-    let followers = releases
-        .state_filter(|release| release.desired().is_ok_and(|desired| desired.package.version.is_none()));
-    for release in followers {
-        trigger.look_at(ObjectRef::from_obj(&*release));
-    }
-}
-
 /// What is kept for release objects while they are there.
 #[derive(Clone)]
 pub struct Kept {
@@ -107,14 +77,21 @@ pub struct Kept {
 impl Kept {
     /// Lets go of everything kept for an object that is gone. It may have gone without our doing: `clusterctl move`
     /// takes finalizers off.
-    pub fn forget<R: ReleaseFace>(&self, index: &ReleaseIndex<R>, gone: &R) {
+    pub fn forget<R: ReleaseFace>(&self, faces: &Faces, gone: &R) {
         let uid = gone.uid().unwrap_or_default();
         self.memories.forget(&uid);
         self.operations.forget(&uid);
         if let Ok(desired) = gone.desired()
-            && index.on_cluster(&desired.cluster).is_empty()
+            && !faces.uses(&desired.cluster)
         {
             self.connections.close(&desired.cluster);
         }
     }
+}
+
+/// How an object stands among those that claim the same release.
+pub fn claimant<R: ReleaseFace>(object: &R) -> Claimant {
+    let created = object.meta().creation_timestamp.as_ref().map(|time| time.0);
+    let name = format!("{} {}/{}", R::kind(&()), object.namespace().unwrap_or_default(), object.name_any());
+    Claimant { created, name }
 }

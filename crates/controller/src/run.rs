@@ -4,41 +4,36 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use chandler_api::{
-    addons::{HelmChartProxy, HelmReleaseProxy},
-    capi::WATCH_FILTER_LABEL,
-};
-use chandler_core::{placement::PlacementFace, release::ReleaseFace as _, schedule::Limits};
+use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
+use chandler_core::schedule::Limits;
 use chandler_source::{Packages, SourceOptions, Store as PackageStore};
 use chandler_tool::{PackageTool, Supervisor, SupervisorConfig};
-use chandler_workload::Connections;
+use chandler_workload::{Connections, InventoryChange};
 use kube::{
-    Api, Client, Resource, ResourceExt as _,
+    Api, Client, ResourceExt as _,
     api::{ApiResource, DynamicObject, ListParams},
-    core::NamespaceResourceScope,
-    runtime::reflector::{ObjectRef, Store},
 };
-use tokio::sync::Semaphore;
+use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     Election, Error,
     clusters::{self, Clusters},
     events::Events,
-    index::ReleaseIndex,
+    faces::Faces,
     metrics::Metrics,
     operations::Operations,
-    placement::{self, Desk, PlacementContext},
+    pair::Pair,
+    placement::Templates,
     predecessor,
-    queue::{self, Trigger},
     references::References,
-    release::{self, IsOurs, Kept, Memories, ReleaseContext},
+    release::{Kept, Memories},
     server::{self, Served},
     watch::{Scope, Watched, watch},
 };
@@ -69,17 +64,17 @@ pub struct Options {
 
 /// What all controllers share.
 #[derive(Clone)]
-struct Shared {
-    client: Client,
-    scope: Scope,
-    watch_filter: Option<String>,
-    connections: Connections,
-    packages: Arc<Packages>,
-    tool: PackageTool,
-    events: Events,
-    metrics: Metrics,
-    limits: Limits,
-    poll_interval: Duration,
+pub struct Shared {
+    pub client: Client,
+    pub scope: Scope,
+    pub watch_filter: Option<String>,
+    pub faces: Faces,
+    pub kept: Kept,
+    pub packages: Arc<Packages>,
+    pub tool: PackageTool,
+    pub events: Events,
+    pub metrics: Metrics,
+    pub poll_interval: Duration,
 }
 
 /// Runs the controllers until `stop` fires.
@@ -104,23 +99,28 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     // Whoever wants to look more often wants to see more, too.
     sources.limits.fresh = sources.limits.fresh.min(poll_interval);
     let supervisor = SupervisorConfig { arguments: tool_arguments, ..SupervisorConfig::new(tool) };
+    let metrics = Metrics::new();
     let shared = Shared {
         events: Events::new(client.clone()),
-        metrics: Metrics::new(),
+        faces: Faces::default(),
+        kept: Kept {
+            memories: Memories::default(),
+            operations: Operations::new(limits, metrics.clone()),
+            connections: connections.clone(),
+        },
+        metrics,
         tool: PackageTool::new(Supervisor::new(supervisor)),
         packages: Arc::new(Packages::new(PackageStore::open(store)?, sources)),
-        connections,
         client,
         scope,
         watch_filter,
-        limits,
         poll_interval,
     };
     let ready = Arc::new(AtomicBool::new(false));
     let served = Served {
         metrics: shared.metrics.clone(),
         tool: shared.tool.clone(),
-        connections: shared.connections.clone(),
+        connections,
         ready: ready.clone(),
     };
     let address = server::serve(address, served).await?;
@@ -128,7 +128,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let packages = shared.packages.clone();
     let _collecting = AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_regularly().await }));
     let (client, tool) = (shared.client.clone(), shared.tool.clone());
-    let work = controllers::<HelmChartProxy>(shared, changes, ready);
+    let work = controllers(shared, changes, ready);
     let ended = if let Some(election) = election {
         lead(client, election, &tool, work, &stop).await
     } else {
@@ -162,172 +162,67 @@ async fn lead(
     Ok(())
 }
 
-/// Runs the pair of controllers of one face.
-async fn controllers<P>(
+/// Looks after all kinds.
+async fn controllers(
     shared: Shared,
-    mut changes: tokio::sync::mpsc::UnboundedReceiver<chandler_workload::InventoryChange>,
+    mut changes: mpsc::UnboundedReceiver<InventoryChange>,
     ready: Arc<AtomicBool>,
-) where
-    P: PlacementFace + Resource<Scope = NamespaceResourceScope>,
-    P::Release: Resource<Scope = NamespaceResourceScope>,
-{
-    let (placement_trigger, placement_queue) = Trigger::<P>::new();
-    let (release_trigger, release_queue) = Trigger::<P::Release>::new();
-    let desk = Desk::new(placement_trigger);
-    let index = ReleaseIndex::new(P::OWNER_LABEL);
-    let kept = Kept {
-        memories: Memories::default(),
-        operations: Operations::new(shared.limits, shared.metrics.clone()),
-        connections: shared.connections.clone(),
-    };
-    let mut placements = watch_placements::<P>(&shared, desk.clone());
-    let mut releases =
-        watch_releases::<P>(&shared, desk.clone(), index.clone(), release_trigger.clone(), kept.clone());
-    index.attach(releases.store.clone());
-    let mut clusters =
-        watch_clusters::<P>(&shared, &placements.store, &index, desk.clone(), release_trigger.clone());
-    if !(placements.is_complete().await && releases.is_complete().await && clusters.is_complete().await) {
+) {
+    let mut helm = Pair::<HelmChartProxy>::watch(&shared);
+    shared.faces.are(vec![helm.face()]);
+    let mut clusters = watch_clusters(&shared);
+    if !(helm.is_complete().await && clusters.is_complete().await) {
         tracing::error!("a watch ended before its first list was complete");
         return;
     }
-    let (placements, releases, clusters) = (placements.store, releases.store, Clusters::new(clusters.store));
-    let references =
-        references(&shared, &placements, &index, &clusters, desk.clone(), release_trigger.clone());
+    let clusters = Clusters::new(clusters.store);
+    let references = references(&shared, &clusters);
     ready.store(true, Ordering::Release);
-    tracing::info!(placements = placements.len(), releases = releases.len(), "watches are synchronised");
-    let placement_context = Arc::new(PlacementContext::<P> {
-        client: shared.client.clone(),
-        clusters: clusters.clone(),
-        index: index.clone(),
-        desk,
-        writes: Semaphore::new(placement::WRITES),
-        written: placement::Written::default(),
-        told: placement::Told::default(),
+    let templates = Templates {
         references: references.clone(),
         tool: shared.tool.clone(),
-        events: shared.events.clone(),
         metrics: shared.metrics.clone(),
-    });
-    let release_context = Arc::new(ReleaseContext::<P::Release> {
-        secrets: release::Secrets::new(shared.client.clone()),
-        client: shared.client,
-        clusters,
-        index: index.clone(),
-        references,
-        connections: kept.connections,
-        packages: shared.packages,
-        tool: shared.tool,
-        operations: kept.operations,
-        events: shared.events,
-        metrics: shared.metrics,
-        trigger: release_trigger.clone(),
-        memories: kept.memories,
-        poll_interval: shared.poll_interval,
-        is_ours: ownership(shared.watch_filter, placements.clone()),
-        republished: Mutex::default(),
-    });
-    let mut published = release_context.packages.changes();
-    let (followers, follower_trigger) = (releases.clone(), release_trigger.clone());
-    let following_sources = async move {
+    };
+    let faces = shared.faces.clone();
+    let mut published = shared.packages.changes();
+    let following_sources = async {
         while published.changed().await.is_ok() {
-            release::on_source_change(&followers, &follower_trigger);
+            faces.source_changed();
         }
     };
-    let following = async move {
+    let following = async {
         while let Some(change) = changes.recv().await {
-            release::on_inventory_change(&index, &release_trigger, &change);
+            faces.release_touched(&change.cluster, change.release.as_ref());
         }
     };
     tokio::join!(
-        queue::run(placements, placement_queue, placement_context, placement::reconcile::<P>),
-        queue::run(releases, release_queue, release_context, release::reconcile::<P::Release>),
+        helm.run(shared.clone(), clusters, references, Box::new(templates)),
         following,
         following_sources,
     );
 }
 
-/// Tells the release objects that are ours to look after: with a filter, those that carry its label, and those of the
-/// placements that do, whoever made them.
-fn ownership<P: PlacementFace>(filter: Option<String>, placements: Store<P>) -> IsOurs<P::Release> {
-    let Some(filter) = filter else { return Box::new(|_| true) };
-    let kind = P::kind(&());
-    Box::new(move |release| {
-        let owner = release.owner_references().iter().find(|owner| owner.kind == kind);
-        release.labels().get(WATCH_FILTER_LABEL) == Some(&filter)
-            || owner.is_some_and(|owner| {
-                let namespace = release.namespace().unwrap_or_default();
-                placements.get(&ObjectRef::new(&owner.name).within(&namespace)).is_some()
-            })
-    })
-}
-
-fn watch_placements<P: PlacementFace>(shared: &Shared, desk: Desk<P>) -> Watched<P> {
-    let resource = ApiResource::erase::<P>(&());
-    let labels = shared.watch_filter.as_ref().map(|filter| format!("{WATCH_FILTER_LABEL}={filter}"));
-    let scope = Scope { labels, ..shared.scope.clone() };
-    watch(shared.client.clone(), &scope, &resource, (), move |placement: &P| desk.placement(placement))
-}
-
-fn watch_releases<P: PlacementFace>(
-    shared: &Shared,
-    desk: Desk<P>,
-    index: ReleaseIndex<P::Release>,
-    trigger: Trigger<P::Release>,
-    kept: Kept,
-) -> Watched<P::Release> {
-    let resource = ApiResource::erase::<P::Release>(&());
-    watch(shared.client.clone(), &shared.scope, &resource, (), move |object: &P::Release| {
-        if index.is_gone(object) {
-            kept.forget(&index, object);
-        } else {
-            index.note(object);
-        }
-        trigger.look_at(ObjectRef::from_obj(object));
-        // Whoever claims the same release may have it now, or not any more.
-        for rival in
-            object.desired().iter().flat_map(|desired| index.claiming(&desired.cluster, &desired.release))
-        {
-            trigger.look_at(ObjectRef::from_obj(&*rival));
-        }
-        desk.release(object);
-    })
-}
-
-fn watch_clusters<P: PlacementFace>(
-    shared: &Shared,
-    placements: &Store<P>,
-    index: &ReleaseIndex<P::Release>,
-    desk: Desk<P>,
-    releases: Trigger<P::Release>,
-) -> Watched<DynamicObject> {
-    let (placements, index) = (placements.clone(), index.clone());
-    let resource = clusters::resource();
-    let touched = move |cluster: &DynamicObject| {
-        let Some(key) = clusters::key(cluster) else { return };
-        desk.cluster(&placements, &index, &key, cluster.labels());
-        for release in index.on_cluster(&key) {
-            releases.look_at(ObjectRef::from_obj(&*release));
-        }
-    };
-    watch(shared.client.clone(), &shared.scope, &resource, resource.clone(), touched)
+fn watch_clusters(shared: &Shared) -> Watched<DynamicObject> {
+    let (faces, resource) = (shared.faces.clone(), clusters::resource());
+    watch(
+        shared.client.clone(),
+        &shared.scope,
+        &resource,
+        resource.clone(),
+        move |cluster: &DynamicObject| {
+            if let Some(key) = clusters::key(cluster) {
+                faces.cluster_touched(&key, cluster.labels());
+            }
+        },
+    )
 }
 
 /// A change of what a Cluster refers to is a change of the Cluster, as far as templates and charts look at it.
-fn references<P: PlacementFace>(
-    shared: &Shared,
-    placements: &Store<P>,
-    index: &ReleaseIndex<P::Release>,
-    clusters: &Clusters,
-    desk: Desk<P>,
-    releases: Trigger<P::Release>,
-) -> References {
-    let (placements, index, clusters) = (placements.clone(), index.clone(), clusters.clone());
+fn references(shared: &Shared, clusters: &Clusters) -> References {
+    let (faces, clusters) = (shared.faces.clone(), clusters.clone());
     References::new(shared.client.clone(), shared.scope.clone(), move |key| {
         if let Some(cluster) = clusters.get(key) {
-            desk.cluster(&placements, &index, key, cluster.labels());
-        }
-        for release in index.on_cluster(key) {
-            releases.look_at(ObjectRef::from_obj(&*release));
+            faces.cluster_touched(key, cluster.labels());
         }
     })
 }

@@ -8,5 +8,6 @@ mod report;
 
 pub use changes::{Change, changes};
 pub use face::{PlacementFace, PlacementVocabulary};
+pub use helm_chart_proxy::release_object;
 pub use render::{RENDERED_FROM_ANNOTATION, Rendering, TemplateObjects, looks_at, render_inputs, rendering};
 pub use report::{ClusterFailure, Outcome, report};

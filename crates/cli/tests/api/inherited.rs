@@ -3,7 +3,10 @@
 use std::process::Command;
 
 use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
-use chandler_core::{identity::ClusterKey, placement::PlacementFace as _};
+use chandler_core::{
+    identity::ClusterKey,
+    placement::{PlacementFace as _, release_object},
+};
 use chandler_sandbox::{assets::Binary, testing};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -61,7 +64,7 @@ async fn the_server_takes_them_unchanged() {
 fn there_is_nothing_to_write_to_a_release_object() {
     let (chart, release): (HelmChartProxy, HelmReleaseProxy) = (read(CHART), read(RELEASE));
     let cluster = ClusterKey::new("default", "blue");
-    let wanted = chart.release_object(&cluster, "cluster: blue\n".to_owned(), Some(&release));
+    let wanted = release_object(&chart, &cluster, "cluster: blue\n".to_owned(), Some(&release));
     assert_eq!(wanted.spec, release.spec);
     assert!(HelmChartProxy::same_request(&release, &wanted));
 

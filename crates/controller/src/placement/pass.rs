@@ -10,7 +10,7 @@ use chandler_core::{
     conditions,
     identity::ClusterKey,
     naming,
-    placement::{Change, ClusterFailure, Outcome, PlacementFace, RENDERED_FROM_ANNOTATION, changes, report},
+    placement::{Change, ClusterFailure, Outcome, PlacementFace, changes, report},
     release::ReleaseFace,
 };
 use futures::{StreamExt as _, stream};
@@ -24,7 +24,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{PlacementContext, dirty::Scope, values::ClusterValues, written::CATCH_UP};
+use super::{PlacementContext, dirty::Scope, written::CATCH_UP};
 use crate::{Error, clusters, overwrite, queue, status};
 
 /// Release objects written at the same time, by all placements together.
@@ -127,23 +127,15 @@ where
     ) -> Result<(ClusterMap<Option<P::Release>>, ClusterMap<String>), Error> {
         let living = selected.iter().filter(|(_, cluster)| !clusters::is_left_alone(cluster));
         let living = living.map(|(key, cluster)| (key.clone(), cluster.clone())).collect();
-        let mut values = self.context.values(&self.object, &living, existing).await?;
+        let mut composed = self.context.compose.compose(&self.object, &living, existing).await?;
         let (mut wanted, mut failing) = (BTreeMap::new(), BTreeMap::new());
         for key in selected.keys() {
-            let object = match values.remove(key) {
-                Some(ClusterValues { text: Ok(text), rendered_from }) => {
-                    let there = existing.get(key).map(AsRef::as_ref);
-                    let mut object = self.object.release_object(key, text, there);
-                    if let Some(digest) = rendered_from {
-                        object.annotations_mut().insert(RENDERED_FROM_ANNOTATION.to_owned(), digest);
-                    }
-                    Some(object)
-                }
-                Some(ClusterValues { text: Err(message), .. }) => {
+            let object = match composed.remove(key) {
+                Some(Err(message)) => {
                     failing.insert(key.clone(), message);
                     None
                 }
-                None => None,
+                made => made.and_then(Result::ok),
             };
             wanted.insert(key.clone(), object);
         }

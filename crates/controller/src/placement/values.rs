@@ -1,95 +1,46 @@
-//! The values of each selected cluster: all templates that have to be evaluated, in one call.
+//! Value templates: all that have to be evaluated, in one call.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use chandler_api::capi::{ClusterView, ContractReference};
+use chandler_api::{
+    addons::{HelmChartProxy, HelmReleaseProxy},
+    capi::{ClusterView, ContractReference},
+};
 use chandler_core::{
     digest::Digest,
     identity::ClusterKey,
     placement::{
-        PlacementFace, RENDERED_FROM_ANNOTATION, Rendering, TemplateObjects, looks_at, render_inputs,
+        RENDERED_FROM_ANNOTATION, Rendering, TemplateObjects, looks_at, release_object, render_inputs,
         rendering,
     },
-    release::ReleaseFace as _,
 };
+use chandler_tool::PackageTool;
+use futures::{FutureExt as _, future::BoxFuture};
 use kube::{ResourceExt as _, api::DynamicObject};
 use serde_json::Value;
 
-use super::PlacementContext;
-use crate::Error;
+use super::{Compose, Composed};
+use crate::{Error, metrics::Metrics, references::References};
 
-/// The values of one cluster.
-#[derive(Clone, Debug)]
-pub struct ClusterValues {
-    /// Or why there are none.
-    pub text: Result<String, String>,
-    /// Digest of what they were rendered from. None: the text holds no template.
-    pub rendered_from: Option<String>,
+type ClusterMap<T> = BTreeMap<ClusterKey, T>;
+
+/// Evaluates templates over clusters.
+#[derive(Clone)]
+pub struct Templates {
+    pub references: References,
+    pub tool: PackageTool,
+    pub metrics: Metrics,
 }
 
 /// A template that has to be evaluated for a cluster.
-struct Needed {
-    cluster: ClusterKey,
-    data: Value,
-    digest: Digest,
+pub struct Needed {
+    pub cluster: ClusterKey,
+    pub data: Value,
 }
 
-/// What is known of a cluster's values before any template is evaluated.
-enum Known {
-    Values(ClusterValues),
-    Needed(Needed),
-}
-
-impl<P: PlacementFace> PlacementContext<P> {
-    /// The values of each cluster. A template that fails for one cluster fails for that one alone.
-    pub(super) async fn values(
-        &self,
-        placement: &P,
-        clusters: &BTreeMap<ClusterKey, Arc<DynamicObject>>,
-        existing: &BTreeMap<ClusterKey, Arc<P::Release>>,
-    ) -> Result<BTreeMap<ClusterKey, ClusterValues>, Error> {
-        let template = placement.values_template();
-        let mut values = BTreeMap::new();
-        let mut needed = Vec::new();
-        for (key, cluster) in clusters {
-            match self.known(template, key, cluster, existing.get(key).map(AsRef::as_ref)).await {
-                Known::Values(known) => {
-                    values.insert(key.clone(), known);
-                }
-                Known::Needed(template) => needed.push(template),
-            }
-        }
-        self.evaluate(template, needed, &mut values).await?;
-        Ok(values)
-    }
-
-    async fn known(
-        &self,
-        template: &str,
-        key: &ClusterKey,
-        cluster: &DynamicObject,
-        there: Option<&P::Release>,
-    ) -> Known {
-        if !template.contains("{{") {
-            return Known::Values(ClusterValues { text: Ok(template.to_owned()), rendered_from: None });
-        }
-        let (data, digest) = match self.data(template, key, cluster).await {
-            Ok(data) => data,
-            Err(message) => return Known::Values(ClusterValues { text: Err(message), rendered_from: None }),
-        };
-        let rendered_from =
-            there.and_then(|there| there.annotations().get(RENDERED_FROM_ANNOTATION)).map(String::as_str);
-        let last = there.and_then(|there| there.desired().ok()).map(|desired| desired.values);
-        match (rendering(template, &digest, rendered_from), last) {
-            (Rendering::Current, Some(text)) => {
-                Known::Values(ClusterValues { text: Ok(text), rendered_from: Some(digest.to_string()) })
-            }
-            _ => Known::Needed(Needed { cluster: key.clone(), data, digest }),
-        }
-    }
-
-    /// What the template looks at, or why it cannot be had.
-    async fn data(
+impl Templates {
+    /// What a template looks at and the digest of both, or why it cannot be had.
+    pub async fn data(
         &self,
         template: &str,
         key: &ClusterKey,
@@ -109,6 +60,23 @@ impl<P: PlacementFace> PlacementContext<P> {
         Ok(render_inputs(template, &objects))
     }
 
+    /// Evaluates a template for many clusters; each fails for itself.
+    pub async fn evaluate(
+        &self,
+        template: &str,
+        needed: Vec<Needed>,
+    ) -> Result<ClusterMap<Result<String, String>>, Error> {
+        if needed.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let inputs =
+            needed.iter().map(|needed| (needed.cluster.to_string(), needed.data.to_string().into_bytes()));
+        self.metrics.tool_call("render");
+        let outputs = self.tool.render(template, inputs.collect()).await.map_err(Error::Render)?;
+        let texts = outputs.into_iter().map(|output| output.map_err(|failure| failure.message));
+        Ok(needed.into_iter().map(|needed| needed.cluster).zip(texts).collect())
+    }
+
     async fn referenced(
         &self,
         cluster: &ClusterKey,
@@ -124,26 +92,91 @@ impl<P: PlacementFace> PlacementContext<P> {
         let object = self.references.get(&cluster.namespace, &to).await.map_err(|error| error.to_string())?;
         Ok(Some(as_json(&object)))
     }
+}
 
-    async fn evaluate(
+/// The values of a HelmChartProxy's release are its template, evaluated.
+impl Compose<HelmChartProxy> for Templates {
+    fn compose<'a>(
+        &'a self,
+        placement: &'a HelmChartProxy,
+        clusters: &'a ClusterMap<Arc<DynamicObject>>,
+        existing: &'a ClusterMap<Arc<HelmReleaseProxy>>,
+    ) -> BoxFuture<'a, Result<Composed<HelmReleaseProxy>, Error>> {
+        self.releases(placement, clusters, existing).boxed()
+    }
+}
+
+impl Templates {
+    async fn releases(
+        &self,
+        placement: &HelmChartProxy,
+        clusters: &ClusterMap<Arc<DynamicObject>>,
+        existing: &ClusterMap<Arc<HelmReleaseProxy>>,
+    ) -> Result<Composed<HelmReleaseProxy>, Error> {
+        let template = &placement.spec.values_template;
+        let (mut composed, mut needed, mut digests) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+        for (key, cluster) in clusters {
+            let there = existing.get(key).map(AsRef::as_ref);
+            match self.known(template, key, cluster, there).await {
+                Ok(Known::Plain) => {
+                    composed.insert(key.clone(), Ok(release_object(placement, key, template.clone(), there)));
+                }
+                Ok(Known::Current(values, digest)) => {
+                    let object = release_object(placement, key, values, there);
+                    composed.insert(key.clone(), Ok(rendered_from(object, &digest)));
+                }
+                Ok(Known::Needed(data, digest)) => {
+                    needed.push(Needed { cluster: key.clone(), data });
+                    digests.insert(key.clone(), digest);
+                }
+                Err(message) => {
+                    composed.insert(key.clone(), Err(message));
+                }
+            }
+        }
+        for (key, values) in self.evaluate(template, needed).await? {
+            let there = existing.get(&key).map(AsRef::as_ref);
+            let object = values.map(|values| release_object(placement, &key, values, there));
+            let object = match digests.get(&key) {
+                Some(digest) => object.map(|object| rendered_from(object, digest)),
+                None => object,
+            };
+            composed.insert(key, object);
+        }
+        Ok(composed)
+    }
+
+    async fn known(
         &self,
         template: &str,
-        needed: Vec<Needed>,
-        values: &mut BTreeMap<ClusterKey, ClusterValues>,
-    ) -> Result<(), Error> {
-        if needed.is_empty() {
-            return Ok(());
+        key: &ClusterKey,
+        cluster: &DynamicObject,
+        there: Option<&HelmReleaseProxy>,
+    ) -> Result<Known, String> {
+        if !template.contains("{{") {
+            return Ok(Known::Plain);
         }
-        let inputs =
-            needed.iter().map(|needed| (needed.cluster.to_string(), needed.data.to_string().into_bytes()));
-        self.metrics.tool_call("render");
-        let outputs = self.tool.render(template, inputs.collect()).await.map_err(Error::Render)?;
-        for (Needed { cluster, digest, .. }, output) in needed.into_iter().zip(outputs) {
-            let text = output.map_err(|failure| failure.message);
-            values.insert(cluster, ClusterValues { text, rendered_from: Some(digest.to_string()) });
+        let (data, digest) = self.data(template, key, cluster).await?;
+        let last = there.and_then(|there| there.annotations().get(RENDERED_FROM_ANNOTATION));
+        match (rendering(template, &digest, last.map(String::as_str)), there) {
+            (Rendering::Current, Some(there)) => Ok(Known::Current(there.spec.values.clone(), digest)),
+            _ => Ok(Known::Needed(data, digest)),
         }
-        Ok(())
     }
+}
+
+/// What is known of a cluster's values before any template is evaluated.
+enum Known {
+    /// The text holds no template.
+    Plain,
+    /// What is there was rendered from the same.
+    Current(String, Digest),
+    Needed(Value, Digest),
+}
+
+fn rendered_from(mut object: HelmReleaseProxy, digest: &Digest) -> HelmReleaseProxy {
+    object.annotations_mut().insert(RENDERED_FROM_ANNOTATION.to_owned(), digest.to_string());
+    object
 }
 
 fn as_json(object: &DynamicObject) -> Value {

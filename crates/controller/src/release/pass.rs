@@ -32,7 +32,7 @@ use kube::{
 use serde_json::json;
 
 use super::{
-    Outcome, ReleaseContext,
+    Outcome, ReleaseContext, claimant,
     inputs::Inputs,
     memory::{InputsKey, Memory},
 };
@@ -186,8 +186,7 @@ where
 
     /// Whether other objects claim the same release.
     fn collision(&self, desired: &Desired) -> Collision {
-        let claimants = self.context.index.claiming(&desired.cluster, &desired.release);
-        let claimants: Vec<_> = claimants.iter().map(|object| claimant(&**object)).collect();
+        let claimants = self.context.faces.claimants(&desired.cluster, &desired.release);
         Collision::among(&claimant(&*self.object), &claimants)
     }
 
@@ -475,10 +474,6 @@ where
         status::let_go(&self.context.client, &*self.object, R::FINALIZER).await?;
         tracing::info!(cluster = %desired.cluster, release = %desired.release, ?why, "release object let go");
         self.context.memories.forget(&self.uid);
-        let others = self.context.index.on_cluster(&desired.cluster);
-        if others.iter().all(|other| other.uid().as_ref() == Some(&self.uid)) {
-            self.context.connections.close(&desired.cluster);
-        }
         Ok(Action::await_change())
     }
 
@@ -492,11 +487,6 @@ where
             _ => poll.map_or_else(|| queue::resync(&*self.object), Action::requeue),
         }
     }
-}
-
-fn claimant(object: &impl kube::ResourceExt) -> Claimant {
-    let created = object.meta().creation_timestamp.as_ref().map(|time| time.0);
-    Claimant { created, name: format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any()) }
 }
 
 fn is_wanted(details: &ReleaseDetails, desired: &Desired, inputs: &Inputs) -> bool {

@@ -60,6 +60,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
+    use crate::placement::release_object;
 
     fn placement() -> HelmChartProxy {
         let spec: HelmChartProxySpec = serde_json::from_value(serde_json::json!({
@@ -74,7 +75,7 @@ mod tests {
 
     fn release(cluster: &str, values: &str, existing: Option<&HelmReleaseProxy>) -> HelmReleaseProxy {
         let key = ClusterKey::new("fleet", cluster);
-        placement().release_object(&key, values.to_owned(), existing)
+        release_object(&placement(), &key, values.to_owned(), existing)
     }
 
     fn wanted(

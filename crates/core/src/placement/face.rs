@@ -27,16 +27,7 @@ pub trait PlacementFace:
 
     /// Which clusters of the namespace it wants.
     fn selector(&self) -> &LabelSelector;
-    /// Values as a template over the cluster.
-    fn values_template(&self) -> &str;
     fn strategy(&self) -> Strategy;
-    /// The release object for a cluster. `existing` is the one that is there, whose name is kept.
-    fn release_object(
-        &self,
-        cluster: &ClusterKey,
-        values: String,
-        existing: Option<&Self::Release>,
-    ) -> Self::Release;
     /// Whether `existing` already asks for what `wanted` does.
     fn same_request(existing: &Self::Release, wanted: &Self::Release) -> bool;
     /// Whether both are the same release of the same package, so that one can become the other by an upgrade.

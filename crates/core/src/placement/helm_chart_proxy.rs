@@ -38,38 +38,8 @@ impl PlacementFace for HelmChartProxy {
         &self.spec.cluster_selector
     }
 
-    fn values_template(&self) -> &str {
-        &self.spec.values_template
-    }
-
     fn strategy(&self) -> Strategy {
         helm_strategy(self.spec.reconcile_strategy)
-    }
-
-    fn release_object(
-        &self,
-        cluster: &ClusterKey,
-        values: String,
-        existing: Option<&HelmReleaseProxy>,
-    ) -> HelmReleaseProxy {
-        let placement = self.name_any();
-        let name =
-            existing.map_or_else(|| naming::release_object(&placement, &cluster.name), ResourceExt::name_any);
-        let mut object = HelmReleaseProxy::new(&name, release_spec(self, cluster, values, existing));
-        object.metadata.namespace = self.namespace();
-        object.metadata.finalizers = Some(vec![RELEASE_PROXY_FINALIZER.to_owned()]);
-        object.metadata.owner_references = self.controller_owner_ref(&()).map(|owner| vec![owner]);
-        object.labels_mut().extend([
-            (CLUSTER_NAME_LABEL.to_owned(), naming::label_value(&cluster.name)),
-            (CHART_PROXY_NAME_LABEL.to_owned(), naming::label_value(&placement)),
-        ]);
-        if let Some(filter) = self.labels().get(WATCH_FILTER_LABEL) {
-            object.labels_mut().insert(WATCH_FILTER_LABEL.to_owned(), filter.clone());
-        }
-        if self.spec.release_name.is_empty() {
-            object.annotations_mut().insert(RELEASE_NAME_GENERATED_ANNOTATION.to_owned(), "true".to_owned());
-        }
-        object
     }
 
     fn same_request(existing: &HelmReleaseProxy, wanted: &HelmReleaseProxy) -> bool {
@@ -96,6 +66,33 @@ impl PlacementFace for HelmChartProxy {
     fn status(&self) -> Option<&PlacementStatus> {
         self.status.as_ref()
     }
+}
+
+/// The release object of a HelmChartProxy for a cluster. `existing` is the one that is there, whose name is kept.
+pub fn release_object(
+    chart: &HelmChartProxy,
+    cluster: &ClusterKey,
+    values: String,
+    existing: Option<&HelmReleaseProxy>,
+) -> HelmReleaseProxy {
+    let placement = chart.name_any();
+    let name =
+        existing.map_or_else(|| naming::release_object(&placement, &cluster.name), ResourceExt::name_any);
+    let mut object = HelmReleaseProxy::new(&name, release_spec(chart, cluster, values, existing));
+    object.metadata.namespace = chart.namespace();
+    object.metadata.finalizers = Some(vec![RELEASE_PROXY_FINALIZER.to_owned()]);
+    object.metadata.owner_references = chart.controller_owner_ref(&()).map(|owner| vec![owner]);
+    object.labels_mut().extend([
+        (CLUSTER_NAME_LABEL.to_owned(), naming::label_value(&cluster.name)),
+        (CHART_PROXY_NAME_LABEL.to_owned(), naming::label_value(&placement)),
+    ]);
+    if let Some(filter) = chart.labels().get(WATCH_FILTER_LABEL) {
+        object.labels_mut().insert(WATCH_FILTER_LABEL.to_owned(), filter.clone());
+    }
+    if chart.spec.release_name.is_empty() {
+        object.annotations_mut().insert(RELEASE_NAME_GENERATED_ANNOTATION.to_owned(), "true".to_owned());
+    }
+    object
 }
 
 fn release_spec(
