@@ -90,19 +90,6 @@ where
         Box::new(self.wires.clone())
     }
 
-    /// Asks placements to look at themselves.
-    pub fn desk(&self) -> Desk<P> {
-        self.wires.desk.clone()
-    }
-
-    pub fn placements(&self) -> Store<P> {
-        self.wires.placements.clone()
-    }
-
-    pub fn releases(&self) -> ReleaseIndex<P::Release> {
-        self.wires.index.clone()
-    }
-
     /// Returns when both kinds have been listed. False: a watch has ended before that.
     pub async fn is_complete(&mut self) -> bool {
         self.placements.is_complete().await && self.releases.is_complete().await

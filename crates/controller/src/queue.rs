@@ -2,6 +2,7 @@
 
 use std::{convert::Infallible, fmt::Debug, sync::Arc, time::Duration};
 
+use chandler_core::spread::spread;
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use kube::{
@@ -77,13 +78,7 @@ pub async fn run<K, C, F>(
 
 /// Look again at the next resync.
 pub fn resync(object: &impl kube::ResourceExt) -> Action {
-    let spread = object
-        .uid()
-        .unwrap_or_default()
-        .bytes()
-        .fold(0_u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte));
-    let tenths = f64::from(spread % 1000) / 1000.0 * 0.2 + 0.9;
-    Action::requeue(RESYNC.mul_f64(tenths))
+    Action::requeue(RESYNC.mul_f64(0.9 + 0.2 * spread(&object.uid().unwrap_or_default())))
 }
 
 /// Look again at this time.

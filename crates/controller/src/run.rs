@@ -128,7 +128,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let packages = shared.packages.clone();
     let _collecting = AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_regularly().await }));
     let (client, tool) = (shared.client.clone(), shared.tool.clone());
-    let work = controllers(shared, changes, ready);
+    let work = Box::pin(controllers(shared, changes, ready));
     let ended = if let Some(election) = election {
         lead(client, election, &tool, work, &stop).await
     } else {

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
-
-use crate::failure::Category;
+use crate::{failure::Category, spread::spread};
 
 const FIRST: Duration = Duration::from_secs(5);
 /// For what no retry mends: someone has to change something first, and a changed spec is tried at once anyway.
@@ -17,7 +15,7 @@ pub fn delay(category: Category, count: u32, seed: &str) -> Duration {
     let first = if needs_a_hand(category) { FIRST_BY_HAND } else { FIRST };
     let doublings = count.saturating_sub(1).min(16);
     let base = first.saturating_mul(1 << doublings).min(LONGEST);
-    base.mul_f64(0.8 + 0.4 * spread(count, seed))
+    base.mul_f64(0.8 + 0.4 * spread(&format!("{seed}/{count}")))
 }
 
 fn needs_a_hand(category: Category) -> bool {
@@ -30,12 +28,6 @@ fn needs_a_hand(category: Category) -> bool {
             | Category::Forbidden
             | Category::Rejected
     )
-}
-
-/// A number from 0 to 1 that depends on nothing but the arguments.
-fn spread(count: u32, seed: &str) -> f64 {
-    let hash = Sha256::digest(format!("{seed}/{count}"));
-    f64::from(u16::from_be_bytes([hash[0], hash[1]])) / f64::from(u16::MAX)
 }
 
 #[cfg(test)]

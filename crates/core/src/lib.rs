@@ -15,5 +15,6 @@ pub mod poll;
 pub mod release;
 pub mod resolution;
 pub mod schedule;
+pub mod spread;
 pub mod target;
 pub mod version;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use sha2::{Digest as _, Sha256};
+
+use crate::spread::spread;
 
 /// The pace of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,10 +16,8 @@ pub struct Poll {
 impl Poll {
     /// `seed` names the object: a fleet that was made together does not look together.
     pub fn new(every: Duration, seed: &str) -> Self {
-        let every = every.as_secs().max(1);
-        let hash = Sha256::digest(seed);
-        let offset = u64::from(u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]])) % every;
-        Self { every, offset }
+        let every = every.max(Duration::from_secs(1));
+        Self { every: every.as_secs(), offset: every.mul_f64(spread(seed)).as_secs() }
     }
 
     /// Counts the looks up to now: as long as it stays the same, the last look counts.

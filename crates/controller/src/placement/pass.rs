@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_api::{
     capi::{CLUSTER_GROUP, CLUSTER_VERSION, DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION},
-    status::PlacementStatus,
+    status::{PlacementStatus, ReleaseStatus},
 };
 use chandler_core::{
     conditions,
@@ -205,7 +205,7 @@ where
             if there.is_some_and(|release| release.meta().deletion_timestamp.is_some()) {
                 outcome.reinstalling += 1;
             } else if !clusters::is_left_alone(cluster)
-                && !there.is_some_and(|release| is_taken_in(&**release))
+                && there.is_none_or(|release| current(&**release).is_none())
             {
                 outcome.updating += 1;
             }
@@ -320,15 +320,15 @@ fn was_changed<P: PlacementFace>(old: &PlacementStatus, generation: Option<i64>)
     old.observed_generation != generation || old.conditions.iter().any(still_changing)
 }
 
-/// Whether whoever looks after a release object has seen what it asks for.
-fn is_taken_in(release: &impl ReleaseFace) -> bool {
-    release.status().is_some_and(|status| status.observed_generation == release.meta().generation)
+/// What was said about a release object as it is now. None: whoever looks after it has not seen what it asks for.
+fn current(release: &impl ReleaseFace) -> Option<&ReleaseStatus> {
+    release.status().filter(|status| status.observed_generation == release.meta().generation)
 }
 
 /// Whether a release is ready, or why not as far as it says.
 fn readiness(release: &impl ReleaseFace) -> Result<(), String> {
-    let status = release.status().filter(|status| status.observed_generation == release.meta().generation);
-    match status.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == "Ready")) {
+    let said = current(release).map_or(&[][..], |status| &status.conditions);
+    match said.iter().find(|condition| condition.type_ == "Ready") {
         Some(ready) if ready.status == "True" => Ok(()),
         Some(ready) => Err(ready.message.clone()),
         None => Err(String::new()),

@@ -2,7 +2,7 @@
 //! up; without them a placement would write the same thing twice.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -44,10 +44,11 @@ impl<P: kube::Resource<DynamicType = ()>, R: ResourceExt> Written<P, R> {
             }
         }
         entries.retain(|_, (at, _)| at.elapsed() < CATCH_UP);
+        let names: HashSet<_> = listed.iter().filter_map(|object| object.meta().name.as_deref()).collect();
         let unlisted: Vec<_> = entries
-            .values()
-            .filter(|(_, ours)| listed.iter().all(|object| object.name_any() != ours.name_any()))
-            .map(|(_, ours)| ours.clone())
+            .iter()
+            .filter(|(name, _)| !names.contains(name.as_str()))
+            .map(|(_, (_, ours))| ours.clone())
             .collect();
         let lacks = !unlisted.is_empty();
         listed.extend(unlisted);

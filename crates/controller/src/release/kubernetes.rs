@@ -6,6 +6,7 @@ use chandler_core::{
     failure::{Category, Failure},
     identity::ClusterKey,
     release::ReleaseFace,
+    resolution::parse_kubernetes_version,
 };
 use kube::api::DynamicObject;
 
@@ -43,8 +44,8 @@ fn minor_of(control_plane: &DynamicObject) -> Option<String> {
 }
 
 fn minor(version: &str) -> Option<String> {
-    let mut parts = version.trim_start_matches('v').split('.');
-    Some(format!("{}.{}", parts.next()?, parts.next()?))
+    let version = parse_kubernetes_version(version)?;
+    Some(format!("{}.{}", version.major, version.minor))
 }
 
 #[cfg(test)]

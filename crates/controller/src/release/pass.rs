@@ -1,28 +1,27 @@
 //! One pass over one release object.
 
+mod outcome;
+mod telling;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::{
     capi::{DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION},
-    status::{FailureRecord, ReleaseStatus, RevisionRecord},
+    status::ReleaseStatus,
 };
 use chandler_core::{
-    backoff, conditions,
-    conditions::{Status, Wanted},
     digest::InputMark,
     failure::{Category, Failure},
-    inventory::{Expectation, ReleaseStatus as InventoryStatus, Seen},
+    inventory::{ReleaseStatus as InventoryStatus, Seen},
     poll::Poll,
     release::{
-        ANOTHER_NAME, Claimant, ClusterState, Collision, Desired, InFlight, InputState, InventoryState,
-        LetGo, Observed, OperationKind, PastFailure, Plan, ReleaseFace, Strategy, Wait, failure_key, history,
-        plan, report,
+        ClusterState, Collision, Desired, InFlight, InputState, InventoryState, LetGo, Observed,
+        OperationKind, Plan, ReleaseFace, Strategy, Wait, failure_key, history, plan,
     },
 };
 use chandler_tool::ReleaseDetails;
 use chandler_workload::{Connection, InventoryView};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     ResourceExt as _,
     api::{Patch, PatchParams},
@@ -262,95 +261,6 @@ where
         self.context.operate(&*self.object, kind, desired, target, inputs);
     }
 
-    /// Takes in how an operation ended.
-    fn take_in(&mut self, outcome: Outcome, desired: &Desired) {
-        match outcome.result {
-            Ok(Some(details)) => {
-                self.take_details(&details);
-                self.expect(details.seen());
-                self.status.last_failure = None;
-                self.memory.differs = None;
-                let (reason, note) = applied(outcome.kind, desired, &details);
-                self.context.events.normal(&*self.object, reason, &note);
-            }
-            Ok(None) => {
-                self.memory.expectation = Some(self.expectation(None));
-                self.status.last_failure = None;
-                let note =
-                    format!("Removed release {} from cluster {}", desired.release, desired.cluster.name);
-                self.context.events.normal(&*self.object, "Removed", &note);
-            }
-            Err(error) => {
-                if let Some(details) = &error.state {
-                    self.expect(details.seen());
-                }
-                if error.failure.category == Category::Unauthorized {
-                    // The next look opens it again, with the kubeconfig as it is then.
-                    self.context.connections.close(&desired.cluster);
-                }
-                if error.failure.category != Category::Cancelled {
-                    self.note_failure(outcome.key, &error.failure);
-                }
-            }
-        }
-    }
-
-    fn take_details(&mut self, details: &ReleaseDetails) {
-        self.status.revision = Some(details.revision);
-        details.status.as_str().clone_into(&mut self.status.status);
-        self.status.inventory.clone_from(&details.inventory);
-        self.status.inventory_revision = Some(details.revision);
-        let known = self.status.history.iter().find(|known| known.revision == details.revision);
-        let record = RevisionRecord {
-            revision: details.revision,
-            status: details.status.as_str().to_owned(),
-            version: Some(details.package_version.clone()),
-            at: known.map_or(Time(self.now), |known| known.at.clone()),
-        };
-        self.status.history.retain(|known| known.revision != details.revision);
-        self.status.history.insert(0, record);
-    }
-
-    fn expect(&mut self, seen: Seen) {
-        self.memory.expectation = Some(self.expectation(Some(seen)));
-    }
-
-    fn expectation(&self, seen: Option<Seen>) -> Expectation {
-        Expectation { seen, until: self.now.checked_add(CATCH_UP).unwrap_or(self.now) }
-    }
-
-    fn note_read_failure(&mut self, desired: &Desired, view: &View, failure: &Failure) {
-        let generation = self.object.meta().generation;
-        if let Some(inputs) = self.known_inputs(desired, view) {
-            self.note_failure(failure_key::read(generation, &inputs.digest), failure);
-        }
-    }
-
-    fn note_failure(&mut self, key: String, failure: &Failure) {
-        let last = self.status.last_failure.as_ref();
-        let count = last.filter(|last| last.input == key).map_or(1, |last| last.count.saturating_add(1));
-        let told = last.is_some_and(|last| last.input == key && last.message == failure.message);
-        self.status.last_failure = Some(FailureRecord {
-            category: failure.category.to_string(),
-            message: failure.message.clone(),
-            input: key,
-            count,
-            at: Time(Timestamp::now()),
-        });
-        self.now = Timestamp::now();
-        if !told {
-            self.context.events.warning(&*self.object, failure.category.as_str(), &failure.message);
-        }
-    }
-
-    fn past_failure(&self) -> Option<PastFailure> {
-        let last = self.status.last_failure.as_ref()?;
-        let failure = Failure::new(Category::parse(&last.category), last.message.clone());
-        let delay = backoff::delay(failure.category, last.count, &self.uid);
-        let retry_at = last.at.0.checked_add(delay).ok()?;
-        Some(PastFailure { key: last.input.clone(), failure, retry_at })
-    }
-
     fn inputs_key(&self, desired: &Desired, kubernetes_minor: Option<String>) -> InputsKey {
         let poll = self.poll(desired);
         InputsKey {
@@ -396,63 +306,6 @@ where
         }
     }
 
-    /// The spec itself cannot be used: says so, and waits for another.
-    async fn refuse(mut self, before: &ReleaseStatus, failure: &Failure) -> Result<Action, Error> {
-        if self.deleting() && self.status.revision.is_none() {
-            status::let_go(&self.context.client, &*self.object, R::FINALIZER).await?;
-            return Ok(Action::await_change());
-        }
-        let generation = self.object.meta().generation;
-        let wanted = |type_| Wanted {
-            type_,
-            status: Status::False,
-            reason: "InvalidSpec",
-            message: failure.message.clone(),
-        };
-        let conditions = vec![wanted("Ready"), wanted(R::VOCABULARY.release_ready)];
-        self.status.conditions = conditions::merge(&self.status.conditions, conditions, generation, self.now);
-        self.status.observed_generation = generation;
-        self.write(before).await?;
-        Ok(Action::await_change())
-    }
-
-    fn tell(&mut self, desired: &Desired, decision: &Plan) {
-        let running = self.context.operations.running(&self.uid);
-        if running.as_ref().is_some_and(|running| !running.told) && self.has_failed_at_this() {
-            // Another try says nothing new until it succeeds, fails or takes its time.
-            return;
-        }
-        let progress = running.as_ref().filter(|running| running.told).map(|running| &running.progress);
-        let name = desired.release.to_string();
-        let spoken = !self.status.conditions.is_empty();
-        let said = report(decision, &R::VOCABULARY, &name, progress, spoken);
-        let Some(said) = said else { return };
-        let mut wanted = said.conditions;
-        if let Collision::Contested { by } = self.collision(desired) {
-            for condition in wanted.iter_mut().filter(|condition| condition.message.is_empty()) {
-                condition.message = format!("release {name} is claimed by {by} too; {ANOTHER_NAME}");
-            }
-        }
-        let generation = self.object.meta().generation;
-        self.status.conditions = conditions::merge(&self.status.conditions, wanted, generation, self.now);
-        self.status.observed_generation = generation;
-    }
-
-    fn has_failed_at_this(&self) -> bool {
-        self.status.last_failure.is_some() && self.status.observed_generation == self.object.meta().generation
-    }
-
-    async fn write(&mut self, before: &ReleaseStatus) -> Result<(), Error> {
-        // Kept even if the write fails: what was learned must not be learned again.
-        self.context.memories.keep(&self.uid, self.memory.clone());
-        if self.status != *before {
-            status::write(&self.context.client, &*self.object, &self.status).await?;
-        }
-        self.memory.status = Some(self.status.clone());
-        self.context.memories.keep(&self.uid, std::mem::take(&mut self.memory));
-        Ok(())
-    }
-
     async fn hold(&self) -> Result<(), Error> {
         if self.deleting() {
             return Ok(());
@@ -493,21 +346,4 @@ fn is_wanted(details: &ReleaseDetails, desired: &Desired, inputs: &Inputs) -> bo
     details.package_name == desired.package.name
         && details.package_version == inputs.package.version
         && details.values.as_ref().is_some_and(|values| values.as_str() == inputs.values.canonical)
-}
-
-fn applied(kind: OperationKind, desired: &Desired, details: &ReleaseDetails) -> (&'static str, String) {
-    let (reason, verb) = match kind {
-        OperationKind::Install => ("Installed", "Installed"),
-        OperationKind::Recover => ("Recovered", "Recovered"),
-        OperationKind::Upgrade | OperationKind::Remove => ("Upgraded", "Upgraded"),
-    };
-    let note = format!(
-        "{verb} release {} of {} {} at revision {} on cluster {}",
-        desired.release,
-        details.package_name,
-        details.package_version,
-        details.revision,
-        desired.cluster.name
-    );
-    (reason, note)
 }

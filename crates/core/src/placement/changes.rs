@@ -31,10 +31,15 @@ pub fn changes<P: PlacementFace>(
     strategy: Strategy,
 ) -> Vec<Change<P::Release>> {
     let mut changes = Vec::new();
+    let mut by_cluster = BTreeMap::new();
+    for release in existing.iter().map(AsRef::as_ref) {
+        if let Some(cluster) = P::cluster_of(release) {
+            by_cluster.entry(cluster).or_insert(release);
+        }
+    }
     for (cluster, object) in wanted {
         let Some(object) = object else { continue };
-        let there = existing.iter().map(AsRef::as_ref).find(|e| P::cluster_of(e).as_ref() == Some(cluster));
-        match there {
+        match by_cluster.get(cluster) {
             Some(there) if there.meta().deletion_timestamp.is_some() || P::same_request(there, object) => {}
             Some(there) if strategy == Strategy::InstallOnce && there.is_marked_installed() => {}
             Some(there) if !P::same_identity(there, object) => changes.push(Change::Delete(there.name_any())),

@@ -1,0 +1,126 @@
+//! Takes in how operations and reads ended, and remembers failures until they are overcome.
+
+use chandler_api::status::{FailureRecord, RevisionRecord};
+use chandler_core::{
+    backoff,
+    failure::{Category, Failure},
+    inventory::{Expectation, Seen},
+    release::{Desired, OperationKind, PastFailure, ReleaseFace, failure_key},
+};
+use chandler_tool::ReleaseDetails;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::core::NamespaceResourceScope;
+
+use super::{CATCH_UP, Outcome, Pass, View};
+
+impl<R> Pass<R>
+where
+    R: ReleaseFace + kube::Resource<Scope = NamespaceResourceScope>,
+{
+    /// Takes in how an operation ended.
+    pub(super) fn take_in(&mut self, outcome: Outcome, desired: &Desired) {
+        match outcome.result {
+            Ok(Some(details)) => {
+                self.take_details(&details);
+                self.expect(details.seen());
+                self.status.last_failure = None;
+                self.memory.differs = None;
+                let (reason, note) = applied(outcome.kind, desired, &details);
+                self.context.events.normal(&*self.object, reason, &note);
+            }
+            Ok(None) => {
+                self.memory.expectation = Some(self.expectation(None));
+                self.status.last_failure = None;
+                let note =
+                    format!("Removed release {} from cluster {}", desired.release, desired.cluster.name);
+                self.context.events.normal(&*self.object, "Removed", &note);
+            }
+            Err(error) => {
+                if let Some(details) = &error.state {
+                    self.expect(details.seen());
+                }
+                if error.failure.category == Category::Unauthorized {
+                    // The next look opens it again, with the kubeconfig as it is then.
+                    self.context.connections.close(&desired.cluster);
+                }
+                if error.failure.category != Category::Cancelled {
+                    self.note_failure(outcome.key, &error.failure);
+                }
+            }
+        }
+    }
+
+    pub(super) fn take_details(&mut self, details: &ReleaseDetails) {
+        self.status.revision = Some(details.revision);
+        details.status.as_str().clone_into(&mut self.status.status);
+        self.status.inventory.clone_from(&details.inventory);
+        self.status.inventory_revision = Some(details.revision);
+        let known = self.status.history.iter().find(|known| known.revision == details.revision);
+        let record = RevisionRecord {
+            revision: details.revision,
+            status: details.status.as_str().to_owned(),
+            version: Some(details.package_version.clone()),
+            at: known.map_or(Time(self.now), |known| known.at.clone()),
+        };
+        self.status.history.retain(|known| known.revision != details.revision);
+        self.status.history.insert(0, record);
+    }
+
+    pub(super) fn expect(&mut self, seen: Seen) {
+        self.memory.expectation = Some(self.expectation(Some(seen)));
+    }
+
+    fn expectation(&self, seen: Option<Seen>) -> Expectation {
+        Expectation { seen, until: self.now.checked_add(CATCH_UP).unwrap_or(self.now) }
+    }
+
+    pub(super) fn note_read_failure(&mut self, desired: &Desired, view: &View, failure: &Failure) {
+        let generation = self.object.meta().generation;
+        if let Some(inputs) = self.known_inputs(desired, view) {
+            self.note_failure(failure_key::read(generation, &inputs.digest), failure);
+        }
+    }
+
+    pub(super) fn note_failure(&mut self, key: String, failure: &Failure) {
+        let last = self.status.last_failure.as_ref();
+        let count = last.filter(|last| last.input == key).map_or(1, |last| last.count.saturating_add(1));
+        let told = last.is_some_and(|last| last.input == key && last.message == failure.message);
+        self.status.last_failure = Some(FailureRecord {
+            category: failure.category.to_string(),
+            message: failure.message.clone(),
+            input: key,
+            count,
+            at: Time(Timestamp::now()),
+        });
+        self.now = Timestamp::now();
+        if !told {
+            self.context.events.warning(&*self.object, failure.category.as_str(), &failure.message);
+        }
+    }
+
+    pub(super) fn past_failure(&self) -> Option<PastFailure> {
+        let last = self.status.last_failure.as_ref()?;
+        let failure = Failure::new(Category::parse(&last.category), last.message.clone());
+        let delay = backoff::delay(failure.category, last.count, &self.uid);
+        let retry_at = last.at.0.checked_add(delay).ok()?;
+        Some(PastFailure { key: last.input.clone(), failure, retry_at })
+    }
+}
+
+fn applied(kind: OperationKind, desired: &Desired, details: &ReleaseDetails) -> (&'static str, String) {
+    let (reason, verb) = match kind {
+        OperationKind::Install => ("Installed", "Installed"),
+        OperationKind::Recover => ("Recovered", "Recovered"),
+        OperationKind::Upgrade | OperationKind::Remove => ("Upgraded", "Upgraded"),
+    };
+    let note = format!(
+        "{verb} release {} of {} {} at revision {} on cluster {}",
+        desired.release,
+        details.package_name,
+        details.package_version,
+        details.revision,
+        desired.cluster.name
+    );
+    (reason, note)
+}

@@ -1,0 +1,74 @@
+//! What a pass says about its object, and writes down.
+
+use chandler_api::status::ReleaseStatus;
+use chandler_core::{
+    conditions::{self, Status, Wanted},
+    failure::Failure,
+    release::{ANOTHER_NAME, Collision, Desired, Plan, ReleaseFace, report},
+};
+use kube::{core::NamespaceResourceScope, runtime::controller::Action};
+
+use super::Pass;
+use crate::{Error, status};
+
+impl<R> Pass<R>
+where
+    R: ReleaseFace + kube::Resource<Scope = NamespaceResourceScope>,
+{
+    /// The spec itself cannot be used: says so, and waits for another.
+    pub(super) async fn refuse(mut self, before: &ReleaseStatus, failure: &Failure) -> Result<Action, Error> {
+        if self.deleting() && self.status.revision.is_none() {
+            status::let_go(&self.context.client, &*self.object, R::FINALIZER).await?;
+            return Ok(Action::await_change());
+        }
+        let generation = self.object.meta().generation;
+        let wanted = |type_| Wanted {
+            type_,
+            status: Status::False,
+            reason: "InvalidSpec",
+            message: failure.message.clone(),
+        };
+        let conditions = vec![wanted("Ready"), wanted(R::VOCABULARY.release_ready)];
+        self.status.conditions = conditions::merge(&self.status.conditions, conditions, generation, self.now);
+        self.status.observed_generation = generation;
+        self.write(before).await?;
+        Ok(Action::await_change())
+    }
+
+    pub(super) fn tell(&mut self, desired: &Desired, decision: &Plan) {
+        let running = self.context.operations.running(&self.uid);
+        if running.as_ref().is_some_and(|running| !running.told) && self.has_failed_at_this() {
+            // Another try says nothing new until it succeeds, fails or takes its time.
+            return;
+        }
+        let progress = running.as_ref().filter(|running| running.told).map(|running| &running.progress);
+        let name = desired.release.to_string();
+        let spoken = !self.status.conditions.is_empty();
+        let said = report(decision, &R::VOCABULARY, &name, progress, spoken);
+        let Some(said) = said else { return };
+        let mut wanted = said.conditions;
+        if let Collision::Contested { by } = self.collision(desired) {
+            for condition in wanted.iter_mut().filter(|condition| condition.message.is_empty()) {
+                condition.message = format!("release {name} is claimed by {by} too; {ANOTHER_NAME}");
+            }
+        }
+        let generation = self.object.meta().generation;
+        self.status.conditions = conditions::merge(&self.status.conditions, wanted, generation, self.now);
+        self.status.observed_generation = generation;
+    }
+
+    fn has_failed_at_this(&self) -> bool {
+        self.status.last_failure.is_some() && self.status.observed_generation == self.object.meta().generation
+    }
+
+    pub(super) async fn write(&mut self, before: &ReleaseStatus) -> Result<(), Error> {
+        // Kept even if the write fails: what was learned must not be learned again.
+        self.context.memories.keep(&self.uid, self.memory.clone());
+        if self.status != *before {
+            status::write(&self.context.client, &*self.object, &self.status).await?;
+        }
+        self.memory.status = Some(self.status.clone());
+        self.context.memories.keep(&self.uid, std::mem::take(&mut self.memory));
+        Ok(())
+    }
+}
