@@ -28,6 +28,12 @@ pub struct PlacementStatus {
     pub observed_generation: Option<i64>,
 }
 
+impl AsRef<PlacementStatus> for PlacementStatus {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 /// What Chandler saw of a release and did about it. The same for every kind that stands for a release.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]

@@ -1,14 +1,23 @@
 //! The Clusters of the management cluster, as a store and in the words of the decisions.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::capi::{CLUSTER_GROUP, CLUSTER_VERSION, ClusterView, ContractReference};
-use chandler_core::{identity::ClusterKey, release::ClusterState};
+use chandler_core::{
+    identity::ClusterKey,
+    proceed::{PROCEED_ANNOTATION, proceeds},
+    release::ClusterState,
+};
+use jiff::Timestamp;
 use kube::{
     ResourceExt as _,
     api::{ApiResource, DynamicObject, GroupVersionKind},
     runtime::reflector::{ObjectRef, Store},
 };
+use serde_json::Value;
+
+/// How long the deletion of a Cluster waits for releases that hold something outside of it.
+const REMOVAL_LIMIT: Duration = Duration::from_mins(10);
 
 /// The Cluster kind.
 pub fn resource() -> ApiResource {
@@ -25,6 +34,20 @@ pub struct ClusterFacts {
     pub paused: bool,
     /// The object that runs the control plane.
     pub control_plane: Option<ContractReference>,
+    /// Until when its deletion waits for releases that hold something outside of it.
+    removals_until: Option<Timestamp>,
+}
+
+impl ClusterFacts {
+    /// Whether the Cluster is being deleted.
+    pub fn is_going(&self) -> bool {
+        self.state == ClusterState::Deleting
+    }
+
+    /// Whether the Cluster is going, and there is still time to remove from it what holds something elsewhere.
+    pub fn waits_for_removals(&self, now: Timestamp) -> bool {
+        self.removals_until.is_some_and(|until| now < until)
+    }
 }
 
 /// All Clusters.
@@ -37,7 +60,15 @@ impl Clusters {
     }
 
     pub fn get(&self, key: &ClusterKey) -> Option<Arc<DynamicObject>> {
-        self.0.get(&ObjectRef::new_with(&key.name, resource()).within(&key.namespace))
+        self.0.get(&reference(key))
+    }
+
+    pub fn store(&self) -> Store<DynamicObject> {
+        self.0.clone()
+    }
+
+    pub fn keys(&self) -> Vec<ClusterKey> {
+        self.0.state().iter().filter_map(|cluster| key(cluster)).collect()
     }
 
     /// The Clusters of a namespace, in the order of their names.
@@ -48,10 +79,31 @@ impl Clusters {
 
     pub fn facts(&self, key: &ClusterKey) -> ClusterFacts {
         self.get(key).map_or(
-            ClusterFacts { state: ClusterState::Missing, paused: false, control_plane: None },
+            ClusterFacts {
+                state: ClusterState::Missing,
+                paused: false,
+                control_plane: None,
+                removals_until: None,
+            },
             |cluster| facts(&cluster),
         )
     }
+}
+
+fn removals_until(cluster: &DynamicObject) -> Option<Timestamp> {
+    let deleted = cluster.metadata.deletion_timestamp.as_ref()?.0;
+    let word = cluster.annotations().get(PROCEED_ANNOTATION).map(String::as_str);
+    if proceeds(word, "BeforeClusterDelete") { None } else { deleted.checked_add(REMOVAL_LIMIT).ok() }
+}
+
+/// An object as the API server returns it.
+pub fn as_json(object: &DynamicObject) -> Value {
+    serde_json::to_value(object).unwrap_or_default()
+}
+
+/// A Cluster, for queues and stores.
+pub fn reference(key: &ClusterKey) -> ObjectRef<DynamicObject> {
+    ObjectRef::new_with(&key.name, resource()).within(&key.namespace)
 }
 
 /// The key of a Cluster.
@@ -74,5 +126,10 @@ fn facts(cluster: &DynamicObject) -> ClusterFacts {
     } else {
         ClusterState::ControlPlaneNotInitialized
     };
-    ClusterFacts { state, paused: view.spec.paused, control_plane: view.spec.control_plane_ref }
+    ClusterFacts {
+        state,
+        paused: view.spec.paused,
+        control_plane: view.spec.control_plane_ref,
+        removals_until: removals_until(cluster),
+    }
 }

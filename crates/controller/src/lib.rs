@@ -3,6 +3,7 @@
 mod clusters;
 mod error;
 mod events;
+mod extension;
 mod faces;
 mod index;
 mod leader;

@@ -7,7 +7,9 @@ use std::{
 
 use chandler_api::capi::WATCH_FILTER_LABEL;
 use chandler_core::{
+    cluster_conditions::Addon,
     identity::{ClusterKey, ReleaseId},
+    naming,
     placement::PlacementFace,
     release::{Claimant, ReleaseFace},
 };
@@ -21,13 +23,14 @@ use tokio::sync::{Semaphore, mpsc::UnboundedReceiver};
 
 use crate::{
     clusters::Clusters,
-    faces::{Face, Faces},
+    faces::Face,
     index::ReleaseIndex,
     placement::{self, Compose, Desk, PlacementContext},
     queue::{self, Trigger},
     references::References,
-    release::{self, IsOurs, Kept, ReleaseContext},
+    release::{self, IsOurs, ReleaseContext},
     run::Shared,
+    status,
     watch::{Scope, Watched, watch},
 };
 
@@ -90,6 +93,19 @@ where
         Box::new(self.wires.clone())
     }
 
+    /// Asks placements to look at themselves.
+    pub fn desk(&self) -> Desk<P> {
+        self.wires.desk.clone()
+    }
+
+    pub fn placements(&self) -> Store<P> {
+        self.wires.placements.clone()
+    }
+
+    pub fn releases(&self) -> ReleaseIndex<P::Release> {
+        self.wires.index.clone()
+    }
+
     /// Returns when both kinds have been listed. False: a watch has ended before that.
     pub async fn is_complete(&mut self) -> bool {
         self.placements.is_complete().await && self.releases.is_complete().await
@@ -142,8 +158,20 @@ where
             republished: Mutex::default(),
         });
         tokio::join!(
-            queue::run(placements, self.placement_queue, placement_context, placement::reconcile::<P>),
-            queue::run(releases, self.release_queue, release_context, release::reconcile::<P::Release>),
+            queue::run(
+                status::kind::<P>(),
+                placements,
+                self.placement_queue,
+                placement_context,
+                placement::reconcile::<P>
+            ),
+            queue::run(
+                status::kind::<P::Release>(),
+                releases,
+                self.release_queue,
+                release_context,
+                release::reconcile::<P::Release>
+            ),
         );
     }
 }
@@ -179,6 +207,37 @@ impl<P: PlacementFace> Face for Wires<P> {
     fn uses(&self, cluster: &ClusterKey) -> bool {
         !self.index.on_cluster(cluster).is_empty()
     }
+
+    fn addons(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Addon> {
+        let releases = self.index.on_cluster(cluster);
+        let wanting = self.placements.state_filter(|placement| {
+            placement.namespace().as_deref() == Some(&cluster.namespace)
+                && placement.selection().is_ok_and(|wanted| wanted.matches(&cluster.name, labels))
+        });
+        let unplaced = wanting.iter().map(|placement| placement.name_any()).filter(|name| {
+            let owner = naming::label_value(name);
+            !releases.iter().any(|release| release.labels().get(P::OWNER_LABEL) == Some(&owner))
+        });
+        let unplaced = unplaced.map(|name| Addon::not_ready(&name, "it is not on the cluster yet"));
+        releases.iter().map(|release| addon::<P>(release)).chain(unplaced).collect()
+    }
+}
+
+fn addon<P: PlacementFace>(release: &P::Release) -> Addon {
+    let name = release.labels().get(P::OWNER_LABEL).cloned().unwrap_or_else(|| release.name_any());
+    match release.readiness() {
+        Some(ready) if ready.status == "True" => Addon::ready(&name),
+        Some(ready) => Addon::not_ready(&name, &ready.message),
+        None => Addon::not_ready(&name, ""),
+    }
+}
+
+/// Whether one of two release objects has to wait for the other.
+fn are_neighbours<R: ReleaseFace>(one: &R, other: &R) -> bool {
+    let needs = |one: &R, other: &R| {
+        one.desired().is_ok_and(|desired| desired.depends_on.contains(&other.name_any()))
+    };
+    needs(one, other) || needs(other, one)
 }
 
 /// Tells the release objects that are ours to look after: with a filter, those that carry its label, and those of the
@@ -200,7 +259,13 @@ fn watch_placements<P: PlacementFace>(shared: &Shared, desk: Desk<P>) -> Watched
     let resource = ApiResource::erase::<P>(&());
     let labels = shared.watch_filter.as_ref().map(|filter| format!("{WATCH_FILTER_LABEL}={filter}"));
     let scope = Scope { labels, ..shared.scope.clone() };
-    watch(shared.client.clone(), &scope, &resource, (), move |placement: &P| desk.placement(placement))
+    let faces = shared.faces.clone();
+    watch(shared.client.clone(), &scope, &resource, (), move |placement: &P| {
+        desk.placement(placement);
+        if let (Ok(wanted), Some(namespace)) = (placement.selection(), placement.namespace()) {
+            faces.selection_touched(&namespace, &wanted);
+        }
+    })
 }
 
 fn watch_releases<P: PlacementFace>(
@@ -210,7 +275,7 @@ fn watch_releases<P: PlacementFace>(
     trigger: Trigger<P::Release>,
 ) -> Watched<P::Release> {
     let resource = ApiResource::erase::<P::Release>(&());
-    let (kept, faces): (Kept, Faces) = (shared.kept.clone(), shared.faces.clone());
+    let (kept, faces) = (shared.kept.clone(), shared.faces.clone());
     watch(shared.client.clone(), &shared.scope, &resource, (), move |object: &P::Release| {
         if index.is_gone(object) {
             kept.forget(&faces, object);
@@ -221,6 +286,14 @@ fn watch_releases<P: PlacementFace>(
         // Whoever claims the same release may have it now, or not any more.
         if let Ok(desired) = object.desired() {
             faces.release_touched(&desired.cluster, Some(&desired.release));
+            faces.addon_touched(&desired.cluster);
+            if P::Release::ORDERED {
+                let others = index.on_cluster(&desired.cluster);
+                for neighbour in others.iter().filter(|other| are_neighbours(&***other, object)) {
+                    trigger.look_at(ObjectRef::from_obj(&**neighbour));
+                    desk.release(neighbour);
+                }
+            }
         }
         desk.release(object);
     })

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use chandler_core::{identity::ClusterKey, placement::PlacementFace};
 use kube::{
     Client, ResourceExt as _,
-    core::{NamespaceResourceScope, Selector, SelectorExt as _},
+    core::NamespaceResourceScope,
     runtime::{
         controller::Action,
         reflector::{ObjectRef, Store},
@@ -23,7 +23,7 @@ pub use compose::{Compose, Composed};
 pub use pass::WRITES;
 use tokio::sync::Semaphore;
 pub use told::Told;
-pub use values::Templates;
+pub use values::{Needed, Templates};
 pub use written::Written;
 
 use self::dirty::Dirty;
@@ -94,8 +94,7 @@ impl<P: PlacementFace> Desk<P> {
         }
         let wanting = placements.state_filter(|placement| {
             placement.namespace().as_deref() == Some(&cluster.namespace)
-                && Selector::try_from(placement.selector().clone())
-                    .is_ok_and(|selector| selector.matches(labels))
+                && placement.selection().is_ok_and(|wanted| wanted.matches(&cluster.name, labels))
         });
         for placement in wanting {
             self.one(ObjectRef::from_obj(&*placement), cluster);

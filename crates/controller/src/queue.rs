@@ -1,6 +1,6 @@
 //! Objects that want a look, from whatever source; and the loop that gives it to them.
 
-use std::{convert::Infallible, fmt::Debug, sync::Arc, time::Duration};
+use std::{convert::Infallible, fmt::Debug, hash::Hash, sync::Arc, time::Duration};
 
 use chandler_core::spread::spread;
 use futures::{FutureExt as _, StreamExt as _};
@@ -27,15 +27,15 @@ const RETRY: Duration = Duration::from_secs(10);
 
 /// Asks for a look at objects of one kind.
 #[derive(Debug)]
-pub struct Trigger<K: Resource<DynamicType = ()>>(mpsc::UnboundedSender<ObjectRef<K>>);
+pub struct Trigger<K: Resource>(mpsc::UnboundedSender<ObjectRef<K>>);
 
-impl<K: Resource<DynamicType = ()>> Clone for Trigger<K> {
+impl<K: Resource> Clone for Trigger<K> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<K: Resource<DynamicType = ()> + 'static> Trigger<K> {
+impl<K: Resource + 'static> Trigger<K> {
     pub fn new() -> (Self, mpsc::UnboundedReceiver<ObjectRef<K>>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Self(sender), receiver)
@@ -49,17 +49,18 @@ impl<K: Resource<DynamicType = ()> + 'static> Trigger<K> {
 
 /// Gives each object that is asked for a pass of `reconcile`, one at a time per object, until the queue closes.
 pub async fn run<K, C, F>(
+    kind: &'static str,
     store: Store<K>,
     queue: mpsc::UnboundedReceiver<ObjectRef<K>>,
     context: Arc<C>,
     reconcile: impl Fn(Arc<K>, Arc<C>) -> F,
 ) where
-    K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+    K: Resource + Clone + Debug + Send + Sync + 'static,
+    K::DynamicType: Clone + Debug + Eq + Hash + Send + Sync + Unpin,
     F: Future<Output = Result<Action, Error>> + Send + 'static,
     C: Send + Sync + 'static,
 {
     let queue = UnboundedReceiverStream::new(queue).map(Ok::<_, Infallible>);
-    let kind = K::kind(&()).into_owned();
     applier(
         move |object: Arc<K>, context| reconcile(object, context).boxed(),
         move |object, error: &Error, _| {

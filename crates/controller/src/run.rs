@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
+use chandler_api::{
+    addons::{HelmChartProxy, HelmReleaseProxy},
+    extensions::{AddonRelease, Extension, ExtensionInstance},
+};
 use chandler_core::schedule::Limits;
 use chandler_source::{Packages, SourceOptions, Store as PackageStore};
 use chandler_tool::{PackageTool, Supervisor, SupervisorConfig};
@@ -26,6 +29,7 @@ use crate::{
     Election, Error,
     clusters::{self, Clusters},
     events::Events,
+    extension::{Department, Platform},
     faces::Faces,
     metrics::Metrics,
     operations::Operations,
@@ -58,6 +62,10 @@ pub struct Options {
     pub limits: Limits,
     /// How often a release that follows the newest version looks for it.
     pub poll_interval: Duration,
+    /// The namespace whose Extensions and catalogs are everyone's.
+    pub platform_namespace: String,
+    /// The version that Extensions with `lifecycle: Platform` are held against.
+    pub platform_version: Option<String>,
     /// None: this process is the only one.
     pub election: Option<Election>,
 }
@@ -89,8 +97,11 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         address,
         limits,
         poll_interval,
+        platform_namespace,
+        platform_version,
         election,
     } = options;
+    let platform = Platform::new(platform_namespace, platform_version.as_deref());
     let scope = Scope { namespace, labels: None };
     check_served(&client, &scope).await?;
     predecessor::check(&client).await?;
@@ -128,7 +139,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let packages = shared.packages.clone();
     let _collecting = AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_regularly().await }));
     let (client, tool) = (shared.client.clone(), shared.tool.clone());
-    let work = Box::pin(controllers(shared, changes, ready));
+    let work = Box::pin(controllers(shared, platform, changes, ready));
     let ended = if let Some(election) = election {
         lead(client, election, &tool, work, &stop).await
     } else {
@@ -165,13 +176,22 @@ async fn lead(
 /// Looks after all kinds.
 async fn controllers(
     shared: Shared,
+    platform: Platform,
     mut changes: mpsc::UnboundedReceiver<InventoryChange>,
     ready: Arc<AtomicBool>,
 ) {
     let mut helm = Pair::<HelmChartProxy>::watch(&shared);
-    shared.faces.are(vec![helm.face()]);
+    let mut instances = Pair::<ExtensionInstance>::watch(&shared);
+    let mut department = Department::open(&shared, platform);
+    shared.faces.are(vec![helm.face(), instances.face()], department.watcher());
     let mut clusters = watch_clusters(&shared);
-    if !(helm.is_complete().await && clusters.is_complete().await) {
+    let all = async {
+        helm.is_complete().await
+            && instances.is_complete().await
+            && department.is_complete().await
+            && clusters.is_complete().await
+    };
+    if !all.await {
         tracing::error!("a watch ended before its first list was complete");
         return;
     }
@@ -196,6 +216,7 @@ async fn controllers(
         }
     };
     tokio::join!(
+        department.run(shared.clone(), instances, clusters.clone(), references.clone(), templates.clone()),
         helm.run(shared.clone(), clusters, references, Box::new(templates)),
         following,
         following_sources,
@@ -232,6 +253,9 @@ async fn check_served(client: &Client, scope: &Scope) -> Result<(), Error> {
     let kinds = [
         ApiResource::erase::<HelmChartProxy>(&()),
         ApiResource::erase::<HelmReleaseProxy>(&()),
+        ApiResource::erase::<Extension>(&()),
+        ApiResource::erase::<ExtensionInstance>(&()),
+        ApiResource::erase::<AddonRelease>(&()),
         clusters::resource(),
     ];
     for resource in kinds {

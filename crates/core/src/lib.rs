@@ -1,9 +1,12 @@
 //! Every decision Chandler takes, pure and synchronous: no client, no runtime, no clock (time is passed in).
 
 pub mod backoff;
+pub mod cluster_conditions;
+pub mod cluster_list;
 pub mod conditions;
 pub mod contract;
 pub mod digest;
+pub mod extension;
 pub mod failure;
 pub mod grant;
 pub mod identity;
@@ -12,6 +15,7 @@ pub mod leadership;
 pub mod naming;
 pub mod placement;
 pub mod poll;
+pub mod proceed;
 pub mod release;
 pub mod resolution;
 pub mod schedule;

@@ -1,13 +1,17 @@
 //! A placement puts a package on clusters: which ones, with which release objects, and what to say about it.
 
 mod changes;
+mod extension_instance;
 mod face;
 mod helm_chart_proxy;
 mod render;
 mod report;
+mod selection;
 
 pub use changes::{Change, changes};
+pub use extension_instance::{Content, addon_release, addon_release_name, release_identity};
 pub use face::{PlacementFace, PlacementVocabulary};
 pub use helm_chart_proxy::release_object;
 pub use render::{RENDERED_FROM_ANNOTATION, Rendering, TemplateObjects, looks_at, render_inputs, rendering};
 pub use report::{ClusterFailure, Outcome, report};
+pub use selection::Selection;

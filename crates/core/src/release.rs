@@ -1,5 +1,6 @@
 //! One release of one package on one cluster: what is wanted, what to do about it, what to say about it.
 
+mod addon_release;
 mod claim;
 mod desired;
 mod face;
@@ -11,7 +12,7 @@ mod report;
 pub use claim::{Claimant, Collision};
 pub use desired::{
     Desired, ExecutionOptions, PackageReference, RenderingOptions, SecretKey, SourceAccess, Strategy,
-    ValuesReuse,
+    VALUES_KEY, Values, ValuesReuse,
 };
 pub use face::{ReleaseFace, ReleaseVocabulary};
 pub(crate) use helm_release_proxy::strategy as helm_strategy;

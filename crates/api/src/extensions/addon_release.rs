@@ -1,7 +1,7 @@
 use kube_derive::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-use super::{PackageSource, rules};
+use super::{OnClusterDelete, PackageSource, rules};
 use crate::{
     addons::{Timeout, is_default, rules::go_duration},
     status::ReleaseStatus,
@@ -80,6 +80,9 @@ pub struct AddonReleaseSpec {
     #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     #[x_kube(merge_strategy = kube_core::ListMerge::Set)]
     pub depends_on: Vec<String>,
+    /// What happens to it when its cluster is deleted.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub on_cluster_delete: OnClusterDelete,
     /// Options of the operations.
     #[serde(default)]
     #[schemars(extend("default" = {}))]

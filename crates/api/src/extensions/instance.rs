@@ -155,6 +155,12 @@ pub struct InstanceStatus {
     pub resolution: Vec<ClusterResolution>,
 }
 
+impl AsRef<PlacementStatus> for InstanceStatus {
+    fn as_ref(&self) -> &PlacementStatus {
+        &self.placement
+    }
+}
+
 /// Which version was chosen for a cluster, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterResolution {

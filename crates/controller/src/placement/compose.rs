@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use chandler_api::status::PlacementStatus;
 use chandler_core::{identity::ClusterKey, placement::PlacementFace};
 use futures::future::BoxFuture;
 use kube::api::DynamicObject;
@@ -10,7 +11,8 @@ use crate::Error;
 
 type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 
-/// What was made for each cluster: a release object, or why there is none and what is there has to stay.
+/// What was made for each cluster: a release object, or why there is none. What is there stays then, as it does for
+/// clusters that are left out.
 pub type Composed<R> = ClusterMap<Result<R, String>>;
 
 /// Makes release objects.
@@ -22,4 +24,11 @@ pub trait Compose<P: PlacementFace>: Send + Sync {
         clusters: &'a ClusterMap<Arc<DynamicObject>>,
         existing: &'a ClusterMap<Arc<P::Release>>,
     ) -> BoxFuture<'a, Result<Composed<P::Release>, Error>>;
+
+    /// What to write about a placement, from what all placements say about themselves.
+    fn status(&self, placement: &P, clusters: &ClusterMap<Arc<DynamicObject>>, said: PlacementStatus)
+    -> P::Status;
+
+    /// Why a release has to stay where it is although its placement does not want it any more.
+    fn is_needed(&self, release: &P::Release) -> Option<String>;
 }

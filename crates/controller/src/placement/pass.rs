@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_api::{
     capi::{CLUSTER_GROUP, CLUSTER_VERSION, DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION},
-    status::{PlacementStatus, ReleaseStatus},
+    status::PlacementStatus,
 };
 use chandler_core::{
     conditions,
@@ -19,7 +19,7 @@ use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta:
 use kube::{
     Api, Resource, ResourceExt as _,
     api::{DeleteParams, DynamicObject, Patch, PatchParams},
-    core::{NamespaceResourceScope, Selector, SelectorExt as _},
+    core::NamespaceResourceScope,
     runtime::{controller::Action, reflector::ObjectRef},
 };
 use serde_json::json;
@@ -97,6 +97,8 @@ where
             .cloned()
             .collect();
         let changes = changes::<P>(&wanted, &there, self.object.strategy());
+        let (changes, still_needed) = self.without_needed(changes, existing);
+        outcome.still_needed = still_needed;
         (outcome.write_failures, outcome.delete_failures) = self.write(reference, changes).await;
         let failing =
             self.context.desk.dirty.failing(reference, scope, failing, |key| selected.contains_key(key));
@@ -113,10 +115,9 @@ where
     }
 
     fn selected(&self) -> Result<ClusterMap<Arc<DynamicObject>>, String> {
-        let selector = Selector::try_from(self.object.selector().clone())
-            .map_err(|error| format!("spec.clusterSelector cannot be used: {error}"))?;
+        let wanted = self.object.selection()?;
         let own = self.context.clusters.in_namespace(&self.object.namespace().unwrap_or_default());
-        Ok(own.into_iter().filter(|(_, cluster)| selector.matches(cluster.labels())).collect())
+        Ok(own.into_iter().filter(|(key, cluster)| wanted.matches(&key.name, cluster.labels())).collect())
     }
 
     /// The release object of each cluster, None where what is there has to stay; and whose template fails, and why.
@@ -140,6 +141,28 @@ where
             wanted.insert(key.clone(), object);
         }
         Ok((wanted, failing))
+    }
+
+    /// Leaves out the deletions of releases that others need; says which, and why.
+    fn without_needed(
+        &self,
+        changes: Vec<Change<P::Release>>,
+        existing: &[Arc<P::Release>],
+    ) -> (Vec<Change<P::Release>>, Vec<ClusterFailure>) {
+        let mut needed = Vec::new();
+        let allowed = |change: &Change<P::Release>| {
+            let Change::Delete(name) = change else { return true };
+            let release = existing.iter().find(|release| release.name_any() == *name);
+            let why = release.and_then(|release| {
+                let message = self.context.compose.is_needed(release)?;
+                Some(ClusterFailure { cluster: P::cluster_of(release)?, message })
+            });
+            let may_go = why.is_none();
+            needed.extend(why);
+            may_go
+        };
+        let changes = changes.into_iter().filter(allowed).collect();
+        (changes, needed)
     }
 
     /// Writes the changes; returns which release objects could not be written, and which not be deleted.
@@ -205,16 +228,17 @@ where
             if there.is_some_and(|release| release.meta().deletion_timestamp.is_some()) {
                 outcome.reinstalling += 1;
             } else if !clusters::is_left_alone(cluster)
-                && there.is_none_or(|release| current(&**release).is_none())
+                && there.is_none_or(|release| release.current_status().is_none())
             {
                 outcome.updating += 1;
             }
-            match there.map(|release| readiness(&**release)) {
-                Some(Ok(())) => outcome.ready += 1,
-                Some(Err(message)) if !message.is_empty() => {
+            match there.and_then(|release| release.readiness()) {
+                Some(ready) if ready.status == "True" => outcome.ready += 1,
+                Some(ready) => {
+                    let message = ready.message.clone();
                     outcome.not_ready.push(ClusterFailure { cluster: key.clone(), message });
                 }
-                _ => {}
+                None => {}
             }
         }
     }
@@ -225,23 +249,25 @@ where
         selected: &ClusterMap<Arc<DynamicObject>>,
         mut outcome: Outcome,
     ) -> Result<Action, Error> {
-        let old = self.object.status().cloned().unwrap_or_default();
+        let before = self.object.status().cloned().unwrap_or_default();
+        let old = before.as_ref();
         let generation = self.object.meta().generation;
-        if !was_changed::<P>(&old, generation) {
+        if !was_changed::<P>(old, generation) {
             outcome.updating = 0;
         }
         let said = report(&outcome, &P::VOCABULARY);
-        let status = PlacementStatus {
+        let said = PlacementStatus {
             conditions: conditions::merge(&old.conditions, said, generation, Timestamp::now()),
             matching_clusters: selected.keys().map(cluster_reference).collect(),
             ready_clusters: Some(format!("{}/{}", outcome.ready, outcome.selected)),
             observed_generation: generation,
         };
-        if status != old {
-            if let Some(wait) = self.context.told.hold_back(reference, &old, &status) {
+        let status = self.context.compose.status(&self.object, selected, said);
+        if status != before {
+            if let Some(wait) = self.context.told.hold_back(reference, old, status.as_ref()) {
                 return Ok(Action::requeue(wait));
             }
-            self.warn_once(&old, &status);
+            self.warn_once(old, status.as_ref());
             status::write(&self.context.client, &*self.object, &status).await?;
             self.context.told.note(reference);
         }
@@ -280,6 +306,10 @@ where
             self.mark_moved(&standing).await?;
         }
         let deletions = standing.iter().map(|release| Change::Delete(release.name_any())).collect();
+        let (deletions, still_needed) = self.without_needed(deletions, existing);
+        if !still_needed.is_empty() {
+            self.tell_needed(still_needed).await?;
+        }
         let (_, failures) = self.write(reference, deletions).await;
         for failure in failures {
             tracing::warn!(
@@ -290,6 +320,27 @@ where
             );
         }
         Ok(queue::resync(&*self.object))
+    }
+
+    /// Says why a placement that is being deleted does not go.
+    async fn tell_needed(&self, still_needed: Vec<ClusterFailure>) -> Result<(), Error> {
+        let before = self.object.status().cloned().unwrap_or_default();
+        let old = before.as_ref();
+        let outcome = Outcome { still_needed, ..Outcome::default() };
+        let conditions = conditions::merge(
+            &old.conditions,
+            report(&outcome, &P::VOCABULARY),
+            self.object.meta().generation,
+            Timestamp::now(),
+        );
+        let selected = self.selected().unwrap_or_default();
+        let said = PlacementStatus { conditions, ..old.clone() };
+        let status = self.context.compose.status(&self.object, &selected, said);
+        if status == before {
+            return Ok(());
+        }
+        self.warn_once(old, status.as_ref());
+        status::write(&self.context.client, &*self.object, &status).await
     }
 
     /// The releases of a placement that has moved live on too. `clusterctl move` takes its release objects along, but
@@ -318,21 +369,6 @@ fn was_changed<P: PlacementFace>(old: &PlacementStatus, generation: Option<i64>)
         condition.type_ == P::VOCABULARY.specs_up_to_date && condition.reason == P::VOCABULARY.updating
     };
     old.observed_generation != generation || old.conditions.iter().any(still_changing)
-}
-
-/// What was said about a release object as it is now. None: whoever looks after it has not seen what it asks for.
-fn current(release: &impl ReleaseFace) -> Option<&ReleaseStatus> {
-    release.status().filter(|status| status.observed_generation == release.meta().generation)
-}
-
-/// Whether a release is ready, or why not as far as it says.
-fn readiness(release: &impl ReleaseFace) -> Result<(), String> {
-    let said = current(release).map_or(&[][..], |status| &status.conditions);
-    match said.iter().find(|condition| condition.type_ == "Ready") {
-        Some(ready) if ready.status == "True" => Ok(()),
-        Some(ready) => Err(ready.message.clone()),
-        None => Err(String::new()),
-    }
 }
 
 fn cluster_reference(cluster: &ClusterKey) -> ObjectReference {

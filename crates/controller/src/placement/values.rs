@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use chandler_api::{
     addons::{HelmChartProxy, HelmReleaseProxy},
     capi::{ClusterView, ContractReference},
+    status::PlacementStatus,
 };
 use chandler_core::{
     digest::Digest,
@@ -20,7 +21,7 @@ use kube::{ResourceExt as _, api::DynamicObject};
 use serde_json::Value;
 
 use super::{Compose, Composed};
-use crate::{Error, metrics::Metrics, references::References};
+use crate::{Error, clusters::as_json, metrics::Metrics, references::References};
 
 type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 
@@ -104,6 +105,19 @@ impl Compose<HelmChartProxy> for Templates {
     ) -> BoxFuture<'a, Result<Composed<HelmReleaseProxy>, Error>> {
         self.releases(placement, clusters, existing).boxed()
     }
+
+    fn status(
+        &self,
+        _: &HelmChartProxy,
+        _: &ClusterMap<Arc<DynamicObject>>,
+        said: PlacementStatus,
+    ) -> PlacementStatus {
+        said
+    }
+
+    fn is_needed(&self, _: &HelmReleaseProxy) -> Option<String> {
+        None
+    }
 }
 
 impl Templates {
@@ -177,8 +191,4 @@ enum Known {
 fn rendered_from(mut object: HelmReleaseProxy, digest: &Digest) -> HelmReleaseProxy {
     object.annotations_mut().insert(RENDERED_FROM_ANNOTATION.to_owned(), digest.to_string());
     object
-}
-
-fn as_json(object: &DynamicObject) -> Value {
-    serde_json::to_value(object).unwrap_or_default()
 }

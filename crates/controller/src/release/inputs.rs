@@ -9,7 +9,7 @@ use chandler_api::{
 use chandler_core::{
     digest::{self, Digest, InputDigest},
     failure::{Category, Failure},
-    release::{Desired, ReleaseFace},
+    release::{Desired, ReleaseFace, VALUES_KEY, Values},
 };
 use chandler_source::{Access, Credentials, StoredPackage};
 use chandler_tool::PackageFile;
@@ -131,13 +131,33 @@ impl<R: ReleaseFace> ReleaseContext<R> {
     }
 
     async fn values(&self, desired: &Desired, known: Option<&ValuesRecord>) -> Result<ValuesRecord, Failure> {
-        let text = Digest::of(&desired.values).to_string();
+        let text = match &desired.values {
+            Values::Text(text) => Digest::of(text).to_string(),
+            Values::Secret(_, digest) => digest.clone(),
+        };
         if let Some(known) = known.filter(|known| known.text == text) {
             return Ok(known.clone());
         }
+        let values = self.values_text(desired).await?;
         self.metrics.tool_call("canonicalize");
-        let canonical = self.tool.canonical_digest(&desired.values).await?;
+        let canonical = self.tool.canonical_digest(&values).await?;
         Ok(ValuesRecord { text, canonical: canonical.to_string() })
+    }
+
+    /// The values themselves.
+    pub(super) async fn values_text(&self, desired: &Desired) -> Result<String, Failure> {
+        let (secret, digest) = match &desired.values {
+            Values::Text(text) => return Ok(text.clone()),
+            Values::Secret(secret, digest) => (secret, digest),
+        };
+        let (own, category) = (&desired.cluster.namespace, Category::InvalidValues);
+        let text = self.secrets.value::<R>(own, secret, VALUES_KEY, category).await?;
+        let text = String::from_utf8(text).map_err(|_| unusable(secret, category, "holds values that are no text"))?;
+        if Digest::of(&text).to_string() != *digest {
+            let why = "does not hold the values that the release names by their digest; they are being written";
+            return Err(unusable(secret, Category::Timeout, why));
+        }
+        Ok(text)
     }
 
     async fn access(&self, desired: &Desired) -> Result<Access, Failure> {

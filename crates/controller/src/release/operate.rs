@@ -118,6 +118,7 @@ impl<R: ReleaseFace> Work<R> {
         let inputs = self.inputs.as_ref().ok_or_else(|| {
             Failure::new(Category::Internal, "an operation was planned before its inputs were known")
         })?;
+        let values = self.context.values_text(&self.desired).await?;
         // Held until the operation has ended, so that nobody collects it meanwhile.
         let stored = self.context.stored_package(&self.desired, &inputs.package).await?;
         self.context.metrics.tool_call("apply");
@@ -126,7 +127,7 @@ impl<R: ReleaseFace> Work<R> {
             target: self.target.clone(),
             release: self.desired.release.clone(),
             package: inputs::file(&stored),
-            values: self.desired.values.clone(),
+            values,
             kind,
             inputs: inputs.digest.clone(),
             rendering: self.desired.rendering.clone(),

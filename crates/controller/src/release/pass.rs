@@ -118,8 +118,9 @@ where
 
     fn view(&self, desired: &Desired) -> View {
         let facts = self.context.clusters.facts(&desired.cluster);
-        let connection =
-            (facts.state == ClusterState::Available).then(|| self.context.connections.to(&desired.cluster));
+        let reachable = facts.state == ClusterState::Available
+            || desired.remove_with_cluster && facts.waits_for_removals(self.now);
+        let connection = reachable.then(|| self.context.connections.to(&desired.cluster));
         let inventory =
             connection.as_ref().map_or(InventoryView::Loading, |connection| connection.inventory());
         View { facts, connection, inventory }
@@ -146,6 +147,7 @@ where
             self.status.history = history(&self.status.history, stored, seen, self.now);
         }
         let collision = self.collision(desired);
+        let (unmet, needed_by) = self.neighbours(desired);
         let inputs = self.known_inputs(desired, view);
         let past = self.past_failure();
         let observed = Observed {
@@ -155,6 +157,9 @@ where
             cluster: view.facts.state,
             strategy: desired.strategy,
             collision: &collision,
+            unmet: &unmet,
+            needed_by: &needed_by,
+            remove_with_cluster: view.facts.waits_for_removals(self.now) && desired.remove_with_cluster,
             installed_before: self.installed_before(desired.strategy),
             inventory: match &view.inventory {
                 InventoryView::Loading => InventoryState::Loading,
@@ -187,6 +192,20 @@ where
     fn collision(&self, desired: &Desired) -> Collision {
         let claimants = self.context.faces.claimants(&desired.cluster, &desired.release);
         Collision::among(&claimant(&*self.object), &claimants)
+    }
+
+    /// The objects that have to be ready before this one and are not, and those that this one has to outlive.
+    fn neighbours(&self, desired: &Desired) -> (Vec<String>, Vec<String>) {
+        if !R::ORDERED {
+            return (Vec::new(), Vec::new());
+        }
+        let own = self.object.name_any();
+        let all = self.context.index.on_cluster(&desired.cluster);
+        let is_ready = |name: &String| all.iter().any(|other| other.name_any() == *name && other.is_ready());
+        let unmet = desired.depends_on.iter().filter(|name| !is_ready(name)).cloned();
+        let needs_this = |other: &&Arc<R>| other.desired().is_ok_and(|theirs| theirs.depends_on.contains(&own));
+        let needed_by = all.iter().filter(needs_this).map(|other| other.name_any());
+        (unmet.collect(), needed_by.collect())
     }
 
     async fn resolve(&mut self, desired: &Desired, view: &View) {

@@ -3,10 +3,10 @@
 use std::fmt::Debug;
 
 use chandler_api::status::PlacementStatus;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube_core::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 
+use super::Selection;
 use crate::{
     identity::ClusterKey,
     release::{ReleaseFace, Strategy},
@@ -18,6 +18,8 @@ pub trait PlacementFace:
 {
     /// The kind of its release objects.
     type Release: ReleaseFace;
+    /// What is written about it.
+    type Status: AsRef<PlacementStatus> + Clone + Debug + Default + PartialEq + Serialize + Send + Sync;
     /// Keeps the object until its releases are gone.
     const FINALIZER: &'static str;
     /// Label on a release object that names its placement.
@@ -26,7 +28,7 @@ pub trait PlacementFace:
     const VOCABULARY: PlacementVocabulary;
 
     /// Which clusters of the namespace it wants.
-    fn selector(&self) -> &LabelSelector;
+    fn selection(&self) -> Result<Selection, String>;
     fn strategy(&self) -> Strategy;
     /// Whether `existing` already asks for what `wanted` does.
     fn same_request(existing: &Self::Release, wanted: &Self::Release) -> bool;
@@ -35,7 +37,7 @@ pub trait PlacementFace:
     /// The cluster that a release object belongs to.
     fn cluster_of(release: &Self::Release) -> Option<ClusterKey>;
     /// What was written about it last.
-    fn status(&self) -> Option<&PlacementStatus>;
+    fn status(&self) -> Option<&Self::Status>;
 }
 
 /// Names of a placement kind's conditions and reasons.

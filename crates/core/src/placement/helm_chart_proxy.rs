@@ -9,10 +9,10 @@ use chandler_api::{
     capi::{CLUSTER_GROUP, CLUSTER_NAME_LABEL, CLUSTER_VERSION, WATCH_FILTER_LABEL},
     status::PlacementStatus,
 };
-use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::LabelSelector};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube_core::{Resource as _, ResourceExt};
 
-use super::{PlacementFace, PlacementVocabulary};
+use super::{PlacementFace, PlacementVocabulary, Selection};
 use crate::{
     identity::ClusterKey,
     naming,
@@ -21,6 +21,7 @@ use crate::{
 
 impl PlacementFace for HelmChartProxy {
     type Release = HelmReleaseProxy;
+    type Status = PlacementStatus;
     const FINALIZER: &'static str = CHART_PROXY_FINALIZER;
     const OWNER_LABEL: &'static str = CHART_PROXY_NAME_LABEL;
     const VOCABULARY: PlacementVocabulary = PlacementVocabulary {
@@ -34,8 +35,8 @@ impl PlacementFace for HelmChartProxy {
         selection_failed: "ClusterSelectionFailed",
     };
 
-    fn selector(&self) -> &LabelSelector {
-        &self.spec.cluster_selector
+    fn selection(&self) -> Result<Selection, String> {
+        Selection::labels(&self.spec.cluster_selector, "spec.clusterSelector")
     }
 
     fn strategy(&self) -> Strategy {
@@ -147,7 +148,7 @@ fn spelled_out(secret: &SecretReference, placement: &HelmChartProxy) -> SecretRe
     SecretReference { name: secret.name.clone(), namespace: Some(namespace) }
 }
 
-fn contains(
+pub(super) fn contains(
     all: &std::collections::BTreeMap<String, String>,
     some: &std::collections::BTreeMap<String, String>,
 ) -> bool {

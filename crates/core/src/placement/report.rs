@@ -21,6 +21,8 @@ pub struct Outcome {
     pub write_failures: Vec<ClusterFailure>,
     /// Release objects that could not be deleted.
     pub delete_failures: Vec<ClusterFailure>,
+    /// Releases that are not wanted any more and stay, because others need them.
+    pub still_needed: Vec<ClusterFailure>,
     /// On how many clusters the release is being removed, to be installed anew.
     pub reinstalling: usize,
     /// On how many clusters what is wanted has not been taken in yet.
@@ -54,6 +56,8 @@ fn specs(outcome: &Outcome, vocabulary: &PlacementVocabulary) -> Wanted {
         (Status::False, vocabulary.write_failed, named(&outcome.write_failures))
     } else if !outcome.delete_failures.is_empty() {
         (Status::False, vocabulary.delete_failed, named(&outcome.delete_failures))
+    } else if !outcome.still_needed.is_empty() {
+        (Status::False, "StillNeeded", named(&outcome.still_needed))
     } else if outcome.reinstalling > 0 {
         let message = format!("removed from {} clusters before it is installed anew", outcome.reinstalling);
         (Status::False, vocabulary.reinstalling, message)

@@ -11,12 +11,27 @@ pub struct Desired {
     pub release: ReleaseId,
     pub package: PackageReference,
     pub access: SourceAccess,
-    /// Values as the user wrote them; only the tool knows what they mean.
-    pub values: String,
+    pub values: Values,
+    /// Names of objects of the same kind, whose releases have to be ready first.
+    pub depends_on: Vec<String>,
+    /// Whether the release is removed from a cluster that is being deleted, for what it holds outside of it.
+    pub remove_with_cluster: bool,
     pub strategy: Strategy,
     pub rendering: RenderingOptions,
     pub execution: ExecutionOptions,
 }
+
+/// Values; only the tool knows what they mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// As they were written.
+    Text(String),
+    /// Kept in a Secret, at [`VALUES_KEY`], with the digest of their text.
+    Secret(SecretKey, String),
+}
+
+/// The key of a Secret at which values are kept.
+pub const VALUES_KEY: &str = "values.yaml";
 
 /// A package by name, as opposed to by content.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

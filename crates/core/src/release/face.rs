@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use chandler_api::status::ReleaseStatus;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_core::{Resource, ResourceExt as _};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -21,11 +22,27 @@ pub trait ReleaseFace:
     const REFERRER: (&'static str, &'static str);
     /// What its conditions are called.
     const VOCABULARY: ReleaseVocabulary;
+    /// Whether its objects may name others that come first.
+    const ORDERED: bool = false;
 
     /// What the object asks for.
     fn desired(&self) -> Result<Desired, Failure>;
     /// What was written about it last.
     fn status(&self) -> Option<&ReleaseStatus>;
+
+    /// What was said about it as it is now. None: whoever looks after it has not seen what it asks for.
+    fn current_status(&self) -> Option<&ReleaseStatus> {
+        self.status().filter(|status| status.observed_generation == self.meta().generation)
+    }
+
+    /// Its `Ready` condition, as far as it speaks of what the object asks for now.
+    fn readiness(&self) -> Option<&Condition> {
+        self.current_status()?.conditions.iter().find(|condition| condition.type_ == "Ready")
+    }
+
+    fn is_ready(&self) -> bool {
+        self.readiness().is_some_and(|ready| ready.status == "True")
+    }
 
     /// Whether the annotation says that the release has been installed at least once.
     fn is_marked_installed(&self) -> bool {

@@ -13,7 +13,7 @@ use kube_core::ResourceExt as _;
 
 use super::{
     Desired, ExecutionOptions, PackageReference, ReleaseFace, ReleaseVocabulary, RenderingOptions, SecretKey,
-    SourceAccess, Strategy, ValuesReuse,
+    SourceAccess, Strategy, Values, ValuesReuse,
 };
 use crate::{
     failure::{Category, Failure},
@@ -59,7 +59,9 @@ impl ReleaseFace for HelmReleaseProxy {
                 version: Some(spec.version.clone()).filter(|version| !version.is_empty()),
             },
             access: access(self, &own_namespace),
-            values: spec.values.clone(),
+            values: Values::Text(spec.values.clone()),
+            depends_on: Vec::new(),
+            remove_with_cluster: false,
             strategy: strategy(spec.reconcile_strategy),
             rendering: rendering(&spec.options),
             execution: execution(&spec.options)?,
@@ -129,7 +131,7 @@ fn execution(options: &HelmOptions) -> Result<ExecutionOptions, Failure> {
     })
 }
 
-fn timeout(Timeout(text): &Timeout) -> Result<Duration, Failure> {
+pub(super) fn timeout(Timeout(text): &Timeout) -> Result<Duration, Failure> {
     if text.is_empty() {
         return Err(invalid("spec.options.timeout is empty; write it like 10m or 90s"));
     }
@@ -141,7 +143,7 @@ fn timeout(Timeout(text): &Timeout) -> Result<Duration, Failure> {
     Ok(duration.into())
 }
 
-fn invalid(message: impl Into<String>) -> Failure {
+pub(super) fn invalid(message: impl Into<String>) -> Failure {
     Failure::new(Category::InvalidSpec, message)
 }
 

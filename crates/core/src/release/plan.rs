@@ -26,6 +26,12 @@ pub struct Observed<'a> {
     pub cluster: ClusterState,
     pub strategy: Strategy,
     pub collision: &'a Collision,
+    /// Objects that have to be ready first, and are not.
+    pub unmet: &'a [String],
+    /// Objects that are there and have this one to be ready first.
+    pub needed_by: &'a [String],
+    /// Whether the release is removed from a cluster that is being deleted.
+    pub remove_with_cluster: bool,
     /// The release has been installed by us at least once.
     pub installed_before: bool,
     pub inventory: InventoryState<'a>,
@@ -172,6 +178,14 @@ pub enum Wait {
     Taken {
         by: String,
     },
+    /// Others have to be ready first.
+    Dependencies {
+        on: Vec<String>,
+    },
+    /// Others that need it have to go first.
+    Dependents {
+        on: Vec<String>,
+    },
     /// The same thing failed before.
     Backoff {
         step: Step,
@@ -202,7 +216,7 @@ pub enum LetGo {
     Moved,
     /// The cluster is gone or going, and its releases with it.
     ClusterGone,
-    /// The release is another object's.
+    /// The release is another object's, or will be: others claim it too.
     Taken,
     /// The release was to be installed once and left alone.
     InstallOnce,
@@ -227,10 +241,11 @@ fn plan_deletion(observed: &Observed<'_>) -> Plan {
     if observed.paused {
         return Plan::Wait(Wait::Paused);
     }
-    if matches!(observed.cluster, ClusterState::Missing | ClusterState::Deleting) {
+    let lives_on = observed.cluster == ClusterState::Deleting && observed.remove_with_cluster;
+    if matches!(observed.cluster, ClusterState::Missing | ClusterState::Deleting) && !lives_on {
         return Plan::LetGo(LetGo::ClusterGone);
     }
-    if matches!(observed.collision, Collision::Taken { .. }) {
+    if *observed.collision != Collision::None {
         return Plan::LetGo(LetGo::Taken);
     }
     if observed.strategy == Strategy::InstallOnce {
@@ -238,6 +253,9 @@ fn plan_deletion(observed: &Observed<'_>) -> Plan {
     }
     if observed.cluster == ClusterState::ControlPlaneNotInitialized && !observed.installed_before {
         return Plan::LetGo(LetGo::Removed);
+    }
+    if !observed.needed_by.is_empty() {
+        return Plan::Wait(Wait::Dependents { on: observed.needed_by.to_vec() });
     }
     match observed.inventory {
         InventoryState::Loading => Plan::Wait(Wait::InventoryLoading),
@@ -285,6 +303,9 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
     let backed_off = match wanted {
         Plan::Describe | Plan::Adopt { .. } => {
             backed_off(observed, Step::Read, &failure_key::read(generation, inputs))
+        }
+        Plan::Operate(OperationKind::Install | OperationKind::Upgrade) if !observed.unmet.is_empty() => {
+            Some(Plan::Wait(Wait::Dependencies { on: observed.unmet.to_vec() }))
         }
         Plan::Operate(_) => backed_off(observed, Step::Apply, &failure_key::apply(generation, inputs)),
         _ => None,

@@ -29,6 +29,9 @@ fn quiet<'a>(inputs: &'a InputDigest, inventory: Option<&'a Seen>) -> Observed<'
         cluster: ClusterState::Available,
         strategy: Strategy::Continuous,
         collision: &Collision::None,
+        unmet: &[],
+        needed_by: &[],
+        remove_with_cluster: false,
         installed_before: true,
         inventory: InventoryState::Known(inventory),
         inputs: InputState::Resolved(inputs),
@@ -300,4 +303,43 @@ fn deletion() {
         plan(&failed, GENERATION),
         Plan::Wait(Wait::Backoff { step: Step::Remove, failure: unreachable, until: at(2_000) })
     );
+}
+
+#[test]
+fn what_is_needed_comes_first_and_goes_last() {
+    let (wanted, base) = (digest('a'), ["base".to_owned()]);
+    let there = seen(ReleaseStatus::Deployed, Some('a'));
+    let old = seen(ReleaseStatus::Deployed, Some('b'));
+    let stuck = seen(ReleaseStatus::PendingUpgrade, Some('b'));
+    let on = base.to_vec();
+    let rows = [
+        ("not installed", None, Plan::Wait(Wait::Dependencies { on: on.clone() })),
+        ("to be upgraded", Some(&old), Plan::Wait(Wait::Dependencies { on: on.clone() })),
+        ("as it should be", Some(&there), Plan::NoOp),
+        ("interrupted", Some(&stuck), Plan::Operate(OperationKind::Recover)),
+    ];
+    for (name, inventory, expected) in rows {
+        let observed = Observed { unmet: &base, ..quiet(&wanted, inventory) };
+        assert_eq!(plan(&observed, GENERATION), expected, "{name}");
+    }
+    let needed = Observed { deleting: true, needed_by: &base, ..quiet(&wanted, Some(&there)) };
+    assert_eq!(plan(&needed, GENERATION), Plan::Wait(Wait::Dependents { on }));
+    let going = Observed { cluster: ClusterState::Deleting, ..needed };
+    assert_eq!(plan(&going, GENERATION), Plan::LetGo(LetGo::ClusterGone), "the cluster goes with all of it");
+}
+
+#[test]
+fn what_a_release_holds_elsewhere_is_given_back_before_its_cluster_goes() {
+    let (wanted, there) = (digest('a'), seen(ReleaseStatus::Deployed, Some('a')));
+    let going = Observed {
+        deleting: true,
+        cluster: ClusterState::Deleting,
+        remove_with_cluster: true,
+        ..quiet(&wanted, Some(&there))
+    };
+    assert_eq!(plan(&going, GENERATION), Plan::Operate(OperationKind::Remove));
+    let late = Observed { remove_with_cluster: false, ..going.clone() };
+    assert_eq!(plan(&late, GENERATION), Plan::LetGo(LetGo::ClusterGone));
+    let gone = Observed { cluster: ClusterState::Missing, ..going };
+    assert_eq!(plan(&gone, GENERATION), Plan::LetGo(LetGo::ClusterGone));
 }

@@ -1,0 +1,35 @@
+//! Extensions: what is published, which versions clusters get, and what instances of them come to.
+
+mod answers;
+mod cluster;
+mod compose;
+mod department;
+mod platform;
+mod publish;
+mod resolutions;
+mod shelf;
+mod values;
+
+pub use answers::ExtensionAnswers;
+pub use cluster::{ClusterContext, reconcile as reconcile_cluster};
+pub use compose::Instances;
+pub use department::Department;
+pub use platform::Platform;
+pub use publish::reconcile as publish;
+pub use resolutions::{Last, Resolutions};
+pub use shelf::Shelf;
+pub use values::Values;
+
+/// What a pass over an Extension works with.
+pub struct ExtensionContext {
+    pub client: kube::Client,
+    pub shelf: Shelf,
+    /// Told the namespace in which something else can be chosen now.
+    pub on_change: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+impl ExtensionContext {
+    fn changed(&self, namespace: &str) {
+        (self.on_change)(namespace);
+    }
+}

@@ -1,0 +1,236 @@
+//! One pass over one Cluster: gives it the extensions it should have without anybody asking, takes back what it does not
+//! need any more, and says on the Cluster whether its add-ons are ready.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use chandler_api::{
+    FIELD_MANAGER,
+    capi::{CLUSTER_GROUP, CLUSTER_VERSION},
+    extensions::{AddonRelease, EXTENSIONS_ANNOTATION, ExtensionInstance, GIVEN_ANNOTATION, OnClusterDelete},
+};
+use chandler_core::{
+    cluster_conditions::{Addon, conditions_of, gates, upgradable},
+    cluster_list,
+    conditions,
+    extension::{Circumstances, Implied, Origin, Verdict, Wish, implied},
+    identity::ClusterKey,
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{
+    Api, Client, Resource as _, ResourceExt as _,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams},
+    core::{Selector, SelectorExt as _},
+    runtime::controller::Action,
+};
+use serde_json::json;
+
+use super::resolutions::{Resolutions, Resolved};
+use crate::{Error, clusters, events::Events, faces::Faces, queue};
+
+/// What a pass over a Cluster works with.
+pub struct ClusterContext {
+    pub client: Client,
+    pub resolutions: Arc<Resolutions>,
+    pub faces: Faces,
+    pub events: Events,
+}
+
+/// One pass over one Cluster.
+pub async fn reconcile(cluster: Arc<DynamicObject>, context: Arc<ClusterContext>) -> Result<Action, Error> {
+    let Some(key) = clusters::key(&cluster) else { return Ok(Action::await_change()) };
+    let pass = Pass { key, cluster, context };
+    if pass.cluster.metadata.deletion_timestamp.is_some() {
+        pass.context.resolutions.forget(&pass.key);
+        return pass.remove_what_holds().await;
+    }
+    if clusters::is_left_alone(&pass.cluster) {
+        return Ok(Action::await_change());
+    }
+    pass.run().await
+}
+
+struct Pass {
+    key: ClusterKey,
+    cluster: Arc<DynamicObject>,
+    context: Arc<ClusterContext>,
+}
+
+impl Pass {
+    async fn run(&self) -> Result<Action, Error> {
+        let instances = self.context.resolutions.instances(&self.key, self.cluster.labels());
+        let wishes = self.wishes();
+        let concerned = !instances.is_empty() || !wishes.is_empty() || !self.given().is_empty();
+        let resolved = if concerned { self.context.resolutions.of(&self.key, &self.cluster).await.ok() } else { None };
+        if concerned && self.context.resolutions.shelf.is_complete() {
+            self.imply(&instances, &wishes, resolved.as_deref()).await?;
+        }
+        if concerned || gates(&self.cluster.data) {
+            self.tell(resolved.as_deref()).await?;
+        }
+        Ok(Action::await_change())
+    }
+
+    /// Uninstalls what holds something outside of a Cluster that is going.
+    async fn remove_what_holds(&self) -> Result<Action, Error> {
+        let api: Api<AddonRelease> = Api::namespaced(self.context.client.clone(), &self.key.namespace);
+        for release in self.context.resolutions.releases.on_cluster(&self.key) {
+            let holds = release.spec.on_cluster_delete == OnClusterDelete::Uninstall;
+            if holds && release.meta().deletion_timestamp.is_none() {
+                delete(&api, &release.name_any()).await?;
+            }
+        }
+        Ok(Action::await_change())
+    }
+
+    /// What the cluster should have: what it lists, and what is a default of clusters like it.
+    fn wishes(&self) -> Vec<Wish> {
+        let resolutions = &self.context.resolutions;
+        let defaults = resolutions.shelf.all().into_iter().filter_map(|volume| {
+            let install = volume.extension.spec.install.as_ref()?;
+            let namespace = volume.extension.namespace()?;
+            let reaches = namespace == self.key.namespace || namespace == resolutions.platform.namespace;
+            let selector = Selector::try_from(install.default.clone()).ok()?;
+            (reaches && selector.matches(self.cluster.labels())).then(|| Wish {
+                origin: if install.enforced { Origin::Enforced } else { Origin::Default },
+                namespace,
+                name: volume.extension.name_any(),
+                range: None,
+                release_namespace: install.namespace.clone(),
+            })
+        });
+        self.listed().into_iter().chain(defaults).collect()
+    }
+
+    /// What the Cluster's annotation or its topology lists. What cannot be read is told in the condition.
+    fn listed(&self) -> Vec<Wish> {
+        let resolutions = &self.context.resolutions;
+        let annotation = self.cluster.annotations().get(EXTENSIONS_ANNOTATION).map(String::as_str);
+        let (entries, _) = cluster_list::listed(annotation, &self.cluster.data);
+        let wish = |entry: cluster_list::Entry| {
+            let beside = resolutions.shelf.get(&self.key.namespace, &entry.name).is_some();
+            let namespace = if entry.platform || !beside {
+                resolutions.platform.namespace.clone()
+            } else {
+                self.key.namespace.clone()
+            };
+            Wish { origin: Origin::Listed, namespace, name: entry.name, range: entry.range, release_namespace: None }
+        };
+        entries.into_iter().map(wish).collect()
+    }
+
+    fn given(&self) -> BTreeSet<String> {
+        let given = self.cluster.annotations().get(GIVEN_ANNOTATION).map(String::as_str).unwrap_or_default();
+        given.split(',').map(str::trim).filter(|key| !key.is_empty()).map(ToOwned::to_owned).collect()
+    }
+
+    async fn imply(
+        &self,
+        instances: &[Arc<ExtensionInstance>],
+        wishes: &[Wish],
+        resolved: Option<&Resolved>,
+    ) -> Result<(), Error> {
+        let nothing = Verdict::default();
+        // What is needed is known only if something could be decided; until then nothing is taken away.
+        let Some(resolved) = resolved else { return Ok(()) };
+        let given = self.given();
+        let instances: Vec<_> = instances.iter().map(AsRef::as_ref).collect();
+        let verdict = if resolved.question.wanted.is_empty() { &nothing } else { &resolved.verdict };
+        let todo =
+            implied(&Circumstances { cluster: &self.key, wishes, given: &given, instances: &instances, verdict });
+        self.write(&todo).await?;
+        if todo.given != given {
+            self.note_given(&todo.given).await?;
+        }
+        Ok(())
+    }
+
+    async fn write(&self, todo: &Implied) -> Result<(), Error> {
+        let api: Api<ExtensionInstance> = Api::namespaced(self.context.client.clone(), &self.key.namespace);
+        for instance in &todo.apply {
+            let mut instance = instance.clone();
+            instance.metadata.owner_references = Some(vec![self.owner()]);
+            let name = instance.name_any();
+            let parameters = PatchParams::apply(FIELD_MANAGER).force();
+            let written = api.patch(&name, &parameters, &Patch::Apply(&instance)).await;
+            let written = written.map_err(|source| Error::Write { kind: "ExtensionInstance", name: name.clone(), source })?;
+            if todo.restored.contains(&name) {
+                let note = "Restored: this extension is enforced on clusters like this one";
+                self.context.events.warning(&written, "Restored", note);
+            }
+        }
+        for name in &todo.delete {
+            delete(&api, name).await?;
+        }
+        Ok(())
+    }
+
+    fn owner(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: format!("{CLUSTER_GROUP}/{CLUSTER_VERSION}"),
+            kind: "Cluster".to_owned(),
+            name: self.key.name.clone(),
+            uid: self.cluster.uid().unwrap_or_default(),
+            ..OwnerReference::default()
+        }
+    }
+
+    async fn note_given(&self, given: &BTreeSet<String>) -> Result<(), Error> {
+        let given = given.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+        let patch = json!({"metadata": {"annotations": {GIVEN_ANNOTATION: given}}});
+        let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let done = self.api().patch(&self.key.name, &parameters, &Patch::Merge(patch)).await;
+        self.written(done)
+    }
+
+    /// Writes the conditions, if they are not what they should be.
+    async fn tell(&self, resolved: Option<&Resolved>) -> Result<(), Error> {
+        let mut addons = self.context.faces.addons(&self.key, self.cluster.labels());
+        if let Some(resolved) = resolved {
+            let refused = resolved.verdict.refused.iter();
+            addons.extend(refused.map(|(name, why)| Addon::not_ready(name, why)));
+        }
+        let annotation = self.cluster.annotations().get(EXTENSIONS_ANNOTATION).map(String::as_str);
+        let (_, unreadable) = cluster_list::listed(annotation, &self.cluster.data);
+        addons.extend(unreadable.iter().map(|why| Addon::not_ready("the cluster's list of extensions", why)));
+        let wanted = [Some(chandler_core::cluster_conditions::addons_ready(&addons)), resolved.map(|resolved| upgradable(&resolved.question))];
+        let old = conditions_of(&self.cluster.data);
+        let wanted: Vec<_> = wanted.into_iter().flatten().collect();
+        let types: Vec<_> = wanted.iter().map(|wanted| wanted.type_).collect();
+        let old: Vec<_> = old.into_iter().filter(|known| types.contains(&known.type_.as_str())).collect();
+        let new = conditions::merge(&old, wanted, None, Timestamp::now());
+        if new == old {
+            return Ok(());
+        }
+        let patch = json!({
+            "apiVersion": format!("{CLUSTER_GROUP}/{CLUSTER_VERSION}"), "kind": "Cluster",
+            "metadata": {"name": self.key.name, "uid": self.cluster.uid()}, "status": {"conditions": new},
+        });
+        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        let done = self.api().patch_status(&self.key.name, &parameters, &Patch::Apply(patch)).await;
+        self.written(done)
+    }
+
+    fn written(&self, done: Result<DynamicObject, kube::Error>) -> Result<(), Error> {
+        match done {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(source) => Err(Error::Write { kind: "Cluster", name: self.key.name.clone(), source }),
+        }
+    }
+
+    fn api(&self) -> Api<DynamicObject> {
+        Api::namespaced_with(self.context.client.clone(), &self.key.namespace, &clusters::resource())
+    }
+}
+
+async fn delete<K>(api: &Api<K>, name: &str) -> Result<(), Error>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    match api.delete(name, &DeleteParams::default()).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(source) => Err(Error::Write { kind: crate::status::kind::<K>(), name: name.to_owned(), source }),
+    }
+}

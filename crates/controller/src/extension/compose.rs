@@ -1,0 +1,199 @@
+//! What an ExtensionInstance comes to on each cluster.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use chandler_api::{
+    extensions::{
+        AddonRelease, ClusterResolution, ExtensionInstance, ExtensionReference, InstanceStatus, Scope,
+    },
+    status::PlacementStatus,
+};
+use chandler_core::{
+    extension::{implied_name, key},
+    identity::ClusterKey,
+    placement::{Content, addon_release, addon_release_name},
+};
+use futures::{FutureExt as _, future::BoxFuture};
+use kube::{
+    Resource as _, ResourceExt as _,
+    api::DynamicObject,
+    runtime::reflector::ObjectRef,
+};
+
+use super::{
+    resolutions::{Resolutions, Resolved, Undecided},
+    values::{Layers, Values},
+};
+use crate::{
+    Error, clusters,
+    placement::{Compose, Composed},
+};
+
+type ClusterMap<T> = BTreeMap<ClusterKey, T>;
+
+/// How many clusters an instance's status speaks of one by one.
+const TOLD: usize = 100;
+
+/// Makes the release objects of ExtensionInstances.
+pub struct Instances {
+    pub resolutions: Arc<Resolutions>,
+    pub values: Values,
+    pub clusters: clusters::Clusters,
+}
+
+/// What an instance comes to on a cluster, but for its values.
+struct Draft {
+    content: Content,
+    layers: Layers,
+}
+
+impl Compose<ExtensionInstance> for Instances {
+    fn compose<'a>(
+        &'a self,
+        instance: &'a ExtensionInstance,
+        clusters: &'a ClusterMap<Arc<DynamicObject>>,
+        existing: &'a ClusterMap<Arc<AddonRelease>>,
+    ) -> BoxFuture<'a, Result<Composed<AddonRelease>, Error>> {
+        self.releases(instance, clusters, existing).boxed()
+    }
+
+    fn status(
+        &self,
+        instance: &ExtensionInstance,
+        clusters: &ClusterMap<Arc<DynamicObject>>,
+        said: PlacementStatus,
+    ) -> InstanceStatus {
+        let resolution: Vec<_> = clusters.keys().filter_map(|key| self.resolution(instance, key)).collect();
+        let mut versions: Vec<_> = resolution.iter().filter_map(|one| one.version.clone()).collect();
+        versions.sort();
+        versions.dedup();
+        InstanceStatus {
+            placement: said,
+            versions: (!versions.is_empty()).then(|| versions.join(", ")),
+            resolution: resolution.into_iter().take(TOLD).collect(),
+        }
+    }
+
+    fn is_needed(&self, release: &AddonRelease) -> Option<String> {
+        let key = ClusterKey::new(release.namespace()?, release.spec.cluster.clone());
+        let lives = self.clusters.get(&key).is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_none());
+        if !lives {
+            return None;
+        }
+        let name = release.name_any();
+        let others = self.resolutions.releases.on_cluster(&key);
+        let needing = others.iter().filter(|other| other.spec.depends_on.contains(&name));
+        let needing: Vec<_> = needing
+            .map(|other| other.spec.extension.clone().unwrap_or_else(|| other.name_any()))
+            .collect();
+        (!needing.is_empty()).then(|| format!("stays until {} is removed, which needs it", needing.join(", ")))
+    }
+}
+
+impl Instances {
+    async fn releases(
+        &self,
+        instance: &ExtensionInstance,
+        clusters: &ClusterMap<Arc<DynamicObject>>,
+        existing: &ClusterMap<Arc<AddonRelease>>,
+    ) -> Result<Composed<AddonRelease>, Error> {
+        let (mut composed, mut drafts) = (BTreeMap::new(), BTreeMap::new());
+        for (key, cluster) in clusters {
+            match self.draft(instance, key, cluster).await {
+                Ok(Some(draft)) => {
+                    drafts.insert(key.clone(), (cluster.clone(), draft));
+                }
+                Ok(None) => {}
+                Err(message) => {
+                    composed.insert(key.clone(), Err(message));
+                }
+            }
+        }
+        let layers = drafts.iter().map(|(key, (cluster, draft))| (key.clone(), (cluster.clone(), draft.layers.clone())));
+        let mut values = self.values.of(instance, layers.collect(), existing).await?;
+        for (key, (_, draft)) in drafts {
+            let there = existing.get(&key).map(AsRef::as_ref);
+            let made = values.remove(&key).unwrap_or_else(|| Err("no values were made".to_owned()));
+            let object = made.map(|(values, values_secret)| {
+                addon_release(instance, &key, Content { values, values_secret, ..draft.content }, there)
+            });
+            composed.insert(key, object);
+        }
+        Ok(composed)
+    }
+
+    /// None: what is there stays as it is.
+    async fn draft(
+        &self,
+        instance: &ExtensionInstance,
+        cluster_key: &ClusterKey,
+        cluster: &DynamicObject,
+    ) -> Result<Option<Draft>, String> {
+        let Some(reference) = &instance.spec.extension else {
+            let source = instance.spec.source.clone().unwrap_or_default();
+            let content = Content { source, ..Content::default() };
+            return Ok(Some(Draft { content, layers: Layers::default() }));
+        };
+        let resolved = match self.resolutions.of(cluster_key, cluster).await {
+            Ok(resolved) => resolved,
+            Err(Undecided::Awaited) => return Ok(None),
+            Err(Undecided::Because(why)) => return Err(why),
+        };
+        let (namespace, extension) = self.key(reference, cluster_key);
+        let Some(chosen) = resolved.verdict.chosen.get(&extension) else {
+            let why = resolved.verdict.refused.get(&extension).cloned();
+            return Err(why.unwrap_or_else(|| format!("{extension} has no version for this cluster yet")));
+        };
+        let volume = self.resolutions.shelf.get(namespace, &reference.name);
+        let Some(volume) = volume else { return Ok(None) };
+        let Some(version) = volume.version(&chosen.version) else { return Ok(None) };
+        let content = Content {
+            extension: Some((extension, chosen.version.text.clone())),
+            source: version.source.clone(),
+            depends_on: self.depends_on(&resolved, &chosen.after, cluster_key),
+            on_cluster_delete: volume.extension.spec.on_cluster_delete,
+            ..Content::default()
+        };
+        let parameters = version.parameters.clone().unwrap_or_default();
+        let layers = Layers { defaults: parameters.defaults.unwrap_or_default(), schema: parameters.schema };
+        Ok(Some(Draft { content, layers }))
+    }
+
+    /// The namespace of an extension, and what it is called among those of a cluster.
+    fn key<'a>(&'a self, reference: &ExtensionReference, cluster: &'a ClusterKey) -> (&'a str, String) {
+        let namespace = match reference.scope {
+            Scope::Namespace => cluster.namespace.as_str(),
+            Scope::Platform => self.resolutions.platform.namespace.as_str(),
+        };
+        (namespace, key(&cluster.namespace, namespace, &reference.name))
+    }
+
+    /// Names of the release objects that bring what has to be ready first.
+    fn depends_on(&self, resolved: &Resolved, after: &[String], cluster: &ClusterKey) -> Vec<String> {
+        let name = |extension: &String| {
+            let provider = resolved.demand.providers.get(extension).and_then(|names| names.first());
+            let provider = provider.and_then(|name| {
+                self.resolutions.instances.get(&ObjectRef::new(name).within(&cluster.namespace))
+            });
+            match provider {
+                Some(provider) => addon_release_name(&provider, &cluster.name),
+                None => {
+                    let plain = extension.strip_prefix("platform/").unwrap_or(extension);
+                    implied_name(plain, &cluster.name)
+                }
+            }
+        };
+        after.iter().map(name).collect()
+    }
+
+    fn resolution(&self, instance: &ExtensionInstance, cluster: &ClusterKey) -> Option<ClusterResolution> {
+        let (_, extension) = self.key(instance.spec.extension.as_ref()?, cluster);
+        let resolved = self.resolutions.last(cluster)?;
+        let (version, message) = match resolved.verdict.chosen.get(&extension) {
+            Some(chosen) => (Some(chosen.version.text.clone()), chosen.message.clone()),
+            None => (None, resolved.verdict.refused.get(&extension)?.clone()),
+        };
+        let kubernetes = Some(resolved.question.kubernetes.runs.to_string());
+        Some(ClusterResolution { cluster: cluster.name.clone(), version, kubernetes, message })
+    }
+}

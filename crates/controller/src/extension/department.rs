@@ -1,0 +1,209 @@
+//! Everything that looks after extensions, put together.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, OnceLock},
+};
+
+use chandler_api::extensions::{Extension, ExtensionInstance};
+use chandler_core::{identity::ClusterKey, placement::Selection};
+use futures::future::join_all;
+use kube::{
+    ResourceExt as _,
+    api::{ApiResource, DynamicObject},
+    runtime::reflector::{ObjectRef, Store},
+};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::{
+    ClusterContext, ExtensionAnswers, ExtensionContext, Instances, Last, Platform, Resolutions, Shelf, Values,
+    cluster, publish,
+};
+use crate::{
+    clusters::{self, Clusters},
+    faces::Watcher,
+    pair::Pair,
+    parameters::ParameterSources,
+    placement::{Desk, Templates},
+    queue::{self, Trigger},
+    references::References,
+    run::Shared,
+    status,
+    watch::{Scope, Watched, watch},
+};
+
+/// What is watched for extensions besides instances and their releases.
+pub struct Department {
+    platform: Platform,
+    shelf: Shelf,
+    extensions: Vec<(Watched<Extension>, UnboundedReceiver<ObjectRef<Extension>>)>,
+    cluster_queue: UnboundedReceiver<ObjectRef<DynamicObject>>,
+    wires: Wires,
+}
+
+/// Where looks at Clusters are asked for, and at instances when something else can be chosen.
+#[derive(Clone)]
+struct Wires {
+    platform: String,
+    trigger: Trigger<DynamicObject>,
+    /// Known once they have been listed.
+    clusters: Arc<OnceLock<Clusters>>,
+    instances: Arc<OnceLock<(Desk<ExtensionInstance>, Store<ExtensionInstance>)>>,
+}
+
+impl Wires {
+    /// Something else can be chosen in a namespace, or everywhere.
+    fn published(&self, namespace: &str) {
+        let concerned = |other: Option<&str>| namespace == self.platform || other == Some(namespace);
+        if let Some((desk, instances)) = self.instances.get() {
+            for instance in instances.state_filter(|one| concerned(one.metadata.namespace.as_deref())) {
+                desk.placement(&instance);
+            }
+        }
+        let all = self.clusters.get().map(Clusters::keys).unwrap_or_default();
+        for cluster in all.iter().filter(|cluster| concerned(Some(&cluster.namespace))) {
+            self.cluster_touched(cluster);
+        }
+    }
+}
+
+impl Watcher for Wires {
+    fn cluster_touched(&self, cluster: &ClusterKey) {
+        self.trigger.look_at(clusters::reference(cluster));
+    }
+
+    fn selection_touched(&self, namespace: &str, wanted: &Selection) {
+        let Some(clusters) = self.clusters.get() else { return };
+        for (key, cluster) in clusters.in_namespace(namespace) {
+            if wanted.matches(&key.name, cluster.labels()) {
+                self.cluster_touched(&key);
+            }
+        }
+    }
+}
+
+impl Department {
+    /// Begins to watch.
+    pub fn open(shared: &Shared, platform: Platform) -> Self {
+        let (trigger, cluster_queue) = Trigger::new();
+        let wires = Wires {
+            platform: platform.namespace.clone(),
+            trigger,
+            clusters: Arc::default(),
+            instances: Arc::default(),
+        };
+        let shelf = Shelf::default();
+        let own = shared.scope.clone();
+        // The platform's Extensions are everyone's, also of who looks after one namespace only.
+        let elsewhere = own.namespace.as_ref().filter(|own| **own != platform.namespace).map(|_| Scope {
+            namespace: Some(platform.namespace.clone()),
+            labels: None,
+        });
+        let scopes = [Some(own), elsewhere].into_iter().flatten();
+        let extensions = scopes.map(|scope| watch_extensions(shared, &scope, &shelf, &wires)).collect();
+        Self { platform, shelf, extensions, cluster_queue, wires }
+    }
+
+    pub fn watcher(&self) -> Box<dyn Watcher> {
+        Box::new(self.wires.clone())
+    }
+
+    /// Returns when everything has been listed. False: a watch has ended before that.
+    pub async fn is_complete(&mut self) -> bool {
+        for (watched, _) in &mut self.extensions {
+            if !watched.is_complete().await {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Looks after Extensions, their instances, and what both mean for Clusters.
+    pub async fn run(
+        self,
+        shared: Shared,
+        pair: Pair<ExtensionInstance>,
+        clusters: Clusters,
+        references: References,
+        templates: Templates,
+    ) {
+        let (desk, instances, releases) = (pair.desk(), pair.placements(), pair.releases());
+        let wires = self.wires;
+        // Both are told once.
+        let _ = wires.clusters.set(clusters.clone());
+        let _ = wires.instances.set((desk.clone(), instances.clone()));
+        let (placements, index) = (instances.clone(), releases.clone());
+        let trigger = wires.trigger.clone();
+        let changed = move |cluster: &ClusterKey, labels: &BTreeMap<String, String>| {
+            desk.cluster(&placements, &index, cluster, labels);
+            trigger.look_at(clusters::reference(cluster));
+        };
+        let resolutions = Arc::new(Resolutions {
+            references: references.clone(),
+            instances,
+            releases,
+            shelf: self.shelf.clone(),
+            platform: self.platform,
+            changed: Box::new(changed),
+            last: Last::default(),
+        });
+        let compose = Instances {
+            resolutions: resolutions.clone(),
+            values: Values {
+                client: shared.client.clone(),
+                templates,
+                sources: ParameterSources::new(shared.client.clone()),
+                evaluated: Mutex::default(),
+            },
+            clusters: clusters.clone(),
+        };
+        let cluster_context = Arc::new(ClusterContext {
+            client: shared.client.clone(),
+            resolutions,
+            faces: shared.faces.clone(),
+            events: shared.events.clone(),
+        });
+        let publishing = Arc::new(ExtensionContext {
+            client: shared.client.clone(),
+            shelf: self.shelf,
+            on_change: Box::new(move |namespace| wires.published(namespace)),
+        });
+        for key in clusters.keys() {
+            cluster_context.faces.addon_touched(&key);
+        }
+        let extensions = self.extensions.into_iter().map(|(watched, queue)| {
+            queue::run(status::kind::<Extension>(), watched.store, queue, publishing.clone(), publish::reconcile)
+        });
+        tokio::join!(
+            join_all(extensions),
+            queue::run("Cluster", clusters.store(), self.cluster_queue, cluster_context, cluster::reconcile),
+            pair.run(shared, clusters, references, Box::new(compose)),
+        );
+    }
+}
+
+fn watch_extensions(
+    shared: &Shared,
+    scope: &Scope,
+    shelf: &Shelf,
+    wires: &Wires,
+) -> (Watched<Extension>, UnboundedReceiver<ObjectRef<Extension>>) {
+    let (trigger, queue) = Trigger::new();
+    let store: Arc<OnceLock<Store<Extension>>> = Arc::default();
+    let (known, shelf, wires) = (store.clone(), shelf.clone(), wires.clone());
+    let resource = ApiResource::erase::<Extension>(&());
+    let watched = watch(shared.client.clone(), scope, &resource, (), move |extension: &Extension| {
+        let (namespace, name) = (extension.namespace().unwrap_or_default(), extension.name_any());
+        let reference = ObjectRef::from_obj(extension);
+        if known.get().is_some_and(|store| store.get(&reference).is_none()) {
+            shelf.remove(&namespace, &name);
+            wires.published(&namespace);
+        } else {
+            shelf.awaits(&namespace, &name);
+            trigger.look_at(reference);
+        }
+    });
+    // Told once, before anything can be gone again.
+    let _ = store.set(watched.store.clone());
+    (watched, queue)
+}

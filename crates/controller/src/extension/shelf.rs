@@ -1,0 +1,144 @@
+//! What Extensions publish, ready for use.
+
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use chandler_api::extensions::{Extension, ExtensionVersion, PackageSource};
+use chandler_core::{
+    extension::Shelved,
+    resolution::{Published, VersionName, parse_version},
+};
+
+type Name = (String, String);
+
+/// What is published, by namespace and name. Clones share it.
+#[derive(Clone, Default)]
+pub struct Shelf(Arc<RwLock<HashMap<Name, Place>>>);
+
+#[derive(Clone)]
+enum Place {
+    /// The Extension is there; what it publishes is being found out.
+    Awaited,
+    Known(Arc<Volume>),
+}
+
+/// An Extension, and what it publishes.
+pub struct Volume {
+    pub extension: Arc<Extension>,
+    pub published: Arc<Published>,
+}
+
+impl Volume {
+    /// A version, complete with its source. None: it is not published any more.
+    pub fn version(&self, wanted: &VersionName) -> Option<Cow<'_, ExtensionVersion>> {
+        let spec = &self.extension.spec;
+        let is_it = |version: &&ExtensionVersion| parse_version(&version.version).as_ref() == Some(&wanted.version);
+        if let Some(listed) = spec.versions.iter().find(is_it) {
+            let mut listed = Cow::Borrowed(listed);
+            if listed.source.version.is_none() {
+                let version = listed.version.clone();
+                listed.to_mut().source.version = Some(version);
+            }
+            return Some(listed);
+        }
+        let follow = spec.follow_kubernetes.as_ref()?;
+        let known = self.published.versions.iter().any(|known| known.name == *wanted);
+        known.then(|| {
+            Cow::Owned(ExtensionVersion {
+                version: wanted.text.clone(),
+                source: PackageSource {
+                    repository: follow.repository.clone(),
+                    catalog: follow.catalog.clone(),
+                    chart: follow.chart.clone(),
+                    version: Some(wanted.text.clone()),
+                },
+                ..ExtensionVersion::default()
+            })
+        })
+    }
+}
+
+impl Shelf {
+    /// An Extension is there, and will be published.
+    pub fn awaits(&self, namespace: &str, name: &str) {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.0.write().unwrap_or_else(PoisonError::into_inner).entry(key).or_insert(Place::Awaited);
+    }
+
+    /// Puts an Extension there. Says whether that changes what can be chosen, or how.
+    pub fn put(&self, namespace: &str, name: &str, volume: Volume) -> bool {
+        let key = (namespace.to_owned(), name.to_owned());
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let same = matches!(all.get(&key), Some(Place::Known(known))
+            if known.published == volume.published && known.extension.spec == volume.extension.spec);
+        all.insert(key, Place::Known(Arc::new(volume)));
+        !same
+    }
+
+    pub fn remove(&self, namespace: &str, name: &str) {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
+    }
+
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<Volume>> {
+        match self.place(namespace, name) {
+            Some(Place::Known(volume)) => Some(volume),
+            _ => None,
+        }
+    }
+
+    /// All that is published.
+    pub fn all(&self) -> Vec<Arc<Volume>> {
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let known = all.values().filter_map(|place| match place {
+            Place::Known(volume) => Some(volume.clone()),
+            Place::Awaited => None,
+        });
+        known.collect()
+    }
+
+    /// Whether everything that is there has been published.
+    pub fn is_complete(&self) -> bool {
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        all.values().all(|place| matches!(place, Place::Known(_)))
+    }
+
+    fn place(&self, namespace: &str, name: &str) -> Option<Place> {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+    }
+}
+
+/// A look at the shelf that remembers whether something was asked for that is not there yet.
+pub struct Look<'a> {
+    shelf: &'a Shelf,
+    awaits: AtomicBool,
+}
+
+impl<'a> Look<'a> {
+    pub fn at(shelf: &'a Shelf) -> Self {
+        Self { shelf, awaits: AtomicBool::new(false) }
+    }
+
+    pub fn awaits(&self) -> bool {
+        self.awaits.load(Ordering::Relaxed)
+    }
+}
+
+impl Shelved for Look<'_> {
+    fn get(&self, namespace: &str, name: &str) -> Option<Arc<Published>> {
+        match self.shelf.place(namespace, name)? {
+            Place::Known(volume) => Some(volume.published.clone()),
+            Place::Awaited => {
+                self.awaits.store(true, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+}

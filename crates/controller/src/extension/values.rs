@@ -1,0 +1,175 @@
+//! The values of an instance's releases: layers of parameters, merged, checked, and kept where they may be read.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use chandler_api::{
+    FIELD_MANAGER,
+    extensions::{AddonRelease, ExtensionInstance, ValuesSecret},
+};
+use chandler_core::{
+    digest::Digest,
+    identity::ClusterKey,
+    parameters::{Parameters, Rendered, Schema, from_yaml, merge, rendered, told},
+    placement::addon_release_name,
+    release::VALUES_KEY,
+};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, Client, Resource as _, ResourceExt as _,
+    api::{DynamicObject, Patch, PatchParams},
+};
+use serde_json::Value;
+
+use crate::{
+    Error,
+    parameters::{ParameterSources, Read},
+    placement::{Needed, Templates},
+};
+
+type ClusterMap<T> = BTreeMap<ClusterKey, T>;
+/// Values as text, or the Secret they are in.
+type Made = Result<(Option<String>, Option<ValuesSecret>), String>;
+
+/// What the chosen version has to say about parameters.
+#[derive(Clone, Default)]
+pub struct Layers {
+    pub defaults: Parameters,
+    pub schema: Option<Parameters>,
+}
+
+/// Makes values.
+pub struct Values {
+    pub client: Client,
+    pub templates: Templates,
+    pub sources: ParameterSources,
+    /// What templates came to, by instance and cluster.
+    pub evaluated: Mutex<HashMap<(String, ClusterKey), (Digest, String)>>,
+}
+
+impl Values {
+    /// For each cluster.
+    pub async fn of(
+        &self,
+        instance: &ExtensionInstance,
+        clusters: ClusterMap<(Arc<DynamicObject>, Layers)>,
+        existing: &ClusterMap<Arc<AddonRelease>>,
+    ) -> Result<ClusterMap<Made>, Error> {
+        let namespace = instance.namespace().unwrap_or_default();
+        let spec = &instance.spec;
+        let account = spec.service_account_name.as_deref();
+        let read = match self.sources.read(&namespace, account, &spec.parameters_from).await {
+            Ok(read) => read,
+            Err(failure) => {
+                return Ok(clusters.into_keys().map(|key| (key, Err(failure.message.clone()))).collect());
+            }
+        };
+        let mut templates = self.templates(instance, &clusters).await?;
+        let mut made = BTreeMap::new();
+        for (key, (_, layers)) in clusters {
+            let template = templates.remove(&key).unwrap_or_else(|| Ok(String::new()));
+            let values = template.and_then(|text| merged(instance, layers, &read, &text));
+            let values = match values {
+                Ok(values) => self.keep(instance, &key, values, read.secret, existing.get(&key)).await,
+                Err(message) => Err(message),
+            };
+            made.insert(key, values);
+        }
+        Ok(made)
+    }
+
+    /// What `parametersTemplate` comes to; what was evaluated before from the same is not evaluated again.
+    async fn templates(
+        &self,
+        instance: &ExtensionInstance,
+        clusters: &ClusterMap<(Arc<DynamicObject>, Layers)>,
+    ) -> Result<ClusterMap<Result<String, String>>, Error> {
+        let template = instance.spec.parameters_template.as_deref().unwrap_or_default();
+        let uid = instance.uid().unwrap_or_default();
+        if !template.contains("{{") {
+            return Ok(clusters.keys().map(|key| (key.clone(), Ok(template.to_owned()))).collect());
+        }
+        let (mut results, mut needed, mut digests) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+        for (key, (cluster, _)) in clusters {
+            match self.templates.data(template, key, cluster).await {
+                Ok((data, digest)) => match self.known(&uid, key, &digest) {
+                    Some(text) => {
+                        results.insert(key.clone(), Ok(text));
+                    }
+                    None => {
+                        needed.push(Needed { cluster: key.clone(), data });
+                        digests.insert(key.clone(), digest);
+                    }
+                },
+                Err(message) => {
+                    results.insert(key.clone(), Err(message));
+                }
+            }
+        }
+        for (key, result) in self.templates.evaluate(template, needed).await? {
+            if let (Ok(text), Some(digest)) = (&result, digests.remove(&key)) {
+                let mut evaluated = self.evaluated.lock().unwrap_or_else(PoisonError::into_inner);
+                evaluated.insert((uid.clone(), key.clone()), (digest, text.clone()));
+            }
+            results.insert(key, result);
+        }
+        Ok(results)
+    }
+
+    fn known(&self, uid: &str, key: &ClusterKey, digest: &Digest) -> Option<String> {
+        let evaluated = self.evaluated.lock().unwrap_or_else(PoisonError::into_inner);
+        let (from, text) = evaluated.get(&(uid.to_owned(), key.clone()))?;
+        (from == digest).then(|| text.clone())
+    }
+
+    /// Values that a Secret had a part in are kept in a Secret.
+    async fn keep(
+        &self,
+        instance: &ExtensionInstance,
+        cluster: &ClusterKey,
+        values: Rendered,
+        secret: bool,
+        existing: Option<&Arc<AddonRelease>>,
+    ) -> Made {
+        if !secret {
+            return Ok((Some(values.text).filter(|text| !text.is_empty()), None));
+        }
+        let name = format!("{}-values", addon_release_name(instance, &cluster.name));
+        let kept = ValuesSecret { name, digest: values.digest.to_string() };
+        let known = existing.and_then(|release| release.spec.values_secret.as_ref());
+        if known != Some(&kept) {
+            self.write(instance, &kept.name, &values).await?;
+        }
+        Ok((None, Some(kept)))
+    }
+
+    async fn write(&self, instance: &ExtensionInstance, name: &str, values: &Rendered) -> Result<(), String> {
+        let mut secret = Secret::default();
+        secret.metadata.name = Some(name.to_owned());
+        secret.metadata.namespace = instance.namespace();
+        secret.metadata.owner_references = instance.controller_owner_ref(&()).map(|owner| vec![owner]);
+        secret.string_data = Some(BTreeMap::from([(VALUES_KEY.to_owned(), values.text.clone())]));
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &instance.namespace().unwrap_or_default());
+        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        let written = api.patch(name, &parameters, &Patch::Apply(&secret)).await;
+        written.map(|_| ()).map_err(|error| format!("cannot write Secret {name} with the values: {error}"))
+    }
+}
+
+/// The layers of a cluster as one, held against the version's schema.
+fn merged(instance: &ExtensionInstance, layers: Layers, read: &Read, template: &str) -> Result<Rendered, String> {
+    let template = from_yaml("spec.parametersTemplate", template).map_err(|failure| failure.message)?;
+    let own = instance.spec.parameters.clone().unwrap_or_default();
+    let all = [layers.defaults].into_iter().chain(read.layers.iter().cloned()).chain([template, own]);
+    let parameters = merge(all);
+    if let Some(schema) = layers.schema {
+        let schema = Schema::new(&Value::Object(schema)).map_err(|error| error.to_string())?;
+        let violations = schema.violations(&parameters).map_err(|error| error.to_string())?;
+        if let Some(failure) = told(&violations) {
+            return Err(failure.message);
+        }
+    }
+    Ok(rendered(&parameters))
+}

@@ -1,0 +1,11 @@
+//! Extensions on a cluster: who wants which, what the cluster's Kubernetes is about to be, and what comes of both.
+
+mod demand;
+mod implied;
+mod kubernetes;
+mod verdict;
+
+pub use demand::{Demand, Shelved, demand, key};
+pub use implied::{Circumstances, Implied, Origin, Wish, implied, implied_name};
+pub use kubernetes::{Kubernetes, Upgrade, kubernetes};
+pub use verdict::{Chosen, Question, Verdict, verdict};

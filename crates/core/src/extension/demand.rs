@@ -1,0 +1,171 @@
+//! From instances and Extensions to what is asked of the solver for one cluster.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use chandler_api::extensions::{DependencyPolicy, ExtensionInstance, Scope};
+use kube_core::{Resource as _, ResourceExt as _};
+
+use super::Origin;
+use crate::resolution::{Published, Range, Universe, Wanted};
+
+/// Extensions by namespace and name.
+pub trait Shelved {
+    fn get(&self, namespace: &str, name: &str) -> Option<Arc<Published>>;
+}
+
+/// What is asked for on a cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Demand {
+    pub universe: Universe,
+    /// Oldest wish first.
+    pub wanted: Vec<Wanted>,
+    /// Which instances bring an extension: those that stay before those that go, the eldest first.
+    pub providers: BTreeMap<String, Vec<String>>,
+}
+
+/// What an extension is called among those of a cluster: its name, if it is beside the cluster.
+pub fn key(own: &str, namespace: &str, name: &str) -> String {
+    if namespace == own { name.to_owned() } else { format!("platform/{name}") }
+}
+
+/// The namespace that a reference means.
+pub(super) fn namespace_of<'a>(scope: Scope, own: &'a str, platform: &'a str) -> &'a str {
+    match scope {
+        Scope::Namespace => own,
+        Scope::Platform => platform,
+    }
+}
+
+/// What `instances` ask for on a cluster of namespace `own`. They all select it.
+pub fn demand(
+    own: &str,
+    platform: &str,
+    instances: &[impl AsRef<ExtensionInstance>],
+    shelf: &impl Shelved,
+) -> Demand {
+    let mut instances: Vec<&ExtensionInstance> = instances.iter().map(AsRef::as_ref).collect();
+    instances.sort_by_key(|instance| {
+        let going = instance.meta().deletion_timestamp.is_some();
+        let implied = Origin::of(instance) == Some(Origin::Dependency);
+        let created = instance.meta().creation_timestamp.as_ref().map(|time| time.0);
+        (going, implied, created, instance.name_any())
+    });
+    let mut demand = Demand::default();
+    let mut open = Vec::new();
+    for instance in instances {
+        let Some(reference) = instance.spec.extension.as_ref() else { continue };
+        let namespace = namespace_of(reference.scope, own, platform);
+        let key = key(own, namespace, &reference.name);
+        open.push((namespace.to_owned(), reference.name.clone()));
+        demand.providers.entry(key.clone()).or_default().push(instance.name_any());
+        if Origin::of(instance) != Some(Origin::Dependency) && instance.meta().deletion_timestamp.is_none() {
+            demand.wanted.push(wanted(instance, key));
+        }
+    }
+    while let Some((namespace, name)) = open.pop() {
+        let key = key(own, &namespace, &name);
+        if demand.universe.extensions.contains_key(&key) {
+            continue;
+        }
+        let Some(published) = shelf.get(&namespace, &name) else { continue };
+        let published = qualified(&published, own, platform, &namespace, shelf, &mut open);
+        demand.universe.extensions.insert(key, published);
+    }
+    demand
+}
+
+fn wanted(instance: &ExtensionInstance, extension: String) -> Wanted {
+    let spec = &instance.spec;
+    // The schema has checked the range.
+    let range = spec.version.as_deref().and_then(|range| range.parse().ok()).unwrap_or_else(Range::any);
+    Wanted {
+        extension,
+        range,
+        channel: spec.channel.clone(),
+        install_dependencies: spec.dependencies == DependencyPolicy::Install,
+    }
+}
+
+/// What an extension publishes, with what it needs called by its key: beside it, or of the platform.
+fn qualified(
+    published: &Published,
+    own: &str,
+    platform: &str,
+    namespace: &str,
+    shelf: &impl Shelved,
+    open: &mut Vec<(String, String)>,
+) -> Published {
+    let mut published = published.clone();
+    for needed in published.versions.iter_mut().flat_map(|version| &mut version.dependencies) {
+        let beside = shelf.get(namespace, &needed.extension).is_some();
+        let at = if beside { namespace } else { platform };
+        open.push((at.to_owned(), needed.extension.clone()));
+        needed.extension = key(own, at, &needed.extension);
+    }
+    published
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use chandler_api::extensions::ExtensionSpec;
+    use serde_json::json;
+
+    use super::*;
+    use crate::resolution::published;
+
+    impl Shelved for HashMap<(&str, &str), Arc<Published>> {
+        fn get(&self, namespace: &str, name: &str) -> Option<Arc<Published>> {
+            self.iter().find(|((ns, n), _)| *ns == namespace && *n == name).map(|(_, it)| it.clone())
+        }
+    }
+
+    fn extension(needs: &[&str]) -> Arc<Published> {
+        let needs: Vec<_> = needs.iter().map(|name| json!({"extension": name})).collect();
+        let spec: ExtensionSpec = serde_json::from_value(json!({"versions": [{
+            "version": "1.0.0", "source": {"repository": "https://c.example", "chart": "c"}, "dependencies": needs,
+        }]}))
+        .unwrap();
+        Arc::new(published(&spec, |_| None, []))
+    }
+
+    fn instance(name: &str, extension: &serde_json::Value) -> Arc<ExtensionInstance> {
+        Arc::new(
+            serde_json::from_value(json!({
+                "metadata": {"name": name, "namespace": "fleet"},
+                "spec": {"extension": extension, "clusters": {"name": "blue"}},
+            }))
+            .unwrap(),
+        )
+    }
+
+    #[test]
+    fn what_is_needed_is_found_beside_and_then_in_the_platform() {
+        let shelf = HashMap::from([
+            (("fleet", "app"), extension(&["db", "net"])),
+            (("fleet", "db"), extension(&[])),
+            (("system", "db"), extension(&[])),
+            (("system", "net"), extension(&["db"])),
+        ]);
+        let asked = [instance("mine", &json!({"name": "app"}))];
+        let found = demand("fleet", "system", &asked, &shelf);
+        let keys: Vec<_> = found.universe.extensions.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["app", "db", "platform/db", "platform/net"]);
+        let needs = |key: &str| -> Vec<_> {
+            let version = &found.universe.extensions[key].versions[0];
+            version.dependencies.iter().map(|needed| needed.extension.clone()).collect()
+        };
+        assert_eq!(needs("app"), ["db", "platform/net"]);
+        assert_eq!(needs("platform/net"), ["platform/db"]);
+        assert_eq!(found.providers["app"], ["mine"]);
+    }
+
+    #[test]
+    fn an_extension_that_is_not_there_is_wanted_all_the_same() {
+        let asked = [instance("a", &json!({"name": "gone", "scope": "Platform"}))];
+        let found = demand("fleet", "system", &asked, &HashMap::new());
+        assert_eq!(found.wanted[0].extension, "platform/gone");
+        assert!(found.universe.extensions.is_empty());
+    }
+}

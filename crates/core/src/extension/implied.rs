@@ -1,0 +1,297 @@
+//! Instances that nobody wrote: defaults of a cluster, what its template lists, and what other extensions need.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chandler_api::extensions::{
+    Clusters, ExtensionInstance, ExtensionInstanceSpec, ExtensionReference, IMPLIED_BY_LABEL,
+    IMPLIED_SPEC_ANNOTATION, ReleasePlace, Scope,
+};
+use kube_core::{Resource as _, ResourceExt as _};
+
+use super::{Verdict, key};
+use crate::{digest::Digest, identity::ClusterKey, naming};
+
+/// Why an instance is there that nobody wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Its Extension is a default of clusters like this one.
+    Default,
+    /// The same, and nobody may do without it.
+    Enforced,
+    /// The Cluster or its template lists it.
+    Listed,
+    /// Another extension needs it.
+    Dependency,
+}
+
+impl Origin {
+    const ALL: [Self; 4] = [Self::Default, Self::Enforced, Self::Listed, Self::Dependency];
+
+    /// As the label says it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Default => "Default",
+            Self::Enforced => "Enforced",
+            Self::Listed => "Listed",
+            Self::Dependency => "Dependency",
+        }
+    }
+
+    /// Of an instance. None: somebody wrote it.
+    pub fn of(instance: &ExtensionInstance) -> Option<Self> {
+        let label = instance.labels().get(IMPLIED_BY_LABEL)?;
+        Self::ALL.into_iter().find(|origin| origin.as_str() == label)
+    }
+}
+
+/// An extension that a cluster should have without anybody asking.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    pub origin: Origin,
+    /// Namespace of the Extension.
+    pub namespace: String,
+    pub name: String,
+    pub range: Option<String>,
+    /// Namespace on the workload cluster.
+    pub release_namespace: Option<String>,
+}
+
+/// What a cluster's instances are measured against.
+pub struct Circumstances<'a> {
+    pub cluster: &'a ClusterKey,
+    /// Defaults and what is listed.
+    pub wishes: &'a [Wish],
+    /// What was given to the cluster before: who did away with it does not get it again.
+    pub given: &'a BTreeSet<String>,
+    /// The instances that select the cluster.
+    pub instances: &'a [&'a ExtensionInstance],
+    pub verdict: &'a Verdict,
+}
+
+/// What to do about a cluster's implied instances.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Implied {
+    pub apply: Vec<ExtensionInstance>,
+    /// Instances that were changed or deleted by somebody and are put right, by name.
+    pub restored: Vec<String>,
+    pub delete: Vec<String>,
+    /// What has been given to the cluster, from now on.
+    pub given: BTreeSet<String>,
+}
+
+/// Decides about a cluster's implied instances.
+pub fn implied(at: &Circumstances<'_>) -> Implied {
+    let mut result = Implied::default();
+    let mut wanted = BTreeMap::new();
+    for wish in at.wishes {
+        wanted.entry(key(&at.cluster.namespace, &wish.namespace, &wish.name)).or_insert_with(|| wish.clone());
+    }
+    for (key, wish) in &wanted {
+        let given_before = at.given.contains(key);
+        result.given.insert(key.clone());
+        let Some(instance) = decide(at, key, wish, given_before) else { continue };
+        if given_before {
+            result.restored.push(instance.name_any());
+        }
+        result.apply.push(instance);
+    }
+    for (key, chosen) in &at.verdict.chosen {
+        if !chosen.asked_for && !wanted.contains_key(key) && providers(at, key).next().is_none() {
+            result.apply.push(generated(at.cluster, &dependency(at, key)));
+        }
+    }
+    result.delete = at.instances.iter().filter(|one| is_over(at, &wanted, one)).map(|one| one.name_any()).collect();
+    result
+}
+
+/// The instance to write for a wish, if any.
+fn decide(at: &Circumstances<'_>, key: &str, wish: &Wish, given_before: bool) -> Option<ExtensionInstance> {
+    let instance = generated(at.cluster, wish);
+    let there = at.instances.iter().find(|there| there.name_any() == instance.name_any());
+    let enforced = wish.origin == Origin::Enforced;
+    match there {
+        Some(there) if there.meta().deletion_timestamp.is_some() => None,
+        Some(there) if there.spec == instance.spec && Origin::of(there) == Some(wish.origin) => None,
+        Some(there) => (enforced || !is_adopted(there)).then_some(instance),
+        None if enforced => Some(instance),
+        None => (!given_before && providers(at, key).next().is_none()).then_some(instance),
+    }
+}
+
+/// Whether an implied instance has no reason to be there any more. What somebody changed is theirs.
+fn is_over(at: &Circumstances<'_>, wanted: &BTreeMap<String, Wish>, instance: &ExtensionInstance) -> bool {
+    let (Some(origin), Some(key)) = (Origin::of(instance), key_of(at, instance)) else { return false };
+    if instance.meta().deletion_timestamp.is_some() || origin != Origin::Dependency && is_adopted(instance) {
+        return false;
+    }
+    let replaced = || providers(at, &key).any(|other| Origin::of(other) != Some(Origin::Dependency));
+    match origin {
+        Origin::Dependency => {
+            replaced() || at.verdict.chosen.get(&key).is_none_or(|chosen| chosen.asked_for)
+        }
+        Origin::Default | Origin::Enforced | Origin::Listed => {
+            let written = || providers(at, &key).any(|other| Origin::of(other).is_none());
+            !wanted.contains_key(&key) || origin != Origin::Enforced && written()
+        }
+    }
+}
+
+/// The instances that bring an extension and are not going.
+fn providers<'a>(at: &'a Circumstances<'_>, key: &'a str) -> impl Iterator<Item = &'a ExtensionInstance> {
+    at.instances.iter().copied().filter(move |instance| {
+        instance.meta().deletion_timestamp.is_none() && key_of(at, instance).as_deref() == Some(key)
+    })
+}
+
+fn key_of(at: &Circumstances<'_>, instance: &ExtensionInstance) -> Option<String> {
+    let extension = instance.spec.extension.as_ref()?;
+    Some(match extension.scope {
+        Scope::Namespace => extension.name.clone(),
+        // Whatever the platform's namespace is called.
+        Scope::Platform => key(&at.cluster.namespace, "", &extension.name),
+    })
+}
+
+fn dependency(at: &Circumstances<'_>, key: &str) -> Wish {
+    let (namespace, name) = match key.strip_prefix("platform/") {
+        Some(name) => (String::new(), name),
+        None => (at.cluster.namespace.clone(), key),
+    };
+    Wish {
+        origin: Origin::Dependency,
+        namespace,
+        name: name.to_owned(),
+        range: None,
+        release_namespace: None,
+    }
+}
+
+/// Whether somebody has changed an implied instance.
+fn is_adopted(instance: &ExtensionInstance) -> bool {
+    instance.annotations().get(IMPLIED_SPEC_ANNOTATION) != Some(&digest(&instance.spec))
+}
+
+/// Name of the implied instance of an extension on a cluster.
+pub fn implied_name(extension: &str, cluster: &str) -> String {
+    naming::release_object(extension, cluster)
+}
+
+fn generated(cluster: &ClusterKey, wish: &Wish) -> ExtensionInstance {
+    let scope = if wish.namespace == cluster.namespace { Scope::Namespace } else { Scope::Platform };
+    let spec = ExtensionInstanceSpec {
+        extension: Some(ExtensionReference { name: wish.name.clone(), catalog: None, scope }),
+        version: wish.range.clone(),
+        clusters: Clusters { name: Some(cluster.name.clone()), selector: None },
+        release: ReleasePlace { name: None, namespace: wish.release_namespace.clone() },
+        ..ExtensionInstanceSpec::default()
+    };
+    let digest = digest(&spec);
+    let mut instance = ExtensionInstance::new(&implied_name(&wish.name, &cluster.name), spec);
+    instance.metadata.namespace = Some(cluster.namespace.clone());
+    instance.labels_mut().insert(IMPLIED_BY_LABEL.to_owned(), wish.origin.as_str().to_owned());
+    instance.annotations_mut().insert(IMPLIED_SPEC_ANNOTATION.to_owned(), digest);
+    instance
+}
+
+fn digest(spec: &ExtensionInstanceSpec) -> String {
+    Digest::of(serde_json::to_string(spec).unwrap_or_default()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{extension::Chosen, resolution::VersionName};
+
+    fn blue() -> ClusterKey {
+        ClusterKey::new("fleet", "blue")
+    }
+
+    fn wish(origin: Origin, name: &str) -> Wish {
+        Wish {
+            origin,
+            namespace: "system".to_owned(),
+            name: name.to_owned(),
+            range: None,
+            release_namespace: None,
+        }
+    }
+
+    fn chosen(asked_for: bool) -> Chosen {
+        Chosen {
+            version: VersionName::parse("1.0.0").unwrap(),
+            message: String::new(),
+            after: Vec::new(),
+            asked_for,
+        }
+    }
+
+    /// Names applied, restored and deleted.
+    fn seen(
+        wishes: &[Wish],
+        given: &[&str],
+        instances: &[&ExtensionInstance],
+        verdict: &Verdict,
+    ) -> (usize, usize, usize) {
+        let given = given.iter().map(|key| (*key).to_owned()).collect();
+        let (cluster, verdict) = (blue(), verdict.clone());
+        let result = implied(&Circumstances { cluster: &cluster, wishes, given: &given, instances, verdict: &verdict });
+        (result.apply.len(), result.restored.len(), result.delete.len())
+    }
+
+    #[test]
+    fn a_default_is_given_once_and_an_enforced_one_comes_back() {
+        let none = Verdict::default();
+        for (origin, again) in [(Origin::Default, 0), (Origin::Listed, 0), (Origin::Enforced, 1)] {
+            let wishes = [wish(origin, "cni")];
+            assert_eq!(seen(&wishes, &[], &[], &none), (1, 0, 0), "{origin:?}: new");
+            let there = generated(&blue(), &wishes[0]);
+            assert_eq!(seen(&wishes, &["platform/cni"], &[&there], &none), (0, 0, 0), "{origin:?}: there");
+            assert_eq!(seen(&wishes, &["platform/cni"], &[], &none), (again, again, 0), "{origin:?}: deleted");
+            let mut changed = there.clone();
+            changed.spec.version = Some("1.x".to_owned());
+            let found = seen(&wishes, &["platform/cni"], &[&changed], &none);
+            assert_eq!(found, (again, again, 0), "{origin:?}: changed");
+        }
+    }
+
+    #[test]
+    fn removing_a_default_removes_nothing_that_is_adopted() {
+        let none = Verdict::default();
+        let mut there = generated(&blue(), &wish(Origin::Default, "cni"));
+        assert_eq!(seen(&[], &["platform/cni"], &[&there], &none), (0, 0, 1));
+        there.spec.version = Some("1.x".to_owned());
+        assert_eq!(seen(&[], &["platform/cni"], &[&there], &none), (0, 0, 0));
+    }
+
+    #[test]
+    fn who_asks_for_a_default_gets_no_second_one() {
+        let mut own = generated(&blue(), &wish(Origin::Default, "cni"));
+        own.metadata.name = Some("mine".to_owned());
+        own.metadata.labels = None;
+        let none = Verdict::default();
+        assert_eq!(seen(&[wish(Origin::Default, "cni")], &[], &[&own], &none), (0, 0, 0));
+        let given = generated(&blue(), &wish(Origin::Default, "cni"));
+        let found = seen(&[wish(Origin::Default, "cni")], &["platform/cni"], &[&own, &given], &none);
+        assert_eq!(found, (0, 0, 1), "what somebody wrote takes its place");
+    }
+
+    #[test]
+    fn what_is_needed_is_there_as_long_as_it_is_needed() {
+        let needed = Verdict {
+            chosen: BTreeMap::from([("platform/db".to_owned(), chosen(false))]),
+            ..Verdict::default()
+        };
+        assert_eq!(seen(&[], &[], &[], &needed), (1, 0, 0));
+        let there = generated(&blue(), &wish(Origin::Dependency, "db"));
+        assert_eq!(seen(&[], &[], &[&there], &needed), (0, 0, 0));
+        assert_eq!(seen(&[], &[], &[&there], &Verdict::default()), (0, 0, 1));
+        let mut own = there.clone();
+        own.metadata.name = Some("mine".to_owned());
+        own.metadata.labels = None;
+        let asked = Verdict {
+            chosen: BTreeMap::from([("platform/db".to_owned(), chosen(true))]),
+            ..Verdict::default()
+        };
+        assert_eq!(seen(&[], &[], &[&there, &own], &asked), (0, 0, 1));
+    }
+}

@@ -1,0 +1,286 @@
+//! What each extension of a cluster should be at now.
+
+use std::collections::BTreeMap;
+
+use semver::Version;
+
+use super::Kubernetes;
+use crate::resolution::{
+    Candidate, Cluster, Conflict, Outcome, Universe, UpgradePlan, VersionName, Wanted, plan_upgrade, resolve,
+};
+
+/// Everything that decides.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    pub universe: Universe,
+    /// Oldest wish first.
+    pub wanted: Vec<Wanted>,
+    pub platform: Option<Version>,
+    pub running: BTreeMap<String, VersionName>,
+    pub kubernetes: Kubernetes,
+}
+
+/// What each extension of a cluster should be at now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    pub chosen: BTreeMap<String, Chosen>,
+    /// Extensions that are wanted and cannot be had, and why.
+    pub refused: BTreeMap<String, String>,
+    /// What an upgrade that is under way means.
+    pub upgrade: Option<UpgradePlan>,
+}
+
+/// A version, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    pub version: VersionName,
+    pub message: String,
+    /// Extensions that have to be ready before.
+    pub after: Vec<String>,
+    pub asked_for: bool,
+}
+
+impl Question {
+    fn cluster(&self, kubernetes: &Version) -> Cluster {
+        Cluster {
+            kubernetes: kubernetes.clone(),
+            platform: self.platform.clone(),
+            running: self.running.clone(),
+        }
+    }
+
+    /// What an upgrade would mean.
+    pub fn plan(&self, from: &Version, to: &Version) -> UpgradePlan {
+        plan_upgrade(&self.universe, &self.wanted, &self.cluster(from), to)
+    }
+}
+
+/// Decides. What cannot be had together is refused wish by wish, the youngest first, so that one bad wish keeps nothing
+/// else from a cluster.
+pub fn verdict(question: &Question) -> Verdict {
+    let upgrade = question.kubernetes.upgrade.as_ref();
+    match upgrade.map(|upgrade| (upgrade, question.plan(&upgrade.from, &upgrade.to))) {
+        Some((upgrade, plan)) if plan.conflict.is_none() => {
+            Verdict { chosen: moved(question, &plan, upgrade.reached), refused: BTreeMap::new(), upgrade: Some(plan) }
+        }
+        // What stands in the way of an upgrade must not stand in the way of today.
+        blocked => Verdict { upgrade: blocked.map(|(_, plan)| plan), ..settled(question) },
+    }
+}
+
+fn settled(question: &Question) -> Verdict {
+    let cluster = question.cluster(&question.kubernetes.runs);
+    let mut wanted = question.wanted.clone();
+    let mut refused = BTreeMap::new();
+    loop {
+        match resolve(&question.universe, &wanted, &cluster) {
+            Ok(resolution) => {
+                let mut chosen: BTreeMap<_, _> = resolution
+                    .choices
+                    .iter()
+                    .map(|choice| {
+                        let chosen = Chosen {
+                            version: choice.version.clone(),
+                            message: choice.to_string(),
+                            after: choice.after.clone(),
+                            asked_for: choice.asked_for,
+                        };
+                        (choice.extension.clone(), chosen)
+                    })
+                    .collect();
+                keep_running(question, &refused, &mut chosen);
+                return Verdict { chosen, refused, upgrade: None };
+            }
+            Err(conflict) => {
+                let Some(at) = culprit(&wanted, &question.running, &conflict) else {
+                    return Verdict { refused, ..Verdict::default() };
+                };
+                let wish = wanted.remove(at);
+                refused.entry(wish.extension).or_insert_with(|| conflict.to_string());
+            }
+        }
+    }
+}
+
+/// The wish to give up: the youngest with a part in the conflict, of those that do not run if there is one.
+fn culprit(wanted: &[Wanted], running: &BTreeMap<String, VersionName>, conflict: &Conflict) -> Option<usize> {
+    let guilty = conflict.extensions();
+    let of = |new: bool| {
+        wanted.iter().rposition(|wish| {
+            guilty.contains(wish.extension.as_str()) && running.contains_key(&wish.extension) != new
+        })
+    };
+    of(true).or_else(|| of(false)).or_else(|| wanted.len().checked_sub(1))
+}
+
+/// What runs and is refused stays as it is.
+fn keep_running(question: &Question, refused: &BTreeMap<String, String>, chosen: &mut BTreeMap<String, Chosen>) {
+    for (extension, why) in refused {
+        if let (Some(version), false) = (question.running.get(extension), chosen.contains_key(extension)) {
+            let stays = Chosen {
+                version: version.clone(),
+                message: format!("{version} runs and stays, though it should not: {why}"),
+                after: Vec::new(),
+                asked_for: true,
+            };
+            chosen.insert(extension.clone(), stays);
+        }
+    }
+}
+
+/// Where everything is at a moment of an upgrade.
+fn moved(
+    question: &Question,
+    plan: &UpgradePlan,
+    reached: chandler_api::extensions::UpgradeMoment,
+) -> BTreeMap<String, Chosen> {
+    let mut chosen: BTreeMap<String, Chosen> = BTreeMap::new();
+    for step in &plan.steps {
+        let version = match &step.outcome {
+            Outcome::Moves { to, when, .. } if *when <= reached => Some(to),
+            _ => step.running.as_ref(),
+        };
+        let Some(version) = version else { continue };
+        let needs = candidate(&question.universe, &step.extension, version)
+            .map_or(&[][..], |candidate| &candidate.dependencies);
+        let mut after: Vec<_> = needs
+            .iter()
+            .map(|needed| needed.extension.clone())
+            .filter(|needed| chosen.contains_key(needed))
+            .collect();
+        after.sort();
+        let entry = Chosen {
+            version: version.clone(),
+            message: step.to_string(),
+            after,
+            asked_for: question.wanted.iter().any(|wanted| wanted.extension == step.extension),
+        };
+        chosen.insert(step.extension.clone(), entry);
+    }
+    chosen
+}
+
+fn candidate<'u>(universe: &'u Universe, extension: &str, version: &VersionName) -> Option<&'u Candidate> {
+    let versions = &universe.extensions.get(extension)?.versions;
+    versions.iter().find(|known| known.name.version == version.version)
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_api::extensions::{ExtensionSpec, UpgradeMoment};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{
+        extension::Upgrade,
+        resolution::{Range, published},
+    };
+
+    fn version(text: &str) -> Version {
+        VersionName::parse(text).unwrap().version
+    }
+
+    fn question(extensions: &Value, wanted: &[&str], running: &[(&str, &str)]) -> Question {
+        let extensions = extensions.as_object().unwrap().iter().map(|(name, spec)| {
+            let spec: ExtensionSpec = serde_json::from_value(spec.clone()).unwrap();
+            (name.clone(), published(&spec, |_| None, []))
+        });
+        Question {
+            universe: Universe { extensions: extensions.collect() },
+            wanted: wanted
+                .iter()
+                .map(|name| Wanted {
+                    extension: (*name).to_owned(),
+                    range: Range::any(),
+                    channel: None,
+                    install_dependencies: true,
+                })
+                .collect(),
+            platform: None,
+            running: running
+                .iter()
+                .map(|(name, at)| ((*name).to_owned(), VersionName::parse(at).unwrap()))
+                .collect(),
+            kubernetes: Kubernetes { runs: version("1.34.0"), upgrade: None },
+        }
+    }
+
+    fn listed(version: &str, kubernetes: &str, needs: &[&str]) -> Value {
+        let needs: Vec<_> = needs.iter().map(|name| json!({"extension": name})).collect();
+        json!({
+            "version": version, "kubernetes": kubernetes, "dependencies": needs,
+            "source": {"repository": "https://c.example", "chart": "c"},
+        })
+    }
+
+    fn versions(verdict: &Verdict) -> Vec<(&str, &str)> {
+        verdict.chosen.iter().map(|(name, chosen)| (name.as_str(), chosen.version.text.as_str())).collect()
+    }
+
+    #[test]
+    fn one_bad_wish_keeps_nothing_else_from_a_cluster() {
+        let extensions = json!({
+            "good": {"versions": [listed("1.0.0", "*", &[])]},
+            "bad": {"versions": [listed("1.0.0", ">=1.40", &[])]},
+        });
+        let answer = verdict(&question(&extensions, &["bad", "good", "unknown"], &[]));
+        assert_eq!(versions(&answer), [("good", "1.0.0")]);
+        assert_eq!(answer.refused.keys().collect::<Vec<_>>(), ["bad", "unknown"]);
+        assert!(answer.refused["bad"].contains("1.40"), "{:?}", answer.refused);
+    }
+
+    #[test]
+    fn what_runs_and_does_not_fit_stays() {
+        let extensions = json!({"cni": {"versions": [listed("1.0.0", "<1.34", &[])]}});
+        let answer = verdict(&question(&extensions, &["cni"], &[("cni", "1.0.0")]));
+        assert_eq!(versions(&answer), [("cni", "1.0.0")]);
+        assert!(answer.refused.contains_key("cni"));
+    }
+
+    #[test]
+    fn each_moves_at_its_moment() {
+        let at = |when: &str, versions: Value| json!({"versions": versions, "kubernetesUpgrade": {"when": when}});
+        let per_minor = json!([listed("1.34.0", "~1.34.0", &[]), listed("1.35.0", "~1.35.0", &[])]);
+        let extensions = json!({
+            "early": {"versions": [listed("1.0.0", "<1.35", &[]), listed("2.0.0", ">=1.34", &[])]},
+            "lockstep": at("AfterControlPlane", per_minor.clone()),
+            "late": at("AfterCluster", per_minor),
+            "steady": {"versions": [listed("1.0.0", "*", &["early"])]},
+        });
+        let running = [("early", "1.0.0"), ("lockstep", "1.34.0"), ("late", "1.34.0"), ("steady", "1.0.0")];
+        let mut asked = question(&extensions, &["early", "lockstep", "late", "steady"], &running);
+        let to = version("1.35.0");
+        let mut seen = |runs: &str, reached: Option<UpgradeMoment>| {
+            asked.kubernetes = Kubernetes {
+                runs: version(runs),
+                upgrade: reached.map(|reached| Upgrade { from: version("1.34.0"), to: to.clone(), reached }),
+            };
+            let answer = verdict(&asked);
+            for (name, chosen) in &answer.chosen {
+                asked.running.insert(name.clone(), chosen.version.clone());
+            }
+            let at = |name: &str| answer.chosen[name].version.text.clone();
+            (at("early"), at("lockstep"), at("late"), answer.chosen["steady"].after.clone())
+        };
+        let row = |early: &str, lockstep: &str, late: &str| {
+            (early.to_owned(), lockstep.to_owned(), late.to_owned(), vec!["early".to_owned()])
+        };
+        assert_eq!(seen("1.34.0", None), row("1.0.0", "1.34.0", "1.34.0"));
+        let before = seen("1.34.0", Some(UpgradeMoment::BeforeControlPlane));
+        assert_eq!(before, row("2.0.0", "1.34.0", "1.34.0"));
+        let between = seen("1.35.0", Some(UpgradeMoment::AfterControlPlane));
+        assert_eq!(between, row("2.0.0", "1.35.0", "1.34.0"));
+        assert_eq!(seen("1.35.0", None), row("2.0.0", "1.35.0", "1.35.0"));
+    }
+
+    #[test]
+    fn a_blocked_upgrade_changes_nothing_today() {
+        let extensions = json!({"cni": {"versions": [listed("1.0.0", "<1.35", &[])]}});
+        let mut asked = question(&extensions, &["cni"], &[("cni", "1.0.0")]);
+        let reached = UpgradeMoment::BeforeControlPlane;
+        asked.kubernetes.upgrade = Some(Upgrade { from: version("1.34.0"), to: version("1.35.0"), reached });
+        let answer = verdict(&asked);
+        assert!(answer.upgrade.as_ref().is_some_and(UpgradePlan::blocks));
+        assert_eq!((versions(&answer), answer.refused.len()), (vec![("cni", "1.0.0")], 0));
+    }
+}

@@ -1,0 +1,169 @@
+//! ExtensionInstance as a face of a placement.
+
+use chandler_api::{
+    capi::{CLUSTER_NAME_LABEL, WATCH_FILTER_LABEL},
+    extensions::{
+        ADDON_RELEASE_FINALIZER, AddonRelease, AddonReleaseSpec, ExtensionInstance, INSTANCE_FINALIZER,
+        INSTANCE_LABEL, InstanceStatus, OnClusterDelete, PackageSource, ReleaseIdentity, ValuesSecret,
+    },
+};
+use kube_core::{Resource as _, ResourceExt};
+
+use super::{PlacementFace, PlacementVocabulary, Selection, helm_chart_proxy::contains};
+use crate::{identity::ClusterKey, naming, release::Strategy};
+
+impl PlacementFace for ExtensionInstance {
+    type Release = AddonRelease;
+    type Status = InstanceStatus;
+    const FINALIZER: &'static str = INSTANCE_FINALIZER;
+    const OWNER_LABEL: &'static str = INSTANCE_LABEL;
+    const VOCABULARY: PlacementVocabulary = PlacementVocabulary {
+        specs_up_to_date: "Placed",
+        releases_ready: "ReleasesReady",
+        updating: "Updating",
+        reinstalling: "Reinstalling",
+        template_failed: "NotPossible",
+        write_failed: "WriteFailed",
+        delete_failed: "DeletionFailed",
+        selection_failed: "ClusterSelectionFailed",
+    };
+
+    fn selection(&self) -> Result<Selection, String> {
+        let clusters = &self.spec.clusters;
+        match (&clusters.name, &clusters.selector) {
+            (Some(name), _) => Ok(Selection::Name(name.clone())),
+            (None, Some(selector)) => Selection::labels(selector, "spec.clusters.selector"),
+            (None, None) => Err("spec.clusters must have a name or a selector".to_owned()),
+        }
+    }
+
+    fn strategy(&self) -> Strategy {
+        Strategy::Continuous
+    }
+
+    fn same_request(existing: &AddonRelease, wanted: &AddonRelease) -> bool {
+        existing.spec == wanted.spec && contains(existing.labels(), wanted.labels())
+    }
+
+    /// Another package under the same name is an upgrade: a version may bring its own.
+    fn same_identity(existing: &AddonRelease, wanted: &AddonRelease) -> bool {
+        existing.spec.cluster == wanted.spec.cluster && existing.spec.release == wanted.spec.release
+    }
+
+    fn cluster_of(release: &AddonRelease) -> Option<ClusterKey> {
+        Some(ClusterKey::new(release.namespace()?, release.spec.cluster.clone()))
+    }
+
+    fn status(&self) -> Option<&InstanceStatus> {
+        self.status.as_ref()
+    }
+}
+
+/// What an instance comes to on one cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Content {
+    /// The extension and its version. None: the source stands for itself.
+    pub extension: Option<(String, String)>,
+    pub source: PackageSource,
+    pub values: Option<String>,
+    pub values_secret: Option<ValuesSecret>,
+    pub depends_on: Vec<String>,
+    pub on_cluster_delete: OnClusterDelete,
+}
+
+/// Name of the release object of an instance for a cluster. An instance of one cluster has one of its own name.
+pub fn addon_release_name(instance: &ExtensionInstance, cluster: &str) -> String {
+    match &instance.spec.clusters.name {
+        Some(_) => instance.name_any(),
+        None => naming::release_object(&instance.name_any(), cluster),
+    }
+}
+
+/// Name and namespace on the workload cluster.
+pub fn release_identity(instance: &ExtensionInstance) -> ReleaseIdentity {
+    let (spec, place) = (&instance.spec, &instance.spec.release);
+    let called = spec.extension.as_ref().map(|extension| &extension.name);
+    let called = called.or(spec.source.as_ref().map(|source| &source.chart)).cloned().unwrap_or_default();
+    let name = place.name.clone().unwrap_or(called);
+    ReleaseIdentity { namespace: place.namespace.clone().unwrap_or_else(|| name.clone()), name }
+}
+
+/// The release object of an instance for a cluster. `existing` is the one that is there, whose name is kept.
+pub fn addon_release(
+    instance: &ExtensionInstance,
+    cluster: &ClusterKey,
+    content: Content,
+    existing: Option<&AddonRelease>,
+) -> AddonRelease {
+    let name =
+        existing.map_or_else(|| addon_release_name(instance, &cluster.name), ResourceExt::name_any);
+    let (extension, version) = content.extension.unzip();
+    let spec = AddonReleaseSpec {
+        cluster: cluster.name.clone(),
+        release: release_identity(instance),
+        extension,
+        version,
+        source: content.source,
+        values: content.values,
+        values_secret: content.values_secret,
+        depends_on: content.depends_on,
+        on_cluster_delete: content.on_cluster_delete,
+        options: instance.spec.options.clone(),
+    };
+    let mut object = AddonRelease::new(&name, spec);
+    object.metadata.namespace = instance.namespace();
+    object.metadata.finalizers = Some(vec![ADDON_RELEASE_FINALIZER.to_owned()]);
+    object.metadata.owner_references = instance.controller_owner_ref(&()).map(|owner| vec![owner]);
+    object.labels_mut().extend([
+        (CLUSTER_NAME_LABEL.to_owned(), naming::label_value(&cluster.name)),
+        (INSTANCE_LABEL.to_owned(), naming::label_value(&instance.name_any())),
+    ]);
+    if let Some(filter) = instance.labels().get(WATCH_FILTER_LABEL) {
+        object.labels_mut().insert(WATCH_FILTER_LABEL.to_owned(), filter.clone());
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn instance(spec: &serde_json::Value) -> ExtensionInstance {
+        serde_json::from_value(json!({
+            "metadata": {"name": "net", "namespace": "fleet", "uid": "u"}, "spec": spec,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn releases_are_called_after_what_they_are() {
+        let place = |spec: serde_json::Value| release_identity(&instance(&spec));
+        let named = |name: &str, namespace: &str| ReleaseIdentity {
+            name: name.to_owned(),
+            namespace: namespace.to_owned(),
+        };
+        let all = json!({"selector": {}});
+        let of_extension = place(json!({"extension": {"name": "cni"}, "clusters": all}));
+        assert_eq!(of_extension, named("cni", "cni"));
+        let chosen =
+            json!({"extension": {"name": "cni"}, "clusters": all, "release": {"namespace": "kube-system"}});
+        assert_eq!(place(chosen), named("cni", "kube-system"));
+        let source = json!({"source": {"repository": "https://c.example", "chart": "tools"}, "clusters": all});
+        assert_eq!(place(source), named("tools", "tools"));
+    }
+
+    #[test]
+    fn an_object_belongs_to_its_instance_and_cluster() {
+        let cluster = ClusterKey::new("fleet", "blue");
+        let one = instance(&json!({"extension": {"name": "cni"}, "clusters": {"name": "blue"}}));
+        let object = addon_release(&one, &cluster, Content::default(), None);
+        assert_eq!(object.name_any(), "net");
+        assert_eq!(ExtensionInstance::cluster_of(&object), Some(cluster.clone()));
+        let many = instance(&json!({"extension": {"name": "cni"}, "clusters": {"selector": {}}}));
+        let object = addon_release(&many, &cluster, Content::default(), None);
+        assert!(object.name_any().starts_with("net-blue-"));
+        assert!(ExtensionInstance::same_request(&object, &object));
+    }
+}

@@ -1,0 +1,119 @@
+//! AddonRelease as a face of a release.
+
+use chandler_api::{
+    extensions::{ADDON_RELEASE_FINALIZER, AddonRelease, INSTALLED_ANNOTATION, OnClusterDelete, ReleaseOptions},
+    status::ReleaseStatus,
+};
+use kube_core::ResourceExt as _;
+
+use super::{
+    Desired, ExecutionOptions, PackageReference, ReleaseFace, ReleaseVocabulary, RenderingOptions, SecretKey,
+    SourceAccess, Strategy, Values, ValuesReuse,
+    helm_release_proxy::{invalid, timeout},
+};
+use crate::{
+    failure::Failure,
+    identity::{ClusterKey, ReleaseId},
+};
+
+impl ReleaseFace for AddonRelease {
+    const FINALIZER: &'static str = ADDON_RELEASE_FINALIZER;
+    const INSTALLED_ANNOTATION: &'static str = INSTALLED_ANNOTATION;
+    const REFERRER: (&'static str, &'static str) = ("chandler.dev", "ExtensionInstance");
+    const ORDERED: bool = true;
+    const VOCABULARY: ReleaseVocabulary = ReleaseVocabulary {
+        release_ready: "ReleaseReady",
+        preparing: "Preparing",
+        pending: "Pending",
+        failed: "ApplyFailed",
+        deletion_failed: "RemovalFailed",
+        unreadable: "ReadFailed",
+        deleted: "Removed",
+        deleting: "Removing",
+    };
+
+    fn desired(&self) -> Result<Desired, Failure> {
+        let namespace = self.namespace().ok_or_else(|| invalid("the object has no namespace"))?;
+        let spec = &self.spec;
+        let repository = spec.source.repository.clone();
+        let values = match &spec.values_secret {
+            Some(secret) => Values::Secret(
+                SecretKey { namespace: namespace.clone(), name: secret.name.clone() },
+                secret.digest.clone(),
+            ),
+            None => Values::Text(spec.values.clone().unwrap_or_default()),
+        };
+        Ok(Desired {
+            cluster: ClusterKey::new(namespace, spec.cluster.clone()),
+            release: ReleaseId::new(spec.release.namespace.clone(), spec.release.name.clone()),
+            package: PackageReference {
+                repository: repository.ok_or_else(|| invalid("spec.source.repository is not set"))?,
+                name: spec.source.chart.clone(),
+                version: spec.source.version.clone(),
+            },
+            access: SourceAccess::default(),
+            values,
+            depends_on: spec.depends_on.clone(),
+            remove_with_cluster: spec.on_cluster_delete == OnClusterDelete::Uninstall,
+            strategy: Strategy::Continuous,
+            rendering: rendering(&spec.options),
+            execution: execution(&spec.options)?,
+        })
+    }
+
+    fn status(&self) -> Option<&ReleaseStatus> {
+        self.status.as_ref()
+    }
+}
+
+fn rendering(options: &ReleaseOptions) -> RenderingOptions {
+    RenderingOptions {
+        disable_hooks: options.disable_hooks,
+        skip_crds: options.skip_crds,
+        sub_notes: false,
+        values_reuse: ValuesReuse::Reset,
+    }
+}
+
+fn execution(options: &ReleaseOptions) -> Result<ExecutionOptions, Failure> {
+    Ok(ExecutionOptions {
+        create_namespace: options.create_namespace,
+        wait: options.wait || options.atomic,
+        wait_for_jobs: options.wait_for_jobs,
+        atomic: options.atomic,
+        take_ownership: options.take_ownership,
+        force: options.force,
+        cleanup_on_fail: false,
+        max_history: options.max_history,
+        timeout: timeout(&options.timeout)?,
+        keep_history: false,
+        removal_description: String::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_object_reads_with_its_defaults() {
+        let object: AddonRelease = serde_json::from_value(json!({
+            "metadata": {"name": "cni-blue", "namespace": "fleet"},
+            "spec": {
+                "cluster": "blue", "release": {"name": "cni", "namespace": "kube-system"},
+                "source": {"repository": "https://charts.example", "chart": "cni", "version": "1.2.3"},
+                "valuesSecret": {"name": "cni-blue-values", "digest": "sha256:00"}, "dependsOn": ["base-blue"],
+                "onClusterDelete": "Uninstall",
+            },
+        }))
+        .unwrap();
+        let desired = object.desired().unwrap();
+        assert_eq!(desired.cluster, ClusterKey::new("fleet", "blue"));
+        let secret = SecretKey { namespace: "fleet".to_owned(), name: "cni-blue-values".to_owned() };
+        assert_eq!(desired.values, Values::Secret(secret, "sha256:00".to_owned()));
+        assert!(desired.execution.wait && desired.execution.create_namespace && desired.remove_with_cluster);
+        assert_eq!(desired.depends_on, ["base-blue"]);
+    }
+}
