@@ -40,8 +40,19 @@ pub struct Options {
 
 /// Hooks are served while this lives.
 pub struct Serving {
-    _server: AbortOnDropHandle<()>,
-    _keeper: AbortOnDropHandle<()>,
+    keeper: AbortOnDropHandle<()>,
+    server: AbortOnDropHandle<()>,
+}
+
+impl Serving {
+    /// Returns when nothing is served or written any more. The ExtensionConfig stays, for whoever comes next.
+    pub async fn stop(self) {
+        for task in [self.keeper, self.server] {
+            task.abort();
+            // That it was aborted is no news.
+            let _ = task.await;
+        }
+    }
 }
 
 struct Keeper {
@@ -65,8 +76,8 @@ pub async fn start(client: Client, options: Options, answers: Arc<dyn Answers>) 
     let site = Site { answers, control_plane_steps: control_plane_steps.clone(), before_upgrade };
     let keeper = Keeper { client, registration, certificates, control_plane_steps };
     Ok(Serving {
-        _server: AbortOnDropHandle::new(tokio::spawn(server::run(listener, tls, site))),
-        _keeper: AbortOnDropHandle::new(tokio::spawn(keeper.run())),
+        server: AbortOnDropHandle::new(tokio::spawn(server::run(listener, tls, site))),
+        keeper: AbortOnDropHandle::new(tokio::spawn(keeper.run())),
     })
 }
 
