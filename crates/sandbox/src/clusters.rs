@@ -14,6 +14,9 @@ pub const NAMESPACE: &str = "default";
 /// The class every cluster of the sandbox can be made from.
 pub const CLASS: &str = "sandbox";
 
+/// The class of its workers.
+pub const WORKERS: &str = "workers";
+
 const LOOK: Duration = Duration::from_millis(200);
 
 const NAMES: [&str; 26] = [
@@ -143,9 +146,10 @@ fn topology_cluster(key: &ClusterKey, nodes: u32, labels: &Value) -> Value {
     })
 }
 
-fn class() -> [Value; 3] {
+fn class() -> [Value; 5] {
     const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io/v1alpha1";
     const CONTROL_PLANE: &str = "controlplane.cluster.x-k8s.io/v1alpha1";
+    const BOOTSTRAP: &str = "bootstrap.cluster.x-k8s.io/v1alpha1";
     let metadata = json!({"name": CLASS, "namespace": NAMESPACE});
     let reference = |api_version: &str, kind: &str| json!({"templateRef": {"apiVersion": api_version, "kind": kind, "name": CLASS}});
     [
@@ -162,6 +166,18 @@ fn class() -> [Value; 3] {
             "spec": {"template": {"spec": {"nodes": 1}}},
         }),
         json!({
+            "apiVersion": INFRASTRUCTURE,
+            "kind": "SandboxMachineTemplate",
+            "metadata": metadata,
+            "spec": {"template": {"spec": {}}},
+        }),
+        json!({
+            "apiVersion": BOOTSTRAP,
+            "kind": "SandboxBootstrapTemplate",
+            "metadata": metadata,
+            "spec": {"template": {"spec": {}}},
+        }),
+        json!({
             "apiVersion": "cluster.x-k8s.io/v1beta2",
             "kind": "ClusterClass",
             "metadata": metadata,
@@ -170,6 +186,11 @@ fn class() -> [Value; 3] {
                 "kubernetesVersions": KubernetesVersion::SUPPORTED.map(|version| version.to_string()),
                 "infrastructure": reference(INFRASTRUCTURE, "SandboxClusterTemplate"),
                 "controlPlane": reference(CONTROL_PLANE, "SandboxControlPlaneTemplate"),
+                "workers": {"machineDeployments": [{
+                    "class": WORKERS,
+                    "infrastructure": reference(INFRASTRUCTURE, "SandboxMachineTemplate"),
+                    "bootstrap": reference(BOOTSTRAP, "SandboxBootstrapTemplate"),
+                }]},
                 "variables": [{
                     "name": "nodes",
                     "required": false,

@@ -201,6 +201,11 @@ impl Plane {
         nodes::wait_ready(&self.probe().await?, NODES_LIMIT).await
     }
 
+    /// Adds a Node that stands for a Machine; one that exists stays as it is.
+    pub async fn add_node(&self, name: &str, provider_id: &str, version: &str) -> Result<(), Error> {
+        nodes::add(&self.probe().await?, name, provider_id, version).await
+    }
+
     /// Stops the processes in order; the data stays.
     pub async fn stop(&self) {
         self.away.store(true, Ordering::Release);

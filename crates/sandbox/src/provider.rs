@@ -1,17 +1,23 @@
 //! A Cluster API provider whose clusters are control planes as local processes (contract v1beta2).
 
+mod bootstrap;
 mod condition;
 mod control_plane;
 mod infrastructure;
+mod machine;
 mod metadata;
 mod owner;
 mod planes;
 mod programs;
 mod reachable;
+pub mod sandbox_bootstrap;
+pub mod sandbox_bootstrap_template;
 pub mod sandbox_cluster;
 pub mod sandbox_cluster_template;
 pub mod sandbox_control_plane;
 pub mod sandbox_control_plane_template;
+pub mod sandbox_machine;
+pub mod sandbox_machine_template;
 mod version;
 
 use std::fmt::Debug;
@@ -34,10 +40,14 @@ pub use self::metadata::TemplateMetadata;
 pub use self::owner::cluster_resource;
 pub use self::planes::{ClusterKey, Planes};
 use self::reachable::Reachable;
+use self::sandbox_bootstrap::SandboxBootstrap;
+use self::sandbox_bootstrap_template::SandboxBootstrapTemplate;
 use self::sandbox_cluster::SandboxCluster;
 use self::sandbox_cluster_template::SandboxClusterTemplate;
 use self::sandbox_control_plane::SandboxControlPlane;
 use self::sandbox_control_plane_template::SandboxControlPlaneTemplate;
+use self::sandbox_machine::SandboxMachine;
+use self::sandbox_machine_template::SandboxMachineTemplate;
 use crate::{assets, plane};
 
 const RETRY: Duration = Duration::from_secs(2);
@@ -88,6 +98,10 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         SandboxClusterTemplate::crd(),
         SandboxControlPlane::crd(),
         SandboxControlPlaneTemplate::crd(),
+        SandboxMachine::crd(),
+        SandboxMachineTemplate::crd(),
+        SandboxBootstrap::crd(),
+        SandboxBootstrapTemplate::crd(),
     ]
 }
 
@@ -102,8 +116,11 @@ impl Provider {
             port_choice: tokio::sync::Mutex::default(),
         });
         let mut tasks = JoinSet::new();
-        tasks.spawn(run(context.clone(), stop.clone(), infrastructure::reconcile, "infrastructureRef"));
-        tasks.spawn(run(context, stop.clone(), control_plane::reconcile, "controlPlaneRef"));
+        let infrastructure = Some("infrastructureRef");
+        tasks.spawn(run(context.clone(), stop.clone(), infrastructure::reconcile, infrastructure));
+        tasks.spawn(run(context.clone(), stop.clone(), control_plane::reconcile, Some("controlPlaneRef")));
+        tasks.spawn(run(context.clone(), stop.clone(), machine::reconcile, None));
+        tasks.spawn(run(context, stop.clone(), bootstrap::reconcile, None));
         Self { stop, tasks }
     }
 
@@ -114,12 +131,12 @@ impl Provider {
     }
 }
 
-/// One controller: its kind, and the Clusters that refer to it.
+/// One controller: its kind, and the Clusters that refer to it, if they do.
 async fn run<K, Reconcile, Reconciled>(
     context: Arc<Context>,
     stop: CancellationToken,
     reconcile: Reconcile,
-    reference: &'static str,
+    reference: Option<&'static str>,
 ) where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     Reconcile: FnMut(Arc<K>, Arc<Context>) -> Reconciled,
@@ -130,7 +147,7 @@ async fn run<K, Reconcile, Reconciled>(
     let clusters: Api<DynamicObject> = Api::all_with(context.client.clone(), &resource);
     Controller::new(objects, watcher::Config::default())
         .watches_with(clusters, resource, watcher::Config::default(), move |cluster| {
-            referenced(&cluster, reference)
+            referenced(&cluster, reference?)
         })
         .reconcile_all_on(context.reachable.changes())
         .graceful_shutdown_on(async move { stop.cancelled().await })

@@ -17,17 +17,32 @@ pub(super) async fn ensure(
 ) -> Result<(), Error> {
     let nodes: Api<Node> = Api::all(client.clone());
     for number in 1..=count {
-        match nodes.create(&PostParams::default(), &node(number, version)?).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                tell_version(&nodes, number, version).await?;
-            }
-            Err(source) => {
-                return Err(Error::WriteNode { source: Box::new(source) });
-            }
+        let node = node(&name(number), None, &version.to_string())?;
+        if !create(&nodes, &node).await? {
+            tell_version(&nodes, number, version).await?;
         }
     }
     Ok(())
+}
+
+/// Adds one that stands for a Machine.
+pub(super) async fn add(
+    client: &kube::Client,
+    name: &str,
+    provider_id: &str,
+    version: &str,
+) -> Result<(), Error> {
+    create(&Api::all(client.clone()), &node(name, Some(provider_id), version)?).await?;
+    Ok(())
+}
+
+/// Whether it was missing.
+async fn create(nodes: &Api<Node>, node: &Node) -> Result<bool, Error> {
+    match nodes.create(&PostParams::default(), node).await {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(false),
+        Err(source) => Err(Error::WriteNode { source: Box::new(source) }),
+    }
 }
 
 async fn tell_version(nodes: &Api<Node>, number: u32, version: KubernetesVersion) -> Result<(), Error> {
@@ -65,8 +80,7 @@ fn name(number: u32) -> String {
     format!("node-{number}")
 }
 
-fn node(number: u32, version: KubernetesVersion) -> Result<Node, Error> {
-    let name = name(number);
+fn node(name: &str, provider_id: Option<&str>, version: &str) -> Result<Node, Error> {
     let resources = json!({"cpu": "32", "memory": "256Gi", "pods": "1000", "ephemeral-storage": "1Ti"});
     serde_json::from_value(json!({
         "metadata": {
@@ -79,7 +93,8 @@ fn node(number: u32, version: KubernetesVersion) -> Result<Node, Error> {
                 "topology.kubernetes.io/zone": "sandbox",
             },
         },
-        "status": {"allocatable": resources, "capacity": resources, "nodeInfo": {"kubeletVersion": version.to_string()}},
+        "spec": {"providerID": provider_id},
+        "status": {"allocatable": resources, "capacity": resources, "nodeInfo": {"kubeletVersion": version}},
     }))
     .map_err(|source| Error::DescribeNode { source })
 }

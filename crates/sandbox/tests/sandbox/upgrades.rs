@@ -39,9 +39,7 @@ async fn a_cluster_goes_to_the_next_minor_and_keeps_its_data() {
 
     assert_eq!(client.apiserver_version().await.unwrap().git_version, "v1.35.4");
     config_maps.get("kept").await.unwrap();
-    let nodes = Api::<Node>::all(client).list(&ListParams::default()).await.unwrap();
-    let kubelets = nodes.iter().filter_map(|node| node.status.as_ref()?.node_info.as_ref());
-    assert_eq!(kubelets.map(|info| info.kubelet_version.as_str()).collect::<Vec<_>>(), ["v1.35.4"]);
+    assert_eq!(kubelets(&plane).await, ["v1.35.4"]);
     let after = plane.processes().await;
     assert_eq!(pid(&after, Binary::Etcd), pid(&before, Binary::Etcd));
     for binary in Binary::CONTROL_PLANE {
@@ -54,6 +52,61 @@ async fn a_cluster_goes_to_the_next_minor_and_keeps_its_data() {
         assert!(refusal.contains(word), "{refusal}");
     }
     assert_deleted(&namespace, "moving").await;
+}
+
+#[tokio::test]
+async fn workers_follow_their_control_plane() {
+    testing::prepare(KubernetesVersion::V1_35).await.unwrap();
+    let sandbox = testing::sandbox().await.unwrap();
+    let namespace = sandbox.namespace("workers").await.unwrap();
+    let client = sandbox.management().client().await.unwrap();
+    let clusters: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &cluster_resource());
+    let cluster: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+        "metadata": {"name": "manned", "namespace": namespace},
+        "spec": {"topology": {
+            "classRef": {"name": clusters::CLASS, "namespace": clusters::NAMESPACE},
+            "version": "v1.34.4",
+            "variables": [{"name": "nodes", "value": 0}],
+            "workers": {"machineDeployments": [{"class": clusters::WORKERS, "name": "crew", "replicas": 2}]},
+        }},
+    }))
+    .unwrap();
+    clusters.create(&PostParams::default(), &cluster).await.unwrap();
+    let plane = sandbox.wait_cluster(&namespace, "manned").await.unwrap();
+    assert_eq!(kubelets(&plane).await, ["v1.34.4", "v1.34.4"]);
+
+    let began = Instant::now();
+    let asked = json!({"spec": {"topology": {"version": "v1.35.4"}}});
+    patch_cluster(&namespace, "manned", asked).await.unwrap();
+    let status = wait_status(&namespace, |status| status.version.as_deref() == Some("v1.35.4")).await;
+    let deadline = Instant::now() + LIMIT;
+    while kubelets(&plane).await != ["v1.35.4", "v1.35.4"] {
+        assert!(Instant::now() < deadline, "{:?}", kubelets(&plane).await);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    println!("workers upgraded after {:?}", began.elapsed());
+    let available = status.conditions.iter().find(|condition| condition.type_ == "Available").unwrap();
+    let control_plane_since: jiff::Timestamp = available.last_transition_time.parse().unwrap();
+    for node in nodes(&plane).await {
+        let created = node.metadata.creation_timestamp.unwrap().0;
+        assert!(created >= control_plane_since, "workers come after the control plane");
+    }
+    sandbox.wait_cluster(&namespace, "manned").await.unwrap();
+    assert_deleted(&namespace, "manned").await;
+}
+
+async fn nodes(plane: &Plane) -> Vec<Node> {
+    let nodes: Api<Node> = Api::all(plane.client().await.unwrap());
+    nodes.list(&ListParams::default()).await.unwrap().items
+}
+
+/// What the Nodes say they run, in order.
+async fn kubelets(plane: &Plane) -> Vec<String> {
+    let told = nodes(plane).await.into_iter().filter_map(|node| node.status?.node_info);
+    let mut versions: Vec<_> = told.map(|info| info.kubelet_version).collect();
+    versions.sort();
+    versions
 }
 
 /// Leaves the Cluster paused.

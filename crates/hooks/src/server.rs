@@ -1,0 +1,141 @@
+//! Serving over TLS.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use hyper::server::conn::http1;
+use hyper_util::{rt::TokioIo, service::TowerToHyperService};
+use rustls::ServerConfig;
+use serde::Serialize;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    task::JoinSet,
+};
+use tokio_rustls::TlsAcceptor;
+
+use crate::{Answer, Answers, Error, FailurePolicy, Hook, certificates::Served, wire};
+
+/// From the first byte to the last. Cluster API has given up by then.
+const CONNECTION_LIMIT: Duration = Duration::from_secs(10);
+/// So many at a time; the next one waits for its turn.
+const CONNECTIONS: usize = 64;
+/// A request carries one Cluster; etcd takes no object over 1.5 MB.
+const LARGEST_REQUEST: usize = 4 << 20;
+
+/// What is behind the hooks.
+#[derive(Clone)]
+pub struct Site {
+    pub answers: Arc<dyn Answers>,
+    /// Whether Cluster API knows the hook for each step of a control plane.
+    pub control_plane_steps: Arc<AtomicBool>,
+    pub before_upgrade: FailurePolicy,
+}
+
+pub fn tls(served: Served) -> Result<TlsAcceptor, Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(served));
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Serves until it is dropped.
+pub async fn run(listener: TcpListener, tls: TlsAcceptor, site: Site) {
+    let router = router(&site);
+    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut connections = JoinSet::new();
+    loop {
+        let slot = slots.clone().acquire_owned().await;
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let (tls, router) = (tls.clone(), router.clone());
+                connections.spawn(async move {
+                    let _slot = slot;
+                    let _ = tokio::time::timeout(CONNECTION_LIMIT, connection(stream, tls, router)).await;
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection to the hooks was not accepted");
+                // Out of file descriptors, most likely: that takes a moment to pass.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn connection(stream: TcpStream, tls: TlsAcceptor, router: Router) {
+    let stream = match tls.accept(stream).await {
+        Ok(stream) => stream,
+        Err(error) => return tracing::debug!(%error, "a connection to the hooks was not made"),
+    };
+    // One request each: a kept connection that ends as the next request is sent looks to Cluster API like a hook that
+    // cannot be reached, and it may go on without our answer.
+    let served = http1::Builder::new()
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection to the hooks broke");
+    }
+}
+
+fn router(site: &Site) -> Router {
+    let discovering = site.clone();
+    let discovery = move || {
+        let steps = discovering.control_plane_steps.load(Ordering::Acquire);
+        let response = wire::discovery(steps, discovering.before_upgrade);
+        async move { json(&response) }
+    };
+    Hook::ALL.into_iter().fold(Router::new().route(wire::DISCOVERY, post(discovery)), |router, hook| {
+        let answers = site.answers.clone();
+        router.route(&hook.path(), post(move |body: Body| answer(hook, body, answers)))
+    })
+}
+
+async fn answer(hook: Hook, body: Body, answers: Arc<dyn Answers>) -> Response {
+    let asked = match to_bytes(body, LARGEST_REQUEST).await {
+        Ok(request) => wire::ask(hook, &request, answers.as_ref()).map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    match asked {
+        Ok((cluster, answer)) => {
+            tell(hook, &cluster.to_string(), &answer);
+            json(&wire::response(hook, &answer))
+        }
+        Err(error) => {
+            tracing::warn!(hook = hook.name(), error, "a hook was called with what is no request");
+            (StatusCode::BAD_REQUEST, error).into_response()
+        }
+    }
+}
+
+fn tell(hook: Hook, cluster: &str, answer: &Answer) {
+    let hook = hook.name();
+    match answer {
+        Answer::Go => tracing::info!(hook, cluster, "go"),
+        Answer::Wait { seconds, message } => tracing::info!(hook, cluster, seconds, message, "wait"),
+        Answer::Refuse { message } => tracing::info!(hook, cluster, message, "refused"),
+    }
+}
+
+fn json(response: &impl Serialize) -> Response {
+    match serde_json::to_vec(response) {
+        Ok(body) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}

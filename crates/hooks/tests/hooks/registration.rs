@@ -1,0 +1,62 @@
+//! The ExtensionConfig over its life.
+
+use std::{sync::Arc, time::Duration};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use chandler_hooks::{Hook, unregister};
+use kube::api::{DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::world::{Script, World, until};
+
+/// The trusted authorities.
+fn bundle(config: &DynamicObject) -> String {
+    let encoded = config.data["spec"]["clientConfig"]["caBundle"].as_str().unwrap();
+    String::from_utf8(BASE64_STANDARD.decode(encoded).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn cluster_api_discovers_the_hooks_again_over_renewals_and_restarts() {
+    let mut world = World::new("renewal").await;
+    world.options.lifetime = Duration::from_secs(12);
+    let script = Arc::new(Script::default());
+    let serving = world.serve(&script).await;
+    let first = world.discovered().await;
+    let hooks: Vec<&str> =
+        handlers(&first).map(|handler| handler["requestHook"]["hook"].as_str().unwrap()).collect();
+    assert_eq!(hooks, Hook::ALL.map(Hook::name));
+    let policies: Vec<&str> =
+        handlers(&first).map(|handler| handler["failurePolicy"].as_str().unwrap()).collect();
+    assert_eq!(policies, ["Fail", "Fail", "Ignore", "Ignore", "Ignore"]);
+
+    let replaced = until("another authority alone", async || {
+        let config = world.discovered().await;
+        let new = bundle(&config);
+        (new != bundle(&first) && new.matches("BEGIN CERTIFICATE").count() == 1).then_some(config)
+    })
+    .await;
+    // A change makes Cluster API ask anew: with what it trusts now, and past the life of the first certificate.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let touched = Patch::Merge(json!({"spec": {"settings": {"touched": "yes"}}}));
+    let name = &world.options.registration.name;
+    world.extension_configs().patch(name, &PatchParams::default(), &touched).await.unwrap();
+    world.discovered().await;
+
+    serving.stop().await;
+    world.options.lifetime = chandler_hooks::LIFETIME;
+    let serving = world.serve(&script).await;
+    until("the authority of the successor", async || {
+        (bundle(&world.discovered().await) != bundle(&replaced)).then_some(())
+    })
+    .await;
+
+    serving.stop().await;
+    for _ in 0..2 {
+        unregister(&world.client, name).await.unwrap();
+    }
+    assert!(world.extension_configs().get_opt(name).await.unwrap().is_none());
+}
+
+fn handlers(config: &DynamicObject) -> impl Iterator<Item = &Value> {
+    config.data["status"]["handlers"].as_array().unwrap().iter()
+}
