@@ -66,6 +66,12 @@ pub struct ManagerArgs {
     /// How often releases without a version look for a newer one, in seconds
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     poll_seconds: u64,
+    /// Namespace whose Extensions are everyone's
+    #[arg(long, default_value = "chandler-system")]
+    platform_namespace: String,
+    /// Version of the platform, which Extensions with `lifecycle: Platform` are held against
+    #[arg(long, value_name = "VERSION")]
+    platform_version: Option<String>,
     /// Act without asking whether another process does: only for one that is alone
     #[arg(long)]
     no_leader_election: bool,
@@ -97,6 +103,8 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         concurrency,
         concurrency_per_cluster,
         poll_seconds,
+        platform_namespace,
+        platform_version,
         no_leader_election,
         leader_election_namespace,
         lease_seconds,
@@ -125,6 +133,8 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         address: metrics_address,
         election,
         poll_interval: Duration::from_secs(poll_seconds),
+        platform_namespace,
+        platform_version,
         limits: Limits { per_cluster: concurrency_per_cluster.max(1), overall: concurrency.max(1) },
     };
     let client = management_client(kubeconfig).await?;

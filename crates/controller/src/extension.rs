@@ -1,6 +1,5 @@
 //! Extensions: what is published, which versions clusters get, and what instances of them come to.
 
-mod answers;
 mod cluster;
 mod compose;
 mod department;
@@ -10,12 +9,10 @@ mod resolutions;
 mod shelf;
 mod values;
 
-pub use answers::ExtensionAnswers;
-pub use cluster::{ClusterContext, reconcile as reconcile_cluster};
+pub use cluster::ClusterContext;
 pub use compose::Instances;
 pub use department::Department;
 pub use platform::Platform;
-pub use publish::reconcile as publish;
 pub use resolutions::{Last, Resolutions};
 pub use shelf::Shelf;
 pub use values::Values;

@@ -147,6 +147,7 @@ where
             references,
             connections: shared.kept.connections,
             packages: shared.packages,
+            catalogs: shared.catalogs,
             tool: shared.tool,
             operations: shared.kept.operations,
             events: shared.events,

@@ -1,5 +1,6 @@
 //! Release objects: observe → plan → act, for every kind that is a face of a release.
 
+mod catalogs;
 mod grants;
 mod inputs;
 mod kubernetes;
@@ -19,6 +20,7 @@ use chandler_source::Packages;
 use chandler_tool::PackageTool;
 use chandler_workload::Connections;
 use kube::{Client, ResourceExt as _, core::NamespaceResourceScope, runtime::controller::Action};
+pub use catalogs::NamedCatalogs;
 pub use memory::Memories;
 pub use operate::Outcome;
 pub use secrets::Secrets;
@@ -40,6 +42,7 @@ pub struct ReleaseContext<R: ReleaseFace> {
     pub references: References,
     pub connections: Connections,
     pub packages: Arc<Packages>,
+    pub catalogs: NamedCatalogs,
     pub secrets: Secrets,
     pub tool: PackageTool,
     pub operations: Operations<Outcome>,

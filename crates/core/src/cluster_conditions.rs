@@ -100,7 +100,10 @@ mod tests {
         let many: Vec<_> = (0..7).map(|n| Addon::not_ready(&format!("a{n}"), "why")).collect();
         let told = addons_ready(&many);
         assert_eq!(told.status, Status::False);
-        assert!(told.message.starts_with("a0: why; a1") && told.message.ends_with("; and 2 more"), "{told:?}");
+        assert!(
+            told.message.starts_with("a0: why; a1") && told.message.ends_with("; and 2 more"),
+            "{told:?}"
+        );
     }
 
     #[test]

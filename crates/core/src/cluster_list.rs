@@ -19,7 +19,8 @@ pub struct Entry {
 
 /// What a Cluster lists, and what of it cannot be read.
 pub fn listed(annotation: Option<&str>, cluster: &Value) -> (Vec<Entry>, Vec<String>) {
-    let texts = annotation.unwrap_or_default().split([',', '\n']).map(str::trim).filter(|text| !text.is_empty());
+    let texts =
+        annotation.unwrap_or_default().split([',', '\n']).map(str::trim).filter(|text| !text.is_empty());
     let (mut entries, mut unreadable) = (Vec::new(), Vec::new());
     for entry in texts.map(entry).chain(variable(cluster)) {
         match entry {
@@ -45,7 +46,8 @@ fn item(value: &Value) -> Result<Entry, String> {
         return entry(text.trim());
     }
     let text = |field: &str| value.get(field).and_then(Value::as_str);
-    let name = text("name").ok_or_else(|| format!("{value} names no extension: write NAME or {{name: NAME}}"))?;
+    let name =
+        text("name").ok_or_else(|| format!("{value} names no extension: write NAME or {{name: NAME}}"))?;
     let range = text("version").map(ToOwned::to_owned);
     checked(Entry { name: name.to_owned(), platform: text("scope") == Some("Platform"), range })
 }
@@ -60,9 +62,13 @@ fn entry(text: &str) -> Result<Entry, String> {
 }
 
 fn checked(entry: Entry) -> Result<Entry, String> {
-    let letters = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || ['-', '.'].contains(&letter);
+    let letters =
+        |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || ['-', '.'].contains(&letter);
     if entry.name.is_empty() || !entry.name.chars().all(letters) {
-        return Err(format!("`{}` is no name of an extension: write NAME, NAME@RANGE or platform/NAME", entry.name));
+        return Err(format!(
+            "`{}` is no name of an extension: write NAME, NAME@RANGE or platform/NAME",
+            entry.name
+        ));
     }
     match entry.range.as_deref().map(str::parse::<crate::resolution::Range>) {
         Some(Err(error)) => Err(format!("{}: {error}", entry.name)),

@@ -10,8 +10,7 @@ use chandler_api::{
 };
 use chandler_core::{
     cluster_conditions::{Addon, conditions_of, gates, upgradable},
-    cluster_list,
-    conditions,
+    cluster_list, conditions,
     extension::{Circumstances, Implied, Origin, Verdict, Wish, implied},
     identity::ClusterKey,
 };
@@ -26,7 +25,7 @@ use kube::{
 use serde_json::json;
 
 use super::resolutions::{Resolutions, Resolved};
-use crate::{Error, clusters, events::Events, faces::Faces, queue};
+use crate::{Error, clusters, events::Events, faces::Faces};
 
 /// What a pass over a Cluster works with.
 pub struct ClusterContext {
@@ -61,7 +60,8 @@ impl Pass {
         let instances = self.context.resolutions.instances(&self.key, self.cluster.labels());
         let wishes = self.wishes();
         let concerned = !instances.is_empty() || !wishes.is_empty() || !self.given().is_empty();
-        let resolved = if concerned { self.context.resolutions.of(&self.key, &self.cluster).await.ok() } else { None };
+        let resolved =
+            if concerned { self.context.resolutions.of(&self.key, &self.cluster).await.ok() } else { None };
         if concerned && self.context.resolutions.shelf.is_complete() {
             self.imply(&instances, &wishes, resolved.as_deref()).await?;
         }
@@ -114,7 +114,13 @@ impl Pass {
             } else {
                 self.key.namespace.clone()
             };
-            Wish { origin: Origin::Listed, namespace, name: entry.name, range: entry.range, release_namespace: None }
+            Wish {
+                origin: Origin::Listed,
+                namespace,
+                name: entry.name,
+                range: entry.range,
+                release_namespace: None,
+            }
         };
         entries.into_iter().map(wish).collect()
     }
@@ -136,8 +142,13 @@ impl Pass {
         let given = self.given();
         let instances: Vec<_> = instances.iter().map(AsRef::as_ref).collect();
         let verdict = if resolved.question.wanted.is_empty() { &nothing } else { &resolved.verdict };
-        let todo =
-            implied(&Circumstances { cluster: &self.key, wishes, given: &given, instances: &instances, verdict });
+        let todo = implied(&Circumstances {
+            cluster: &self.key,
+            wishes,
+            given: &given,
+            instances: &instances,
+            verdict,
+        });
         self.write(&todo).await?;
         if todo.given != given {
             self.note_given(&todo.given).await?;
@@ -153,7 +164,11 @@ impl Pass {
             let name = instance.name_any();
             let parameters = PatchParams::apply(FIELD_MANAGER).force();
             let written = api.patch(&name, &parameters, &Patch::Apply(&instance)).await;
-            let written = written.map_err(|source| Error::Write { kind: "ExtensionInstance", name: name.clone(), source })?;
+            let written = written.map_err(|source| Error::Write {
+                kind: "ExtensionInstance",
+                name: name.clone(),
+                source,
+            })?;
             if todo.restored.contains(&name) {
                 let note = "Restored: this extension is enforced on clusters like this one";
                 self.context.events.warning(&written, "Restored", note);
@@ -178,7 +193,8 @@ impl Pass {
     async fn note_given(&self, given: &BTreeSet<String>) -> Result<(), Error> {
         let given = given.iter().map(String::as_str).collect::<Vec<_>>().join(",");
         let patch = json!({"metadata": {"annotations": {GIVEN_ANNOTATION: given}}});
-        let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let parameters =
+            PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let done = self.api().patch(&self.key.name, &parameters, &Patch::Merge(patch)).await;
         self.written(done)
     }
@@ -193,7 +209,10 @@ impl Pass {
         let annotation = self.cluster.annotations().get(EXTENSIONS_ANNOTATION).map(String::as_str);
         let (_, unreadable) = cluster_list::listed(annotation, &self.cluster.data);
         addons.extend(unreadable.iter().map(|why| Addon::not_ready("the cluster's list of extensions", why)));
-        let wanted = [Some(chandler_core::cluster_conditions::addons_ready(&addons)), resolved.map(|resolved| upgradable(&resolved.question))];
+        let wanted = [
+            Some(chandler_core::cluster_conditions::addons_ready(&addons)),
+            resolved.map(|resolved| upgradable(&resolved.question)),
+        ];
         let old = conditions_of(&self.cluster.data);
         let wanted: Vec<_> = wanted.into_iter().flatten().collect();
         let types: Vec<_> = wanted.iter().map(|wanted| wanted.type_).collect();

@@ -14,11 +14,7 @@ use chandler_core::{
     placement::{Content, addon_release, addon_release_name},
 };
 use futures::{FutureExt as _, future::BoxFuture};
-use kube::{
-    Resource as _, ResourceExt as _,
-    api::DynamicObject,
-    runtime::reflector::ObjectRef,
-};
+use kube::{ResourceExt as _, api::DynamicObject, runtime::reflector::ObjectRef};
 
 use super::{
     resolutions::{Resolutions, Resolved, Undecided},
@@ -76,17 +72,18 @@ impl Compose<ExtensionInstance> for Instances {
 
     fn is_needed(&self, release: &AddonRelease) -> Option<String> {
         let key = ClusterKey::new(release.namespace()?, release.spec.cluster.clone());
-        let lives = self.clusters.get(&key).is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_none());
+        let lives =
+            self.clusters.get(&key).is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_none());
         if !lives {
             return None;
         }
         let name = release.name_any();
         let others = self.resolutions.releases.on_cluster(&key);
         let needing = others.iter().filter(|other| other.spec.depends_on.contains(&name));
-        let needing: Vec<_> = needing
-            .map(|other| other.spec.extension.clone().unwrap_or_else(|| other.name_any()))
-            .collect();
-        (!needing.is_empty()).then(|| format!("stays until {} is removed, which needs it", needing.join(", ")))
+        let needing: Vec<_> =
+            needing.map(|other| other.spec.extension.clone().unwrap_or_else(|| other.name_any())).collect();
+        (!needing.is_empty())
+            .then(|| format!("stays until {} is removed, which needs it", needing.join(", ")))
     }
 }
 
@@ -109,7 +106,9 @@ impl Instances {
                 }
             }
         }
-        let layers = drafts.iter().map(|(key, (cluster, draft))| (key.clone(), (cluster.clone(), draft.layers.clone())));
+        let layers = drafts
+            .iter()
+            .map(|(key, (cluster, draft))| (key.clone(), (cluster.clone(), draft.layers.clone())));
         let mut values = self.values.of(instance, layers.collect(), existing).await?;
         for (key, (_, draft)) in drafts {
             let there = existing.get(&key).map(AsRef::as_ref);

@@ -16,8 +16,8 @@ use kube::{
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
-    ClusterContext, ExtensionAnswers, ExtensionContext, Instances, Last, Platform, Resolutions, Shelf, Values,
-    cluster, publish,
+    ClusterContext, ExtensionContext, Instances, Last, Platform, Resolutions, Shelf,
+    Values, cluster, publish,
 };
 use crate::{
     clusters::{self, Clusters},
@@ -95,10 +95,11 @@ impl Department {
         let shelf = Shelf::default();
         let own = shared.scope.clone();
         // The platform's Extensions are everyone's, also of who looks after one namespace only.
-        let elsewhere = own.namespace.as_ref().filter(|own| **own != platform.namespace).map(|_| Scope {
-            namespace: Some(platform.namespace.clone()),
-            labels: None,
-        });
+        let elsewhere = own
+            .namespace
+            .as_ref()
+            .filter(|own| **own != platform.namespace)
+            .map(|_| Scope { namespace: Some(platform.namespace.clone()), labels: None });
         let scopes = [Some(own), elsewhere].into_iter().flatten();
         let extensions = scopes.map(|scope| watch_extensions(shared, &scope, &shelf, &wires)).collect();
         Self { platform, shelf, extensions, cluster_queue, wires }
@@ -172,7 +173,13 @@ impl Department {
             cluster_context.faces.addon_touched(&key);
         }
         let extensions = self.extensions.into_iter().map(|(watched, queue)| {
-            queue::run(status::kind::<Extension>(), watched.store, queue, publishing.clone(), publish::reconcile)
+            queue::run(
+                status::kind::<Extension>(),
+                watched.store,
+                queue,
+                publishing.clone(),
+                publish::reconcile,
+            )
         });
         tokio::join!(
             join_all(extensions),

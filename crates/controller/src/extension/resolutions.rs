@@ -58,7 +58,11 @@ pub enum Undecided {
 
 impl Resolutions {
     /// The instances that select a cluster.
-    pub fn instances(&self, key: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Arc<ExtensionInstance>> {
+    pub fn instances(
+        &self,
+        key: &ClusterKey,
+        labels: &BTreeMap<String, String>,
+    ) -> Vec<Arc<ExtensionInstance>> {
         self.instances.state_filter(|instance| {
             instance.namespace().as_deref() == Some(&key.namespace)
                 && instance.selection().is_ok_and(|wanted| wanted.matches(&key.name, labels))

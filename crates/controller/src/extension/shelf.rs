@@ -38,7 +38,8 @@ impl Volume {
     /// A version, complete with its source. None: it is not published any more.
     pub fn version(&self, wanted: &VersionName) -> Option<Cow<'_, ExtensionVersion>> {
         let spec = &self.extension.spec;
-        let is_it = |version: &&ExtensionVersion| parse_version(&version.version).as_ref() == Some(&wanted.version);
+        let is_it =
+            |version: &&ExtensionVersion| parse_version(&version.version).as_ref() == Some(&wanted.version);
         if let Some(listed) = spec.versions.iter().find(is_it) {
             let mut listed = Cow::Borrowed(listed);
             if listed.source.version.is_none() {

@@ -151,7 +151,8 @@ impl Values {
         secret.metadata.namespace = instance.namespace();
         secret.metadata.owner_references = instance.controller_owner_ref(&()).map(|owner| vec![owner]);
         secret.string_data = Some(BTreeMap::from([(VALUES_KEY.to_owned(), values.text.clone())]));
-        let api: Api<Secret> = Api::namespaced(self.client.clone(), &instance.namespace().unwrap_or_default());
+        let api: Api<Secret> =
+            Api::namespaced(self.client.clone(), &instance.namespace().unwrap_or_default());
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         let written = api.patch(name, &parameters, &Patch::Apply(&secret)).await;
         written.map(|_| ()).map_err(|error| format!("cannot write Secret {name} with the values: {error}"))
@@ -159,7 +160,12 @@ impl Values {
 }
 
 /// The layers of a cluster as one, held against the version's schema.
-fn merged(instance: &ExtensionInstance, layers: Layers, read: &Read, template: &str) -> Result<Rendered, String> {
+fn merged(
+    instance: &ExtensionInstance,
+    layers: Layers,
+    read: &Read,
+    template: &str,
+) -> Result<Rendered, String> {
     let template = from_yaml("spec.parametersTemplate", template).map_err(|failure| failure.message)?;
     let own = instance.spec.parameters.clone().unwrap_or_default();
     let all = [layers.defaults].into_iter().chain(read.layers.iter().cloned()).chain([template, own]);

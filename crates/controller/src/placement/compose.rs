@@ -26,8 +26,12 @@ pub trait Compose<P: PlacementFace>: Send + Sync {
     ) -> BoxFuture<'a, Result<Composed<P::Release>, Error>>;
 
     /// What to write about a placement, from what all placements say about themselves.
-    fn status(&self, placement: &P, clusters: &ClusterMap<Arc<DynamicObject>>, said: PlacementStatus)
-    -> P::Status;
+    fn status(
+        &self,
+        placement: &P,
+        clusters: &ClusterMap<Arc<DynamicObject>>,
+        said: PlacementStatus,
+    ) -> P::Status;
 
     /// Why a release has to stay where it is although its placement does not want it any more.
     fn is_needed(&self, release: &P::Release) -> Option<String>;

@@ -152,9 +152,11 @@ impl<R: ReleaseFace> ReleaseContext<R> {
         };
         let (own, category) = (&desired.cluster.namespace, Category::InvalidValues);
         let text = self.secrets.value::<R>(own, secret, VALUES_KEY, category).await?;
-        let text = String::from_utf8(text).map_err(|_| unusable(secret, category, "holds values that are no text"))?;
+        let text = String::from_utf8(text)
+            .map_err(|_| unusable(secret, category, "holds values that are no text"))?;
         if Digest::of(&text).to_string() != *digest {
-            let why = "does not hold the values that the release names by their digest; they are being written";
+            let why =
+                "does not hold the values that the release names by their digest; they are being written";
             return Err(unusable(secret, Category::Timeout, why));
         }
         Ok(text)
@@ -163,6 +165,9 @@ impl<R: ReleaseFace> ReleaseContext<R> {
     async fn access(&self, desired: &Desired) -> Result<Access, Failure> {
         let wanted = &desired.access;
         let own = &desired.cluster.namespace;
+        if let Some(catalog) = &wanted.catalog {
+            return self.catalogs.access(own, catalog).await;
+        }
         let ca_pem = match &wanted.ca {
             Some(secret) => {
                 Some(self.secrets.value::<R>(own, secret, "ca.crt", Category::GetCaCertificateFailed).await?)

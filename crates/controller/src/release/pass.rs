@@ -75,7 +75,7 @@ where
 
     pub async fn run(mut self) -> Result<Action, Error> {
         let before = self.status.clone();
-        let desired = match self.object.desired() {
+        let desired = match self.desired().await {
             Ok(desired) => desired,
             Err(failure) => return self.refuse(&before, &failure).await,
         };
@@ -114,6 +114,12 @@ where
         self.tell(&desired, &decision);
         self.write(&before).await?;
         Ok(self.next(&desired, &decision))
+    }
+
+    /// What the object asks for, and where that is to be found. What is removed is not looked for.
+    async fn desired(&self) -> Result<Desired, Failure> {
+        let desired = self.object.desired()?;
+        if self.deleting() { Ok(desired) } else { self.context.catalogs.located(desired).await }
     }
 
     fn view(&self, desired: &Desired) -> View {
@@ -203,7 +209,8 @@ where
         let all = self.context.index.on_cluster(&desired.cluster);
         let is_ready = |name: &String| all.iter().any(|other| other.name_any() == *name && other.is_ready());
         let unmet = desired.depends_on.iter().filter(|name| !is_ready(name)).cloned();
-        let needs_this = |other: &&Arc<R>| other.desired().is_ok_and(|theirs| theirs.depends_on.contains(&own));
+        let needs_this =
+            |other: &&Arc<R>| other.desired().is_ok_and(|theirs| theirs.depends_on.contains(&own));
         let needed_by = all.iter().filter(needs_this).map(|other| other.name_any());
         (unmet.collect(), needed_by.collect())
     }

@@ -100,7 +100,8 @@ pub fn implied(at: &Circumstances<'_>) -> Implied {
             result.apply.push(generated(at.cluster, &dependency(at, key)));
         }
     }
-    result.delete = at.instances.iter().filter(|one| is_over(at, &wanted, one)).map(|one| one.name_any()).collect();
+    result.delete =
+        at.instances.iter().filter(|one| is_over(at, &wanted, one)).map(|one| one.name_any()).collect();
     result
 }
 
@@ -126,9 +127,7 @@ fn is_over(at: &Circumstances<'_>, wanted: &BTreeMap<String, Wish>, instance: &E
     }
     let replaced = || providers(at, &key).any(|other| Origin::of(other) != Some(Origin::Dependency));
     match origin {
-        Origin::Dependency => {
-            replaced() || at.verdict.chosen.get(&key).is_none_or(|chosen| chosen.asked_for)
-        }
+        Origin::Dependency => replaced() || at.verdict.chosen.get(&key).is_none_or(|chosen| chosen.asked_for),
         Origin::Default | Origin::Enforced | Origin::Listed => {
             let written = || providers(at, &key).any(|other| Origin::of(other).is_none());
             !wanted.contains_key(&key) || origin != Origin::Enforced && written()
@@ -234,7 +233,13 @@ mod tests {
     ) -> (usize, usize, usize) {
         let given = given.iter().map(|key| (*key).to_owned()).collect();
         let (cluster, verdict) = (blue(), verdict.clone());
-        let result = implied(&Circumstances { cluster: &cluster, wishes, given: &given, instances, verdict: &verdict });
+        let result = implied(&Circumstances {
+            cluster: &cluster,
+            wishes,
+            given: &given,
+            instances,
+            verdict: &verdict,
+        });
         (result.apply.len(), result.restored.len(), result.delete.len())
     }
 
@@ -246,7 +251,11 @@ mod tests {
             assert_eq!(seen(&wishes, &[], &[], &none), (1, 0, 0), "{origin:?}: new");
             let there = generated(&blue(), &wishes[0]);
             assert_eq!(seen(&wishes, &["platform/cni"], &[&there], &none), (0, 0, 0), "{origin:?}: there");
-            assert_eq!(seen(&wishes, &["platform/cni"], &[], &none), (again, again, 0), "{origin:?}: deleted");
+            assert_eq!(
+                seen(&wishes, &["platform/cni"], &[], &none),
+                (again, again, 0),
+                "{origin:?}: deleted"
+            );
             let mut changed = there.clone();
             changed.spec.version = Some("1.x".to_owned());
             let found = seen(&wishes, &["platform/cni"], &[&changed], &none);

@@ -84,18 +84,20 @@ mod tests {
             {"runtime.cluster.x-k8s.io/pending-hooks": "AfterClusterUpgrade,AfterControlPlaneUpgrade"}}});
         let rolling = json!({"status": {"conditions": [{"type": "RollingOut", "status": "True"}]}});
         let calm = json!({"status": {"conditions": [{"type": "RollingOut", "status": "False"}]}});
-        let before = Some(Upgrade {
-            from: minor(34),
-            to: minor(35),
-            reached: UpgradeMoment::BeforeControlPlane,
-        });
+        let before =
+            Some(Upgrade { from: minor(34), to: minor(35), reached: UpgradeMoment::BeforeControlPlane });
         let after = Some(Upgrade { reached: UpgradeMoment::AfterControlPlane, ..before.clone().unwrap() });
         let (new, old) = ("v1.35.0", "v1.34.0");
         let rows = [
             ("quiet", at(Some(old), old, Some(old), json!({})), minor(34), None),
             ("not up yet", at(Some(old), old, None, json!({})), minor(34), None),
             ("announced", at(Some(new), old, Some(old), json!({})), minor(34), before.clone()),
-            ("control plane on its way", at(Some(new), new, Some(old), rolling.clone()), minor(34), before.clone()),
+            (
+                "control plane on its way",
+                at(Some(new), new, Some(old), rolling.clone()),
+                minor(34),
+                before.clone(),
+            ),
             ("workers to follow", at(Some(new), new, Some(new), pending), minor(35), after.clone()),
             ("done", at(Some(new), new, Some(new), calm), minor(35), None),
             ("without topology", at(None, new, Some(old), json!({})), minor(34), before),

@@ -60,9 +60,11 @@ impl Question {
 pub fn verdict(question: &Question) -> Verdict {
     let upgrade = question.kubernetes.upgrade.as_ref();
     match upgrade.map(|upgrade| (upgrade, question.plan(&upgrade.from, &upgrade.to))) {
-        Some((upgrade, plan)) if plan.conflict.is_none() => {
-            Verdict { chosen: moved(question, &plan, upgrade.reached), refused: BTreeMap::new(), upgrade: Some(plan) }
-        }
+        Some((upgrade, plan)) if plan.conflict.is_none() => Verdict {
+            chosen: moved(question, &plan, upgrade.reached),
+            refused: BTreeMap::new(),
+            upgrade: Some(plan),
+        },
         // What stands in the way of an upgrade must not stand in the way of today.
         blocked => Verdict { upgrade: blocked.map(|(_, plan)| plan), ..settled(question) },
     }
@@ -114,7 +116,11 @@ fn culprit(wanted: &[Wanted], running: &BTreeMap<String, VersionName>, conflict:
 }
 
 /// What runs and is refused stays as it is.
-fn keep_running(question: &Question, refused: &BTreeMap<String, String>, chosen: &mut BTreeMap<String, Chosen>) {
+fn keep_running(
+    question: &Question,
+    refused: &BTreeMap<String, String>,
+    chosen: &mut BTreeMap<String, Chosen>,
+) {
     for (extension, why) in refused {
         if let (Some(version), false) = (question.running.get(extension), chosen.contains_key(extension)) {
             let stays = Chosen {
@@ -239,7 +245,8 @@ mod tests {
 
     #[test]
     fn each_moves_at_its_moment() {
-        let at = |when: &str, versions: Value| json!({"versions": versions, "kubernetesUpgrade": {"when": when}});
+        let at =
+            |when: &str, versions: Value| json!({"versions": versions, "kubernetesUpgrade": {"when": when}});
         let per_minor = json!([listed("1.34.0", "~1.34.0", &[]), listed("1.35.0", "~1.35.0", &[])]);
         let extensions = json!({
             "early": {"versions": [listed("1.0.0", "<1.35", &[]), listed("2.0.0", ">=1.34", &[])]},

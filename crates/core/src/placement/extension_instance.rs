@@ -95,8 +95,7 @@ pub fn addon_release(
     content: Content,
     existing: Option<&AddonRelease>,
 ) -> AddonRelease {
-    let name =
-        existing.map_or_else(|| addon_release_name(instance, &cluster.name), ResourceExt::name_any);
+    let name = existing.map_or_else(|| addon_release_name(instance, &cluster.name), ResourceExt::name_any);
     let (extension, version) = content.extension.unzip();
     let spec = AddonReleaseSpec {
         cluster: cluster.name.clone(),
@@ -150,7 +149,8 @@ mod tests {
         let chosen =
             json!({"extension": {"name": "cni"}, "clusters": all, "release": {"namespace": "kube-system"}});
         assert_eq!(place(chosen), named("cni", "kube-system"));
-        let source = json!({"source": {"repository": "https://c.example", "chart": "tools"}, "clusters": all});
+        let source =
+            json!({"source": {"repository": "https://c.example", "chart": "tools"}, "clusters": all});
         assert_eq!(place(source), named("tools", "tools"));
     }
 

@@ -1,7 +1,9 @@
 //! AddonRelease as a face of a release.
 
 use chandler_api::{
-    extensions::{ADDON_RELEASE_FINALIZER, AddonRelease, INSTALLED_ANNOTATION, OnClusterDelete, ReleaseOptions},
+    extensions::{
+        ADDON_RELEASE_FINALIZER, AddonRelease, INSTALLED_ANNOTATION, OnClusterDelete, ReleaseOptions,
+    },
     status::ReleaseStatus,
 };
 use kube_core::ResourceExt as _;
@@ -35,7 +37,6 @@ impl ReleaseFace for AddonRelease {
     fn desired(&self) -> Result<Desired, Failure> {
         let namespace = self.namespace().ok_or_else(|| invalid("the object has no namespace"))?;
         let spec = &self.spec;
-        let repository = spec.source.repository.clone();
         let values = match &spec.values_secret {
             Some(secret) => Values::Secret(
                 SecretKey { namespace: namespace.clone(), name: secret.name.clone() },
@@ -47,11 +48,11 @@ impl ReleaseFace for AddonRelease {
             cluster: ClusterKey::new(namespace, spec.cluster.clone()),
             release: ReleaseId::new(spec.release.namespace.clone(), spec.release.name.clone()),
             package: PackageReference {
-                repository: repository.ok_or_else(|| invalid("spec.source.repository is not set"))?,
+                repository: spec.source.repository.clone().unwrap_or_default(),
                 name: spec.source.chart.clone(),
                 version: spec.source.version.clone(),
             },
-            access: SourceAccess::default(),
+            access: SourceAccess { catalog: spec.source.catalog.clone(), ..SourceAccess::default() },
             values,
             depends_on: spec.depends_on.clone(),
             remove_with_cluster: spec.on_cluster_delete == OnClusterDelete::Uninstall,

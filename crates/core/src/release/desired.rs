@@ -2,6 +2,8 @@
 
 use std::{fmt, time::Duration};
 
+use chandler_api::extensions::Reference;
+
 use crate::identity::{ClusterKey, ReleaseId};
 
 /// What a release object asks for.
@@ -58,6 +60,8 @@ pub struct SourceAccess {
     /// Secret of credentials, and the key at which it may have a docker configuration.
     pub credentials: Option<(SecretKey, String)>,
     pub insecure_skip_tls_verify: bool,
+    /// The catalog that knows the repository and how to get at it; the rest is empty then.
+    pub catalog: Option<Reference>,
 }
 
 /// A Secret on the management cluster.

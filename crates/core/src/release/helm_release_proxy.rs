@@ -86,7 +86,12 @@ fn access(object: &HelmReleaseProxy, own_namespace: &str) -> SourceAccess {
     let key = credentials.map(|credentials| or_default(&credentials.key, DEFAULT_CREDENTIALS_KEY));
     let login = credentials.and_then(|credentials| secret(&credentials.secret, own_namespace));
     let ca = tls.ca_secret.as_ref().and_then(|reference| secret(reference, own_namespace));
-    SourceAccess { ca, credentials: login.zip(key), insecure_skip_tls_verify: tls.insecure_skip_tls_verify }
+    SourceAccess {
+        ca,
+        credentials: login.zip(key),
+        insecure_skip_tls_verify: tls.insecure_skip_tls_verify,
+        catalog: None,
+    }
 }
 
 /// A reference without a name is none.

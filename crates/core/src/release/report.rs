@@ -143,9 +143,11 @@ fn release_condition(
         Plan::Wait(Wait::Dependencies { on }) => {
             (Status::False, "WaitingForDependencies", format!("waiting until {} is ready", on.join(", ")))
         }
-        Plan::Wait(Wait::Dependents { on }) => {
-            (Status::False, "StillNeeded", format!("stays until {} is removed, which needs it", on.join(", ")))
-        }
+        Plan::Wait(Wait::Dependents { on }) => (
+            Status::False,
+            "StillNeeded",
+            format!("stays until {} is removed, which needs it", on.join(", ")),
+        ),
         Plan::LetGo(LetGo::Removed) => {
             (Status::False, vocabulary.deleted, format!("release {release} has been removed"))
         }

@@ -1,0 +1,71 @@
+//! Where the packages of a catalog are, and how to get at them.
+
+use std::collections::BTreeMap;
+
+use chandler_api::extensions::{ExtensionCatalog, Reference, Scope};
+use chandler_core::{
+    catalog::{Namespace, may_use},
+    failure::{Category, Failure},
+    release::Desired,
+};
+use chandler_source::Access;
+use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
+use kube::{Api, Client, ResourceExt as _};
+use std::sync::Arc;
+
+use crate::catalog::{Catalogs, catalog_access};
+
+/// The catalogs that release objects and Extensions may name. Clones share them.
+#[derive(Clone)]
+pub struct NamedCatalogs {
+    pub client: Client,
+    pub catalogs: Catalogs,
+    /// The namespace whose catalogs are everyone's.
+    pub platform: String,
+}
+
+impl NamedCatalogs {
+    /// What is wanted, with the repository that its catalog names.
+    pub async fn located(&self, mut desired: Desired) -> Result<Desired, Failure> {
+        if let Some(reference) = &desired.access.catalog {
+            desired.package.repository = self.get(&desired.cluster.namespace, reference).await?.spec.url.clone();
+        }
+        Ok(desired)
+    }
+
+    /// How to get at a catalog's packages.
+    pub async fn access(&self, own: &str, reference: &Reference) -> Result<Access, Failure> {
+        let catalog = self.get(own, reference).await?;
+        catalog_access(&self.client, &catalog.namespace().unwrap_or_default(), &catalog.spec).await
+    }
+
+    /// The catalog that an object of namespace `own` names, if that may use it.
+    pub async fn get(&self, own: &str, reference: &Reference) -> Result<Arc<ExtensionCatalog>, Failure> {
+        let namespace = match reference.scope {
+            Scope::Namespace => own,
+            Scope::Platform => &self.platform,
+        };
+        let catalog = self.catalogs.get(namespace, &reference.name).ok_or_else(|| {
+            let why = format!(
+                "ExtensionCatalog {namespace}/{} does not exist; what was installed from it stays",
+                reference.name
+            );
+            Failure::new(Category::InvalidSpec, why)
+        })?;
+        let labels = self.labels(&catalog, own).await?;
+        may_use(&catalog, Some(&self.platform), Namespace { name: own, labels: &labels })?;
+        Ok(catalog)
+    }
+
+    /// The labels of a namespace, if the catalog selects by them.
+    async fn labels(&self, catalog: &ExtensionCatalog, own: &str) -> Result<BTreeMap<String, String>, Failure> {
+        if catalog.spec.namespaces.is_none() || catalog.namespace().as_deref() == Some(own) {
+            return Ok(BTreeMap::new());
+        }
+        let found = Api::<NamespaceObject>::all(self.client.clone()).get_metadata(own).await;
+        let found = found.map_err(|error| {
+            Failure::new(Category::Forbidden, format!("the labels of namespace {own} cannot be read: {error}"))
+        })?;
+        Ok(found.labels().clone())
+    }
+}
