@@ -1,5 +1,6 @@
 //! The management side: watches, reconcilers, status, Events, metrics. Decisions are in `chandler-core`.
 
+mod catalog;
 mod clusters;
 mod error;
 mod events;
@@ -18,6 +19,7 @@ mod server;
 mod status;
 mod watch;
 
+pub use catalog::catalog_access;
 pub use error::Error;
 pub use leader::Election;
 pub use run::{Options, run};

@@ -13,6 +13,7 @@ use std::{
 use chandler_api::{
     addons::{HelmChartProxy, HelmReleaseProxy},
     capi::WATCH_FILTER_LABEL,
+    extensions::ExtensionCatalog,
 };
 use chandler_core::{placement::PlacementFace, release::ReleaseFace as _, schedule::Limits};
 use chandler_source::{Packages, SourceOptions, Store as PackageStore};
@@ -28,7 +29,7 @@ use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    Election, Error,
+    Election, Error, catalog,
     clusters::{self, Clusters},
     events::Events,
     index::ReleaseIndex,
@@ -128,7 +129,15 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let packages = shared.packages.clone();
     let _collecting = AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_regularly().await }));
     let (client, tool) = (shared.client.clone(), shared.tool.clone());
-    let work = controllers::<HelmChartProxy>(shared, changes, ready);
+    let work = async move {
+        let (packages, events, client) =
+            (shared.packages.clone(), shared.events.clone(), shared.client.clone());
+        let (scope, filter) = (shared.scope.clone(), shared.watch_filter.clone());
+        tokio::select! {
+            () = controllers::<HelmChartProxy>(shared, changes, ready) => {}
+            () = catalog::run(client, &scope, filter.as_deref(), packages, events) => {}
+        }
+    };
     let ended = if let Some(election) = election {
         lead(client, election, &tool, work, &stop).await
     } else {
@@ -337,6 +346,7 @@ async fn check_served(client: &Client, scope: &Scope) -> Result<(), Error> {
     let kinds = [
         ApiResource::erase::<HelmChartProxy>(&()),
         ApiResource::erase::<HelmReleaseProxy>(&()),
+        ApiResource::erase::<ExtensionCatalog>(&()),
         clusters::resource(),
     ];
     for resource in kinds {
