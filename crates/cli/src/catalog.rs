@@ -27,6 +27,7 @@ pub enum CatalogCommand {
     /// Find charts by words in their name, description and keywords
     Search(SearchArgs),
     /// Show a chart: its versions, the Kubernetes versions they are for, its parameters and its README
+    #[command(disable_version_flag = true)]
     Show(ShowArgs),
 }
 
