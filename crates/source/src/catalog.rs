@@ -96,7 +96,7 @@ impl Catalog {
             return Err(io::Error::other("it is of another format"));
         }
         let charts_end = length - line.len() as u64 - 1;
-        Ok(Self { charts_end, about, file })
+        Ok(Self { file, charts_end, about })
     }
 
     pub fn packages(&self) -> u32 {

@@ -126,12 +126,11 @@ impl Repositories {
         last: Option<Arc<Downloaded>>,
         answer: Option<Answer>,
     ) -> Result<Arc<Downloaded>, SourceError> {
-        let answer = match answer {
-            Some(answer) => answer,
-            None => {
-                let known = last.as_ref().map(|last| last.validators.clone()).unwrap_or_default();
-                self.ask_index(home, access, known).await?
-            }
+        let answer = if let Some(answer) = answer {
+            answer
+        } else {
+            let known = last.as_ref().map(|last| last.validators.clone()).unwrap_or_default();
+            self.ask_index(home, access, known).await?
         };
         if let Some(last) = last.clone().filter(|_| answer.status() == StatusCode::NOT_MODIFIED) {
             return Ok(last);

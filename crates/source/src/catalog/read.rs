@@ -86,14 +86,13 @@ impl Packages {
         let Some(mut chart) = write::chart(name, bare, selection).map_err(failed)? else { return Ok(None) };
         let newest = chart.summary.newest.version.clone();
         let before = kept.and_then(|kept| kept.chart(name).ok().flatten());
-        chart.summary = match before.filter(|before| before.summary.newest.version == newest) {
-            Some(before) => before.summary,
-            None => {
-                let told = self.registries.described(url, name, &newest, access).await?;
-                // The tag is the version that can be fetched, whatever the chart says of itself.
-                let told = Published { version: newest, ..told.shortened() };
-                write::summary(name, told)
-            }
+        let before = before.filter(|before| before.summary.newest.version == newest);
+        chart.summary = if let Some(before) = before {
+            before.summary
+        } else {
+            let told = self.registries.described(url, name, &newest, access).await?;
+            // The tag is the version that can be fetched, whatever the chart says of itself.
+            write::summary(name, Published { version: newest, ..told.shortened() })
         };
         if let Some(first) = chart.versions.first_mut() {
             *first = chart.summary.newest.clone();
@@ -112,8 +111,8 @@ impl Packages {
         let keep = move || {
             let mut writer = Writer::new(store.begin_catalog()?, &selection);
             fill(&mut writer).map_err(failed)?;
-            let file = store.keep_catalog(&key, writer.finish(about).map_err(failed)?)?;
-            Catalog::open(file).map_err(failed)
+            let kept = store.keep_catalog(&key, writer.finish(about).map_err(failed)?)?;
+            Catalog::open(kept).map_err(failed)
         };
         tokio::task::spawn_blocking(keep).await.map_err(failed)?
     }

@@ -74,8 +74,8 @@ async fn a_large_catalog_is_read_in_seconds_and_searched_at_once() {
     write_index(&mut file);
     let bytes = file.metadata().unwrap().len();
     let file = Arc::new(file);
-    let served = file.clone();
-    let answer = move |_: &str, _: &HeaderMap| pieces(&served).into_response();
+    let content = file.clone();
+    let answer = move |_: &str, _: &HeaderMap| pieces(&content).into_response();
     let server = Server::start(&world.authority, answer).await;
     let mut patient = options();
     patient.limits = Limits::default();
