@@ -155,7 +155,7 @@ async fn catalogs(client: &Client, namespace: Option<&str>) -> Result<Vec<Extens
 fn one_catalog(catalogs: Vec<ExtensionCatalog>, name: &str) -> Result<ExtensionCatalog> {
     let mut fitting: Vec<_> = catalogs.into_iter().filter(|catalog| catalog.name_any() == name).collect();
     if fitting.len() > 1 {
-        let namespaces: Vec<_> = fitting.iter().filter_map(|one| one.namespace()).collect();
+        let namespaces: Vec<_> = fitting.iter().filter_map(kube::ResourceExt::namespace).collect();
         bail!("there is a catalog {name} in each of {}; choose with --namespace", namespaces.join(", "));
     }
     fitting.pop().with_context(|| format!("there is no catalog {name}; `chandler catalog list` shows them"))

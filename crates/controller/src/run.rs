@@ -129,7 +129,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let packages = shared.packages.clone();
     let _collecting = AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_regularly().await }));
     let (client, tool) = (shared.client.clone(), shared.tool.clone());
-    let work = async move {
+    let work = Box::pin(async move {
         let (packages, events, client) =
             (shared.packages.clone(), shared.events.clone(), shared.client.clone());
         let (scope, filter) = (shared.scope.clone(), shared.watch_filter.clone());
@@ -137,7 +137,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
             () = controllers::<HelmChartProxy>(shared, changes, ready) => {}
             () = catalog::run(client, &scope, filter.as_deref(), packages, events) => {}
         }
-    };
+    });
     let ended = if let Some(election) = election {
         lead(client, election, &tool, work, &stop).await
     } else {
