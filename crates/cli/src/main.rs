@@ -2,6 +2,7 @@
 
 mod api_reference;
 mod bench;
+mod catalog;
 mod crds;
 mod demo;
 mod driver;
@@ -36,6 +37,9 @@ enum Command {
     /// Measure what the controllers cost
     #[command(subcommand, hide = true)]
     Bench(bench::BenchCommand),
+    /// What the catalogs of a management cluster offer
+    #[command(subcommand)]
+    Catalog(catalog::CatalogCommand),
     /// Package tools and what they owe
     #[command(subcommand)]
     Tool(tool::ToolCommand),
@@ -81,6 +85,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),
         Command::Demo(arguments) => runtime()?.block_on(demo::run(arguments)),
         Command::Bench(command) => runtime()?.block_on(bench::run(command)),
+        Command::Catalog(command) => runtime()?.block_on(catalog::run(command)),
         Command::Tool(command) => runtime()?.block_on(tool::run(command)),
         Command::Crds => {
             print!("{}", crds::yaml()?);

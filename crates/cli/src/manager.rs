@@ -149,7 +149,7 @@ fn lease_name(namespace: Option<&str>, watch_filter: Option<&str>) -> String {
     [Some(LEASE), namespace, watch_filter].into_iter().flatten().collect::<Vec<_>>().join("-").to_lowercase()
 }
 
-async fn management_client(kubeconfig: Option<PathBuf>) -> Result<Client> {
+pub async fn management_client(kubeconfig: Option<PathBuf>) -> Result<Client> {
     let mut config = match kubeconfig {
         Some(path) => {
             let read = Kubeconfig::read_from(&path).with_context(|| format!("reading {}", path.display()))?;

@@ -1,5 +1,6 @@
 //! The management side: watches, reconcilers, status, Events, metrics. Decisions are in `chandler-core`.
 
+mod catalog;
 mod clusters;
 mod error;
 mod events;
@@ -23,6 +24,7 @@ mod shared;
 mod status;
 mod watch;
 
+pub use catalog::catalog_access;
 pub use error::Error;
 pub use leader::Election;
 pub use parameters::{ParameterSources, Read};

@@ -12,7 +12,7 @@ use std::{
 
 use chandler_api::{
     addons::{HelmChartProxy, HelmReleaseProxy},
-    extensions::{AddonRelease, Extension, ExtensionInstance},
+    extensions::{AddonRelease, Extension, ExtensionCatalog, ExtensionInstance},
 };
 use chandler_core::schedule::Limits;
 use chandler_source::{Packages, SourceOptions, Store as PackageStore};
@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    Election, Error,
+    Election, Error, catalog,
     clusters::{self, Clusters},
     events::Events,
     extension::{Department, Platform},
@@ -256,6 +256,7 @@ async fn check_served(client: &Client, scope: &Scope) -> Result<(), Error> {
         ApiResource::erase::<Extension>(&()),
         ApiResource::erase::<ExtensionInstance>(&()),
         ApiResource::erase::<AddonRelease>(&()),
+        ApiResource::erase::<ExtensionCatalog>(&()),
         clusters::resource(),
     ];
     for resource in kinds {

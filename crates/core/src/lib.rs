@@ -3,6 +3,7 @@
 pub mod backoff;
 pub mod cluster_conditions;
 pub mod cluster_list;
+pub mod catalog;
 pub mod conditions;
 pub mod contract;
 pub mod digest;

@@ -34,10 +34,10 @@ pub(crate) struct Repositories {
 
 /// An index, and what tells whether it is still the same.
 #[derive(Debug)]
-struct Downloaded {
-    index: Index,
-    digest: Digest,
-    validators: HeaderMap,
+pub(crate) struct Downloaded {
+    pub index: Index,
+    pub digest: Digest,
+    pub validators: HeaderMap,
 }
 
 impl Repositories {
@@ -63,7 +63,7 @@ impl Repositories {
     ) -> Result<Resolved, SourceError> {
         let (home, access) = home(&reference.repository, access)?;
         let index = (home.clone(), access.clone());
-        let downloaded = self.indexes.get(index, |last| self.index(&home, &access, last)).await?;
+        let downloaded = self.indexes.get(index, |last| self.index(&home, &access, last, None)).await?;
         let url = home.to_string();
         let bad_index = |reason: String| SourceError::BadIndex { url: url.clone(), reason };
         let entries = downloaded.index.versions(&reference.name);
@@ -84,6 +84,26 @@ impl Repositories {
         Ok(Resolved { version: entry.version.clone(), digest, location: Location::Https { home, archive } })
     }
 
+    /// All that a repository offers; None: it has not changed since it gave these validators.
+    pub async fn offered(
+        &self,
+        repository: &str,
+        access: &Access,
+        known: HeaderMap,
+    ) -> Result<Option<Arc<Downloaded>>, SourceError> {
+        let (home, access) = home(repository, access)?;
+        let key = (home.clone(), access.clone());
+        let mut answer = None;
+        if !known.is_empty() && !self.indexes.knows(&key).await {
+            let asked = self.ask_index(&home, &access, known).await?;
+            if asked.status() == StatusCode::NOT_MODIFIED {
+                return Ok(None);
+            }
+            answer = Some(asked);
+        }
+        self.indexes.get(key, |last| self.index(&home, &access, last, answer)).await.map(Some)
+    }
+
     /// Downloads an archive into the store.
     pub async fn fetch(
         &self,
@@ -98,15 +118,20 @@ impl Repositories {
         incoming.keep(archive.as_str(), expected).await
     }
 
+    /// The index as it is now; `answer` has come already, if there is one.
     async fn index(
         &self,
         home: &Url,
         access: &Access,
         last: Option<Arc<Downloaded>>,
+        answer: Option<Answer>,
     ) -> Result<Arc<Downloaded>, SourceError> {
-        let url = home.join("index.yaml").map_err(|_| bad_address(home.as_str()))?;
-        let known = last.as_ref().map(|last| last.validators.clone()).unwrap_or_default();
-        let answer = self.ask(home, url, access, known).await?;
+        let answer = if let Some(answer) = answer {
+            answer
+        } else {
+            let known = last.as_ref().map(|last| last.validators.clone()).unwrap_or_default();
+            self.ask_index(home, access, known).await?
+        };
         if let Some(last) = last.clone().filter(|_| answer.status() == StatusCode::NOT_MODIFIED) {
             return Ok(last);
         }
@@ -122,6 +147,11 @@ impl Repositories {
             self.changes.note(home);
         }
         Ok(Arc::new(Downloaded { index, digest, validators }))
+    }
+
+    async fn ask_index(&self, home: &Url, access: &Access, known: HeaderMap) -> Result<Answer, SourceError> {
+        let url = home.join("index.yaml").map_err(|_| bad_address(home.as_str()))?;
+        self.ask(home, url, access, known).await
     }
 
     async fn download(&self, answer: Answer) -> Result<(File, Digest), SourceError> {

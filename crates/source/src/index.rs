@@ -5,16 +5,20 @@ use std::{
     collections::HashMap,
     fmt,
     fs::File,
-    io::{self, BufWriter, Read, Write as _},
-    os::unix::fs::FileExt as _,
+    io::{self, BufRead as _, BufReader, BufWriter, Read, Write as _},
     sync::{Arc, Mutex, PoisonError},
 };
 
 use serde::{
     Deserialize, Serialize,
-    de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor},
+    de::{
+        DeserializeOwned, DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess,
+        Visitor,
+    },
 };
 use serde_saphyr::{Budget, options};
+
+use crate::section::Section;
 
 const MOST_CHARTS: usize = 50_000;
 const MOST_VERSIONS_OF_A_CHART: usize = 50_000;
@@ -22,18 +26,59 @@ const LONGEST_NAME: usize = 256;
 const LONGEST_URL: usize = 4096;
 /// An entry of a published chart has a few dozen of these.
 const MOST_NODES: usize = 10_000_000;
+const LONGEST_DESCRIPTION: usize = 512;
+const LONGEST_KEYWORD: usize = 64;
+const MOST_KEYWORDS: usize = 32;
 
-/// One version of a chart.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What it takes to fetch one version of a chart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Entry {
     pub version: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
     pub urls: Vec<String>,
 }
 
-impl Entry {
+/// One version of a chart, and what is told about it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Published {
+    pub version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    pub urls: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub app_version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kube_version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keywords: Option<Vec<Option<String>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deprecated: Option<bool>,
+}
+
+impl Published {
+    /// Without what only costs room.
+    pub fn shortened(mut self) -> Self {
+        self.urls.truncate(1);
+        for (text, longest) in [
+            (&mut self.app_version, LONGEST_NAME),
+            (&mut self.kube_version, LONGEST_NAME),
+            (&mut self.description, LONGEST_DESCRIPTION),
+        ] {
+            if let Some(text) = text {
+                text.truncate(text.floor_char_boundary(longest));
+            }
+        }
+        if let Some(keywords) = &mut self.keywords {
+            keywords.retain(|keyword| keyword.as_ref().is_some_and(|word| word.len() <= LONGEST_KEYWORD));
+            keywords.truncate(MOST_KEYWORDS);
+        }
+        self
+    }
+
     /// What cannot be chosen or fetched is left out, as Helm does.
     fn is_usable(&self) -> bool {
         let url = self.urls.first().map_or(0, String::len);
@@ -47,7 +92,7 @@ impl Entry {
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: u64,
-    length: usize,
+    length: u64,
 }
 
 /// A read index.
@@ -83,12 +128,26 @@ impl Index {
             return Ok(Some(known.clone()));
         }
         let Some(span) = self.charts.get(chart) else { return Ok(None) };
-        let mut text = vec![0; span.length];
-        self.file.read_exact_at(&mut text, span.start)?;
-        let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        let versions = lines.map(serde_json::from_slice).collect::<Result<Arc<[Entry]>, _>>()?;
+        let versions: Arc<[Entry]> = self.lines(*span).collect::<io::Result<_>>()?;
         used.insert(chart.into(), versions.clone());
         Ok(Some(versions))
+    }
+
+    /// All charts, in order.
+    pub fn charts(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.charts.keys().map(AsRef::as_ref).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// What is told about the versions of a chart, one after the other: together they may be large.
+    pub fn published(&self, chart: &str) -> impl Iterator<Item = io::Result<Published>> {
+        self.charts.get(chart).into_iter().flat_map(|span| self.lines(*span))
+    }
+
+    fn lines<T: DeserializeOwned>(&self, span: Span) -> impl Iterator<Item = io::Result<T>> {
+        let section = Section::new(&self.file, span.start, span.start + span.length);
+        BufReader::new(section).split(b'\n').map(|line| Ok(serde_json::from_slice(&line?)?))
     }
 }
 
@@ -115,9 +174,8 @@ struct Sink {
 }
 
 impl Sink {
-    fn write(&mut self, entry: &mut Entry) -> io::Result<()> {
-        entry.urls.truncate(1);
-        let mut line = serde_json::to_vec(entry)?;
+    fn write(&mut self, published: &Published) -> io::Result<()> {
+        let mut line = serde_json::to_vec(published)?;
         line.push(b'\n');
         self.position += line.len() as u64;
         self.file.write_all(&line)
@@ -184,7 +242,7 @@ impl<'de> Visitor<'de> for Charts<'_> {
         while let Some(name) = map.next_key::<String>()? {
             let start = self.0.position;
             map.next_value_seed(Versions(self.0))?;
-            let length = usize::try_from(self.0.position - start).map_err(A::Error::custom)?;
+            let length = self.0.position - start;
             if name.len() > LONGEST_NAME {
                 continue;
             }
@@ -219,15 +277,15 @@ impl<'de> Visitor<'de> for Versions<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut versions: A) -> Result<(), A::Error> {
         let mut count = 0;
-        while let Some(entry) = versions.next_element::<Option<Entry>>()? {
+        while let Some(published) = versions.next_element::<Option<Published>>()? {
             count += 1;
             if count > MOST_VERSIONS_OF_A_CHART {
                 return Err(A::Error::custom(format!(
                     "a chart has more than {MOST_VERSIONS_OF_A_CHART} versions"
                 )));
             }
-            if let Some(mut entry) = entry.filter(Entry::is_usable) {
-                self.0.write(&mut entry).map_err(A::Error::custom)?;
+            if let Some(published) = published.filter(Published::is_usable) {
+                self.0.write(&published.shortened()).map_err(A::Error::custom)?;
             }
         }
         Ok(())

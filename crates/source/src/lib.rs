@@ -3,6 +3,7 @@
 mod access;
 mod addresses;
 mod archive;
+mod catalog;
 mod changes;
 mod error;
 mod https;
@@ -10,12 +11,14 @@ mod index;
 mod limits;
 mod oci;
 mod packages;
+mod section;
 mod shared;
 mod store;
 mod web;
 
 pub use access::{Access, BadSecret, Credentials};
 pub use addresses::{AddressPolicy, AddressRange, RefusedAddress};
+pub use catalog::{Catalog, CatalogRequest, Chart, ChartSummary, ChartVersion};
 pub use error::SourceError;
 pub use hyper_util::client::proxy::matcher::Matcher as ProxyMatcher;
 pub use limits::Limits;

@@ -22,7 +22,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            index_bytes: 64 << 20,
+            index_bytes: 256 << 20,
             document_bytes: 4 << 20,
             package_bytes: 64 << 20,
             connect: Duration::from_secs(10),

@@ -16,7 +16,9 @@ use reqwest::{
 use serde::Deserialize;
 
 use self::session::Session;
-use crate::{Access, Resolved, SourceError, Store, packages::Location, shared::Shared, web::Web};
+use crate::{
+    Access, Resolved, SourceError, Store, index::Published, packages::Location, shared::Shared, web::Web,
+};
 
 const SCHEME: &str = "oci://";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -45,6 +47,7 @@ pub(crate) struct Layer {
 struct Manifest {
     #[serde(default)]
     layers: Vec<Layer>,
+    config: Option<Layer>,
 }
 
 #[derive(Deserialize)]
@@ -79,6 +82,43 @@ impl Registries {
         Ok(Resolved { version: untagged(&tag), digest: Some(digest), location })
     }
 
+    /// All versions of a chart.
+    pub async fn published(
+        &self,
+        repository: &str,
+        name: &str,
+        access: &Access,
+    ) -> Result<Vec<String>, SourceError> {
+        let home = home(&chart(repository, name))?;
+        self.versions(&mut Session::new(&self.web, &home, access)?).await
+    }
+
+    /// What a version tells about itself, without its content.
+    pub async fn described(
+        &self,
+        repository: &str,
+        name: &str,
+        version: &str,
+        access: &Access,
+    ) -> Result<Published, SourceError> {
+        let home = home(&chart(repository, name))?;
+        let mut session = Session::new(&self.web, &home, access)?;
+        let manifest = self.manifest(&mut session, &tagged(version)).await?;
+        let bad = |reason: &str| not_a_package(&home, reason);
+        let config = manifest.config.ok_or_else(|| bad("its manifest has no configuration"))?;
+        let expected = Digest::parse(&config.digest)
+            .ok_or_else(|| bad("the digest of its configuration is not a sha256"))?;
+        let url = below(&home, &["blobs", &config.digest])?;
+        let answer = session.get(url.clone(), HeaderMap::new()).await?.good()?;
+        let body = answer.whole(self.web.limits.document_bytes).await?;
+        let actual = Digest::of(&body);
+        if actual != expected {
+            let (expected, actual) = (expected.to_string(), actual.to_string());
+            return Err(SourceError::DigestMismatch { url: url.to_string(), expected, actual });
+        }
+        serde_json::from_slice(&body).map_err(|_| bad("its configuration is not that of a chart"))
+    }
+
     /// Downloads a chart layer into the store.
     pub async fn fetch(&self, home: &Url, layer: &Layer, access: &Access) -> Result<Digest, SourceError> {
         let limit = self.web.limits.package_bytes;
@@ -98,6 +138,12 @@ impl Registries {
     }
 
     async fn layer(&self, session: &mut Session<'_>, tag: &str) -> Result<Layer, SourceError> {
+        let manifest = self.manifest(session, tag).await?;
+        let layer = manifest.layers.into_iter().find(|layer| layer.media_type == CHART_LAYER);
+        layer.ok_or_else(|| not_a_package(session.home, "its manifest has no chart layer"))
+    }
+
+    async fn manifest(&self, session: &mut Session<'_>, tag: &str) -> Result<Manifest, SourceError> {
         let url = below(session.home, &["manifests", tag])?;
         let accept = [(ACCEPT, HeaderValue::from_static(MANIFEST))].into_iter().collect();
         let answer = session.get(url.clone(), accept).await?.good()?;
@@ -111,10 +157,7 @@ impl Registries {
                 actual: actual.to_string(),
             });
         }
-        let manifest: Manifest =
-            serde_json::from_slice(&body).map_err(|_| not_a_package(&url, "its manifest cannot be read"))?;
-        let layer = manifest.layers.into_iter().find(|layer| layer.media_type == CHART_LAYER);
-        layer.ok_or_else(|| not_a_package(&url, "its manifest has no chart layer"))
+        serde_json::from_slice(&body).map_err(|_| not_a_package(&url, "its manifest cannot be read"))
     }
 
     /// The tag of the wanted version. A pinned version needs no list.
@@ -156,6 +199,10 @@ impl Registries {
         }
         Ok(versions)
     }
+}
+
+fn chart(repository: &str, name: &str) -> PackageReference {
+    PackageReference { repository: repository.to_owned(), name: name.to_owned(), version: None }
 }
 
 /// `<…>; rel="next"`

@@ -59,10 +59,10 @@ impl Default for SourceOptions {
 /// Packages of all sources, and the store.
 #[derive(Debug)]
 pub struct Packages {
-    store: Store,
+    pub(crate) store: Store,
     retention: Retention,
-    repositories: Repositories,
-    registries: Registries,
+    pub(crate) repositories: Repositories,
+    pub(crate) registries: Registries,
     fetched: Shared<(Url, Option<Digest>, Access), Digest>,
 }
 
@@ -140,10 +140,15 @@ impl Packages {
         loop {
             clock.tick().await;
             let (store, retention) = (self.store.clone(), self.retention);
-            let collect = move || store.collect(retention, SystemTime::now());
+            let collect = move || {
+                let now = SystemTime::now();
+                Ok::<_, std::io::Error>(
+                    store.collect(retention, now)? + store.collect_catalogs(retention.age, now)?,
+                )
+            };
             match tokio::task::spawn_blocking(collect).await {
                 Ok(Ok(0)) | Err(_) => {}
-                Ok(Ok(packages)) => tracing::info!(packages, "collected packages that nobody used"),
+                Ok(Ok(files)) => tracing::info!(files, "collected packages and catalogs that nobody used"),
                 Ok(Err(error)) => tracing::warn!(%error, "cannot collect unused packages"),
             }
         }

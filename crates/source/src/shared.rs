@@ -66,6 +66,13 @@ impl<K: Clone + Eq + Hash, V: Clone> Shared<K, V> {
         answer
     }
 
+    /// Whether there is an answer that can be confirmed instead of given anew.
+    pub async fn knows(&self, key: &K) -> bool {
+        let slot = self.slots.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
+        let Some(slot) = slot else { return false };
+        slot.lock().await.as_ref().is_some_and(|known| known.last_good.is_some())
+    }
+
     fn slot(&self, key: K) -> Slot<V> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = if slots.len() >= MANY { self.fresh } else { KEPT.max(self.fresh) };

@@ -1,5 +1,6 @@
 //! Packages on disk, by content: `sha256/<hex>.tgz`. A file that is there is whole, because it is renamed into place.
 
+mod catalogs;
 mod collect;
 
 use std::{
@@ -22,6 +23,7 @@ use crate::{SourceError, archive};
 #[derive(Clone, Debug)]
 pub struct Store {
     folder: PathBuf,
+    catalogs: PathBuf,
     /// How many hold each package.
     held: Arc<Mutex<HashMap<Digest, usize>>>,
 }
@@ -55,9 +57,12 @@ impl Drop for StoredPackage {
 impl Store {
     /// Opens the store in `folder`; makes it if it is absent.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, SourceError> {
-        let folder = folder.into().join("sha256");
-        std::fs::create_dir_all(&folder).map_err(failed)?;
-        Ok(Self { folder, held: Arc::default() })
+        let home = folder.into();
+        let (folder, catalogs) = (home.join("sha256"), home.join("catalogs"));
+        for folder in [&folder, &catalogs] {
+            std::fs::create_dir_all(folder).map_err(failed)?;
+        }
+        Ok(Self { folder, catalogs, held: Arc::default() })
     }
 
     /// The package with this content, if it is there. It counts as used now.

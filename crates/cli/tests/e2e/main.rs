@@ -4,6 +4,7 @@
 mod adoption;
 mod atomic;
 mod bare;
+mod catalogs;
 mod collisions;
 mod crash;
 mod eight_by_ten;

@@ -1,6 +1,7 @@
 //! Sources as they are met: real repositories, registries and proxies, and hostile ones.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
 
+mod catalogs;
 mod hostile;
 mod proxies;
 mod registries;

@@ -1,0 +1,75 @@
+//! How to get at a catalog's source: from Secrets beside the catalog, never from those of other namespaces.
+
+use std::collections::BTreeMap;
+
+use chandler_api::extensions::{ExtensionCatalogSpec, KeyReference};
+use chandler_core::failure::{Category, Failure};
+use chandler_source::{Access, Credentials};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+
+/// Reads the certificate authority and the credentials of a catalog.
+pub async fn catalog_access(
+    client: &Client,
+    namespace: &str,
+    spec: &ExtensionCatalogSpec,
+) -> Result<Access, Failure> {
+    let secrets = Secrets { api: Api::namespaced(client.clone(), namespace), namespace };
+    let ca_pem = match &spec.certificate_authority {
+        Some(reference) => secrets.authority(reference).await?,
+        None => None,
+    };
+    let credentials = match &spec.credentials {
+        Some(reference) => secrets.credentials(reference).await?,
+        None => None,
+    };
+    Ok(Access { ca_pem, credentials, insecure_skip_tls_verify: false })
+}
+
+struct Secrets<'a> {
+    api: Api<Secret>,
+    namespace: &'a str,
+}
+
+type Data = BTreeMap<String, Vec<u8>>;
+
+impl Secrets<'_> {
+    async fn authority(&self, reference: &KeyReference) -> Result<Option<Vec<u8>>, Failure> {
+        let category = Category::GetCaCertificateFailed;
+        let Some(mut data) = self.data(reference, category).await? else { return Ok(None) };
+        let found = data.remove(&reference.key);
+        if found.is_none() && !reference.optional {
+            return Err(self.unusable(reference, category, &format!("has no key {}", reference.key)));
+        }
+        Ok(found)
+    }
+
+    async fn credentials(&self, reference: &KeyReference) -> Result<Option<Credentials>, Failure> {
+        let category = Category::GetCredentialsFailed;
+        let Some(data) = self.data(reference, category).await? else { return Ok(None) };
+        match Credentials::from_secret(data, &reference.key) {
+            Ok(credentials) => Ok(Some(credentials)),
+            Err(_) if reference.optional => Ok(None),
+            Err(error) => Err(self.unusable(reference, category, &error.to_string())),
+        }
+    }
+
+    /// None: it does not exist, and need not.
+    async fn data(&self, reference: &KeyReference, category: Category) -> Result<Option<Data>, Failure> {
+        let found = self.api.get_opt(&reference.name).await;
+        match found
+            .map_err(|error| self.unusable(reference, category, &format!("cannot be read: {error}")))?
+        {
+            Some(secret) => {
+                let data = secret.data.unwrap_or_default().into_iter();
+                Ok(Some(data.map(|(key, value)| (key, value.0)).collect()))
+            }
+            None if reference.optional => Ok(None),
+            None => Err(self.unusable(reference, category, "does not exist")),
+        }
+    }
+
+    fn unusable(&self, reference: &KeyReference, category: Category, why: &str) -> Failure {
+        Failure::new(category, format!("Secret {}/{} {why}", self.namespace, reference.name))
+    }
+}

@@ -1,0 +1,118 @@
+//! What a catalog says about itself.
+
+use chandler_api::extensions::CatalogStatus;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::{
+    conditions::{Status, Wanted, merge},
+    digest::Digest,
+    failure::Failure,
+};
+
+/// What a look at a catalog's source came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Look {
+    Read {
+        packages: u32,
+        digest: Digest,
+    },
+    /// `kept`: what was read before is still offered.
+    Failed {
+        failure: Failure,
+        kept: bool,
+    },
+    /// Signatures are asked for, which nobody can check yet.
+    Unverifiable,
+}
+
+/// The status after a look. What was read before stands in it as long as it is offered.
+pub fn report(old: &CatalogStatus, look: &Look, generation: Option<i64>, now: Timestamp) -> CatalogStatus {
+    let known = match look {
+        Look::Read { packages, digest } => CatalogStatus {
+            packages: Some(*packages),
+            read_at: Some(Time(now)),
+            digest: Some(digest.to_string()),
+            ..CatalogStatus::default()
+        },
+        Look::Failed { kept: true, .. } => old.clone(),
+        Look::Failed { kept: false, .. } | Look::Unverifiable => CatalogStatus::default(),
+    };
+    let conditions = merge(&old.conditions, vec![ready(&known, look)], generation, now);
+    CatalogStatus { conditions, observed_generation: generation, ..known }
+}
+
+fn ready(known: &CatalogStatus, look: &Look) -> Wanted {
+    let (status, reason, message) = match look {
+        Look::Read { packages: 0, .. } => {
+            (Status::True, "Ready", "it has no packages; if that is not meant, check spec.filter".to_owned())
+        }
+        Look::Read { .. } => (Status::True, "Ready", String::new()),
+        Look::Failed { failure, .. } => {
+            (Status::False, failure.category.as_str(), format!("{failure}; {}", consequence(known)))
+        }
+        Look::Unverifiable => (
+            Status::False,
+            "VerificationUnavailable",
+            "signatures cannot be checked yet, so nothing of this catalog is offered; remove spec.verify to \
+             take packages unchecked"
+                .to_owned(),
+        ),
+    };
+    Wanted { type_: "Ready", status, reason, message }
+}
+
+fn consequence(known: &CatalogStatus) -> String {
+    match (&known.packages, &known.read_at) {
+        (Some(packages), Some(Time(at))) => {
+            format!("the {packages} packages read at {at:.0} are still offered, and what runs keeps running")
+        }
+        _ => "nothing has been read yet, so nothing is offered".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Category;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn read() -> CatalogStatus {
+        let look = Look::Read { packages: 7, digest: Digest::of("index") };
+        report(&CatalogStatus::default(), &look, Some(1), at(1))
+    }
+
+    fn failed(kept: bool) -> Look {
+        let failure = Failure::new(Category::SourceUnavailable, "cannot get it: connection refused");
+        Look::Failed { failure, kept }
+    }
+
+    #[test]
+    fn a_lost_repository_leaves_what_was_read_and_says_so() {
+        let good = read();
+        assert_eq!((good.packages, good.read_at.clone()), (Some(7), Some(Time(at(1)))));
+        assert_eq!(good.conditions[0].status, "True");
+        let lost = report(&good, &failed(true), Some(1), at(9));
+        assert_eq!((lost.packages, &lost.read_at, &lost.digest), (Some(7), &good.read_at, &good.digest));
+        let ready = &lost.conditions[0];
+        assert_eq!((&*ready.status, &*ready.reason), ("False", "SourceUnavailable"));
+        let said = "connection refused; the 7 packages read at 1970-01-01T00:00:01Z are still offered";
+        assert!(ready.message.contains(said), "{}", ready.message);
+        let again = report(&lost, &failed(true), Some(1), at(10));
+        assert_eq!(again, lost, "the same failure again changes nothing");
+    }
+
+    #[test]
+    fn what_is_not_offered_is_not_counted() {
+        for look in [failed(false), Look::Unverifiable] {
+            let status = report(&read(), &look, Some(2), at(9));
+            assert_eq!((status.packages, status.read_at, status.digest), (None, None, None));
+            assert_eq!(status.observed_generation, Some(2));
+        }
+        let unverifiable = report(&read(), &Look::Unverifiable, Some(2), at(9));
+        assert!(unverifiable.conditions[0].message.contains("remove spec.verify"));
+    }
+}

@@ -1,0 +1,211 @@
+//! Catalogs of real repositories and registries.
+
+use std::time::Duration;
+
+use axum::response::IntoResponse as _;
+use chandler_core::catalog::Selection;
+use chandler_sandbox::{
+    chart::{self, Package},
+    registry::Registry,
+    repository::ChartRepository,
+    testing,
+};
+use chandler_source::{Access, Catalog, CatalogRequest, Packages};
+use serde_json::json;
+
+use crate::{
+    server::Server,
+    world::{World, options},
+};
+
+fn selection(filter: serde_json::Value) -> Selection {
+    Selection::new(Some(&serde_json::from_value(filter).unwrap())).unwrap()
+}
+
+fn all() -> Selection {
+    Selection::new(None).unwrap()
+}
+
+fn request<'a>(url: &'a str, access: &'a Access, selection: &'a Selection) -> CatalogRequest<'a> {
+    CatalogRequest { key: "catalog", url, access, selection }
+}
+
+/// Names and newest versions.
+fn found(catalog: &Catalog, text: &str) -> Vec<(String, String)> {
+    let found = catalog.search(text).unwrap().into_iter();
+    found.map(|chart| (chart.name, chart.newest.version)).collect()
+}
+
+fn pairs(rows: &[(&str, &str)]) -> Vec<(String, String)> {
+    rows.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned())).collect()
+}
+
+/// Packages that ask anew each time.
+fn curious(world: &World) -> Packages {
+    let mut options = options();
+    options.limits.fresh = Duration::ZERO;
+    world.packages_with(options)
+}
+
+fn described(world: &World, name: &str) -> std::path::PathBuf {
+    let metadata = format!(
+        "apiVersion: v2\nname: {name}\nversion: 1.0.0\nappVersion: \"1.10\"\nkubeVersion: '>=1.30'\n\
+         description: Serves the {name}\nkeywords: [http, Proxy]\n"
+    );
+    chart::write(&world.path(name), &[("Chart.yaml", &metadata), ("templates/x.yaml", "kind: ConfigMap\n")])
+        .unwrap()
+}
+
+async fn repository(world: &World) -> ChartRepository {
+    let repository = ChartRepository::start(&world.authority, &world.path("served")).await.unwrap();
+    for version in ["1.0.0", "1.10.0", "1.9.0", "2.0.0-rc.1"] {
+        repository.publish_version(&described(world, "web"), version).unwrap();
+    }
+    repository.publish(&world.chart("db")).unwrap();
+    repository.publish(&world.chart("db-old")).unwrap();
+    repository
+}
+
+#[tokio::test]
+async fn a_repository_is_listed_searched_and_shown() {
+    let world = World::new();
+    let repository = repository(&world).await;
+    let (packages, access, all) = (curious(&world), world.access(), all());
+    let catalog = packages.read_catalog(request(repository.url(), &access, &all)).await.unwrap();
+    assert_eq!(catalog.packages(), 3);
+    assert_eq!(found(&catalog, ""), pairs(&[("db", "1.0.0"), ("db-old", "1.0.0"), ("web", "1.10.0")]));
+    for text in ["web", "PROXY", "serves http"] {
+        assert_eq!(found(&catalog, text), pairs(&[("web", "1.10.0")]), "{text}");
+    }
+    assert_eq!(found(&catalog, "nothing like it"), []);
+    let web = catalog.chart("web").unwrap().unwrap();
+    let newest = &web.summary.newest;
+    assert_eq!(
+        (newest.app_version.as_deref(), newest.kube_version.as_deref()),
+        (Some("1.10"), Some(">=1.30"))
+    );
+    let versions: Vec<_> = web.versions.iter().map(|version| version.version.as_str()).collect();
+    assert_eq!(versions, ["1.10.0", "1.9.0", "1.0.0"], "newest first, without pre-releases");
+    assert!(catalog.chart("absent").unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_filter_leaves_out_charts_and_versions() {
+    let world = World::new();
+    let repository = repository(&world).await;
+    let (packages, access) = (curious(&world), world.access());
+    let rows = [
+        (json!({"include": ["db*"], "exclude": ["*-old"]}), pairs(&[("db", "1.0.0")])),
+        (json!({"versions": ">=2.0.0-0"}), pairs(&[("web", "2.0.0-rc.1")])),
+        (json!({"include": ["w*b"], "versions": "1.9.x"}), pairs(&[("web", "1.9.0")])),
+    ];
+    for (filter, expected) in rows {
+        let chosen = selection(filter);
+        let catalog = packages.read_catalog(request(repository.url(), &access, &chosen)).await.unwrap();
+        assert_eq!(found(&catalog, ""), expected);
+    }
+}
+
+#[tokio::test]
+async fn what_has_not_changed_is_not_sent_again_even_to_another_process() {
+    let world = World::new();
+    let repository = repository(&world).await;
+    let (access, all) = (world.access(), all());
+    let url = repository.url();
+    let first = curious(&world).read_catalog(request(url, &access, &all)).await.unwrap();
+    for _ in 0..2 {
+        let again = curious(&world).read_catalog(request(url, &access, &all)).await.unwrap();
+        assert_eq!((again.digest(), again.packages()), (first.digest(), 3));
+    }
+    let requests = repository.requests();
+    assert_eq!((requests["/index.yaml"], requests["304"]), (3, 2), "{requests:?}");
+    repository.publish(&world.chart("new")).unwrap();
+    let changed = curious(&world).read_catalog(request(url, &access, &all)).await.unwrap();
+    assert_eq!(changed.packages(), 4);
+    assert_ne!(changed.digest(), first.digest());
+    assert_eq!(
+        repository.requests()["/index.yaml"],
+        4,
+        "the answer that brings news is read, not asked for twice"
+    );
+}
+
+#[tokio::test]
+async fn what_was_read_stays_when_the_repository_goes() {
+    let world = World::new();
+    let repository = repository(&world).await;
+    let (packages, access, all) = (curious(&world), world.access(), all());
+    let url = repository.url().to_owned();
+    packages.read_catalog(request(&url, &access, &all)).await.unwrap();
+    drop(repository);
+    assert!(packages.read_catalog(request(&url, &access, &all)).await.is_err());
+    let kept = world.packages().kept_catalog(request(&url, &access, &all)).unwrap();
+    assert_eq!(kept.packages(), 3);
+    let other = selection(json!({"include": ["db"]}));
+    assert!(packages.kept_catalog(request(&url, &access, &other)).is_none(), "of another selection");
+    assert!(packages.kept_catalog(request("https://other.example", &access, &all)).is_none());
+    packages.forget_catalog("catalog");
+    assert!(packages.kept_catalog(request(&url, &access, &all)).is_none());
+    assert_eq!(kept.search("").unwrap().len(), 3, "whoever has it open can still read it");
+}
+
+#[tokio::test]
+async fn a_login_in_the_address_is_not_written_to_the_store() {
+    let world = World::new();
+    let server = Server::start(&world.authority, |_, _| "entries: {}".into_response()).await;
+    let (access, all) = (world.access(), all());
+    let url = server.url().replace("https://", "https://user:canary@");
+    let catalog = world.packages().read_catalog(request(&url, &access, &all)).await.unwrap();
+    assert_eq!(catalog.packages(), 0);
+    let folder = world.path("store").join("catalogs");
+    for file in std::fs::read_dir(folder).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        assert!(!text.contains("canary"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn sloppy_entries_do_not_hide_the_others() {
+    let world = World::new();
+    let text = "entries:\n  web:\n  - {version: 1.0.0, urls: [x], description: null, keywords: null, appVersion: 1.10}\n  \
+                db:\n  - {version: 2.0.0, urls: [x], keywords: [null, sql], kubeVersion: '', deprecated: true}\n";
+    let server = Server::start(&world.authority, move |_, _| text.into_response()).await;
+    let (access, all) = (world.access(), all());
+    let catalog = world.packages().read_catalog(request(&server.url(), &access, &all)).await.unwrap();
+    let charts = catalog.search("").unwrap();
+    assert_eq!(charts[0].keywords, ["sql"]);
+    assert!(charts[0].newest.deprecated && charts[0].newest.kube_version.is_none());
+    assert_eq!(charts[1].newest.app_version.as_deref(), Some("1.10"), "text, though it looks like a number");
+}
+
+#[tokio::test]
+async fn a_registry_offers_what_the_filter_names() {
+    let world = World::new();
+    let assets = testing::assets().await.unwrap();
+    let registry = Registry::start(assets, &world.authority, &world.path("registry")).await.unwrap();
+    let web = described(&world, "web");
+    for version in ["1.0.0", "1.1.0+build.2", "2.0.0-rc.1"] {
+        registry.push(&Package::pack(&web, Some(version)).unwrap()).await.unwrap();
+    }
+    registry.push(&Package::pack(&world.chart("db"), None).unwrap()).await.unwrap();
+    let (packages, access, url) = (curious(&world), world.access(), registry.url());
+    let named = selection(json!({"include": ["web", "db"]}));
+    let catalog = packages.read_catalog(request(&url, &access, &named)).await.unwrap();
+    assert_eq!(found(&catalog, ""), pairs(&[("db", "1.0.0"), ("web", "1.1.0+build.2")]));
+    let first = &catalog.search("proxy").unwrap()[0];
+    assert_eq!(
+        (&*first.description, first.newest.kube_version.as_deref()),
+        ("Serves the web", Some(">=1.30"))
+    );
+    assert_eq!(catalog.chart("web").unwrap().unwrap().versions.len(), 2);
+    let again = packages.read_catalog(request(&url, &access, &named)).await.unwrap();
+    assert_eq!(again.digest(), catalog.digest());
+    registry.push(&Package::pack(&web, Some("1.2.0")).unwrap()).await.unwrap();
+    let changed = packages.read_catalog(request(&url, &access, &named)).await.unwrap();
+    assert_eq!(found(&changed, "web"), pairs(&[("web", "1.2.0")]));
+    assert_ne!(changed.digest(), catalog.digest());
+    let absent = selection(json!({"include": ["absent"]}));
+    let error = packages.read_catalog(request(&url, &access, &absent)).await.unwrap_err();
+    assert!(error.to_string().contains("404"), "{error}");
+    registry.stop().await;
+}
