@@ -17,10 +17,20 @@ pub use resolutions::{Last, Resolutions};
 pub use shelf::Shelf;
 pub use values::Values;
 
+use std::{sync::Arc, time::Duration};
+
+use chandler_source::Packages;
+
+use crate::release::NamedCatalogs;
+
 /// What a pass over an Extension works with.
 pub struct ExtensionContext {
     pub client: kube::Client,
     pub shelf: Shelf,
+    pub packages: Arc<Packages>,
+    pub catalogs: NamedCatalogs,
+    /// How often sources that have to be asked are asked again.
+    pub poll_interval: Duration,
     /// Told the namespace in which something else can be chosen now.
     pub on_change: Box<dyn Fn(&str) + Send + Sync>,
 }

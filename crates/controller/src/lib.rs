@@ -24,7 +24,7 @@ mod shared;
 mod status;
 mod watch;
 
-pub use catalog::catalog_access;
+pub use catalog::{Catalogs, catalog_access};
 pub use error::Error;
 pub use leader::Election;
 pub use parameters::{ParameterSources, Read};

@@ -22,14 +22,12 @@ use kube::{
 use tokio::sync::{Semaphore, mpsc::UnboundedReceiver};
 
 use crate::{
-    clusters::Clusters,
     faces::Face,
     index::ReleaseIndex,
     placement::{self, Compose, Desk, PlacementContext},
     queue::{self, Trigger},
-    references::References,
     release::{self, IsOurs, ReleaseContext},
-    run::Shared,
+    run::{Shared, Surroundings},
     status,
     watch::{Scope, Watched, watch},
 };
@@ -112,14 +110,9 @@ where
     }
 
     /// Looks after the objects of both kinds.
-    pub async fn run(
-        self,
-        shared: Shared,
-        clusters: Clusters,
-        references: References,
-        compose: Box<dyn Compose<P>>,
-    ) {
+    pub async fn run(self, shared: Shared, around: Surroundings, compose: Box<dyn Compose<P>>) {
         let Wires { desk, index, trigger, placements, releases } = self.wires;
+        let Surroundings { clusters, references, catalogs } = around;
         tracing::info!(
             kind = %P::kind(&()),
             placements = placements.len(),
@@ -147,7 +140,7 @@ where
             references,
             connections: shared.kept.connections,
             packages: shared.packages,
-            catalogs: shared.catalogs,
+            catalogs,
             tool: shared.tool,
             operations: shared.kept.operations,
             events: shared.events,
@@ -194,9 +187,12 @@ impl<P: PlacementFace> Face for Wires<P> {
     }
 
     fn source_changed(&self) {
-        let unpinned =
-            |release: &P::Release| release.desired().is_ok_and(|desired| desired.package.version.is_none());
-        for release in self.releases.state_filter(unpinned) {
+        let moves_with_it = |release: &P::Release| {
+            release
+                .desired()
+                .is_ok_and(|desired| desired.package.version.is_none() || desired.access.catalog.is_some())
+        };
+        for release in self.releases.state_filter(moves_with_it) {
             self.trigger.look_at(ObjectRef::from_obj(&*release));
         }
     }

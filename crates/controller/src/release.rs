@@ -15,12 +15,12 @@ use std::{
     time::Duration,
 };
 
+pub use catalogs::NamedCatalogs;
 use chandler_core::release::{Claimant, ReleaseFace};
 use chandler_source::Packages;
 use chandler_tool::PackageTool;
 use chandler_workload::Connections;
 use kube::{Client, ResourceExt as _, core::NamespaceResourceScope, runtime::controller::Action};
-pub use catalogs::NamedCatalogs;
 pub use memory::Memories;
 pub use operate::Outcome;
 pub use secrets::Secrets;

@@ -37,7 +37,7 @@ use crate::{
     placement::Templates,
     predecessor,
     references::References,
-    release::{Kept, Memories},
+    release::{Kept, Memories, NamedCatalogs},
     server::{self, Served},
     watch::{Scope, Watched, watch},
 };
@@ -83,6 +83,14 @@ pub struct Shared {
     pub events: Events,
     pub metrics: Metrics,
     pub poll_interval: Duration,
+}
+
+/// What there is on the management cluster besides the objects of a face.
+#[derive(Clone)]
+pub struct Surroundings {
+    pub clusters: Clusters,
+    pub references: References,
+    pub catalogs: NamedCatalogs,
 }
 
 /// Runs the controllers until `stop` fires.
@@ -180,8 +188,16 @@ async fn controllers(
     mut changes: mpsc::UnboundedReceiver<InventoryChange>,
     ready: Arc<AtomicBool>,
 ) {
+    let (catalogs, looking_after_catalogs) = catalog::start(
+        shared.client.clone(),
+        &shared.scope,
+        shared.watch_filter.as_deref(),
+        shared.packages.clone(),
+        shared.events.clone(),
+    );
     let mut helm = Pair::<HelmChartProxy>::watch(&shared);
     let mut instances = Pair::<ExtensionInstance>::watch(&shared);
+    let platform_namespace = platform.namespace.clone();
     let mut department = Department::open(&shared, platform);
     shared.faces.are(vec![helm.face(), instances.face()], department.watcher());
     let mut clusters = watch_clusters(&shared);
@@ -189,6 +205,7 @@ async fn controllers(
         helm.is_complete().await
             && instances.is_complete().await
             && department.is_complete().await
+            && catalogs.are_listed().await
             && clusters.is_complete().await
     };
     if !all.await {
@@ -203,10 +220,25 @@ async fn controllers(
         tool: shared.tool.clone(),
         metrics: shared.metrics.clone(),
     };
+    let around = Surroundings {
+        clusters,
+        references,
+        catalogs: NamedCatalogs {
+            client: shared.client.clone(),
+            catalogs: catalogs.clone(),
+            platform: platform_namespace,
+        },
+    };
     let faces = shared.faces.clone();
     let mut published = shared.packages.changes();
     let following_sources = async {
         while published.changed().await.is_ok() {
+            faces.source_changed();
+        }
+    };
+    let mut offered = catalogs.changes();
+    let following_catalogs = async {
+        while offered.changed().await.is_ok() {
             faces.source_changed();
         }
     };
@@ -216,8 +248,10 @@ async fn controllers(
         }
     };
     tokio::join!(
-        department.run(shared.clone(), instances, clusters.clone(), references.clone(), templates.clone()),
-        helm.run(shared.clone(), clusters, references, Box::new(templates)),
+        department.run(shared.clone(), instances, around.clone(), templates.clone()),
+        helm.run(shared.clone(), around, Box::new(templates)),
+        looking_after_catalogs,
+        following_catalogs,
         following,
         following_sources,
     );

@@ -1,9 +1,9 @@
 //! Every decision Chandler takes, pure and synchronous: no client, no runtime, no clock (time is passed in).
 
 pub mod backoff;
+pub mod catalog;
 pub mod cluster_conditions;
 pub mod cluster_list;
-pub mod catalog;
 pub mod conditions;
 pub mod contract;
 pub mod digest;

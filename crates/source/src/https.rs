@@ -18,7 +18,7 @@ use crate::{
     Access, Resolved, SourceError, Store,
     changes::Changes,
     index::{Entry, Index},
-    packages::Location,
+    packages::{Location, PublishedVersion},
     shared::Shared,
     web::{Answer, Ask, Web, shown},
 };
@@ -82,6 +82,26 @@ impl Repositories {
         let archive = archive(&home, entry)?;
         let digest = announced(entry).map_err(bad_index)?;
         Ok(Resolved { version: entry.version.clone(), digest, location: Location::Https { home, archive } })
+    }
+
+    /// The versions of a chart.
+    pub async fn published(
+        &self,
+        repository: &str,
+        chart: &str,
+        access: &Access,
+    ) -> Result<Vec<PublishedVersion>, SourceError> {
+        let (home, access) = home(repository, access)?;
+        let key = (home.clone(), access.clone());
+        let downloaded = self.indexes.get(key, |last| self.index(&home, &access, last, None)).await?;
+        let versions = downloaded.index.published(chart).map(|entry| {
+            let entry = entry.map_err(|error| SourceError::BadIndex {
+                url: home.to_string(),
+                reason: error.to_string(),
+            })?;
+            Ok(PublishedVersion { version: entry.version, kubernetes: entry.kube_version })
+        });
+        versions.collect()
     }
 
     /// All that a repository offers; None: it has not changed since it gave these validators.

@@ -56,6 +56,14 @@ impl Default for SourceOptions {
     }
 }
 
+/// A version that a source offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishedVersion {
+    pub version: String,
+    /// The Kubernetes versions that the package states. None: it states none, or the source does not tell.
+    pub kubernetes: Option<String>,
+}
+
 /// Packages of all sources, and the store.
 #[derive(Debug)]
 pub struct Packages {
@@ -89,6 +97,21 @@ impl Packages {
             self.registries.resolve(reference, access).await
         } else {
             self.repositories.resolve(reference, access).await
+        }
+    }
+
+    /// The versions of a package that a source offers, in any order.
+    pub async fn versions(
+        &self,
+        repository: &str,
+        name: &str,
+        access: &Access,
+    ) -> Result<Vec<PublishedVersion>, SourceError> {
+        if repository.starts_with("oci://") {
+            let versions = self.registries.published(repository, name, access).await?;
+            Ok(versions.into_iter().map(|version| PublishedVersion { version, kubernetes: None }).collect())
+        } else {
+            self.repositories.published(repository, name, access).await
         }
     }
 

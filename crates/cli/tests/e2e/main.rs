@@ -8,6 +8,7 @@ mod catalogs;
 mod collisions;
 mod crash;
 mod eight_by_ten;
+mod extensions;
 mod isolation;
 mod kubernetes_upgrade;
 mod leadership;

@@ -9,7 +9,7 @@ use chandler_api::{
     extensions::{AddonRelease, EXTENSIONS_ANNOTATION, ExtensionInstance, GIVEN_ANNOTATION, OnClusterDelete},
 };
 use chandler_core::{
-    cluster_conditions::{Addon, conditions_of, gates, upgradable},
+    cluster_conditions::{Addon, addons_ready, conditions_of, gates, upgradable},
     cluster_list, conditions,
     extension::{Circumstances, Implied, Origin, Verdict, Wish, implied},
     identity::ClusterKey,
@@ -25,7 +25,7 @@ use kube::{
 use serde_json::json;
 
 use super::resolutions::{Resolutions, Resolved};
-use crate::{Error, clusters, events::Events, faces::Faces};
+use crate::{Error, clusters, events::Events, faces::Faces, overwrite};
 
 /// What a pass over a Cluster works with.
 pub struct ClusterContext {
@@ -59,7 +59,10 @@ impl Pass {
     async fn run(&self) -> Result<Action, Error> {
         let instances = self.context.resolutions.instances(&self.key, self.cluster.labels());
         let wishes = self.wishes();
-        let concerned = !instances.is_empty() || !wishes.is_empty() || !self.given().is_empty();
+        let concerned = !instances.is_empty()
+            || !wishes.is_empty()
+            || !self.given().is_empty()
+            || !self.listed().1.is_empty();
         let resolved =
             if concerned { self.context.resolutions.of(&self.key, &self.cluster).await.ok() } else { None };
         if concerned && self.context.resolutions.shelf.is_complete() {
@@ -99,30 +102,40 @@ impl Pass {
                 release_namespace: install.namespace.clone(),
             })
         });
-        self.listed().into_iter().chain(defaults).collect()
+        self.listed().0.into_iter().chain(defaults).collect()
     }
 
-    /// What the Cluster's annotation or its topology lists. What cannot be read is told in the condition.
-    fn listed(&self) -> Vec<Wish> {
-        let resolutions = &self.context.resolutions;
+    /// What the Cluster's annotation or its topology lists, and what of it cannot be had.
+    fn listed(&self) -> (Vec<Wish>, Vec<Addon>) {
         let annotation = self.cluster.annotations().get(EXTENSIONS_ANNOTATION).map(String::as_str);
-        let (entries, _) = cluster_list::listed(annotation, &self.cluster.data);
-        let wish = |entry: cluster_list::Entry| {
-            let beside = resolutions.shelf.get(&self.key.namespace, &entry.name).is_some();
-            let namespace = if entry.platform || !beside {
-                resolutions.platform.namespace.clone()
-            } else {
-                self.key.namespace.clone()
-            };
-            Wish {
-                origin: Origin::Listed,
-                namespace,
-                name: entry.name,
-                range: entry.range,
-                release_namespace: None,
+        let (entries, unreadable) = cluster_list::listed(annotation, &self.cluster.data);
+        let unreadable =
+            unreadable.iter().map(|why| Addon::not_ready("the cluster's list of extensions", why));
+        let (mut wishes, mut trouble) = (Vec::new(), unreadable.collect::<Vec<_>>());
+        for entry in entries {
+            match self.home(&entry) {
+                Some(namespace) => wishes.push(Wish {
+                    origin: Origin::Listed,
+                    namespace,
+                    name: entry.name,
+                    range: entry.range,
+                    release_namespace: None,
+                }),
+                None => trouble.push(Addon::not_ready(
+                    &entry.name,
+                    "the cluster lists it, and there is no such Extension",
+                )),
             }
-        };
-        entries.into_iter().map(wish).collect()
+        }
+        (wishes, trouble)
+    }
+
+    /// The namespace of an Extension that is listed: beside the cluster, or the platform's.
+    fn home(&self, entry: &cluster_list::Entry) -> Option<String> {
+        let resolutions = &self.context.resolutions;
+        let beside = Some(&self.key.namespace).filter(|_| !entry.platform);
+        let mut homes = beside.into_iter().chain([&resolutions.platform.namespace]);
+        homes.find(|namespace| resolutions.shelf.get(namespace, &entry.name).is_some()).cloned()
     }
 
     fn given(&self) -> BTreeSet<String> {
@@ -162,13 +175,9 @@ impl Pass {
             let mut instance = instance.clone();
             instance.metadata.owner_references = Some(vec![self.owner()]);
             let name = instance.name_any();
-            let parameters = PatchParams::apply(FIELD_MANAGER).force();
-            let written = api.patch(&name, &parameters, &Patch::Apply(&instance)).await;
-            let written = written.map_err(|source| Error::Write {
-                kind: "ExtensionInstance",
-                name: name.clone(),
-                source,
-            })?;
+            let written = overwrite::apply(&api, &instance, |there, wanted| there.spec == wanted.spec)
+                .await
+                .map_err(|source| Error::Write { kind: "ExtensionInstance", name: name.clone(), source })?;
             if todo.restored.contains(&name) {
                 let note = "Restored: this extension is enforced on clusters like this one";
                 self.context.events.warning(&written, "Restored", note);
@@ -206,13 +215,8 @@ impl Pass {
             let refused = resolved.verdict.refused.iter();
             addons.extend(refused.map(|(name, why)| Addon::not_ready(name, why)));
         }
-        let annotation = self.cluster.annotations().get(EXTENSIONS_ANNOTATION).map(String::as_str);
-        let (_, unreadable) = cluster_list::listed(annotation, &self.cluster.data);
-        addons.extend(unreadable.iter().map(|why| Addon::not_ready("the cluster's list of extensions", why)));
-        let wanted = [
-            Some(chandler_core::cluster_conditions::addons_ready(&addons)),
-            resolved.map(|resolved| upgradable(&resolved.question)),
-        ];
+        addons.extend(self.listed().1);
+        let wanted = [Some(addons_ready(&addons)), resolved.map(|resolved| upgradable(&resolved.question))];
         let old = conditions_of(&self.cluster.data);
         let wanted: Vec<_> = wanted.into_iter().flatten().collect();
         let types: Vec<_> = wanted.iter().map(|wanted| wanted.type_).collect();

@@ -140,8 +140,8 @@ impl Instances {
         };
         let (namespace, extension) = self.key(reference, cluster_key);
         let Some(chosen) = resolved.verdict.chosen.get(&extension) else {
-            let why = resolved.verdict.refused.get(&extension).cloned();
-            return Err(why.unwrap_or_else(|| format!("{extension} has no version for this cluster yet")));
+            // Neither chosen nor refused: its moment has not come, or nobody needs it any more.
+            return resolved.verdict.refused.get(&extension).map_or(Ok(None), |why| Err(why.clone()));
         };
         let volume = self.resolutions.shelf.get(namespace, &reference.name);
         let Some(volume) = volume else { return Ok(None) };

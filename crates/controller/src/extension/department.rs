@@ -16,8 +16,7 @@ use kube::{
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
-    ClusterContext, ExtensionContext, Instances, Last, Platform, Resolutions, Shelf,
-    Values, cluster, publish,
+    ClusterContext, ExtensionContext, Instances, Last, Platform, Resolutions, Shelf, Values, cluster, publish,
 };
 use crate::{
     clusters::{self, Clusters},
@@ -26,8 +25,7 @@ use crate::{
     parameters::ParameterSources,
     placement::{Desk, Templates},
     queue::{self, Trigger},
-    references::References,
-    run::Shared,
+    run::{Shared, Surroundings},
     status,
     watch::{Scope, Watched, watch},
 };
@@ -124,10 +122,10 @@ impl Department {
         self,
         shared: Shared,
         pair: Pair<ExtensionInstance>,
-        clusters: Clusters,
-        references: References,
+        around: Surroundings,
         templates: Templates,
     ) {
+        let Surroundings { clusters, references, catalogs } = around.clone();
         let (desk, instances, releases) = (pair.desk(), pair.placements(), pair.releases());
         let wires = self.wires;
         // Both are told once.
@@ -167,6 +165,9 @@ impl Department {
         let publishing = Arc::new(ExtensionContext {
             client: shared.client.clone(),
             shelf: self.shelf,
+            packages: shared.packages.clone(),
+            catalogs,
+            poll_interval: shared.poll_interval,
             on_change: Box::new(move |namespace| wires.published(namespace)),
         });
         for key in clusters.keys() {
@@ -184,7 +185,7 @@ impl Department {
         tokio::join!(
             join_all(extensions),
             queue::run("Cluster", clusters.store(), self.cluster_queue, cluster_context, cluster::reconcile),
-            pair.run(shared, clusters, references, Box::new(compose)),
+            pair.run(shared, around, Box::new(compose)),
         );
     }
 }

@@ -284,7 +284,9 @@ where
         let type_ = P::VOCABULARY.specs_up_to_date;
         let find = |status: &PlacementStatus| status.conditions.iter().find(|c| c.type_ == type_).cloned();
         let (before, now) = (find(old), find(new));
-        if let Some(now) = now.filter(|now| now.status == "False")
+        let under_way = [P::VOCABULARY.updating, P::VOCABULARY.reinstalling];
+        if let Some(now) =
+            now.filter(|now| now.status == "False" && !under_way.contains(&now.reason.as_str()))
             && before.is_none_or(|before| before.message != now.message)
         {
             self.context.events.warning(&*self.object, &now.reason, &now.message);

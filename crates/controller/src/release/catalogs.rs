@@ -28,7 +28,8 @@ impl NamedCatalogs {
     /// What is wanted, with the repository that its catalog names.
     pub async fn located(&self, mut desired: Desired) -> Result<Desired, Failure> {
         if let Some(reference) = &desired.access.catalog {
-            desired.package.repository = self.get(&desired.cluster.namespace, reference).await?.spec.url.clone();
+            desired.package.repository =
+                self.get(&desired.cluster.namespace, reference).await?.spec.url.clone();
         }
         Ok(desired)
     }
@@ -58,13 +59,20 @@ impl NamedCatalogs {
     }
 
     /// The labels of a namespace, if the catalog selects by them.
-    async fn labels(&self, catalog: &ExtensionCatalog, own: &str) -> Result<BTreeMap<String, String>, Failure> {
+    async fn labels(
+        &self,
+        catalog: &ExtensionCatalog,
+        own: &str,
+    ) -> Result<BTreeMap<String, String>, Failure> {
         if catalog.spec.namespaces.is_none() || catalog.namespace().as_deref() == Some(own) {
             return Ok(BTreeMap::new());
         }
         let found = Api::<NamespaceObject>::all(self.client.clone()).get_metadata(own).await;
         let found = found.map_err(|error| {
-            Failure::new(Category::Forbidden, format!("the labels of namespace {own} cannot be read: {error}"))
+            Failure::new(
+                Category::Forbidden,
+                format!("the labels of namespace {own} cannot be read: {error}"),
+            )
         })?;
         Ok(found.labels().clone())
     }

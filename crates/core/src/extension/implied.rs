@@ -6,7 +6,7 @@ use chandler_api::extensions::{
     Clusters, ExtensionInstance, ExtensionInstanceSpec, ExtensionReference, IMPLIED_BY_LABEL,
     IMPLIED_SPEC_ANNOTATION, ReleasePlace, Scope,
 };
-use kube_core::{Resource as _, ResourceExt as _};
+use kube_core::{Resource as _, ResourceExt};
 
 use super::{Verdict, key};
 use crate::{digest::Digest, identity::ClusterKey, naming};
@@ -100,8 +100,9 @@ pub fn implied(at: &Circumstances<'_>) -> Implied {
             result.apply.push(generated(at.cluster, &dependency(at, key)));
         }
     }
-    result.delete =
-        at.instances.iter().filter(|one| is_over(at, &wanted, one)).map(|one| one.name_any()).collect();
+    let replaced: BTreeSet<_> = result.apply.iter().map(ResourceExt::name_any).collect();
+    let over = at.instances.iter().filter(|one| is_over(at, &wanted, one)).map(|one| one.name_any());
+    result.delete = over.filter(|name| !replaced.contains(name)).collect();
     result
 }
 
