@@ -10,6 +10,7 @@ pub mod identity;
 pub mod inventory;
 pub mod leadership;
 pub mod naming;
+pub mod parameters;
 pub mod placement;
 pub mod poll;
 pub mod release;
