@@ -1,6 +1,7 @@
 //! Every decision Chandler takes, pure and synchronous: no client, no runtime, no clock (time is passed in).
 
 pub mod backoff;
+pub mod cluster_list;
 pub mod conditions;
 pub mod contract;
 pub mod digest;
