@@ -12,6 +12,7 @@ mod oci;
 mod packages;
 mod shared;
 mod store;
+mod values;
 mod web;
 
 pub use access::{Access, BadSecret, Credentials};
@@ -21,3 +22,4 @@ pub use hyper_util::client::proxy::matcher::Matcher as ProxyMatcher;
 pub use limits::Limits;
 pub use packages::{Packages, Resolved, SourceOptions};
 pub use store::{Retention, Store, StoredPackage};
+pub use values::PackageValues;
