@@ -15,6 +15,7 @@ mod references;
 mod release;
 mod run;
 mod server;
+mod shared;
 mod status;
 mod watch;
 

@@ -1,10 +1,6 @@
 //! Secrets of sources: read one by one, with consent, and once for all releases that ask at the same moment.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_core::{
     failure::{Category, Failure},
@@ -14,24 +10,20 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 
 use super::grants;
-
-/// How long what was read serves others. A fleet asks within a moment; a person who mends a Secret takes longer.
-const SHARED: Duration = Duration::from_secs(3);
+use crate::shared::{MOMENT, Shared};
 
 /// The data of a Secret.
 pub type SecretData = BTreeMap<String, Vec<u8>>;
 
-type Read = Arc<tokio::sync::Mutex<Option<(Instant, Arc<SecretData>)>>>;
-
 /// Reads Secrets of the management cluster.
 pub struct Secrets {
     client: Client,
-    read: Mutex<HashMap<SecretKey, Read>>,
+    read: Shared<SecretKey, Arc<SecretData>>,
 }
 
 impl Secrets {
     pub fn new(client: Client) -> Self {
-        Self { client, read: Mutex::default() }
+        Self { client, read: Shared::new(MOMENT) }
     }
 
     /// The data of a Secret that a release object of `own_namespace` refers to.
@@ -42,14 +34,7 @@ impl Secrets {
         category: Category,
     ) -> Result<Arc<SecretData>, Failure> {
         grants::check::<R>(&self.client, own_namespace, secret, category).await?;
-        let shared = self.shared(secret);
-        let mut last = shared.lock().await;
-        if let Some((_, data)) = last.as_ref().filter(|(at, _)| at.elapsed() < SHARED) {
-            return Ok(data.clone());
-        }
-        let data = Arc::new(self.get(secret, category).await?);
-        *last = Some((Instant::now(), data.clone()));
-        Ok(data)
+        self.read.get(secret, async { Ok(Arc::new(self.get(secret, category).await?)) }).await
     }
 
     /// One value of it.
@@ -72,16 +57,6 @@ impl Secrets {
             .map_err(|error| unusable(secret, category, &format!("cannot be read: {error}")))?
             .ok_or_else(|| unusable(secret, category, "does not exist"))?;
         Ok(found.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect())
-    }
-
-    fn shared(&self, secret: &SecretKey) -> Read {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        // What nobody waits for and nobody can use any more is not kept: it is secret.
-        read.retain(|_, one| {
-            Arc::strong_count(one) > 1
-                || one.try_lock().is_ok_and(|last| last.as_ref().is_some_and(|(at, _)| at.elapsed() < SHARED))
-        });
-        read.entry(secret.clone()).or_default().clone()
     }
 }
 
