@@ -8,6 +8,7 @@ mod leader;
 mod metrics;
 mod operations;
 mod overwrite;
+mod parameters;
 mod placement;
 mod predecessor;
 mod queue;
@@ -21,4 +22,5 @@ mod watch;
 
 pub use error::Error;
 pub use leader::Election;
+pub use parameters::{ParameterSources, Read};
 pub use run::{Options, run};

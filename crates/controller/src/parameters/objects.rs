@@ -1,0 +1,203 @@
+//! Single objects of the management cluster, as Chandler itself or as a ServiceAccount.
+
+use std::{sync::Arc, time::Duration};
+
+use chandler_api::extensions::ObjectField;
+use chandler_core::failure::{Category, Failure, innermost};
+use kube::{
+    Client, Resource as _,
+    api::{ApiResource, DynamicObject, GetParams},
+    core::{GroupVersion, GroupVersionKind, Request},
+    discovery::{self, Scope},
+};
+use serde_json::Value;
+
+use crate::shared::{MOMENT, Shared};
+
+/// How long a kind is known to be served.
+const KIND_KNOWN: Duration = Duration::from_mins(1);
+
+/// Why there is no object.
+pub enum Problem {
+    /// There is none, or no such kind.
+    Absent,
+    Unreadable(Unreadable),
+}
+
+/// Why an object cannot be read.
+pub enum Unreadable {
+    /// A name that would lead to another address.
+    BadName(String),
+    /// The rights are not there; what to add.
+    Forbidden(String),
+    Failed(String),
+}
+
+impl Unreadable {
+    pub fn failure(&self, object: &str) -> Failure {
+        match self {
+            Self::BadName(name) => Failure::new(
+                Category::InvalidSpec,
+                format!("{object} cannot be read: {name:?} is not a name that Kubernetes allows"),
+            ),
+            Self::Forbidden(next) => {
+                Failure::new(Category::Forbidden, format!("{object} may not be read: {next}"))
+            }
+            Self::Failed(why) => Failure::new(Category::Internal, format!("{object} cannot be read: {why}")),
+        }
+    }
+}
+
+/// Who reads what.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Reading {
+    /// The user to be; None: Chandler itself.
+    user: Option<String>,
+    collection: String,
+    name: String,
+}
+
+/// Objects that were read a moment ago.
+pub struct Objects {
+    client: Client,
+    read: Shared<Reading, Arc<Value>>,
+    kinds: Shared<GroupVersionKind, Arc<(ApiResource, Scope)>>,
+}
+
+impl Objects {
+    pub fn new(client: Client) -> Self {
+        Self { client, read: Shared::new(MOMENT), kinds: Shared::new(KIND_KNOWN) }
+    }
+
+    /// A Secret or ConfigMap of the instance's namespace, with Chandler's own rights.
+    pub async fn beside(&self, namespace: &str, plural: &str, name: &str) -> Result<Arc<Value>, Problem> {
+        let reading = Reading {
+            user: None,
+            collection: format!("/api/v1/namespaces/{}/{plural}", segment(namespace)?),
+            name: segment(name)?.to_owned(),
+        };
+        let forbidden = |_: &str| format!("let Chandler get {plural} in namespace {namespace}");
+        self.get(&reading, forbidden).await
+    }
+
+    /// Any object in `place`, with the rights of a ServiceAccount of `namespace` and no others.
+    pub async fn read_as(
+        &self,
+        namespace: &str,
+        account: &str,
+        place: &str,
+        field: &ObjectField,
+    ) -> Result<Arc<Value>, Problem> {
+        let kind = self.kind(field).await?;
+        let (resource, scope) = &*kind;
+        let place = segment(place)?;
+        let within = (*scope == Scope::Namespaced).then_some(place);
+        // Groups are left to the API server: for a ServiceAccount it takes those that its own tokens carry. To name
+        // them would ask for the right to take on groups, which is the right to take on any.
+        let user = format!("system:serviceaccount:{}:{}", segment(namespace)?, account_name(account)?);
+        let reading = Reading {
+            user: Some(user),
+            collection: DynamicObject::url_path(resource, within),
+            name: segment(&field.name)?.to_owned(),
+        };
+        let forbidden = |refused: &str| {
+            if refused == "serviceaccounts" && resource.plural != refused {
+                impersonation(namespace, account)
+            } else {
+                rule(namespace, account, resource, within, &field.name)
+            }
+        };
+        self.get(&reading, forbidden).await
+    }
+
+    async fn kind(&self, field: &ObjectField) -> Result<Arc<(ApiResource, Scope)>, Problem> {
+        let bad = || bad_name(&field.api_version);
+        let version: GroupVersion = field.api_version.parse().map_err(|_| bad())?;
+        for part in [&version.group, &version.version] {
+            if !part.is_empty() {
+                segment(part)?;
+            }
+        }
+        let kind = version.with_kind(&field.kind);
+        let ask = async {
+            match discovery::pinned_kind(&self.client, &kind).await {
+                Ok((resource, capabilities)) => Ok(Arc::new((resource, capabilities.scope))),
+                Err(kube::Error::Discovery(_)) => Err(Problem::Absent),
+                Err(error) => Err(problem(&error, |_| "let Chandler discover kinds".to_owned())),
+            }
+        };
+        self.kinds.get(&kind, ask).await
+    }
+
+    async fn get(
+        &self,
+        reading: &Reading,
+        forbidden: impl Fn(&str) -> String,
+    ) -> Result<Arc<Value>, Problem> {
+        let ask = async {
+            let mut request = Request::new(&reading.collection)
+                .get(&reading.name, &GetParams::default())
+                .map_err(|_| bad_name(&reading.name))?;
+            if let Some(user) = &reading.user {
+                let user = user.parse().map_err(|_| bad_name(user))?;
+                request.headers_mut().insert("impersonate-user", user);
+            }
+            // As text: a client that cannot decode an object writes it to the log.
+            let text = self.client.request_text(request).await.map_err(|error| problem(&error, forbidden))?;
+            let object = serde_json::from_str(&text)
+                .map_err(|_| Problem::Unreadable(Unreadable::Failed("the answer is not JSON".to_owned())))?;
+            Ok(Arc::new(object))
+        };
+        self.read.get(reading, ask).await
+    }
+}
+
+/// `forbidden` is told which resource was refused.
+fn problem(error: &kube::Error, forbidden: impl Fn(&str) -> String) -> Problem {
+    let kube::Error::Api(status) = error else {
+        return Problem::Unreadable(Unreadable::Failed(innermost(error)));
+    };
+    match status.code {
+        404 => Problem::Absent,
+        403 => {
+            let refused = status.details.as_ref().map_or("", |details| details.kind.as_str());
+            Problem::Unreadable(Unreadable::Forbidden(forbidden(refused)))
+        }
+        _ => Problem::Unreadable(Unreadable::Failed(status.message.clone())),
+    }
+}
+
+fn impersonation(namespace: &str, account: &str) -> String {
+    format!(
+        "Chandler may not act as ServiceAccount {namespace}/{account}: in namespace {namespace}, bind ClusterRole \
+         chandler-impersonator to Chandler's own ServiceAccount"
+    )
+}
+
+fn rule(namespace: &str, account: &str, resource: &ApiResource, within: Option<&str>, name: &str) -> String {
+    let (role, place) = match within {
+        Some(within) => ("Role", format!("in namespace {within}, ")),
+        None => ("ClusterRole", String::new()),
+    };
+    format!(
+        "{place}bind ServiceAccount {namespace}/{account} to a {role} with the rule {{apiGroups: [{:?}], resources: \
+         [{}], resourceNames: [{name}], verbs: [get]}}",
+        resource.group, resource.plural
+    )
+}
+
+/// A name that stays one part of an address.
+fn segment(name: &str) -> Result<&str, Problem> {
+    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-._:".contains(letter);
+    let fits = !name.is_empty() && name != "." && name != ".." && name.chars().all(allowed);
+    if fits { Ok(name) } else { Err(bad_name(name)) }
+}
+
+/// With a colon in it, the user would not be a ServiceAccount.
+fn account_name(name: &str) -> Result<&str, Problem> {
+    if name.contains(':') { Err(bad_name(name)) } else { segment(name) }
+}
+
+fn bad_name(name: &str) -> Problem {
+    Problem::Unreadable(Unreadable::BadName(name.chars().take(100).collect()))
+}
