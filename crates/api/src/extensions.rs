@@ -43,7 +43,5 @@ pub const IMPLIED_BY_LABEL: &str = "chandler.dev/implied-by";
 pub const IMPLIED_SPEC_ANNOTATION: &str = "chandler.dev/implied-spec";
 /// Annotation of a Cluster: the extensions that were given to it without anybody asking.
 pub const GIVEN_ANNOTATION: &str = "chandler.dev/given-extensions";
-/// Annotation of a Cluster or ClusterClass: extensions that its clusters get.
-pub const EXTENSIONS_ANNOTATION: &str = "chandler.dev/extensions";
 /// The channel of versions that nobody has to ask for by name.
 pub const STABLE_CHANNEL: &str = "stable";

@@ -1,4 +1,4 @@
-//! Parameters that are kept elsewhere: Secrets and ConfigMaps beside the instance, and fields of any object that the
+//! Parameters that are kept elsewhere: a Secret or ConfigMap beside the instance, and fields of any object that the
 //! instance's ServiceAccount may read. Objects are read one by one, never listed or watched.
 
 mod objects;
@@ -101,7 +101,7 @@ impl ParameterSources {
             Ok(read) => value(&read, key),
             Err(Problem::Absent) if *optional => None,
             Err(Problem::Absent) => {
-                return Err(missing(format!("{object} does not exist"), "create it"));
+                return Err(missing(&format!("{object} does not exist"), "create it"));
             }
             Err(Problem::Unreadable(why)) => return Err(why.failure(&object)),
         };
@@ -113,7 +113,7 @@ impl ParameterSources {
                 Ok((source, Some(Found::Text(text))))
             }
             None if *optional => Ok((source, None)),
-            None => Err(missing(format!("{object} has no key {key}"), "add it")),
+            None => Err(missing(&format!("{object} has no key {key}"), "add it")),
         }
     }
 
@@ -131,11 +131,11 @@ impl ParameterSources {
             Ok(read) => match lookup(&read, path) {
                 Some(value) => Ok((source, Some(Found::Value(value.clone())))),
                 None if *optional => Ok((source, None)),
-                None => Err(missing(format!("{object} has no field {path}"), "correct the path")),
+                None => Err(missing(&format!("{object} has no field {path}"), "correct the path")),
             },
             Err(Problem::Absent) if *optional => Ok((source, None)),
             Err(Problem::Absent) => Err(missing(
-                format!("{object} does not exist, or {} has no such kind", field.api_version),
+                &format!("{object} does not exist, or {} has no such kind", field.api_version),
                 "create it, or correct apiVersion, kind, namespace and name",
             )),
             Err(Problem::Unreadable(why)) => Err(why.failure(&object)),
@@ -157,7 +157,7 @@ fn bytes(encoded: &Value) -> Option<Vec<u8>> {
     serde_json::from_value::<ByteString>(encoded.clone()).ok().map(|bytes| bytes.0)
 }
 
-fn missing(what: String, next: &str) -> Failure {
+fn missing(what: &str, next: &str) -> Failure {
     Failure::new(
         Category::InvalidValues,
         format!("{what}: {next}, or set optional in its entry of parametersFrom"),

@@ -11,7 +11,7 @@ mod text;
 use serde_json::{Map, Value};
 
 pub use self::{
-    found::{Found, from_yaml, lookup},
+    found::{Found, from_package_yaml, from_yaml, lookup},
     schema::{MOST_TOLD, Schema, SchemaError, Violation, told},
     text::{Rendered, rendered},
 };

@@ -42,6 +42,8 @@ pub enum SourceError {
         "{url} is not a chart archive that can be trusted: {reason}; have it packed anew by `helm package`"
     )]
     BadArchive { url: String, reason: String },
+    #[error("the values of the package cannot be used: {0}")]
+    BadValues(String),
     #[error("the certificate authority for {url} is not valid PEM")]
     BadCertificate { url: String },
     #[error("the credentials for {url} cannot be used: {reason}")]
@@ -63,6 +65,7 @@ impl From<SourceError> for Failure {
             }
             SourceError::NotAPackage { .. }
             | SourceError::BadArchive { .. }
+            | SourceError::BadValues(_)
             | SourceError::SizeMismatch { .. }
             | SourceError::DigestMismatch { .. } => Category::InvalidPackage,
             SourceError::Get { .. }

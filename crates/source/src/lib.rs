@@ -14,6 +14,7 @@ mod packages;
 mod section;
 mod shared;
 mod store;
+mod values;
 mod web;
 
 pub use access::{Access, BadSecret, Credentials};
@@ -24,3 +25,4 @@ pub use hyper_util::client::proxy::matcher::Matcher as ProxyMatcher;
 pub use limits::Limits;
 pub use packages::{Packages, PublishedVersion, Resolved, SourceOptions};
 pub use store::{Retention, Store, StoredPackage};
+pub use values::PackageValues;

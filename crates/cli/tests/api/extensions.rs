@@ -38,12 +38,16 @@ fn version(fields: &Value) -> Value {
 #[tokio::test]
 async fn the_objects_in_the_documentation_are_accepted() {
     let server = Server::shared().await;
-    let text = include_str!("../../../../docs/concepts/extensions.md");
-    let (_, yaml) = text.split_once("```yaml\n").unwrap();
-    for document in yaml.split_once("```").unwrap().0.split("---\n") {
-        let mut object: Value = serde_saphyr::from_str(document).unwrap();
-        object["metadata"]["namespace"] = json!("default");
-        check(&server, &object, None).await;
+    for text in [
+        include_str!("../../../../docs/concepts/extensions.md"),
+        include_str!("../../../../docs/concepts/parameters.md"),
+    ] {
+        let (_, yaml) = text.split_once("```yaml\n").unwrap();
+        for document in yaml.split_once("```").unwrap().0.split("---\n") {
+            let mut object: Value = serde_saphyr::from_str(document).unwrap();
+            object["metadata"]["namespace"] = json!("default");
+            check(&server, &object, None).await;
+        }
     }
 }
 

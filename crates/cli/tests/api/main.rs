@@ -7,5 +7,6 @@ mod extensions;
 mod grants;
 mod inherited;
 mod objects;
+mod parameters;
 mod server;
 mod validation;

@@ -6,13 +6,15 @@ use std::{collections::BTreeSet, sync::Arc};
 use chandler_api::{
     FIELD_MANAGER,
     capi::{CLUSTER_GROUP, CLUSTER_VERSION},
-    extensions::{AddonRelease, EXTENSIONS_ANNOTATION, ExtensionInstance, GIVEN_ANNOTATION, OnClusterDelete},
+    extensions::{AddonRelease, ExtensionInstance, GIVEN_ANNOTATION, OnClusterDelete, Scope},
 };
 use chandler_core::{
     cluster_conditions::{Addon, addons_ready, conditions_of, gates, upgradable},
-    cluster_list, conditions,
-    extension::{Circumstances, Implied, Origin, Verdict, Wish, implied},
+    cluster_list::{self, EXTENSIONS_ANNOTATION, Listed},
+    conditions,
+    extension::{Circumstances, Implied, Origin, Wish, implied},
     identity::ClusterKey,
+    placement::addon_release_name,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -24,7 +26,10 @@ use kube::{
 };
 use serde_json::json;
 
-use super::resolutions::{Resolutions, Resolved};
+use super::{
+    resolutions::{Resolutions, Resolved},
+    shelf::Volume,
+};
 use crate::{Error, clusters, events::Events, faces::Faces, overwrite};
 
 /// What a pass over a Cluster works with.
@@ -58,18 +63,21 @@ struct Pass {
 impl Pass {
     async fn run(&self) -> Result<Action, Error> {
         let instances = self.context.resolutions.instances(&self.key, self.cluster.labels());
-        let wishes = self.wishes();
-        let concerned = !instances.is_empty()
-            || !wishes.is_empty()
-            || !self.given().is_empty()
-            || !self.listed().1.is_empty();
+        let (listed, trouble) = self.listed();
+        let defaults = self.defaults();
+        let asked = listed.as_ref().is_none_or(|listed| !listed.is_empty()) || !trouble.is_empty();
+        let concerned = asked || !instances.is_empty() || !defaults.is_empty() || !self.given().is_empty();
         let resolved =
             if concerned { self.context.resolutions.of(&self.key, &self.cluster).await.ok() } else { None };
-        if concerned && self.context.resolutions.shelf.is_complete() {
-            self.imply(&instances, &wishes, resolved.as_deref()).await?;
+        // While something is not known, nothing is given and nothing taken away.
+        if let (Some(listed), Some(resolved), true) =
+            (listed, &resolved, self.context.resolutions.shelf.is_complete())
+        {
+            let wishes: Vec<_> = listed.into_iter().chain(defaults).collect();
+            self.imply(&instances, &wishes, resolved).await?;
         }
         if concerned || gates(&self.cluster.data) {
-            self.tell(resolved.as_deref()).await?;
+            self.tell(resolved.as_deref(), trouble).await?;
         }
         Ok(Action::await_change())
     }
@@ -86,10 +94,10 @@ impl Pass {
         Ok(Action::await_change())
     }
 
-    /// What the cluster should have: what it lists, and what is a default of clusters like it.
-    fn wishes(&self) -> Vec<Wish> {
+    /// What is a default of clusters like this one.
+    fn defaults(&self) -> Vec<Wish> {
         let resolutions = &self.context.resolutions;
-        let defaults = resolutions.shelf.all().into_iter().filter_map(|volume| {
+        let wish = |volume: Arc<Volume>| {
             let install = volume.extension.spec.install.as_ref()?;
             let namespace = volume.extension.namespace()?;
             let reaches = namespace == self.key.namespace || namespace == resolutions.platform.namespace;
@@ -101,39 +109,43 @@ impl Pass {
                 range: None,
                 release_namespace: install.namespace.clone(),
             })
-        });
-        self.listed().0.into_iter().chain(defaults).collect()
+        };
+        resolutions.shelf.all().into_iter().filter_map(wish).collect()
     }
 
-    /// What the Cluster's annotation or its topology lists, and what of it cannot be had.
-    fn listed(&self) -> (Vec<Wish>, Vec<Addon>) {
+    /// What the Cluster's annotation or its topology lists, and what of it cannot be had. None: it cannot be read.
+    fn listed(&self) -> (Option<Vec<Wish>>, Vec<Addon>) {
         let annotation = self.cluster.annotations().get(EXTENSIONS_ANNOTATION).map(String::as_str);
-        let (entries, unreadable) = cluster_list::listed(annotation, &self.cluster.data);
-        let unreadable =
-            unreadable.iter().map(|why| Addon::not_ready("the cluster's list of extensions", why));
-        let (mut wishes, mut trouble) = (Vec::new(), unreadable.collect::<Vec<_>>());
+        let (entries, errors) = cluster_list::listed(annotation, &self.cluster.data);
+        if !errors.is_empty() {
+            let named = "the cluster's list of extensions";
+            let trouble = errors.iter().map(|error| Addon::not_ready(named, &error.to_string()));
+            return (None, trouble.collect());
+        }
+        let (mut wishes, mut trouble) = (Vec::new(), Vec::new());
         for entry in entries {
-            match self.home(&entry) {
-                Some(namespace) => wishes.push(Wish {
+            if let Some(namespace) = self.home(&entry) {
+                wishes.push(Wish {
                     origin: Origin::Listed,
                     namespace,
                     name: entry.name,
-                    range: entry.range,
+                    range: entry.version,
                     release_namespace: None,
-                }),
-                None => trouble.push(Addon::not_ready(
+                });
+            } else {
+                trouble.push(Addon::not_ready(
                     &entry.name,
                     "the cluster lists it, and there is no such Extension",
-                )),
+                ));
             }
         }
-        (wishes, trouble)
+        (Some(wishes), trouble)
     }
 
     /// The namespace of an Extension that is listed: beside the cluster, or the platform's.
-    fn home(&self, entry: &cluster_list::Entry) -> Option<String> {
+    fn home(&self, entry: &Listed) -> Option<String> {
         let resolutions = &self.context.resolutions;
-        let beside = Some(&self.key.namespace).filter(|_| !entry.platform);
+        let beside = Some(&self.key.namespace).filter(|_| entry.scope == Scope::Namespace);
         let mut homes = beside.into_iter().chain([&resolutions.platform.namespace]);
         homes.find(|namespace| resolutions.shelf.get(namespace, &entry.name).is_some()).cloned()
     }
@@ -147,26 +159,39 @@ impl Pass {
         &self,
         instances: &[Arc<ExtensionInstance>],
         wishes: &[Wish],
-        resolved: Option<&Resolved>,
+        resolved: &Resolved,
     ) -> Result<(), Error> {
-        let nothing = Verdict::default();
-        // What is needed is known only if something could be decided; until then nothing is taken away.
-        let Some(resolved) = resolved else { return Ok(()) };
         let given = self.given();
         let instances: Vec<_> = instances.iter().map(AsRef::as_ref).collect();
-        let verdict = if resolved.question.wanted.is_empty() { &nothing } else { &resolved.verdict };
+        let releases = self.context.resolutions.releases.on_cluster(&self.key);
+        let is_published = |key: &str| self.is_published(key);
+        let is_needed = |instance: &ExtensionInstance| {
+            let name = addon_release_name(instance, &self.key.name);
+            releases.iter().any(|release| release.spec.depends_on.contains(&name))
+        };
         let todo = implied(&Circumstances {
             cluster: &self.key,
             wishes,
             given: &given,
             instances: &instances,
-            verdict,
+            verdict: &resolved.verdict,
+            is_published: &is_published,
+            is_needed: &is_needed,
         });
         self.write(&todo).await?;
         if todo.given != given {
             self.note_given(&todo.given).await?;
         }
         Ok(())
+    }
+
+    fn is_published(&self, key: &str) -> bool {
+        let resolutions = &self.context.resolutions;
+        let found = match key.strip_prefix("platform/") {
+            Some(name) => resolutions.shelf.get(&resolutions.platform.namespace, name),
+            None => resolutions.shelf.get(&self.key.namespace, key),
+        };
+        found.is_some()
     }
 
     async fn write(&self, todo: &Implied) -> Result<(), Error> {
@@ -209,13 +234,13 @@ impl Pass {
     }
 
     /// Writes the conditions, if they are not what they should be.
-    async fn tell(&self, resolved: Option<&Resolved>) -> Result<(), Error> {
+    async fn tell(&self, resolved: Option<&Resolved>, trouble: Vec<Addon>) -> Result<(), Error> {
         let mut addons = self.context.faces.addons(&self.key, self.cluster.labels());
         if let Some(resolved) = resolved {
             let refused = resolved.verdict.refused.iter();
             addons.extend(refused.map(|(name, why)| Addon::not_ready(name, why)));
         }
-        addons.extend(self.listed().1);
+        addons.extend(trouble);
         let wanted = [Some(addons_ready(&addons)), resolved.map(|resolved| upgradable(&resolved.question))];
         let old = conditions_of(&self.cluster.data);
         let wanted: Vec<_> = wanted.into_iter().flatten().collect();

@@ -66,6 +66,10 @@ pub struct Circumstances<'a> {
     /// The instances that select the cluster.
     pub instances: &'a [&'a ExtensionInstance],
     pub verdict: &'a Verdict,
+    /// Whether an extension is published: if it is not, nobody can say that it is no default any more.
+    pub is_published: &'a dyn Fn(&str) -> bool,
+    /// Whether releases of others need that of an instance.
+    pub is_needed: &'a dyn Fn(&ExtensionInstance) -> bool,
 }
 
 /// What to do about a cluster's implied instances.
@@ -128,10 +132,14 @@ fn is_over(at: &Circumstances<'_>, wanted: &BTreeMap<String, Wish>, instance: &E
     }
     let replaced = || providers(at, &key).any(|other| Origin::of(other) != Some(Origin::Dependency));
     match origin {
-        Origin::Dependency => replaced() || at.verdict.chosen.get(&key).is_none_or(|chosen| chosen.asked_for),
+        Origin::Dependency => {
+            let chosen = at.verdict.chosen.get(&key);
+            replaced() || chosen.is_none_or(|chosen| chosen.asked_for) && !(at.is_needed)(instance)
+        }
         Origin::Default | Origin::Enforced | Origin::Listed => {
             let written = || providers(at, &key).any(|other| Origin::of(other).is_none());
-            !wanted.contains_key(&key) || origin != Origin::Enforced && written()
+            let unwanted = !wanted.contains_key(&key) && (at.is_published)(&key);
+            unwanted || origin != Origin::Enforced && written()
         }
     }
 }
@@ -240,6 +248,8 @@ mod tests {
             given: &given,
             instances,
             verdict: &verdict,
+            is_published: &|key| key != "platform/unpublished",
+            is_needed: &|instance| instance.name_any().starts_with("needed"),
         });
         (result.apply.len(), result.restored.len(), result.delete.len())
     }
@@ -271,6 +281,15 @@ mod tests {
         assert_eq!(seen(&[], &["platform/cni"], &[&there], &none), (0, 0, 1));
         there.spec.version = Some("1.x".to_owned());
         assert_eq!(seen(&[], &["platform/cni"], &[&there], &none), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_is_not_published_any_more_or_still_needed_stays() {
+        let none = Verdict::default();
+        let there = generated(&blue(), &wish(Origin::Default, "unpublished"));
+        assert_eq!(seen(&[], &[], &[&there], &none), (0, 0, 0));
+        let there = generated(&blue(), &wish(Origin::Dependency, "needed"));
+        assert_eq!(seen(&[], &[], &[&there], &none), (0, 0, 0));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What one entry of `parametersFrom` came to, as a layer.
 
 use serde_json::Value;
-use serde_saphyr::{Budget, options, options::NonFiniteFloatPolicy};
+use serde_saphyr::{Budget, DuplicateKeyPolicy, options, options::NonFiniteFloatPolicy};
 
 use super::Parameters;
 use crate::failure::{Category, Failure};
@@ -38,13 +38,24 @@ impl Found {
     }
 }
 
-/// Parameters by name from YAML, read as Helm reads its values files. An empty text holds none.
+/// Parameters by name from YAML, read as Helm reads its values files, except that a name given twice is an error. An
+/// empty text holds none.
 pub fn from_yaml(source: &str, text: &str) -> Result<Parameters, Failure> {
+    read(source, text, DuplicateKeyPolicy::Error)
+}
+
+/// The values of a package, of which Helm takes the last where a name is given twice. Its users cannot mend it.
+pub fn from_package_yaml(source: &str, text: &str) -> Result<Parameters, Failure> {
+    read(source, text, DuplicateKeyPolicy::LastWins)
+}
+
+fn read(source: &str, text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Parameters, Failure> {
     let mut budget = Budget::default();
     budget.max_depth = DEEPEST;
     let options = options! {
         budget: Some(budget),
         with_snippet: false,
+        duplicate_keys: duplicate_keys,
         legacy_octal_numbers: true,
         non_finite_float_policy: NonFiniteFloatPolicy::Reject,
     };

@@ -118,6 +118,7 @@ fn violation(error: &ValidationError<'_>) -> Violation {
         ValidationErrorKind::PropertyNames { error } => {
             format!("a name in it is not allowed: {}", error.masked_with("the name"))
         }
+        ValidationErrorKind::FalseSchema => "it is not allowed".to_owned(),
         _ => error.masked_with("the value").to_string(),
     };
     Violation { path: path(error.instance_path()), message: shortened(&message) }
@@ -130,18 +131,14 @@ fn unusable(error: &ValidationError<'_>) -> String {
 
 /// Written as `parametersFrom[].parameter` is.
 fn path(location: &Location) -> String {
-    let mut path = String::new();
-    for segment in location {
-        match segment {
-            LocationSegment::Index(index) => path.push_str(&format!("[{index}]")),
-            LocationSegment::Property(name) => {
-                if !path.is_empty() {
-                    path.push('.');
-                }
-                path.push_str(&name.replace('\\', "\\\\").replace('.', "\\."));
-            }
+    let path = location.iter().fold(String::new(), |path, segment| match segment {
+        LocationSegment::Index(index) => format!("{path}[{index}]"),
+        LocationSegment::Property(name) => {
+            let dot = if path.is_empty() { "" } else { "." };
+            let name = name.replace('\\', "\\\\").replace('.', "\\.");
+            format!("{path}{dot}{name}")
         }
-    }
+    });
     shortened(&path)
 }
 

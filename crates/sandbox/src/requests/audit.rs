@@ -26,6 +26,8 @@ pub struct AuditEntry {
     pub name: String,
     pub uri: String,
     pub user: String,
+    /// As whom the user asked, if not as itself.
+    pub impersonated: Option<String>,
     pub user_agent: String,
     /// The HTTP status; 0 when there was none.
     pub code: u16,
@@ -97,6 +99,7 @@ struct Event {
     #[serde(rename = "requestURI")]
     request_uri: String,
     user: User,
+    impersonated_user: Option<User>,
     #[serde(default)]
     user_agent: String,
     #[serde(default)]
@@ -139,6 +142,7 @@ impl From<Event> for AuditEntry {
             name: event.object_ref.name,
             uri: event.request_uri,
             user: event.user.username,
+            impersonated: event.impersonated_user.map(|user| user.username),
             user_agent: event.user_agent,
             code: event.response_status.code,
             received: event.request_received_timestamp,

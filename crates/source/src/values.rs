@@ -1,0 +1,137 @@
+//! What a package says about its own values: their schema and their defaults.
+
+use std::{
+    fs::File,
+    io::{BufReader, Read},
+    path::{Component, Path},
+};
+
+use chandler_core::parameters::{Parameters, from_package_yaml};
+use flate2::read::MultiGzDecoder;
+use serde_json::Value;
+
+use crate::{SourceError, StoredPackage};
+
+const SCHEMA: &str = "values.schema.json";
+const DEFAULTS: &str = "values.yaml";
+/// Real ones have a few hundred kilobytes.
+const LARGEST_FILE: u64 = 2 << 20;
+
+/// The values of a package.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PackageValues {
+    /// JSON schema of the values. None: the package has none.
+    pub schema: Option<Value>,
+    /// The package's own values. A schema is meant for these with others laid over them, as Helm does it.
+    pub defaults: Parameters,
+}
+
+impl StoredPackage {
+    /// Reads them from the archive, which was found fit to be opened when it was stored.
+    pub async fn values(&self) -> Result<PackageValues, SourceError> {
+        let path = self.path().to_owned();
+        let read = move || {
+            let file = File::open(path).map_err(|error| SourceError::Store(error.to_string()))?;
+            values(BufReader::new(file)).map_err(SourceError::BadValues)
+        };
+        tokio::task::spawn_blocking(read).await.map_err(|error| SourceError::Store(error.to_string()))?
+    }
+}
+
+fn values(archive: impl Read) -> Result<PackageValues, String> {
+    let mut values = PackageValues::default();
+    let mut archive = tar::Archive::new(MultiGzDecoder::new(archive));
+    for entry in archive.entries().map_err(unreadable)? {
+        let mut entry = entry.map_err(unreadable)?;
+        let name = entry.path().map_err(unreadable)?.into_owned();
+        match top_level(&name) {
+            Some(SCHEMA) => {
+                let text = small(&mut entry, SCHEMA)?;
+                let schema = serde_json::from_slice(&text).map_err(|error| format!("{SCHEMA}: {error}"))?;
+                values.schema = Some(schema);
+            }
+            Some(DEFAULTS) => {
+                let text = small(&mut entry, DEFAULTS)?;
+                let text = String::from_utf8(text).map_err(|_| format!("{DEFAULTS} is not UTF-8 text"))?;
+                values.defaults = from_package_yaml(DEFAULTS, &text).map_err(|failure| failure.message)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(values)
+}
+
+/// The name of a file in the chart's own folder, not in that of a chart inside it.
+fn top_level(path: &Path) -> Option<&str> {
+    let mut parts = path.components().filter(|part| *part != Component::CurDir);
+    let (_chart, file) = (parts.next()?, parts.next()?);
+    if parts.next().is_some() { None } else { file.as_os_str().to_str() }
+}
+
+fn small(file: &mut impl Read, name: &str) -> Result<Vec<u8>, String> {
+    let mut content = Vec::new();
+    file.take(LARGEST_FILE + 1).read_to_end(&mut content).map_err(unreadable)?;
+    if content.len() as u64 > LARGEST_FILE {
+        return Err(format!("{name} is larger than {} MiB", LARGEST_FILE >> 20));
+    }
+    Ok(content)
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
+fn unreadable(error: std::io::Error) -> String {
+    format!("it cannot be read ({error})")
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_core::digest::Digest;
+    use serde_json::json;
+    use tar::EntryType::Regular;
+
+    use super::*;
+    use crate::{Store, archive::testing::packed};
+
+    async fn stored(files: &[(&str, &[u8])]) -> Result<PackageValues, SourceError> {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let entries: Vec<_> = files.iter().map(|(name, content)| (*name, Regular, *content)).collect();
+        let mut incoming = store.begin().unwrap();
+        incoming.write(&packed(&entries)).unwrap();
+        let digest: Digest = incoming.keep("url", None).await.unwrap();
+        store.get(&digest).unwrap().values().await
+    }
+
+    #[tokio::test]
+    async fn schema_and_defaults_are_the_charts_own() {
+        let chart: (&str, &[u8]) = ("web/Chart.yaml", b"name: web\n");
+        let found = stored(&[
+            chart,
+            ("web/charts/inner/values.schema.json", b"{\"title\": \"inner\"}"),
+            ("web/values.schema.json", b"{\"title\": \"own\"}"),
+            ("web/values.yaml", b"replicas: 2\n"),
+            ("web/files/values.yaml", b"replicas: 3\n"),
+        ])
+        .await
+        .unwrap();
+        assert_eq!(found.schema, Some(json!({"title": "own"})));
+        assert_eq!(Value::Object(found.defaults), json!({"replicas": 2}));
+        assert_eq!(stored(&[chart]).await.unwrap(), PackageValues::default());
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_used_is_named() {
+        let large = vec![b' '; usize::try_from(LARGEST_FILE).unwrap() + 1];
+        let rows: [(&str, &[u8], &str); 5] = [
+            ("web/values.schema.json", &large, "values.schema.json is larger than 2 MiB"),
+            ("web/values.schema.json", b"{", "values.schema.json: EOF"),
+            ("web/values.yaml", &large, "values.yaml is larger than 2 MiB"),
+            ("web/values.yaml", b"- a", "values.yaml does not hold parameters by name"),
+            ("web/values.yaml", b"\xff\xff", "values.yaml is not UTF-8 text"),
+        ];
+        for (name, content, hint) in rows {
+            let error = stored(&[(name, content)]).await.unwrap_err();
+            assert!(matches!(error, SourceError::BadValues(_)), "{error}");
+            assert!(error.to_string().contains(hint), "{error} does not say {hint:?}");
+        }
+    }
+}
