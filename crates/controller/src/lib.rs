@@ -19,7 +19,7 @@ mod server;
 mod status;
 mod watch;
 
-pub use catalog::catalog_access;
+pub use catalog::{Catalogs, catalog_access};
 pub use error::Error;
 pub use leader::Election;
 pub use run::{Options, run};

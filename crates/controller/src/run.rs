@@ -133,9 +133,11 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         let (packages, events, client) =
             (shared.packages.clone(), shared.events.clone(), shared.client.clone());
         let (scope, filter) = (shared.scope.clone(), shared.watch_filter.clone());
+        let (_catalogs, looking_after_them) =
+            catalog::start(client, &scope, filter.as_deref(), packages, events);
         tokio::select! {
             () = controllers::<HelmChartProxy>(shared, changes, ready) => {}
-            () = catalog::run(client, &scope, filter.as_deref(), packages, events) => {}
+            () = looking_after_them => {}
         }
     });
     let ended = if let Some(election) = election {

@@ -20,6 +20,7 @@ mod upgrade;
 
 pub use answer::{Choice, Resolution, Why};
 pub use conflict::{About, Conflict, Fact};
+pub(crate) use definition::needed;
 pub use definition::{followed, published};
 pub use range::{Range, RangeError, parse_kubernetes_version, parse_version};
 pub use rejection::Rejection;

@@ -1,7 +1,9 @@
 //! All that a source offers, kept as one file in the store: a line per chart in the order of their names, and a last line
-//! about the whole. Whoever searches reads the file; nothing of it stays in memory.
+//! about the whole. A line has what is searched, a tab, and the versions, which a search need not read. Whoever searches
+//! reads the file; nothing of it stays in memory.
 
 mod read;
+mod registry;
 mod write;
 
 use std::{
@@ -10,7 +12,7 @@ use std::{
     io::{self, BufRead as _, BufReader, Read as _},
 };
 
-use chandler_core::catalog::{Rank, Selection, Words};
+use chandler_core::catalog::{Entry, Rank, Selection, Words};
 use serde::{Deserialize, Serialize};
 
 use crate::{Access, section::Section};
@@ -50,20 +52,6 @@ struct About {
     packages: u32,
 }
 
-/// One version of a chart.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct ChartVersion {
-    pub version: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub app_version: Option<String>,
-    /// The Kubernetes versions that it is for, in the chart's own words.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kube_version: Option<String>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub deprecated: bool,
-}
-
 /// A chart as its newest version tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -72,15 +60,14 @@ pub struct ChartSummary {
     pub description: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keywords: Vec<String>,
-    pub newest: ChartVersion,
+    pub newest: Entry,
 }
 
 /// A chart with all its versions, newest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Chart {
-    #[serde(flatten)]
     pub summary: ChartSummary,
-    pub versions: Vec<ChartVersion>,
+    pub versions: Vec<Entry>,
 }
 
 impl Catalog {
@@ -113,7 +100,7 @@ impl Catalog {
         let words = Words::new(text);
         let mut found: Vec<(Rank, ChartSummary)> = Vec::new();
         self.each_line(|line| {
-            let chart: ChartSummary = serde_json::from_slice(line)?;
+            let chart: ChartSummary = serde_json::from_slice(parts(line)?.0)?;
             if let Some(rank) = words.rank(&chart.name, &chart.description, &chart.keywords) {
                 found.push((rank, chart));
             }
@@ -128,9 +115,10 @@ impl Catalog {
     pub fn chart(&self, name: &str) -> io::Result<Option<Chart>> {
         let mut found = None;
         self.each_line(|line| {
-            let summary: ChartSummary = serde_json::from_slice(line)?;
+            let (summary, versions) = parts(line)?;
+            let summary: ChartSummary = serde_json::from_slice(summary)?;
             if summary.name == name {
-                found = Some(serde_json::from_slice(line)?);
+                found = Some(Chart { summary, versions: serde_json::from_slice(versions)? });
             }
             Ok(found.is_none())
         })?;
@@ -149,4 +137,12 @@ impl Catalog {
         }
         Ok(())
     }
+}
+
+/// In JSON, a tab is never anything but white space.
+fn parts(line: &[u8]) -> io::Result<(&[u8], &[u8])> {
+    let tab = line.iter().position(|byte| *byte == b'\t');
+    let (summary, versions) =
+        tab.and_then(|tab| line.split_at_checked(tab)).ok_or(io::ErrorKind::InvalidData)?;
+    Ok((summary, versions))
 }

@@ -23,6 +23,11 @@ pub enum SourceError {
     TooLarge { url: String, limit: u64 },
     #[error("the index of repository {url} cannot be used: {reason}")]
     BadIndex { url: String, reason: String },
+    #[error(
+        "registry {url} does not list what it has (it answers {status}): name its charts in spec.filter.include, \
+         without *"
+    )]
+    NotListed { url: String, status: u16 },
     #[error("repository {url} has no chart {name}; check spec.chartName")]
     NoSuchPackage { url: String, name: String },
     #[error("repository {url} has no version {version} of chart {name}; newest there: {newest}")]
@@ -50,6 +55,7 @@ impl From<SourceError> for Failure {
         let category = match error {
             SourceError::BadAddress { .. }
             | SourceError::Refused { .. }
+            | SourceError::NotListed { .. }
             | SourceError::BadCertificate { .. }
             | SourceError::BadCredentials { .. } => Category::InvalidSpec,
             SourceError::NoSuchPackage { .. } | SourceError::NoSuchVersion { .. } => {

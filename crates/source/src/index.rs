@@ -2,13 +2,14 @@
 //! chart are kept on disk until someone asks for that chart.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     fs::File,
     io::{self, BufRead as _, BufReader, BufWriter, Read, Write as _},
     sync::{Arc, Mutex, PoisonError},
 };
 
+use chandler_core::catalog::ANNOTATIONS;
 use serde::{
     Deserialize, Serialize,
     de::{
@@ -29,6 +30,8 @@ const MOST_NODES: usize = 10_000_000;
 const LONGEST_DESCRIPTION: usize = 512;
 const LONGEST_KEYWORD: usize = 64;
 const MOST_KEYWORDS: usize = 32;
+const LONGEST_ANNOTATION: usize = 4096;
+const MOST_ANNOTATIONS: usize = 16;
 
 /// What it takes to fetch one version of a chart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -57,6 +60,9 @@ pub(crate) struct Published {
     pub keywords: Option<Vec<Option<String>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<bool>,
+    /// Those that are meant for Chandler.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "annotations")]
+    pub annotations: BTreeMap<String, String>,
 }
 
 impl Published {
@@ -85,6 +91,16 @@ impl Published {
         (1..=LONGEST_NAME).contains(&self.version.len())
             && (1..=LONGEST_URL).contains(&url)
             && self.digest.as_ref().is_none_or(|digest| digest.len() <= LONGEST_NAME)
+            && self.is_concise()
+    }
+
+    /// What charts say to Chandler is not cut: half of it might mean something else.
+    pub fn is_concise(&self) -> bool {
+        self.annotations.len() <= MOST_ANNOTATIONS
+            && self
+                .annotations
+                .iter()
+                .all(|(key, text)| key.len() <= LONGEST_NAME && text.len() <= LONGEST_ANNOTATION)
     }
 }
 
@@ -289,6 +305,37 @@ impl<'de> Visitor<'de> for Versions<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// The annotations that are meant for Chandler; whatever others hold, it is of no concern.
+fn annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    deserializer.deserialize_any(Annotations)
+}
+
+struct Annotations;
+
+impl<'de> Visitor<'de> for Annotations {
+    type Value = BTreeMap<String, String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("annotations by name")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(BTreeMap::new())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut kept = BTreeMap::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if !key.starts_with(ANNOTATIONS) {
+                map.next_value::<IgnoredAny>()?;
+            } else if let Some(text) = map.next_value::<Option<String>>()? {
+                kept.insert(key, text);
+            }
+        }
+        Ok(kept)
     }
 }
 

@@ -18,7 +18,7 @@ mod web;
 
 pub use access::{Access, BadSecret, Credentials};
 pub use addresses::{AddressPolicy, AddressRange, RefusedAddress};
-pub use catalog::{Catalog, CatalogRequest, Chart, ChartSummary, ChartVersion};
+pub use catalog::{Catalog, CatalogRequest, Chart, ChartSummary};
 pub use error::SourceError;
 pub use hyper_util::client::proxy::matcher::Matcher as ProxyMatcher;
 pub use limits::Limits;

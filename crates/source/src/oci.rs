@@ -4,6 +4,7 @@
 //! credentials, how much and how long.
 
 mod challenge;
+mod listing;
 mod session;
 
 use std::sync::Arc;
@@ -11,19 +12,17 @@ use std::sync::Arc;
 use chandler_core::{digest::Digest, release::PackageReference, version};
 use reqwest::{
     Url,
-    header::{ACCEPT, HeaderMap, HeaderValue, LINK},
+    header::{ACCEPT, HeaderMap, HeaderValue},
 };
 use serde::Deserialize;
 
 use self::session::Session;
-use crate::{
-    Access, Resolved, SourceError, Store, index::Published, packages::Location, shared::Shared, web::Web,
-};
+use crate::{Access, Resolved, SourceError, Store, packages::Location, shared::Shared, web::Web};
 
 const SCHEME: &str = "oci://";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CHART_LAYER: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
-const TAGS_PER_PAGE: &str = "1000";
+const PER_PAGE: &str = "1000";
 const MOST_PAGES: usize = 100;
 
 /// All registries.
@@ -50,12 +49,6 @@ struct Manifest {
     config: Option<Layer>,
 }
 
-#[derive(Deserialize)]
-struct Tags {
-    #[serde(default)]
-    tags: Option<Vec<String>>,
-}
-
 impl Registries {
     pub fn new(web: Arc<Web>, store: Store) -> Self {
         Self { resolved: Shared::new(web.limits.fresh), web, store }
@@ -80,43 +73,6 @@ impl Registries {
             .ok_or_else(|| not_a_package(&home, "the digest of its layer is not a sha256"))?;
         let location = Location::Oci { layer: Box::new(layer), home: home.clone() };
         Ok(Resolved { version: untagged(&tag), digest: Some(digest), location })
-    }
-
-    /// All versions of a chart.
-    pub async fn published(
-        &self,
-        repository: &str,
-        name: &str,
-        access: &Access,
-    ) -> Result<Vec<String>, SourceError> {
-        let home = home(&chart(repository, name))?;
-        self.versions(&mut Session::new(&self.web, &home, access)?).await
-    }
-
-    /// What a version tells about itself, without its content.
-    pub async fn described(
-        &self,
-        repository: &str,
-        name: &str,
-        version: &str,
-        access: &Access,
-    ) -> Result<Published, SourceError> {
-        let home = home(&chart(repository, name))?;
-        let mut session = Session::new(&self.web, &home, access)?;
-        let manifest = self.manifest(&mut session, &tagged(version)).await?;
-        let bad = |reason: &str| not_a_package(&home, reason);
-        let config = manifest.config.ok_or_else(|| bad("its manifest has no configuration"))?;
-        let expected = Digest::parse(&config.digest)
-            .ok_or_else(|| bad("the digest of its configuration is not a sha256"))?;
-        let url = below(&home, &["blobs", &config.digest])?;
-        let answer = session.get(url.clone(), HeaderMap::new()).await?.good()?;
-        let body = answer.whole(self.web.limits.document_bytes).await?;
-        let actual = Digest::of(&body);
-        if actual != expected {
-            let (expected, actual) = (expected.to_string(), actual.to_string());
-            return Err(SourceError::DigestMismatch { url: url.to_string(), expected, actual });
-        }
-        serde_json::from_slice(&body).map_err(|_| bad("its configuration is not that of a chart"))
     }
 
     /// Downloads a chart layer into the store.
@@ -179,36 +135,6 @@ impl Registries {
             newest: version::choose(None, published()).unwrap_or("none").to_owned(),
         })
     }
-
-    /// All tags, page by page; the next page is where the registry says, but never elsewhere.
-    async fn versions(&self, session: &mut Session<'_>) -> Result<Vec<String>, SourceError> {
-        let mut url = below(session.home, &["tags", "list"])?;
-        url.set_query(Some(&format!("n={TAGS_PER_PAGE}")));
-        let mut versions = Vec::new();
-        for _ in 0..MOST_PAGES {
-            let answer = session.get(url.clone(), HeaderMap::new()).await?.good()?;
-            let next = answer.header(LINK).and_then(next_page).and_then(|link| answer.url.join(link).ok());
-            let body = answer.whole(self.web.limits.document_bytes).await?;
-            let page: Tags = serde_json::from_slice(&body)
-                .map_err(|_| not_a_package(&url, "its list of tags cannot be read"))?;
-            versions.extend(page.tags.unwrap_or_default().iter().map(|tag| untagged(tag)));
-            match next.filter(|next| next.origin() == session.home.origin()) {
-                Some(next) => url = next,
-                None => break,
-            }
-        }
-        Ok(versions)
-    }
-}
-
-fn chart(repository: &str, name: &str) -> PackageReference {
-    PackageReference { repository: repository.to_owned(), name: name.to_owned(), version: None }
-}
-
-/// `<…>; rel="next"`
-fn next_page(link: &str) -> Option<&str> {
-    let (target, rest) = link.trim_start().strip_prefix('<')?.split_once('>')?;
-    rest.contains("next").then_some(target)
 }
 
 fn is_exact(version: &str) -> bool {
@@ -298,15 +224,5 @@ mod tests {
         ] {
             assert_eq!(found(repository, name), None, "{repository} {name}");
         }
-    }
-
-    #[test]
-    fn pages_follow_links() {
-        assert_eq!(
-            next_page(r#"</v2/x/tags/list?last=b&n=2>; rel="next""#),
-            Some("/v2/x/tags/list?last=b&n=2")
-        );
-        assert_eq!(next_page(r#"</v2/x>; rel="first""#), None);
-        assert_eq!(next_page("nonsense"), None);
     }
 }

@@ -1,4 +1,4 @@
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,7 @@ use crate::addons::{
         json_path = ".status.conditions[?(@.type=='Ready')].message"
     )
 )]
-#[x_kube(crates(kube_core = "kube_core"), validation = rules::named_in_registry())]
+#[x_kube(crates(kube_core = "kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct ExtensionCatalogSpec {
     /// The repository: `https://…` for a Helm repository, `oci://…` for a registry.
@@ -68,6 +68,11 @@ pub struct ExtensionCatalogSpec {
     /// Which packages of the repository belong to the catalog. Unset: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<CatalogFilter>,
+    /// Which namespaces may use it, by their labels; its own always may. Unset: all, if it is in the namespace of the
+    /// platform; else no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+    pub namespaces: Option<LabelSelector>,
 }
 
 fn hourly() -> Timeout {
@@ -97,7 +102,8 @@ pub enum Verifier {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 pub struct CatalogFilter {
-    /// Names of charts, `*` for any letters. Empty: all. For a registry, which cannot be listed: the names themselves.
+    /// Names of charts, `*` for any letters. Empty: all. A registry that does not list what it has needs the names
+    /// themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = kube_core::ListMerge::Set)]
     #[schemars(length(max = 1000), inner(length(min = 1, max = 253)))]

@@ -48,14 +48,6 @@ pub(super) fn some_versions() -> Rule {
         .message("versions must list at least one version, unless followKubernetes is set")
 }
 
-pub(super) fn named_in_registry() -> Rule {
-    Rule::new(
-        "!self.url.startsWith('oci://') || has(self.filter) && has(self.filter.include) \
-         && size(self.filter.include) > 0 && self.filter.include.all(name, !name.contains('*'))",
-    )
-    .message("a registry cannot be listed: filter.include must name its charts, without *")
-}
-
 pub(super) fn version_of_extension() -> Rule {
     Rule::new("!has(self.source) || !has(self.version) && !has(self.channel)")
         .message("version and channel are for an extension: with source, write source.version")

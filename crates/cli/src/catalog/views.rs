@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result};
 use chandler_api::extensions::ExtensionCatalog;
-use chandler_core::version;
-use chandler_source::{Chart, ChartSummary, ChartVersion};
+use chandler_core::{catalog::Entry, version};
+use chandler_source::{Chart, ChartSummary};
 use chandler_tool::generated::tool::PackageInfo;
 use kube::ResourceExt as _;
 use serde::Serialize;
@@ -77,7 +77,7 @@ pub struct FoundView {
 impl FoundView {
     pub fn new(catalog: &ExtensionCatalog, chart: ChartSummary) -> Self {
         let ChartSummary { name, description, newest, .. } = chart;
-        let ChartVersion { version, app_version, kube_version, deprecated } = newest;
+        let Entry { version, app_version, kube_version, deprecated, annotations: _ } = newest;
         Self {
             namespace: catalog.namespace().unwrap_or_default(),
             catalog: catalog.name_any(),
@@ -152,7 +152,7 @@ pub struct ChartView {
     description: String,
     /// The one that is shown.
     pub version: String,
-    versions: Vec<ChartVersion>,
+    versions: Vec<Entry>,
     #[serde(skip_serializing_if = "Option::is_none")]
     package: Option<Inspected>,
 }
@@ -189,7 +189,7 @@ impl ChartView {
         if !self.description.is_empty() {
             let _ = writeln!(text, "{}", self.description);
         }
-        let row = |version: &ChartVersion| {
+        let row = |version: &Entry| {
             let state = if version.deprecated { "deprecated" } else { "" };
             [
                 version.version.clone(),

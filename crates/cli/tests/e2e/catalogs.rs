@@ -2,7 +2,7 @@
 
 use chandler_api::extensions::{CatalogStatus, ExtensionCatalog};
 use chandler_sandbox::{
-    chart::Package,
+    chart::{self, Package},
     registry::Registry,
     repository::{ChartRepository, Guard},
 };
@@ -58,6 +58,10 @@ async fn a_catalog_is_read_filtered_and_kept_when_its_repository_goes() {
     for chart in [hello(), crate::world::chart("slow"), crate::world::chart("stubborn")] {
         repository.publish(&chart).unwrap();
     }
+    let quiet = ChartRepository::start(world.sandbox.authority(), &world.dir.join("quiet")).await.unwrap();
+    quiet.publish(&hello()).unwrap();
+    create(&world, "quiet", quiet.url(), json!({"interval": "1000h"})).await;
+    told(&world, "quiet", "Ready").await;
     create(&world, "all", repository.url(), json!({})).await;
     let first = told(&world, "all", "Ready").await;
     assert_eq!(first.packages, Some(3));
@@ -91,6 +95,11 @@ async fn a_catalog_is_read_filtered_and_kept_when_its_repository_goes() {
     let _manager = world.manager_with(&OFTEN);
     tokio::time::sleep(std::time::Duration::from_secs(8)).await;
     assert_eq!(told(&world, "all", "SourceUnavailable").await.packages, Some(3));
+    assert_eq!(
+        quiet.requests()["/index.yaml"],
+        1,
+        "not before the interval is over, whichever process it is"
+    );
 
     let events: Api<Event> = Api::namespaced(world.client.clone(), &world.namespace);
     let events = events.list(&ListParams::default()).await.unwrap().items;
@@ -135,7 +144,7 @@ async fn a_catalog_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_registry_is_a_catalog_of_the_charts_that_are_named() {
+async fn a_registry_is_a_catalog_of_the_charts_that_are_named_or_fit() {
     let world = World::new("catalog-registry").await;
     let home = world.dir.join("registry");
     let registry = Registry::start(world.sandbox.assets(), world.sandbox.authority(), &home).await.unwrap();
@@ -143,6 +152,11 @@ async fn a_registry_is_a_catalog_of_the_charts_that_are_named() {
     let _manager = world.manager_with(&OFTEN);
     create(&world, "registry", &registry.url(), json!({"filter": {"include": ["hello"]}})).await;
     assert_eq!(told(&world, "registry", "Ready").await.packages, Some(1));
+    registry.push(&Package::pack(&crate::world::chart("slow"), None).unwrap()).await.unwrap();
+    create(&world, "listed", &registry.url(), json!({})).await;
+    assert_eq!(told(&world, "listed", "Ready").await.packages, Some(2));
+    create(&world, "some", &registry.url(), json!({"filter": {"include": ["s*"]}})).await;
+    assert_eq!(told(&world, "some", "Ready").await.packages, Some(1));
     registry.stop().await;
     assert_eq!(told(&world, "registry", "SourceUnavailable").await.packages, Some(1));
 }
@@ -163,6 +177,41 @@ async fn chandler(world: &World, line: &str) -> (bool, String, String) {
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.success(), text(&output.stdout), text(&output.stderr))
+}
+
+/// A chart that tells all that a chart can tell.
+fn eloquent(world: &World) -> std::path::PathBuf {
+    let files = [
+        ("Chart.yaml", "apiVersion: v2\nname: eloquent\nversion: 2.0.0\nkubeVersion: '>=1.30.0-0'\n"),
+        ("values.yaml", "size: 3\n"),
+        ("values.schema.json", r#"{"properties": {"size": {"type": "integer", "maximum": 7}}}"#),
+        ("README.md", "# How to be eloquent\n"),
+        ("templates/x.yaml", "kind: ConfigMap\n"),
+    ];
+    chart::write(&world.dir.join("eloquent"), &files).unwrap()
+}
+
+#[tokio::test]
+async fn a_chart_is_shown_with_versions_kubernetes_parameters_and_readme() {
+    let world = World::new("catalog-show").await;
+    for version in ["1.0.0", "2.0.0"] {
+        world.repository.publish_version(&eloquent(&world), version).unwrap();
+    }
+    create(&world, "charts", world.repository.url(), json!({})).await;
+    let show = format!("chandler catalog show charts/eloquent --namespace {}", world.namespace);
+    let (good, text, complained) = chandler(&world, &show).await;
+    assert!(good, "{complained}");
+    for part in
+        ["charts/eloquent 2.0.0", "1.0.0", ">=1.30.0-0", "size: 3", "\"maximum\": 7", "# How to be eloquent"]
+    {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    let (_, json, _) = chandler(&world, &format!("{show} --version 1.x -o json")).await;
+    let shown: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&shown["version"], &shown["versions"][0]["version"]), (&json!("1.0.0"), &json!("2.0.0")));
+    assert_eq!(shown["versions"][1]["kubeVersion"], ">=1.30.0-0");
+    assert_eq!(shown["package"]["schema"]["properties"]["size"]["maximum"], 7);
+    assert_eq!(shown["package"]["readme"], "# How to be eloquent\n");
 }
 
 #[tokio::test]

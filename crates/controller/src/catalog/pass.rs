@@ -65,6 +65,7 @@ impl Pass<'_> {
 
     async fn look(&self) -> Look {
         if self.catalog.spec.verify.is_some() {
+            // The object has changed for this, which was told already.
             self.context.packages.forget_catalog(&self.uid);
             return Look::Unverifiable;
         }
@@ -79,7 +80,12 @@ impl Pass<'_> {
         let selection = Selection::new(self.catalog.spec.filter.as_ref())?;
         let namespace = self.catalog.namespace().unwrap_or_default();
         let access = catalog_access(&self.context.client, &namespace, &self.catalog.spec).await?;
-        let read = self.context.packages.read_catalog(self.request(&access, &selection)).await?;
+        let request = self.request(&access, &selection);
+        let before = self.context.packages.kept_catalog(request).map(|kept| kept.digest().to_owned());
+        let read = self.context.packages.read_catalog(request).await?;
+        if before.as_deref() != Some(read.digest()) {
+            self.context.news.changed();
+        }
         let digest = Digest::parse(read.digest())
             .ok_or_else(|| Failure::new(Category::Internal, "the kept catalog has no digest"))?;
         Ok((read.packages(), digest))

@@ -90,6 +90,7 @@ mod tests {
                 certificate_authority: None,
                 verify: None,
                 filter: None,
+                namespaces: None,
             })
         };
         assert_eq!(read("1h").unwrap(), HOUR);

@@ -35,7 +35,12 @@ impl Selection {
         parse_version(version).is_some_and(|version| self.versions.contains(&version))
     }
 
-    /// The charts it names one by one. A registry has no other list of them.
+    /// Whether charts may belong to it that it does not name: to know them, the source has to list what it has.
+    pub fn needs_list(&self) -> bool {
+        self.filter.include.is_empty() || self.filter.include.iter().any(|name| name.contains('*'))
+    }
+
+    /// The charts it names one by one.
     pub fn named(&self) -> impl Iterator<Item = &str> {
         let names = self.filter.include.iter().map(String::as_str);
         names.filter(|name| !name.contains('*') && self.takes_chart(name))
@@ -105,7 +110,9 @@ mod tests {
         let taken = ["web", "web-old", "db", "cache"].map(|name| some.takes_chart(name));
         assert_eq!(taken, [true, false, true, false]);
         assert_eq!(some.named().collect::<Vec<_>>(), ["db"]);
+        assert!(some.needs_list() && !selection(&["db"], &["d*"], None).needs_list());
         let rest = selection(&[], &["db"], None);
+        assert!(rest.needs_list());
         assert_eq!(["web", "db"].map(|name| rest.takes_chart(name)), [true, false]);
     }
 

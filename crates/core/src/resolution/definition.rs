@@ -62,7 +62,7 @@ fn ranges(version: &ExtensionVersion, stated_by_package: Option<&str>) -> Result
     Ok((kubernetes, platform, dependencies))
 }
 
-fn needed(dependency: &Dependency) -> Result<Needed, RangeError> {
+pub(crate) fn needed(dependency: &Dependency) -> Result<Needed, RangeError> {
     Ok(Needed {
         extension: dependency.extension.clone(),
         range: dependency.range.as_deref().map_or(Ok(Range::any()), str::parse)?,

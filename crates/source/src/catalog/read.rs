@@ -2,21 +2,14 @@
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
-use chandler_core::{catalog::Selection, digest::Digest};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use chandler_core::catalog::Selection;
 use reqwest::{
     Url,
     header::{HeaderMap, HeaderName, HeaderValue},
 };
 
-use super::{
-    About, Catalog, CatalogRequest, Chart, FORMAT,
-    write::{self, Writer},
-};
-use crate::{Packages, SourceError, https::Downloaded, index::Published, web::shown};
-
-/// Charts of a registry that are asked for at the same time.
-const AT_ONCE: usize = 8;
+use super::{About, Catalog, CatalogRequest, FORMAT, write::Writer};
+use crate::{Packages, SourceError, https::Downloaded, web::shown};
 
 impl Packages {
     /// The catalog as its source has it now. What has not changed since it was kept is not sent again.
@@ -55,53 +48,8 @@ impl Packages {
         self.store.forget_catalog(key);
     }
 
-    async fn read_registry(
-        &self,
-        request: CatalogRequest<'_>,
-        kept: Option<Catalog>,
-    ) -> Result<Catalog, SourceError> {
-        let kept = kept.as_ref();
-        let mut charts: Vec<Chart> = stream::iter(request.selection.named().map(str::to_owned))
-            .map(|name| async move { self.chart_of_registry(request, &name, kept).await })
-            .buffer_unordered(AT_ONCE)
-            .try_filter_map(|chart| async { Ok(chart) })
-            .try_collect()
-            .await?;
-        charts.sort_by(|one, other| one.summary.name.cmp(&other.summary.name));
-        let digest = Digest::of(serde_json::to_vec(&charts).map_err(failed)?);
-        let about = about(request, digest.as_str(), BTreeMap::new());
-        self.keep(request, about, move |writer| charts.iter().try_for_each(|chart| writer.write(chart))).await
-    }
-
-    /// What the newest version tells is asked for only if it is another than before.
-    async fn chart_of_registry(
-        &self,
-        request: CatalogRequest<'_>,
-        name: &str,
-        kept: Option<&Catalog>,
-    ) -> Result<Option<Chart>, SourceError> {
-        let CatalogRequest { url, access, selection, .. } = request;
-        let tags = self.registries.published(url, name, access).await?;
-        let bare = tags.into_iter().map(|version| Ok(Published { version, ..Published::default() }));
-        let Some(mut chart) = write::chart(name, bare, selection).map_err(failed)? else { return Ok(None) };
-        let newest = chart.summary.newest.version.clone();
-        let before = kept.and_then(|kept| kept.chart(name).ok().flatten());
-        let before = before.filter(|before| before.summary.newest.version == newest);
-        chart.summary = if let Some(before) = before {
-            before.summary
-        } else {
-            let told = self.registries.described(url, name, &newest, access).await?;
-            // The tag is the version that can be fetched, whatever the chart says of itself.
-            write::summary(name, Published { version: newest, ..told.shortened() })
-        };
-        if let Some(first) = chart.versions.first_mut() {
-            *first = chart.summary.newest.clone();
-        }
-        Ok(Some(chart))
-    }
-
     /// Writes the file aside, then puts it in its place.
-    async fn keep(
+    pub(super) async fn keep(
         &self,
         request: CatalogRequest<'_>,
         about: About,
@@ -127,7 +75,11 @@ fn is_same(kept: &Catalog, offered: &Downloaded) -> bool {
     kept.about.digest == offered.digest.as_str() && kept.about.validators == texts(&offered.validators)
 }
 
-fn about(request: CatalogRequest<'_>, digest: &str, validators: BTreeMap<String, String>) -> About {
+pub(super) fn about(
+    request: CatalogRequest<'_>,
+    digest: &str,
+    validators: BTreeMap<String, String>,
+) -> About {
     let selection: &Selection = request.selection;
     About {
         format: FORMAT,
@@ -156,6 +108,6 @@ fn headers(texts: &BTreeMap<String, String>) -> HeaderMap {
     texts.iter().filter_map(header).collect()
 }
 
-fn failed(error: impl std::fmt::Display) -> SourceError {
+pub(super) fn failed(error: impl std::fmt::Display) -> SourceError {
     SourceError::Store(error.to_string())
 }

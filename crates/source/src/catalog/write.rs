@@ -5,10 +5,13 @@ use std::{
     io::{self, BufWriter, Write as _},
 };
 
-use chandler_core::{catalog::Selection, resolution::parse_version};
+use chandler_core::{
+    catalog::{Entry, Selection},
+    resolution::parse_version,
+};
 use tempfile::NamedTempFile;
 
-use super::{About, Chart, ChartSummary, ChartVersion};
+use super::{About, Chart, ChartSummary};
 use crate::index::Published;
 
 pub(super) struct Writer<'a> {
@@ -39,7 +42,9 @@ impl<'a> Writer<'a> {
 
     pub fn write(&mut self, chart: &Chart) -> io::Result<()> {
         self.packages += 1;
-        self.line(chart)
+        serde_json::to_writer(&mut self.file, &chart.summary)?;
+        self.file.write_all(b"\t")?;
+        self.line(&chart.versions)
     }
 
     /// The complete file.
@@ -90,11 +95,12 @@ pub(super) fn summary(name: &str, newest: Published) -> ChartSummary {
     }
 }
 
-fn version(published: &Published) -> ChartVersion {
-    ChartVersion {
+pub(super) fn version(published: &Published) -> Entry {
+    Entry {
         version: published.version.clone(),
         app_version: published.app_version.clone().filter(|text| !text.is_empty()),
         kube_version: published.kube_version.clone().filter(|text| !text.is_empty()),
         deprecated: published.deprecated.unwrap_or_default(),
+        annotations: published.annotations.clone(),
     }
 }

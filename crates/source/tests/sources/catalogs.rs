@@ -1,24 +1,27 @@
 //! Catalogs of real repositories and registries.
 
-use std::time::Duration;
+use std::{os::unix::fs::MetadataExt as _, time::Duration};
 
-use axum::response::IntoResponse as _;
-use chandler_core::catalog::Selection;
+use axum::{
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use chandler_core::{catalog::Selection, digest::Digest, failure::Failure};
 use chandler_sandbox::{
     chart::{self, Package},
-    registry::Registry,
+    registry::{LOGIN, Registry},
     repository::ChartRepository,
     testing,
 };
 use chandler_source::{Access, Catalog, CatalogRequest, Packages};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
-    server::Server,
+    server::{Server, not_found},
     world::{World, options},
 };
 
-fn selection(filter: serde_json::Value) -> Selection {
+fn selection(filter: Value) -> Selection {
     Selection::new(Some(&serde_json::from_value(filter).unwrap())).unwrap()
 }
 
@@ -168,13 +171,16 @@ async fn a_login_in_the_address_is_not_written_to_the_store() {
 async fn sloppy_entries_do_not_hide_the_others() {
     let world = World::new();
     let text = "entries:\n  web:\n  - {version: 1.0.0, urls: [x], description: null, keywords: null, appVersion: 1.10}\n  \
-                db:\n  - {version: 2.0.0, urls: [x], keywords: [null, sql], kubeVersion: '', deprecated: true}\n";
+                db:\n  - {version: 2.0.0, urls: [x], keywords: [null, sql], kubeVersion: '', deprecated: true, annotations: null}\n  \
+                - version: 1.0.0\n    urls: [x]\n    annotations: {other: [{a: b}], chandler.dev/channel: 1.10}\n";
     let server = Server::start(&world.authority, move |_, _| text.into_response()).await;
     let (access, all) = (world.access(), all());
     let catalog = world.packages().read_catalog(request(&server.url(), &access, &all)).await.unwrap();
     let charts = catalog.search("").unwrap();
     assert_eq!(charts[0].keywords, ["sql"]);
     assert!(charts[0].newest.deprecated && charts[0].newest.kube_version.is_none());
+    let old = &catalog.chart("db").unwrap().unwrap().versions[1];
+    assert_eq!(old.annotations, [("chandler.dev/channel".to_owned(), "1.10".to_owned())].into());
     assert_eq!(charts[1].newest.app_version.as_deref(), Some("1.10"), "text, though it looks like a number");
 }
 
@@ -208,4 +214,124 @@ async fn a_registry_offers_what_the_filter_names() {
     let error = packages.read_catalog(request(&url, &access, &absent)).await.unwrap_err();
     assert!(error.to_string().contains("404"), "{error}");
     registry.stop().await;
+}
+
+#[tokio::test]
+async fn a_registry_that_lists_what_it_has_is_filtered_by_patterns() {
+    let world = World::new();
+    let assets = testing::assets().await.unwrap();
+    let registry = Registry::start_guarded(assets, &world.authority, &world.path("registry")).await.unwrap();
+    for name in ["web", "web-old", "db"] {
+        registry.push(&Package::pack(&described(&world, name), Some("1.0.0")).unwrap()).await.unwrap();
+    }
+    let (user, password) = LOGIN;
+    let access = world.access_with(&[("username", user), ("password", password)]);
+    let (packages, url) = (curious(&world), registry.url());
+    let rows = [
+        (json!({}), pairs(&[("db", "1.0.0"), ("web", "1.0.0"), ("web-old", "1.0.0")])),
+        (json!({"include": ["web*"], "exclude": ["*-old"]}), pairs(&[("web", "1.0.0")])),
+        (json!({"include": ["d*", "web"]}), pairs(&[("db", "1.0.0"), ("web", "1.0.0")])),
+        (json!({"versions": ">=2"}), vec![]),
+    ];
+    for (filter, expected) in rows {
+        let chosen = selection(filter);
+        let catalog = packages.read_catalog(request(&url, &access, &chosen)).await.unwrap();
+        assert_eq!(found(&catalog, ""), expected);
+    }
+    let refused = packages.read_catalog(request(&url, &world.access(), &all())).await.unwrap_err();
+    assert!(refused.to_string().contains("(it answers 401)"), "{refused}");
+    registry.stop().await;
+}
+
+/// A registry that holds two versions of the chart `web`, an image `app`, and what is left of a repository.
+fn odd_registry(path: &str) -> Response {
+    let config = |version: &str| {
+        json!({"name": "web", "version": version, "kubeVersion": format!(">={version}"), "annotations": {
+            "chandler.dev/channel": "edge", "other": "x",
+        }})
+        .to_string()
+    };
+    let manifest = |media_type: &str, digest: &str| {
+        json!({"layers": [], "config": {"mediaType": media_type, "digest": digest, "size": 1}})
+            .to_string()
+            .into_response()
+    };
+    let of_chart = |version: &str| {
+        manifest("application/vnd.cncf.helm.config.v1+json", Digest::of(config(version)).as_str())
+    };
+    match path {
+        "/v2/_catalog?n=1000" => {
+            let page = json!({"repositories": ["charts/app", "charts/gone", "other/web"]}).to_string();
+            ([("link", "</v2/_catalog?n=1000&last=x>; rel=\"next\"")], page).into_response()
+        }
+        "/v2/_catalog?n=1000&last=x" => {
+            json!({"repositories": ["charts/team/web", "charts/web", "charts"]}).to_string().into_response()
+        }
+        "/v2/charts/web/tags/list?n=1000" => {
+            json!({"tags": ["1.0.0", "latest", "1.1.0", "0.9.0"]}).to_string().into_response()
+        }
+        "/v2/charts/app/tags/list?n=1000" => json!({"tags": ["1.0.0"]}).to_string().into_response(),
+        "/v2/charts/web/manifests/1.1.0" => of_chart("1.1.0"),
+        "/v2/charts/web/manifests/1.0.0" => of_chart("1.0.0"),
+        "/v2/charts/app/manifests/1.0.0" => {
+            manifest("application/vnd.oci.image.config.v1+json", Digest::of("x").as_str())
+        }
+        _ => ["1.0.0", "1.1.0"]
+            .map(config)
+            .into_iter()
+            .find(|config| path.ends_with(Digest::of(config).as_str()))
+            .map_or_else(not_found, IntoResponse::into_response),
+    }
+}
+
+/// The number of the file that is kept: another one if it was written anew.
+fn kept_file(world: &World) -> u64 {
+    let files = std::fs::read_dir(world.path("store").join("catalogs")).unwrap();
+    let numbers: Vec<_> = files.map(|file| file.unwrap().metadata().unwrap().ino()).collect();
+    assert_eq!(numbers.len(), 1);
+    numbers[0]
+}
+
+#[tokio::test]
+async fn what_is_no_chart_is_left_out_and_versions_are_asked_about_themselves_once() {
+    let world = World::new();
+    let server = Server::start(&world.authority, |path, _| odd_registry(path)).await;
+    let url = format!("{}/charts", server.url().replace("https://", "oci://"));
+    let (access, all) = (world.access(), all());
+    let catalog = curious(&world).read_catalog(request(&url, &access, &all)).await.unwrap();
+    assert_eq!(found(&catalog, ""), pairs(&[("web", "1.1.0")]));
+    let web = catalog.chart("web").unwrap().unwrap();
+    let told: Vec<_> =
+        web.versions.iter().map(|one| (&*one.version, one.kube_version.as_deref().unwrap())).collect();
+    assert_eq!(told, [("1.1.0", ">=1.1.0"), ("1.0.0", ">=1.0.0")], "0.9.0 has gone");
+    let annotations = [("chandler.dev/channel".to_owned(), "edge".to_owned())].into();
+    assert!(web.versions.iter().all(|version| version.annotations == annotations));
+
+    let asked = |server: &Server| server.seen().iter().filter(|(path, _)| path.contains("/blobs/")).count();
+    assert_eq!(asked(&server), 2);
+    let file = kept_file(&world);
+    let again = curious(&world).read_catalog(request(&url, &access, &all)).await.unwrap();
+    assert_eq!((again.digest(), asked(&server)), (catalog.digest(), 2));
+    assert_eq!(kept_file(&world), file, "what has not changed is not written again");
+
+    let image = selection(json!({"include": ["app"]}));
+    let error = curious(&world).read_catalog(request(&url, &access, &image)).await.unwrap_err();
+    assert!(error.to_string().contains("is not a Helm chart"), "what is named has to be one: {error}");
+}
+
+#[tokio::test]
+async fn a_registry_that_lists_nothing_wants_names() {
+    let world = World::new();
+    let rows = [
+        (StatusCode::NOT_FOUND, "InvalidSpec", "(it answers 404): name its charts in spec.filter.include"),
+        (StatusCode::SERVICE_UNAVAILABLE, "SourceUnavailable", "it is tried again later"),
+    ];
+    for (status, category, hint) in rows {
+        let server = Server::start(&world.authority, move |_, _| status.into_response()).await;
+        let url = server.url().replace("https://", "oci://");
+        let refused = curious(&world).read_catalog(request(&url, &world.access(), &all())).await;
+        let failure = Failure::from(refused.unwrap_err());
+        assert_eq!(failure.category.as_str(), category);
+        assert!(failure.message.contains(hint), "{failure}");
+    }
 }

@@ -1,0 +1,154 @@
+//! What other controllers see of catalogs.
+
+use std::sync::Arc;
+
+use chandler_api::extensions::ExtensionCatalog;
+use chandler_core::{
+    catalog::{Entry, Selection},
+    failure::{Category, Failure},
+};
+use chandler_source::{Access, CatalogRequest, Packages};
+use kube::{
+    ResourceExt as _,
+    runtime::reflector::{ObjectRef, Store},
+};
+use tokio::sync::watch;
+
+/// All catalogs that are watched, and what was read of them. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Catalogs {
+    objects: Store<ExtensionCatalog>,
+    packages: Arc<Packages>,
+    changes: watch::Sender<u64>,
+}
+
+impl Catalogs {
+    pub(super) fn new(
+        objects: Store<ExtensionCatalog>,
+        packages: Arc<Packages>,
+        changes: watch::Sender<u64>,
+    ) -> Self {
+        Self { objects, packages, changes }
+    }
+
+    /// The catalog of this name. Whether a namespace may use it is decided by [`chandler_core::catalog::may_use`].
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<ExtensionCatalog>> {
+        self.objects.get(&ObjectRef::new(name).within(namespace))
+    }
+
+    /// The versions of a chart, newest first, as they were read last; no source is asked.
+    pub async fn entries(&self, catalog: &ExtensionCatalog, chart: &str) -> Result<Vec<Entry>, Failure> {
+        let selection = Selection::new(catalog.spec.filter.as_ref())?;
+        let (packages, catalog, chart) = (self.packages.clone(), catalog.clone(), chart.to_owned());
+        let read = move || read(&packages, &catalog, &selection, &chart);
+        let read = tokio::task::spawn_blocking(read).await;
+        read.unwrap_or_else(|error| Err(Failure::new(Category::Internal, error.to_string())))
+    }
+
+    /// Told whenever a catalog comes or goes, is changed, or turns out to offer something else than before.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Returns when every catalog that there was at the start can be got.
+    pub async fn are_listed(&self) -> bool {
+        self.objects.wait_until_ready().await.is_ok()
+    }
+}
+
+fn read(
+    packages: &Packages,
+    catalog: &ExtensionCatalog,
+    selection: &Selection,
+    chart: &str,
+) -> Result<Vec<Entry>, Failure> {
+    let named =
+        format!("ExtensionCatalog {}/{}", catalog.namespace().unwrap_or_default(), catalog.name_any());
+    let (uid, access) = (catalog.uid().unwrap_or_default(), Access::default());
+    let kept = packages.kept_catalog(CatalogRequest {
+        key: &uid,
+        url: &catalog.spec.url,
+        access: &access,
+        selection,
+    });
+    let kept = kept.ok_or_else(|| {
+        let why = format!("{named} has not been read yet; its condition Ready tells more");
+        Failure::new(Category::SourceUnavailable, why)
+    })?;
+    let found = kept
+        .chart(chart)
+        .map_err(|error| Failure::new(Category::Internal, format!("{named} cannot be read: {error}")))?;
+    let found = found.ok_or_else(|| {
+        let why = format!("{named} has no chart {chart}; `chandler catalog search` shows what it has");
+        Failure::new(Category::PackageNotFound, why)
+    })?;
+    Ok(found.versions)
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_sandbox::{certificates::Authority, chart, repository::ChartRepository};
+    use chandler_source::{AddressPolicy, SourceOptions, Store as PackageStore};
+    use kube::runtime::{reflector::store::Writer, watcher::Event};
+    use serde_json::json;
+
+    use super::*;
+
+    fn catalog(url: &str) -> ExtensionCatalog {
+        serde_json::from_value(json!({
+            "apiVersion": "chandler.dev/v1alpha1", "kind": "ExtensionCatalog",
+            "metadata": {"name": "charts", "namespace": "fleet", "uid": "uid"},
+            "spec": {"url": url, "filter": {"versions": "1.x"}},
+        }))
+        .unwrap()
+    }
+
+    /// A chart that needs another one.
+    fn needing(folder: &std::path::Path) -> std::path::PathBuf {
+        let metadata = "apiVersion: v2\nname: web\nversion: 1.0.0\nkubeVersion: '>=1.30.0-0'\nannotations:\n  \
+                        chandler.dev/channel: edge\n  other.example/x: y\n  chandler.dev/dependencies: |\n    \
+                        - {extension: certs, range: ^1.14}\n";
+        let files = [("Chart.yaml", metadata), ("templates/x.yaml", "kind: ConfigMap\n")];
+        chart::write(folder, &files).unwrap()
+    }
+
+    #[tokio::test]
+    async fn entries_are_those_that_were_read_last() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::open(&folder.path().join("pki"), "test").unwrap();
+        let repository = ChartRepository::start(&authority, &folder.path().join("served")).await.unwrap();
+        for version in ["1.0.0", "1.1.0", "2.0.0"] {
+            repository.publish_version(&needing(&folder.path().join("web")), version).unwrap();
+        }
+        let addresses = AddressPolicy { allowed: vec!["127.0.0.1".parse().unwrap()], refused: Vec::new() };
+        let options = SourceOptions { addresses, ..SourceOptions::default() };
+        let store = PackageStore::open(folder.path().join("store")).unwrap();
+        let packages = Arc::new(Packages::new(store, options));
+        let mut objects = Writer::new(());
+        let changes = watch::channel(0).0;
+        let catalogs = Catalogs::new(objects.as_reader(), packages.clone(), changes);
+        assert!(catalogs.get("fleet", "charts").is_none());
+        objects.apply_watcher_event(&Event::Apply(catalog(repository.url())));
+        let found = catalogs.get("fleet", "charts").unwrap();
+        assert!(catalogs.get("elsewhere", "charts").is_none());
+
+        let unread = catalogs.entries(&found, "web").await.unwrap_err();
+        assert!(unread.message.contains("fleet/charts has not been read yet"), "{unread}");
+        let selection = Selection::new(found.spec.filter.as_ref()).unwrap();
+        let access =
+            Access { ca_pem: Some(authority.certificate().as_bytes().to_vec()), ..Access::default() };
+        let url = repository.url();
+        let request = CatalogRequest { key: "uid", url, access: &access, selection: &selection };
+        packages.read_catalog(request).await.unwrap();
+        let entries = catalogs.entries(&found, "web").await.unwrap();
+        let versions: Vec<_> = entries.iter().map(|entry| &*entry.version).collect();
+        assert_eq!(versions, ["1.1.0", "1.0.0"]);
+        let implied = chandler_core::catalog::implied(&entries);
+        assert_eq!(implied.versions[0].channel.as_deref(), Some("edge"));
+        assert_eq!(implied.versions[0].dependencies[0].extension, "certs");
+        assert!(implied.versions[0].kubernetes.is_some() && implied.versions[0].defect.is_none());
+        let absent = catalogs.entries(&found, "absent").await.unwrap_err();
+        assert_eq!(absent.category, Category::PackageNotFound);
+    }
+}

@@ -1,0 +1,69 @@
+//! Tells when catalogs are not what they were.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use chandler_api::extensions::ExtensionCatalog;
+use kube::ResourceExt as _;
+use tokio::sync::watch;
+
+/// Counts changes of catalogs, of their objects and of what they offer.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    count: watch::Sender<u64>,
+    /// The generation of each catalog, by uid.
+    known: Mutex<HashMap<String, Option<i64>>>,
+}
+
+impl News {
+    pub fn sender(&self) -> watch::Sender<u64> {
+        self.count.clone()
+    }
+
+    /// What a catalog offers is not what it was.
+    pub fn changed(&self) {
+        self.count.send_modify(|count| *count += 1);
+    }
+
+    /// An object was touched. That its status says something else is no news.
+    pub fn touched(&self, catalog: &ExtensionCatalog, is_there: bool) {
+        let uid = catalog.uid().unwrap_or_default();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let (before, now) = if is_there {
+            (known.insert(uid, catalog.metadata.generation), Some(catalog.metadata.generation))
+        } else {
+            (known.remove(&uid), None)
+        };
+        if before != now {
+            self.changed();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comings_goings_and_changes_are_news_and_status_is_not() {
+        let catalog = |generation: i64| -> ExtensionCatalog {
+            let json = serde_json::json!({
+                "apiVersion": "chandler.dev/v1alpha1", "kind": "ExtensionCatalog",
+                "metadata": {"name": "charts", "uid": "uid", "generation": generation},
+                "spec": {"url": "https://charts.example"},
+            });
+            serde_json::from_value(json).unwrap()
+        };
+        let news = News::default();
+        let seen = news.sender().subscribe();
+        let rows = [(1, true, 1), (1, true, 1), (2, true, 2), (2, false, 3), (2, false, 3), (2, true, 4)];
+        for (generation, is_there, count) in rows {
+            news.touched(&catalog(generation), is_there);
+            assert_eq!(*seen.borrow(), count);
+        }
+        news.changed();
+        assert_eq!(*seen.borrow(), 5);
+    }
+}
