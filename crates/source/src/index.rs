@@ -170,7 +170,9 @@ impl Index {
 /// No index needs anchors; without them nothing in it can be larger than it looks.
 fn limits() -> serde_saphyr::Options {
     let mut budget = Budget::default();
+    // How large an index may be is a limit of the download.
     budget.max_reader_input_bytes = None;
+    budget.max_total_scalar_bytes = usize::MAX;
     budget.max_events = 2 * MOST_NODES;
     budget.max_nodes = MOST_NODES;
     budget.max_aliases = 0;

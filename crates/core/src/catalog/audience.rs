@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    fn catalog(namespace: &str, namespaces: serde_json::Value) -> ExtensionCatalog {
+    fn catalog(namespace: &str, namespaces: &serde_json::Value) -> ExtensionCatalog {
         serde_json::from_value(json!({
             "apiVersion": "chandler.dev/v1alpha1", "kind": "ExtensionCatalog",
             "metadata": {"name": "charts", "namespace": namespace},
@@ -78,7 +78,7 @@ mod tests {
         ];
         for (home, namespaces, platform, expected) in rows {
             let team = Namespace { name: "team", labels: &labels };
-            let decided = may_use(&catalog(home, namespaces.clone()), platform, team);
+            let decided = may_use(&catalog(home, namespaces), platform, team);
             assert_eq!(decided.is_ok(), expected, "{home} {namespaces} {platform:?}");
         }
     }
@@ -87,12 +87,12 @@ mod tests {
     fn a_refusal_says_what_to_do() {
         let team = Namespace { name: "team", labels: &BTreeMap::new() };
         let refusal =
-            may_use(&catalog("platform", json!({"matchLabels": {"a": "b"}})), Some("platform"), team);
+            may_use(&catalog("platform", &json!({"matchLabels": {"a": "b"}})), Some("platform"), team);
         let refusal = refusal.unwrap_err();
         assert_eq!(refusal.category, Category::Forbidden);
         assert!(refusal.message.contains("platform/charts is not for namespace team"), "{refusal}");
         let odd = json!({"matchExpressions": [{"key": "tier", "operator": "Near", "values": ["b"]}]});
-        let invalid = may_use(&catalog("platform", odd), Some("platform"), team).unwrap_err();
+        let invalid = may_use(&catalog("platform", &odd), Some("platform"), team).unwrap_err();
         assert!(invalid.category == Category::InvalidSpec && invalid.message.contains("spec.namespaces"));
     }
 }

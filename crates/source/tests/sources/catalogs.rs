@@ -4,7 +4,7 @@ use std::{os::unix::fs::MetadataExt as _, time::Duration};
 
 use axum::{
     http::StatusCode,
-    response::{IntoResponse as _, Response},
+    response::{IntoResponse, Response},
 };
 use chandler_core::{catalog::Selection, digest::Digest, failure::Failure};
 use chandler_sandbox::{
@@ -280,7 +280,7 @@ fn odd_registry(path: &str) -> Response {
             .map(config)
             .into_iter()
             .find(|config| path.ends_with(Digest::of(config).as_str()))
-            .map_or_else(not_found, |config| config.into_response()),
+            .map_or_else(not_found, IntoResponse::into_response),
     }
 }
 
