@@ -12,6 +12,7 @@ pub mod leadership;
 pub mod naming;
 pub mod placement;
 pub mod poll;
+pub mod proceed;
 pub mod release;
 pub mod resolution;
 pub mod schedule;
