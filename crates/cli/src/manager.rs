@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     driver,
+    hooks::HookArgs,
     logging::{self, LogFormat},
 };
 
@@ -75,6 +76,8 @@ pub struct ManagerArgs {
     /// How long a process that stopped answering keeps others from acting, in seconds
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=600))]
     lease_seconds: u64,
+    #[command(flatten)]
+    hooks: HookArgs,
     /// Log level, or a list such as `info,chandler_tool=debug`
     #[arg(long, default_value = "info")]
     log_level: String,
@@ -100,6 +103,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         no_leader_election,
         leader_election_namespace,
         lease_seconds,
+        hooks,
         log_level,
         log_format,
     } = arguments;
@@ -124,6 +128,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         },
         address: metrics_address,
         election,
+        hooks: hooks.options(),
         poll_interval: Duration::from_secs(poll_seconds),
         limits: Limits { per_cluster: concurrency_per_cluster.max(1), overall: concurrency.max(1) },
     };
@@ -139,7 +144,7 @@ fn lease_name(namespace: Option<&str>, watch_filter: Option<&str>) -> String {
     [Some(LEASE), namespace, watch_filter].into_iter().flatten().collect::<Vec<_>>().join("-").to_lowercase()
 }
 
-async fn management_client(kubeconfig: Option<PathBuf>) -> Result<Client> {
+pub async fn management_client(kubeconfig: Option<PathBuf>) -> Result<Client> {
     let mut config = match kubeconfig {
         Some(path) => {
             let read = Kubeconfig::read_from(&path).with_context(|| format!("reading {}", path.display()))?;

@@ -3,6 +3,7 @@
 mod clusters;
 mod error;
 mod events;
+pub mod hooks;
 mod index;
 mod leader;
 mod metrics;
@@ -19,5 +20,6 @@ mod status;
 mod watch;
 
 pub use error::Error;
+pub use hooks::HookOptions;
 pub use leader::Election;
 pub use run::{Options, run};

@@ -14,7 +14,7 @@ use chandler_api::{
     addons::{HelmChartProxy, HelmReleaseProxy},
     capi::WATCH_FILTER_LABEL,
 };
-use chandler_core::{placement::PlacementFace, release::ReleaseFace as _, schedule::Limits};
+use chandler_core::{placement::PlacementFace, release::ReleaseFace, schedule::Limits};
 use chandler_source::{Packages, SourceOptions, Store as PackageStore};
 use chandler_tool::{PackageTool, Supervisor, SupervisorConfig};
 use chandler_workload::Connections;
@@ -28,9 +28,10 @@ use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    Election, Error,
+    Election, Error, HookOptions,
     clusters::{self, Clusters},
     events::Events,
+    hooks,
     index::ReleaseIndex,
     metrics::Metrics,
     operations::Operations,
@@ -65,6 +66,8 @@ pub struct Options {
     pub poll_interval: Duration,
     /// None: this process is the only one.
     pub election: Option<Election>,
+    /// None: Cluster API does not ask.
+    pub hooks: Option<HookOptions>,
 }
 
 /// What all controllers share.
@@ -80,6 +83,7 @@ struct Shared {
     metrics: Metrics,
     limits: Limits,
     poll_interval: Duration,
+    hooks: Option<HookOptions>,
 }
 
 /// Runs the controllers until `stop` fires.
@@ -95,6 +99,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         limits,
         poll_interval,
         election,
+        hooks,
     } = options;
     let scope = Scope { namespace, labels: None };
     check_served(&client, &scope).await?;
@@ -115,6 +120,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         watch_filter,
         limits,
         poll_interval,
+        hooks,
     };
     let ready = Arc::new(AtomicBool::new(false));
     let served = Served {
@@ -195,6 +201,10 @@ async fn controllers<P>(
         references(&shared, &placements, &index, &clusters, desk.clone(), release_trigger.clone());
     ready.store(true, Ordering::Release);
     tracing::info!(placements = placements.len(), releases = releases.len(), "watches are synchronised");
+    let _hooks = match serve_hooks(&shared, &index, &kept).await {
+        Ok(serving) => serving,
+        Err(error) => return tracing::error!(%error, "hooks are not served"),
+    };
     let placement_context = Arc::new(PlacementContext::<P> {
         client: shared.client.clone(),
         clusters: clusters.clone(),
@@ -244,6 +254,25 @@ async fn controllers<P>(
         following,
         following_sources,
     );
+}
+
+/// Serves hooks, if they are wanted, until what it returns is dropped.
+async fn serve_hooks<R: ReleaseFace>(
+    shared: &Shared,
+    index: &ReleaseIndex<R>,
+    kept: &Kept,
+) -> Result<Option<hooks::Serving>, Error> {
+    let Some(options) = shared.hooks.clone() else { return Ok(None) };
+    let (index, operations) = (index.clone(), kept.operations.clone());
+    let changing = hooks::UnderWay(Box::new(move |cluster| {
+        let on_cluster = index.on_cluster(cluster).into_iter();
+        let changing =
+            on_cluster.filter(|release| operations.running(&release.uid().unwrap_or_default()).is_some());
+        changing.filter_map(|release| Some(release.desired().ok()?.release.name)).collect()
+    }));
+    let namespace = shared.scope.namespace.as_deref();
+    let filter = shared.watch_filter.as_deref();
+    hooks::serve(shared.client.clone(), options, namespace, filter, Arc::new(changing)).await.map(Some)
 }
 
 /// Tells the release objects that are ours to look after: with a filter, those that carry its label, and those of the

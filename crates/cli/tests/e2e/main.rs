@@ -7,6 +7,7 @@ mod bare;
 mod collisions;
 mod crash;
 mod eight_by_ten;
+mod hooks;
 mod isolation;
 mod kubernetes_upgrade;
 mod leadership;
