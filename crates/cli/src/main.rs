@@ -6,6 +6,7 @@ mod catalog;
 mod crds;
 mod demo;
 mod driver;
+mod hooks;
 mod logging;
 mod manager;
 mod place;
@@ -28,7 +29,10 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the controllers against a management cluster
-    Manager(manager::ManagerArgs),
+    Manager(Box<manager::ManagerArgs>),
+    /// The runtime hooks by which Cluster API asks Chandler
+    #[command(subcommand)]
+    Hooks(hooks::HooksCommand),
     /// Real Kubernetes on this machine, without containers
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
@@ -81,7 +85,8 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<()> {
     let Cli { command } = cli;
     match command {
-        Command::Manager(arguments) => runtime()?.block_on(manager::run(arguments)),
+        Command::Manager(arguments) => runtime()?.block_on(manager::run(*arguments)),
+        Command::Hooks(command) => runtime()?.block_on(hooks::run(command)),
         Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),
         Command::Demo(arguments) => runtime()?.block_on(demo::run(arguments)),
         Command::Bench(command) => runtime()?.block_on(bench::run(command)),

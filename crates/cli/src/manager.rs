@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     driver,
+    hooks::HookArgs,
     logging::{self, LogFormat},
 };
 
@@ -81,6 +82,8 @@ pub struct ManagerArgs {
     /// How long a process that stopped answering keeps others from acting, in seconds
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=600))]
     lease_seconds: u64,
+    #[command(flatten)]
+    hooks: HookArgs,
     /// Log level, or a list such as `info,chandler_tool=debug`
     #[arg(long, default_value = "info")]
     log_level: String,
@@ -108,6 +111,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         no_leader_election,
         leader_election_namespace,
         lease_seconds,
+        hooks,
         log_level,
         log_format,
     } = arguments;
@@ -132,6 +136,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         },
         address: metrics_address,
         election,
+        hooks: hooks.options(),
         poll_interval: Duration::from_secs(poll_seconds),
         platform_namespace,
         platform_version,

@@ -39,6 +39,11 @@ pub struct ClusterFacts {
 }
 
 impl ClusterFacts {
+    /// Whether the Cluster is being deleted.
+    pub fn is_going(&self) -> bool {
+        self.state == ClusterState::Deleting
+    }
+
     /// Whether the Cluster is going, and there is still time to remove from it what holds something elsewhere.
     pub fn waits_for_removals(&self, now: Timestamp) -> bool {
         self.removals_until.is_some_and(|until| now < until)

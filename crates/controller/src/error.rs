@@ -21,6 +21,8 @@ pub enum Error {
     Predecessor { found: String, next: &'static str },
     #[error("leadership was lost: {0}")]
     LostLeadership(String),
+    #[error(transparent)]
+    Hooks(#[from] chandler_hooks::Error),
     #[error("cannot open the package store: {0}")]
     Store(#[from] chandler_source::SourceError),
 }

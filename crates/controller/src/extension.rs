@@ -1,5 +1,6 @@
 //! Extensions: what is published, which versions clusters get, and what instances of them come to.
 
+mod answers;
 mod cluster;
 mod compose;
 mod department;

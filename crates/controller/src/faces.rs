@@ -24,6 +24,8 @@ pub trait Face: Send + Sync {
     fn claimants(&self, cluster: &ClusterKey, release: &ReleaseId) -> Vec<Claimant>;
     /// Whether any release object is of this cluster.
     fn uses(&self, cluster: &ClusterKey) -> bool;
+    /// Releases of a cluster by the uid of their objects.
+    fn releases(&self, cluster: &ClusterKey) -> Vec<(String, String)>;
     /// What is meant to be on a cluster, and whether it is ready.
     fn addons(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Addon>;
 }
@@ -88,6 +90,10 @@ impl Faces {
 
     pub fn addons(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Addon> {
         self.all().flat_map(|face| face.addons(cluster, labels)).collect()
+    }
+
+    pub fn releases(&self, cluster: &ClusterKey) -> Vec<(String, String)> {
+        self.all().flat_map(|face| face.releases(cluster)).collect()
     }
 
     fn all(&self) -> impl Iterator<Item = &dyn Face> {

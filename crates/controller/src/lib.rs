@@ -6,6 +6,7 @@ mod error;
 mod events;
 mod extension;
 mod faces;
+pub mod hooks;
 mod index;
 mod leader;
 mod metrics;
@@ -26,6 +27,7 @@ mod watch;
 
 pub use catalog::{Catalogs, catalog_access};
 pub use error::Error;
+pub use hooks::HookOptions;
 pub use leader::Election;
 pub use parameters::{ParameterSources, Read};
 pub use run::{Options, run};

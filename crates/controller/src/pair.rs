@@ -205,6 +205,11 @@ impl<P: PlacementFace> Face for Wires<P> {
         !self.index.on_cluster(cluster).is_empty()
     }
 
+    fn releases(&self, cluster: &ClusterKey) -> Vec<(String, String)> {
+        let named = |release: Arc<P::Release>| Some((release.uid()?, release.desired().ok()?.release.name));
+        self.index.on_cluster(cluster).into_iter().filter_map(named).collect()
+    }
+
     fn addons(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Addon> {
         let releases = self.index.on_cluster(cluster);
         let wanting = self.placements.state_filter(|placement| {

@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    Election, Error, catalog,
+    Election, Error, HookOptions, catalog,
     clusters::{self, Clusters},
     events::Events,
     extension::{Department, Platform},
@@ -68,6 +68,8 @@ pub struct Options {
     pub platform_version: Option<String>,
     /// None: this process is the only one.
     pub election: Option<Election>,
+    /// None: Cluster API does not ask.
+    pub hooks: Option<HookOptions>,
 }
 
 /// What all controllers share.
@@ -83,6 +85,7 @@ pub struct Shared {
     pub events: Events,
     pub metrics: Metrics,
     pub poll_interval: Duration,
+    pub hooks: Option<HookOptions>,
 }
 
 /// What there is on the management cluster besides the objects of a face.
@@ -108,6 +111,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         platform_namespace,
         platform_version,
         election,
+        hooks,
     } = options;
     let platform = Platform::new(platform_namespace, platform_version.as_deref());
     let scope = Scope { namespace, labels: None };
@@ -134,6 +138,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         scope,
         watch_filter,
         poll_interval,
+        hooks,
     };
     let ready = Arc::new(AtomicBool::new(false));
     let served = Served {

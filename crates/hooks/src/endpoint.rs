@@ -1,5 +1,7 @@
 //! Where Cluster API finds the hooks.
 
+use std::str::FromStr;
+
 use http::Uri;
 use serde_json::{Value, json};
 
@@ -12,6 +14,40 @@ pub enum Endpoint {
     Service { namespace: String, name: String, port: u16 },
     /// Outside of it; made by [`Endpoint::url`].
     Url { url: String, host: String },
+}
+
+/// Port of a Service that names none.
+const SERVICE_PORT: u16 = 443;
+
+impl FromStr for Endpoint {
+    type Err = Error;
+
+    /// `https://HOST[:PORT]`, or `NAMESPACE/SERVICE[:PORT]`.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        if text.contains("://") {
+            return Self::url(text);
+        }
+        let refused = |why| Error::Endpoint { url: text.to_owned(), why };
+        let neither = "it is neither https://HOST[:PORT] nor NAMESPACE/SERVICE[:PORT]";
+        let (namespace, service) = text.split_once('/').ok_or_else(|| refused(neither))?;
+        let (name, port) = match service.split_once(':') {
+            Some((name, port)) => (name, port.parse().map_err(|_| refused("its port is no port"))?),
+            None => (service, SERVICE_PORT),
+        };
+        if ![namespace, name].into_iter().all(is_label) {
+            return Err(refused(neither));
+        }
+        Ok(Self::Service { namespace: namespace.to_owned(), name: name.to_owned(), port })
+    }
+}
+
+fn is_label(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !name.is_empty()
+        && name.len() <= 63
+        && name.bytes().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
 }
 
 impl Endpoint {
@@ -68,6 +104,20 @@ mod tests {
         ];
         for (url, host) in rows {
             assert_eq!(Endpoint::url(url).unwrap().host(), host, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_service_or_a_url_is_told_by_its_looks() {
+        let service = |port| Endpoint::Service { namespace: "ships".into(), name: "hooks".into(), port };
+        assert_eq!("ships/hooks".parse::<Endpoint>().unwrap(), service(443));
+        assert_eq!("ships/hooks:9443".parse::<Endpoint>().unwrap(), service(9443));
+        let url = "https://hooks.example.org:9443";
+        assert_eq!(url.parse::<Endpoint>().unwrap(), Endpoint::url(url).unwrap());
+        for wrong in
+            ["hooks", "", "ships/", "/hooks", "ships/hooks:", "ships/hooks:70000", "a/b/c", "Ships/hooks"]
+        {
+            assert!(wrong.parse::<Endpoint>().is_err(), "{wrong}");
         }
     }
 

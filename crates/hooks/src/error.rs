@@ -11,7 +11,9 @@ pub enum Error {
     Certificate(#[from] rcgen::Error),
     #[error("cannot serve hooks with the certificate just made: {0}")]
     Tls(#[from] rustls::Error),
-    #[error("cannot tell which hooks Cluster API knows, as its ClusterClass definition cannot be read: {0}")]
+    #[error(
+        "cannot read the definitions of kinds, which tell what Cluster API knows and what Chandler has: {0}"
+    )]
     Kinds(kube::Error),
     #[error(
         "cannot register the hooks as ExtensionConfig {name}; Cluster API has to run, with its feature gate RuntimeSDK: \

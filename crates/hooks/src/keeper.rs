@@ -83,12 +83,18 @@ pub async fn start(client: Client, options: Options, answers: Arc<dyn Answers>) 
 
 impl Keeper {
     async fn run(mut self) {
+        let mut told = String::new();
         loop {
             if let Err(error) = self.publish().await {
-                tracing::warn!(%error, "Cluster API is not told of the hooks; trying again");
+                let error = error.to_string();
+                if told != error {
+                    tracing::warn!(error, "Cluster API is not told of the hooks; trying again");
+                    told = error;
+                }
                 tokio::time::sleep(RETRY).await;
                 continue;
             }
+            told.clear();
             let rest = self.certificates.rest(Timestamp::now()).min(RESYNC);
             tokio::time::sleep(rest).await;
             if let Err(error) = self.certificates.turn(Timestamp::now()) {

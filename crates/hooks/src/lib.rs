@@ -9,6 +9,7 @@ mod endpoint;
 mod error;
 mod hook;
 mod keeper;
+mod question;
 mod registration;
 mod server;
 mod wire;

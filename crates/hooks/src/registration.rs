@@ -3,8 +3,9 @@
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chandler_api::FIELD_MANAGER;
 use k8s_openapi::{
+    Resource as _,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-    apimachinery::pkg::apis::meta::v1::LabelSelector,
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference},
 };
 use kube::{
     Api, Client,
@@ -30,26 +31,37 @@ pub struct Registration {
     pub endpoint: Endpoint,
     /// Clusters of which namespaces it is about. Empty: all.
     pub namespaces: LabelSelector,
+    /// The custom resource definition with which it goes, if that is there: one that goes when Chandler does.
+    pub definition: Option<String>,
 }
 
 impl Registration {
     /// Creates or updates the ExtensionConfig. What is already so costs one request and changes nothing.
     pub(crate) async fn apply(&self, client: &Client, bundle: &str) -> Result<(), Error> {
+        let owners = self.owners(client).await?;
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        let object = self.object(bundle);
+        let object = self.object(bundle, &owners);
         match extension_configs(client).patch(&self.name, &parameters, &Patch::Apply(object)).await {
             Ok(_) => Ok(()),
             Err(source) => Err(Error::Register { name: self.name.clone(), source }),
         }
     }
 
-    fn object(&self, bundle: &str) -> Value {
+    /// Read each time: whoever puts a definition in place of another must not have the ExtensionConfig collected.
+    async fn owners(&self, client: &Client) -> Result<Vec<OwnerReference>, Error> {
+        let Some(name) = &self.definition else { return Ok(Vec::new()) };
+        let definition = definitions(client).get_metadata_opt(name).await.map_err(Error::Kinds)?;
+        let uid = definition.and_then(|definition| definition.metadata.uid);
+        Ok(uid.map(|uid| owner(name, uid)).into_iter().collect())
+    }
+
+    fn object(&self, bundle: &str, owners: &[OwnerReference]) -> Value {
         let mut client_config = self.endpoint.client_config();
         client_config["caBundle"] = BASE64_STANDARD.encode(bundle).into();
         json!({
             "apiVersion": format!("{GROUP}/{VERSION}"),
             "kind": KIND,
-            "metadata": {"name": self.name},
+            "metadata": {"name": self.name, "ownerReferences": owners},
             "spec": {"clientConfig": client_config, "namespaceSelector": self.namespaces},
         })
     }
@@ -68,13 +80,26 @@ pub async fn unregister(client: &Client, name: &str) -> Result<(), Error> {
 /// Whether Cluster API asks before each step of a control plane. It does since it knows upgrades over several minor
 /// versions, which show in its ClusterClass; an older one refuses all hooks if it is offered one that it does not know.
 pub(crate) async fn knows_control_plane_steps(client: &Client) -> Result<bool, Error> {
-    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let class = crds.get("clusterclasses.cluster.x-k8s.io").await.map_err(Error::Kinds)?;
+    let class = definitions(client).get("clusterclasses.cluster.x-k8s.io").await.map_err(Error::Kinds)?;
     Ok(class.spec.versions.iter().any(|version| {
         let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
         let spec = schema.and_then(|schema| schema.properties.as_ref()?.get("spec"));
         spec.and_then(|spec| spec.properties.as_ref()?.get("kubernetesVersions")).is_some()
     }))
+}
+
+fn owner(name: &str, uid: String) -> OwnerReference {
+    OwnerReference {
+        api_version: CustomResourceDefinition::API_VERSION.to_owned(),
+        kind: CustomResourceDefinition::KIND.to_owned(),
+        name: name.to_owned(),
+        uid,
+        ..OwnerReference::default()
+    }
+}
+
+fn definitions(client: &Client) -> Api<CustomResourceDefinition> {
+    Api::all(client.clone())
 }
 
 fn extension_configs(client: &Client) -> Api<DynamicObject> {

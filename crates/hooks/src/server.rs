@@ -26,10 +26,14 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use crate::{Answer, Answers, Error, FailurePolicy, Hook, certificates::Served, wire};
+use crate::{Answer, Answers, Error, FailurePolicy, Hook, certificates::Served, question::Question, wire};
 
 /// From the first byte to the last. Cluster API has given up by then.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(10);
+/// When an answer is overdue; well before Cluster API gives up.
+const DEADLINE: Duration = Duration::from_secs(2);
+/// When it asks again for one that was.
+const PATIENCE_SECONDS: u32 = 5;
 /// So many at a time; the next one waits for its turn.
 const CONNECTIONS: usize = 64;
 /// A request carries one Cluster; etcd takes no object over 1.5 MB.
@@ -108,14 +112,15 @@ fn router(site: &Site) -> Router {
 }
 
 async fn answer(hook: Hook, body: Body, answers: Arc<dyn Answers>) -> Response {
-    let asked = match to_bytes(body, LARGEST_REQUEST).await {
-        Ok(request) => wire::ask(hook, &request, answers.as_ref()).map_err(|error| error.to_string()),
+    let read = match to_bytes(body, LARGEST_REQUEST).await {
+        Ok(request) => Question::read(hook, &request).map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
-    match asked {
-        Ok((cluster, answer)) => {
-            tell(hook, &cluster.to_string(), &answer);
-            json(&wire::response(hook, &answer))
+    match read {
+        Ok(question) => {
+            let answer = in_time(question.clone(), answers).await;
+            tell(hook, &question, &answer);
+            json(&wire::response(hook, &answer, question.overruled))
         }
         Err(error) => {
             tracing::warn!(hook = hook.name(), error, "a hook was called with what is no request");
@@ -124,10 +129,32 @@ async fn answer(hook: Hook, body: Body, answers: Arc<dyn Answers>) -> Response {
     }
 }
 
-fn tell(hook: Hook, cluster: &str, answer: &Answer) {
-    let hook = hook.name();
+/// Cluster API goes on, or backs off, when it has to wait: so whoever has no answer yet asks for patience.
+async fn in_time(question: Question, answers: Arc<dyn Answers>) -> Answer {
+    let patience = |why: &str| Answer::Wait { seconds: PATIENCE_SECONDS, message: why.to_owned() };
+    let asked = tokio::task::spawn_blocking(move || question.put(answers.as_ref()));
+    match tokio::time::timeout(DEADLINE, asked).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => {
+            tracing::error!(%error, "a hook has no answer");
+            patience("Chandler could not answer; its log says why")
+        }
+        Err(_) => patience("Chandler has not answered in time"),
+    }
+}
+
+fn tell(hook: Hook, question: &Question, answer: &Answer) {
+    let (hook, cluster) = (hook.name(), question.cluster.to_string());
     match answer {
         Answer::Go => tracing::info!(hook, cluster, "go"),
+        Answer::Wait { message, .. } | Answer::Refuse { message } if question.overruled => {
+            tracing::warn!(
+                hook,
+                cluster,
+                message,
+                "go, because the Cluster's annotation overrules what holds it"
+            );
+        }
         Answer::Wait { seconds, message } => tracing::info!(hook, cluster, seconds, message, "wait"),
         Answer::Refuse { message } => tracing::info!(hook, cluster, message, "refused"),
     }
@@ -137,5 +164,64 @@ fn json(response: &impl Serialize) -> Response {
     match serde_json::to_vec(response) {
         Ok(body) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_core::identity::ClusterKey;
+
+    use super::*;
+
+    /// Says what it is about to do.
+    enum Clumsy {
+        Slow,
+        Broken,
+    }
+
+    impl Clumsy {
+        fn answer(&self) -> Answer {
+            match self {
+                Self::Slow => std::thread::sleep(DEADLINE * 2),
+                Self::Broken => panic!("no answer"),
+            }
+            Answer::Go
+        }
+    }
+
+    impl Answers for Clumsy {
+        fn before_cluster_upgrade(&self, _: &ClusterKey, _: &str, _: &str) -> Answer {
+            self.answer()
+        }
+
+        fn before_control_plane_upgrade(&self, _: &ClusterKey, _: &str, _: &str) -> Answer {
+            self.answer()
+        }
+
+        fn after_control_plane_upgrade(&self, _: &ClusterKey, _: &str) -> Answer {
+            self.answer()
+        }
+
+        fn after_cluster_upgrade(&self, _: &ClusterKey, _: &str) -> Answer {
+            self.answer()
+        }
+
+        fn before_cluster_delete(&self, _: &ClusterKey) -> Answer {
+            self.answer()
+        }
+    }
+
+    #[tokio::test]
+    async fn cluster_api_is_asked_for_patience_by_whoever_has_no_answer() {
+        let request = br#"{"cluster": {"metadata": {"namespace": "fleet", "name": "blue"}}}"#;
+        let question = Question::read(Hook::BeforeClusterDelete, request).unwrap();
+        let rows = [
+            (Clumsy::Slow, "Chandler has not answered in time"),
+            (Clumsy::Broken, "Chandler could not answer; its log says why"),
+        ];
+        for (clumsy, message) in rows {
+            let answer = in_time(question.clone(), Arc::new(clumsy)).await;
+            assert_eq!(answer, Answer::Wait { seconds: PATIENCE_SECONDS, message: message.to_owned() });
+        }
     }
 }

@@ -1,9 +1,9 @@
-//! The contract on the wire: the fields we read of a question, and an answer as Cluster API reads it.
+//! The contract on the wire: what Cluster API is told.
 
-use chandler_core::identity::ClusterKey;
-use serde::{Deserialize, Serialize};
+use chandler_core::proceed::PROCEED_ANNOTATION;
+use serde::Serialize;
 
-use crate::{Answer, Answers, FailurePolicy, Hook, hook::API_VERSION};
+use crate::{Answer, FailurePolicy, Hook, hook::API_VERSION};
 
 /// Where Cluster API asks which hooks there are.
 pub const DISCOVERY: &str = "/hooks.runtime.cluster.x-k8s.io/v1alpha1/discovery";
@@ -12,8 +12,8 @@ pub const DISCOVERY: &str = "/hooks.runtime.cluster.x-k8s.io/v1alpha1/discovery"
 const TIMEOUT_SECONDS: u32 = 5;
 /// When it asks again after a refusal. What was refused may be mended at any time, and asking is cheap.
 const ASK_AGAIN_SECONDS: u32 = 15;
-/// Cluster API does not ask earlier than it was told to, whatever happens.
-const LONGEST_WAIT_SECONDS: u32 = 600;
+/// Cluster API does not ask earlier than it was told to, whatever happens: not even if a person says that it may go on.
+const LONGEST_WAIT_SECONDS: u32 = 60;
 /// Cluster API writes it into a condition that takes 10240 characters, together with what others say. If that does not
 /// fit, it can write nothing at all about the Cluster.
 const LONGEST_MESSAGE: usize = 4096;
@@ -62,43 +62,6 @@ enum Status {
     Success,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct UpgradeRequest {
-    cluster: Cluster,
-    from_kubernetes_version: String,
-    to_kubernetes_version: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct UpgradedRequest {
-    cluster: Cluster,
-    kubernetes_version: String,
-}
-
-#[derive(Deserialize)]
-struct DeleteRequest {
-    cluster: Cluster,
-}
-
-#[derive(Deserialize)]
-struct Cluster {
-    metadata: Metadata,
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    namespace: String,
-    name: String,
-}
-
-impl Cluster {
-    fn key(self) -> ClusterKey {
-        ClusterKey::new(self.metadata.namespace, self.metadata.name)
-    }
-}
-
 /// Without `control_plane_steps` for a Cluster API that does not know that hook: it would refuse all of them.
 pub fn discovery(control_plane_steps: bool, before_upgrade: FailurePolicy) -> DiscoveryResponse {
     let hooks = Hook::ALL.into_iter();
@@ -117,53 +80,30 @@ pub fn discovery(control_plane_steps: bool, before_upgrade: FailurePolicy) -> Di
     }
 }
 
-/// Asks for the answer to a request.
-pub fn ask(
-    hook: Hook,
-    request: &[u8],
-    answers: &dyn Answers,
-) -> Result<(ClusterKey, Answer), serde_json::Error> {
-    Ok(match hook {
-        Hook::BeforeClusterUpgrade | Hook::BeforeControlPlaneUpgrade => {
-            let UpgradeRequest { cluster, from_kubernetes_version: from, to_kubernetes_version: to } =
-                serde_json::from_slice(request)?;
-            let cluster = cluster.key();
-            let answer = match hook {
-                Hook::BeforeClusterUpgrade => answers.before_cluster_upgrade(&cluster, &from, &to),
-                _ => answers.before_control_plane_upgrade(&cluster, &from, &to),
-            };
-            (cluster, answer)
-        }
-        Hook::AfterControlPlaneUpgrade | Hook::AfterClusterUpgrade => {
-            let UpgradedRequest { cluster, kubernetes_version: version } = serde_json::from_slice(request)?;
-            let cluster = cluster.key();
-            let answer = match hook {
-                Hook::AfterControlPlaneUpgrade => answers.after_control_plane_upgrade(&cluster, &version),
-                _ => answers.after_cluster_upgrade(&cluster, &version),
-            };
-            (cluster, answer)
-        }
-        Hook::BeforeClusterDelete => {
-            let DeleteRequest { cluster } = serde_json::from_slice(request)?;
-            let cluster = cluster.key();
-            let answer = answers.before_cluster_delete(&cluster);
-            (cluster, answer)
-        }
-    })
-}
-
-/// The answer as it goes over the wire.
-pub fn response(hook: Hook, answer: &Answer) -> Response {
+/// The answer as it goes over the wire. One that holds lets go when it is overruled.
+pub fn response(hook: Hook, answer: &Answer, overruled: bool) -> Response {
+    let hook_name = hook.name();
     let (retry_after_seconds, message) = match answer {
-        Answer::Go => (0, ""),
-        Answer::Wait { seconds, message } => ((*seconds).clamp(1, LONGEST_WAIT_SECONDS), message.as_str()),
-        Answer::Refuse { message } => (ASK_AGAIN_SECONDS, message.as_str()),
+        Answer::Go => (0, String::new()),
+        Answer::Wait { message, .. } | Answer::Refuse { message } if overruled => (
+            0,
+            format!(
+                "Annotation {PROCEED_ANNOTATION} lets {hook_name} go on although: {}",
+                shortened(message)
+            ),
+        ),
+        Answer::Wait { seconds, message } => ((*seconds).clamp(1, LONGEST_WAIT_SECONDS), shortened(message)),
+        Answer::Refuse { message } => {
+            let way_out =
+                format!("annotation {PROCEED_ANNOTATION}: {hook_name} on the Cluster lets it go on");
+            (ASK_AGAIN_SECONDS, format!("{} ({way_out})", shortened(message)))
+        }
     };
     Response {
         api_version: API_VERSION,
-        kind: format!("{}Response", hook.name()),
+        kind: format!("{hook_name}Response"),
         status: Status::Success,
-        message: shortened(message),
+        message,
         retry_after_seconds,
     }
 }

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use crate::guides;
 
 /// Lines that CI itself runs, or another test.
-const RUN_ELSEWHERE: [&str; 8] = [
+const RUN_ELSEWHERE: [&str; 9] = [
     "cargo xtask demo",
     "cargo xtask test",
     "cargo xtask build",
     // `the_bench_measures_every_phase`
     "cargo xtask bench",
+    // `an_upgrade_waits_for_operations_and_goes_on_when_a_person_says_so`
+    "chandler hooks unregister",
     // `a_tool_that_keeps_the_contract_passes` and its neighbours
     "chandler tool verify --tool PATH",
     // a smaller one unless built for use: `a_large_catalog_is_read_in_seconds_and_searched_at_once`

@@ -15,7 +15,7 @@ async fn driver(manager: &Manager) -> u32 {
     eventually("the driver runs", || async { manager.drivers().first().copied() }).await
 }
 
-async fn pending(world: &World, plane: &chandler_sandbox::plane::Plane, status: &str) {
+pub async fn pending(world: &World, plane: &chandler_sandbox::plane::Plane, status: &str) {
     eventually(&format!("the release is {status}"), || async {
         let list = world.helm(plane, &["list", "--all-namespaces"]);
         (list.as_array()?.first()?["status"] == status).then_some(())

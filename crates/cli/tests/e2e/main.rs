@@ -9,6 +9,7 @@ mod collisions;
 mod crash;
 mod eight_by_ten;
 mod extensions;
+mod hooks;
 mod isolation;
 mod kubernetes_upgrade;
 mod leadership;

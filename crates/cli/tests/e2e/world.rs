@@ -99,7 +99,7 @@ impl World {
     }
 
     /// The rights that Chandler ships with, never an administrator's.
-    fn manager_config(&self) -> PathBuf {
+    pub fn manager_config(&self) -> PathBuf {
         self.dir.join("manager-kubeconfig")
     }
 

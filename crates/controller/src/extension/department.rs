@@ -16,11 +16,14 @@ use kube::{
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
-    ClusterContext, ExtensionContext, Instances, Last, Platform, Resolutions, Shelf, Values, cluster, publish,
+    ClusterContext, ExtensionContext, Instances, Last, Platform, Resolutions, Shelf, Values,
+    answers::ExtensionAnswers, cluster, publish,
 };
 use crate::{
+    Error,
     clusters::{self, Clusters},
     faces::Watcher,
+    hooks::{self, Answers, Changing, Serving, UnderWay},
     pair::Pair,
     parameters::ParameterSources,
     placement::{Desk, Templates},
@@ -156,6 +159,13 @@ impl Department {
             },
             clusters: clusters.clone(),
         };
+        let under_way = UnderWay(changing(&shared));
+        let answers =
+            ExtensionAnswers { under_way, resolutions: resolutions.clone(), clusters: clusters.clone() };
+        let _hooks = match serve_hooks(&shared, Arc::new(answers)).await {
+            Ok(serving) => serving,
+            Err(error) => return tracing::error!(%error, "hooks are not served"),
+        };
         let cluster_context = Arc::new(ClusterContext {
             client: shared.client.clone(),
             resolutions,
@@ -188,6 +198,22 @@ impl Department {
             pair.run(shared, around, Box::new(compose)),
         );
     }
+}
+
+/// Tells the add-ons of a cluster that are being changed.
+fn changing(shared: &Shared) -> Changing {
+    let (faces, operations) = (shared.faces.clone(), shared.kept.operations.clone());
+    Box::new(move |cluster| {
+        let all = faces.releases(cluster).into_iter();
+        all.filter(|(uid, _)| operations.running(uid).is_some()).map(|(_, name)| name).collect()
+    })
+}
+
+/// Serves hooks, if they are wanted, until what it returns is dropped.
+async fn serve_hooks(shared: &Shared, answers: Arc<dyn Answers>) -> Result<Option<Serving>, Error> {
+    let Some(options) = shared.hooks.clone() else { return Ok(None) };
+    let (namespace, filter) = (shared.scope.namespace.as_deref(), shared.watch_filter.as_deref());
+    hooks::serve(shared.client.clone(), options, namespace, filter, answers).await.map(Some)
 }
 
 fn watch_extensions(

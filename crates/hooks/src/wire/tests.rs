@@ -1,93 +1,6 @@
-use std::sync::Mutex;
-
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
-
-/// Notes what it is asked.
-#[derive(Default)]
-struct Noted(Mutex<Vec<String>>);
-
-impl Noted {
-    fn note(&self, words: &[&str]) -> Answer {
-        self.0.lock().unwrap().push(words.join(" "));
-        Answer::Go
-    }
-}
-
-impl Answers for Noted {
-    fn before_cluster_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> Answer {
-        self.note(&["before upgrade", &cluster.to_string(), from, to])
-    }
-
-    fn before_control_plane_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> Answer {
-        self.note(&["before step", &cluster.to_string(), from, to])
-    }
-
-    fn after_control_plane_upgrade(&self, cluster: &ClusterKey, version: &str) -> Answer {
-        self.note(&["after step", &cluster.to_string(), version])
-    }
-
-    fn after_cluster_upgrade(&self, cluster: &ClusterKey, version: &str) -> Answer {
-        self.note(&["after upgrade", &cluster.to_string(), version])
-    }
-
-    fn before_cluster_delete(&self, cluster: &ClusterKey) -> Answer {
-        self.note(&["before delete", &cluster.to_string()])
-    }
-}
-
-/// As Cluster API sends it, with fields that are none of our business.
-fn request(extra: &Value) -> Vec<u8> {
-    let mut request = json!({
-        "apiVersion": "hooks.runtime.cluster.x-k8s.io/v1alpha1",
-        "settings": {"key": "value"},
-        "cluster": {
-            "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster",
-            "metadata": {"namespace": "fleet", "name": "blue", "creationTimestamp": null},
-            "spec": {"topology": {"class": "any", "version": "v1.35.4"}},
-        },
-        "controlPlaneUpgrades": [{"version": "v1.35.4"}],
-    });
-    for (key, value) in extra.as_object().unwrap() {
-        request[key] = value.clone();
-    }
-    serde_json::to_vec(&request).unwrap()
-}
-
-#[test]
-fn each_hook_asks_its_own_question() {
-    let range = json!({"fromKubernetesVersion": "v1.34.4", "toKubernetesVersion": "v1.35.4"});
-    let reached = json!({"kubernetesVersion": "v1.35.4"});
-    let rows = [
-        (Hook::BeforeClusterUpgrade, &range, "before upgrade fleet/blue v1.34.4 v1.35.4"),
-        (Hook::BeforeControlPlaneUpgrade, &range, "before step fleet/blue v1.34.4 v1.35.4"),
-        (Hook::AfterControlPlaneUpgrade, &reached, "after step fleet/blue v1.35.4"),
-        (Hook::AfterClusterUpgrade, &reached, "after upgrade fleet/blue v1.35.4"),
-        (Hook::BeforeClusterDelete, &json!({}), "before delete fleet/blue"),
-    ];
-    for (hook, extra, question) in rows {
-        let noted = Noted::default();
-        let (cluster, _) = ask(hook, &request(extra), &noted).unwrap();
-        assert_eq!(cluster, ClusterKey::new("fleet", "blue"));
-        assert_eq!(*noted.0.lock().unwrap(), [question], "{hook:?}");
-    }
-}
-
-#[test]
-fn what_is_no_request_asks_nobody() {
-    let nameless = json!({"cluster": {"metadata": {"name": "blue"}}}).to_string().into_bytes();
-    for (hook, body) in [
-        (Hook::BeforeClusterDelete, b"".to_vec()),
-        (Hook::BeforeClusterDelete, nameless),
-        (Hook::BeforeClusterUpgrade, request(&json!({}))),
-        (Hook::AfterClusterUpgrade, request(&json!({}))),
-    ] {
-        let noted = Noted::default();
-        assert!(ask(hook, &body, &noted).is_err(), "{hook:?}");
-        assert!(noted.0.lock().unwrap().is_empty());
-    }
-}
 
 #[test]
 fn answers_hold_by_seconds_and_never_by_failure() {
@@ -97,8 +10,12 @@ fn answers_hold_by_seconds_and_never_by_failure() {
         (wait(20), 20, "moving"),
         // Nought would let go.
         (wait(0), 1, "moving"),
-        (wait(u32::MAX), 600, "moving"),
-        (Answer::Refuse { message: "cni blocks".to_owned() }, 15, "cni blocks"),
+        (wait(u32::MAX), 60, "moving"),
+        (
+            Answer::Refuse { message: "cni blocks".to_owned() },
+            15,
+            "cni blocks (annotation chandler.dev/proceed: BeforeClusterUpgrade on the Cluster lets it go on)",
+        ),
     ];
     for (answer, seconds, message) in rows {
         let expected = json!({
@@ -108,16 +25,34 @@ fn answers_hold_by_seconds_and_never_by_failure() {
             "message": message,
             "retryAfterSeconds": seconds,
         });
-        let response = response(Hook::BeforeClusterUpgrade, &answer);
+        let response = response(Hook::BeforeClusterUpgrade, &answer, false);
         assert_eq!(serde_json::to_value(response).unwrap(), expected, "{answer:?}");
     }
 }
 
 #[test]
-fn a_message_fits_its_condition() {
-    let long = "ü".repeat(LONGEST_MESSAGE + 1);
-    let short = response(Hook::BeforeClusterDelete, &Answer::Refuse { message: long }).message;
-    assert_eq!(short, format!("{}…", "ü".repeat(LONGEST_MESSAGE)));
+fn a_person_overrules_what_holds_and_nothing_else() {
+    let message = || "cni moves".to_owned();
+    let although = "Annotation chandler.dev/proceed lets AfterClusterUpgrade go on although: cni moves";
+    let rows = [
+        (Answer::Go, ""),
+        (Answer::Wait { seconds: 5, message: message() }, although),
+        (Answer::Refuse { message: message() }, although),
+    ];
+    for (answer, message) in rows {
+        let response = response(Hook::AfterClusterUpgrade, &answer, true);
+        assert_eq!((response.retry_after_seconds, response.message.as_str()), (0, message), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_message_fits_its_condition_and_keeps_its_way_out() {
+    let message = "ü".repeat(LONGEST_MESSAGE + 1);
+    let short = format!("{}…", "ü".repeat(LONGEST_MESSAGE));
+    let waiting = Answer::Wait { seconds: 5, message: message.clone() };
+    assert_eq!(response(Hook::BeforeClusterDelete, &waiting, false).message, short);
+    let refused = response(Hook::BeforeClusterDelete, &Answer::Refuse { message }, false).message;
+    assert!(refused.starts_with(&short) && refused.contains("chandler.dev/proceed: BeforeClusterDelete"));
 }
 
 #[test]

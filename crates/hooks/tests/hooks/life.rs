@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use chandler_hooks::{Answer, Hook};
 use chandler_sandbox::{assets::KubernetesVersion, testing};
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::DeleteParams;
 use serde_json::json;
 
 use crate::world::{Script, World, until};
@@ -22,8 +22,7 @@ async fn an_upgrade_waits_while_refused_and_a_deletion_while_asked_to() {
 
     let refusal = "cni 1.2.0 needs Kubernetes <1.35";
     script.hold(Hook::BeforeClusterUpgrade, Answer::Refuse { message: refusal.to_owned() });
-    let asked = Patch::Merge(json!({"spec": {"topology": {"version": "v1.35.4"}}}));
-    world.clusters().patch("blue", &PatchParams::default(), &asked).await.unwrap();
+    world.patch("blue", json!({"spec": {"topology": {"version": "v1.35.4"}}})).await;
     let shown = format!("Following hooks are blocking upgrade: BeforeClusterUpgrade: {refusal}");
     world.topology_says("blue", &shown).await;
     assert_eq!(script.asked(), ["BeforeClusterUpgrade blue v1.34.4 v1.35.4"]);

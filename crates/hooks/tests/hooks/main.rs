@@ -2,5 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
 
 mod life;
+mod overruled;
 mod registration;
+mod unreachable;
 mod world;

@@ -4,7 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chandler_hooks::{Hook, unregister};
-use kube::api::{DynamicObject, Patch, PatchParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+};
 use serde_json::{Value, json};
 
 use crate::world::{Script, World, until};
@@ -55,6 +59,31 @@ async fn cluster_api_discovers_the_hooks_again_over_renewals_and_restarts() {
         unregister(&world.client, name).await.unwrap();
     }
     assert!(world.extension_configs().get_opt(name).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn the_extension_config_goes_with_the_definition_of_our_kinds() {
+    let mut world = World::new("owned").await;
+    let group = format!("{}.test", world.namespace);
+    let definition: CustomResourceDefinition = serde_json::from_value(json!({
+        "metadata": {"name": format!("things.{group}")},
+        "spec": {
+            "group": group, "scope": "Cluster", "names": {"kind": "Thing", "plural": "things"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}},
+            }],
+        },
+    }))
+    .unwrap();
+    let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    definitions.create(&PostParams::default(), &definition).await.unwrap();
+    world.options.registration.definition = definition.metadata.name.clone();
+    let serving = world.serve(&Arc::new(Script::default())).await;
+    world.discovered().await;
+    serving.stop().await;
+    definitions.delete(&definition.name_any(), &DeleteParams::default()).await.unwrap();
+    let (configs, name) = (world.extension_configs(), &world.options.registration.name);
+    until("gone", async || configs.get_opt(name).await.unwrap().is_none().then_some(())).await;
 }
 
 fn handlers(config: &DynamicObject) -> impl Iterator<Item = &Value> {

@@ -15,8 +15,8 @@ use chandler_sandbox::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject},
+    Api, Client, ResourceExt as _,
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
     core::GroupVersionKind,
 };
 use serde_json::Value;
@@ -43,6 +43,7 @@ impl World {
                 name: namespace.clone(),
                 endpoint: Endpoint::url(&format!("https://localhost:{port}")).unwrap(),
                 namespaces: LabelSelector { match_labels: Some(only_here), ..LabelSelector::default() },
+                definition: None,
             },
             before_upgrade: FailurePolicy::Fail,
             lifetime: chandler_hooks::LIFETIME,
@@ -73,6 +74,23 @@ impl World {
             (condition["status"] == "True" && current).then_some(config)
         })
         .await
+    }
+
+    pub async fn patch(&self, cluster: &str, change: Value) {
+        self.clusters().patch(cluster, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+    }
+
+    /// Waits until an upgrade is over.
+    pub async fn upgraded(&self, cluster: &str, version: &str) {
+        let clusters = self.clusters();
+        until(version, async || {
+            let cluster = clusters.get(cluster).await.unwrap();
+            let pending = cluster.annotations().contains_key("runtime.cluster.x-k8s.io/pending-hooks");
+            let reconciled = condition(&cluster, "TopologyReconciled")?["status"] == "True";
+            let wanted = cluster.data["spec"]["topology"]["version"] == version;
+            (wanted && reconciled && !pending).then_some(())
+        })
+        .await;
     }
 
     /// What the Cluster says of its topology, once that contains the words.

@@ -1,0 +1,79 @@
+//! `chandler hooks`: the runtime hooks by which Cluster API asks Chandler.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use anyhow::Result;
+use chandler_controller::{
+    HookOptions,
+    hooks::{Endpoint, FailurePolicy, registered_as},
+};
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::manager::management_client;
+
+/// The runtime hooks by which Cluster API asks Chandler.
+#[derive(Debug, Subcommand)]
+pub enum HooksCommand {
+    /// Have Cluster API ask no more: for when Chandler goes for good
+    ///
+    /// Run it when no manager runs any more: one that does registers again.
+    Unregister(UnregisterArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct UnregisterArgs {
+    /// Kubeconfig of the management cluster [default: $KUBECONFIG, ~/.kube/config or the pod's service account]
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// The namespace that the manager looked after [default: all]
+    #[arg(long)]
+    namespace: Option<String>,
+    /// The watch filter that the manager had [default: none]
+    #[arg(long, value_name = "VALUE")]
+    watch_filter: Option<String>,
+}
+
+/// How a manager serves hooks.
+#[derive(Debug, Args)]
+pub struct HookArgs {
+    /// Serve the runtime hooks of Cluster API, which finds them at `https://HOST[:PORT]` or at a Service of the
+    /// management cluster, `NAMESPACE/NAME[:PORT]` [default: none are served]
+    #[arg(long = "hooks-endpoint", value_name = "URL|SERVICE")]
+    endpoint: Option<Endpoint>,
+    /// Address at which hooks are served
+    #[arg(long = "hooks-address", default_value = "0.0.0.0:9443", requires = "endpoint")]
+    address: SocketAddr,
+    /// What Cluster API does with an upgrade that is to begin when no hook answers
+    #[arg(long = "hooks-failure-policy", value_name = "POLICY", value_enum, requires = "endpoint")]
+    #[arg(default_value_t = Unanswered::Fail)]
+    unanswered: Unanswered,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Unanswered {
+    /// It waits until one does
+    Fail,
+    /// It begins
+    Ignore,
+}
+
+impl HookArgs {
+    /// None: no hooks are served.
+    pub fn options(self) -> Option<HookOptions> {
+        let Self { endpoint, address, unanswered } = self;
+        let before_upgrade = match unanswered {
+            Unanswered::Fail => FailurePolicy::Fail,
+            Unanswered::Ignore => FailurePolicy::Ignore,
+        };
+        endpoint.map(|endpoint| HookOptions { address, endpoint, before_upgrade })
+    }
+}
+
+pub async fn run(command: HooksCommand) -> Result<()> {
+    let HooksCommand::Unregister(UnregisterArgs { kubeconfig, namespace, watch_filter }) = command;
+    let name = registered_as(namespace.as_deref(), watch_filter.as_deref());
+    let client = management_client(kubeconfig).await?;
+    chandler_hooks::unregister(&client, &name).await?;
+    println!("There is no ExtensionConfig {name} any more: Cluster API goes on without asking.");
+    Ok(())
+}
