@@ -2,11 +2,17 @@
 
 mod api_reference;
 mod bench;
+mod connection;
 mod crds;
 mod demo;
+mod describe;
+mod doctor;
 mod driver;
+mod fleet;
+mod get;
 mod logging;
 mod manager;
+mod output;
 mod place;
 mod sandbox;
 mod tool;
@@ -26,6 +32,12 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Show add-ons and clusters: what is ready, and what is not and why
+    Get(get::GetArgs),
+    /// Show a placement, a release or a cluster in depth: why, since when, and what to do next
+    Describe(describe::DescribeArgs),
+    /// Examine a management cluster and say what to do; fails if there is a problem
+    Doctor(doctor::DoctorArgs),
     /// Run the controllers against a management cluster
     Manager(manager::ManagerArgs),
     /// Real Kubernetes on this machine, without containers
@@ -77,6 +89,9 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<()> {
     let Cli { command } = cli;
     match command {
+        Command::Get(arguments) => runtime()?.block_on(get::run(arguments)),
+        Command::Describe(arguments) => runtime()?.block_on(describe::run(arguments)),
+        Command::Doctor(arguments) => runtime()?.block_on(doctor::run(arguments)),
         Command::Manager(arguments) => runtime()?.block_on(manager::run(arguments)),
         Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),
         Command::Demo(arguments) => runtime()?.block_on(demo::run(arguments)),

@@ -20,4 +20,5 @@ mod watch;
 
 pub use error::Error;
 pub use leader::Election;
+pub use predecessor::remains as predecessor_remains;
 pub use run::{Options, run};

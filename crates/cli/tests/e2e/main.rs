@@ -10,6 +10,7 @@ mod eight_by_ten;
 mod isolation;
 mod kubernetes_upgrade;
 mod leadership;
+mod looking;
 mod moving;
 mod newest;
 mod nothing_to_do;
