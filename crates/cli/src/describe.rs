@@ -1,7 +1,7 @@
 //! `chandler describe`: one placement, release or cluster in depth.
 
 mod description;
-mod target;
+pub mod target;
 mod tree;
 
 use anyhow::Result;

@@ -7,7 +7,7 @@ mod read;
 mod state;
 
 pub use advice::advice;
-pub use kinds::{Kind, named};
+pub use kinds::{KINDS, Kind, named};
 pub use model::{ObjectName, Placement, Release};
 pub use read::{Fleet, Reader};
 pub use state::State;

@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 
-use self::rows::{Filter, Listing};
+pub use self::rows::{Filter, Listing};
 use crate::{
     connection::{Connection, Scope},
     fleet::Reader,

@@ -11,15 +11,17 @@ mod driver;
 mod fleet;
 mod get;
 mod logging;
+mod logs;
 mod manager;
 mod output;
 mod place;
 mod sandbox;
+mod support_bundle;
 mod tool;
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
-use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 /// Fits out Cluster API clusters: installs, upgrades, watches and removes their add-ons.
@@ -38,6 +40,8 @@ enum Command {
     Describe(describe::DescribeArgs),
     /// Examine a management cluster and say what to do; fails if there is a problem
     Doctor(doctor::DoctorArgs),
+    Logs(logs::LogsArgs),
+    SupportBundle(support_bundle::SupportBundleArgs),
     /// Run the controllers against a management cluster
     Manager(manager::ManagerArgs),
     /// Real Kubernetes on this machine, without containers
@@ -77,7 +81,7 @@ enum Subject {
 fn main() -> ExitCode {
     // The first choice of a provider stands; nothing has made one before us.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    match run(Cli::parse()) {
+    match run(parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", told(&error));
@@ -86,12 +90,23 @@ fn main() -> ExitCode {
     }
 }
 
+/// As a plugin of kubectl, help texts speak of `kubectl chandler`.
+fn parse() -> Cli {
+    let called = std::env::args_os().next().unwrap_or_default();
+    let plugin = Path::new(&called).file_stem().is_some_and(|name| name == "kubectl-chandler");
+    let name = if plugin { "kubectl chandler" } else { "chandler" };
+    let matches = Cli::command().bin_name(name).get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
 fn run(cli: Cli) -> anyhow::Result<()> {
     let Cli { command } = cli;
     match command {
         Command::Get(arguments) => runtime()?.block_on(get::run(arguments)),
         Command::Describe(arguments) => runtime()?.block_on(describe::run(arguments)),
         Command::Doctor(arguments) => runtime()?.block_on(doctor::run(arguments)),
+        Command::Logs(arguments) => runtime()?.block_on(logs::run(arguments)),
+        Command::SupportBundle(arguments) => runtime()?.block_on(support_bundle::run(arguments)),
         Command::Manager(arguments) => runtime()?.block_on(manager::run(arguments)),
         Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),
         Command::Demo(arguments) => runtime()?.block_on(demo::run(arguments)),

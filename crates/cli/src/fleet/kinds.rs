@@ -85,6 +85,10 @@ impl Kind {
         ApiResource::from_gvk_with_plural(&kind, self.plural)
     }
 
+    pub fn is_placement(&self) -> bool {
+        self.role == Role::Placement
+    }
+
     /// The shortest word that means this kind.
     pub fn short(&self) -> &'static str {
         self.aliases.first().copied().unwrap_or(self.plural)

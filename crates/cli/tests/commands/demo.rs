@@ -64,7 +64,8 @@ async fn the_commands_that_the_demo_prints_work() {
     let offered: Vec<String> = tries.iter().map(|line| bare(line)).collect();
 
     for line in commands(&document(LOOKING)) {
-        shell.expect(&line, &[("KUBECONFIG", config)]).await;
+        let there = format!("cd {} && {line}", shell.home.display());
+        shell.expect(&there, &[("KUBECONFIG", config)]).await;
     }
     own_cluster(&shell, config).await;
     for line in tries.iter().skip(1) {

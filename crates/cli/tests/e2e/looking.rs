@@ -53,6 +53,8 @@ async fn a_fleet_with_a_failing_add_on() {
     let (world, _manager) = fleet("looking").await;
     get(&world);
     describe(&world);
+    logs(&world).await;
+    support_bundle(&world).await;
     doctor(&world).await;
 }
 
@@ -112,6 +114,86 @@ fn describe(world: &World) {
     let output = run(world, &["describe", "nowhere"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("chandler get --all-namespaces"));
+}
+
+async fn logs(world: &World) {
+    let text = printed(world, &["logs", "faulty"]);
+    let failed: Vec<&str> = text.lines().filter(|line| line.contains("  alpha ")).collect();
+    assert!(failed.iter().any(|line| line.contains("Event Conflict: ")), "{text}");
+    assert!(failed.iter().any(|line| line.contains("HelmInstallOrUpgradeFailed: Conflict")), "{text}");
+    assert!(text.lines().is_sorted_by_key(|line| &line[..20]), "{text}");
+    assert!(!printed(world, &["logs", "faulty", "--cluster", "bravo"]).contains("Conflict"));
+
+    let path = world.dir.join("followed");
+    let mut following = Command::new(env!("CARGO_BIN_EXE_chandler"))
+        .args(["logs", "--follow", "hello", "--cluster", "alpha", "--namespace", &world.namespace])
+        .env("KUBECONFIG", world.sandbox.management().kubeconfig_path())
+        .stdout(std::fs::File::create(&path).unwrap())
+        .spawn()
+        .unwrap();
+    let followed = || std::fs::read_to_string(&path).unwrap_or_default();
+    eventually("what is there is told", || async {
+        followed().contains("Ready at revision 1").then_some(())
+    })
+    .await;
+    world.change("hello", json!({"valuesTemplate": "greeting: Ahoy"})).await;
+    eventually("the upgrade is told", || async {
+        let text = followed();
+        (text.contains("Event Upgraded") && text.contains("Ready at revision 2")).then_some(())
+    })
+    .await;
+    following.kill().unwrap();
+    following.wait().unwrap();
+    assert!(!followed().contains("  bravo "), "{}", followed());
+}
+
+/// Whatever a user may have put a secret into is not in it.
+async fn support_bundle(world: &World) {
+    const CANARY: &str = "canary-51c7";
+    let placement = json!({
+        "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmChartProxy",
+        "metadata": {"name": "secretive", "namespace": world.namespace, "annotations": {
+            "kubectl.kubernetes.io/last-applied-configuration": CANARY,
+        }},
+        "spec": {
+            "clusterSelector": {"matchLabels": {"fleet": "test"}}, "repoURL": world.repository.url(),
+            "chartName": "hello", "version": "1.0.0", "releaseName": "secretive", "namespace": "default",
+            "tlsConfig": {"caSecret": {"name": "ca"}}, "valuesTemplate": format!("greeting: {CANARY}"),
+        },
+    });
+    world.apply(&placement).await;
+    world
+        .apply(&json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "canary", "namespace": world.namespace},
+            "stringData": {"canary": CANARY},
+        }))
+        .await;
+    world.ready("secretive", "alpha", 1).await;
+    let path = world.dir.join("support.tar.gz");
+    printed(world, &["support-bundle", "--output-file", path.to_str().unwrap()]);
+    let mut files = std::collections::BTreeMap::new();
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(std::fs::File::open(&path).unwrap()));
+    for entry in archive.entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let name = entry.path().unwrap().to_string_lossy().into_owned();
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut entry, &mut text).unwrap();
+        assert!(!text.contains(CANARY), "{name}: {text}");
+        files.insert(name.strip_prefix("chandler-support/").unwrap().to_owned(), text);
+    }
+    for (name, words) in [
+        ("objects/helmreleaseproxies.addons.cluster.x-k8s.io.json", "secretive"),
+        ("objects/clusters.cluster.x-k8s.io.json", "alpha"),
+        ("events.json", "Conflict"),
+        ("doctor.json", "predecessor"),
+        ("fleet.json", "HelmInstallOrUpgradeFailed"),
+        ("leases.json", "chandler-leader"),
+        ("missing.txt", "logs and metrics: no Pod runs in namespace chandler-system"),
+    ] {
+        assert!(files[name].contains(words), "{name}: {}", files[name]);
+    }
+    world.delete("secretive").await;
+    world.gone("secretive").await;
 }
 
 async fn doctor(world: &World) {
