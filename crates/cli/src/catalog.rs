@@ -17,7 +17,7 @@ use self::{
     sources::Sources,
     views::{CatalogView, ChartView, FoundView},
 };
-use crate::manager::management_client;
+use crate::connection::Connection;
 
 /// Catalogs.
 #[derive(Debug, Subcommand)]
@@ -33,9 +33,8 @@ pub enum CatalogCommand {
 
 #[derive(Debug, Args)]
 pub struct Common {
-    /// Kubeconfig of the management cluster [default: $KUBECONFIG or ~/.kube/config]
-    #[arg(long)]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    connection: Connection,
     /// Only catalogs of this namespace [default: all]
     #[arg(short, long)]
     namespace: Option<String>,
@@ -89,8 +88,8 @@ pub async fn run(command: CatalogCommand) -> Result<()> {
 }
 
 async fn list(common: Common) -> Result<()> {
-    let Common { kubeconfig, namespace, output } = common;
-    let client = management_client(kubeconfig).await?;
+    let Common { connection, namespace, output } = common;
+    let client = connection.client().await?;
     let catalogs = catalogs(&client, namespace.as_deref()).await?;
     let views: Vec<_> = catalogs.iter().map(CatalogView::new).collect();
     output.print(&views, || views::catalogs(&views))
@@ -98,8 +97,8 @@ async fn list(common: Common) -> Result<()> {
 
 /// A catalog that cannot be read does not hide the others.
 async fn search(args: SearchArgs) -> Result<()> {
-    let SearchArgs { words, common: Common { kubeconfig, namespace, output }, source } = args;
-    let client = management_client(kubeconfig).await?;
+    let SearchArgs { words, common: Common { connection, namespace, output }, source } = args;
+    let client = connection.client().await?;
     let catalogs = catalogs(&client, namespace.as_deref()).await?;
     ensure!(!catalogs.is_empty(), "there is no ExtensionCatalog here; create one, or name another namespace");
     let sources = Sources::open(client, source.allow_source_address)?;
@@ -121,10 +120,10 @@ async fn search(args: SearchArgs) -> Result<()> {
 }
 
 async fn show(args: ShowArgs) -> Result<()> {
-    let ShowArgs { chart, version, tool, common: Common { kubeconfig, namespace, output }, source } = args;
+    let ShowArgs { chart, version, tool, common: Common { connection, namespace, output }, source } = args;
     let (catalog, name) =
         chart.split_once('/').context("write it as CATALOG/CHART, such as `platform/cert-manager`")?;
-    let client = management_client(kubeconfig).await?;
+    let client = connection.client().await?;
     let catalog = one_catalog(catalogs(&client, namespace.as_deref()).await?, catalog)?;
     let sources = Sources::open(client, source.allow_source_address)?;
     let read = sources.read(&catalog).await?;

@@ -1,6 +1,6 @@
 //! `chandler hooks`: the runtime hooks by which Cluster API asks Chandler.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::net::SocketAddr;
 
 use anyhow::Result;
 use chandler_controller::{
@@ -9,7 +9,7 @@ use chandler_controller::{
 };
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::manager::management_client;
+use crate::connection::Connection;
 
 /// The runtime hooks by which Cluster API asks Chandler.
 #[derive(Debug, Subcommand)]
@@ -22,9 +22,8 @@ pub enum HooksCommand {
 
 #[derive(Debug, Args)]
 pub struct UnregisterArgs {
-    /// Kubeconfig of the management cluster [default: $KUBECONFIG, ~/.kube/config or the pod's service account]
-    #[arg(long)]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    connection: Connection,
     /// The namespace that the manager looked after [default: all]
     #[arg(long)]
     namespace: Option<String>,
@@ -70,9 +69,9 @@ impl HookArgs {
 }
 
 pub async fn run(command: HooksCommand) -> Result<()> {
-    let HooksCommand::Unregister(UnregisterArgs { kubeconfig, namespace, watch_filter }) = command;
+    let HooksCommand::Unregister(UnregisterArgs { connection, namespace, watch_filter }) = command;
     let name = registered_as(namespace.as_deref(), watch_filter.as_deref());
-    let client = management_client(kubeconfig).await?;
+    let client = connection.client().await?;
     chandler_hooks::unregister(&client, &name).await?;
     println!("There is no ExtensionConfig {name} any more: Cluster API goes on without asking.");
     Ok(())

@@ -3,19 +3,27 @@
 mod api_reference;
 mod bench;
 mod catalog;
+mod connection;
 mod crds;
 mod demo;
+mod describe;
+mod doctor;
 mod driver;
+mod fleet;
+mod get;
 mod hooks;
 mod logging;
+mod logs;
 mod manager;
+mod output;
 mod place;
 mod sandbox;
+mod support_bundle;
 mod tool;
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
-use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 /// Fits out Cluster API clusters: installs, upgrades, watches and removes their add-ons.
@@ -28,6 +36,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Show add-ons and clusters: what is ready, and what is not and why
+    Get(get::GetArgs),
+    /// Show a placement, a release or a cluster in depth: why, since when, and what to do next
+    Describe(describe::DescribeArgs),
+    /// Examine a management cluster and say what to do; fails if there is a problem
+    Doctor(doctor::DoctorArgs),
+    Logs(logs::LogsArgs),
+    SupportBundle(support_bundle::SupportBundleArgs),
     /// Run the controllers against a management cluster
     Manager(Box<manager::ManagerArgs>),
     /// The runtime hooks by which Cluster API asks Chandler
@@ -73,7 +89,7 @@ enum Subject {
 fn main() -> ExitCode {
     // The first choice of a provider stands; nothing has made one before us.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    match run(Cli::parse()) {
+    match run(parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", told(&error));
@@ -82,11 +98,25 @@ fn main() -> ExitCode {
     }
 }
 
+/// As a plugin of kubectl, help texts speak of `kubectl chandler`.
+fn parse() -> Cli {
+    let called = std::env::args_os().next().unwrap_or_default();
+    let plugin = Path::new(&called).file_stem().is_some_and(|name| name == "kubectl-chandler");
+    let name = if plugin { "kubectl chandler" } else { "chandler" };
+    let matches = Cli::command().bin_name(name).get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
 fn run(cli: Cli) -> anyhow::Result<()> {
     let Cli { command } = cli;
     match command {
         Command::Manager(arguments) => runtime()?.block_on(manager::run(*arguments)),
         Command::Hooks(command) => runtime()?.block_on(hooks::run(command)),
+        Command::Get(arguments) => runtime()?.block_on(get::run(arguments)),
+        Command::Describe(arguments) => runtime()?.block_on(describe::run(arguments)),
+        Command::Doctor(arguments) => runtime()?.block_on(doctor::run(arguments)),
+        Command::Logs(arguments) => runtime()?.block_on(logs::run(arguments)),
+        Command::SupportBundle(arguments) => runtime()?.block_on(support_bundle::run(arguments)),
         Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),
         Command::Demo(arguments) => runtime()?.block_on(demo::run(arguments)),
         Command::Bench(command) => runtime()?.block_on(bench::run(command)),

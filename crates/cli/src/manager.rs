@@ -6,33 +6,28 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use chandler_controller::{Election, Options};
 use chandler_core::{leadership::LeaseTimes, schedule::Limits};
 use chandler_source::{AddressPolicy, AddressRange, Retention, SourceOptions};
 use clap::Args;
-use http::{HeaderValue, header::USER_AGENT};
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    connection::Connection,
     driver,
     hooks::HookArgs,
     logging::{self, LogFormat},
 };
 
 /// The Lease that says which process acts.
-const LEASE: &str = "chandler-leader";
+pub const LEASE: &str = "chandler-leader";
 
 #[derive(Debug, Args)]
 pub struct ManagerArgs {
-    /// Kubeconfig of the management cluster [default: $KUBECONFIG, ~/.kube/config or the pod's service account]
-    #[arg(long)]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    connection: Connection,
     /// Only look after this namespace [default: all]
     #[arg(long)]
     namespace: Option<String>,
@@ -94,7 +89,7 @@ pub struct ManagerArgs {
 
 pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let ManagerArgs {
-        kubeconfig,
+        connection,
         namespace,
         watch_filter,
         tool,
@@ -142,7 +137,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         platform_version,
         limits: Limits { per_cluster: concurrency_per_cluster.max(1), overall: concurrency.max(1) },
     };
-    let client = management_client(kubeconfig).await?;
+    let client = connection.client().await?;
     let stop = CancellationToken::new();
     tokio::spawn(stop_on_signal(stop.clone()));
     Box::pin(chandler_controller::run(client, options, stop)).await?;
@@ -152,20 +147,6 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
 /// Managers that look after different objects do not wait for each other.
 fn lease_name(namespace: Option<&str>, watch_filter: Option<&str>) -> String {
     [Some(LEASE), namespace, watch_filter].into_iter().flatten().collect::<Vec<_>>().join("-").to_lowercase()
-}
-
-pub async fn management_client(kubeconfig: Option<PathBuf>) -> Result<Client> {
-    let mut config = match kubeconfig {
-        Some(path) => {
-            let read = Kubeconfig::read_from(&path).with_context(|| format!("reading {}", path.display()))?;
-            Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?
-        }
-        None => Config::infer().await.context("finding the management cluster; name it with --kubeconfig")?,
-    };
-    config
-        .headers
-        .push((USER_AGENT, HeaderValue::from_static(concat!("chandler/", env!("CARGO_PKG_VERSION")))));
-    Ok(Client::try_from(config)?)
 }
 
 /// Tells this process from all that ever were: a restart must not take itself for its predecessor.

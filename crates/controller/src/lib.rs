@@ -30,4 +30,5 @@ pub use error::Error;
 pub use hooks::HookOptions;
 pub use leader::Election;
 pub use parameters::{ParameterSources, Read};
+pub use predecessor::remains as predecessor_remains;
 pub use run::{Options, run};

@@ -22,10 +22,15 @@ const NEXT: &str = "remove it first, for example with `clusterctl delete --addon
 
 /// Fails, saying what to do, while pieces of the other provider are there.
 pub async fn check(client: &Client) -> Result<(), Error> {
-    if let Some(found) = leader(client).await?.or(webhooks(client).await?) {
-        return Err(Error::Predecessor { found, next: NEXT });
+    match remains(client).await?.into_iter().next() {
+        Some(found) => Err(Error::Predecessor { found, next: NEXT }),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// What there is of the other provider that would fight over releases, in words.
+pub async fn remains(client: &Client) -> Result<Vec<String>, Error> {
+    Ok(leader(client).await?.into_iter().chain(webhooks(client).await?).collect())
 }
 
 async fn leader(client: &Client) -> Result<Option<String>, Error> {
@@ -48,25 +53,25 @@ async fn leader(client: &Client) -> Result<Option<String>, Error> {
     }))
 }
 
-async fn webhooks(client: &Client) -> Result<Option<String>, Error> {
+async fn webhooks(client: &Client) -> Result<Vec<String>, Error> {
     let mutating = registered(client, |webhooks: &MutatingWebhookConfiguration| {
         rules(webhooks.webhooks.iter().flatten().map(|webhook| &webhook.rules))
     });
     let validating = registered(client, |webhooks: &ValidatingWebhookConfiguration| {
         rules(webhooks.webhooks.iter().flatten().map(|webhook| &webhook.rules))
     });
-    let found = mutating.await?.or(validating.await?);
-    Ok(found.map(|name| format!("its webhook configuration {name} is registered")))
+    let found = mutating.await?.into_iter().chain(validating.await?);
+    Ok(found.map(|name| format!("its webhook configuration {name} is registered")).collect())
 }
 
-/// The first configuration of a kind whose rules concern us.
-async fn registered<K>(client: &Client, concerns: impl Fn(&K) -> bool) -> Result<Option<String>, Error>
+/// The configurations of a kind whose rules concern us.
+async fn registered<K>(client: &Client, concerns: impl Fn(&K) -> bool) -> Result<Vec<String>, Error>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
     let all = Api::<K>::all(client.clone()).list(&ListParams::default()).await;
     let all = all.map_err(|source| reading(&K::plural(&()), source))?;
-    Ok(all.iter().find(|configuration| concerns(configuration)).map(ResourceExt::name_any))
+    Ok(all.iter().filter(|configuration| concerns(configuration)).map(ResourceExt::name_any).collect())
 }
 
 fn rules<'a>(mut webhooks: impl Iterator<Item = &'a Option<Vec<RuleWithOperations>>>) -> bool {

@@ -18,7 +18,8 @@ pub fn delay(category: Category, count: u32, seed: &str) -> Duration {
     base.mul_f64(0.8 + 0.4 * spread(&format!("{seed}/{count}")))
 }
 
-fn needs_a_hand(category: Category) -> bool {
+/// Whether someone has to change something before another try can succeed.
+pub fn needs_a_hand(category: Category) -> bool {
     matches!(
         category,
         Category::InvalidPackage

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::shell::{Shell, text};
+use crate::shell::{CHANDLER, Shell, text};
 
 #[tokio::test]
 async fn completion_and_definitions_are_printed() {
@@ -13,6 +13,16 @@ async fn completion_and_definitions_are_printed() {
     let definitions = shell.expect("chandler crds", &[]).await;
     let count = definitions.matches("kind: CustomResourceDefinition").count();
     assert_eq!(count, chandler_api::crds().len());
+}
+
+#[tokio::test]
+async fn it_is_a_plugin_of_kubectl() {
+    let shell = Shell::new("plugin").await;
+    std::os::unix::fs::symlink(CHANDLER, shell.home.join("kubectl-chandler")).unwrap();
+    let plugin = format!("PATH={}:$PATH kubectl chandler", shell.home.display());
+    assert!(shell.expect(&format!("{plugin} get --help"), &[]).await.contains("Usage: kubectl chandler get"));
+    assert!(shell.expect(&format!("{plugin} crds"), &[]).await.contains("helmchartproxies"));
+    assert!(shell.expect("chandler get --help", &[]).await.contains("Usage: chandler get"));
 }
 
 #[tokio::test]

@@ -10,6 +10,8 @@ use crate::{
     shell::{CHANDLER, Shell, processes_of, text},
 };
 
+/// The guide whose commands are run on the demo's fleet.
+pub const LOOKING: &str = "docs/guides/looking-at-a-fleet.md";
 const LIMIT: Duration = Duration::from_mins(3);
 
 fn start(shell: &Shell, name: &str) -> Child {
@@ -61,6 +63,10 @@ async fn the_commands_that_the_demo_prints_work() {
     let bare = |line: &str| line.split(" #").next().unwrap().trim().to_owned();
     let offered: Vec<String> = tries.iter().map(|line| bare(line)).collect();
 
+    for line in commands(&document(LOOKING)) {
+        let there = format!("cd {} && {line}", shell.home.display());
+        shell.expect(&there, &[("KUBECONFIG", config)]).await;
+    }
     own_cluster(&shell, config).await;
     for line in tries.iter().skip(1) {
         let output = shell.run(line, &[("KUBECONFIG", config)], Duration::from_secs(20)).await;

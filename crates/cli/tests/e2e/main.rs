@@ -13,6 +13,7 @@ mod hooks;
 mod isolation;
 mod kubernetes_upgrade;
 mod leadership;
+mod looking;
 mod moving;
 mod newest;
 mod nothing_to_do;

@@ -1,0 +1,268 @@
+//! A description as a tree of lines.
+
+use std::fmt::Write as _;
+
+use chandler_api::status::ObjectRecord;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::description::{Description, PlacementView, ReleaseView};
+use crate::output::{Colour, Screen, age, span};
+
+/// A line and what hangs below it.
+#[derive(Debug, Default)]
+struct Node {
+    line: String,
+    children: Vec<Self>,
+}
+
+/// Objects and revisions of one release that are listed; the rest are counted.
+const LISTED: usize = 50;
+
+pub fn text(description: &Description, screen: Screen, now: Timestamp) -> String {
+    let writer = Writer { screen, now };
+    let by_cluster = description.placement.is_some();
+    let releases = description.releases.iter().map(|release| writer.release(release, by_cluster));
+    let mut text = String::new();
+    match (&description.placement, &description.cluster) {
+        (Some(placement), _) => {
+            let mut root = writer.placement(placement);
+            root.children.extend(releases);
+            root.children.extend(placement.missing.iter().map(|cluster| writer.missing(cluster)));
+            root.write(&mut text);
+        }
+        (None, Some(cluster)) => {
+            let root = Node { line: format!("Cluster {cluster}"), children: releases.collect() };
+            root.write(&mut text);
+        }
+        (None, None) => releases.for_each(|release| release.write(&mut text)),
+    }
+    text
+}
+
+struct Writer {
+    screen: Screen,
+    now: Timestamp,
+}
+
+impl Writer {
+    fn placement(&self, placement: &PlacementView) -> Node {
+        let object = &placement.object;
+        let version = placement.version.as_deref().unwrap_or("the newest version");
+        let ready = placement.ready_clusters.as_ref().map(|ready| format!(", ready on {ready} clusters"));
+        let going =
+            placement.deleted.as_ref().map(|since| format!(", being deleted for {}", self.age(since.0)));
+        let line = format!(
+            "{} {}/{}: {} {version}{}{}",
+            object.kind,
+            object.namespace,
+            object.name,
+            placement.package,
+            ready.unwrap_or_default(),
+            going.unwrap_or_default()
+        );
+        Node { line, children: self.conditions(&placement.conditions) }
+    }
+
+    fn missing(&self, cluster: &str) -> Node {
+        let state = self.screen.paint("Missing", Some(Colour::Yellow));
+        Node::leaf(format!(
+            "{cluster}: {state}, it is selected and has no release object; see the conditions above"
+        ))
+    }
+
+    fn release(&self, release: &ReleaseView, by_cluster: bool) -> Node {
+        let name = if by_cluster { release.cluster.clone() } else { release.add_on.clone() };
+        let state = self.screen.paint(release.state.as_str(), Some(Colour::of(release.state)));
+        let version = release.version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
+        let revision = release.revision.map(|revision| format!(", revision {revision}")).unwrap_or_default();
+        let helm = Some(&release.status).filter(|status| !status.is_empty());
+        let helm = helm.map(|status| format!(", {status}")).unwrap_or_default();
+        let ready = release.conditions.iter().find(|condition| condition.type_ == "Ready");
+        let since = ready
+            .map(|ready| format!(", since {}", self.age(ready.last_transition_time.0)))
+            .unwrap_or_default();
+        let mut node =
+            Node::leaf(format!("{name}: {state}, {}{version}{revision}{helm}{since}", release.package));
+        let object = &release.object;
+        let place = if by_cluster { String::new() } else { format!(" on cluster {}", release.cluster) };
+        node.push(format!("release {}{place}, from {} {}", release.release, object.kind, object.name));
+        node.children.extend(self.troubles(release));
+        if let Some(next) = &release.next {
+            node.push(format!("next: {next}"));
+        }
+        node.children.extend(objects(release));
+        node.children.extend(self.history(release));
+        node
+    }
+
+    fn troubles(&self, release: &ReleaseView) -> Vec<Node> {
+        let mut nodes = self.conditions(&release.conditions);
+        if let Some(failure) = &release.last_failure {
+            let times =
+                if failure.count == 1 { "once".to_owned() } else { format!("{} times", failure.count) };
+            let told =
+                release.conditions.iter().any(|condition| condition.message.contains(&failure.message));
+            let message = if told { String::new() } else { format!(": {}", failure.message) };
+            let ago = self.age(failure.at.0);
+            nodes.push(Node::leaf(format!(
+                "last failure: {}, {times}, last {ago} ago{message}",
+                failure.category
+            )));
+        }
+        if let Some(next) = &release.next_try {
+            let left = next.0.duration_since(self.now).as_secs();
+            let when = if left > 0 { format!("in {}", span(left)) } else { "is due".to_owned() };
+            nodes.push(Node::leaf(format!("next try {when}; a change of the spec is tried at once")));
+        }
+        if let Some(since) = &release.deleted {
+            let held = release.finalizers.join(", ");
+            nodes.push(Node::leaf(format!("being deleted for {}, kept by {held}", self.age(since.0))));
+        }
+        nodes
+    }
+
+    /// Those that are not as they should be, or have something to say; `Ready` only if no other says the same.
+    fn conditions(&self, conditions: &[Condition]) -> Vec<Node> {
+        let speaks = |condition: &&Condition| condition.status != "True" || !condition.message.is_empty();
+        let repeated = |summary: &Condition| {
+            summary.type_ == "Ready"
+                && conditions.iter().filter(speaks).any(|other| {
+                    other.type_ != "Ready"
+                        && (&other.reason, &other.message) == (&summary.reason, &summary.message)
+                })
+        };
+        let told = conditions.iter().filter(speaks).filter(|condition| !repeated(condition));
+        told.map(|condition| {
+            let Condition { type_, status, reason, message, last_transition_time, .. } = condition;
+            let since = self.age(last_transition_time.0);
+            let colour = (status != "True").then_some(Colour::Yellow);
+            let status = self.screen.paint(status, colour);
+            Node::leaf(format!("{type_} {status} for {since}, {reason}: {message}"))
+        })
+        .collect()
+    }
+
+    fn history(&self, release: &ReleaseView) -> Option<Node> {
+        let revisions = release.history.iter().map(|record| {
+            let version = record.version.as_deref().unwrap_or("version unknown");
+            format!("{} {}, {version}, {} ago", record.revision, record.status, self.age(record.at.0))
+        });
+        (!release.history.is_empty()).then(|| Node::list("revisions".to_owned(), revisions))
+    }
+
+    fn age(&self, then: Timestamp) -> String {
+        age(then, self.now)
+    }
+}
+
+fn objects(release: &ReleaseView) -> Option<Node> {
+    let revision = release.inventory_revision.map(|revision| format!(" of revision {revision}"));
+    let line = format!("{} objects{}", release.inventory.len(), revision.unwrap_or_default());
+    (!release.inventory.is_empty()).then(|| Node::list(line, release.inventory.iter().map(object)))
+}
+
+fn object(object: &ObjectRecord) -> String {
+    let ObjectRecord { kind, namespace, name, .. } = object;
+    if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
+}
+
+impl Node {
+    fn leaf(line: String) -> Self {
+        Self { line, children: Vec::new() }
+    }
+
+    fn list(line: String, items: impl ExactSizeIterator<Item = String>) -> Self {
+        let more = items.len().saturating_sub(LISTED);
+        let mut children: Vec<_> = items.take(LISTED).map(Self::leaf).collect();
+        if more > 0 {
+            children.push(Self::leaf(format!("and {more} more: --output json")));
+        }
+        Self { line, children }
+    }
+
+    fn push(&mut self, line: String) {
+        self.children.push(Self::leaf(line));
+    }
+
+    fn write(&self, text: &mut String) {
+        text.push_str(&self.line);
+        text.push('\n');
+        self.write_children("", text);
+    }
+
+    fn write_children(&self, indent: &str, text: &mut String) {
+        for (at, child) in self.children.iter().enumerate() {
+            let last = at + 1 == self.children.len();
+            let (branch, trunk) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+            let below = format!("{indent}{trunk}");
+            let mut lines = child.line.lines();
+            let _ = writeln!(text, "{indent}{branch}{}", lines.next().unwrap_or_default());
+            for line in lines {
+                let _ = writeln!(text, "{below}{line}");
+            }
+            child.write_children(&below, text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::get::tests::{fleet, ready, release};
+
+    #[test]
+    fn a_placement_with_a_failing_release() {
+        let mut fleet = fleet();
+        let mut status =
+            ready("False", "HelmInstallOrUpgradeFailed", "Conflict: it is taken (next try at …)");
+        status["lastFailure"] = json!({
+            "category": "Conflict", "message": "it is taken", "input": "", "count": 3, "at": "2026-01-01T00:04:00Z",
+        });
+        status["status"] = json!("failed");
+        status["inventoryRevision"] = json!(2);
+        status["inventory"] = json!([
+            {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": "x"},
+            {"apiVersion": "v1", "kind": "Namespace", "name": "y"},
+        ]);
+        status["history"] =
+            json!([{"revision": 2, "status": "failed", "version": "1.0.0", "at": "2026-01-01T00:00:00Z"}]);
+        fleet.releases[0] = release("hello", "alpha", &status);
+        let description = Description::of_placement(&fleet, &fleet.placements[0], None);
+        let text = text(&description, Screen::plain(None), "2026-01-01T00:05:00Z".parse().unwrap());
+        let expected = "\
+HelmChartProxy fleet/hello: hello the newest version, ready on 1/2 clusters
+├─ Ready False for 5m, NotAllReady: ready on 1 of 2 clusters
+├─ alpha: Failed, hello 1.0.0, revision 2, failed, since 5m
+│  ├─ release default/hello, from HelmReleaseProxy hello-alpha
+│  ├─ Ready False for 5m, HelmInstallOrUpgradeFailed: Conflict: it is taken (next try at …)
+│  ├─ last failure: Conflict, 3 times, last 60s ago
+│  ├─ next try in NEXT; a change of the spec is tried at once
+│  ├─ next: decide who owns the object or field that the message names: remove it there, rename it here, or set \
+takeOwnership (objects) or force (fields) in the options
+│  ├─ 2 objects of revision 2
+│  │  ├─ ConfigMap default/x
+│  │  └─ Namespace y
+│  └─ revisions
+│     └─ 2 failed, 1.0.0, 5m ago
+└─ bravo: Missing, it is selected and has no release object; see the conditions above
+";
+        let next = description.releases[0].next_try.as_ref().unwrap().0;
+        let left = next.duration_since("2026-01-01T00:05:00Z".parse().unwrap()).as_secs();
+        assert!((60..=240).contains(&left), "{left}");
+        assert_eq!(text, expected.replace("NEXT", &span(left)));
+    }
+
+    #[test]
+    fn a_cluster_lists_its_add_ons() {
+        let description = Description::of_cluster(&fleet(), "fleet", "alpha").unwrap();
+        let text = text(&description, Screen::plain(None), "2026-01-01T00:05:00Z".parse().unwrap());
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "Cluster alpha");
+        assert!(lines[1].starts_with("├─ faulty: Failed"), "{text}");
+        assert!(lines[2].contains("release default/faulty on cluster alpha"), "{text}");
+        assert!(Description::of_cluster(&fleet(), "fleet", "zulu").is_err());
+    }
+}

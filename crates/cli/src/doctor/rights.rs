@@ -1,0 +1,168 @@
+//! Whether the manager's ServiceAccount may do what `deploy/rbac.yaml` grants.
+
+use anyhow::{Context as _, Result};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::{
+    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
+    rbac::v1::PolicyRule,
+};
+use kube::{Api, Client, api::PostParams};
+use serde::Deserialize;
+
+use super::{Finding, ManagerPlace};
+
+const CHECK: &str = "rights";
+const RIGHTS: &str = include_str!("../../../../deploy/rbac.yaml");
+/// Questions asked at once.
+const ABREAST: usize = 16;
+/// Missing rights that are named; the rest are counted.
+const NAMED: usize = 5;
+
+/// A document of the file, as far as it matters here.
+#[derive(Deserialize)]
+struct Document {
+    kind: String,
+    #[serde(default)]
+    rules: Vec<PolicyRule>,
+}
+
+pub async fn check(client: &Client, manager: &ManagerPlace) -> Result<Vec<Finding>> {
+    let questions = questions(RIGHTS, &manager.manager_namespace)?;
+    let asked = questions.len();
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    let answers: Vec<Option<String>> = stream::iter(questions)
+        .map(|question| ask(&reviews, manager, question))
+        .buffered(ABREAST)
+        .try_collect()
+        .await?;
+    Ok(vec![judge(manager, asked, &answers.into_iter().flatten().collect::<Vec<_>>())])
+}
+
+/// The right in words if it is missing.
+async fn ask(
+    reviews: &Api<SubjectAccessReview>,
+    manager: &ManagerPlace,
+    question: ResourceAttributes,
+) -> Result<Option<String>> {
+    let ManagerPlace { manager_namespace: namespace, service_account } = manager;
+    let words = words(&question);
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(format!("system:serviceaccount:{namespace}:{service_account}")),
+            groups: Some(vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{namespace}"),
+                "system:authenticated".to_owned(),
+            ]),
+            resource_attributes: Some(question),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    };
+    let answer = reviews.create(&PostParams::default(), &review).await;
+    let answer = answer.context("asking what the manager's ServiceAccount may do")?;
+    Ok((!answer.status.is_some_and(|status| status.allowed)).then_some(words))
+}
+
+/// One question per group, resource, name and verb of every rule.
+fn questions(yaml: &str, namespace: &str) -> Result<Vec<ResourceAttributes>> {
+    let documents: Vec<Document> = serde_saphyr::from_multiple(yaml).context("reading deploy/rbac.yaml")?;
+    let mut questions = Vec::new();
+    for document in documents {
+        let namespace = (document.kind == "Role").then(|| namespace.to_owned());
+        for rule in document.rules {
+            questions.extend(of_rule(&rule, namespace.as_ref()));
+        }
+    }
+    Ok(questions)
+}
+
+fn of_rule(rule: &PolicyRule, namespace: Option<&String>) -> Vec<ResourceAttributes> {
+    let names: Vec<Option<String>> = match rule.resource_names.as_deref() {
+        Some(names) if !names.is_empty() => names.iter().cloned().map(Some).collect(),
+        _ => vec![None],
+    };
+    let mut questions = Vec::new();
+    for group in rule.api_groups.iter().flatten() {
+        for resource in rule.resources.iter().flatten() {
+            let (resource, subresource) = match resource.split_once('/') {
+                Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
+                None => (resource.as_str(), None),
+            };
+            for (name, verb) in names.iter().flat_map(|name| rule.verbs.iter().map(move |verb| (name, verb)))
+            {
+                questions.push(ResourceAttributes {
+                    group: Some(group.clone()),
+                    resource: Some(resource.to_owned()),
+                    subresource: subresource.clone(),
+                    name: name.clone(),
+                    verb: Some(verb.clone()),
+                    namespace: namespace.cloned(),
+                    ..ResourceAttributes::default()
+                });
+            }
+        }
+    }
+    questions
+}
+
+fn words(question: &ResourceAttributes) -> String {
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    let subresource = question.subresource.as_ref().map(|name| format!("/{name}")).unwrap_or_default();
+    let resource = format!("{} {}{subresource}", text(&question.verb), text(&question.resource));
+    match question.group.as_deref() {
+        None | Some("") => resource,
+        Some(group) => format!("{resource} ({group})"),
+    }
+}
+
+fn judge(manager: &ManagerPlace, asked: usize, missing: &[String]) -> Finding {
+    let account = format!("ServiceAccount {}/{}", manager.manager_namespace, manager.service_account);
+    if missing.is_empty() {
+        return Finding::ok(CHECK, format!("{account} has all {asked} rights"));
+    }
+    let more = missing.len().saturating_sub(NAMED);
+    let named = missing.iter().take(NAMED).cloned().chain((more > 0).then(|| format!("and {more} more")));
+    Finding::problem(
+        CHECK,
+        format!("{account} may not: {}", named.collect::<Vec<_>>().join(", ")),
+        "`kubectl apply --server-side -f deploy/rbac.yaml`; if the manager runs as someone else, say so with \
+         --manager-namespace and --service-account",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::finding::Verdict;
+
+    #[test]
+    fn every_rule_is_asked_about() {
+        let asked: Vec<_> = questions(RIGHTS, "elsewhere").unwrap();
+        let all: Vec<_> = asked.iter().map(words).collect();
+        for right in [
+            "watch helmchartproxies (addons.cluster.x-k8s.io)",
+            "patch helmreleaseproxies/status (addons.cluster.x-k8s.io)",
+            "get secrets",
+            "watch * (infrastructure.cluster.x-k8s.io)",
+        ] {
+            assert!(all.iter().any(|words| words == right), "{right}: {all:?}");
+        }
+        let lease = asked.iter().find(|question| question.name.is_some()).unwrap();
+        assert_eq!(lease.name.as_deref(), Some("controller-leader-election-caaph"));
+        let own: Vec<_> = asked.iter().filter(|question| question.namespace.is_some()).map(words).collect();
+        assert_eq!(
+            own,
+            ["get", "create", "update"].map(|verb| format!("{verb} leases (coordination.k8s.io)"))
+        );
+    }
+
+    #[test]
+    fn missing_rights_are_named() {
+        let manager = ManagerPlace { manager_namespace: "a".to_owned(), service_account: "b".to_owned() };
+        assert_eq!(judge(&manager, 9, &[]).verdict, Verdict::Ok);
+        let found = judge(&manager, 9, &vec!["get secrets".to_owned(); 7]);
+        assert_eq!(found.verdict, Verdict::Problem);
+        assert!(found.message.ends_with("get secrets, and 2 more"), "{}", found.message);
+    }
+}

@@ -1,0 +1,210 @@
+//! Rows as text.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
+
+use jiff::Timestamp;
+
+use super::rows::{Listing, Row};
+use crate::{
+    fleet::State,
+    output::{Cell, Colour, Screen, age, aligned, blocks, widths},
+};
+
+/// Problems told below the table; the rest are counted.
+const TOLD: usize = 5;
+/// Longest message on one line.
+const MESSAGE: usize = 160;
+
+/// Clusters against add-ons. Whichever there are more of go down, so that the table stays narrow.
+pub fn matrix(listing: &Listing, screen: Screen) -> String {
+    let labels = Labels::of(&listing.releases);
+    let cells: BTreeMap<_, _> =
+        listing.releases.iter().map(|row| ((labels.cluster(row), labels.add_on(row)), row.state)).collect();
+    let clusters: Vec<_> = unique(listing.releases.iter().map(|row| labels.cluster(row)));
+    let add_ons: Vec<_> = unique(listing.releases.iter().map(|row| labels.add_on(row)));
+    let upright = clusters.len() >= add_ons.len();
+    let (down, across) = if upright { (&clusters, &add_ons) } else { (&add_ons, &clusters) };
+    let mut table = vec![header(
+        if upright { "CLUSTER" } else { "ADD-ON" },
+        across.iter().map(|name| name.to_uppercase()),
+    )];
+    for name in down {
+        let states = across.iter().map(|other| {
+            let key = if upright { (name.clone(), other.clone()) } else { (other.clone(), name.clone()) };
+            cells.get(&key).map_or_else(|| Cell::plain("-"), |state| Cell::state(*state))
+        });
+        table.push(std::iter::once(Cell::plain(name)).chain(states).collect());
+    }
+    format!(
+        "{}\n{}\n{}",
+        folded(&table, screen),
+        listing.summary,
+        problems(&listing.releases, &labels, screen)
+    )
+}
+
+/// One line per release.
+pub fn wide(listing: &Listing, screen: Screen, now: Timestamp) -> String {
+    let titles = ["ADD-ON", "PACKAGE", "STATE", "VERSION", "REVISION", "SINCE", "REASON", "MESSAGE"];
+    let mut table = vec![header("CLUSTER", titles.into_iter().map(str::to_owned))];
+    let labels = Labels::of(&listing.releases);
+    for row in &listing.releases {
+        let or_dash = |text: Option<String>| Cell::plain(text.unwrap_or_else(|| "-".to_owned()));
+        table.push(vec![
+            Cell::plain(labels.cluster(row)),
+            Cell::plain(labels.add_on(row)),
+            Cell::plain(&row.package),
+            Cell::state(row.state),
+            or_dash(row.version.clone()),
+            or_dash(row.revision.map(|revision| revision.to_string())),
+            or_dash(row.since.as_ref().map(|since| age(since.0, now))),
+            Cell::plain(&row.reason),
+            Cell::plain(one_line(&row.message)),
+        ]);
+    }
+    format!("{}\n{}\n", aligned(&table, screen), listing.summary)
+}
+
+/// What is said of clusters and add-ons, no longer than needed to tell them apart.
+struct Labels {
+    several_namespaces: bool,
+    /// Names that add-ons of several kinds have.
+    ambiguous: BTreeSet<String>,
+}
+
+impl Labels {
+    fn of(rows: &[Row]) -> Self {
+        let namespaces: BTreeSet<_> = rows.iter().map(|row| &row.namespace).collect();
+        let mut kinds: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for row in rows {
+            kinds.entry(&row.add_on).or_default().insert(&row.kind);
+        }
+        let ambiguous =
+            kinds.into_iter().filter(|(_, kinds)| kinds.len() > 1).map(|(name, _)| name.to_owned()).collect();
+        Self { several_namespaces: namespaces.len() > 1, ambiguous }
+    }
+
+    fn cluster(&self, row: &Row) -> String {
+        if self.several_namespaces {
+            format!("{}/{}", row.namespace, row.cluster)
+        } else {
+            row.cluster.clone()
+        }
+    }
+
+    fn add_on(&self, row: &Row) -> String {
+        if self.ambiguous.contains(&row.add_on) {
+            format!("{}/{}", row.kind, row.add_on)
+        } else {
+            row.add_on.clone()
+        }
+    }
+}
+
+fn unique(names: impl Iterator<Item = String>) -> Vec<String> {
+    names.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+fn header(first: &str, rest: impl Iterator<Item = String>) -> Vec<Cell> {
+    std::iter::once(first.to_owned()).chain(rest).map(Cell::plain).collect()
+}
+
+/// The table, in several parts if the screen is too narrow for one.
+fn folded(table: &[Vec<Cell>], screen: Screen) -> String {
+    let parts = blocks(&widths(table), screen).into_iter().map(|columns| {
+        let part: Vec<Vec<Cell>> =
+            table.iter().map(|row| row[..1].iter().chain(&row[columns.clone()]).cloned().collect()).collect();
+        aligned(&part, screen)
+    });
+    parts.collect::<Vec<_>>().join("\n")
+}
+
+fn problems(rows: &[Row], labels: &Labels, screen: Screen) -> String {
+    let troubled = |row: &&Row| matches!(row.state, State::Failed | State::Unreachable | State::Missing);
+    let mut text = String::new();
+    for row in rows.iter().filter(troubled).take(TOLD) {
+        let state = screen.paint(row.state.as_str(), Some(Colour::of(row.state)));
+        let place = format!("{} on {}", labels.add_on(row), labels.cluster(row));
+        let _ =
+            writeln!(text, "  {place}: {state}, {}", one_line(&format!("{}: {}", row.reason, row.message)));
+    }
+    let more = rows.iter().filter(troubled).count().saturating_sub(TOLD);
+    if more > 0 {
+        let _ = writeln!(text, "  and {more} more: --not-ready --output wide");
+    }
+    text
+}
+
+fn one_line(text: &str) -> String {
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match flat.char_indices().nth(MESSAGE) {
+        Some((end, _)) => format!("{}…", &flat[..end]),
+        None => flat.trim_end_matches(": ").trim_end_matches(':').to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        fleet::Fleet,
+        get::rows::{
+            Filter,
+            tests::{fleet, ready, release},
+        },
+    };
+
+    fn listing(fleet: &Fleet) -> Listing {
+        Listing::of(fleet, &Filter::default())
+    }
+
+    #[test]
+    fn clusters_against_add_ons() {
+        let text = matrix(&listing(&fleet()), Screen::plain(None));
+        let expected = "\
+CLUSTER   FAULTY   HELLO
+alpha     Failed   Ready
+bravo     -        Missing
+
+2 add-ons on 2 clusters: 1 ready, 1 missing, 1 failed
+  faulty on alpha: Failed, HelmInstallOrUpgradeFailed: Conflict: it is taken
+  hello on bravo: Missing, NotAllReady: ready on 1 of 2 clusters
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn more_add_ons_than_clusters_go_down() {
+        let releases = ["a", "b", "c"]
+            .map(|name| release(name, "alpha", &ready("True", "Ready", "")))
+            .into_iter()
+            .collect();
+        let text = matrix(&listing(&Fleet { placements: vec![], releases }), Screen::plain(None));
+        assert!(text.starts_with("ADD-ON   ALPHA\na        Ready\nb        Ready\n"), "{text}");
+    }
+
+    #[test]
+    fn a_narrow_screen_gets_the_columns_in_parts() {
+        let text = matrix(&listing(&fleet()), Screen::plain(Some(20)));
+        assert!(
+            text.starts_with("CLUSTER   FAULTY\nalpha     Failed\nbravo     -\n\nCLUSTER   HELLO\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn wide_tells_version_revision_reason_and_since() {
+        let now = "2026-01-01T00:05:00Z".parse().unwrap();
+        let text = wide(&listing(&fleet()), Screen::plain(None), now);
+        let line = text.lines().find(|line| line.contains("faulty")).unwrap();
+        let words: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(
+            words[..8],
+            ["alpha", "faulty", "faulty", "Failed", "1.0.0", "2", "5m", "HelmInstallOrUpgradeFailed"]
+        );
+        assert!(line.ends_with("Conflict: it is taken"), "{line}");
+    }
+}
