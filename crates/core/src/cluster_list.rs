@@ -192,10 +192,10 @@ mod tests {
         let cluster = json!({"spec": {"topology": {"variables": [
             {"name": "other", "value": 1}, {"name": "extensions", "value": ["dns"]},
         ]}}});
-        let (found, errors) = listed(Some("cni"), &cluster);
+        let (found, errors) = super::listed(Some("cni"), &cluster);
         assert_eq!((found.len(), errors.len()), (2, 0));
-        let (found, errors) = listed(Some("Not a name"), &cluster);
+        let (found, errors) = super::listed(Some("Not a name"), &cluster);
         assert_eq!((found.len(), errors.len()), (1, 1));
-        assert_eq!(listed(None, &json!({})), (Vec::new(), Vec::new()));
+        assert_eq!(super::listed(None, &json!({})), (Vec::new(), Vec::new()));
     }
 }

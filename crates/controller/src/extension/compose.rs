@@ -30,7 +30,7 @@ type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 /// How many clusters an instance's status speaks of one by one.
 const TOLD: usize = 100;
 
-/// Makes the release objects of ExtensionInstances.
+/// Makes the release objects of instances.
 pub struct Instances {
     pub resolutions: Arc<Resolutions>,
     pub values: Values,
@@ -174,12 +174,11 @@ impl Instances {
             let provider = provider.and_then(|name| {
                 self.resolutions.instances.get(&ObjectRef::new(name).within(&cluster.namespace))
             });
-            match provider {
-                Some(provider) => addon_release_name(&provider, &cluster.name),
-                None => {
-                    let plain = extension.strip_prefix("platform/").unwrap_or(extension);
-                    implied_name(plain, &cluster.name)
-                }
+            if let Some(provider) = provider {
+                addon_release_name(&provider, &cluster.name)
+            } else {
+                let plain = extension.strip_prefix("platform/").unwrap_or(extension);
+                implied_name(plain, &cluster.name)
             }
         };
         after.iter().map(name).collect()

@@ -94,15 +94,14 @@ impl Values {
         let (mut results, mut needed, mut digests) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         for (key, (cluster, _)) in clusters {
             match self.templates.data(template, key, cluster).await {
-                Ok((data, digest)) => match self.known(&uid, key, &digest) {
-                    Some(text) => {
+                Ok((data, digest)) => {
+                    if let Some(text) = self.known(&uid, key, &digest) {
                         results.insert(key.clone(), Ok(text));
-                    }
-                    None => {
+                    } else {
                         needed.push(Needed { cluster: key.clone(), data });
                         digests.insert(key.clone(), digest);
                     }
-                },
+                }
                 Err(message) => {
                     results.insert(key.clone(), Err(message));
                 }

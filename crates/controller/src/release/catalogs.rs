@@ -1,6 +1,6 @@
 //! Where the packages of a catalog are, and how to get at them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_api::extensions::{ExtensionCatalog, Reference, Scope};
 use chandler_core::{
@@ -11,7 +11,6 @@ use chandler_core::{
 use chandler_source::Access;
 use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
 use kube::{Api, Client, ResourceExt as _};
-use std::sync::Arc;
 
 use crate::catalog::{Catalogs, catalog_access};
 
@@ -28,8 +27,8 @@ impl NamedCatalogs {
     /// What is wanted, with the repository that its catalog names.
     pub async fn located(&self, mut desired: Desired) -> Result<Desired, Failure> {
         if let Some(reference) = &desired.access.catalog {
-            desired.package.repository =
-                self.get(&desired.cluster.namespace, reference).await?.spec.url.clone();
+            let catalog = self.get(&desired.cluster.namespace, reference).await?;
+            desired.package.repository.clone_from(&catalog.spec.url);
         }
         Ok(desired)
     }
