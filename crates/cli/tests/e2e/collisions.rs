@@ -21,18 +21,18 @@ async fn rivals(name: &str) -> (World, Arc<Plane>, Manager) {
     world
         .place("younger", "hello", json!({"releaseName": "shared", "valuesTemplate": "greeting: Younger"}))
         .await;
-    (world, alpha, manager)
-}
-
-#[tokio::test]
-async fn the_elder_keeps_its_release_and_both_say_so() {
-    let (world, alpha, _manager) = rivals("collision").await;
     let told = world
         .status("younger", "alpha", "told that the release is taken", |status| {
             condition(status, "Ready").is_some_and(|c| c.reason == "ReleaseCollision")
         })
         .await;
     assert!(condition(&told, "Ready").unwrap().message.contains("elder"), "{told:?}");
+    (world, alpha, manager)
+}
+
+#[tokio::test]
+async fn the_elder_keeps_its_release_and_both_say_so() {
+    let (world, alpha, _manager) = rivals("collision").await;
     world
         .status("elder", "alpha", "told who else wants it", |status| {
             condition(status, "Ready").is_some_and(|c| c.status == "True" && c.message.contains("younger"))
@@ -52,7 +52,7 @@ async fn the_elder_keeps_its_release_and_both_say_so() {
 
 #[tokio::test]
 async fn the_younger_takes_over_when_the_elder_goes() {
-    let (world, alpha, _manager) = rivals("heir").await;
+    let (world, alpha, manager) = rivals("heir").await;
     world.delete("elder").await;
     world.gone("elder").await;
     eventually("the younger's release is there", || async {
@@ -60,5 +60,6 @@ async fn the_younger_takes_over_when_the_elder_goes() {
             .then_some(())
     })
     .await;
-    world.ready("younger", "alpha", 1).await;
+    world.ready("younger", "alpha", 2).await;
+    assert_eq!(manager.operations("remove"), 0, "what runs is handed over, not taken away and put back");
 }

@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use crate::world::{World, condition, config_value, eventually, hello};
 
 /// What these tests add to a world.
-struct Extensions {
-    world: World,
+pub struct Extensions {
+    pub world: World,
 }
 
 impl Extensions {
-    async fn new(name: &str) -> Self {
+    pub async fn new(name: &str) -> Self {
         let world = World::new(name).await;
         for version in ["1.1.0", "2.0.0"] {
             world.repository.publish_version(&hello(), version).unwrap();
@@ -35,7 +35,7 @@ impl Extensions {
     }
 
     /// An Extension of the hello chart; each version has the chart's version of the same name.
-    async fn extension(&self, name: &str, versions: Value, further: Value) {
+    pub async fn extension(&self, name: &str, versions: Value, further: Value) {
         let versions: Vec<_> = versions
             .as_array()
             .unwrap()
@@ -56,7 +56,7 @@ impl Extensions {
             .await;
     }
 
-    async fn instance(&self, name: &str, extension: &str, further: Value) {
+    pub async fn instance(&self, name: &str, extension: &str, further: Value) {
         let mut spec = json!({
             "extension": {"name": extension}, "clusters": {"selector": {"matchLabels": {"fleet": "test"}}},
             "release": {"namespace": "default"},
@@ -70,19 +70,19 @@ impl Extensions {
             .await;
     }
 
-    fn instances(&self) -> Api<ExtensionInstance> {
+    pub fn instances(&self) -> Api<ExtensionInstance> {
         Api::namespaced(self.world.client.clone(), &self.world.namespace)
     }
 
-    fn releases(&self) -> Api<AddonRelease> {
+    pub fn releases(&self) -> Api<AddonRelease> {
         Api::namespaced(self.world.client.clone(), &self.world.namespace)
     }
 
-    fn clusters(&self) -> Api<DynamicObject> {
+    pub fn clusters(&self) -> Api<DynamicObject> {
         Api::namespaced_with(self.world.client.clone(), &self.world.namespace, &cluster_resource())
     }
 
-    async fn release(&self, extension: &str, cluster: &str) -> Option<AddonRelease> {
+    pub async fn release(&self, extension: &str, cluster: &str) -> Option<AddonRelease> {
         let all = self.releases().list(&ListParams::default()).await.unwrap();
         all.items.into_iter().find(|release| {
             release.spec.extension.as_deref() == Some(extension) && release.spec.cluster == cluster
@@ -90,18 +90,15 @@ impl Extensions {
     }
 
     /// Waits until an extension is Ready on a cluster at a version.
-    async fn ready(&self, extension: &str, cluster: &str, version: &str) -> AddonRelease {
+    pub async fn ready(&self, extension: &str, cluster: &str, version: &str) -> AddonRelease {
         eventually(&format!("{extension} {version} is ready on {cluster}"), || async {
             let release = self.release(extension, cluster).await?;
-            let status =
-                release.status.clone().filter(|s| s.observed_generation == release.metadata.generation)?;
-            let ready = condition(&status, "Ready").is_some_and(|ready| ready.status == "True");
-            (ready && release.spec.version.as_deref() == Some(version)).then_some(release)
+            (is_ready(&release) && release.spec.version.as_deref() == Some(version)).then_some(release)
         })
         .await
     }
 
-    async fn instance_condition(&self, name: &str, reason: &str) -> String {
+    pub async fn instance_condition(&self, name: &str, reason: &str) -> String {
         eventually(&format!("{name} says {reason}"), || async {
             let status = self.instances().get_opt(name).await.unwrap()?.status?;
             let said =
@@ -112,7 +109,7 @@ impl Extensions {
     }
 
     /// A condition of a Cluster.
-    async fn cluster_condition(&self, cluster: &str, type_: &str, status: &str) -> String {
+    pub async fn cluster_condition(&self, cluster: &str, type_: &str, status: &str) -> String {
         eventually(&format!("{cluster} has {type_} {status}"), || async {
             let cluster = self.clusters().get(cluster).await.unwrap();
             let all = cluster.data.pointer("/status/conditions")?.as_array()?.clone();
@@ -121,6 +118,12 @@ impl Extensions {
         })
         .await
     }
+}
+
+/// Whether a release is ready as it is asked for now.
+pub fn is_ready(release: &AddonRelease) -> bool {
+    let current = release.status.as_ref().filter(|s| s.observed_generation == release.metadata.generation);
+    current.and_then(|status| condition(status, "Ready")).is_some_and(|ready| ready.status == "True")
 }
 
 fn began(status: Option<&ReleaseStatus>) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Time {
@@ -311,7 +314,7 @@ async fn clusters_get_their_defaults_and_keep_what_is_theirs() {
     test.instances().patch(&listed, &PatchParams::default(), &changed).await.unwrap();
     let unlisted = Patch::Merge(json!({"metadata": {"annotations": {"chandler.dev/extensions": null}}}));
     test.clusters().patch("alpha", &PatchParams::default(), &unlisted).await.unwrap();
-    test.extension("forced", versions, json!({"install": null})).await;
+    test.extension("forced", versions, json!({})).await;
     eventually("what is no default any more goes", || async {
         test.release("forced", "alpha").await.is_none().then_some(())
     })

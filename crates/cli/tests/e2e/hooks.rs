@@ -18,32 +18,37 @@ use crate::{
 
 const UPGRADE_LIMIT: Duration = Duration::from_mins(2);
 
-struct Hooks {
-    world: World,
+pub struct Hooks<'w> {
+    world: &'w World,
     port: u16,
 }
 
-impl Hooks {
-    fn manager(&self) -> Manager {
+impl<'w> Hooks<'w> {
+    pub fn of(world: &'w World) -> Self {
+        Self { world, port: free_port().unwrap() }
+    }
+
+    /// A manager that serves hooks.
+    pub fn manager(&self) -> Manager {
         let (endpoint, address) =
             (format!("https://localhost:{}", self.port), format!("127.0.0.1:{}", self.port));
         self.world.manager_with(&["--hooks-endpoint", &endpoint, "--hooks-address", &address])
     }
 
-    fn clusters(&self) -> Api<DynamicObject> {
+    pub fn clusters(&self) -> Api<DynamicObject> {
         Api::namespaced_with(self.world.client.clone(), &self.world.namespace, &cluster_resource())
     }
 
-    async fn change(&self, cluster: &str, change: Value) {
+    pub async fn change(&self, cluster: &str, change: Value) {
         self.clusters().patch(cluster, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
     }
 
-    fn name(&self) -> String {
+    pub fn name(&self) -> String {
         format!("chandler-{}", self.world.namespace)
     }
 
     /// The ExtensionConfig, if there is one.
-    async fn registered(&self) -> Option<DynamicObject> {
+    pub async fn registered(&self) -> Option<DynamicObject> {
         let kind = GroupVersionKind::gvk("runtime.cluster.x-k8s.io", "v1beta2", "ExtensionConfig");
         let configs: Api<DynamicObject> =
             Api::all_with(self.world.client.clone(), &ApiResource::from_gvk(&kind));
@@ -51,7 +56,7 @@ impl Hooks {
     }
 
     /// Waits until Cluster API has found the hooks behind an authority other than this one. Returns the new one.
-    async fn discovered(&self, other_than: &Value) -> Value {
+    pub async fn discovered(&self, other_than: &Value) -> Value {
         eventually("the hooks are discovered", || async {
             let config = self.registered().await?;
             let authority = config.data["spec"]["clientConfig"]["caBundle"].clone();
@@ -63,7 +68,7 @@ impl Hooks {
     }
 
     /// Waits until the Cluster says this of its topology.
-    async fn topology_says(&self, cluster: &str, words: &str) {
+    pub async fn topology_says(&self, cluster: &str, words: &str) {
         let clusters = self.clusters();
         eventually(words, || async {
             let cluster = clusters.get(cluster).await.unwrap();
@@ -73,7 +78,7 @@ impl Hooks {
     }
 }
 
-fn condition<'o>(object: &'o DynamicObject, kind: &str) -> Option<&'o Value> {
+pub fn condition<'o>(object: &'o DynamicObject, kind: &str) -> Option<&'o Value> {
     let conditions = object.data["status"]["conditions"].as_array()?;
     conditions.iter().find(|condition| condition["type"] == kind)
 }
@@ -81,7 +86,8 @@ fn condition<'o>(object: &'o DynamicObject, kind: &str) -> Option<&'o Value> {
 #[tokio::test]
 async fn an_upgrade_waits_for_operations_and_goes_on_when_a_person_says_so() {
     testing::prepare(KubernetesVersion::V1_35).await.unwrap();
-    let hooks = Hooks { world: World::new("hooks").await, port: free_port().unwrap() };
+    let world = World::new("hooks").await;
+    let hooks = Hooks::of(&world);
     apply::apply_all(&hooks.world.client, include_str!("../../../../deploy/hooks.yaml")).await.unwrap();
     let alpha = hooks.world.cluster("alpha").await;
     let workload = alpha.client().await.unwrap();
