@@ -106,7 +106,7 @@ async fn an_upgrade_waits_for_operations_and_goes_on_when_a_person_says_so() {
     hooks.discovered(&authority).await;
 
     hooks.world.place("slow", "slow", json!({"valuesTemplate": "hold: true"})).await;
-    pending(&hooks.world, &alpha, "pending-install").await;
+    pending(hooks.world, &alpha, "pending-install").await;
     hooks.change("alpha", json!({"spec": {"topology": {"version": "v1.35.4"}}})).await;
     hooks.topology_says("alpha", "BeforeClusterUpgrade: add-ons are being changed: slow").await;
     assert_eq!(workload.apiserver_version().await.unwrap().git_version, "v1.34.4");

@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Api, Client, Resource as _, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
     core::{Selector, SelectorExt as _},
     runtime::controller::Action,
 };
@@ -88,7 +88,7 @@ impl Pass {
         for release in self.context.resolutions.releases.on_cluster(&self.key) {
             let holds = release.spec.on_cluster_delete == OnClusterDelete::Uninstall;
             if holds && release.meta().deletion_timestamp.is_none() {
-                delete(&api, &release.name_any()).await?;
+                delete(&api, &*release).await?;
             }
         }
         Ok(Action::await_change())
@@ -178,7 +178,7 @@ impl Pass {
             is_published: &is_published,
             is_needed: &is_needed,
         });
-        self.write(&todo).await?;
+        self.write(&todo, &instances).await?;
         if todo.given != given {
             self.note_given(&todo.given).await?;
         }
@@ -194,7 +194,7 @@ impl Pass {
         found.is_some()
     }
 
-    async fn write(&self, todo: &Implied) -> Result<(), Error> {
+    async fn write(&self, todo: &Implied, instances: &[&ExtensionInstance]) -> Result<(), Error> {
         let api: Api<ExtensionInstance> = Api::namespaced(self.context.client.clone(), &self.key.namespace);
         for instance in &todo.apply {
             let mut instance = instance.clone();
@@ -208,8 +208,8 @@ impl Pass {
                 self.context.events.warning(&written, "Restored", note);
             }
         }
-        for name in &todo.delete {
-            delete(&api, name).await?;
+        for instance in instances.iter().filter(|instance| todo.delete.contains(&instance.name_any())) {
+            delete(&api, *instance).await?;
         }
         Ok(())
     }
@@ -272,13 +272,17 @@ impl Pass {
     }
 }
 
-async fn delete<K>(api: &Api<K>, name: &str) -> Result<(), Error>
+/// Deletes an object as it was seen. One that has changed meanwhile is looked at again when the watch shows it: whoever
+/// changed it may have made it theirs.
+async fn delete<K>(api: &Api<K>, object: &K) -> Result<(), Error>
 where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    match api.delete(name, &DeleteParams::default()).await {
+    let name = object.name_any();
+    let as_seen = Preconditions { resource_version: object.resource_version(), uid: object.uid() };
+    match api.delete(&name, &DeleteParams::default().preconditions(as_seen)).await {
         Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(source) => Err(Error::Write { kind: crate::status::kind::<K>(), name: name.to_owned(), source }),
+        Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
+        Err(source) => Err(Error::Write { kind: crate::status::kind::<K>(), name, source }),
     }
 }
