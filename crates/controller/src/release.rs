@@ -96,5 +96,5 @@ impl Kept {
 pub fn claimant<R: ReleaseFace>(object: &R) -> Claimant {
     let created = object.meta().creation_timestamp.as_ref().map(|time| time.0);
     let name = format!("{} {}/{}", R::kind(&()), object.namespace().unwrap_or_default(), object.name_any());
-    Claimant { created, name }
+    Claimant { created, name, going: object.meta().deletion_timestamp.is_some() }
 }

@@ -8,32 +8,39 @@ pub struct Claimant {
     pub created: Option<Timestamp>,
     /// Namespace and name.
     pub name: String,
+    /// It is being deleted, and will not want the release any more.
+    pub going: bool,
 }
 
 /// Whether a release is claimed by others too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Collision {
     None,
-    /// Ours, and others want it.
+    /// Ours, and others want it, who will be there after us.
     Contested {
         by: String,
     },
     /// Another's.
     Taken {
         by: String,
+        /// That one is being deleted.
+        going: bool,
     },
 }
 
 impl Collision {
     /// How `me` stands among all who claim the release, `me` included or not.
     pub fn among(me: &Claimant, all: &[Claimant]) -> Self {
-        let others = || all.iter().filter(|claimant| *claimant != me);
+        let others = || all.iter().filter(|claimant| claimant.name != me.name);
         match others().min() {
             None => Self::None,
-            Some(eldest) if eldest < me => Self::Taken { by: eldest.name.clone() },
+            Some(eldest) if (&eldest.created, &eldest.name) < (&me.created, &me.name) => {
+                Self::Taken { by: eldest.name.clone(), going: eldest.going }
+            }
             Some(_) => {
-                let names: Vec<_> = others().map(|claimant| claimant.name.as_str()).collect();
-                Self::Contested { by: names.join(", ") }
+                let staying = others().filter(|claimant| !claimant.going);
+                let names: Vec<_> = staying.map(|claimant| claimant.name.as_str()).collect();
+                if names.is_empty() { Self::None } else { Self::Contested { by: names.join(", ") } }
             }
         }
     }
@@ -44,7 +51,7 @@ mod tests {
     use super::*;
 
     fn claimant(second: i64, name: &str) -> Claimant {
-        Claimant { created: Timestamp::from_second(second).ok(), name: name.to_owned() }
+        Claimant { created: Timestamp::from_second(second).ok(), name: name.to_owned(), going: false }
     }
 
     #[test]
@@ -52,8 +59,21 @@ mod tests {
         let (elder, younger) = (claimant(1, "fleet/b"), claimant(2, "fleet/a"));
         let all = [elder.clone(), younger.clone()];
         assert_eq!(Collision::among(&elder, &all), Collision::Contested { by: "fleet/a".to_owned() });
-        assert_eq!(Collision::among(&younger, &all), Collision::Taken { by: "fleet/b".to_owned() });
+        assert_eq!(
+            Collision::among(&younger, &all),
+            Collision::Taken { by: "fleet/b".to_owned(), going: false }
+        );
         assert_eq!(Collision::among(&elder, &all[..1]), Collision::None);
+    }
+
+    #[test]
+    fn who_goes_leaves_nothing_to_others_who_go() {
+        let elder = claimant(1, "fleet/b");
+        let going = Claimant { going: true, ..claimant(2, "fleet/a") };
+        assert_eq!(Collision::among(&elder, &[elder.clone(), going.clone()]), Collision::None);
+        let elder = Claimant { going: true, ..elder };
+        let taken = Collision::Taken { by: "fleet/b".to_owned(), going: true };
+        assert_eq!(Collision::among(&going, &[elder, going.clone()]), taken);
     }
 
     #[test]

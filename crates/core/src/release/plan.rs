@@ -245,8 +245,11 @@ fn plan_deletion(observed: &Observed<'_>) -> Plan {
     if matches!(observed.cluster, ClusterState::Missing | ClusterState::Deleting) && !lives_on {
         return Plan::LetGo(LetGo::ClusterGone);
     }
-    if *observed.collision != Collision::None {
-        return Plan::LetGo(LetGo::Taken);
+    match observed.collision {
+        Collision::None => {}
+        // Who has it goes too: what it leaves behind, if anything, is ours to remove.
+        Collision::Taken { by, going: true } => return Plan::Wait(Wait::Taken { by: by.clone() }),
+        Collision::Taken { .. } | Collision::Contested { .. } => return Plan::LetGo(LetGo::Taken),
     }
     if observed.strategy == Strategy::InstallOnce {
         return Plan::LetGo(LetGo::InstallOnce);
@@ -275,7 +278,7 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
     if observed.paused {
         return Plan::Wait(Wait::Paused);
     }
-    if let Collision::Taken { by } = observed.collision {
+    if let Collision::Taken { by, .. } = observed.collision {
         return Plan::Wait(Wait::Taken { by: by.clone() });
     }
     match observed.cluster {

@@ -201,7 +201,7 @@ fn an_operation_that_waits_for_what_is_not_wanted_any_more_is_stopped() {
 #[test]
 fn a_release_of_another_object_is_left_alone() {
     let (wanted, there) = (digest('a'), seen(ReleaseStatus::Deployed, Some('b')));
-    let taken = Collision::Taken { by: "fleet/elder".to_owned() };
+    let taken = Collision::Taken { by: "fleet/elder".to_owned(), going: false };
     let younger = Observed { collision: &taken, ..quiet(&wanted, Some(&there)) };
     assert_eq!(plan(&younger, GENERATION), Plan::Wait(Wait::Taken { by: "fleet/elder".to_owned() }));
     let going = Observed { deleting: true, ..younger };
