@@ -89,6 +89,33 @@ fn plans() {
             &["a@1.0.0", "b@1.0.0"],
             &["a 1.0.0 blocks: a 1.0.0 needs Kubernetes <1.35, the cluster has 1.35.0", "b 1.0.0 stays"],
         ),
+        (
+            "all that blocks is told, beside what would happen to the rest",
+            &[
+                ("a", &["1.0.0 k8s=<1.35"]),
+                ("b", &["1.0.0 k8s=<1.35", "1.1.0"]),
+                ("c", &["1.0.0 k8s=<1.35"]),
+                ("d", &["1.0.0"]),
+            ],
+            &["a@1.0.0", "b@1.0.0", "c@1.0.0", "d@1.0.0"],
+            &[
+                "a 1.0.0 blocks: a 1.0.0 needs Kubernetes <1.35, the cluster has 1.35.0",
+                "b 1.0.0 moves to 1.1.0 before the control plane: \
+                 1.0.0 needs Kubernetes <1.35, the cluster has 1.35.0",
+                "c 1.0.0 blocks: c 1.0.0 needs Kubernetes <1.35, the cluster has 1.35.0",
+                "d 1.0.0 stays",
+            ],
+        ),
+        (
+            "who needs what blocks is blamed as well",
+            &[("a", &["1.0.0 needs=b@*"]), ("b", &["1.0.0 k8s=<1.35"]), ("c", &["1.0.0"])],
+            &["a@1.0.0", "b@1.0.0", "c@1.0.0"],
+            &[
+                "a 1.0.0 blocks: a 1.0.0 needs b",
+                "b 1.0.0 blocks: b 1.0.0 needs Kubernetes <1.35, the cluster has 1.35.0",
+                "c 1.0.0 stays",
+            ],
+        ),
         ("what runs is no longer published", &[("a", &["2.0.0"])], &["a@1.0.0"], &["a 1.0.0 stays"]),
     ];
     for (title, extensions, running, expected) in rows {
