@@ -8,6 +8,7 @@ mod catalogs;
 mod collisions;
 mod crash;
 mod eight_by_ten;
+mod extension_world;
 mod extensions;
 mod hooks;
 mod isolation;
@@ -29,6 +30,7 @@ mod templates;
 #[path = "../third_party/mod.rs"]
 mod third_party;
 mod told;
+mod upgrade_check;
 mod watch_filter;
 mod weaknesses;
 mod world;
