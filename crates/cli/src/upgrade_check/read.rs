@@ -15,7 +15,7 @@ const PAGE: u32 = 500;
 
 /// The clusters that are meant.
 pub struct Chosen {
-    /// None: all of them.
+    /// Empty: all of them.
     pub names: Vec<String>,
     pub labels: Option<String>,
 }

@@ -54,17 +54,27 @@ pub enum Verdict {
     Unknown,
 }
 
+/// What would happen to an extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Fate {
+    Stays,
+    /// It stays though it does not fit.
+    StaysUnfit,
+    Moves,
+    Blocks,
+}
+
 /// What it would mean for an extension.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtensionReport {
     pub name: String,
     pub running: Option<String>,
-    pub outcome: &'static str,
+    pub outcome: Fate,
     pub to: Option<String>,
     pub when: Option<UpgradeMoment>,
     pub because: Option<String>,
-    /// All of it in words, as the Cluster's condition AddonsUpgradable has it.
+    /// All of it in words, as the Cluster's condition `AddonsUpgradable` has it.
     pub message: String,
 }
 
@@ -164,12 +174,12 @@ impl ClusterReport {
 impl ExtensionReport {
     fn new(step: &Step) -> Self {
         let (outcome, to, when, because) = match &step.outcome {
-            Outcome::Stays => ("Stays", None, None, None),
-            Outcome::StaysUnfit { because } => ("StaysUnfit", None, None, Some(because.clone())),
+            Outcome::Stays => (Fate::Stays, None, None, None),
+            Outcome::StaysUnfit { because } => (Fate::StaysUnfit, None, None, Some(because.clone())),
             Outcome::Moves { to, when, because } => {
-                ("Moves", Some(to.to_string()), Some(*when), Some(because.clone()))
+                (Fate::Moves, Some(to.to_string()), Some(*when), Some(because.clone()))
             }
-            Outcome::Blocks { because } => ("Blocks", None, None, Some(because.clone())),
+            Outcome::Blocks { because } => (Fate::Blocks, None, None, Some(because.clone())),
         };
         Self {
             name: step.extension.clone(),

@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use chandler_api::extensions::UpgradeMoment;
+use chandler_core::resolution::moment_in_words;
 
-use super::report::{ClusterReport, ExtensionReport, Report, Verdict};
+use super::report::{ClusterReport, ExtensionReport, Fate, Report, Verdict};
 use crate::output::{Cell, Colour, Screen, aligned};
 
 /// A block per cluster and, if there are several, a line about all of them.
@@ -47,16 +47,12 @@ fn table(extensions: &[ExtensionReport], screen: Screen) -> String {
     for extension in extensions {
         let or_dash = |text: Option<&str>| Cell::plain(text.unwrap_or("-"));
         let (outcome, colour) = match extension.outcome {
-            "Moves" => ("moves", Some(Colour::Cyan)),
-            "Blocks" => ("blocks", Some(Colour::Red)),
-            "StaysUnfit" => ("stays unfit", Some(Colour::Yellow)),
-            _ => ("stays", None),
+            Fate::Stays => ("stays", None),
+            Fate::StaysUnfit => ("stays unfit", Some(Colour::Yellow)),
+            Fate::Moves => ("moves", Some(Colour::Cyan)),
+            Fate::Blocks => ("blocks", Some(Colour::Red)),
         };
-        let when = extension.when.map(|when| match when {
-            UpgradeMoment::BeforeControlPlane => "before the control plane",
-            UpgradeMoment::AfterControlPlane => "after the control plane",
-            UpgradeMoment::AfterCluster => "after the cluster",
-        });
+        let when = extension.when.map(moment_in_words);
         rows.push(vec![
             Cell::plain(&extension.name),
             or_dash(extension.running.as_deref()),

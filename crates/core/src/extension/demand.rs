@@ -121,15 +121,13 @@ fn qualified(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use chandler_api::extensions::ExtensionSpec;
     use serde_json::json;
 
     use super::*;
     use crate::resolution::published;
 
-    impl Shelved for HashMap<(&str, &str), Arc<Published>> {
+    impl Shelved for BTreeMap<(&str, &str), Arc<Published>> {
         fn get(&self, namespace: &str, name: &str) -> Option<Arc<Published>> {
             self.iter().find(|((ns, n), _)| *ns == namespace && *n == name).map(|(_, it)| it.clone())
         }
@@ -156,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_is_needed_is_found_beside_and_then_in_the_platform() {
-        let shelf = HashMap::from([
+        let shelf = BTreeMap::from([
             (("fleet", "app"), extension(&["db", "net"])),
             (("fleet", "db"), extension(&[])),
             (("system", "db"), extension(&[])),
@@ -178,7 +176,7 @@ mod tests {
     #[test]
     fn an_extension_that_is_not_there_is_wanted_all_the_same() {
         let asked = [instance("a", &json!({"name": "gone", "scope": "Platform"}))];
-        let found = demand("fleet", "system", &asked, &HashMap::new());
+        let found = demand("fleet", "system", &asked, &BTreeMap::new());
         assert_eq!(found.wanted[0].extension, "platform/gone");
         assert!(found.universe.extensions.is_empty());
     }

@@ -52,6 +52,15 @@ impl UpgradePlan {
     }
 }
 
+/// When something moves.
+pub fn moment_in_words(moment: UpgradeMoment) -> &'static str {
+    match moment {
+        UpgradeMoment::BeforeControlPlane => "before the control plane",
+        UpgradeMoment::AfterControlPlane => "after the control plane",
+        UpgradeMoment::AfterCluster => "after the cluster",
+    }
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { extension, running, outcome } = self;
@@ -62,11 +71,7 @@ impl fmt::Display for Step {
                 write!(f, "{extension}{running} stays though it does not fit: {because}")
             }
             Outcome::Moves { to, when, because } => {
-                let when = match when {
-                    UpgradeMoment::BeforeControlPlane => "before the control plane",
-                    UpgradeMoment::AfterControlPlane => "after the control plane",
-                    UpgradeMoment::AfterCluster => "after the cluster",
-                };
+                let when = moment_in_words(*when);
                 write!(f, "{extension}{running} moves to {to} {when}: {because}")
             }
             Outcome::Blocks { because } => write!(f, "{extension}{running} blocks: {because}"),
