@@ -8,7 +8,6 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use chandler_api::extensions::ExtensionCatalog;
-use chandler_source::AddressRange;
 use clap::{Args, Subcommand};
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
@@ -17,7 +16,7 @@ use self::{
     sources::Sources,
     views::{CatalogView, ChartView, FoundView},
 };
-use crate::connection::Connection;
+use crate::{connection::Connection, packages::SourceArgs};
 
 /// Catalogs.
 #[derive(Debug, Subcommand)]
@@ -41,14 +40,6 @@ pub struct Common {
     /// How it is printed
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
-}
-
-#[derive(Debug, Args)]
-pub struct SourceArgs {
-    /// Address, or range such as 127.0.0.0/8, at which repositories and registries may be although it is loopback or
-    /// link-local; may be given several times
-    #[arg(long, value_name = "RANGE", env = "CHANDLER_ALLOW_SOURCE_ADDRESS", value_delimiter = ',')]
-    allow_source_address: Vec<AddressRange>,
 }
 
 #[derive(Debug, Args)]
@@ -101,7 +92,7 @@ async fn search(args: SearchArgs) -> Result<()> {
     let client = connection.client().await?;
     let catalogs = catalogs(&client, namespace.as_deref()).await?;
     ensure!(!catalogs.is_empty(), "there is no ExtensionCatalog here; create one, or name another namespace");
-    let sources = Sources::open(client, source.allow_source_address)?;
+    let sources = Sources::open(client, source)?;
     let (text, mut found, mut unread) = (words.join(" "), Vec::new(), 0);
     for catalog in &catalogs {
         match sources.read(catalog).await {
@@ -125,7 +116,7 @@ async fn show(args: ShowArgs) -> Result<()> {
         chart.split_once('/').context("write it as CATALOG/CHART, such as `platform/cert-manager`")?;
     let client = connection.client().await?;
     let catalog = one_catalog(catalogs(&client, namespace.as_deref()).await?, catalog)?;
-    let sources = Sources::open(client, source.allow_source_address)?;
+    let sources = Sources::open(client, source)?;
     let read = sources.read(&catalog).await?;
     let found = read.chart(name)?.with_context(|| {
         format!("{} has no chart {name}; `chandler catalog search` shows what it has", named(&catalog))

@@ -16,10 +16,13 @@ mod logging;
 mod logs;
 mod manager;
 mod output;
+mod packages;
 mod place;
+mod progress;
 mod sandbox;
 mod support_bundle;
 mod tool;
+mod upgrade_check;
 
 use std::{path::Path, process::ExitCode};
 
@@ -60,6 +63,7 @@ enum Command {
     /// What the catalogs of a management cluster offer
     #[command(subcommand)]
     Catalog(catalog::CatalogCommand),
+    UpgradeCheck(upgrade_check::UpgradeCheckArgs),
     /// Package tools and what they owe
     #[command(subcommand)]
     Tool(tool::ToolCommand),
@@ -90,7 +94,7 @@ fn main() -> ExitCode {
     // The first choice of a provider stands; nothing has made one before us.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match run(parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {}", told(&error));
             ExitCode::FAILURE
@@ -107,9 +111,11 @@ fn parse() -> Cli {
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
-fn run(cli: Cli) -> anyhow::Result<()> {
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let Cli { command } = cli;
     match command {
+        // Its exit codes mean something.
+        Command::UpgradeCheck(arguments) => return Ok(upgrade_check::run(arguments)),
         Command::Manager(arguments) => runtime()?.block_on(manager::run(*arguments)),
         Command::Hooks(command) => runtime()?.block_on(hooks::run(command)),
         Command::Get(arguments) => runtime()?.block_on(get::run(arguments)),
@@ -135,6 +141,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Ok(())
         }
     }
+    .map(|()| ExitCode::SUCCESS)
 }
 
 fn reference(subject: Subject) -> anyhow::Result<String> {

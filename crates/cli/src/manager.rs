@@ -62,12 +62,8 @@ pub struct ManagerArgs {
     /// How often releases without a version look for a newer one, in seconds
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     poll_seconds: u64,
-    /// Namespace whose Extensions are everyone's
-    #[arg(long, default_value = "chandler-system")]
-    platform_namespace: String,
-    /// Version of the platform, which Extensions with `lifecycle: Platform` are held against
-    #[arg(long, value_name = "VERSION")]
-    platform_version: Option<String>,
+    #[command(flatten)]
+    platform: PlatformArgs,
     /// Act without asking whether another process does: only for one that is alone
     #[arg(long)]
     no_leader_election: bool,
@@ -87,6 +83,17 @@ pub struct ManagerArgs {
     log_format: LogFormat,
 }
 
+/// What the platform is.
+#[derive(Debug, Args)]
+pub struct PlatformArgs {
+    /// Namespace whose Extensions are everyone's
+    #[arg(long, default_value = "chandler-system")]
+    pub platform_namespace: String,
+    /// Version of the platform, which Extensions with `lifecycle: Platform` are held against
+    #[arg(long, value_name = "VERSION")]
+    pub platform_version: Option<String>,
+}
+
 pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let ManagerArgs {
         connection,
@@ -101,8 +108,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         concurrency,
         concurrency_per_cluster,
         poll_seconds,
-        platform_namespace,
-        platform_version,
+        platform: PlatformArgs { platform_namespace, platform_version },
         no_leader_election,
         leader_election_namespace,
         lease_seconds,

@@ -4,6 +4,8 @@ mod answers;
 mod cluster;
 mod compose;
 mod department;
+mod offers;
+mod outlook;
 mod platform;
 mod publish;
 mod resolutions;
@@ -13,23 +15,20 @@ mod values;
 pub use cluster::ClusterContext;
 pub use compose::Instances;
 pub use department::Department;
+pub use offers::Offers;
+pub use outlook::{Listed, Outlook};
 pub use platform::Platform;
 pub use resolutions::{Last, Resolutions};
 pub use shelf::Shelf;
 pub use values::Values;
 
-use std::{sync::Arc, time::Duration};
-
-use chandler_source::Packages;
-
-use crate::release::NamedCatalogs;
+use std::time::Duration;
 
 /// What a pass over an Extension works with.
 pub struct ExtensionContext {
     pub client: kube::Client,
     pub shelf: Shelf,
-    pub packages: Arc<Packages>,
-    pub catalogs: NamedCatalogs,
+    pub offers: Offers,
     /// How often sources that have to be asked are asked again.
     pub poll_interval: Duration,
     /// Told the namespace in which something else can be chosen now.

@@ -2,7 +2,6 @@
 
 use chandler_api::extensions::Lifecycle;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use semver::Version;
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -55,11 +54,7 @@ pub fn addons_ready(addons: &[Addon]) -> Wanted {
 
 /// What the next Kubernetes would mean: the one that is announced, else the next minor.
 pub fn upgradable(question: &Question) -> Wanted {
-    let kubernetes = &question.kubernetes;
-    let (from, to) = match &kubernetes.upgrade {
-        Some(upgrade) => (upgrade.from.clone(), upgrade.to.clone()),
-        None => (kubernetes.runs.clone(), Version::new(kubernetes.runs.major, kubernetes.runs.minor + 1, 0)),
-    };
+    let (from, to) = question.next_upgrade();
     let plan = question.plan(&from, &to);
     let tied = |name: &str| {
         let published = question.universe.extensions.get(name);

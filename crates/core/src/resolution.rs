@@ -25,7 +25,7 @@ pub use definition::{followed, published};
 pub use range::{Range, RangeError, parse_kubernetes_version, parse_version};
 pub use rejection::Rejection;
 pub use universe::{Candidate, Cluster, Needed, Published, Universe, VersionName, Wanted};
-pub use upgrade::{Outcome, Step, UpgradePlan, plan_upgrade};
+pub use upgrade::{Outcome, Step, UpgradePlan, moment_in_words, plan_upgrade};
 
 use self::{
     problem::{Problem, Question},

@@ -2,16 +2,16 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use chandler_api::extensions::ExtensionCatalog;
 use chandler_controller::catalog_access;
 use chandler_core::{catalog::Selection, release::PackageReference};
-use chandler_source::{AddressPolicy, AddressRange, Catalog, CatalogRequest, Packages, SourceOptions, Store};
+use chandler_source::{Catalog, CatalogRequest, Packages};
 use chandler_tool::{PackageFile, PackageTool, Supervisor, SupervisorConfig};
 use kube::{Client, ResourceExt as _};
 
 use super::{named, views::Inspected};
-use crate::place;
+use crate::packages::SourceArgs;
 
 pub struct Sources {
     client: Client,
@@ -19,12 +19,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    pub fn open(client: Client, allowed: Vec<AddressRange>) -> Result<Self> {
-        let folder = place::cache_folder("sources")?;
-        let store = Store::open(&folder).with_context(|| format!("using {}", folder.display()))?;
-        let addresses = AddressPolicy { allowed, refused: Vec::new() };
-        let options = SourceOptions { addresses, ..SourceOptions::default() };
-        Ok(Self { client, packages: Packages::new(store, options) })
+    pub fn open(client: Client, source: SourceArgs) -> Result<Self> {
+        Ok(Self { client, packages: source.open()? })
     }
 
     /// A catalog as it is now, or as it was when it was last read.

@@ -1,10 +1,5 @@
 //! Reads a fleet off the management cluster, page by page.
 
-use std::{
-    io::{IsTerminal as _, Write as _},
-    time::{Duration, Instant},
-};
-
 use anyhow::{Context as _, Result};
 use kube::{
     Api, Client,
@@ -15,10 +10,9 @@ use super::{
     kinds::{KINDS, Kind, Role},
     model::{Placement, Release},
 };
+use crate::progress::Progress;
 
 const PAGE: u32 = 500;
-/// Who waits longer wants to know why.
-const QUIET: Duration = Duration::from_secs(2);
 
 /// Everything of a namespace, or of all.
 #[derive(Debug, Default)]
@@ -66,7 +60,7 @@ impl Reader {
                 Err(error) => return Err(error).with_context(|| format!("listing {}", kind.plural)),
             };
             all.extend(list.items.iter().map(|object| of(kind, object)));
-            self.progress.tell(kind.plural, all.len());
+            self.progress.tell(format!("reading: {} {}", all.len(), kind.plural));
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
                 None => return Ok(all),
@@ -78,33 +72,6 @@ impl Reader {
         match &self.namespace {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &kind.resource()),
             None => Api::all_with(self.client.clone(), &kind.resource()),
-        }
-    }
-}
-
-/// Says what takes so long, on a terminal only.
-struct Progress {
-    started: Instant,
-    shown: bool,
-}
-
-impl Progress {
-    fn start() -> Self {
-        Self { started: Instant::now(), shown: false }
-    }
-
-    fn tell(&mut self, what: &str, count: usize) {
-        if self.started.elapsed() > QUIET && std::io::stderr().is_terminal() {
-            eprint!("\r\x1b[Kreading: {count} {what}");
-            // Nothing depends on whether it is seen.
-            let _ = std::io::stderr().flush();
-            self.shown = true;
-        }
-    }
-
-    fn end(&mut self) {
-        if std::mem::take(&mut self.shown) {
-            eprint!("\r\x1b[K");
         }
     }
 }

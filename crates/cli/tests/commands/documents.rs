@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::{demo, guides};
 
 /// Lines that CI itself runs, or another test.
-const RUN_ELSEWHERE: [&str; 9] = [
+const RUN_ELSEWHERE: [&str; 10] = [
     "cargo xtask demo",
     "cargo xtask test",
     "cargo xtask build",
@@ -19,6 +19,8 @@ const RUN_ELSEWHERE: [&str; 9] = [
     "cargo test --release -p chandler-source --test large_catalog",
     // `the_commands_of_the_guide_work`, of the end-to-end tests
     "chandler catalog ",
+    // `a_check_tells_what_the_manager_tells`
+    "chandler upgrade-check ",
     // `the_commands_that_the_demo_prints_work`
     "target/debug/chandler ",
 ];

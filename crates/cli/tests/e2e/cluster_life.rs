@@ -10,7 +10,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use crate::{
-    extensions::Extensions,
+    extension_world::{Extensions, is_ready},
     hooks::{Hooks, condition},
     world::{eventually, eventually_within},
 };
@@ -53,7 +53,7 @@ async fn moment(test: &Extensions) -> Moment {
     let mut extensions = Vec::new();
     for name in ["net", "cloud", "app"] {
         if let Some(release) = test.release(name, "alpha").await {
-            let ready = crate::extensions::is_ready(&release);
+            let ready = is_ready(&release);
             extensions.push((name.to_owned(), release.spec.version.unwrap_or_default(), ready));
         }
     }
@@ -130,7 +130,7 @@ async fn a_cluster_of_a_class_lives_with_its_extensions() {
     let alpha = test.world.sandbox.wait_cluster(&test.world.namespace, "alpha").await.unwrap();
     for name in ["net", "cloud", "app"] {
         let release = test.release(name, "alpha").await.unwrap();
-        assert!(crate::extensions::is_ready(&release), "Available only with {name}");
+        assert!(is_ready(&release), "Available only with {name}");
         assert_eq!(release.spec.version.as_deref(), Some("1.0.0"));
     }
 

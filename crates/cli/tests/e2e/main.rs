@@ -9,6 +9,7 @@ mod cluster_life;
 mod collisions;
 mod crash;
 mod eight_by_ten;
+mod extension_world;
 mod extensions;
 mod hooks;
 mod isolation;
@@ -30,6 +31,7 @@ mod templates;
 #[path = "../third_party/mod.rs"]
 mod third_party;
 mod told;
+mod upgrade_check;
 mod watch_filter;
 mod weaknesses;
 mod world;

@@ -10,7 +10,10 @@ use chandler_core::{
 use chandler_source::{Access, CatalogRequest, Packages};
 use kube::{
     ResourceExt as _,
-    runtime::reflector::{ObjectRef, Store},
+    runtime::{
+        reflector::{ObjectRef, Store, store::Writer},
+        watcher::Event,
+    },
 };
 use tokio::sync::watch;
 
@@ -29,6 +32,15 @@ impl Catalogs {
         changes: watch::Sender<u64>,
     ) -> Self {
         Self { objects, packages, changes }
+    }
+
+    /// Catalogs that were listed once.
+    pub fn listed(objects: Vec<ExtensionCatalog>, packages: Arc<Packages>) -> Self {
+        let mut writer = Writer::new(());
+        for object in objects {
+            writer.apply_watcher_event(&Event::Apply(object));
+        }
+        Self::new(writer.as_reader(), packages, watch::channel(0).0)
     }
 
     /// The catalog of this name. Whether a namespace may use it is decided by [`chandler_core::catalog::may_use`].
@@ -89,7 +101,6 @@ fn read(
 mod tests {
     use chandler_sandbox::{certificates::Authority, chart, repository::ChartRepository};
     use chandler_source::{AddressPolicy, SourceOptions, Store as PackageStore};
-    use kube::runtime::{reflector::store::Writer, watcher::Event};
     use serde_json::json;
 
     use super::*;

@@ -16,7 +16,7 @@ use kube::{
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
-    ClusterContext, ExtensionContext, Instances, Last, Platform, Resolutions, Shelf, Values,
+    ClusterContext, ExtensionContext, Instances, Last, Offers, Platform, Resolutions, Shelf, Values,
     answers::ExtensionAnswers, cluster, publish,
 };
 use crate::{
@@ -175,8 +175,7 @@ impl Department {
         let publishing = Arc::new(ExtensionContext {
             client: shared.client.clone(),
             shelf: self.shelf,
-            packages: shared.packages.clone(),
-            catalogs,
+            offers: Offers { packages: shared.packages.clone(), catalogs },
             poll_interval: shared.poll_interval,
             on_change: Box::new(move |namespace| wires.published(namespace)),
         });

@@ -10,12 +10,10 @@ use chandler_api::{
     extensions::{AddonRelease, ExtensionInstance},
 };
 use chandler_core::{
-    extension::{Demand, Question, Verdict, demand, kubernetes, verdict},
+    extension::{Demand, Kubernetes, Question, Verdict, demand, kubernetes, selects, verdict},
     identity::ClusterKey,
-    placement::PlacementFace as _,
-    resolution::VersionName,
 };
-use kube::{Resource as _, ResourceExt as _, api::DynamicObject, runtime::reflector::Store};
+use kube::{ResourceExt as _, api::DynamicObject, runtime::reflector::Store};
 
 use super::{
     platform::Platform,
@@ -63,10 +61,7 @@ impl Resolutions {
         key: &ClusterKey,
         labels: &BTreeMap<String, String>,
     ) -> Vec<Arc<ExtensionInstance>> {
-        self.instances.state_filter(|instance| {
-            instance.namespace().as_deref() == Some(&key.namespace)
-                && instance.selection().is_ok_and(|wanted| wanted.matches(&key.name, labels))
-        })
+        self.instances.state_filter(|instance| selects(instance, key, labels))
     }
 
     /// What is decided for a cluster now.
@@ -74,16 +69,13 @@ impl Resolutions {
         let look = Look::at(&self.shelf);
         let instances = self.instances(key, cluster.labels());
         let demand = demand(&key.namespace, &self.platform.namespace, &instances, &look);
-        if look.awaits() {
+        if !look.awaited().is_empty() {
             return Err(Undecided::Awaited);
         }
-        let question = Question {
-            universe: demand.universe.clone(),
-            wanted: demand.wanted.clone(),
-            platform: self.platform.version(),
-            running: self.running(key),
-            kubernetes: self.kubernetes(key, cluster).await.map_err(Undecided::Because)?,
-        };
+        let kubernetes = self.kubernetes(key, cluster).await.map_err(Undecided::Because)?;
+        let releases = self.releases.on_cluster(key);
+        let releases = releases.iter().map(AsRef::as_ref);
+        let question = Question::new(&demand, releases, self.platform.version(), kubernetes);
         let last = self.lock().get(key).cloned();
         if let Some(last) = last.as_ref().filter(|last| last.question == question && last.demand == demand) {
             return Ok(last.clone());
@@ -105,23 +97,7 @@ impl Resolutions {
         self.lock().remove(key);
     }
 
-    /// The versions that the cluster's releases were told to be at.
-    fn running(&self, key: &ClusterKey) -> BTreeMap<String, VersionName> {
-        let releases = self.releases.on_cluster(key);
-        let standing = releases.iter().filter(|release| release.meta().deletion_timestamp.is_none());
-        standing
-            .filter_map(|release| {
-                let version = VersionName::parse(release.spec.version.as_deref()?)?;
-                Some((release.spec.extension.clone()?, version))
-            })
-            .collect()
-    }
-
-    async fn kubernetes(
-        &self,
-        key: &ClusterKey,
-        cluster: &DynamicObject,
-    ) -> Result<chandler_core::extension::Kubernetes, String> {
+    async fn kubernetes(&self, key: &ClusterKey, cluster: &DynamicObject) -> Result<Kubernetes, String> {
         let view = ClusterView::of(&cluster.data).unwrap_or_default();
         let control_plane = match &view.spec.control_plane_ref {
             Some(reference) => {
@@ -130,14 +106,21 @@ impl Resolutions {
             }
             None => None,
         };
-        let control_plane = control_plane.as_deref().map(as_json);
-        kubernetes(&as_json(cluster), control_plane.as_ref()).ok_or_else(|| {
-            "the cluster's Kubernetes version is unknown: neither its topology nor its control plane names one"
-                .to_owned()
-        })
+        known_kubernetes(cluster, control_plane.as_deref())
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ClusterKey, Arc<Resolved>>> {
         self.last.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What a Cluster and its control plane say about their Kubernetes.
+pub fn known_kubernetes(
+    cluster: &DynamicObject,
+    control_plane: Option<&DynamicObject>,
+) -> Result<Kubernetes, String> {
+    kubernetes(&as_json(cluster), control_plane.map(as_json).as_ref()).ok_or_else(|| {
+        "the cluster's Kubernetes version is unknown: neither its topology nor its control plane names one"
+            .to_owned()
+    })
 }

@@ -2,11 +2,8 @@
 
 use std::{
     borrow::Cow,
-    collections::HashMap,
-    sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
 use chandler_api::extensions::{Extension, ExtensionVersion, PackageSource};
@@ -15,7 +12,8 @@ use chandler_core::{
     resolution::{Published, VersionName, parse_version},
 };
 
-type Name = (String, String);
+/// Namespace and name.
+pub type Name = (String, String);
 
 /// What is published, by namespace and name. Clones share it.
 #[derive(Clone, Default)]
@@ -116,19 +114,20 @@ impl Shelf {
     }
 }
 
-/// A look at the shelf that remembers whether something was asked for that is not there yet.
+/// A look at the shelf that remembers what was asked for and is not there yet.
 pub struct Look<'a> {
     shelf: &'a Shelf,
-    awaits: AtomicBool,
+    awaited: Mutex<BTreeSet<Name>>,
 }
 
 impl<'a> Look<'a> {
     pub fn at(shelf: &'a Shelf) -> Self {
-        Self { shelf, awaits: AtomicBool::new(false) }
+        Self { shelf, awaited: Mutex::default() }
     }
 
-    pub fn awaits(&self) -> bool {
-        self.awaits.load(Ordering::Relaxed)
+    /// Namespace and name of what is not there yet.
+    pub fn awaited(self) -> BTreeSet<Name> {
+        self.awaited.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -137,7 +136,8 @@ impl Shelved for Look<'_> {
         match self.shelf.place(namespace, name)? {
             Place::Known(volume) => Some(volume.published.clone()),
             Place::Awaited => {
-                self.awaits.store(true, Ordering::Relaxed);
+                let awaited = (namespace.to_owned(), name.to_owned());
+                self.awaited.lock().unwrap_or_else(PoisonError::into_inner).insert(awaited);
                 None
             }
         }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use chandler_api::extensions::AddonRelease;
+use kube_core::Resource as _;
 use semver::Version;
 
-use super::Kubernetes;
+use super::{Demand, Kubernetes};
 use crate::resolution::{
     Candidate, Cluster, Conflict, Outcome, Universe, UpgradePlan, VersionName, Wanted, plan_upgrade, resolve,
 };
@@ -41,6 +43,31 @@ pub struct Chosen {
 }
 
 impl Question {
+    /// What is asked about a cluster on which `demand` is asked for and `releases` stand.
+    pub fn new<'a>(
+        demand: &Demand,
+        releases: impl IntoIterator<Item = &'a AddonRelease>,
+        platform: Option<Version>,
+        kubernetes: Kubernetes,
+    ) -> Self {
+        Self {
+            universe: demand.universe.clone(),
+            wanted: demand.wanted.clone(),
+            platform,
+            running: running(releases),
+            kubernetes,
+        }
+    }
+
+    /// Where an upgrade leads from and to that nobody names: the one that is announced, else the next minor.
+    pub fn next_upgrade(&self) -> (Version, Version) {
+        let Kubernetes { runs, upgrade } = &self.kubernetes;
+        match upgrade {
+            Some(upgrade) => (upgrade.from.clone(), upgrade.to.clone()),
+            None => (runs.clone(), Version::new(runs.major, runs.minor + 1, 0)),
+        }
+    }
+
     fn cluster(&self, kubernetes: &Version) -> Cluster {
         Cluster {
             kubernetes: kubernetes.clone(),
@@ -53,6 +80,17 @@ impl Question {
     pub fn plan(&self, from: &Version, to: &Version) -> UpgradePlan {
         plan_upgrade(&self.universe, &self.wanted, &self.cluster(from), to)
     }
+}
+
+/// The versions that releases were told to be at, by extension.
+fn running<'a>(releases: impl IntoIterator<Item = &'a AddonRelease>) -> BTreeMap<String, VersionName> {
+    let standing = releases.into_iter().filter(|release| release.meta().deletion_timestamp.is_none());
+    standing
+        .filter_map(|release| {
+            let version = VersionName::parse(release.spec.version.as_deref()?)?;
+            Some((release.spec.extension.clone()?, version))
+        })
+        .collect()
 }
 
 /// Decides. What cannot be had together is refused wish by wish, the youngest first, so that one bad wish keeps nothing

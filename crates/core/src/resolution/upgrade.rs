@@ -17,9 +17,9 @@ use super::{
 /// What an upgrade means for the extensions of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpgradePlan {
-    /// In order of installation.
+    /// In order of installation; by name if something blocks.
     pub steps: Vec<Step>,
-    /// Why no versions fit the new Kubernetes together. The upgrade has to wait.
+    /// Why no versions fit the new Kubernetes together, the first reason of several. The upgrade has to wait.
     pub conflict: Option<Conflict>,
 }
 
@@ -52,6 +52,15 @@ impl UpgradePlan {
     }
 }
 
+/// When something moves.
+pub fn moment_in_words(moment: UpgradeMoment) -> &'static str {
+    match moment {
+        UpgradeMoment::BeforeControlPlane => "before the control plane",
+        UpgradeMoment::AfterControlPlane => "after the control plane",
+        UpgradeMoment::AfterCluster => "after the cluster",
+    }
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { extension, running, outcome } = self;
@@ -62,11 +71,7 @@ impl fmt::Display for Step {
                 write!(f, "{extension}{running} stays though it does not fit: {because}")
             }
             Outcome::Moves { to, when, because } => {
-                let when = match when {
-                    UpgradeMoment::BeforeControlPlane => "before the control plane",
-                    UpgradeMoment::AfterControlPlane => "after the control plane",
-                    UpgradeMoment::AfterCluster => "after the cluster",
-                };
+                let when = moment_in_words(*when);
                 write!(f, "{extension}{running} moves to {to} {when}: {because}")
             }
             Outcome::Blocks { because } => write!(f, "{extension}{running} blocks: {because}"),
@@ -74,7 +79,8 @@ impl fmt::Display for Step {
     }
 }
 
-/// What an upgrade of the cluster's Kubernetes to `target` means for its extensions.
+/// What an upgrade of the cluster's Kubernetes to `target` means for its extensions. What blocks is set aside until the
+/// rest can be had, so that all of it is told at once, beside what would happen to the others.
 pub fn plan_upgrade(
     universe: &Universe,
     wanted: &[Wanted],
@@ -82,13 +88,37 @@ pub fn plan_upgrade(
     target: &Version,
 ) -> UpgradePlan {
     let upgraded = Cluster { kubernetes: target.clone(), ..cluster.clone() };
-    let question = Question { universe, wanted, cluster: &upgraded, from: Some(&cluster.kubernetes) };
-    match solve(question) {
-        Ok(resolution) => {
-            UpgradePlan { steps: steps(universe, cluster, target, &resolution), conflict: None }
+    let mut left = wanted.to_vec();
+    let mut conflicts: Vec<Conflict> = Vec::new();
+    loop {
+        let question =
+            Question { universe, wanted: &left, cluster: &upgraded, from: Some(&cluster.kubernetes) };
+        let conflict = match solve(question) {
+            Ok(resolution) => {
+                let steps = steps(universe, cluster, target, &resolution);
+                return UpgradePlan {
+                    steps: with_blocks(steps, &conflicts, cluster),
+                    conflict: first(conflicts),
+                };
+            }
+            Err(conflict) => conflict,
+        };
+        let before = left.len();
+        left.retain(|wanted| !conflict.extensions().contains(wanted.extension.as_str()));
+        conflicts.push(conflict);
+        if left.len() == before {
+            // Nobody asks for what it is about: what else would happen cannot be told.
+            let steps = left.iter().map(|wanted| stay(&wanted.extension, cluster)).collect();
+            return UpgradePlan {
+                steps: with_blocks(steps, &conflicts, cluster),
+                conflict: first(conflicts),
+            };
         }
-        Err(conflict) => UpgradePlan { steps: blocked(wanted, cluster, &conflict), conflict: Some(conflict) },
     }
+}
+
+fn first(conflicts: Vec<Conflict>) -> Option<Conflict> {
+    conflicts.into_iter().next()
 }
 
 fn steps(universe: &Universe, cluster: &Cluster, target: &Version, resolution: &Resolution) -> Vec<Step> {
@@ -208,22 +238,31 @@ fn stated<'u>(universe: &'u Universe, extension: &str, version: &VersionName) ->
     versions.iter().find(|known| known.name.version == version.version)
 }
 
-/// Everything stays as it is; what the conflict is about says so.
-fn blocked(wanted: &[Wanted], cluster: &Cluster, conflict: &Conflict) -> Vec<Step> {
-    let mut names: Vec<&str> = wanted.iter().map(|wanted| wanted.extension.as_str()).collect();
-    names.extend(cluster.running.keys().map(String::as_str));
-    names.extend(conflict.extensions());
-    names.sort_unstable();
-    names.dedup();
-    let step = |name: &str| {
-        let facts = conflict.facts.iter().filter(|fact| fact.extension == name && !fact.versions.is_empty());
-        let facts: Vec<_> = facts.map(ToString::to_string).collect();
-        let outcome = match conflict.extensions().contains(name) {
-            true if facts.is_empty() => Outcome::Blocks { because: conflict.to_string().replace('\n', "; ") },
-            true => Outcome::Blocks { because: facts.join("; ") },
-            false => Outcome::Stays,
-        };
-        Step { extension: name.to_owned(), running: cluster.running.get(name).cloned(), outcome }
-    };
-    names.into_iter().map(step).collect()
+/// The steps of a plan and, if something blocks, what does and all else that runs, by name.
+fn with_blocks(steps: Vec<Step>, conflicts: &[Conflict], cluster: &Cluster) -> Vec<Step> {
+    if conflicts.is_empty() {
+        return steps;
+    }
+    let mut all: BTreeMap<String, Step> =
+        cluster.running.keys().map(|name| (name.clone(), stay(name, cluster))).collect();
+    all.extend(steps.into_iter().map(|step| (step.extension.clone(), step)));
+    // The first conflict that an extension has a part in is the one it is blamed for.
+    for conflict in conflicts.iter().rev() {
+        for name in conflict.extensions() {
+            let outcome = Outcome::Blocks { because: because_of(conflict, name) };
+            all.insert(name.to_owned(), Step { outcome, ..stay(name, cluster) });
+        }
+    }
+    all.into_values().collect()
+}
+
+fn stay(extension: &str, cluster: &Cluster) -> Step {
+    let running = cluster.running.get(extension).cloned();
+    Step { extension: extension.to_owned(), running, outcome: Outcome::Stays }
+}
+
+fn because_of(conflict: &Conflict, extension: &str) -> String {
+    let facts = conflict.facts.iter().filter(|fact| fact.extension == extension && !fact.versions.is_empty());
+    let facts: Vec<_> = facts.map(ToString::to_string).collect();
+    if facts.is_empty() { conflict.to_string().replace('\n', "; ") } else { facts.join("; ") }
 }

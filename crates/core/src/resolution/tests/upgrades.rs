@@ -18,6 +18,14 @@ fn words(plan: &UpgradePlan) -> Vec<String> {
     plan.steps.iter().map(ToString::to_string).collect()
 }
 
+fn assert_plans(rows: &[Row<'_>]) {
+    for (title, extensions, running, expected) in rows {
+        let plan = plan(&universe(extensions), running);
+        assert_eq!(words(&plan), *expected, "{title}");
+        assert_eq!(plan.blocks(), expected.iter().any(|step| step.contains(" blocks: ")), "{title}");
+    }
+}
+
 #[test]
 fn plans() {
     let rows: &[Row<'_>] = &[
@@ -83,19 +91,48 @@ fn plans() {
                  1.0.0 needs Kubernetes <1.35, the cluster has 1.35.0",
             ],
         ),
+        ("what runs is no longer published", &[("a", &["2.0.0"])], &["a@1.0.0"], &["a 1.0.0 stays"]),
+    ];
+    assert_plans(rows);
+}
+
+#[test]
+fn what_blocks() {
+    assert_plans(&[
         (
             "nothing fits",
             &[("a", &["1.0.0 k8s=<1.35"]), ("b", &["1.0.0"])],
             &["a@1.0.0", "b@1.0.0"],
             &["a 1.0.0 blocks: a 1.0.0 needs Kubernetes <1.35, the cluster has 1.35.0", "b 1.0.0 stays"],
         ),
-        ("what runs is no longer published", &[("a", &["2.0.0"])], &["a@1.0.0"], &["a 1.0.0 stays"]),
-    ];
-    for (title, extensions, running, expected) in rows {
-        let plan = plan(&universe(extensions), running);
-        assert_eq!(words(&plan), *expected, "{title}");
-        assert_eq!(plan.blocks(), expected.iter().any(|step| step.contains(" blocks: ")), "{title}");
-    }
+        (
+            "all that blocks is told, beside what would happen to the rest",
+            &[
+                ("a", &["1.0.0 k8s=<1.35"]),
+                ("b", &["1.0.0 k8s=<1.35", "1.1.0"]),
+                ("c", &["1.0.0 k8s=<1.35"]),
+                ("d", &["1.0.0"]),
+            ],
+            &["a@1.0.0", "b@1.0.0", "c@1.0.0", "d@1.0.0"],
+            &[
+                "a 1.0.0 blocks: a 1.0.0 needs Kubernetes <1.35, the cluster has 1.35.0",
+                "b 1.0.0 moves to 1.1.0 before the control plane: \
+                 1.0.0 needs Kubernetes <1.35, the cluster has 1.35.0",
+                "c 1.0.0 blocks: c 1.0.0 needs Kubernetes <1.35, the cluster has 1.35.0",
+                "d 1.0.0 stays",
+            ],
+        ),
+        (
+            "who needs what blocks is blamed as well",
+            &[("a", &["1.0.0 needs=b@*"]), ("b", &["1.0.0 k8s=<1.35"]), ("c", &["1.0.0"])],
+            &["a@1.0.0", "b@1.0.0", "c@1.0.0"],
+            &[
+                "a 1.0.0 blocks: a 1.0.0 needs b",
+                "b 1.0.0 blocks: b 1.0.0 needs Kubernetes <1.35, the cluster has 1.35.0",
+                "c 1.0.0 stays",
+            ],
+        ),
+    ]);
 }
 
 #[test]
