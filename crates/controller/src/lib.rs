@@ -27,6 +27,7 @@ mod watch;
 
 pub use catalog::{Catalogs, catalog_access};
 pub use error::Error;
+pub use extension::ConfigMapKey;
 pub use hooks::HookOptions;
 pub use leader::Election;
 pub use parameters::{ParameterSources, Read};

@@ -8,6 +8,8 @@ mod catalogs;
 mod collisions;
 mod crash;
 mod eight_by_ten;
+mod extension_sources;
+mod extension_world;
 mod extensions;
 mod hooks;
 mod isolation;

@@ -18,6 +18,7 @@ use chandler_core::{
 use kube::{Resource as _, ResourceExt as _, api::DynamicObject, runtime::reflector::Store};
 
 use super::{
+    offers::Offers,
     platform::Platform,
     shelf::{Look, Shelf},
 };
@@ -32,6 +33,7 @@ pub struct Resolutions {
     pub instances: Store<ExtensionInstance>,
     pub releases: ReleaseIndex<AddonRelease>,
     pub shelf: Shelf,
+    pub offers: Offers,
     pub platform: Platform,
     pub changed: Changed,
     pub last: Last,
@@ -71,8 +73,9 @@ impl Resolutions {
 
     /// What is decided for a cluster now.
     pub async fn of(&self, key: &ClusterKey, cluster: &DynamicObject) -> Result<Arc<Resolved>, Undecided> {
-        let look = Look::at(&self.shelf);
+        let mut look = Look::at(&self.shelf);
         let instances = self.instances(key, cluster.labels());
+        self.offers.lay_out(&key.namespace, &instances, &mut look).await;
         let demand = demand(&key.namespace, &self.platform.namespace, &instances, &look);
         if look.awaits() {
             return Err(Undecided::Awaited);

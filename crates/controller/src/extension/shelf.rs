@@ -119,12 +119,18 @@ impl Shelf {
 /// A look at the shelf that remembers whether something was asked for that is not there yet.
 pub struct Look<'a> {
     shelf: &'a Shelf,
+    /// What lies there for this look only.
+    laid: HashMap<Name, Arc<Published>>,
     awaits: AtomicBool,
 }
 
 impl<'a> Look<'a> {
     pub fn at(shelf: &'a Shelf) -> Self {
-        Self { shelf, awaits: AtomicBool::new(false) }
+        Self { shelf, laid: HashMap::new(), awaits: AtomicBool::new(false) }
+    }
+
+    pub fn lay(&mut self, namespace: &str, name: &str, published: Arc<Published>) {
+        self.laid.insert((namespace.to_owned(), name.to_owned()), published);
     }
 
     pub fn awaits(&self) -> bool {
@@ -134,6 +140,9 @@ impl<'a> Look<'a> {
 
 impl Shelved for Look<'_> {
     fn get(&self, namespace: &str, name: &str) -> Option<Arc<Published>> {
+        if let Some(laid) = self.laid.get(&(namespace.to_owned(), name.to_owned())) {
+            return Some(laid.clone());
+        }
         match self.shelf.place(namespace, name)? {
             Place::Known(volume) => Some(volume.published.clone()),
             Place::Awaited => {

@@ -1,0 +1,267 @@
+//! Where extensions and their parameters come from: catalogs, ranges of Kubernetes and of the platform, packages, and
+//! objects of others.
+
+use chandler_sandbox::chart;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    extension_world::Extensions,
+    world::{config_value, eventually, hello},
+};
+
+/// Looks so often that a test need not wait.
+const OFTEN: [&str; 2] = ["--poll-seconds", "1"];
+
+/// The hello chart with a `Chart.yaml` of its own.
+fn hello_with(test: &Extensions, metadata: &str) -> std::path::PathBuf {
+    let folder = test.world.dir.join("hello");
+    let mut files = vec![("Chart.yaml", format!("apiVersion: v2\nname: hello\nversion: 0.0.0\n{metadata}"))];
+    let templates = std::fs::read_dir(hello().join("templates")).unwrap();
+    let texts: Vec<_> = templates
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            let name = format!("templates/{}", path.file_name().unwrap().to_string_lossy());
+            (name, std::fs::read_to_string(path).unwrap())
+        })
+        .collect();
+    files.extend(texts.iter().map(|(name, text)| (name.as_str(), text.clone())));
+    files.push(("values.yaml", std::fs::read_to_string(hello().join("values.yaml")).unwrap()));
+    let files: Vec<_> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
+    chart::write(&folder, &files).unwrap()
+}
+
+/// A catalog of the world's charts, read again every second.
+async fn catalog(test: &Extensions, name: &str, namespace: &str, further: Value) {
+    let mut spec = json!({
+        "url": test.world.repository.url(), "interval": "1s",
+        "certificateAuthority": {"name": "ca", "key": "ca.crt"},
+    });
+    spec.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
+    test.world
+        .apply(&json!({
+            "apiVersion": "chandler.dev/v1alpha1", "kind": "ExtensionCatalog",
+            "metadata": {"name": name, "namespace": namespace}, "spec": spec,
+        }))
+        .await;
+}
+
+#[tokio::test]
+async fn a_package_of_a_catalog_is_an_extension() {
+    let test = Extensions::new("offered").await;
+    let alpha = test.world.cluster("alpha").await;
+    let _manager = test.world.manager_with(&OFTEN);
+    let needs =
+        "kubeVersion: '>=1.30.0-0'\nannotations:\n  chandler.dev/dependencies: |\n    - {extension: base}\n";
+    test.world.repository.publish_version(&hello_with(&test, needs), "2.1.0").unwrap();
+    let future = hello_with(&test, "kubeVersion: '>=1.40.0-0'\n");
+    test.world.repository.publish_version(&future, "3.0.0").unwrap();
+    catalog(&test, "often", &test.world.namespace, json!({})).await;
+    test.extension("base", json!([{"version": "1.0.0", "kubernetes": "*"}]), json!({})).await;
+    // An Extension of the same name is something else.
+    test.extension("hello", json!([{"version": "1.0.0", "kubernetes": "*"}]), json!({})).await;
+    let reference = json!({"name": "hello", "catalog": "often"});
+    test.instance("offered", "", json!({"extension": reference, "version": ">=2"})).await;
+
+    let release = test.ready("often/hello", "alpha", "2.1.0").await;
+    test.ready("base", "alpha", "1.0.0").await;
+    assert_eq!(release.spec.source.catalog.as_ref().unwrap().name, "often");
+    assert_eq!(
+        (&*release.spec.source.chart, release.spec.source.version.as_deref()),
+        ("hello", Some("2.1.0"))
+    );
+    assert_eq!(release.spec.release.name, "hello");
+    assert_eq!(test.cluster_condition("alpha", "AddonsReady", "True").await, "");
+
+    // What a catalog offers later is offered to who is there.
+    let wants = |range: &str| json!({"extension": reference, "version": range});
+    test.instance("offered", "", wants("2.2.x")).await;
+    eventually("it is told that nothing fits", || async {
+        let status = test.instances().get("offered").await.unwrap().status?;
+        status.resolution.first()?.message.contains("has no version in 2.2.x").then_some(())
+    })
+    .await;
+    test.world.repository.publish_version(&hello_with(&test, needs), "2.2.0").unwrap();
+    test.ready("often/hello", "alpha", "2.2.0").await;
+    assert_eq!(test.world.history(&alpha, "hello").last().unwrap().0, 2);
+
+    let absent = json!({"extension": {"name": "hello", "catalog": "absent"}});
+    test.instance("absent", "", absent).await;
+    let why = test.instance_condition("absent", "NotPossible").await;
+    assert!(why.contains("absent does not exist"), "{why}");
+}
+
+#[tokio::test]
+async fn a_catalog_of_the_platform_is_for_whom_it_selects() {
+    let test = Extensions::new("audience").await;
+    let _alpha = test.world.cluster("alpha").await;
+    let platform = test.world.sandbox.namespace("audience-platform").await.unwrap();
+    let ca = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ca", "namespace": platform},
+        "stringData": {"ca.crt": test.world.repository.ca_pem()},
+    });
+    test.world.apply(&ca).await;
+    let _manager = test.world.manager_with(&["--poll-seconds", "1", "--platform-namespace", &platform]);
+    let some = json!({"namespaces": {"matchLabels": {"audience": "yes"}}});
+    catalog(&test, "some", &platform, some).await;
+    let reference = json!({"name": "hello", "catalog": "some", "scope": "Platform"});
+    test.instance("hello", "", json!({"extension": reference, "version": "1.x"})).await;
+    let why = test.instance_condition("hello", "NotPossible").await;
+    assert!(why.contains(&test.world.namespace) && why.contains("some"), "{why}");
+    assert!(test.release("platform/some/hello", "alpha").await.is_none());
+
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(test.world.client.clone());
+    let label = Patch::Merge(json!({"metadata": {"labels": {"audience": "yes"}}}));
+    namespaces.patch(&test.world.namespace, &PatchParams::default(), &label).await.unwrap();
+    // A wish that changes is looked at anew.
+    test.instance("hello", "", json!({"extension": reference, "version": "1.1.x"})).await;
+    test.ready("platform/some/hello", "alpha", "1.1.0").await;
+}
+
+/// Extensions of the platform's lifecycle and of none, with the same ranges.
+async fn platform_extensions(test: &Extensions) {
+    let versions = json!([
+        {"version": "1.0.0", "kubernetes": "*", "platform": "<2"},
+        {"version": "1.1.0", "kubernetes": "*", "platform": ">=2"},
+    ]);
+    test.extension("tied", versions.clone(), json!({"lifecycle": "Platform"})).await;
+    test.extension("free", versions, json!({"lifecycle": "Independent"})).await;
+    test.instance("tied", "tied", json!({})).await;
+    test.instance("free", "free", json!({"version": "1.0.x"})).await;
+}
+
+#[tokio::test]
+async fn a_lifecycle_of_the_platform_is_held_against_its_version() {
+    let test = Extensions::new("platform").await;
+    test.world.cluster("alpha").await;
+    let manager = test.world.manager();
+    platform_extensions(&test).await;
+    let why = test.instance_condition("tied", "NotPossible").await;
+    assert!(why.contains("platform") && why.contains("not configured"), "{why}");
+    test.ready("free", "alpha", "1.0.0").await;
+    manager.stop().await;
+
+    let _manager = test.world.manager_with(&["--platform-version", "1.9.3"]);
+    test.ready("tied", "alpha", "1.0.0").await;
+    test.ready("free", "alpha", "1.0.0").await;
+}
+
+#[tokio::test]
+async fn a_new_version_of_the_platform_reaches_the_clusters() {
+    let test = Extensions::new("platform-from").await;
+    test.world.cluster("alpha").await;
+    let version = |version: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"version": version},
+            "metadata": {"name": "platform", "namespace": test.world.namespace},
+        })
+    };
+    test.world.apply(&version("v1.9.3")).await;
+    let from = format!("{}/platform:version", test.world.namespace);
+    let manager = test.world.manager_with(&["--platform-version-from", &from, "--parameters-seconds", "1"]);
+    platform_extensions(&test).await;
+    test.ready("tied", "alpha", "1.0.0").await;
+    test.ready("free", "alpha", "1.0.0").await;
+
+    test.world.apply(&version("v2.0.0")).await;
+    test.ready("tied", "alpha", "1.1.0").await;
+    test.ready("free", "alpha", "1.0.0").await;
+    assert_eq!(test.warnings().await, []);
+
+    // A version that cannot be read leaves everything as it is.
+    test.world.apply(&version("soon")).await;
+    manager.settled().await;
+    test.ready("tied", "alpha", "1.1.0").await;
+}
+
+#[tokio::test]
+async fn a_source_of_parameters_that_changes_reaches_the_cluster() {
+    let test = Extensions::new("sources").await;
+    let alpha = test.world.cluster("alpha").await;
+    let _manager = test.world.manager_with(&["--parameters-seconds", "1"]);
+    let namespace = &test.world.namespace;
+    let settings = |text: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"values.yaml": format!("greeting: {text}\n")},
+            "metadata": {"name": "settings", "namespace": namespace},
+        })
+    };
+    let secret = |text: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "stringData": {"cluster": text},
+            "metadata": {"name": "secret", "namespace": namespace},
+        })
+    };
+    test.world.apply(&settings("Aye")).await;
+    test.world.apply(&secret("here")).await;
+    test.extension("hello", json!([{"version": "1.0.0", "kubernetes": "*"}]), json!({})).await;
+    let from = json!([
+        {"configMap": {"name": "settings", "key": "values.yaml"}},
+        {"secret": {"name": "secret", "key": "cluster"}, "parameter": "cluster"},
+    ]);
+    test.instance("hello", "hello", json!({"parametersFrom": from})).await;
+    let greets = |text: &'static str| {
+        let alpha = alpha.clone();
+        eventually(text, move || {
+            let alpha = alpha.clone();
+            async move { (config_value(&alpha, "hello", "greeting").await.as_deref() == Some(text)).then_some(()) }
+        })
+    };
+    greets("Aye from here").await;
+    test.world.apply(&settings("Ahoy")).await;
+    greets("Ahoy from here").await;
+    test.world.apply(&secret("there")).await;
+    greets("Ahoy from there").await;
+}
+
+#[tokio::test]
+async fn master_data_is_read_with_the_rights_of_the_instance() {
+    let test = Extensions::new("master-data").await;
+    let alpha = test.world.cluster("alpha").await;
+    let owner = test.world.sandbox.namespace("master-data-owner").await.unwrap();
+    let _manager = test.world.manager_with(&["--parameters-seconds", "1"]);
+    test.world
+        .apply(&json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "network", "namespace": owner},
+            "data": {"proxy": "proxy.example"},
+        }))
+        .await;
+    test.world
+        .apply(&json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "reader", "namespace": test.world.namespace},
+        }))
+        .await;
+    test.extension("hello", json!([{"version": "1.0.0", "kubernetes": "*"}]), json!({})).await;
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": owner, "name": "network", "path": "/data/proxy"});
+    let from = json!([{"object": object, "parameter": "greeting"}]);
+    test.instance("hello", "hello", json!({"serviceAccountName": "reader", "parametersFrom": from})).await;
+    let why = test.instance_condition("hello", "NotPossible").await;
+    for part in ["configmaps", "network", "reader", "get", &owner] {
+        assert!(why.contains(part), "{part} is missing in {why}");
+    }
+
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": {"name": "network", "namespace": owner},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["network"], "verbs": ["get"]}],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": "network", "namespace": owner},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "network"},
+        "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": test.world.namespace}],
+    });
+    test.world.apply(&role).await;
+    test.world.apply(&binding).await;
+    let release = test.ready("hello", "alpha", "1.0.0").await;
+    assert!(
+        release.spec.values.is_none() && release.spec.values_secret.is_some(),
+        "nobody knows what it holds"
+    );
+    let greeting = config_value(&alpha, "hello", "greeting").await;
+    assert_eq!(greeting.as_deref(), Some("proxy.example from somewhere"));
+}
