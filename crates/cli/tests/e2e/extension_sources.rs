@@ -1,10 +1,16 @@
 //! Where extensions and their parameters come from: catalogs, ranges of Kubernetes and of the platform, packages, and
 //! objects of others.
 
-use chandler_sandbox::chart;
+use chandler_sandbox::{
+    assets::KubernetesVersion,
+    chart::{self, Package},
+    registry::Registry,
+    repository::ChartRepository,
+    testing,
+};
 use kube::{
     Api,
-    api::{Patch, PatchParams},
+    api::{DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 
@@ -264,4 +270,156 @@ async fn master_data_is_read_with_the_rights_of_the_instance() {
     );
     let greeting = config_value(&alpha, "hello", "greeting").await;
     assert_eq!(greeting.as_deref(), Some("proxy.example from somewhere"));
+}
+
+/// A cluster like another, with another Kubernetes.
+async fn cluster_at(test: &Extensions, like: &str, name: &str, version: &str) {
+    let like: DynamicObject = test.clusters().get(like).await.unwrap();
+    let mut topology = like.data["spec"]["topology"].clone();
+    topology["version"] = json!(version);
+    test.world
+        .apply(&json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+            "metadata": {"name": name, "namespace": test.world.namespace, "labels": {"fleet": "test"}},
+            "spec": {"topology": topology, "clusterNetwork": like.data["spec"]["clusterNetwork"]},
+        }))
+        .await;
+    test.world.sandbox.wait_cluster(&test.world.namespace, name).await.unwrap();
+}
+
+async fn apply_extension(test: &Extensions, name: &str, spec: Value) {
+    test.world
+        .apply(&json!({
+            "apiVersion": "chandler.dev/v1alpha1", "kind": "Extension",
+            "metadata": {"name": name, "namespace": test.world.namespace}, "spec": spec,
+        }))
+        .await;
+}
+
+#[tokio::test]
+async fn each_kubernetes_has_a_source_of_its_own() {
+    testing::prepare(KubernetesVersion::V1_35).await.unwrap();
+    let test = Extensions::new("ranges").await;
+    test.world.cluster("alpha").await;
+    cluster_at(&test, "alpha", "beta", "v1.35.4").await;
+    let authority = test.world.sandbox.authority();
+    let newer = ChartRepository::start(authority, &test.world.dir.join("newer")).await.unwrap();
+    let tags = ["v1.34", "v1.35"];
+    for version in tags.into_iter().chain(["2.0.0"]) {
+        newer.publish_version(&hello(), version).unwrap();
+    }
+    let home = test.world.dir.join("registry");
+    let registry = Registry::start(test.world.sandbox.assets(), authority, &home).await.unwrap();
+    for tag in tags {
+        registry.push(&Package::pack(&hello(), Some(tag)).unwrap()).await.unwrap();
+    }
+    let manager = test.world.manager_with(&OFTEN);
+    let own = &test.world.namespace;
+    catalog(&test, "newer", own, json!({"url": newer.url()})).await;
+    catalog(&test, "registry", own, json!({"url": registry.url(), "filter": {"include": ["hello"]}})).await;
+    let source = |catalog: &str| json!({"catalog": {"name": catalog}, "chart": "hello"});
+    let versions = json!([
+        {"version": "1.0.0", "kubernetes": "<1.35", "source": source("charts")},
+        {"version": "2.0.0", "kubernetes": ">=1.35", "source": source("newer")},
+    ]);
+    apply_extension(&test, "ranges", json!({"versions": versions})).await;
+    apply_extension(&test, "tags", json!({"followKubernetes": source("newer")})).await;
+    apply_extension(&test, "registry", json!({"followKubernetes": source("registry")})).await;
+    for name in ["ranges", "tags", "registry"] {
+        test.instance(name, name, json!({"release": {"name": name, "namespace": "default"}})).await;
+    }
+    let rows = [
+        ("alpha", "ranges", "1.0.0", "charts"),
+        ("beta", "ranges", "2.0.0", "newer"),
+        ("alpha", "tags", "v1.34", "newer"),
+        ("beta", "tags", "v1.35", "newer"),
+        ("alpha", "registry", "v1.34", "registry"),
+        ("beta", "registry", "v1.35", "registry"),
+    ];
+    for (cluster, extension, version, catalog) in rows {
+        let release = test.ready(extension, cluster, version).await;
+        assert_eq!(release.spec.source.catalog.unwrap().name, catalog, "{extension} on {cluster}");
+        let installed = release.status.unwrap();
+        assert_eq!((installed.package.unwrap().version.as_str(), installed.revision), (version, Some(1)));
+    }
+    assert_eq!(test.warnings().await, []);
+    manager.stop().await;
+    registry.stop().await;
+}
+
+const WIDGETS: &str = "apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: KINDs.example.dev}
+spec:
+  group: example.dev
+  names: {kind: KIND, plural: KINDs, singular: KIND}
+  scope: Namespaced
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties: {spec: {type: object, properties: {size: {type: integer}}}}
+";
+
+/// A chart with the definition of a kind, if it brings that, and further templates.
+fn kinds(test: &Extensions, name: &str, defines: Option<&str>, templates: &[(&str, &str)]) {
+    let metadata = format!("apiVersion: v2\nname: {name}\nversion: 1.0.0\n");
+    let definition = defines.map(|kind| WIDGETS.replace("KIND", kind));
+    let mut files = vec![("Chart.yaml", metadata.as_str())];
+    files.extend(definition.as_deref().map(|definition| ("crds/kind.yaml", definition)));
+    files.extend(templates);
+    let folder = chart::write(&test.world.dir.join(name), &files).unwrap();
+    test.world.repository.publish(&folder).unwrap();
+}
+
+#[tokio::test]
+async fn an_operator_and_its_resources_come_up_without_a_retry() {
+    let test = Extensions::new("operators").await;
+    let alpha = test.world.cluster("alpha").await;
+    let deployment = std::fs::read_to_string(hello().join("templates/deployment.yaml")).unwrap();
+    let deployment = deployment
+        .replace("{{ .Values.replicas }}", "1")
+        .replace("{{ .Values.image }}", "operator")
+        .replace("      serviceAccountName: {{ .Release.Name }}\n", "");
+    kinds(&test, "operator", Some("widget"), &[("templates/deployment.yaml", deployment.as_str())]);
+    let resource = |kind: &str| {
+        format!("apiVersion: example.dev/v1\nkind: {kind}\nmetadata: {{name: first}}\nspec: {{size: 3}}\n")
+    };
+    kinds(&test, "resources", None, &[("templates/widget.yaml", &resource("widget"))]);
+    kinds(&test, "both", Some("gadget"), &[("templates/gadget.yaml", &resource("gadget"))]);
+    let manager = test.world.manager();
+    let versions = |chart: &str, needs: Value| {
+        json!({"versions": [{
+            "version": "1.0.0", "kubernetes": "*", "dependencies": needs,
+            "source": {"catalog": {"name": "charts"}, "chart": chart},
+        }]})
+    };
+    apply_extension(&test, "operator", versions("operator", json!([]))).await;
+    apply_extension(&test, "resources", versions("resources", json!([{"extension": "operator"}]))).await;
+    apply_extension(&test, "both", versions("both", json!([]))).await;
+    test.instance("operator", "operator", json!({"options": {"wait": true}})).await;
+    test.instance("resources", "resources", json!({})).await;
+    test.instance("both", "both", json!({})).await;
+    for extension in ["operator", "resources", "both"] {
+        let status = test.ready(extension, "alpha", "1.0.0").await.status.unwrap();
+        assert_eq!((status.revision, status.history.len()), (Some(1), 1), "{extension}");
+        assert!(status.last_failure.is_none());
+    }
+    for kind in ["widget", "gadget"] {
+        let resource = kube::api::ApiResource {
+            group: "example.dev".to_owned(),
+            version: "v1".to_owned(),
+            api_version: "example.dev/v1".to_owned(),
+            kind: kind.to_owned(),
+            plural: format!("{kind}s"),
+        };
+        let all: Api<DynamicObject> =
+            Api::namespaced_with(alpha.client().await.unwrap(), "default", &resource);
+        assert_eq!(all.list(&ListParams::default()).await.unwrap().items.len(), 1, "{kind}");
+    }
+    assert_eq!(manager.operations("install"), 3, "each was installed once");
+    assert_eq!(test.warnings().await, []);
 }
