@@ -272,6 +272,50 @@ async fn master_data_is_read_with_the_rights_of_the_instance() {
     assert_eq!(greeting.as_deref(), Some("proxy.example from somewhere"));
 }
 
+/// A chart with a schema of its values.
+fn strict(test: &Extensions) -> std::path::PathBuf {
+    let files = [
+        ("Chart.yaml", "apiVersion: v2\nname: strict\nversion: 1.0.0\n"),
+        ("values.yaml", "size: 3\nname: strict\n"),
+        (
+            "values.schema.json",
+            r#"{"required": ["name"], "properties": {"size": {"type": "integer", "maximum": 7}}}"#,
+        ),
+        (
+            "templates/config.yaml",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: strict}\ndata: {size: {{ .Values.size | quote }}}\n",
+        ),
+    ];
+    chart::write(&test.world.dir.join("strict"), &files).unwrap()
+}
+
+#[tokio::test]
+async fn parameters_are_held_against_the_schema_in_the_package() {
+    let test = Extensions::new("packaged").await;
+    let alpha = test.world.cluster("alpha").await;
+    test.world.repository.publish(&strict(&test)).unwrap();
+    let manager = test.world.manager_with(&OFTEN);
+    catalog(&test, "often", &test.world.namespace, json!({})).await;
+    let of_size = |size: u32| json!({"extension": {"name": "strict", "catalog": "often"}, "parameters": {"size": size}});
+    test.instance("strict", "", of_size(9001)).await;
+    let why = test.instance_condition("strict", "NotPossible").await;
+    assert!(why.contains("size") && why.contains('7') && !why.contains("9001"), "{why}");
+    assert!(test.release("often/strict", "alpha").await.is_none(), "nothing was sent on its way");
+    assert_eq!(manager.operations("install"), 0);
+
+    test.instance("strict", "", of_size(5)).await;
+    test.ready("often/strict", "alpha", "1.0.0").await;
+    assert_eq!(config_value(&alpha, "strict", "size").await.as_deref(), Some("5"));
+    let asked = test.world.repository.requests()["/strict-1.0.0.tgz"];
+    manager.settled().await;
+    assert_eq!(test.world.repository.requests()["/strict-1.0.0.tgz"], asked);
+    assert_eq!(asked, 1, "who has looked into a package does not fetch it again");
+
+    test.instance("strict", "", of_size(9001)).await;
+    test.instance_condition("strict", "NotPossible").await;
+    assert_eq!(config_value(&alpha, "strict", "size").await.as_deref(), Some("5"), "what runs stays");
+}
+
 /// A cluster like another, with another Kubernetes.
 async fn cluster_at(test: &Extensions, like: &str, name: &str, version: &str) {
     let like: DynamicObject = test.clusters().get(like).await.unwrap();

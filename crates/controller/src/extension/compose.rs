@@ -144,18 +144,19 @@ impl Instances {
     ) -> Result<Option<Draft>, String> {
         let Some(reference) = &instance.spec.extension else {
             let source = instance.spec.source.clone().unwrap_or_default();
-            let content = Content { source, ..Content::default() };
-            return Ok(Some(Draft { content, layers: Layers::default() }));
+            let layers = Layers { source: source.clone(), ..Layers::default() };
+            return Ok(Some(Draft { content: Content { source, ..Content::default() }, layers }));
+        };
+        let (namespace, extension) = self.key(reference, cluster_key);
+        let volume = match self.volume(reference, namespace, cluster_key).await {
+            Ok(None) if reference.catalog.is_some() => return Ok(None),
+            Ok(volume) => volume,
+            Err(failure) => return Err(failure.message),
         };
         let resolved = match self.resolutions.of(cluster_key, cluster).await {
             Ok(resolved) => resolved,
             Err(Undecided::Awaited) => return Ok(None),
             Err(Undecided::Because(why)) => return Err(why),
-        };
-        let (namespace, extension) = self.key(reference, cluster_key);
-        let volume = match self.volume(reference, namespace, cluster_key).await {
-            Ok(volume) => volume,
-            Err(failure) => return Err(failure.message),
         };
         let Some(chosen) = resolved.verdict.chosen.get(&extension) else {
             // Neither chosen nor refused: its moment has not come, or nobody needs it any more.
@@ -172,11 +173,11 @@ impl Instances {
             ..Content::default()
         };
         let parameters = version.parameters.clone().unwrap_or_default();
-        let layers = Layers { defaults: parameters.defaults.unwrap_or_default(), schema: parameters.schema };
+        let defaults = parameters.defaults.unwrap_or_default();
+        let layers = Layers { defaults, schema: parameters.schema, source };
         Ok(Some(Draft { content, layers }))
     }
 
-    /// The namespace of an extension, and what it is called among those of a cluster.
     /// What an extension publishes. None: it is not there, or not known yet.
     async fn volume(
         &self,
@@ -185,7 +186,7 @@ impl Instances {
         cluster: &ClusterKey,
     ) -> Result<Option<Arc<Volume>>, Failure> {
         if reference.catalog.is_some() {
-            self.resolutions.offers.volume(&cluster.namespace, reference).await.map(Some)
+            self.resolutions.offers.volume(&cluster.namespace, reference).await
         } else {
             Ok(self.resolutions.shelf.get(namespace, &reference.name))
         }
@@ -203,6 +204,7 @@ impl Instances {
         source
     }
 
+    /// The namespace of an extension, and what it is called among those of a cluster.
     fn key<'a>(&'a self, reference: &ExtensionReference, cluster: &'a ClusterKey) -> (&'a str, String) {
         let namespace = match reference.scope {
             Scope::Namespace => cluster.namespace.as_str(),

@@ -19,7 +19,7 @@ use kube::{
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
-    ClusterContext, ConfigMapKey, ExtensionContext, Instances, Last, Offers, Platform, Resolutions,
+    ClusterContext, ConfigMapKey, ExtensionContext, Instances, Last, Offers, Packaged, Platform, Resolutions,
     Shelf, Values, answers::ExtensionAnswers, cluster, publish,
 };
 use crate::{
@@ -195,11 +195,12 @@ impl Department {
                 client: shared.client.clone(),
                 templates,
                 sources: ParameterSources::new(shared.client.clone()),
+                packaged: Packaged::new(shared.packages.clone(), catalogs.clone()),
                 evaluated: Mutex::default(),
             },
             clusters: clusters.clone(),
-        };
             parameters_interval: shared.parameters_interval,
+        };
         let under_way = UnderWay(changing(&shared));
         let answers =
             ExtensionAnswers { under_way, resolutions: resolutions.clone(), clusters: clusters.clone() };
@@ -213,9 +214,9 @@ impl Department {
             faces: shared.faces.clone(),
             events: shared.events.clone(),
         });
-        let publishing = Arc::new(ExtensionContext {
         let following_platform = follow_platform(wires.clone(), platform, version_from, &shared);
         let following_catalogs = follow_catalogs(wires.clone(), catalogs.catalogs.changes());
+        let publishing = Arc::new(ExtensionContext {
             client: shared.client.clone(),
             shelf: self.shelf,
             packages: shared.packages.clone(),
@@ -237,9 +238,9 @@ impl Department {
         });
         tokio::join!(
             join_all(extensions),
-            queue::run("Cluster", clusters.store(), self.cluster_queue, cluster_context, cluster::reconcile),
             following_catalogs,
             following_platform,
+            queue::run("Cluster", clusters.store(), self.cluster_queue, cluster_context, cluster::reconcile),
             pair.run(shared, around, Box::new(compose)),
         );
     }

@@ -28,6 +28,18 @@ pub struct Offers {
     known: Shared<Key, Arc<Volume>>,
 }
 
+/// Why a catalog offers nothing.
+enum Unread {
+    New,
+    Because(Failure),
+}
+
+impl From<Failure> for Unread {
+    fn from(failure: Failure) -> Self {
+        Self::Because(failure)
+    }
+}
+
 impl Offers {
     pub fn new(catalogs: NamedCatalogs) -> Self {
         Self { catalogs, known: Shared::new(TRUSTED) }
@@ -40,7 +52,7 @@ impl Offers {
             if reference.catalog.is_none() {
                 continue;
             }
-            if let Ok(volume) = self.volume(own, reference).await {
+            if let Ok(Some(volume)) = self.volume(own, reference).await {
                 let namespace = match reference.scope {
                     Scope::Namespace => own,
                     Scope::Platform => &self.catalogs.platform,
@@ -50,17 +62,29 @@ impl Offers {
         }
     }
 
-    /// What the package of a catalog publishes, or why a namespace cannot have it.
-    pub async fn volume(&self, own: &str, reference: &ExtensionReference) -> Result<Arc<Volume>, Failure> {
+    /// What the package of a catalog publishes, or why a namespace cannot have it. None: the catalog is new, and is about
+    /// to be read.
+    pub async fn volume(
+        &self,
+        own: &str,
+        reference: &ExtensionReference,
+    ) -> Result<Option<Arc<Volume>>, Failure> {
         let changes = *self.catalogs.catalogs.changes().borrow();
         let key = (own.to_owned(), reference.clone(), changes);
-        self.known.get(&key, self.read(own, reference)).await
+        match self.known.get(&key, self.read(own, reference)).await {
+            Ok(volume) => Ok(Some(volume)),
+            Err(Unread::New) => Ok(None),
+            Err(Unread::Because(failure)) => Err(failure),
+        }
     }
 
-    async fn read(&self, own: &str, reference: &ExtensionReference) -> Result<Arc<Volume>, Failure> {
+    async fn read(&self, own: &str, reference: &ExtensionReference) -> Result<Arc<Volume>, Unread> {
         let catalog =
             Reference { name: reference.catalog.clone().unwrap_or_default(), scope: reference.scope };
         let found = self.catalogs.get(own, &catalog).await?;
+        if found.status.as_ref().is_none_or(|status| status.conditions.is_empty()) {
+            return Err(Unread::New);
+        }
         let entries = self.catalogs.catalogs.entries(&found, &reference.name).await?;
         let mut extension = Extension::new(&shelf_name(reference), spec(&catalog, &reference.name, &entries));
         extension.metadata.namespace = found.namespace();

@@ -9,11 +9,11 @@ use chandler_api::extensions::{Extension, ExtensionSpec, ExtensionStatus, Extens
 use chandler_core::{
     backoff,
     conditions::{self, Status, Wanted},
-    failure::{Category, Failure},
+    failure::Failure,
     poll::Poll,
     resolution::{Published, published},
 };
-use chandler_source::{Access, PublishedVersion};
+use chandler_source::PublishedVersion;
 use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _, runtime::controller::Action};
 
@@ -92,19 +92,7 @@ impl ExtensionContext {
     }
 
     async fn versions(&self, own: &str, chart: &Chart) -> Result<Vec<PublishedVersion>, Failure> {
-        let (repository, access) = match (&chart.repository, &chart.catalog) {
-            (Some(repository), _) => (repository.clone(), Access::default()),
-            (None, Some(catalog)) => {
-                let url = self.catalogs.get(own, catalog).await?.spec.url.clone();
-                (url, self.catalogs.access(own, catalog).await?)
-            }
-            (None, None) => {
-                return Err(Failure::new(
-                    Category::InvalidSpec,
-                    "a source names neither repository nor catalog",
-                ));
-            }
-        };
+        let (repository, access) = self.catalogs.repository(own, chart).await?;
         Ok(self.packages.versions(&repository, &chart.chart, &access).await?)
     }
 }
