@@ -7,10 +7,11 @@ use std::{
 };
 
 use anyhow::Result;
-use chandler_controller::{Election, Options};
-use chandler_core::{leadership::LeaseTimes, schedule::Limits};
+use chandler_controller::{ConfigMapKey, Election, Options};
+use chandler_core::{leadership::LeaseTimes, resolution::parse_version, schedule::Limits};
 use chandler_source::{AddressPolicy, AddressRange, Retention, SourceOptions};
 use clap::Args;
+use semver::Version;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -64,6 +65,9 @@ pub struct ManagerArgs {
     poll_seconds: u64,
     #[command(flatten)]
     platform: PlatformArgs,
+    /// How often what `parametersFrom` names is read again, and the platform's version, in seconds
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    parameters_seconds: u64,
     /// Act without asking whether another process does: only for one that is alone
     #[arg(long)]
     no_leader_election: bool,
@@ -90,8 +94,11 @@ pub struct PlatformArgs {
     #[arg(long, default_value = "chandler-system")]
     pub platform_namespace: String,
     /// Version of the platform, which Extensions with `lifecycle: Platform` are held against
-    #[arg(long, value_name = "VERSION")]
-    pub platform_version: Option<String>,
+    #[arg(long, value_name = "VERSION", value_parser = version)]
+    pub platform_version: Option<Version>,
+    /// ConfigMap in which the platform keeps its version, instead of --platform-version
+    #[arg(long, value_name = "NAMESPACE/CONFIGMAP:KEY", conflicts_with = "platform_version")]
+    pub platform_version_from: Option<ConfigMapKey>,
 }
 
 pub async fn run(arguments: ManagerArgs) -> Result<()> {
@@ -108,7 +115,8 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         concurrency,
         concurrency_per_cluster,
         poll_seconds,
-        platform: PlatformArgs { platform_namespace, platform_version },
+        platform: PlatformArgs { platform_namespace, platform_version, platform_version_from },
+        parameters_seconds,
         no_leader_election,
         leader_election_namespace,
         lease_seconds,
@@ -141,6 +149,8 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         poll_interval: Duration::from_secs(poll_seconds),
         platform_namespace,
         platform_version,
+        platform_version_from,
+        parameters_interval: Duration::from_secs(parameters_seconds),
         limits: Limits { per_cluster: concurrency_per_cluster.max(1), overall: concurrency.max(1) },
     };
     let client = connection.client().await?;
@@ -148,6 +158,10 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     tokio::spawn(stop_on_signal(stop.clone()));
     Box::pin(chandler_controller::run(client, options, stop)).await?;
     Ok(())
+}
+
+fn version(text: &str) -> Result<Version, String> {
+    parse_version(text).ok_or_else(|| "it is not a version such as 2.4.1".to_owned())
 }
 
 /// Managers that look after different objects do not wait for each other.

@@ -13,6 +13,7 @@ use std::{
 use chandler_api::{capi::WATCH_FILTER_LABEL, extensions::ExtensionCatalog};
 use chandler_core::catalog::LastLook;
 use chandler_source::Packages;
+use futures::future::join_all;
 use kube::{
     Client, ResourceExt as _,
     api::ApiResource,
@@ -32,7 +33,7 @@ struct CatalogContext {
     packages: Arc<Packages>,
     events: Events,
     catalogs: OnceLock<Store<ExtensionCatalog>>,
-    news: News,
+    news: Arc<News>,
     /// By uid.
     looks: Mutex<HashMap<String, LastLook>>,
 }
@@ -56,32 +57,57 @@ impl CatalogContext {
     }
 }
 
-/// Watches all catalogs of the scope. The future looks after them for as long as it is polled.
-pub fn start(
-    client: Client,
-    scope: &Scope,
-    watch_filter: Option<&str>,
-    packages: Arc<Packages>,
-    events: Events,
-) -> (Catalogs, impl Future<Output = ()> + Send + use<>) {
-    let (trigger, queue) = Trigger::<ExtensionCatalog>::new();
-    let context = Arc::new(CatalogContext {
-        client: client.clone(),
-        packages: packages.clone(),
-        events,
-        catalogs: OnceLock::new(),
-        news: News::default(),
-        looks: Mutex::default(),
-    });
+/// What looks after catalogs.
+pub struct CatalogOptions {
+    pub client: Client,
+    pub scope: Scope,
+    /// The namespace whose catalogs are everyone's, also of who looks after one namespace only.
+    pub platform: String,
+    pub watch_filter: Option<String>,
+    pub packages: Arc<Packages>,
+    pub events: Events,
+}
+
+/// Watches all catalogs of the scope and of the platform. The future looks after them for as long as it is polled.
+pub fn start(options: CatalogOptions) -> (Catalogs, impl Future<Output = ()> + Send + use<>) {
+    let CatalogOptions { client, scope, platform, watch_filter, packages, events } = options;
+    let news = Arc::new(News::default());
     let labels = watch_filter.map(|filter| format!("{WATCH_FILTER_LABEL}={filter}"));
-    let scope = Scope { labels, ..scope.clone() };
+    let elsewhere = scope.namespace.as_ref().filter(|own| **own != platform).map(|_| platform);
+    let own = Scope { labels: labels.clone(), ..scope };
+    let elsewhere = elsewhere.map(|namespace| Scope { namespace: Some(namespace), labels });
+    let (stores, work): (Vec<_>, Vec<_>) = [Some(own), elsewhere]
+        .into_iter()
+        .flatten()
+        .map(|scope| {
+            let context = Arc::new(CatalogContext {
+                client: client.clone(),
+                packages: packages.clone(),
+                events: events.clone(),
+                catalogs: OnceLock::new(),
+                news: news.clone(),
+                looks: Mutex::default(),
+            });
+            look_after(&scope, context)
+        })
+        .unzip();
+    let catalogs = Catalogs::new(stores, packages, news.sender());
+    (catalogs, async move {
+        join_all(work).await;
+    })
+}
+
+fn look_after(
+    scope: &Scope,
+    context: Arc<CatalogContext>,
+) -> (Store<ExtensionCatalog>, impl Future<Output = ()> + Send + use<>) {
+    let (trigger, queue) = Trigger::<ExtensionCatalog>::new();
     let resource = ApiResource::erase::<ExtensionCatalog>(&());
     let touching = context.clone();
-    let watched = watch(client, &scope, &resource, (), move |catalog: &ExtensionCatalog| {
+    let watched = watch(context.client.clone(), scope, &resource, (), move |catalog: &ExtensionCatalog| {
         touching.touched(catalog);
         trigger.look_at(ObjectRef::from_obj(catalog));
     });
     let _ = context.catalogs.set(watched.store.clone());
-    let catalogs = Catalogs::new(watched.store.clone(), packages, context.news.sender());
-    (catalogs, queue::run("ExtensionCatalog", watched.store, queue, context, pass::reconcile))
+    (watched.store.clone(), queue::run("ExtensionCatalog", watched.store, queue, context, pass::reconcile))
 }

@@ -1,11 +1,13 @@
 //! Extensions: what is published, which versions clusters get, and what instances of them come to.
 
 mod answers;
+mod catalog_offers;
 mod cluster;
 mod compose;
 mod department;
 mod offers;
 mod outlook;
+mod packaged;
 mod platform;
 mod publish;
 mod resolutions;
@@ -17,7 +19,8 @@ pub use compose::Instances;
 pub use department::Department;
 pub use offers::Offers;
 pub use outlook::{Listed, Outlook};
-pub use platform::Platform;
+pub use packaged::Packaged;
+pub use platform::{ConfigMapKey, Platform};
 pub use resolutions::{Last, Resolutions};
 pub use shelf::Shelf;
 pub use values::Values;

@@ -22,14 +22,16 @@ use kube::{
     Api, Client, ResourceExt as _,
     api::{ApiResource, DynamicObject, ListParams},
 };
+use semver::Version;
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    Election, Error, HookOptions, catalog,
+    Election, Error, HookOptions,
+    catalog::{self, CatalogOptions},
     clusters::{self, Clusters},
     events::Events,
-    extension::{Department, Platform},
+    extension::{ConfigMapKey, Department, Platform},
     faces::Faces,
     metrics::Metrics,
     operations::Operations,
@@ -65,7 +67,11 @@ pub struct Options {
     /// The namespace whose Extensions and catalogs are everyone's.
     pub platform_namespace: String,
     /// The version that Extensions with `lifecycle: Platform` are held against.
-    pub platform_version: Option<String>,
+    pub platform_version: Option<Version>,
+    /// Where that version is kept, if it is not given.
+    pub platform_version_from: Option<ConfigMapKey>,
+    /// How often that is read again, and the sources of parameters: neither is watched.
+    pub parameters_interval: Duration,
     /// None: this process is the only one.
     pub election: Option<Election>,
     /// None: Cluster API does not ask.
@@ -85,6 +91,8 @@ pub struct Shared {
     pub events: Events,
     pub metrics: Metrics,
     pub poll_interval: Duration,
+    pub parameters_interval: Duration,
+    pub platform_version_from: Option<ConfigMapKey>,
     pub hooks: Option<HookOptions>,
 }
 
@@ -110,10 +118,12 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         poll_interval,
         platform_namespace,
         platform_version,
+        platform_version_from,
+        parameters_interval,
         election,
         hooks,
     } = options;
-    let platform = Platform::new(platform_namespace, platform_version.as_deref());
+    let platform = Platform::new(platform_namespace, platform_version);
     let scope = Scope { namespace, labels: None };
     check_served(&client, &scope).await?;
     predecessor::check(&client).await?;
@@ -138,6 +148,8 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         scope,
         watch_filter,
         poll_interval,
+        parameters_interval,
+        platform_version_from,
         hooks,
     };
     let ready = Arc::new(AtomicBool::new(false));
@@ -193,13 +205,14 @@ async fn controllers(
     mut changes: mpsc::UnboundedReceiver<InventoryChange>,
     ready: Arc<AtomicBool>,
 ) {
-    let (catalogs, looking_after_catalogs) = catalog::start(
-        shared.client.clone(),
-        &shared.scope,
-        shared.watch_filter.as_deref(),
-        shared.packages.clone(),
-        shared.events.clone(),
-    );
+    let (catalogs, looking_after_catalogs) = catalog::start(CatalogOptions {
+        client: shared.client.clone(),
+        scope: shared.scope.clone(),
+        platform: platform.namespace.clone(),
+        watch_filter: shared.watch_filter.clone(),
+        packages: shared.packages.clone(),
+        events: shared.events.clone(),
+    });
     let mut helm = Pair::<HelmChartProxy>::watch(&shared);
     let mut instances = Pair::<ExtensionInstance>::watch(&shared);
     let platform_namespace = platform.namespace.clone();

@@ -59,9 +59,9 @@ pub struct AddonReleaseSpec {
     /// Name and namespace on the workload cluster. Immutable.
     #[x_kube(validation = rules::fixed())]
     pub release: ReleaseIdentity,
-    /// Name of the extension. Unset: the package stands for itself.
+    /// Name of the extension, `CATALOG/PACKAGE` if a catalog offers it. Unset: the package stands for itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 520))]
     pub extension: Option<String>,
     /// Version of the extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,8 @@
-//! What tests of extensions stand in.
+//! What tests of extensions stand in: a world with a catalog of its charts.
 
 use chandler_api::extensions::{AddonRelease, ExtensionInstance};
 use chandler_sandbox::provider::cluster_resource;
+use k8s_openapi::api::events::v1::Event;
 use kube::{
     Api,
     api::{DynamicObject, ListParams},
@@ -113,6 +114,13 @@ impl Extensions {
             (found["status"] == status).then(|| found["message"].as_str().unwrap_or_default().to_owned())
         })
         .await
+    }
+
+    /// The Warning Events of the namespace.
+    pub async fn warnings(&self) -> Vec<Event> {
+        let events: Api<Event> = Api::namespaced(self.world.client.clone(), &self.world.namespace);
+        let all = events.list(&ListParams::default()).await.unwrap().items;
+        all.into_iter().filter(|event| event.type_.as_deref() == Some("Warning")).collect()
     }
 }
 

@@ -9,6 +9,7 @@ mod cluster_life;
 mod collisions;
 mod crash;
 mod eight_by_ten;
+mod extension_sources;
 mod extension_world;
 mod extensions;
 mod hooks;

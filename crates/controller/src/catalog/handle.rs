@@ -20,14 +20,15 @@ use tokio::sync::watch;
 /// All catalogs that are watched, and what was read of them. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Catalogs {
-    objects: Store<ExtensionCatalog>,
+    /// Of each scope that is watched.
+    objects: Vec<Store<ExtensionCatalog>>,
     packages: Arc<Packages>,
     changes: watch::Sender<u64>,
 }
 
 impl Catalogs {
     pub(super) fn new(
-        objects: Store<ExtensionCatalog>,
+        objects: Vec<Store<ExtensionCatalog>>,
         packages: Arc<Packages>,
         changes: watch::Sender<u64>,
     ) -> Self {
@@ -40,12 +41,13 @@ impl Catalogs {
         for object in objects {
             writer.apply_watcher_event(&Event::Apply(object));
         }
-        Self::new(writer.as_reader(), packages, watch::channel(0).0)
+        Self::new(vec![writer.as_reader()], packages, watch::channel(0).0)
     }
 
     /// The catalog of this name. Whether a namespace may use it is decided by [`chandler_core::catalog::may_use`].
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<ExtensionCatalog>> {
-        self.objects.get(&ObjectRef::new(name).within(namespace))
+        let reference = ObjectRef::new(name).within(namespace);
+        self.objects.iter().find_map(|objects| objects.get(&reference))
     }
 
     /// The versions of a chart, newest first, as they were read last; no source is asked.
@@ -64,7 +66,12 @@ impl Catalogs {
 
     /// Returns when every catalog that there was at the start can be got.
     pub async fn are_listed(&self) -> bool {
-        self.objects.wait_until_ready().await.is_ok()
+        for objects in &self.objects {
+            if objects.wait_until_ready().await.is_err() {
+                return false;
+            }
+        }
+        true
     }
 }
 
@@ -138,7 +145,7 @@ mod tests {
         let packages = Arc::new(Packages::new(store, options));
         let mut objects = Writer::new(());
         let changes = watch::channel(0).0;
-        let catalogs = Catalogs::new(objects.as_reader(), packages.clone(), changes);
+        let catalogs = Catalogs::new(vec![objects.as_reader()], packages.clone(), changes);
         assert!(catalogs.get("fleet", "charts").is_none());
         objects.apply_watcher_event(&Event::Apply(catalog(repository.url())));
         let found = catalogs.get("fleet", "charts").unwrap();

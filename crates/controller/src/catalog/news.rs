@@ -13,9 +13,12 @@ use tokio::sync::watch;
 #[derive(Debug, Default)]
 pub(super) struct News {
     count: watch::Sender<u64>,
-    /// The generation of each catalog, by uid.
-    known: Mutex<HashMap<String, Option<i64>>>,
+    /// By uid.
+    known: Mutex<HashMap<String, State>>,
 }
+
+/// The generation of a catalog, and whether it is Ready.
+type State = (Option<i64>, Option<String>);
 
 impl News {
     pub fn sender(&self) -> watch::Sender<u64> {
@@ -27,12 +30,13 @@ impl News {
         self.count.send_modify(|count| *count += 1);
     }
 
-    /// An object was touched. That its status says something else is no news.
+    /// An object was touched. What else its status says is no news: who waits for it to be read waits for Ready.
     pub fn touched(&self, catalog: &ExtensionCatalog, is_there: bool) {
         let uid = catalog.uid().unwrap_or_default();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let (before, now) = if is_there {
-            (known.insert(uid, catalog.metadata.generation), Some(catalog.metadata.generation))
+            let now = state(catalog);
+            (known.insert(uid, now.clone()), Some(now))
         } else {
             (known.remove(&uid), None)
         };
@@ -40,6 +44,12 @@ impl News {
             self.changed();
         }
     }
+}
+
+fn state(catalog: &ExtensionCatalog) -> State {
+    let ready =
+        catalog.status.iter().flat_map(|status| &status.conditions).find(|said| said.type_ == "Ready");
+    (catalog.metadata.generation, ready.map(|ready| ready.status.clone()))
 }
 
 #[cfg(test)]

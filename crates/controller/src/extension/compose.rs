@@ -1,23 +1,28 @@
 //! What an ExtensionInstance comes to on each cluster.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::{
     extensions::{
-        AddonRelease, ClusterResolution, ExtensionInstance, ExtensionReference, InstanceStatus, Scope,
+        AddonRelease, ClusterResolution, ExtensionInstance, ExtensionReference, InstanceStatus,
+        PackageSource, Scope,
     },
     status::PlacementStatus,
 };
 use chandler_core::{
-    extension::{implied_name, key},
+    extension::{implied_name, key, shelf_name},
+    failure::Failure,
     identity::ClusterKey,
     placement::{Content, addon_release, addon_release_name},
+    poll::Poll,
 };
 use futures::{FutureExt as _, future::BoxFuture};
+use jiff::Timestamp;
 use kube::{ResourceExt as _, api::DynamicObject, runtime::reflector::ObjectRef};
 
 use super::{
     resolutions::{Resolutions, Resolved, Undecided},
+    shelf::Volume,
     values::{Layers, Values},
 };
 use crate::{
@@ -35,6 +40,8 @@ pub struct Instances {
     pub resolutions: Arc<Resolutions>,
     pub values: Values,
     pub clusters: clusters::Clusters,
+    /// How often sources of parameters are read again.
+    pub parameters_interval: Duration,
 }
 
 /// What an instance comes to on a cluster, but for its values.
@@ -68,6 +75,13 @@ impl Compose<ExtensionInstance> for Instances {
             versions: (!versions.is_empty()).then(|| versions.join(", ")),
             resolution: resolution.into_iter().take(TOLD).collect(),
         }
+    }
+
+    /// What `parametersFrom` names is not watched.
+    fn look_again(&self, instance: &ExtensionInstance) -> Option<Duration> {
+        let follows = !instance.spec.parameters_from.is_empty();
+        let seed = instance.uid().unwrap_or_default();
+        follows.then(|| Poll::new(self.parameters_interval, &seed).wait(Timestamp::now()))
     }
 
     fn is_needed(&self, release: &AddonRelease) -> Option<String> {
@@ -130,32 +144,64 @@ impl Instances {
     ) -> Result<Option<Draft>, String> {
         let Some(reference) = &instance.spec.extension else {
             let source = instance.spec.source.clone().unwrap_or_default();
-            let content = Content { source, ..Content::default() };
-            return Ok(Some(Draft { content, layers: Layers::default() }));
+            let layers = Layers { source: source.clone(), ..Layers::default() };
+            return Ok(Some(Draft { content: Content { source, ..Content::default() }, layers }));
+        };
+        let (namespace, extension) = self.key(reference, cluster_key);
+        let volume = match self.volume(reference, namespace, cluster_key).await {
+            Ok(None) if reference.catalog.is_some() => return Ok(None),
+            Ok(volume) => volume,
+            Err(failure) => return Err(failure.message),
         };
         let resolved = match self.resolutions.of(cluster_key, cluster).await {
             Ok(resolved) => resolved,
             Err(Undecided::Awaited) => return Ok(None),
             Err(Undecided::Because(why)) => return Err(why),
         };
-        let (namespace, extension) = self.key(reference, cluster_key);
         let Some(chosen) = resolved.verdict.chosen.get(&extension) else {
             // Neither chosen nor refused: its moment has not come, or nobody needs it any more.
             return resolved.verdict.refused.get(&extension).map_or(Ok(None), |why| Err(why.clone()));
         };
-        let volume = self.resolutions.shelf.get(namespace, &reference.name);
         let Some(volume) = volume else { return Ok(None) };
         let Some(version) = volume.version(&chosen.version) else { return Ok(None) };
+        let source = self.seen_from(cluster_key, &volume, &version.source);
         let content = Content {
             extension: Some((extension, chosen.version.text.clone())),
-            source: version.source.clone(),
+            source: source.clone(),
             depends_on: self.depends_on(&resolved, &chosen.after, cluster_key),
             on_cluster_delete: volume.extension.spec.on_cluster_delete,
             ..Content::default()
         };
         let parameters = version.parameters.clone().unwrap_or_default();
-        let layers = Layers { defaults: parameters.defaults.unwrap_or_default(), schema: parameters.schema };
+        let defaults = parameters.defaults.unwrap_or_default();
+        let layers = Layers { defaults, schema: parameters.schema, source };
         Ok(Some(Draft { content, layers }))
+    }
+
+    /// What an extension publishes. None: it is not there, or not known yet.
+    async fn volume(
+        &self,
+        reference: &ExtensionReference,
+        namespace: &str,
+        cluster: &ClusterKey,
+    ) -> Result<Option<Arc<Volume>>, Failure> {
+        if reference.catalog.is_some() {
+            self.resolutions.offers.volume(&cluster.namespace, reference).await
+        } else {
+            Ok(self.resolutions.shelf.get(namespace, &reference.name))
+        }
+    }
+
+    /// A source as a cluster's namespace has to name it: what is beside an Extension of the platform is the platform's.
+    fn seen_from(&self, cluster: &ClusterKey, volume: &Volume, source: &PackageSource) -> PackageSource {
+        let mut source = source.clone();
+        let home = volume.extension.namespace().unwrap_or_default();
+        if home != cluster.namespace && home == self.resolutions.platform.namespace {
+            if let Some(catalog) = &mut source.catalog {
+                catalog.scope = Scope::Platform;
+            }
+        }
+        source
     }
 
     /// The namespace of an extension, and what it is called among those of a cluster.
@@ -164,7 +210,7 @@ impl Instances {
             Scope::Namespace => cluster.namespace.as_str(),
             Scope::Platform => self.resolutions.platform.namespace.as_str(),
         };
-        (namespace, key(&cluster.namespace, namespace, &reference.name))
+        (namespace, key(&cluster.namespace, namespace, &shelf_name(reference)))
     }
 
     /// Names of the release objects that bring what has to be ready first.

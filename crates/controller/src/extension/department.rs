@@ -6,7 +6,10 @@ use std::{
 };
 
 use chandler_api::extensions::{Extension, ExtensionInstance};
-use chandler_core::{identity::ClusterKey, placement::Selection};
+use chandler_core::{
+    identity::ClusterKey,
+    placement::{PlacementFace as _, Selection},
+};
 use futures::future::join_all;
 use kube::{
     ResourceExt as _,
@@ -16,8 +19,8 @@ use kube::{
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
-    ClusterContext, ExtensionContext, Instances, Last, Offers, Platform, Resolutions, Shelf, Values,
-    answers::ExtensionAnswers, cluster, publish,
+    ClusterContext, ConfigMapKey, ExtensionContext, Instances, Last, Offers, Packaged, Platform, Resolutions,
+    Shelf, Values, answers::ExtensionAnswers, catalog_offers::CatalogOffers, cluster, publish,
 };
 use crate::{
     Error,
@@ -64,6 +67,37 @@ impl Wires {
         let all = self.clusters.get().map(Clusters::keys).unwrap_or_default();
         for cluster in all.iter().filter(|cluster| concerned(Some(&cluster.namespace))) {
             self.cluster_touched(cluster);
+        }
+    }
+}
+
+/// Looks at everything whenever the platform has another version.
+fn follow_platform(
+    wires: Wires,
+    platform: Platform,
+    from: Option<ConfigMapKey>,
+    shared: &Shared,
+) -> impl Future<Output = ()> + use<> {
+    let (client, every) = (shared.client.clone(), shared.parameters_interval);
+    async move {
+        if let Some(from) = from {
+            platform.follow(&client, &from, every, || wires.published(&platform.namespace)).await;
+        }
+    }
+}
+
+/// Looks at what instances want from catalogs whenever those offer something else.
+async fn follow_catalogs(wires: Wires, mut changes: tokio::sync::watch::Receiver<u64>) {
+    while changes.changed().await.is_ok() {
+        let Some((desk, instances)) = wires.instances.get() else { continue };
+        let wants = |instance: &ExtensionInstance| {
+            instance.spec.extension.as_ref().is_some_and(|extension| extension.catalog.is_some())
+        };
+        for instance in instances.state_filter(wants) {
+            desk.placement(&instance);
+            if let (Ok(wanted), Some(namespace)) = (instance.selection(), instance.namespace()) {
+                wires.selection_touched(&namespace, &wanted);
+            }
         }
     }
 }
@@ -130,7 +164,12 @@ impl Department {
     ) {
         let Surroundings { clusters, references, catalogs } = around.clone();
         let (desk, instances, releases) = (pair.desk(), pair.placements(), pair.releases());
-        let wires = self.wires;
+        let (wires, platform) = (self.wires, self.platform);
+        let version_from = shared.platform_version_from.clone();
+        if let Some(from) = &version_from {
+            // Before anything is refused for want of it.
+            platform.read(&shared.client, from).await;
+        }
         // Both are told once.
         let _ = wires.clusters.set(clusters.clone());
         let _ = wires.instances.set((desk.clone(), instances.clone()));
@@ -145,7 +184,8 @@ impl Department {
             instances,
             releases,
             shelf: self.shelf.clone(),
-            platform: self.platform,
+            offers: CatalogOffers::new(catalogs.clone()),
+            platform: platform.clone(),
             changed: Box::new(changed),
             last: Last::default(),
         });
@@ -155,9 +195,11 @@ impl Department {
                 client: shared.client.clone(),
                 templates,
                 sources: ParameterSources::new(shared.client.clone()),
+                packaged: Packaged::new(shared.packages.clone(), catalogs.clone()),
                 evaluated: Mutex::default(),
             },
             clusters: clusters.clone(),
+            parameters_interval: shared.parameters_interval,
         };
         let under_way = UnderWay(changing(&shared));
         let answers =
@@ -172,6 +214,8 @@ impl Department {
             faces: shared.faces.clone(),
             events: shared.events.clone(),
         });
+        let following_platform = follow_platform(wires.clone(), platform, version_from, &shared);
+        let following_catalogs = follow_catalogs(wires.clone(), catalogs.catalogs.changes());
         let publishing = Arc::new(ExtensionContext {
             client: shared.client.clone(),
             shelf: self.shelf,
@@ -193,6 +237,8 @@ impl Department {
         });
         tokio::join!(
             join_all(extensions),
+            following_catalogs,
+            following_platform,
             queue::run("Cluster", clusters.store(), self.cluster_queue, cluster_context, cluster::reconcile),
             pair.run(shared, around, Box::new(compose)),
         );

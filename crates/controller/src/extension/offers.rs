@@ -7,10 +7,10 @@ use std::{
 
 use chandler_api::extensions::{Extension, ExtensionSpec, ExtensionVersion, PackageSource};
 use chandler_core::{
-    failure::{Category, Failure},
+    failure::Failure,
     resolution::{Published, published},
 };
-use chandler_source::{Access, Packages, PublishedVersion};
+use chandler_source::{Packages, PublishedVersion};
 use kube::ResourceExt as _;
 
 use crate::release::NamedCatalogs;
@@ -55,19 +55,7 @@ impl Offers {
     }
 
     async fn versions(&self, own: &str, chart: &Chart) -> Result<Vec<PublishedVersion>, Failure> {
-        let (repository, access) = match (&chart.repository, &chart.catalog) {
-            (Some(repository), _) => (repository.clone(), Access::default()),
-            (None, Some(catalog)) => {
-                let url = self.catalogs.get(own, catalog).await?.spec.url.clone();
-                (url, self.catalogs.access(own, catalog).await?)
-            }
-            (None, None) => {
-                return Err(Failure::new(
-                    Category::InvalidSpec,
-                    "a source names neither repository nor catalog",
-                ));
-            }
-        };
+        let (repository, access) = self.catalogs.repository(own, chart).await?;
         Ok(self.packages.versions(&repository, &chart.chart, &access).await?)
     }
 }

@@ -1,8 +1,14 @@
 //! The platform: the namespace whose Extensions are everyone's, and the version that some of them belong to.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    str::FromStr,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
 use chandler_core::resolution::parse_version;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
 use semver::Version;
 
 /// The platform. Clones share it.
@@ -12,13 +18,94 @@ pub struct Platform {
     version: Arc<RwLock<Option<Version>>>,
 }
 
+/// Where the platform keeps its version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigMapKey {
+    pub namespace: String,
+    pub name: String,
+    pub key: String,
+}
+
+impl FromStr for ConfigMapKey {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once(':').and_then(|(object, key)| Some((object.split_once('/')?, key)));
+        match parts {
+            Some(((namespace, name), key)) if ![namespace, name, key].contains(&"") => {
+                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned(), key: key.to_owned() })
+            }
+            _ => Err("it is not NAMESPACE/CONFIGMAP:KEY".to_owned()),
+        }
+    }
+}
+
+impl std::fmt::Display for ConfigMapKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}:{}", self.namespace, self.name, self.key)
+    }
+}
+
 impl Platform {
-    pub fn new(namespace: String, version: Option<&str>) -> Self {
-        Self { namespace, version: Arc::new(RwLock::new(version.and_then(parse_version))) }
+    pub fn new(namespace: String, version: Option<Version>) -> Self {
+        Self { namespace, version: Arc::new(RwLock::new(version)) }
     }
 
     /// None: it is not known.
     pub fn version(&self) -> Option<Version> {
         self.version.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads the version where the platform keeps it. What cannot be read leaves the version as it was. Says whether it
+    /// is another one now.
+    pub async fn read(&self, client: &Client, from: &ConfigMapKey) -> bool {
+        match version(client, from).await {
+            Ok(version) => {
+                let mut known = self.version.write().unwrap_or_else(PoisonError::into_inner);
+                let before = known.replace(version.clone());
+                if before.as_ref() == Some(&version) {
+                    return false;
+                }
+                tracing::info!(%version, %from, "version of the platform");
+                true
+            }
+            Err(why) => {
+                tracing::warn!(%from, "the version of the platform cannot be read: {why}");
+                false
+            }
+        }
+    }
+
+    /// Reads it again at a steady pace, and tells when it is another one.
+    pub async fn follow(&self, client: &Client, from: &ConfigMapKey, every: Duration, changed: impl Fn()) {
+        loop {
+            tokio::time::sleep(every).await;
+            if self.read(client, from).await {
+                changed();
+            }
+        }
+    }
+}
+
+async fn version(client: &Client, from: &ConfigMapKey) -> Result<Version, String> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &from.namespace);
+    let found = api.get_opt(&from.name).await.map_err(|error| error.to_string())?;
+    let found = found.ok_or("there is no such ConfigMap")?;
+    let text = found.data.unwrap_or_default().remove(&from.key).ok_or("the ConfigMap has no such key")?;
+    parse_version(text.trim()).ok_or_else(|| format!("{:?} is not a version", text.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_of_a_config_map_is_written_in_one_word() {
+        let read: ConfigMapKey = "platform/release:version".parse().unwrap();
+        assert_eq!((&*read.namespace, &*read.name, &*read.key), ("platform", "release", "version"));
+        assert_eq!(read.to_string(), "platform/release:version");
+        for wrong in ["", "release:version", "platform/release", "platform/:version", "/a:b", "a/b:"] {
+            assert!(wrong.parse::<ConfigMapKey>().is_err(), "{wrong}");
+        }
     }
 }

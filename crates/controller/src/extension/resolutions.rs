@@ -16,6 +16,7 @@ use chandler_core::{
 use kube::{ResourceExt as _, api::DynamicObject, runtime::reflector::Store};
 
 use super::{
+    catalog_offers::CatalogOffers,
     platform::Platform,
     shelf::{Look, Shelf},
 };
@@ -30,6 +31,7 @@ pub struct Resolutions {
     pub instances: Store<ExtensionInstance>,
     pub releases: ReleaseIndex<AddonRelease>,
     pub shelf: Shelf,
+    pub offers: CatalogOffers,
     pub platform: Platform,
     pub changed: Changed,
     pub last: Last,
@@ -66,8 +68,9 @@ impl Resolutions {
 
     /// What is decided for a cluster now.
     pub async fn of(&self, key: &ClusterKey, cluster: &DynamicObject) -> Result<Arc<Resolved>, Undecided> {
-        let look = Look::at(&self.shelf);
+        let mut look = Look::at(&self.shelf);
         let instances = self.instances(key, cluster.labels());
+        self.offers.lay_out(&key.namespace, &instances, &mut look).await;
         let demand = demand(&key.namespace, &self.platform.namespace, &instances, &look);
         if !look.awaited().is_empty() {
             return Err(Undecided::Awaited);

@@ -117,12 +117,18 @@ impl Shelf {
 /// A look at the shelf that remembers what was asked for and is not there yet.
 pub struct Look<'a> {
     shelf: &'a Shelf,
+    /// What lies there for this look only.
+    laid: HashMap<Name, Arc<Published>>,
     awaited: Mutex<BTreeSet<Name>>,
 }
 
 impl<'a> Look<'a> {
     pub fn at(shelf: &'a Shelf) -> Self {
-        Self { shelf, awaited: Mutex::default() }
+        Self { shelf, laid: HashMap::new(), awaited: Mutex::default() }
+    }
+
+    pub fn lay(&mut self, namespace: &str, name: &str, published: Arc<Published>) {
+        self.laid.insert((namespace.to_owned(), name.to_owned()), published);
     }
 
     /// Namespace and name of what is not there yet.
@@ -133,6 +139,9 @@ impl<'a> Look<'a> {
 
 impl Shelved for Look<'_> {
     fn get(&self, namespace: &str, name: &str) -> Option<Arc<Published>> {
+        if let Some(laid) = self.laid.get(&(namespace.to_owned(), name.to_owned())) {
+            return Some(laid.clone());
+        }
         match self.shelf.place(namespace, name)? {
             Place::Known(volume) => Some(volume.published.clone()),
             Place::Awaited => {

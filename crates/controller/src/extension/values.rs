@@ -7,7 +7,7 @@ use std::{
 
 use chandler_api::{
     FIELD_MANAGER,
-    extensions::{AddonRelease, ExtensionInstance, ValuesSecret},
+    extensions::{AddonRelease, ExtensionInstance, PackageSource, ValuesSecret},
 };
 use chandler_core::{
     digest::Digest,
@@ -23,6 +23,7 @@ use kube::{
 };
 use serde_json::Value;
 
+use super::packaged::Packaged;
 use crate::{
     Error,
     parameters::{ParameterSources, Read},
@@ -37,7 +38,9 @@ type Made = Result<(Option<String>, Option<ValuesSecret>), String>;
 #[derive(Clone, Default)]
 pub struct Layers {
     pub defaults: Parameters,
+    /// None: the package may have one.
     pub schema: Option<Parameters>,
+    pub source: PackageSource,
 }
 
 /// Makes values.
@@ -45,6 +48,7 @@ pub struct Values {
     pub client: Client,
     pub templates: Templates,
     pub sources: ParameterSources,
+    pub packaged: Packaged,
     /// What templates came to, by instance and cluster.
     pub evaluated: Mutex<HashMap<(String, ClusterKey), (Digest, String)>>,
 }
@@ -70,9 +74,13 @@ impl Values {
         let mut made = BTreeMap::new();
         for (key, (_, layers)) in clusters {
             let template = templates.remove(&key).unwrap_or_else(|| Ok(String::new()));
-            let values = template.and_then(|text| merged(instance, layers, &read, &text));
+            let there = existing.get(&key);
+            let values = match template.and_then(|text| merged(instance, &layers, &read, &text)) {
+                Ok(parameters) => self.checked(&namespace, &layers, &parameters, there).await,
+                Err(message) => Err(message),
+            };
             let values = match values {
-                Ok(values) => self.keep(instance, &key, values, read.secret, existing.get(&key)).await,
+                Ok(values) => self.keep(instance, &key, values, read.secret, there).await,
                 Err(message) => Err(message),
             };
             made.insert(key, values);
@@ -123,6 +131,23 @@ impl Values {
         (from == digest).then(|| text.clone())
     }
 
+    /// The values, if they fit the package. What is on its way to the cluster already was looked at before.
+    async fn checked(
+        &self,
+        namespace: &str,
+        layers: &Layers,
+        parameters: &Parameters,
+        there: Option<&Arc<AddonRelease>>,
+    ) -> Result<Rendered, String> {
+        let values = rendered(parameters);
+        let known = there.is_some_and(|there| there.spec.source == layers.source && has(there, &values));
+        if known || layers.schema.is_some() {
+            return Ok(values);
+        }
+        let objection = self.packaged.objection(namespace, &layers.source, parameters, &values).await;
+        objection.map_or(Ok(values), Err)
+    }
+
     /// Values that a Secret had a part in are kept in a Secret.
     async fn keep(
         &self,
@@ -161,20 +186,28 @@ impl Values {
 /// The layers of a cluster as one, held against the version's schema.
 fn merged(
     instance: &ExtensionInstance,
-    layers: Layers,
+    layers: &Layers,
     read: &Read,
     template: &str,
-) -> Result<Rendered, String> {
+) -> Result<Parameters, String> {
     let template = from_yaml("spec.parametersTemplate", template).map_err(|failure| failure.message)?;
     let own = instance.spec.parameters.clone().unwrap_or_default();
-    let all = [layers.defaults].into_iter().chain(read.layers.iter().cloned()).chain([template, own]);
+    let all = [layers.defaults.clone()].into_iter().chain(read.layers.iter().cloned()).chain([template, own]);
     let parameters = merge(all);
-    if let Some(schema) = layers.schema {
-        let schema = Schema::new(&Value::Object(schema)).map_err(|error| error.to_string())?;
+    if let Some(schema) = &layers.schema {
+        let schema = Schema::new(&Value::Object(schema.clone())).map_err(|error| error.to_string())?;
         let violations = schema.violations(&parameters).map_err(|error| error.to_string())?;
         if let Some(failure) = told(&violations) {
             return Err(failure.message);
         }
     }
-    Ok(rendered(&parameters))
+    Ok(parameters)
+}
+
+/// Whether a release object has these values.
+fn has(release: &AddonRelease, values: &Rendered) -> bool {
+    match &release.spec.values_secret {
+        Some(secret) => secret.digest == values.digest.to_string(),
+        None => release.spec.values.as_deref().unwrap_or_default() == values.text,
+    }
 }

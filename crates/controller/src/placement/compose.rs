@@ -1,6 +1,6 @@
 //! The seam between placements: what a release object is made of differs from kind to kind, the rest does not.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::status::PlacementStatus;
 use chandler_core::{identity::ClusterKey, placement::PlacementFace};
@@ -32,6 +32,9 @@ pub trait Compose<P: PlacementFace>: Send + Sync {
         clusters: &ClusterMap<Arc<DynamicObject>>,
         said: PlacementStatus,
     ) -> P::Status;
+
+    /// How long until a placement has to be looked at again although nothing was seen to change. None: whenever all are.
+    fn look_again(&self, placement: &P) -> Option<Duration>;
 
     /// Why a release has to stay where it is although its placement does not want it any more.
     fn is_needed(&self, release: &P::Release) -> Option<String>;

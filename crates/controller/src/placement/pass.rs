@@ -275,7 +275,8 @@ where
         Ok(if failed {
             Action::requeue(std::time::Duration::from_secs(10))
         } else {
-            queue::resync(&*self.object)
+            let again = self.context.compose.look_again(&self.object);
+            again.map_or_else(|| queue::resync(&*self.object), Action::requeue)
         })
     }
 

@@ -1,6 +1,6 @@
 //! Value templates: all that have to be evaluated, in one call.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::{
     addons::{HelmChartProxy, HelmReleaseProxy},
@@ -113,6 +113,10 @@ impl Compose<HelmChartProxy> for Templates {
         said: PlacementStatus,
     ) -> PlacementStatus {
         said
+    }
+
+    fn look_again(&self, _: &HelmChartProxy) -> Option<Duration> {
+        None
     }
 
     fn is_needed(&self, _: &HelmReleaseProxy) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use chandler_api::extensions::{ExtensionCatalog, Reference, Scope};
+use chandler_api::extensions::{ExtensionCatalog, PackageSource, Reference, Scope};
 use chandler_core::{
     catalog::{Namespace, may_use},
     failure::{Category, Failure},
@@ -37,6 +37,20 @@ impl NamedCatalogs {
     pub async fn access(&self, own: &str, reference: &Reference) -> Result<Access, Failure> {
         let catalog = self.get(own, reference).await?;
         catalog_access(&self.client, &catalog.namespace().unwrap_or_default(), &catalog.spec).await
+    }
+
+    /// Where the package of a source is that an object of namespace `own` names, and how to get at it.
+    pub async fn repository(&self, own: &str, source: &PackageSource) -> Result<(String, Access), Failure> {
+        match (&source.repository, &source.catalog) {
+            (Some(repository), _) => Ok((repository.clone(), Access::default())),
+            (None, Some(catalog)) => {
+                let url = self.get(own, catalog).await?.spec.url.clone();
+                Ok((url, self.access(own, catalog).await?))
+            }
+            (None, None) => {
+                Err(Failure::new(Category::InvalidSpec, "a source names neither repository nor catalog"))
+            }
+        }
     }
 
     /// The catalog that an object of namespace `own` names, if that may use it.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use chandler_api::extensions::{DependencyPolicy, ExtensionInstance, Scope};
+use chandler_api::extensions::{DependencyPolicy, ExtensionInstance, ExtensionReference, Scope};
 use kube_core::{Resource as _, ResourceExt as _};
 
 use super::Origin;
@@ -37,9 +37,28 @@ pub fn selects(
         && instance.selection().is_ok_and(|wanted| wanted.matches(&cluster.name, labels))
 }
 
+/// Begins what the extensions of the platform are called.
+const PLATFORM: &str = "platform/";
+
+/// What a reference means among the extensions of one namespace: an Extension by its name, or a package of a catalog.
+/// No Extension has a name with a slash.
+pub fn shelf_name(reference: &ExtensionReference) -> String {
+    match &reference.catalog {
+        Some(catalog) => format!("{catalog}/{}", reference.name),
+        None => reference.name.clone(),
+    }
+}
+
 /// What an extension is called among those of a cluster: its name, if it is beside the cluster.
 pub fn key(own: &str, namespace: &str, name: &str) -> String {
-    if namespace == own { name.to_owned() } else { format!("platform/{name}") }
+    if namespace != own {
+        format!("{PLATFORM}{name}")
+    } else if name.starts_with(PLATFORM) {
+        // A catalog may be called like that.
+        format!("./{name}")
+    } else {
+        name.to_owned()
+    }
 }
 
 /// The namespace that a reference means.
@@ -69,8 +88,9 @@ pub fn demand(
     for instance in instances {
         let Some(reference) = instance.spec.extension.as_ref() else { continue };
         let namespace = namespace_of(reference.scope, own, platform);
-        let key = key(own, namespace, &reference.name);
-        open.push((namespace.to_owned(), reference.name.clone()));
+        let name = shelf_name(reference);
+        let key = key(own, namespace, &name);
+        open.push((namespace.to_owned(), name));
         demand.providers.entry(key.clone()).or_default().push(instance.name_any());
         if Origin::of(instance) != Some(Origin::Dependency) && instance.meta().deletion_timestamp.is_none() {
             demand.wanted.push(wanted(instance, key));
@@ -171,6 +191,26 @@ mod tests {
         assert_eq!(needs("app"), ["db", "platform/net"]);
         assert_eq!(needs("platform/net"), ["platform/db"]);
         assert_eq!(found.providers["app"], ["mine"]);
+    }
+
+    #[test]
+    fn packages_of_catalogs_are_never_taken_for_extensions() {
+        let shelf = HashMap::from([
+            (("fleet", "charts/app"), extension(&["db"])),
+            (("fleet", "platform/db"), extension(&[])),
+            (("system", "charts/app"), extension(&[])),
+            (("system", "db"), extension(&[])),
+        ]);
+        let asked = [
+            instance("a", &json!({"name": "app", "catalog": "charts"})),
+            instance("b", &json!({"name": "db", "catalog": "platform"})),
+            instance("c", &json!({"name": "app", "catalog": "charts", "scope": "Platform"})),
+        ];
+        let found = demand("fleet", "system", &asked, &shelf);
+        let keys: Vec<_> = found.universe.extensions.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["./platform/db", "charts/app", "platform/charts/app", "platform/db"]);
+        let needed = &found.universe.extensions["charts/app"].versions[0].dependencies[0];
+        assert_eq!(needed.extension, "platform/db", "the Extension of the platform, not the package");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use chandler_api::extensions::{
 };
 use kube_core::{Resource as _, ResourceExt};
 
-use super::{Verdict, key};
+use super::{Verdict, demand::namespace_of, key, shelf_name};
 use crate::{digest::Digest, identity::ClusterKey, naming};
 
 /// Why an instance is there that nobody wrote.
@@ -153,11 +153,10 @@ fn providers<'a>(at: &'a Circumstances<'_>, key: &'a str) -> impl Iterator<Item 
 
 fn key_of(at: &Circumstances<'_>, instance: &ExtensionInstance) -> Option<String> {
     let extension = instance.spec.extension.as_ref()?;
-    Some(match extension.scope {
-        Scope::Namespace => extension.name.clone(),
-        // Whatever the platform's namespace is called.
-        Scope::Platform => key(&at.cluster.namespace, "", &extension.name),
-    })
+    let own = &*at.cluster.namespace;
+    // Whatever the platform's namespace is called.
+    let namespace = namespace_of(extension.scope, own, "");
+    Some(key(own, namespace, &shelf_name(extension)))
 }
 
 fn dependency(at: &Circumstances<'_>, key: &str) -> Wish {

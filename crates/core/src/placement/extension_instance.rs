@@ -84,6 +84,8 @@ pub fn release_identity(instance: &ExtensionInstance) -> ReleaseIdentity {
     let (spec, place) = (&instance.spec, &instance.spec.release);
     let called = spec.extension.as_ref().map(|extension| &extension.name);
     let called = called.or(spec.source.as_ref().map(|source| &source.chart)).cloned().unwrap_or_default();
+    // A package of a registry may be in a folder.
+    let called = called.rsplit('/').next().unwrap_or_default().to_owned();
     let name = place.name.clone().unwrap_or(called);
     ReleaseIdentity { namespace: place.namespace.clone().unwrap_or_else(|| name.clone()), name }
 }

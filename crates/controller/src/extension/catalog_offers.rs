@@ -1,0 +1,108 @@
+//! Extensions that nobody has written: packages of catalogs, with what their entries say.
+
+use std::{sync::Arc, time::Duration};
+
+use chandler_api::extensions::{
+    Extension, ExtensionInstance, ExtensionReference, ExtensionSpec, ExtensionVersion, PackageSource,
+    Reference, Scope,
+};
+use chandler_core::{
+    catalog::{Entry, implied},
+    extension::shelf_name,
+    failure::Failure,
+};
+use kube::ResourceExt as _;
+
+use super::shelf::{Look, Volume};
+use crate::{release::NamedCatalogs, shared::Shared};
+
+/// How long what a catalog offers is taken for granted while no catalog changes: who may use it can change as well.
+const TRUSTED: Duration = Duration::from_mins(5);
+
+/// A reference out of a namespace, and how often catalogs had changed when it was followed.
+type Key = (String, ExtensionReference, u64);
+
+/// What catalogs offer to instances.
+pub struct CatalogOffers {
+    catalogs: NamedCatalogs,
+    known: Shared<Key, Arc<Volume>>,
+}
+
+/// Why a catalog offers nothing.
+enum Unread {
+    New,
+    Because(Failure),
+}
+
+impl From<Failure> for Unread {
+    fn from(failure: Failure) -> Self {
+        Self::Because(failure)
+    }
+}
+
+impl CatalogOffers {
+    pub fn new(catalogs: NamedCatalogs) -> Self {
+        Self { catalogs, known: Shared::new(TRUSTED) }
+    }
+
+    /// Lays what the instances of a namespace want from catalogs on the shelf that is looked at. What cannot be had is
+    /// left out: [`CatalogOffers::volume`] tells why.
+    pub async fn lay_out(&self, own: &str, instances: &[Arc<ExtensionInstance>], look: &mut Look<'_>) {
+        for reference in instances.iter().filter_map(|instance| instance.spec.extension.as_ref()) {
+            if reference.catalog.is_none() {
+                continue;
+            }
+            if let Ok(Some(volume)) = self.volume(own, reference).await {
+                let namespace = match reference.scope {
+                    Scope::Namespace => own,
+                    Scope::Platform => &self.catalogs.platform,
+                };
+                look.lay(namespace, &shelf_name(reference), volume.published.clone());
+            }
+        }
+    }
+
+    /// What the package of a catalog publishes, or why a namespace cannot have it. None: the catalog is new, and is about
+    /// to be read.
+    pub async fn volume(
+        &self,
+        own: &str,
+        reference: &ExtensionReference,
+    ) -> Result<Option<Arc<Volume>>, Failure> {
+        let changes = *self.catalogs.catalogs.changes().borrow();
+        let key = (own.to_owned(), reference.clone(), changes);
+        match self.known.get(&key, self.read(own, reference)).await {
+            Ok(volume) => Ok(Some(volume)),
+            Err(Unread::New) => Ok(None),
+            Err(Unread::Because(failure)) => Err(failure),
+        }
+    }
+
+    async fn read(&self, own: &str, reference: &ExtensionReference) -> Result<Arc<Volume>, Unread> {
+        let catalog =
+            Reference { name: reference.catalog.clone().unwrap_or_default(), scope: reference.scope };
+        let found = self.catalogs.get(own, &catalog).await?;
+        if found.status.as_ref().is_none_or(|status| status.conditions.is_empty()) {
+            return Err(Unread::New);
+        }
+        let entries = self.catalogs.catalogs.entries(&found, &reference.name).await?;
+        let mut extension = Extension::new(&shelf_name(reference), spec(&catalog, &reference.name, &entries));
+        extension.metadata.namespace = found.namespace();
+        Ok(Arc::new(Volume { extension: Arc::new(extension), published: Arc::new(implied(&entries)) }))
+    }
+}
+
+/// The Extension that somebody could have written instead.
+fn spec(catalog: &Reference, chart: &str, entries: &[Entry]) -> ExtensionSpec {
+    let version = |entry: &Entry| ExtensionVersion {
+        version: entry.version.clone(),
+        source: PackageSource {
+            catalog: Some(catalog.clone()),
+            chart: chart.to_owned(),
+            version: Some(entry.version.clone()),
+            ..PackageSource::default()
+        },
+        ..ExtensionVersion::default()
+    };
+    ExtensionSpec { versions: entries.iter().map(version).collect(), ..ExtensionSpec::default() }
+}
