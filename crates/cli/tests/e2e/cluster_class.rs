@@ -52,12 +52,22 @@ fn cluster_condition<'c>(cluster: &'c DynamicObject, type_: &str) -> Option<&'c 
     conditions.iter().find(|condition| condition["type"] == type_)
 }
 
-/// Everything that a Cluster has said of a condition, in its order.
+/// The example's Cluster under another name, with a list of its own that is empty.
+fn without_extensions(world: &World) -> Value {
+    let mut cluster: Value = serde_saphyr::from_str(EXAMPLE[2]).unwrap();
+    cluster["metadata"] = json!({"name": "plain", "namespace": world.namespace});
+    cluster["spec"]["topology"]["variables"] = json!([{"name": "extensions", "value": []}]);
+    cluster
+}
+
+/// Everything that the example's Cluster has said of a condition, in its order.
 fn said(world: &World, type_: &'static str) -> Arc<Mutex<Vec<String>>> {
     let said = Arc::new(Mutex::new(Vec::new()));
     let (clusters, told) = (clusters(world), said.clone());
     tokio::spawn(async move {
-        let changes = watcher(clusters, watcher::Config::default()).applied_objects();
+        let changes =
+            watcher(clusters, watcher::Config::default().fields(&format!("metadata.name={CLUSTER}")))
+                .applied_objects();
         let note = changes.try_for_each(|cluster| {
             let status = cluster_condition(&cluster, type_).and_then(|found| found["status"].as_str());
             if let Some(status) = status {
@@ -79,6 +89,7 @@ async fn a_cluster_of_the_example_class_is_available_when_its_add_ons_are_ready(
     world.repository.publish(&example_chart("network")).unwrap();
     let ready = said(&world, "AddonsReady");
     apply_example(&world).await;
+    world.apply(&without_extensions(&world)).await;
     let cluster = clusters(&world).get(CLUSTER).await.unwrap();
     let version = cluster.data["spec"]["topology"]["version"].as_str().unwrap();
     assert_eq!(version, KubernetesVersion::default().to_string(), "the example is for the sandbox");
@@ -101,6 +112,10 @@ async fn a_cluster_of_the_example_class_is_available_when_its_add_ons_are_ready(
     })
     .await;
     assert!(why.contains("AddonsReady"), "{why}");
+    eventually("a Cluster that wants no extension is Available", || async {
+        unavailable(&clusters.get("plain").await.unwrap().data).is_none().then_some(())
+    })
+    .await;
     world.repository.publish(&example_chart("cloud-provider")).unwrap();
     eventually("the Cluster is Available", || async {
         unavailable(&clusters.get(CLUSTER).await.unwrap().data).is_none().then_some(())
