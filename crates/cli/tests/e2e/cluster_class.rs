@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex};
 use chandler_api::extensions::AddonRelease;
 use chandler_sandbox::{assets::KubernetesVersion, clusters::unavailable, provider::cluster_resource};
 use futures::TryStreamExt as _;
+use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::{
-    Api,
-    api::{DynamicObject, ListParams},
+    Api, Client, Config, ResourceExt as _,
+    api::{DynamicObject, ListParams, Patch, PatchParams},
+    config::{KubeConfigOptions, Kubeconfig},
     runtime::{WatchStreamExt as _, watcher},
 };
 use serde_json::{Value, json};
@@ -83,10 +85,36 @@ fn said(world: &World, type_: &'static str) -> Arc<Mutex<Vec<String>>> {
     said
 }
 
+/// A client of the example's Cluster, Available or not.
+async fn workload(world: &World) -> Client {
+    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), &world.namespace);
+    let secret = secrets.get(&format!("{CLUSTER}-kubeconfig")).await.unwrap();
+    let config = String::from_utf8(secret.data.unwrap()["value"].0.clone()).unwrap();
+    let config = Kubeconfig::from_yaml(&config).unwrap();
+    let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+/// Whether pods may come to the cluster's nodes; those of a DaemonSet always may.
+async fn cordon(workload: &Client, cordoned: bool) {
+    let nodes: Api<Node> = Api::all(workload.clone());
+    let all = eventually("the cluster has nodes", || async {
+        let all = nodes.list(&ListParams::default()).await.unwrap().items;
+        (!all.is_empty()).then_some(all)
+    })
+    .await;
+    for node in all {
+        let patch = Patch::Merge(json!({"spec": {"unschedulable": cordoned}}));
+        nodes.patch(&node.name_any(), &PatchParams::default(), &patch).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_cluster_of_the_example_class_is_available_when_its_add_ons_are_ready() {
     let world = World::new("class").await;
-    world.repository.publish(&example_chart("network")).unwrap();
+    for chart in ["network", "cloud-provider"] {
+        world.repository.publish(&example_chart(chart)).unwrap();
+    }
     let ready = said(&world, "AddonsReady");
     apply_example(&world).await;
     world.apply(&without_extensions(&world)).await;
@@ -104,7 +132,9 @@ async fn a_cluster_of_the_example_class_is_available_when_its_add_ons_are_ready(
     let why = unavailable(&clusters.get(CLUSTER).await.unwrap().data).unwrap();
     assert!(why.contains("AddonsReady"), "{why}");
 
-    // The chart of the cloud provider is not there yet: one add-on is ready, the other is named.
+    // No pod of the cloud provider can run yet: one add-on is ready, the other is named.
+    let workload = workload(&world).await;
+    cordon(&workload, true).await;
     let _manager = world.manager();
     let why = eventually("the Cluster names what it waits for", || async {
         let why = unavailable(&clusters.get(CLUSTER).await.unwrap().data)?;
@@ -116,7 +146,7 @@ async fn a_cluster_of_the_example_class_is_available_when_its_add_ons_are_ready(
         unavailable(&clusters.get("plain").await.unwrap().data).is_none().then_some(())
     })
     .await;
-    world.repository.publish(&example_chart("cloud-provider")).unwrap();
+    cordon(&workload, false).await;
     eventually("the Cluster is Available", || async {
         unavailable(&clusters.get(CLUSTER).await.unwrap().data).is_none().then_some(())
     })
