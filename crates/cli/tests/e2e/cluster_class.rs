@@ -95,7 +95,7 @@ async fn workload(world: &World) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// Whether pods may come to the cluster's nodes; those of a DaemonSet always may.
+/// Whether pods may come to the cluster's nodes; those that run on every node always may.
 async fn cordon(workload: &Client, cordoned: bool) {
     let nodes: Api<Node> = Api::all(workload.clone());
     let all = eventually("the cluster has nodes", || async {
