@@ -9,7 +9,7 @@ use chandler_api::{
     extensions::{AddonRelease, ExtensionInstance, GIVEN_ANNOTATION, OnClusterDelete, Scope},
 };
 use chandler_core::{
-    cluster_conditions::{ADDONS_READY, Addon, addons_ready, conditions_of, gates, upgradable},
+    cluster_conditions::{ADDONS_READY, Addon, addons_ready, arriving, conditions_of, gates, upgradable},
     cluster_list::{self, EXTENSIONS_ANNOTATION, Listed},
     conditions,
     extension::{Circumstances, Implied, Origin, Wish, implied},
@@ -193,9 +193,7 @@ impl Pass {
         if todo.given != given {
             self.note_given(&todo.given).await?;
         }
-        let is_there = |name: String| instances.iter().any(|there| there.name_any() == name);
-        let fresh = todo.apply.iter().filter(|given| !is_there(given.name_any()));
-        Ok(fresh.map(|given| Addon::not_ready(&given.name_any(), "it is not on the cluster yet")).collect())
+        Ok(arriving(&todo.apply, &instances))
     }
 
     fn is_published(&self, key: &str) -> bool {
