@@ -311,7 +311,7 @@ async fn clusters_get_their_defaults_and_keep_what_is_theirs() {
     test.instances().patch(&listed, &PatchParams::default(), &changed).await.unwrap();
     let unlisted = Patch::Merge(json!({"metadata": {"annotations": {"chandler.dev/extensions": null}}}));
     test.clusters().patch("alpha", &PatchParams::default(), &unlisted).await.unwrap();
-    test.extension("forced", versions, json!({"install": null})).await;
+    test.extension("forced", versions, json!({})).await;
     eventually("what is no default any more goes", || async {
         test.release("forced", "alpha").await.is_none().then_some(())
     })
