@@ -1,6 +1,7 @@
 //! `chandler demo`: the main job, on clusters of this machine.
 
 mod chart;
+mod fitting_out;
 mod story;
 
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ const CLUSTERS: u32 = 2;
 
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// Leave when the add-on is ready everywhere, instead of staying until Ctrl-C
+    /// Leave when everything is ready, instead of staying until Ctrl-C
     #[arg(long)]
     exit: bool,
     /// The package tool's binary [default: chandler-helm beside this program]
@@ -59,16 +60,22 @@ async fn tell(sandbox: &Sandbox, dir: &std::path::Path, tool: PathBuf, exit: boo
     let display = progress::display();
     sandbox.wait_ready(CLUSTERS, display.as_ref()).await?;
     let repository = ChartRepository::start(sandbox.authority(), &dir.join("charts")).await?;
-    let chart = chart::write(&dir.join("hello"))?;
-    repository.publish(&chart)?;
+    for chart in [chart::HELLO, chart::NETWORK, chart::CLOUD_PROVIDER] {
+        repository.publish(&chart.write(dir)?)?;
+    }
     let story = Story::begin(sandbox, &repository, dir, &tool).await?;
-    let ready = story.until_ready().await;
+    let ready = show(&story, &repository).await;
     if ready.is_ok() && !exit {
         story.what_next();
         tokio::signal::ctrl_c().await.context("waiting for Ctrl-C")?;
     }
     story.end().await;
     ready
+}
+
+async fn show(story: &Story<'_>, repository: &ChartRepository) -> Result<()> {
+    story.until_ready().await?;
+    story.fit_out(repository).await
 }
 
 /// A demo that was killed left its clusters: they are ended and removed, and this one starts afresh.

@@ -1,7 +1,8 @@
 //! What a Cluster says about its add-ons.
 
-use chandler_api::extensions::Lifecycle;
+use chandler_api::extensions::{ExtensionInstance, Lifecycle};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube_core::ResourceExt;
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -34,6 +35,13 @@ impl Addon {
     pub fn not_ready(name: &str, why: &str) -> Self {
         Self { name: name.to_owned(), trouble: Some(why.to_owned()) }
     }
+}
+
+/// What is given to a cluster just now: no watch has told of it, and nobody may take it for ready.
+pub fn arriving(given: &[ExtensionInstance], there: &[&ExtensionInstance]) -> Vec<Addon> {
+    let is_there = |name: &String| there.iter().any(|instance| instance.name_any() == *name);
+    let names = given.iter().map(ResourceExt::name_any).filter(|name| !is_there(name));
+    names.map(|name| Addon::not_ready(&name, "it is not on the cluster yet")).collect()
 }
 
 /// Whether all add-ons of a cluster are ready.
@@ -85,6 +93,7 @@ pub fn gates(cluster: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use chandler_api::extensions::ExtensionInstanceSpec;
     use serde_json::json;
 
     use super::*;
@@ -99,6 +108,15 @@ mod tests {
             told.message.starts_with("a0: why; a1") && told.message.ends_with("; and 2 more"),
             "{told:?}"
         );
+    }
+
+    #[test]
+    fn what_is_given_just_now_is_not_ready() {
+        let [cni, dns] =
+            ["cni", "dns"].map(|name| ExtensionInstance::new(name, ExtensionInstanceSpec::default()));
+        let arriving = arriving(&[cni.clone(), dns], &[&cni]);
+        assert_eq!(arriving, [Addon::not_ready("dns", "it is not on the cluster yet")]);
+        assert_eq!(addons_ready(&arriving).status, Status::False);
     }
 
     #[test]

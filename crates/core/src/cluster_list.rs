@@ -65,11 +65,14 @@ pub fn from_variable(value: &Value) -> Result<Vec<Listed>, ListError> {
     checked(read.collect::<Result<Vec<_>, _>>()?)
 }
 
+/// Whether a Cluster has a list, be it empty.
+pub fn has_list(annotation: Option<&str>, cluster: &Value) -> bool {
+    annotation.is_some() || variable(cluster).is_some()
+}
+
 /// What a Cluster lists, and why a list of it cannot be used.
 pub fn listed(annotation: Option<&str>, cluster: &Value) -> (Vec<Listed>, Vec<ListError>) {
-    let variables = cluster.pointer("/spec/topology/variables").and_then(Value::as_array);
-    let variable = variables.and_then(|all| all.iter().find(|one| one["name"] == EXTENSIONS_VARIABLE));
-    let lists = [annotation.map(from_annotation), variable.map(|variable| from_variable(&variable["value"]))];
+    let lists = [annotation.map(from_annotation), variable(cluster).map(from_variable)];
     let (mut entries, mut errors) = (Vec::new(), Vec::new());
     for list in lists.into_iter().flatten() {
         match list {
@@ -78,6 +81,11 @@ pub fn listed(annotation: Option<&str>, cluster: &Value) -> (Vec<Listed>, Vec<Li
         }
     }
     (entries, errors)
+}
+
+fn variable(cluster: &Value) -> Option<&Value> {
+    let variables = cluster.pointer("/spec/topology/variables")?.as_array()?;
+    variables.iter().find(|one| one["name"] == EXTENSIONS_VARIABLE).map(|found| &found["value"])
 }
 
 fn written(entry: &str) -> Listed {
@@ -197,5 +205,6 @@ mod tests {
         let (found, errors) = super::listed(Some("Not a name"), &cluster);
         assert_eq!((found.len(), errors.len()), (1, 1));
         assert_eq!(super::listed(None, &json!({})), (Vec::new(), Vec::new()));
+        assert!(has_list(Some(""), &json!({})) && has_list(None, &cluster) && !has_list(None, &json!({})));
     }
 }

@@ -1,26 +1,51 @@
-//! The example chart, carried in the program.
+//! The example charts, carried in the program.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use chandler_sandbox::chart;
 
+/// A file of a chart and what is in it.
+type File = (&'static str, &'static str);
+
 macro_rules! files {
-    ($($name:literal),+ $(,)?) => {
-        [$(($name, include_str!(concat!("../../../../examples/charts/hello/", $name)))),+]
+    ($chart:literal: $($name:literal),+ $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../../examples/charts/", $chart, "/", $name)))),+]
     };
 }
 
-const FILES: [(&str, &str); 6] = files![
-    "Chart.yaml",
-    "values.yaml",
-    "templates/configmap.yaml",
-    "templates/deployment.yaml",
-    "templates/service.yaml",
-    "templates/serviceaccount.yaml",
-];
+/// A chart of the examples.
+#[derive(Clone, Copy, Debug)]
+pub struct Chart {
+    name: &'static str,
+    files: &'static [File],
+}
 
-/// Writes the chart's folder.
-pub fn write(folder: &Path) -> Result<PathBuf> {
-    chart::write(folder, &FILES).with_context(|| format!("writing {}", folder.display()))
+pub const HELLO: Chart = Chart {
+    name: "hello",
+    files: files![
+        "hello":
+        "Chart.yaml",
+        "values.yaml",
+        "templates/configmap.yaml",
+        "templates/deployment.yaml",
+        "templates/service.yaml",
+        "templates/serviceaccount.yaml",
+    ],
+};
+pub const NETWORK: Chart = Chart {
+    name: "network",
+    files: files!["network": "Chart.yaml", "values.yaml", "templates/daemonset.yaml"],
+};
+pub const CLOUD_PROVIDER: Chart = Chart {
+    name: "cloud-provider",
+    files: files!["cloud-provider": "Chart.yaml", "values.yaml", "templates/deployment.yaml"],
+};
+
+impl Chart {
+    /// Writes the chart's folder beneath `parent`.
+    pub fn write(self, parent: &Path) -> Result<PathBuf> {
+        let folder = parent.join(self.name);
+        chart::write(&folder, self.files).with_context(|| format!("writing {}", folder.display()))
+    }
 }

@@ -1,9 +1,13 @@
-//! What the demo shows: the manager at work on one HelmChartProxy.
+//! What the demo shows: the manager at work on one HelmChartProxy, then on a Cluster of a class.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use anyhow::{Result, bail};
-use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
+use chandler_api::{
+    addons::{HelmChartProxy, HelmReleaseProxy},
+    extensions::{AddonRelease, Extension, ExtensionCatalog, ExtensionInstance},
+    status::ReleaseStatus,
+};
 use chandler_sandbox::{
     Sandbox, apply,
     process::{Child, Spec},
@@ -13,13 +17,15 @@ use chandler_sandbox::{
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 use serde_json::{Value, json};
 
+use super::fitting_out::{self, FittingOut};
+
 const EXAMPLE: &str = include_str!("../../../../examples/hello.yaml");
-/// The address that the example names; the demo's own repository takes its place.
-const EXAMPLE_REPOSITORY: &str = "https://charts.example";
+/// The address that the examples name; the demo's own repository takes its place.
+pub const EXAMPLE_REPOSITORY: &str = "https://charts.example";
 const RIGHTS: &str = include_str!("../../../../deploy/rbac.yaml");
-const NAMESPACE: &str = "default";
-const LIMIT: Duration = Duration::from_mins(3);
-const LOOK: Duration = Duration::from_millis(250);
+pub const NAMESPACE: &str = "default";
+pub const LIMIT: Duration = Duration::from_mins(3);
+pub const LOOK: Duration = Duration::from_millis(250);
 
 pub struct Story<'a> {
     sandbox: &'a Sandbox,
@@ -80,6 +86,17 @@ impl<'a> Story<'a> {
         bail!("the add-on was not ready within {LIMIT:?}; see {}", self.manager.log().display())
     }
 
+    /// Shows how a Cluster of a class comes to be Available with its extensions.
+    pub async fn fit_out(&self, repository: &ChartRepository) -> Result<()> {
+        fitting_out::begin(&self.client, repository).await?;
+        let mut fitting_out = FittingOut::new(&self.client);
+        while !fitting_out.look().await? {
+            self.manager.check()?;
+            self.sandbox.check().await?;
+        }
+        Ok(())
+    }
+
     /// Commands to copy.
     pub fn what_next(&self) {
         let config = self.sandbox.management().kubeconfig_path();
@@ -92,7 +109,9 @@ impl<'a> Story<'a> {
              kubectl get hrp -w\n  \
              kubectl --kubeconfig {alpha} -n hello get deployment,configmap hello\n  \
              kubectl label cluster bravo environment-     # takes the add-on off cluster bravo\n  \
-             kubectl delete hcp hello                     # removes it everywhere\n\n\
+             kubectl delete hcp hello                     # removes it everywhere\n  \
+             kubectl get ext,exti,ar                      # the extensions of cluster harbour\n  \
+             kubectl describe cluster harbour\n\n\
              Ctrl-C ends the demo and removes everything.",
             config = config.display(),
             alpha = self.sandbox.folder().plane("alpha").join("kubeconfig").display(),
@@ -135,11 +154,16 @@ fn start_manager(config: &str, dir: &Path, tool: &Path) -> Result<Child> {
 
 /// A definition is served a moment after it was accepted.
 async fn wait_served(client: &Client) -> Result<()> {
-    let placements: Api<HelmChartProxy> = Api::all(client.clone());
-    let releases: Api<HelmReleaseProxy> = Api::all(client.clone());
     for _ in 0..100 {
-        let limit = ListParams::default().limit(1);
-        if placements.list(&limit).await.is_ok() && releases.list(&limit).await.is_ok() {
+        let served = [
+            is_served::<HelmChartProxy>(client).await,
+            is_served::<HelmReleaseProxy>(client).await,
+            is_served::<ExtensionCatalog>(client).await,
+            is_served::<Extension>(client).await,
+            is_served::<ExtensionInstance>(client).await,
+            is_served::<AddonRelease>(client).await,
+        ];
+        if served.iter().all(|served| *served) {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -147,16 +171,28 @@ async fn wait_served(client: &Client) -> Result<()> {
     bail!("the management plane does not serve Chandler's kinds")
 }
 
+async fn is_served<K>(client: &Client) -> bool
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    Api::<K>::all(client.clone()).list(&ListParams::default().limit(1)).await.is_ok()
+}
+
 fn line(release: &HelmReleaseProxy) -> String {
     let cluster = release.spec.cluster_ref.name.as_deref().unwrap_or("?");
-    let ready = release.status.as_ref().and_then(|s| s.conditions.iter().find(|c| c.type_ == "Ready"));
+    format!("{cluster}: {}", readiness(release.status.as_ref()))
+}
+
+/// How far a release is.
+pub fn readiness(status: Option<&ReleaseStatus>) -> String {
+    let ready = status.and_then(|status| status.conditions.iter().find(|c| c.type_ == "Ready"));
     match ready {
-        None => format!("{cluster}: waiting"),
+        None => "waiting".to_owned(),
         Some(ready) if ready.status == "True" => {
-            let revision = release.status.as_ref().and_then(|status| status.revision).unwrap_or_default();
-            format!("{cluster}: Ready at revision {revision}")
+            let revision = status.and_then(|status| status.revision).unwrap_or_default();
+            format!("Ready at revision {revision}")
         }
-        Some(ready) => format!("{cluster}: {} ({})", ready.reason, ready.message),
+        Some(ready) => format!("{} ({})", ready.reason, ready.message),
     }
 }
 

@@ -52,6 +52,20 @@ async fn the_objects_in_the_documentation_are_accepted() {
 }
 
 #[tokio::test]
+async fn every_object_in_the_guide_for_authors_is_accepted() {
+    let server = Server::shared().await;
+    let guide = include_str!("../../../../docs/guides/writing-an-extension.md");
+    let blocks: Vec<_> =
+        guide.split("```yaml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
+    assert!(blocks.len() > 4, "{blocks:?}");
+    for document in blocks.iter().flat_map(|block| block.split("---\n")) {
+        let mut object: Value = serde_saphyr::from_str(document).unwrap();
+        object["metadata"]["namespace"] = json!("default");
+        check(&server, &object, None).await;
+    }
+}
+
+#[tokio::test]
 async fn required_fields() {
     let server = Server::shared().await;
     for (kind, field, refusal) in [

@@ -10,8 +10,9 @@ use crate::{
     shell::{CHANDLER, Shell, processes_of, text},
 };
 
-/// The guide whose commands are run on the demo's fleet.
-pub const LOOKING: &str = "docs/guides/looking-at-a-fleet.md";
+/// Guides whose commands are run on the demo's fleet.
+pub const ON_THE_FLEET: [&str; 2] =
+    ["docs/guides/looking-at-a-fleet.md", "docs/guides/writing-an-extension.md"];
 const LIMIT: Duration = Duration::from_mins(3);
 
 fn start(shell: &Shell, name: &str) -> Child {
@@ -63,7 +64,7 @@ async fn the_commands_that_the_demo_prints_work() {
     let bare = |line: &str| line.split(" #").next().unwrap().trim().to_owned();
     let offered: Vec<String> = tries.iter().map(|line| bare(line)).collect();
 
-    for line in commands(&document(LOOKING)) {
+    for line in ON_THE_FLEET.iter().flat_map(|guide| commands(&document(guide))) {
         let there = format!("cd {} && {line}", shell.home.display());
         shell.expect(&there, &[("KUBECONFIG", config)]).await;
     }

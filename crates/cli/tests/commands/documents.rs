@@ -71,8 +71,8 @@ fn every_command_in_the_documentation_is_run_by_a_test() {
             .iter()
             .flat_map(|name| commands(&document(name)))
             .filter(|line| line.starts_with("kubectl ") || line.starts_with("chandler sandbox "));
-    let run_by_guides =
-        [guides::MIGRATING, guides::USING, demo::LOOKING].iter().flat_map(|name| commands(&document(name)));
+    let guides = [guides::MIGRATING, guides::USING].into_iter().chain(demo::ON_THE_FLEET);
+    let run_by_guides = guides.flat_map(|name| commands(&document(name)));
     let run_here: Vec<String> = run_by_demo_and_sandbox.chain(run_by_guides).collect();
     let documents = markdown(&root().join("docs")).into_iter().chain([root().join("README.md")]);
     for path in documents {

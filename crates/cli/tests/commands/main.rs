@@ -6,5 +6,6 @@ mod bench;
 mod demo;
 mod documents;
 mod guides;
+mod requirements;
 mod sandbox;
 mod shell;

@@ -220,6 +220,23 @@ async fn clusters_get_their_defaults_and_keep_what_is_theirs() {
 }
 
 #[tokio::test]
+async fn another_range_moves_an_extension_up_and_down_in_place() {
+    let test = Extensions::new("ranges").await;
+    let alpha = test.world.cluster("alpha").await;
+    let _manager = test.world.manager();
+    let versions = ["1.0.0", "1.1.0", "2.0.0"].map(|version| json!({"version": version, "kubernetes": "*"}));
+    test.extension("hello", json!(versions), json!({})).await;
+    for (revision, (range, version)) in (1..).zip([("1.0.x", "1.0.0"), ("^2", "2.0.0"), ("<2", "1.1.0")]) {
+        test.instance("hello", "hello", json!({"version": range})).await;
+        let release = test.ready("hello", "alpha", version).await;
+        assert_eq!(release.status.unwrap().revision, Some(revision), "{range}");
+    }
+    let charts: Vec<_> = test.world.helm(&alpha, &["history", "hello"]).as_array().unwrap().clone();
+    let charts: Vec<_> = charts.iter().map(|revision| revision["chart"].as_str().unwrap()).collect();
+    assert_eq!(charts, ["hello-1.0.0", "hello-2.0.0", "hello-1.1.0"]);
+}
+
+#[tokio::test]
 async fn what_runs_is_never_lost() {
     let test = Extensions::new("keeps").await;
     let alpha = test.world.cluster("alpha").await;

@@ -5,6 +5,7 @@ mod adoption;
 mod atomic;
 mod bare;
 mod catalogs;
+mod cluster_class;
 mod cluster_life;
 mod collisions;
 mod crash;

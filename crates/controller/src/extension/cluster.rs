@@ -9,7 +9,7 @@ use chandler_api::{
     extensions::{AddonRelease, ExtensionInstance, GIVEN_ANNOTATION, OnClusterDelete, Scope},
 };
 use chandler_core::{
-    cluster_conditions::{Addon, addons_ready, conditions_of, gates, upgradable},
+    cluster_conditions::{ADDONS_READY, Addon, addons_ready, arriving, conditions_of, gates, upgradable},
     cluster_list::{self, EXTENSIONS_ANNOTATION, Listed},
     conditions,
     extension::{Circumstances, Implied, Origin, Wish, implied},
@@ -63,18 +63,19 @@ struct Pass {
 impl Pass {
     async fn run(&self) -> Result<Action, Error> {
         let instances = self.context.resolutions.instances(&self.key, self.cluster.labels());
-        let (listed, trouble) = self.listed();
+        let (listed, mut trouble) = self.listed();
         let defaults = self.defaults();
-        let asked = listed.as_ref().is_none_or(|listed| !listed.is_empty()) || !trouble.is_empty();
-        let concerned = asked || !instances.is_empty() || !defaults.is_empty() || !self.given().is_empty();
+        let lists = cluster_list::has_list(self.annotation(), &self.cluster.data);
+        let concerned = lists || !instances.is_empty() || !defaults.is_empty() || !self.given().is_empty();
         let resolved =
             if concerned { self.context.resolutions.of(&self.key, &self.cluster).await.ok() } else { None };
+        let complete = self.context.resolutions.shelf.is_complete();
         // While something is not known, nothing is given and nothing taken away.
-        if let (Some(listed), Some(resolved), true) =
-            (listed, &resolved, self.context.resolutions.shelf.is_complete())
-        {
+        if let (Some(listed), Some(resolved), true) = (listed, &resolved, complete) {
             let wishes: Vec<_> = listed.into_iter().chain(defaults).collect();
-            self.imply(&instances, &wishes, resolved).await?;
+            trouble.extend(self.imply(&instances, &wishes, resolved).await?);
+        } else if (concerned || !complete) && trouble.is_empty() && !self.is_told_ready() {
+            trouble.push(Addon::not_ready("extensions", "they are being looked at"));
         }
         if concerned || gates(&self.cluster.data) {
             self.tell(resolved.as_deref(), trouble).await?;
@@ -115,8 +116,7 @@ impl Pass {
 
     /// What the Cluster's annotation or its topology lists, and what of it cannot be had. None: it cannot be read.
     fn listed(&self) -> (Option<Vec<Wish>>, Vec<Addon>) {
-        let annotation = self.cluster.annotations().get(EXTENSIONS_ANNOTATION).map(String::as_str);
-        let (entries, errors) = cluster_list::listed(annotation, &self.cluster.data);
+        let (entries, errors) = cluster_list::listed(self.annotation(), &self.cluster.data);
         if !errors.is_empty() {
             let named = "the cluster's list of extensions";
             let trouble = errors.iter().map(|error| Addon::not_ready(named, &error.to_string()));
@@ -150,17 +150,28 @@ impl Pass {
         homes.find(|namespace| resolutions.shelf.get(namespace, &entry.name).is_some()).cloned()
     }
 
+    fn annotation(&self) -> Option<&str> {
+        self.cluster.annotations().get(EXTENSIONS_ANNOTATION).map(String::as_str)
+    }
+
+    /// Whether the Cluster says that its add-ons are ready: what is not known takes no word back.
+    fn is_told_ready(&self) -> bool {
+        let told = conditions_of(&self.cluster.data);
+        told.iter().any(|known| known.type_ == ADDONS_READY && known.status == "True")
+    }
+
     fn given(&self) -> BTreeSet<String> {
         let given = self.cluster.annotations().get(GIVEN_ANNOTATION).map(String::as_str).unwrap_or_default();
         given.split(',').map(str::trim).filter(|key| !key.is_empty()).map(ToOwned::to_owned).collect()
     }
 
+    /// Gives and takes. What was given just now is not on the cluster yet.
     async fn imply(
         &self,
         instances: &[Arc<ExtensionInstance>],
         wishes: &[Wish],
         resolved: &Resolved,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<Addon>, Error> {
         let given = self.given();
         let instances: Vec<_> = instances.iter().map(AsRef::as_ref).collect();
         let releases = self.context.resolutions.releases.on_cluster(&self.key);
@@ -182,7 +193,7 @@ impl Pass {
         if todo.given != given {
             self.note_given(&todo.given).await?;
         }
-        Ok(())
+        Ok(arriving(&todo.apply, &instances))
     }
 
     fn is_published(&self, key: &str) -> bool {
@@ -240,7 +251,9 @@ impl Pass {
             let refused = resolved.verdict.refused.iter();
             addons.extend(refused.map(|(name, why)| Addon::not_ready(name, why)));
         }
-        addons.extend(trouble);
+        // The watch may have told of it meanwhile.
+        let untold: Vec<_> = trouble.into_iter().filter(|one| !addons.contains(one)).collect();
+        addons.extend(untold);
         let wanted = [Some(addons_ready(&addons)), resolved.map(|resolved| upgradable(&resolved.question))];
         let old = conditions_of(&self.cluster.data);
         let wanted: Vec<_> = wanted.into_iter().flatten().collect();
