@@ -91,14 +91,24 @@ pub struct ManagerArgs {
 #[derive(Debug, Args)]
 pub struct PlatformArgs {
     /// Namespace whose Extensions are everyone's
-    #[arg(long, default_value = "chandler-system")]
-    pub platform_namespace: String,
+    #[arg(
+        long = "platform-namespace",
+        id = "platform_namespace",
+        value_name = "PLATFORM_NAMESPACE",
+        default_value = "chandler-system"
+    )]
+    pub namespace: String,
     /// Version of the platform, which Extensions with `lifecycle: Platform` are held against
-    #[arg(long, value_name = "VERSION", value_parser = version)]
-    pub platform_version: Option<Version>,
+    #[arg(long = "platform-version", id = "platform_version", value_name = "VERSION", value_parser = version)]
+    pub version: Option<Version>,
     /// ConfigMap in which the platform keeps its version, instead of --platform-version
-    #[arg(long, value_name = "NAMESPACE/CONFIGMAP:KEY", conflicts_with = "platform_version")]
-    pub platform_version_from: Option<ConfigMapKey>,
+    #[arg(
+        long = "platform-version-from",
+        id = "platform_version_from",
+        value_name = "NAMESPACE/CONFIGMAP:KEY",
+        conflicts_with = "platform_version"
+    )]
+    pub version_from: Option<ConfigMapKey>,
 }
 
 pub async fn run(arguments: ManagerArgs) -> Result<()> {
@@ -115,7 +125,12 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         concurrency,
         concurrency_per_cluster,
         poll_seconds,
-        platform: PlatformArgs { platform_namespace, platform_version, platform_version_from },
+        platform:
+            PlatformArgs {
+                namespace: platform_namespace,
+                version: platform_version,
+                version_from: platform_version_from,
+            },
         parameters_seconds,
         no_leader_election,
         leader_election_namespace,

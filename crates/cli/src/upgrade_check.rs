@@ -88,14 +88,14 @@ pub fn run(arguments: UpgradeCheckArgs) -> ExitCode {
 async fn checked(arguments: UpgradeCheckArgs) -> Result<Report> {
     let UpgradeCheckArgs { clusters, selector, all: _, to, scope, platform, source, connection, output } =
         arguments;
-    let PlatformArgs { platform_namespace, platform_version, platform_version_from } = platform;
+    let PlatformArgs { namespace: platform_namespace, version, version_from } = platform;
     let client = connection.client().await?;
     let mut progress = Progress::start();
     let reader = Reader::new(client.clone(), scope.resolve(&client), &platform_namespace, &progress);
     let chosen = reader.clusters(&Chosen { names: clusters, labels: selector }).await?;
     let listed = reader.listed().await?;
-    let platform = Platform::new(platform_namespace, platform_version);
-    if let Some(from) = platform_version_from {
+    let platform = Platform::new(platform_namespace, version);
+    if let Some(from) = version_from {
         platform.read(&client, &from).await;
     }
     let outlook = Outlook::new(client, platform, Arc::new(source.open()?), listed);

@@ -196,10 +196,11 @@ impl Instances {
     fn seen_from(&self, cluster: &ClusterKey, volume: &Volume, source: &PackageSource) -> PackageSource {
         let mut source = source.clone();
         let home = volume.extension.namespace().unwrap_or_default();
-        if home != cluster.namespace && home == self.resolutions.platform.namespace {
-            if let Some(catalog) = &mut source.catalog {
-                catalog.scope = Scope::Platform;
-            }
+        if home != cluster.namespace
+            && home == self.resolutions.platform.namespace
+            && let Some(catalog) = &mut source.catalog
+        {
+            catalog.scope = Scope::Platform;
         }
         source
     }

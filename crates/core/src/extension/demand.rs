@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn packages_of_catalogs_are_never_taken_for_extensions() {
-        let shelf = HashMap::from([
+        let shelf = BTreeMap::from([
             (("fleet", "charts/app"), extension(&["db"])),
             (("fleet", "platform/db"), extension(&[])),
             (("system", "charts/app"), extension(&[])),
