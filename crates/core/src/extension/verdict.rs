@@ -76,9 +76,17 @@ impl Question {
         }
     }
 
-    /// What an upgrade would mean.
+    /// What an upgrade would mean. A wish that cannot be had today holds nothing up: nothing of it runs.
     pub fn plan(&self, from: &Version, to: &Version) -> UpgradePlan {
-        plan_upgrade(&self.universe, &self.wanted, &self.cluster(from), to)
+        self.plan_without(&settled(self).refused, from, to)
+    }
+
+    fn plan_without(&self, refused: &BTreeMap<String, String>, from: &Version, to: &Version) -> UpgradePlan {
+        let is_there = |wish: &&Wanted| {
+            !refused.contains_key(&wish.extension) || self.running.contains_key(&wish.extension)
+        };
+        let wanted: Vec<_> = self.wanted.iter().filter(is_there).cloned().collect();
+        plan_upgrade(&self.universe, &wanted, &self.cluster(from), to)
     }
 }
 
@@ -96,16 +104,17 @@ fn running<'a>(releases: impl IntoIterator<Item = &'a AddonRelease>) -> BTreeMap
 /// Decides. What cannot be had together is refused wish by wish, the youngest first, so that one bad wish keeps nothing
 /// else from a cluster.
 pub fn verdict(question: &Question) -> Verdict {
-    let upgrade = question.kubernetes.upgrade.as_ref();
-    match upgrade.map(|upgrade| (upgrade, question.plan(&upgrade.from, &upgrade.to))) {
-        Some((upgrade, plan)) if plan.conflict.is_none() => Verdict {
-            chosen: moved(question, &plan, upgrade.reached),
-            refused: BTreeMap::new(),
-            upgrade: Some(plan),
-        },
+    let today = settled(question);
+    let Some(upgrade) = &question.kubernetes.upgrade else { return today };
+    let plan = question.plan_without(&today.refused, &upgrade.from, &upgrade.to);
+    if plan.blocks() {
         // What stands in the way of an upgrade must not stand in the way of today.
-        blocked => Verdict { upgrade: blocked.map(|(_, plan)| plan), ..settled(question) },
+        return Verdict { upgrade: Some(plan), ..today };
     }
+    let chosen = moved(question, &plan, upgrade.reached);
+    let mut refused = today.refused;
+    refused.retain(|extension, _| !chosen.contains_key(extension));
+    Verdict { chosen, refused, upgrade: Some(plan) }
 }
 
 fn settled(question: &Question) -> Verdict {
@@ -316,6 +325,18 @@ mod tests {
         let between = seen("1.35.0", Some(UpgradeMoment::AfterControlPlane));
         assert_eq!(between, row("2.0.0", "1.35.0", "1.34.0"));
         assert_eq!(seen("1.35.0", None), row("2.0.0", "1.35.0", "1.35.0"));
+    }
+
+    #[test]
+    fn what_cannot_be_had_today_holds_no_upgrade_up() {
+        let extensions = json!({"cni": {"versions": [listed("1.0.0", "*", &[])]}});
+        let mut asked = question(&extensions, &["cni", "unknown"], &[("cni", "1.0.0")]);
+        let (from, to) = (version("1.34.0"), version("1.35.0"));
+        assert!(!asked.plan(&from, &to).blocks());
+        asked.kubernetes.upgrade = Some(Upgrade { from, to, reached: UpgradeMoment::BeforeControlPlane });
+        let answer = verdict(&asked);
+        assert_eq!(versions(&answer), [("cni", "1.0.0")]);
+        assert_eq!(answer.refused.keys().collect::<Vec<_>>(), ["unknown"]);
     }
 
     #[test]
