@@ -19,6 +19,8 @@ pub enum Error {
     NotServed { kind: String, source: kube::Error },
     #[error("the Cluster API add-on provider for Helm is still installed: {found}; {next}")]
     Predecessor { found: String, next: &'static str },
+    #[error("a watch of the management cluster ended before its first list was complete")]
+    WatchEnded,
     #[error("leadership was lost: {0}")]
     LostLeadership(String),
     #[error(transparent)]

@@ -168,8 +168,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let ended = if let Some(election) = election {
         lead(client, election, &tool, work, &stop).await
     } else {
-        stop.run_until_cancelled(work).await;
-        Ok(())
+        stop.run_until_cancelled(work).await.unwrap_or(Ok(()))
     };
     tracing::info!("stopping");
     ended
@@ -180,22 +179,21 @@ async fn lead(
     client: Client,
     election: Election,
     tool: &PackageTool,
-    work: impl Future<Output = ()>,
+    work: impl Future<Output = Result<(), Error>>,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
     let Some(won) = stop.run_until_cancelled(election.win(client)).await else { return Ok(()) };
     let mut leadership = won?;
-    let lost = tokio::select! {
-        () = work => None,
-        why = leadership.keep() => Some(why),
-        () = stop.cancelled() => None,
+    let (ended, leads) = tokio::select! {
+        ended = work => (ended, true),
+        why = leadership.keep() => (Err(Error::LostLeadership(why)), false),
+        () = stop.cancelled() => (Ok(()), true),
     };
     tool.supervisor().kill().await;
-    if let Some(why) = lost {
-        return Err(Error::LostLeadership(why));
+    if leads {
+        leadership.resign().await;
     }
-    leadership.resign().await;
-    Ok(())
+    ended
 }
 
 /// Looks after all kinds.
@@ -204,7 +202,7 @@ async fn controllers(
     platform: Platform,
     mut changes: mpsc::UnboundedReceiver<InventoryChange>,
     ready: Arc<AtomicBool>,
-) {
+) -> Result<(), Error> {
     let (catalogs, looking_after_catalogs) = catalog::start(CatalogOptions {
         client: shared.client.clone(),
         scope: shared.scope.clone(),
@@ -227,8 +225,7 @@ async fn controllers(
             && clusters.is_complete().await
     };
     if !all.await {
-        tracing::error!("a watch ended before its first list was complete");
-        return;
+        return Err(Error::WatchEnded);
     }
     let clusters = Clusters::new(clusters.store);
     let references = references(&shared, &clusters);
@@ -265,14 +262,20 @@ async fn controllers(
             faces.release_touched(&change.cluster, change.release.as_ref());
         }
     };
-    tokio::join!(
-        department.run(shared.clone(), instances, around.clone(), templates.clone()),
-        helm.run(shared.clone(), around, Box::new(templates)),
-        looking_after_catalogs,
-        following_catalogs,
-        following,
-        following_sources,
-    );
+    let department = department.run(shared.clone(), instances, around.clone(), templates.clone());
+    let rest = async {
+        tokio::join!(
+            helm.run(shared, around, Box::new(templates)),
+            looking_after_catalogs,
+            following_catalogs,
+            following,
+            following_sources,
+        );
+    };
+    tokio::select! {
+        ended = department => ended,
+        () = rest => Ok(()),
+    }
 }
 
 fn watch_clusters(shared: &Shared) -> Watched<DynamicObject> {

@@ -161,7 +161,7 @@ impl Department {
         pair: Pair<ExtensionInstance>,
         around: Surroundings,
         templates: Templates,
-    ) {
+    ) -> Result<(), Error> {
         let Surroundings { clusters, references, catalogs } = around.clone();
         let (desk, instances, releases) = (pair.desk(), pair.placements(), pair.releases());
         let (wires, platform) = (self.wires, self.platform);
@@ -204,10 +204,7 @@ impl Department {
         let under_way = UnderWay(changing(&shared));
         let answers =
             ExtensionAnswers { under_way, resolutions: resolutions.clone(), clusters: clusters.clone() };
-        let _hooks = match serve_hooks(&shared, Arc::new(answers)).await {
-            Ok(serving) => serving,
-            Err(error) => return tracing::error!(%error, "hooks are not served"),
-        };
+        let _hooks = serve_hooks(&shared, Arc::new(answers)).await?;
         let cluster_context = Arc::new(ClusterContext {
             client: shared.client.clone(),
             resolutions,
@@ -242,6 +239,7 @@ impl Department {
             queue::run("Cluster", clusters.store(), self.cluster_queue, cluster_context, cluster::reconcile),
             pair.run(shared, around, Box::new(compose)),
         );
+        Ok(())
     }
 }
 

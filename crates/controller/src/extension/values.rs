@@ -34,6 +34,9 @@ type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 /// Values as text, or the Secret they are in.
 type Made = Result<(Option<String>, Option<ValuesSecret>), String>;
 
+/// Evaluated templates that are kept.
+const MOST_EVALUATED: usize = 10_000;
+
 /// What the chosen version has to say about parameters.
 #[derive(Clone, Default)]
 pub struct Layers {
@@ -118,6 +121,10 @@ impl Values {
         for (key, result) in self.templates.evaluate(template, needed).await? {
             if let (Ok(text), Some(digest)) = (&result, digests.remove(&key)) {
                 let mut evaluated = self.evaluated.lock().unwrap_or_else(PoisonError::into_inner);
+                if evaluated.len() >= MOST_EVALUATED {
+                    // Some are of instances and clusters that are gone; the rest is evaluated once more.
+                    evaluated.clear();
+                }
                 evaluated.insert((uid.clone(), key.clone()), (digest, text.clone()));
             }
             results.insert(key, result);
