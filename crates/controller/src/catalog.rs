@@ -73,12 +73,9 @@ pub fn start(options: CatalogOptions) -> (Catalogs, impl Future<Output = ()> + S
     let CatalogOptions { client, scope, platform, watch_filter, packages, events } = options;
     let news = Arc::new(News::default());
     let labels = watch_filter.map(|filter| format!("{WATCH_FILTER_LABEL}={filter}"));
-    let elsewhere = scope.namespace.as_ref().filter(|own| **own != platform).map(|_| platform);
-    let own = Scope { labels: labels.clone(), ..scope };
-    let elsewhere = elsewhere.map(|namespace| Scope { namespace: Some(namespace), labels });
-    let (stores, work): (Vec<_>, Vec<_>) = [Some(own), elsewhere]
+    let scopes = Scope { labels, ..scope }.and_platform(&platform);
+    let (stores, work): (Vec<_>, Vec<_>) = scopes
         .into_iter()
-        .flatten()
         .map(|scope| {
             let context = Arc::new(CatalogContext {
                 client: client.clone(),

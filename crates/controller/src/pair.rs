@@ -212,10 +212,7 @@ impl<P: PlacementFace> Face for Wires<P> {
 
     fn addons(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Addon> {
         let releases = self.index.on_cluster(cluster);
-        let wanting = self.placements.state_filter(|placement| {
-            placement.namespace().as_deref() == Some(&cluster.namespace)
-                && placement.selection().is_ok_and(|wanted| wanted.matches(&cluster.name, labels))
-        });
+        let wanting = self.placements.state_filter(|placement| placement.wants(cluster, labels));
         let unplaced = wanting.iter().map(|placement| placement.name_any()).filter(|name| {
             let owner = naming::label_value(name);
             !releases.iter().any(|release| release.labels().get(P::OWNER_LABEL) == Some(&owner))

@@ -92,10 +92,7 @@ impl<P: PlacementFace> Desk<P> {
         for release in index.on_cluster(cluster) {
             self.release(&release);
         }
-        let wanting = placements.state_filter(|placement| {
-            placement.namespace().as_deref() == Some(&cluster.namespace)
-                && placement.selection().is_ok_and(|wanted| wanted.matches(&cluster.name, labels))
-        });
+        let wanting = placements.state_filter(|placement| placement.wants(cluster, labels));
         for placement in wanting {
             self.one(ObjectRef::from_obj(&*placement), cluster);
         }

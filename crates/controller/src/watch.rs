@@ -25,6 +25,13 @@ pub struct Scope {
 }
 
 impl Scope {
+    /// This one, and the namespace of the platform if it is not in it: what is there is everyone's.
+    pub fn and_platform(self, platform: &str) -> Vec<Self> {
+        let elsewhere = self.namespace.as_ref().filter(|own| *own != platform);
+        let elsewhere = elsewhere.map(|_| Self { namespace: Some(platform.to_owned()), ..self.clone() });
+        [Some(self), elsewhere].into_iter().flatten().collect()
+    }
+
     fn api(&self, client: Client, resource: &ApiResource) -> Api<DynamicObject> {
         match &self.namespace {
             Some(namespace) => Api::namespaced_with(client, namespace, resource),

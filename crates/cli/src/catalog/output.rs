@@ -4,6 +4,8 @@ use anyhow::Result;
 use clap::ValueEnum;
 use serde::Serialize;
 
+use crate::output::{Cell, Screen, Structured, aligned};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For people
@@ -17,8 +19,8 @@ impl Format {
     pub fn print(self, value: &impl Serialize, told: impl FnOnce() -> String) -> Result<()> {
         match self {
             Self::Table => print!("{}", harmless(&told())),
-            Self::Json => println!("{}", serde_json::to_string_pretty(value)?),
-            Self::Yaml => print!("{}", serde_saphyr::to_string(value)?),
+            Self::Json => print!("{}", Structured::Json.text(value)?),
+            Self::Yaml => print!("{}", Structured::Yaml.text(value)?),
         }
         Ok(())
     }
@@ -26,15 +28,10 @@ impl Format {
 
 /// Columns as wide as what is in them; the last one is as long as it is.
 pub fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
-    let header = header.map(str::to_owned);
-    let all = || std::iter::once(&header).chain(rows);
-    let width = |column: usize| all().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let widths: Vec<usize> = (0..N).map(width).collect();
-    let line = |row: &[String; N]| {
-        let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        format!("{}\n", cells.join("   ").trim_end())
-    };
-    all().map(line).collect()
+    let header = header.map(Cell::plain).to_vec();
+    let rows = rows.iter().map(|row| row.iter().map(Cell::plain).collect());
+    let rows: Vec<_> = [header].into_iter().chain(rows).collect();
+    aligned(&rows, Screen { colours: false, width: None })
 }
 
 /// Nobody vouches for what charts say of themselves: what would steer a terminal is taken out.

@@ -128,14 +128,7 @@ impl Department {
             instances: Arc::default(),
         };
         let shelf = Shelf::default();
-        let own = shared.scope.clone();
-        // The platform's Extensions are everyone's, also of who looks after one namespace only.
-        let elsewhere = own
-            .namespace
-            .as_ref()
-            .filter(|own| **own != platform.namespace)
-            .map(|_| Scope { namespace: Some(platform.namespace.clone()), labels: None });
-        let scopes = [Some(own), elsewhere].into_iter().flatten();
+        let scopes = shared.scope.clone().and_platform(&platform.namespace).into_iter();
         let extensions = scopes.map(|scope| watch_extensions(shared, &scope, &shelf, &wires)).collect();
         Self { platform, shelf, extensions, cluster_queue, wires }
     }

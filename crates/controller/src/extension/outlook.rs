@@ -7,9 +7,10 @@ use chandler_api::{
     extensions::{AddonRelease, Extension, ExtensionCatalog, ExtensionInstance},
 };
 use chandler_core::{
-    extension::{Demand, Question, demand, selects},
+    extension::{Demand, Question, demand},
     failure::{Category, Failure},
     identity::ClusterKey,
+    placement::PlacementFace as _,
 };
 use chandler_source::Packages;
 use kube::{
@@ -95,7 +96,7 @@ impl Outlook {
 
     /// What is asked for on a cluster. What that takes is published until nothing is missing.
     async fn demand(&self, key: &ClusterKey, cluster: &DynamicObject) -> Result<Demand, Failure> {
-        let selecting = self.instances.iter().filter(|instance| selects(instance, key, cluster.labels()));
+        let selecting = self.instances.iter().filter(|instance| instance.wants(key, cluster.labels()));
         let selecting: Vec<_> = selecting.cloned().collect();
         loop {
             let look = Look::at(&self.shelf);

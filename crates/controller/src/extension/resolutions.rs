@@ -10,8 +10,9 @@ use chandler_api::{
     extensions::{AddonRelease, ExtensionInstance},
 };
 use chandler_core::{
-    extension::{Demand, Kubernetes, Question, Verdict, demand, kubernetes, selects, verdict},
+    extension::{Demand, Kubernetes, Question, Verdict, demand, kubernetes, verdict},
     identity::ClusterKey,
+    placement::PlacementFace as _,
 };
 use kube::{ResourceExt as _, api::DynamicObject, runtime::reflector::Store};
 
@@ -63,7 +64,7 @@ impl Resolutions {
         key: &ClusterKey,
         labels: &BTreeMap<String, String>,
     ) -> Vec<Arc<ExtensionInstance>> {
-        self.instances.state_filter(|instance| selects(instance, key, labels))
+        self.instances.state_filter(|instance| instance.wants(key, labels))
     }
 
     /// What is decided for a cluster now.

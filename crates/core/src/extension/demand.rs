@@ -6,11 +6,7 @@ use chandler_api::extensions::{DependencyPolicy, ExtensionInstance, ExtensionRef
 use kube_core::{Resource as _, ResourceExt as _};
 
 use super::Origin;
-use crate::{
-    identity::ClusterKey,
-    placement::PlacementFace as _,
-    resolution::{Published, Range, Universe, Wanted},
-};
+use crate::resolution::{Published, Range, Universe, Wanted};
 
 /// Extensions by namespace and name.
 pub trait Shelved {
@@ -25,16 +21,6 @@ pub struct Demand {
     pub wanted: Vec<Wanted>,
     /// Which instances bring an extension: those that stay before those that go, the eldest first.
     pub providers: BTreeMap<String, Vec<String>>,
-}
-
-/// Whether an instance is for a cluster.
-pub fn selects(
-    instance: &ExtensionInstance,
-    cluster: &ClusterKey,
-    labels: &BTreeMap<String, String>,
-) -> bool {
-    instance.namespace().as_deref() == Some(&cluster.namespace)
-        && instance.selection().is_ok_and(|wanted| wanted.matches(&cluster.name, labels))
 }
 
 /// Begins what the extensions of the platform are called.

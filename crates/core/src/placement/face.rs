@@ -1,6 +1,6 @@
 //! The seam between kinds and the placement engine: HelmChartProxy is one face of a placement, others can join it.
 
-use std::fmt::Debug;
+use std::{collections::BTreeMap, fmt::Debug};
 
 use chandler_api::status::PlacementStatus;
 use kube_core::Resource;
@@ -30,6 +30,11 @@ pub trait PlacementFace:
     /// Which clusters of the namespace it wants.
     fn selection(&self) -> Result<Selection, String>;
     fn strategy(&self) -> Strategy;
+    /// Whether it wants a cluster with these labels.
+    fn wants(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> bool {
+        self.meta().namespace.as_deref() == Some(&cluster.namespace)
+            && self.selection().is_ok_and(|wanted| wanted.matches(&cluster.name, labels))
+    }
     /// Whether `existing` already asks for what `wanted` does.
     fn same_request(existing: &Self::Release, wanted: &Self::Release) -> bool;
     /// Whether both are the same release of the same package, so that one can become the other by an upgrade.
