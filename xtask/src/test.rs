@@ -18,6 +18,7 @@ pub fn run(root: &Path, quick: bool) -> Result<()> {
         run_command(command(root, &built.chandler.to_string_lossy(), &["sandbox", "prepare"]))?;
         command(root, "cargo", &["test", "--locked", "--workspace", "--no-fail-fast"])
     };
-    tests.env("CHANDLER_TOOL", &built.driver);
+    // What a failed test leaves behind is shown; its stack says little, and hides that where only the end is kept.
+    tests.env("CHANDLER_TOOL", &built.driver).env("RUST_BACKTRACE", "0");
     run_command(tests)
 }

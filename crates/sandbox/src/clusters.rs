@@ -130,11 +130,15 @@ pub fn unavailable(cluster: &Value) -> Option<String> {
     }
 }
 
+/// Cluster API takes the last annotation off an object together with all that others have put there meanwhile. With this
+/// one, none of its own is the last.
+const STAYS: &str = "sandbox.chandler.dev/made-here";
+
 fn topology_cluster(key: &ClusterKey, nodes: u32, labels: &Value) -> Value {
     json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2",
         "kind": "Cluster",
-        "metadata": {"name": key.name, "namespace": key.namespace, "labels": labels},
+        "metadata": {"name": key.name, "namespace": key.namespace, "labels": labels, "annotations": {STAYS: ""}},
         "spec": {
             "clusterNetwork": {"services": {"cidrBlocks": ["10.0.0.0/16"]}},
             "topology": {

@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{BufReader, Seek as _, Write as _},
     sync::Arc,
+    time::Duration,
 };
 
 use chandler_core::{digest::Digest, release::PackageReference, version};
@@ -22,6 +23,10 @@ use crate::{
     shared::Shared,
     web::{Answer, Ask, Web, shown},
 };
+
+/// An index so young is not asked for again on the word of one who does not find a version in it: a fleet that waits for
+/// one asks often.
+const JUST_READ: Duration = Duration::from_secs(5);
 
 /// All https repositories, their indexes shared by whoever uses them.
 #[derive(Debug)]
@@ -55,33 +60,33 @@ impl Repositories {
         self.changes.subscribe()
     }
 
-    /// Finds the version that `reference` means, and where it is.
+    /// Finds the version that `reference` means, and where it is. One that is not there may have been published since
+    /// the index was read, so that is asked about again before it is said.
     pub async fn resolve(
         &self,
         reference: &PackageReference,
         access: &Access,
     ) -> Result<Resolved, SourceError> {
         let (home, access) = home(&reference.repository, access)?;
-        let index = (home.clone(), access.clone());
-        let downloaded = self.indexes.get(index, |last| self.index(&home, &access, last, None)).await?;
-        let url = home.to_string();
-        let bad_index = |reason: String| SourceError::BadIndex { url: url.clone(), reason };
-        let entries = downloaded.index.versions(&reference.name);
-        let entries = entries
-            .map_err(|error| bad_index(error.to_string()))?
-            .ok_or_else(|| SourceError::NoSuchPackage { url: url.clone(), name: reference.name.clone() })?;
-        let published = || entries.iter().map(|entry| entry.version.as_str());
-        let chosen = version::choose(reference.version.as_deref(), published());
-        let entry = entries.iter().find(|entry| chosen == Some(entry.version.as_str()));
-        let entry = entry.ok_or_else(|| SourceError::NoSuchVersion {
-            url: url.clone(),
-            name: reference.name.clone(),
-            version: reference.version.clone().unwrap_or_else(|| "latest".to_owned()),
-            newest: version::choose(None, published()).unwrap_or("none").to_owned(),
-        })?;
-        let archive = archive(&home, entry)?;
-        let digest = announced(entry).map_err(bad_index)?;
-        Ok(Resolved { version: entry.version.clone(), digest, location: Location::Https { home, archive } })
+        let known = self.known(self.web.limits.fresh, &home, &access).await?;
+        match found(&home, &known, reference) {
+            Err(SourceError::NoSuchPackage { .. } | SourceError::NoSuchVersion { .. }) => {
+                let newer = self.known(JUST_READ, &home, &access).await?;
+                found(&home, &newer, reference)
+            }
+            answer => answer,
+        }
+    }
+
+    /// The index as it was at most so long ago.
+    async fn known(
+        &self,
+        age: Duration,
+        home: &Url,
+        access: &Access,
+    ) -> Result<Arc<Downloaded>, SourceError> {
+        let key = (home.clone(), access.clone());
+        self.indexes.get_within(age, key, |last| self.index(home, access, last, None)).await
     }
 
     /// The versions of a chart.
@@ -92,8 +97,7 @@ impl Repositories {
         access: &Access,
     ) -> Result<Vec<PublishedVersion>, SourceError> {
         let (home, access) = home(repository, access)?;
-        let key = (home.clone(), access.clone());
-        let downloaded = self.indexes.get(key, |last| self.index(&home, &access, last, None)).await?;
+        let downloaded = self.known(self.web.limits.fresh, &home, &access).await?;
         let versions = downloaded.index.published(chart).map(|entry| {
             let entry = entry.map_err(|error| SourceError::BadIndex {
                 url: home.to_string(),
@@ -104,7 +108,8 @@ impl Repositories {
         versions.collect()
     }
 
-    /// All that a repository offers; None: it has not changed since it gave these validators.
+    /// All that a repository offers now: who asks has a pace of its own. None: it has not changed since it gave these
+    /// validators.
     pub async fn offered(
         &self,
         repository: &str,
@@ -121,7 +126,8 @@ impl Repositories {
             }
             answer = Some(asked);
         }
-        self.indexes.get(key, |last| self.index(&home, &access, last, answer)).await.map(Some)
+        let index = |last| self.index(&home, &access, last, answer);
+        self.indexes.get_within(Duration::ZERO, key, index).await.map(Some)
     }
 
     /// Downloads an archive into the store.
@@ -206,6 +212,32 @@ impl Repositories {
         let authorization = access.authorization(home)?.and_then(|authorization| authorization.header());
         self.web.get(Ask { url, home, access, authorization, headers }).await
     }
+}
+
+/// The version that `reference` means, in an index.
+fn found(home: &Url, downloaded: &Downloaded, reference: &PackageReference) -> Result<Resolved, SourceError> {
+    let url = home.to_string();
+    let bad_index = |reason: String| SourceError::BadIndex { url: url.clone(), reason };
+    let entries = downloaded.index.versions(&reference.name);
+    let entries = entries
+        .map_err(|error| bad_index(error.to_string()))?
+        .ok_or_else(|| SourceError::NoSuchPackage { url: url.clone(), name: reference.name.clone() })?;
+    let published = || entries.iter().map(|entry| entry.version.as_str());
+    let chosen = version::choose(reference.version.as_deref(), published());
+    let entry = entries.iter().find(|entry| chosen == Some(entry.version.as_str()));
+    let entry = entry.ok_or_else(|| SourceError::NoSuchVersion {
+        url: url.clone(),
+        name: reference.name.clone(),
+        version: reference.version.clone().unwrap_or_else(|| "latest".to_owned()),
+        newest: version::choose(None, published()).unwrap_or("none").to_owned(),
+    })?;
+    let archive = archive(home, entry)?;
+    let digest = announced(entry).map_err(bad_index)?;
+    Ok(Resolved {
+        version: entry.version.clone(),
+        digest,
+        location: Location::Https { home: home.clone(), archive },
+    })
 }
 
 /// What to show the server next time, so that it need not send the same again.

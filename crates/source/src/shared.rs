@@ -25,6 +25,13 @@ struct Known<V> {
     last_good: Option<V>,
 }
 
+impl<V> Known<V> {
+    /// How long it serves those who want answers of at most this age.
+    fn lasts(&self, age: Duration) -> Duration {
+        if self.answer.is_ok() { self.fresh.min(age) } else { self.fresh }
+    }
+}
+
 /// Answers by question. A failure is shared with those who waited for it, and is true for as long as it took to find
 /// out: a source that hangs must not hold everyone who asks, again and again.
 pub(crate) struct Shared<K, V> {
@@ -49,11 +56,24 @@ impl<K: Clone + Eq + Hash, V: Clone> Shared<K, V> {
     where
         F: Future<Output = Result<V, SourceError>>,
     {
+        self.get_within(self.fresh, key, work).await
+    }
+
+    /// As [`Shared::get`], for who needs an answer that is not older than `age`.
+    pub async fn get_within<F>(
+        &self,
+        age: Duration,
+        key: K,
+        work: impl FnOnce(Option<V>) -> F,
+    ) -> Result<V, SourceError>
+    where
+        F: Future<Output = Result<V, SourceError>>,
+    {
         let asked = Instant::now();
         let slot = self.slot(key);
         let mut known = slot.lock().await;
         if let Some(known) = known.as_ref()
-            && (known.at >= asked || known.at.elapsed() < known.fresh)
+            && (known.at >= asked || known.at.elapsed() < known.lasts(age))
         {
             return known.answer.clone();
         }
@@ -114,5 +134,7 @@ mod tests {
         let good = join_all((0..50).map(|_| ask(true))).await;
         assert!(good.iter().all(|answer| matches!(answer, Ok(1))), "{good:?}");
         assert!(matches!(ask(true).await, Ok(1)), "still fresh");
+        let anew = shared.get_within(Duration::ZERO, "key", |last| async move { Ok(last.unwrap() + 10) });
+        assert!(matches!(anew.await, Ok(11)), "who needs a newer answer gets one");
     }
 }

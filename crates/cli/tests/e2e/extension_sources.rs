@@ -73,7 +73,7 @@ async fn a_package_of_a_catalog_is_an_extension() {
     test.instance("offered", "", json!({"extension": reference, "version": ">=2"})).await;
 
     let release = test.ready("often/hello", "alpha", "2.1.0").await;
-    test.ready("base", "alpha", "1.0.0").await;
+    let base = test.ready("base", "alpha", "1.0.0").await;
     assert_eq!(release.spec.source.catalog.as_ref().unwrap().name, "often");
     assert_eq!(
         (&*release.spec.source.chart, release.spec.source.version.as_deref()),
@@ -93,6 +93,9 @@ async fn a_package_of_a_catalog_is_an_extension() {
     test.world.repository.publish_version(&hello_with(&test, needs), "2.2.0").unwrap();
     test.ready("often/hello", "alpha", "2.2.0").await;
     assert_eq!(test.world.history(&alpha, "hello").last().unwrap().0, 2);
+    let still = test.ready("base", "alpha", "1.0.0").await;
+    assert_eq!(still.metadata.uid, base.metadata.uid, "what runs keeps what it needs, whatever is asked for");
+    assert_eq!(still.status.unwrap().revision, Some(1));
 
     let absent = json!({"extension": {"name": "hello", "catalog": "absent"}});
     test.instance("absent", "", absent).await;

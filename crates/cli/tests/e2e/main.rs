@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
 
 mod adoption;
+mod aftermath;
 mod atomic;
 mod bare;
 mod catalogs;

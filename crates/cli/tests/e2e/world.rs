@@ -30,7 +30,10 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-const LIMIT: Duration = Duration::from_mins(1);
+use crate::aftermath;
+
+/// Nothing takes so long; a busy machine may.
+const LIMIT: Duration = Duration::from_mins(2);
 
 static KINDS: OnceCell<()> = OnceCell::const_new();
 
@@ -244,6 +247,9 @@ impl World {
 /// Its clusters go with it: dozens of idle API servers would take the machine from the tests that follow.
 impl Drop for World {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            aftermath::show(self);
+        }
         let mut command = Command::new(self.sandbox.assets().path(Binary::Kubectl));
         command.args(["delete", "clusters.cluster.x-k8s.io", "--all", "--wait=false", "--namespace"]);
         command.arg(&self.namespace).arg("--kubeconfig").arg(self.sandbox.management().kubeconfig_path());

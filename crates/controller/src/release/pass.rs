@@ -207,8 +207,8 @@ where
         }
         let own = self.object.name_any();
         let all = self.context.index.on_cluster(&desired.cluster);
-        let is_ready = |name: &String| all.iter().any(|other| other.name_any() == *name && other.is_ready());
-        let unmet = desired.depends_on.iter().filter(|name| !is_ready(name)).cloned();
+        let is_met = |name: &String| all.iter().any(|other| other.name_any() == *name && other.serves());
+        let unmet = desired.depends_on.iter().filter(|name| !is_met(name)).cloned();
         let needs_this =
             |other: &&Arc<R>| other.desired().is_ok_and(|theirs| theirs.depends_on.contains(&own));
         let needed_by = all.iter().filter(needs_this).map(|other| other.name_any());

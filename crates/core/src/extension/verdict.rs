@@ -8,7 +8,8 @@ use semver::Version;
 
 use super::{Demand, Kubernetes};
 use crate::resolution::{
-    Candidate, Cluster, Conflict, Outcome, Universe, UpgradePlan, VersionName, Wanted, plan_upgrade, resolve,
+    Candidate, Cluster, Conflict, Outcome, Range, Universe, UpgradePlan, VersionName, Wanted, plan_upgrade,
+    resolve,
 };
 
 /// Everything that decides.
@@ -138,6 +139,7 @@ fn settled(question: &Question) -> Verdict {
                     })
                     .collect();
                 keep_running(question, &refused, &mut chosen);
+                tell_refused(&refused, &mut chosen);
                 return Verdict { chosen, refused, upgrade: None };
             }
             Err(conflict) => {
@@ -145,6 +147,9 @@ fn settled(question: &Question) -> Verdict {
                     return Verdict { refused, ..Verdict::default() };
                 };
                 let wish = wanted.remove(at);
+                if let Some(stays) = as_it_runs(question, &wish, &wanted, &refused) {
+                    wanted.insert(at, stays);
+                }
                 refused.entry(wish.extension).or_insert_with(|| conflict.to_string());
             }
         }
@@ -162,23 +167,69 @@ fn culprit(wanted: &[Wanted], running: &BTreeMap<String, VersionName>, conflict:
     of(true).or_else(|| of(false)).or_else(|| wanted.len().checked_sub(1))
 }
 
-/// What runs and is refused stays as it is.
+/// Instead of a wish that cannot be had: what runs of it, so that nothing else is chosen that it cannot live with. None:
+/// nothing runs, or not even that can be had, or somebody else wants it too.
+fn as_it_runs(
+    question: &Question,
+    wish: &Wanted,
+    wanted: &[Wanted],
+    refused: &BTreeMap<String, String>,
+) -> Option<Wanted> {
+    let running = question.running.get(&wish.extension)?;
+    let others = wanted.iter().any(|other| other.extension == wish.extension);
+    let again = refused.contains_key(&wish.extension);
+    (!others && !again).then(|| Wanted { range: Range::exactly(&running.version), ..wish.clone() })
+}
+
+/// What runs and is refused stays as it is, with all that it needs.
 fn keep_running(
     question: &Question,
     refused: &BTreeMap<String, String>,
     chosen: &mut BTreeMap<String, Chosen>,
 ) {
+    let mut staying: Vec<_> = refused.keys().map(|extension| (extension.clone(), None)).collect();
+    while let Some((extension, needed_by)) = staying.pop() {
+        let (Some(version), false) = (question.running.get(&extension), chosen.contains_key(&extension))
+        else {
+            continue;
+        };
+        let there = |needed: &String| chosen.contains_key(needed) || question.running.contains_key(needed);
+        let after = needs(question, &extension, version, there);
+        staying.extend(after.iter().map(|needed| (needed.clone(), Some(extension.clone()))));
+        let stays = Chosen {
+            version: version.clone(),
+            message: needed_by.map(|by| format!("{version} stays: {by} needs it")).unwrap_or_default(),
+            after,
+            asked_for: is_asked_for(question, &extension),
+        };
+        chosen.insert(extension, stays);
+    }
+}
+
+fn tell_refused(refused: &BTreeMap<String, String>, chosen: &mut BTreeMap<String, Chosen>) {
     for (extension, why) in refused {
-        if let (Some(version), false) = (question.running.get(extension), chosen.contains_key(extension)) {
-            let stays = Chosen {
-                version: version.clone(),
-                message: format!("{version} runs and stays, though it should not: {why}"),
-                after: Vec::new(),
-                asked_for: true,
-            };
-            chosen.insert(extension.clone(), stays);
+        if let Some(chosen) = chosen.get_mut(extension) {
+            chosen.message = format!("{} runs and stays, though it should not: {why}", chosen.version);
         }
     }
+}
+
+/// What a version needs, in order, of what is `there`.
+fn needs(
+    question: &Question,
+    extension: &str,
+    version: &VersionName,
+    there: impl Fn(&String) -> bool,
+) -> Vec<String> {
+    let needs = candidate(&question.universe, extension, version)
+        .map_or(&[][..], |candidate| &candidate.dependencies);
+    let mut needs: Vec<_> = needs.iter().map(|needed| needed.extension.clone()).filter(there).collect();
+    needs.sort();
+    needs
+}
+
+fn is_asked_for(question: &Question, extension: &str) -> bool {
+    question.wanted.iter().any(|wanted| wanted.extension == extension)
 }
 
 /// Where everything is at a moment of an upgrade.
@@ -194,19 +245,11 @@ fn moved(
             _ => step.running.as_ref(),
         };
         let Some(version) = version else { continue };
-        let needs = candidate(&question.universe, &step.extension, version)
-            .map_or(&[][..], |candidate| &candidate.dependencies);
-        let mut after: Vec<_> = needs
-            .iter()
-            .map(|needed| needed.extension.clone())
-            .filter(|needed| chosen.contains_key(needed))
-            .collect();
-        after.sort();
         let entry = Chosen {
             version: version.clone(),
             message: step.to_string(),
-            after,
-            asked_for: question.wanted.iter().any(|wanted| wanted.extension == step.extension),
+            after: needs(question, &step.extension, version, |needed| chosen.contains_key(needed)),
+            asked_for: is_asked_for(question, &step.extension),
         };
         chosen.insert(step.extension.clone(), entry);
     }
@@ -224,10 +267,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{
-        extension::Upgrade,
-        resolution::{Range, published},
-    };
+    use crate::{extension::Upgrade, resolution::published};
 
     fn version(text: &str) -> Version {
         VersionName::parse(text).unwrap().version
@@ -288,6 +328,28 @@ mod tests {
         let answer = verdict(&question(&extensions, &["cni"], &[("cni", "1.0.0")]));
         assert_eq!(versions(&answer), [("cni", "1.0.0")]);
         assert!(answer.refused.contains_key("cni"));
+    }
+
+    /// Whether the version is not offered any more or does not fit any more.
+    #[test]
+    fn what_stays_keeps_what_it_needs_as_it_is() {
+        for kubernetes in ["*", "<1.34"] {
+            let extensions = json!({
+                "web": {"versions": [listed("2.1.0", kubernetes, &["certs"])]},
+                "certs": {"versions": [listed("1.0.0", "*", &["base"])]},
+                "base": {"versions": [listed("1.0.0", "*", &[]), listed("2.0.0", "*", &[])]},
+            });
+            let running = [("web", "2.1.0"), ("certs", "1.0.0"), ("base", "1.0.0")];
+            let mut asked = question(&extensions, &["web"], &running);
+            asked.wanted[0].range = "2.2.x".parse().unwrap();
+            let answer = verdict(&asked);
+            assert_eq!(versions(&answer), [("base", "1.0.0"), ("certs", "1.0.0"), ("web", "2.1.0")]);
+            assert!(answer.refused["web"].contains("2.2.x"), "{:?}", answer.refused);
+            let web = &answer.chosen["web"];
+            assert_eq!((&*web.after, web.asked_for), (&["certs".to_owned()][..], true));
+            assert!(web.message.contains("stays, though it should not"), "{}", web.message);
+            assert!(!answer.chosen["certs"].asked_for && answer.chosen["certs"].after == ["base"]);
+        }
     }
 
     #[test]

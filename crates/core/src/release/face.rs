@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_core::{Resource, ResourceExt as _};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::Desired;
-use crate::failure::Failure;
+use super::{Desired, report::STILL_NEEDED};
+use crate::{failure::Failure, inventory::ReleaseStatus as ReleaseState};
 
 /// A kind whose objects stand for one release each.
 pub trait ReleaseFace:
@@ -42,6 +42,14 @@ pub trait ReleaseFace:
 
     fn is_ready(&self) -> bool {
         self.readiness().is_some_and(|ready| ready.status == "True")
+    }
+
+    /// Whether those that need it can do with it: it is ready, or would be gone already but for them.
+    fn serves(&self) -> bool {
+        let is_held = self.meta().deletion_timestamp.is_some()
+            && self.readiness().is_some_and(|ready| ready.reason == STILL_NEEDED)
+            && self.status().is_some_and(|status| status.status == ReleaseState::Deployed.as_str());
+        is_held || self.is_ready()
     }
 
     /// Whether the annotation says that the release has been installed at least once.

@@ -257,14 +257,14 @@ fn plan_deletion(observed: &Observed<'_>) -> Plan {
     if observed.cluster == ClusterState::ControlPlaneNotInitialized && !observed.installed_before {
         return Plan::LetGo(LetGo::Removed);
     }
-    if !observed.needed_by.is_empty() {
-        return Plan::Wait(Wait::Dependents { on: observed.needed_by.to_vec() });
-    }
     match observed.inventory {
         InventoryState::Loading => Plan::Wait(Wait::InventoryLoading),
         InventoryState::Unavailable(failure) => Plan::Wait(Wait::Unavailable(failure.clone())),
         InventoryState::Known(None | Some(Seen { status: ReleaseStatus::Uninstalled, .. })) => {
             Plan::LetGo(LetGo::Removed)
+        }
+        InventoryState::Known(Some(_)) if !observed.needed_by.is_empty() => {
+            Plan::Wait(Wait::Dependents { on: observed.needed_by.to_vec() })
         }
         InventoryState::Known(Some(_)) => backed_off(observed, Step::Remove, &failure_key::remove())
             .unwrap_or(Plan::Operate(OperationKind::Remove)),

@@ -22,6 +22,8 @@ pub struct Report {
 
 /// What to do about a collision.
 pub const ANOTHER_NAME: &str = "give one of them another releaseName or namespace";
+/// It would go, but others need it.
+pub(super) const STILL_NEEDED: &str = "StillNeeded";
 const CLUSTER_AVAILABLE: &str = "ClusterAvailable";
 
 /// What to say, or None where the last word stands: paused objects are left alone, and an object that has `spoken`
@@ -143,11 +145,9 @@ fn release_condition(
         Plan::Wait(Wait::Dependencies { on }) => {
             (Status::False, "WaitingForDependencies", format!("waiting until {} is ready", on.join(", ")))
         }
-        Plan::Wait(Wait::Dependents { on }) => (
-            Status::False,
-            "StillNeeded",
-            format!("stays until {} is removed, which needs it", on.join(", ")),
-        ),
+        Plan::Wait(Wait::Dependents { on }) => {
+            (Status::False, STILL_NEEDED, format!("stays until {} is removed, which needs it", on.join(", ")))
+        }
         Plan::LetGo(LetGo::Removed) => {
             (Status::False, vocabulary.deleted, format!("release {release} has been removed"))
         }

@@ -74,6 +74,15 @@ impl Range {
         Self { text: "*".to_owned(), alternatives: vec![alternative] }
     }
 
+    /// This version and no other.
+    pub fn exactly(version: &Version) -> Self {
+        let requirement =
+            Requirement { operator: Operator::Equal, version: version.clone(), given: Given::Patch };
+        let alternative =
+            Alternative { requirements: vec![requirement], pre_releases: !version.pre.is_empty() };
+        Self { text: format!("={version}"), alternatives: vec![alternative] }
+    }
+
     /// Whether a version is in the range.
     pub fn contains(&self, version: &Version) -> bool {
         self.alternatives.iter().any(|alternative| alternative.contains(version))

@@ -324,6 +324,8 @@ fn what_is_needed_comes_first_and_goes_last() {
     }
     let needed = Observed { deleting: true, needed_by: &base, ..quiet(&wanted, Some(&there)) };
     assert_eq!(plan(&needed, GENERATION), Plan::Wait(Wait::Dependents { on }));
+    let gone = Observed { deleting: true, needed_by: &base, ..quiet(&wanted, None) };
+    assert_eq!(plan(&gone, GENERATION), Plan::LetGo(LetGo::Removed), "what is not there serves nobody");
     let going = Observed { cluster: ClusterState::Deleting, ..needed };
     assert_eq!(plan(&going, GENERATION), Plan::LetGo(LetGo::ClusterGone), "the cluster goes with all of it");
 }
