@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use chandler_api::extensions::{
     Extension, ExtensionInstance, ExtensionReference, ExtensionSpec, ExtensionVersion, PackageSource,
-    Reference, Scope,
+    Reference,
 };
 use chandler_core::{
     catalog::{Entry, implied},
-    extension::shelf_name,
+    extension::{namespace_of, shelf_name},
     failure::Failure,
 };
 use kube::ResourceExt as _;
@@ -53,10 +53,7 @@ impl CatalogOffers {
                 continue;
             }
             if let Ok(Some(volume)) = self.volume(own, reference).await {
-                let namespace = match reference.scope {
-                    Scope::Namespace => own,
-                    Scope::Platform => &self.catalogs.platform,
-                };
+                let namespace = namespace_of(reference.scope, own, &self.catalogs.platform);
                 look.lay(namespace, &shelf_name(reference), volume.published.clone());
             }
         }

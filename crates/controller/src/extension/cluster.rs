@@ -12,7 +12,7 @@ use chandler_core::{
     cluster_conditions::{ADDONS_READY, Addon, addons_ready, arriving, conditions_of, gates, upgradable},
     cluster_list::{self, EXTENSIONS_ANNOTATION, Listed},
     conditions,
-    extension::{Circumstances, Implied, Origin, Wish, implied},
+    extension::{Circumstances, Implied, Origin, Wish, implied, namespace_of, parts},
     identity::ClusterKey,
     placement::addon_release_name,
 };
@@ -198,11 +198,9 @@ impl Pass {
 
     fn is_published(&self, key: &str) -> bool {
         let resolutions = &self.context.resolutions;
-        let found = match key.strip_prefix("platform/") {
-            Some(name) => resolutions.shelf.get(&resolutions.platform.namespace, name),
-            None => resolutions.shelf.get(&self.key.namespace, key),
-        };
-        found.is_some()
+        let (scope, name) = parts(key);
+        let namespace = namespace_of(scope, &self.key.namespace, &resolutions.platform.namespace);
+        resolutions.shelf.get(namespace, name).is_some()
     }
 
     async fn write(&self, todo: &Implied, instances: &[&ExtensionInstance]) -> Result<(), Error> {

@@ -10,7 +10,7 @@ use chandler_api::{
     status::PlacementStatus,
 };
 use chandler_core::{
-    extension::{implied_name, key, shelf_name},
+    extension::{implied_name, key, namespace_of, parts, shelf_name},
     failure::Failure,
     identity::ClusterKey,
     placement::{Content, addon_release, addon_release_name},
@@ -207,10 +207,8 @@ impl Instances {
 
     /// The namespace of an extension, and what it is called among those of a cluster.
     fn key<'a>(&'a self, reference: &ExtensionReference, cluster: &'a ClusterKey) -> (&'a str, String) {
-        let namespace = match reference.scope {
-            Scope::Namespace => cluster.namespace.as_str(),
-            Scope::Platform => self.resolutions.platform.namespace.as_str(),
-        };
+        let namespace =
+            namespace_of(reference.scope, &cluster.namespace, &self.resolutions.platform.namespace);
         (namespace, key(&cluster.namespace, namespace, &shelf_name(reference)))
     }
 
@@ -224,8 +222,7 @@ impl Instances {
             if let Some(provider) = provider {
                 addon_release_name(&provider, &cluster.name)
             } else {
-                let plain = extension.strip_prefix("platform/").unwrap_or(extension);
-                implied_name(plain, &cluster.name)
+                implied_name(parts(extension).1, &cluster.name)
             }
         };
         after.iter().map(name).collect()

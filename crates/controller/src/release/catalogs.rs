@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use chandler_api::extensions::{ExtensionCatalog, PackageSource, Reference, Scope};
+use chandler_api::extensions::{ExtensionCatalog, PackageSource, Reference};
 use chandler_core::{
     catalog::{Namespace, may_use},
+    extension::namespace_of,
     failure::{Category, Failure},
     release::Desired,
 };
@@ -55,10 +56,7 @@ impl NamedCatalogs {
 
     /// The catalog that an object of namespace `own` names, if that may use it.
     pub async fn get(&self, own: &str, reference: &Reference) -> Result<Arc<ExtensionCatalog>, Failure> {
-        let namespace = match reference.scope {
-            Scope::Namespace => own,
-            Scope::Platform => &self.platform,
-        };
+        let namespace = namespace_of(reference.scope, own, &self.platform);
         let catalog = self.catalogs.get(namespace, &reference.name).ok_or_else(|| {
             let why = format!(
                 "ExtensionCatalog {namespace}/{} does not exist; what was installed from it stays",

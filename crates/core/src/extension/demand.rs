@@ -47,8 +47,16 @@ pub fn key(own: &str, namespace: &str, name: &str) -> String {
     }
 }
 
+/// Whose an extension is that is called so among those of a cluster, and its name there: the reverse of [`key`].
+pub fn parts(key: &str) -> (Scope, &str) {
+    match key.strip_prefix(PLATFORM) {
+        Some(name) => (Scope::Platform, name),
+        None => (Scope::Namespace, key.strip_prefix("./").unwrap_or(key)),
+    }
+}
+
 /// The namespace that a reference means.
-pub(super) fn namespace_of<'a>(scope: Scope, own: &'a str, platform: &'a str) -> &'a str {
+pub fn namespace_of<'a>(scope: Scope, own: &'a str, platform: &'a str) -> &'a str {
     match scope {
         Scope::Namespace => own,
         Scope::Platform => platform,

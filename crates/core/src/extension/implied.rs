@@ -8,7 +8,7 @@ use chandler_api::extensions::{
 };
 use kube_core::{Resource as _, ResourceExt};
 
-use super::{Verdict, demand::namespace_of, key, shelf_name};
+use super::{Verdict, key, namespace_of, parts, shelf_name};
 use crate::{digest::Digest, identity::ClusterKey, naming};
 
 /// Why an instance is there that nobody wrote.
@@ -160,13 +160,11 @@ fn key_of(at: &Circumstances<'_>, instance: &ExtensionInstance) -> Option<String
 }
 
 fn dependency(at: &Circumstances<'_>, key: &str) -> Wish {
-    let (namespace, name) = match key.strip_prefix("platform/") {
-        Some(name) => (String::new(), name),
-        None => (at.cluster.namespace.clone(), key),
-    };
+    let (scope, name) = parts(key);
     Wish {
         origin: Origin::Dependency,
-        namespace,
+        // Whatever the platform's namespace is called.
+        namespace: namespace_of(scope, &at.cluster.namespace, "").to_owned(),
         name: name.to_owned(),
         range: None,
         release_namespace: None,
