@@ -1,6 +1,8 @@
 //! Makes what a release consists of. Everything comes from the chart in `deploy/chart`; the version from Cargo.toml.
 
+mod binaries;
 mod chart;
+mod elf;
 mod version;
 
 use std::path::{Path, PathBuf};
@@ -27,11 +29,17 @@ pub struct DistArgs {
     /// Folder to write to
     #[arg(long, default_value = "dist")]
     out: PathBuf,
+    /// Build the two static programs of the image into `bin` instead; takes minutes
+    #[arg(long, conflicts_with_all = ["version", "image", "helm"])]
+    binaries: bool,
 }
 
 pub fn run(root: &Path, arguments: DistArgs) -> Result<()> {
-    let DistArgs { version, image, helm, out } = arguments;
+    let DistArgs { version, image, helm, out, binaries } = arguments;
     let out = root.join(out);
+    if binaries {
+        return binaries::build(root, &out.join("bin"));
+    }
     let version = version::of_release(version.as_deref().unwrap_or(env!("CARGO_PKG_VERSION")))?;
     let changelog = read(root, "CHANGELOG.md")?;
     let metadata = version::metadata(&version, &changelog)?;
