@@ -13,26 +13,36 @@ pub struct Built {
 }
 
 pub fn run(root: &Path, release: bool) -> Result<Built> {
-    let profile = if release { "release" } else { "dev" };
-    command::run(command(
-        root,
-        "cargo",
-        &["build", "--locked", "--package", "chandler-cli", "--profile", profile],
-    ))?;
-    let folder = target(root).join(if release { "release" } else { "debug" });
-    let driver = folder.join("chandler-helm");
+    let chandler = chandler(root, release)?;
+    let built = Built { driver: chandler.with_file_name("chandler-helm"), chandler };
+    driver(root, &built.driver)?;
+    Ok(built)
+}
+
+/// Builds the Helm driver, which is static, to this path.
+pub fn driver(root: &Path, path: &Path) -> Result<()> {
     let version = format!("-s -w -X main.version=v{}", env!("CARGO_PKG_VERSION"));
-    let path = driver.to_string_lossy().into_owned();
+    let path = path.to_string_lossy();
     let mut go = command(
         &root.join("tools/helm"),
         "go",
         &["build", "-trimpath", "-ldflags", &version, "-o", &path, "."],
     );
     go.env("CGO_ENABLED", "0");
-    command::run(go)?;
-    Ok(Built { chandler: folder.join("chandler"), driver })
+    command::run(go)
 }
 
-fn target(root: &Path) -> PathBuf {
+/// Builds `chandler` alone.
+pub fn chandler(root: &Path, release: bool) -> Result<PathBuf> {
+    let profile = if release { "release" } else { "dev" };
+    command::run(command(
+        root,
+        "cargo",
+        &["build", "--locked", "--package", "chandler-cli", "--profile", profile],
+    ))?;
+    Ok(target(root).join(if release { "release" } else { "debug" }).join("chandler"))
+}
+
+pub fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
 }

@@ -5,6 +5,7 @@ mod build;
 mod ci;
 mod command;
 mod demo;
+mod dist;
 mod generate;
 mod generate_proto;
 mod test;
@@ -50,6 +51,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         arguments: Vec<String>,
     },
+    /// Make what a release consists of: chart, manifest, and components for clusterctl and the Cluster API Operator
+    Dist(dist::DistArgs),
     /// Everything that has to pass before a change lands
     Ci,
 }
@@ -65,6 +68,7 @@ fn main() -> Result<()> {
         Task::Test { quick } => test::run(&root, quick),
         Task::Demo { exit } => demo::run(&root, exit),
         Task::Bench { arguments } => bench::run(&root, &arguments),
+        Task::Dist(arguments) => dist::run(&root, arguments),
         Task::Ci => ci::run(&root),
     }
 }

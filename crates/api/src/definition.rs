@@ -8,8 +8,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube_core::CustomResourceExt;
 
-/// Labels by which the Cluster API finds the version that fits its contract, and its visualizer the kind.
-const LABELS: [(&str, &str); 3] = [
+/// Labels by which the Cluster API finds the version that fits its contract, `clusterctl move` the kind however it was
+/// installed, and the visualizer too.
+const LABELS: [(&str, &str); 4] = [
+    ("clusterctl.cluster.x-k8s.io", ""),
     ("cluster.x-k8s.io/v1beta1", "v1alpha1"),
     ("cluster.x-k8s.io/v1beta2", "v1alpha1"),
     ("visualizer.cluster.x-k8s.io", ""),

@@ -1,6 +1,6 @@
 //! `chandler hooks`: the runtime hooks by which Cluster API asks Chandler.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, str::FromStr};
 
 use anyhow::Result;
 use chandler_controller::{
@@ -36,16 +36,28 @@ pub struct UnregisterArgs {
 #[derive(Debug, Args)]
 pub struct HookArgs {
     /// Serve the runtime hooks of Cluster API, which finds them at `https://HOST[:PORT]` or at a Service of the
-    /// management cluster, `NAMESPACE/NAME[:PORT]` [default: none are served]
-    #[arg(long = "hooks-endpoint", value_name = "URL|SERVICE")]
-    endpoint: Option<Endpoint>,
+    /// management cluster, `NAMESPACE/NAME[:PORT]`; `none`: none are served
+    #[arg(long = "hooks-endpoint", value_name = "URL|SERVICE", default_value = "none")]
+    endpoint: Served,
     /// Address at which hooks are served
-    #[arg(long = "hooks-address", default_value = "0.0.0.0:9443", requires = "endpoint")]
+    #[arg(long = "hooks-address", default_value = "0.0.0.0:9443")]
     address: SocketAddr,
     /// What Cluster API does with an upgrade that is to begin when no hook answers
-    #[arg(long = "hooks-failure-policy", value_name = "POLICY", value_enum, requires = "endpoint")]
+    #[arg(long = "hooks-failure-policy", value_name = "POLICY", value_enum)]
     #[arg(default_value_t = Unanswered::Fail)]
     unanswered: Unanswered,
+}
+
+/// Where hooks are served, if at all. A variable of a manifest cannot be left out: it has to be able to say `none`.
+#[derive(Clone, Debug)]
+struct Served(Option<Endpoint>);
+
+impl FromStr for Served {
+    type Err = <Endpoint as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "none" { Ok(Self(None)) } else { text.parse().map(Some).map(Self) }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -57,14 +69,15 @@ enum Unanswered {
 }
 
 impl HookArgs {
-    /// None: no hooks are served.
-    pub fn options(self) -> Option<HookOptions> {
-        let Self { endpoint, address, unanswered } = self;
+    /// None: no hooks are served. `namespace` is the manager's own, by which its ClusterRole is named.
+    pub fn options(self, namespace: &str) -> Option<HookOptions> {
+        let Self { endpoint: Served(endpoint), address, unanswered } = self;
         let before_upgrade = match unanswered {
             Unanswered::Fail => FailurePolicy::Fail,
             Unanswered::Ignore => FailurePolicy::Ignore,
         };
-        endpoint.map(|endpoint| HookOptions { address, endpoint, before_upgrade })
+        let role = format!("{namespace}-manager");
+        endpoint.map(|endpoint| HookOptions { address, endpoint, before_upgrade, role })
     }
 }
 

@@ -141,6 +141,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     } = arguments;
     let watch_filter = watch_filter.filter(|value| !value.is_empty());
     logging::start(&log_level, log_format)?;
+    let hooks = hooks.options(&leader_election_namespace);
     let election = (!no_leader_election).then_some(Election {
         namespace: leader_election_namespace,
         name: lease_name(namespace.as_deref(), watch_filter.as_deref()),
@@ -164,7 +165,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         },
         address: metrics_address,
         election,
-        hooks: hooks.options(),
+        hooks,
         poll_interval,
         platform_namespace,
         platform_version,

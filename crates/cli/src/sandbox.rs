@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use chandler_sandbox::Sandbox;
-use chandler_sandbox::assets::Assets;
+use chandler_sandbox::assets::{Assets, Binary};
 use chandler_sandbox::process::{Identity, last_lines};
 use chandler_sandbox::progress::{self, Progress};
 use chandler_sandbox::sandbox::{self, BINARIES, Folder, MANAGEMENT, Options};
@@ -30,6 +30,11 @@ pub enum SandboxCommand {
     Up(UpArgs),
     /// Find or build every program that a sandbox and its tests need, so that nothing has to be built later.
     Prepare,
+    /// Print where a program of the sandbox is, such as `helm`; it is built if it is nowhere to be found.
+    Which {
+        /// The program
+        program: String,
+    },
     /// Show planes, endpoints, processes and memory.
     Status(StatusArgs),
     /// Print the kubeconfig of a cluster.
@@ -107,10 +112,22 @@ pub async fn run(command: SandboxCommand) -> Result<()> {
     match command {
         SandboxCommand::Up(args) => up(args).await,
         SandboxCommand::Prepare => prepare().await,
+        SandboxCommand::Which { program } => which(&program).await,
         SandboxCommand::Status(args) => status(args).await,
         SandboxCommand::Kubeconfig(args) => kubeconfig(args),
         SandboxCommand::Down(args) => down(args).await,
     }
+}
+
+async fn which(program: &str) -> Result<()> {
+    let known = Binary::ALL.into_iter().find(|binary| binary.file_name() == program);
+    let binary = known.with_context(|| {
+        let names = Binary::ALL.map(Binary::file_name).join(", ");
+        format!("the sandbox has no program {program}; it has {names}")
+    })?;
+    let assets = Assets::ensure(&[binary], progress::display().as_ref()).await?;
+    println!("{}", assets.path(binary).display());
+    Ok(())
 }
 
 async fn prepare() -> Result<()> {

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
 use chandler_api::extensions::Extension;
 pub use chandler_hooks::{Answer, Answers, Endpoint, FailurePolicy, Serving};
-use chandler_hooks::{EXTENSION_CONFIG, LIFETIME, Registration};
+use chandler_hooks::{EXTENSION_CONFIG, LIFETIME, Owner, Registration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{Client, CustomResourceExt as _};
 
@@ -25,6 +25,8 @@ pub struct HookOptions {
     pub endpoint: Endpoint,
     /// What Cluster API does with an upgrade when nobody answers. All else goes on.
     pub before_upgrade: FailurePolicy,
+    /// The ClusterRole that holds Chandler's rights: when it goes, nobody answers any more.
+    pub role: String,
 }
 
 /// Serves hooks and keeps Cluster API informed while what it returns lives.
@@ -38,12 +40,12 @@ pub async fn serve(
     watch_filter: Option<&str>,
     answers: Arc<dyn Answers>,
 ) -> Result<Serving, Error> {
-    let HookOptions { address, endpoint, before_upgrade } = options;
+    let HookOptions { address, endpoint, before_upgrade, role } = options;
     let registration = Registration {
         name: registered_as(namespace, watch_filter),
         endpoint,
         namespaces: only(namespace),
-        definition: Some(Extension::crd_name().to_owned()),
+        owners: vec![Owner::ClusterRole(role), Owner::Definition(Extension::crd_name().to_owned())],
     };
     let options = chandler_hooks::Options { address, registration, before_upgrade, lifetime: LIFETIME };
     Ok(chandler_hooks::start(client, options, answers).await?)

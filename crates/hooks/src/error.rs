@@ -11,10 +11,10 @@ pub enum Error {
     Certificate(#[from] rcgen::Error),
     #[error("cannot serve hooks with the certificate just made: {0}")]
     Tls(#[from] rustls::Error),
-    #[error(
-        "cannot read the definitions of kinds, which tell what Cluster API knows and what Chandler has: {0}"
-    )]
+    #[error("cannot read the definitions of kinds, which tell what Cluster API knows: {0}")]
     Kinds(kube::Error),
+    #[error("cannot read what the ExtensionConfig is to go with; deploy/rbac.yaml has the right: {0}")]
+    Owner(kube::Error),
     #[error(
         "cannot register the hooks as ExtensionConfig {name}; Cluster API has to run, with its feature gate RuntimeSDK: \
          {source}"

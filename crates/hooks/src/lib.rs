@@ -20,4 +20,4 @@ pub use endpoint::Endpoint;
 pub use error::Error;
 pub use hook::{FailurePolicy, Hook};
 pub use keeper::{Options, Serving, start};
-pub use registration::{EXTENSION_CONFIG, Registration, unregister};
+pub use registration::{EXTENSION_CONFIG, Owner, Registration, unregister};

@@ -4,6 +4,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chandler_api::FIELD_MANAGER;
 use k8s_openapi::{
     Resource as _,
+    api::rbac::v1::ClusterRole,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference},
 };
@@ -31,28 +32,37 @@ pub struct Registration {
     pub endpoint: Endpoint,
     /// Clusters of which namespaces it is about. Empty: all.
     pub namespaces: LabelSelector,
-    /// The custom resource definition with which it goes, if that is there: one that goes when Chandler does.
-    pub definition: Option<String>,
+    /// What it goes with when Chandler goes: the first of these that is there.
+    pub owners: Vec<Owner>,
+}
+
+/// An object without a namespace that is removed with Chandler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    ClusterRole(String),
+    Definition(String),
 }
 
 impl Registration {
     /// Creates or updates the ExtensionConfig. What is already so costs one request and changes nothing.
     pub(crate) async fn apply(&self, client: &Client, bundle: &str) -> Result<(), Error> {
-        let owners = self.owners(client).await?;
+        let owner = self.owner(client).await?;
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        let object = self.object(bundle, &owners);
+        let object = self.object(bundle, owner.as_slice());
         match extension_configs(client).patch(&self.name, &parameters, &Patch::Apply(object)).await {
             Ok(_) => Ok(()),
             Err(source) => Err(Error::Register { name: self.name.clone(), source }),
         }
     }
 
-    /// Read each time: whoever puts a definition in place of another must not have the ExtensionConfig collected.
-    async fn owners(&self, client: &Client) -> Result<Vec<OwnerReference>, Error> {
-        let Some(name) = &self.definition else { return Ok(Vec::new()) };
-        let definition = definitions(client).get_metadata_opt(name).await.map_err(Error::Kinds)?;
-        let uid = definition.and_then(|definition| definition.metadata.uid);
-        Ok(uid.map(|uid| owner(name, uid)).into_iter().collect())
+    /// Read each time: whoever puts an object in place of another must not have the ExtensionConfig collected.
+    async fn owner(&self, client: &Client) -> Result<Option<OwnerReference>, Error> {
+        for owner in &self.owners {
+            if let Some(uid) = owner.uid(client).await.map_err(Error::Owner)? {
+                return Ok(Some(owner.reference(uid)));
+            }
+        }
+        Ok(None)
     }
 
     fn object(&self, bundle: &str, owners: &[OwnerReference]) -> Value {
@@ -64,6 +74,29 @@ impl Registration {
             "metadata": {"name": self.name, "ownerReferences": owners},
             "spec": {"clientConfig": client_config, "namespaceSelector": self.namespaces},
         })
+    }
+}
+
+impl Owner {
+    async fn uid(&self, client: &Client) -> Result<Option<String>, kube::Error> {
+        let found = match self {
+            Self::ClusterRole(name) => {
+                cluster_roles(client).get_metadata_opt(name).await?.map(|o| o.metadata)
+            }
+            Self::Definition(name) => definitions(client).get_metadata_opt(name).await?.map(|o| o.metadata),
+        };
+        Ok(found.and_then(|metadata| metadata.uid))
+    }
+
+    fn reference(&self, uid: String) -> OwnerReference {
+        let (api_version, kind, name) = match self {
+            Self::ClusterRole(name) => (ClusterRole::API_VERSION, ClusterRole::KIND, name),
+            Self::Definition(name) => {
+                (CustomResourceDefinition::API_VERSION, CustomResourceDefinition::KIND, name)
+            }
+        };
+        let (api_version, kind) = (api_version.to_owned(), kind.to_owned());
+        OwnerReference { api_version, kind, name: name.clone(), uid, ..OwnerReference::default() }
     }
 }
 
@@ -88,17 +121,11 @@ pub(crate) async fn knows_control_plane_steps(client: &Client) -> Result<bool, E
     }))
 }
 
-fn owner(name: &str, uid: String) -> OwnerReference {
-    OwnerReference {
-        api_version: CustomResourceDefinition::API_VERSION.to_owned(),
-        kind: CustomResourceDefinition::KIND.to_owned(),
-        name: name.to_owned(),
-        uid,
-        ..OwnerReference::default()
-    }
+fn definitions(client: &Client) -> Api<CustomResourceDefinition> {
+    Api::all(client.clone())
 }
 
-fn definitions(client: &Client) -> Api<CustomResourceDefinition> {
+fn cluster_roles(client: &Client) -> Api<ClusterRole> {
     Api::all(client.clone())
 }
 

@@ -66,7 +66,8 @@ async fn ask(
 
 /// One question per group, resource, name and verb of every rule.
 fn questions(yaml: &str, namespace: &str) -> Result<Vec<ResourceAttributes>> {
-    let documents: Vec<Document> = serde_saphyr::from_multiple(yaml).context("reading deploy/rbac.yaml")?;
+    let yaml = yaml.replace("chandler-system", namespace);
+    let documents: Vec<Document> = serde_saphyr::from_multiple(&yaml).context("reading deploy/rbac.yaml")?;
     let mut questions = Vec::new();
     for document in documents {
         let namespace = (document.kind == "Role").then(|| namespace.to_owned());

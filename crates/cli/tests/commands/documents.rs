@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{demo, guides};
+use crate::{demo, guides, installing};
 
 /// Lines that CI itself runs, or another test.
-const RUN_ELSEWHERE: [&str; 10] = [
+const RUN_ELSEWHERE: [&str; 11] = [
     "cargo xtask demo",
     "cargo xtask test",
     "cargo xtask build",
+    // all tests of what it makes
+    "cargo xtask dist",
     // `the_bench_measures_every_phase`
     "cargo xtask bench",
     // `an_upgrade_waits_for_operations_and_goes_on_when_a_person_says_so`
@@ -73,7 +75,8 @@ fn every_command_in_the_documentation_is_run_by_a_test() {
             .filter(|line| line.starts_with("kubectl ") || line.starts_with("chandler sandbox "));
     let guides = [guides::MIGRATING, guides::USING].into_iter().chain(demo::ON_THE_FLEET);
     let run_by_guides = guides.flat_map(|name| commands(&document(name)));
-    let run_here: Vec<String> = run_by_demo_and_sandbox.chain(run_by_guides).collect();
+    let run_here: Vec<String> =
+        run_by_demo_and_sandbox.chain(run_by_guides).chain(installing::by_kubectl_and_helm()).collect();
     let documents = markdown(&root().join("docs")).into_iter().chain([root().join("README.md")]);
     for path in documents {
         for line in commands(&std::fs::read_to_string(&path).unwrap()) {

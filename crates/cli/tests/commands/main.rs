@@ -6,6 +6,9 @@ mod bench;
 mod demo;
 mod documents;
 mod guides;
+mod installing;
+#[path = "../packaging/mod.rs"]
+mod packaging;
 mod requirements;
 mod sandbox;
 mod shell;

@@ -22,6 +22,9 @@ mod looking;
 mod moving;
 mod newest;
 mod nothing_to_do;
+mod own_chart;
+#[path = "../packaging/mod.rs"]
+mod packaging;
 mod path;
 mod predecessor;
 mod real_charts;

@@ -3,8 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use chandler_hooks::{Hook, unregister};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use chandler_hooks::{Hook, Owner, unregister};
+use k8s_openapi::{
+    api::rbac::v1::ClusterRole,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
@@ -62,8 +65,37 @@ async fn cluster_api_discovers_the_hooks_again_over_renewals_and_restarts() {
 }
 
 #[tokio::test]
-async fn the_extension_config_goes_with_the_definition_of_our_kinds() {
+async fn the_extension_config_goes_with_the_first_owner_that_is_there() {
     let mut world = World::new("owned").await;
+    let role = format!("{}-manager", world.namespace);
+    let roles: Api<ClusterRole> = Api::all(world.client.clone());
+    roles.create(&PostParams::default(), &named(&role)).await.unwrap();
+    let definition = define(&world).await;
+    let owners = vec![Owner::ClusterRole(role.clone()), Owner::Definition(definition.name_any())];
+    world.options.registration.owners = owners;
+    let (configs, name) = (world.extension_configs(), world.options.registration.name.clone());
+    let gone = || until("gone", async || configs.get_opt(&name).await.unwrap().is_none().then_some(()));
+    let script = Arc::new(Script::default());
+    let serving = world.serve(&script).await;
+    world.discovered().await;
+    serving.stop().await;
+    roles.delete(&role, &DeleteParams::default()).await.unwrap();
+    gone().await;
+
+    let serving = world.serve(&script).await;
+    world.discovered().await;
+    serving.stop().await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    definitions.delete(&definition.name_any(), &DeleteParams::default()).await.unwrap();
+    gone().await;
+}
+
+fn named(name: &str) -> ClusterRole {
+    serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
+}
+
+/// A kind as Chandler has them.
+async fn define(world: &World) -> CustomResourceDefinition {
     let group = format!("{}.test", world.namespace);
     let definition: CustomResourceDefinition = serde_json::from_value(json!({
         "metadata": {"name": format!("things.{group}")},
@@ -76,14 +108,7 @@ async fn the_extension_config_goes_with_the_definition_of_our_kinds() {
     }))
     .unwrap();
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
-    definitions.create(&PostParams::default(), &definition).await.unwrap();
-    world.options.registration.definition = definition.metadata.name.clone();
-    let serving = world.serve(&Arc::new(Script::default())).await;
-    world.discovered().await;
-    serving.stop().await;
-    definitions.delete(&definition.name_any(), &DeleteParams::default()).await.unwrap();
-    let (configs, name) = (world.extension_configs(), &world.options.registration.name);
-    until("gone", async || configs.get_opt(name).await.unwrap().is_none().then_some(())).await;
+    definitions.create(&PostParams::default(), &definition).await.unwrap()
 }
 
 fn handlers(config: &DynamicObject) -> impl Iterator<Item = &Value> {

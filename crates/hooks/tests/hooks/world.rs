@@ -43,7 +43,7 @@ impl World {
                 name: namespace.clone(),
                 endpoint: Endpoint::url(&format!("https://localhost:{port}")).unwrap(),
                 namespaces: LabelSelector { match_labels: Some(only_here), ..LabelSelector::default() },
-                definition: None,
+                owners: Vec::new(),
             },
             before_upgrade: FailurePolicy::Fail,
             lifetime: chandler_hooks::LIFETIME,

@@ -1,0 +1,21 @@
+# The image of Chandler: two static programs and the authorities of the web, nothing else.
+ARG GO=1.26
+FROM golang:${GO}-bookworm AS go
+
+FROM rust:1.95.0-bookworm AS build
+COPY --from=go /usr/local/go /usr/local/go
+ENV PATH=/usr/local/go/bin:$PATH
+RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates musl-tools
+WORKDIR /chandler
+COPY . .
+RUN cargo xtask dist --binaries && mkdir /empty
+
+FROM scratch
+COPY --from=build /chandler/dist/bin/ /
+# Sources without an authority of their own are trusted by these.
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+# For the driver's socket and packages where no volumes are mounted.
+COPY --from=build --chown=65532:65532 /empty /tmp
+COPY --from=build --chown=65532:65532 /empty /var/cache/chandler
+USER 65532:65532
+ENTRYPOINT ["/chandler"]

@@ -1,0 +1,46 @@
+{{- define "chandler.image" -}}
+{{- $tag := .Values.image.tag | default (printf "v%s" .Chart.AppVersion | replace "+" "_") }}
+{{- $image := printf "%s:%s" .Values.image.repository $tag }}
+{{- with .Values.image.digest }}{{ $image = printf "%s@%s" $image . }}{{ end }}
+{{- $image | quote }}
+{{- end }}
+
+{{- define "chandler.storeSize" -}}
+{{ printf "%dMi" (div (mul 3 (int .Values.store.limit)) 2) }}
+{{- end }}
+
+{{- define "chandler.arguments" -}}
+- manager
+- --metrics-address=0.0.0.0:8080
+- --store-limit={{ int .Values.store.limit }}
+- --log-level={{ .Values.logLevel }}
+- --log-format={{ .Values.logFormat }}
+- --concurrency={{ .Values.concurrency }}
+- --concurrency-per-cluster={{ .Values.concurrencyPerCluster }}
+- --platform-namespace={{ .Values.platform.namespace | default "$(POD_NAMESPACE)" }}
+{{- with .Values.platform.version }}
+- --platform-version={{ . }}
+{{- end }}
+{{- with .Values.platform.versionFrom }}
+- --platform-version-from={{ . }}
+{{- end }}
+{{- with .Values.watchFilter }}
+- --watch-filter={{ . }}
+{{- end }}
+{{- with .Values.watchNamespace }}
+- --namespace={{ . }}
+{{- end }}
+{{- range .Values.sources.allowAddresses }}
+- --allow-source-address={{ . }}
+{{- end }}
+{{- range .Values.sources.refuseAddresses }}
+- --refuse-source-address={{ . }}
+{{- end }}
+{{- if .Values.hooks.enabled }}
+- --hooks-endpoint={{ .Values.hooks.endpoint | default "$(POD_NAMESPACE)/chandler-hooks" }}
+- --hooks-failure-policy={{ .Values.hooks.failurePolicy }}
+{{- end }}
+{{- range .Values.extraArgs }}
+- {{ . | quote }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,72 @@
+//! Makes what a release consists of. Everything comes from the chart in `deploy/chart`; the version from Cargo.toml.
+
+mod binaries;
+mod chart;
+mod elf;
+mod version;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+
+use crate::{
+    build,
+    command::{command, output},
+};
+
+#[derive(Debug, Args)]
+pub struct DistArgs {
+    /// Version of the release [default: that of Cargo.toml]
+    #[arg(long)]
+    version: Option<String>,
+    /// Where the image is published, without a tag [default: as the chart says]
+    #[arg(long)]
+    image: Option<String>,
+    /// The helm CLI [default: that of the sandbox]
+    #[arg(long)]
+    helm: Option<PathBuf>,
+    /// Folder to write to
+    #[arg(long, default_value = "dist")]
+    out: PathBuf,
+    /// Build the two static programs of the image into `bin` instead; takes minutes
+    #[arg(long, conflicts_with_all = ["version", "image", "helm"])]
+    binaries: bool,
+}
+
+pub fn run(root: &Path, arguments: DistArgs) -> Result<()> {
+    let DistArgs { version, image, helm, out, binaries } = arguments;
+    let out = root.join(out);
+    if binaries {
+        return binaries::build(root, &out.join("bin"));
+    }
+    let version = version::of_release(version.as_deref().unwrap_or(env!("CARGO_PKG_VERSION")))?;
+    let changelog = read(root, "CHANGELOG.md")?;
+    let metadata = version::metadata(&version, &changelog)?;
+    let helm = match helm {
+        Some(helm) => helm,
+        None => sandbox_helm(root)?,
+    };
+    std::fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
+    let chart = chart::Chart::package(root, &helm, &version, image.as_deref(), &out)?;
+    write(&out, "metadata.yaml", &metadata)?;
+    write(&out, "addon-components.yaml", &chart.render("deploy/components-values.yaml")?)?;
+    write(&out, "chandler.yaml", &chart.render("deploy/manifest-values.yaml")?)?;
+    println!("{}", out.display());
+    Ok(())
+}
+
+/// The helm that the tests compare with, so that a release does not depend on what a machine has.
+fn sandbox_helm(root: &Path) -> Result<PathBuf> {
+    let chandler = build::chandler(root, false)?;
+    let path = output(command(root, &chandler.to_string_lossy(), &["sandbox", "which", "helm"]))?;
+    Ok(PathBuf::from(path.trim()))
+}
+
+fn read(root: &Path, name: &str) -> Result<String> {
+    std::fs::read_to_string(root.join(name)).with_context(|| format!("reading {name}"))
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
+    std::fs::write(folder.join(name), text).with_context(|| format!("writing {name}"))
+}

@@ -1,0 +1,38 @@
+//! The two programs of the image, which run where there is nothing else.
+
+use std::{fs, path::Path, process::Command};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::elf;
+use crate::{
+    build,
+    command::{command, run as run_command},
+};
+
+/// Builds both, optimised and static, into `out`, and checks that they are.
+pub fn build(root: &Path, out: &Path) -> Result<()> {
+    let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+    ensure!(
+        Command::new("musl-gcc").arg("--version").output().is_ok(),
+        "`musl-gcc` was not found: install it (Debian and Ubuntu: musl-tools), the cryptography has parts in C"
+    );
+    run_command(command(root, "rustup", &["target", "add", &target]))?;
+    let arguments = ["build", "--locked", "--package", "chandler-cli", "--release", "--target", &target];
+    run_command(command(root, "cargo", &arguments))?;
+    fs::create_dir_all(out).with_context(|| format!("making {}", out.display()))?;
+    let chandler = out.join("chandler");
+    let built = build::target(root).join(&target).join("release/chandler");
+    fs::copy(&built, &chandler).with_context(|| format!("copying {}", built.display()))?;
+    let driver = out.join("chandler-helm");
+    build::driver(root, &driver)?;
+    check(&chandler)?;
+    check(&driver)
+}
+
+fn check(program: &Path) -> Result<()> {
+    let file = fs::read(program).with_context(|| format!("reading {}", program.display()))?;
+    elf::require_static(&file).with_context(|| format!("{} is not static", program.display()))?;
+    println!("{}: static, {} MiB", program.display(), file.len() >> 20);
+    Ok(())
+}

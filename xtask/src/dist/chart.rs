@@ -1,0 +1,87 @@
+//! The chart, packaged and rendered.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result};
+use semver::Version;
+
+use crate::command::{command, output};
+
+/// What the chart holds that tests and commands read at another place.
+const FILES: [&str; 3] = ["deploy/crds.yaml", "deploy/hooks.yaml", "deploy/rbac.yaml"];
+const NAMESPACE: &str = "chandler-system";
+const REPOSITORY: &str = "  repository: chandler.dev/chandler\n";
+
+/// A packaged chart.
+pub struct Chart<'a> {
+    root: &'a Path,
+    helm: &'a Path,
+    archive: PathBuf,
+}
+
+impl<'a> Chart<'a> {
+    /// Puts the chart together and packages it into `out`.
+    pub fn package(
+        root: &'a Path,
+        helm: &'a Path,
+        version: &Version,
+        image: Option<&str>,
+        out: &Path,
+    ) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let assembled = folder.path().join("chandler");
+        assemble(root, &assembled, image)?;
+        let version = version.to_string();
+        let (assembled, out_folder) = (assembled.to_string_lossy(), out.to_string_lossy());
+        let arguments = ["package", &assembled, "--destination", &out_folder];
+        let versions = ["--version", &version, "--app-version", &version];
+        output(command(root, &helm.to_string_lossy(), &[&arguments[..], &versions].concat()))?;
+        Ok(Self { root, helm, archive: out.join(format!("chandler-{version}.tgz")) })
+    }
+
+    /// All objects of the chart with the values of a file. Those may be variables, which no schema knows.
+    pub fn render(&self, values: &str) -> Result<String> {
+        let archive = self.archive.to_string_lossy();
+        let arguments = ["template", "chandler", &archive, "--namespace", NAMESPACE];
+        let values = ["--values", values, "--skip-schema-validation"];
+        let helm = self.helm.to_string_lossy();
+        let rendered = output(command(self.root, &helm, &[&arguments[..], &values].concat()))?;
+        let lines = rendered.lines().filter(|line| !line.starts_with("# Source: "));
+        Ok(lines.flat_map(|line| [line, "\n"]).collect())
+    }
+}
+
+fn assemble(root: &Path, folder: &Path, image: Option<&str>) -> Result<()> {
+    copy(&root.join("deploy/chart"), folder)?;
+    let files = folder.join("files");
+    fs::create_dir_all(&files)?;
+    for name in FILES {
+        let path = root.join(name);
+        let name = path.file_name().context("a file has a name")?;
+        fs::copy(&path, files.join(name)).with_context(|| format!("copying {}", path.display()))?;
+    }
+    if let Some(image) = image {
+        let values = folder.join("values.yaml");
+        let text = fs::read_to_string(&values)?;
+        anyhow::ensure!(text.contains(REPOSITORY), "values.yaml no longer has the line `{REPOSITORY}`");
+        fs::write(&values, text.replace(REPOSITORY, &format!("  repository: {image}\n")))?;
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}
