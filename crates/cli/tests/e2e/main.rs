@@ -17,6 +17,7 @@ mod hooks;
 mod isolation;
 mod kubernetes_upgrade;
 mod leadership;
+mod log_level;
 mod looking;
 mod moving;
 mod newest;
@@ -33,6 +34,7 @@ mod templates;
 #[path = "../third_party/mod.rs"]
 mod third_party;
 mod told;
+mod traces;
 mod upgrade_check;
 mod watch_filter;
 mod weaknesses;
