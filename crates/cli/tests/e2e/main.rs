@@ -19,6 +19,7 @@ mod kubernetes_upgrade;
 mod leadership;
 mod log_level;
 mod looking;
+mod metrics;
 mod moving;
 mod newest;
 mod nothing_to_do;
