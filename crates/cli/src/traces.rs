@@ -11,7 +11,7 @@ const PREFIX: &str = "OTEL_EXPORTER_OTLP_";
 /// Where traces go.
 #[derive(Debug, Args)]
 pub struct TraceArgs {
-    /// Send traces over gRPC to this OTLP receiver, such as http://collector:4317 [default: none are made]
+    /// Send traces over gRPC to this OTLP receiver, such as `http://collector:4317` [default: none are made]
     #[arg(long, env = ENDPOINT, value_name = "URL")]
     otlp_endpoint: Option<String>,
     /// Part of the traces that is kept, from 0 to 1

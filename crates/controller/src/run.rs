@@ -183,11 +183,11 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let packages = shared.packages.clone();
     let _collecting = AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_regularly().await }));
     let (client, tool, metrics) = (shared.client.clone(), shared.tool.clone(), shared.metrics.clone());
+    let controllers = Box::pin(controllers(shared, platform, changes, Told { ready, catalogs }));
     let work = async move {
         metrics.leads();
-        controllers(shared, platform, changes, Told { ready, catalogs }).await
+        controllers.await
     };
-    let work = Box::pin(work);
     let ended = if let Some(election) = election {
         lead(client, election, &tool, work, &stop).await
     } else {
