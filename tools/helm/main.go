@@ -5,17 +5,20 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net"
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
+	"time"
 
 	"google.golang.org/grpc"
 	"helm.sh/helm/v4/pkg/kube"
@@ -26,6 +29,7 @@ import (
 	"chandler.dev/tools/helm/internal/operation"
 	"chandler.dev/tools/helm/internal/release"
 	"chandler.dev/tools/helm/internal/server"
+	"chandler.dev/tools/helm/internal/telemetry"
 )
 
 // version is set when the binary is linked.
@@ -33,6 +37,9 @@ var version = "dev"
 
 // maxMessage is the largest message of a call: values and manifests can be large.
 const maxMessage = 64 << 20
+
+// parting is how long the last spans may take to leave when the process ends.
+const parting = time.Second
 
 func main() {
 	if err := run(); err != nil {
@@ -44,8 +51,6 @@ func main() {
 func run() error {
 	socket := flag.String("socket", "", "path of the unix socket to serve on")
 	memory := flag.Int64("memory-limit", 0, "soft memory limit in bytes; 0: none")
-	level := slog.LevelInfo
-	flag.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	showVersion := flag.Bool("version", false, "print the version and exit")
 	flag.Parse()
 	if *showVersion {
@@ -58,10 +63,11 @@ func run() error {
 	if *memory > 0 {
 		debug.SetMemoryLimit(*memory)
 	}
-	return serve(*socket, logging.New(os.Stderr, level))
+	var level slog.LevelVar
+	return serve(*socket, logging.New(os.Stderr, &level), &level)
 }
 
-func serve(socket string, log *slog.Logger) error {
+func serve(socket string, log *slog.Logger, level *slog.LevelVar) error {
 	kube.ManagedFieldsManager = release.FieldManager
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -75,24 +81,43 @@ func serve(socket string, log *slog.Logger) error {
 	}
 
 	operations := operation.NewSet()
-	service := server.New(version, operations, log)
-	options := append(server.Recovery(log), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
+	tracing, err := telemetry.StartTracing(context.Background(), version)
+	if err != nil {
+		log.Warn("there are no traces", "error", err.Error())
+	}
+	telemetry.Errors(func(err error) { log.Warn("traces are lost", "error", err.Error()) })
+	service := server.New(version, operations, tracing, log)
+	options := append(tracing.Interceptors(), server.Recovery(log)...)
+	options = append(options, grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
 	grpcServer := grpc.NewServer(options...)
 	toolv1.RegisterPackageToolServer(grpcServer, service)
 	templatev1.RegisterTemplateServiceServer(grpcServer, service)
 
-	go exitWithOwner(operations, log)
+	go followOwner(operations, tracing, log, level)
 	go drainOnTerminate(grpcServer, log)
 	log.Info("serving", "version", version)
 	return grpcServer.Serve(listener)
 }
 
-// exitWithOwner ends the process when its standard input ends: whoever started it is gone.
-func exitWithOwner(operations *operation.Set, log *slog.Logger) {
-	_, _ = io.Copy(io.Discard, os.Stdin)
+// followOwner does what the lines on standard input say, and ends the process with them: whoever started it is gone.
+func followOwner(operations *operation.Set, tracing *telemetry.Tracing, log *slog.Logger, level *slog.LevelVar) {
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		obey(lines.Text(), log, level)
+	}
 	operations.StopAll()
 	log.Info("the owner is gone, exiting", "operations", operations.Running())
+	tracing.End(parting)
 	os.Exit(0)
+}
+
+// obey does what a line says, if it is known.
+func obey(line string, log *slog.Logger, level *slog.LevelVar) {
+	if wanted, ok := strings.CutPrefix(line, "log-level "); ok {
+		if err := level.UnmarshalText([]byte(wanted)); err != nil {
+			log.Warn("the owner wants an unknown log level", "error", err.Error())
+		}
+	}
 }
 
 func drainOnTerminate(grpcServer *grpc.Server, log *slog.Logger) {

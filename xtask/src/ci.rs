@@ -6,7 +6,8 @@ use anyhow::{Result, ensure};
 
 use crate::{
     command::{command, output, run as run_command},
-    demo, generate, test,
+    demo, generate,
+    test::{self, GO_MODULES},
 };
 
 pub fn run(root: &Path) -> Result<()> {
@@ -17,7 +18,9 @@ pub fn run(root: &Path) -> Result<()> {
         &["clippy", "--locked", "--workspace", "--all-targets", "--", "--deny", "warnings"],
     ))?;
     each_crate_alone(root)?;
-    run_command(command(&root.join("tools/helm"), "go", &["vet", "./..."]))?;
+    for module in GO_MODULES {
+        run_command(command(&root.join(module), "go", &["vet", "./..."]))?;
+    }
     run_command(command(&root.join("tools/helm"), "go", &["tool", "staticcheck", "./..."]))?;
     generated_is_committed(root)?;
     test::run(root, false)?;
@@ -26,8 +29,10 @@ pub fn run(root: &Path) -> Result<()> {
 
 fn formatting(root: &Path) -> Result<()> {
     run_command(command(root, "cargo", &["fmt", "--all", "--check"]))?;
-    let unformatted = output(command(&root.join("tools/helm"), "gofmt", &["-l", "."]))?;
-    ensure!(unformatted.is_empty(), "run gofmt on:\n{unformatted}");
+    for module in GO_MODULES {
+        let unformatted = output(command(&root.join(module), "gofmt", &["-l", "."]))?;
+        ensure!(unformatted.is_empty(), "run gofmt in {module} on:\n{unformatted}");
+    }
     Ok(())
 }
 

@@ -9,9 +9,14 @@ use crate::{
     command::{command, run as run_command},
 };
 
+/// Where Go code is.
+pub const GO_MODULES: [&str; 2] = ["tools/helm", "tools/promcheck"];
+
 pub fn run(root: &Path, quick: bool) -> Result<()> {
     let built = build::run(root, false)?;
-    run_command(command(&root.join("tools/helm"), "go", &["test", "./..."]))?;
+    for module in GO_MODULES {
+        run_command(command(&root.join(module), "go", &["test", "./..."]))?;
+    }
     let mut tests = if quick {
         command(root, "cargo", &["test", "--locked", "--workspace", "--lib", "--bins"])
     } else {

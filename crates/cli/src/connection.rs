@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
+use chandler_telemetry::Requests;
 use clap::Args;
 use http::{HeaderValue, header::USER_AGENT};
 use kube::{
     Client, Config,
+    client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
 };
 
@@ -23,6 +25,15 @@ pub struct Connection {
 
 impl Connection {
     pub async fn client(self) -> Result<Client> {
+        Ok(Client::try_from(self.config().await?)?)
+    }
+
+    /// A client whose requests are counted.
+    pub async fn counted_client(self, requests: &Requests) -> Result<Client> {
+        Ok(ClientBuilder::try_from(self.config().await?)?.with_layer(requests).build())
+    }
+
+    async fn config(self) -> Result<Config> {
         let Self { kubeconfig, context } = self;
         let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
         let mut config = match (kubeconfig, &options.context) {
@@ -39,7 +50,7 @@ impl Connection {
         config
             .headers
             .push((USER_AGENT, HeaderValue::from_static(concat!("chandler/", env!("CARGO_PKG_VERSION")))));
-        Ok(Client::try_from(config)?)
+        Ok(config)
     }
 }
 

@@ -4,6 +4,7 @@ mod api_reference;
 mod bench;
 mod catalog;
 mod connection;
+mod control;
 mod crds;
 mod demo;
 mod describe;
@@ -12,6 +13,7 @@ mod driver;
 mod fleet;
 mod get;
 mod hooks;
+mod log_level;
 mod logging;
 mod logs;
 mod manager;
@@ -22,6 +24,7 @@ mod progress;
 mod sandbox;
 mod support_bundle;
 mod tool;
+mod traces;
 mod upgrade_check;
 
 use std::{path::Path, process::ExitCode};
@@ -46,6 +49,7 @@ enum Command {
     /// Examine a management cluster and say what to do; fails if there is a problem
     Doctor(doctor::DoctorArgs),
     Logs(logs::LogsArgs),
+    LogLevel(log_level::LogLevelArgs),
     SupportBundle(support_bundle::SupportBundleArgs),
     /// Run the controllers against a management cluster
     Manager(Box<manager::ManagerArgs>),
@@ -122,6 +126,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Describe(arguments) => runtime()?.block_on(describe::run(arguments)),
         Command::Doctor(arguments) => runtime()?.block_on(doctor::run(arguments)),
         Command::Logs(arguments) => runtime()?.block_on(logs::run(arguments)),
+        Command::LogLevel(arguments) => runtime()?.block_on(log_level::run(arguments)),
         Command::SupportBundle(arguments) => runtime()?.block_on(support_bundle::run(arguments)),
         Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),
         Command::Demo(arguments) => runtime()?.block_on(demo::run(arguments)),

@@ -10,6 +10,7 @@ use anyhow::Result;
 use chandler_controller::{ConfigMapKey, Election, Options};
 use chandler_core::{leadership::LeaseTimes, resolution::parse_version, schedule::Limits};
 use chandler_source::{AddressPolicy, AddressRange, Limits as SourceLimits, Retention, SourceOptions};
+use chandler_telemetry::Requests;
 use clap::Args;
 use semver::Version;
 use tokio::signal::unix::{SignalKind, signal};
@@ -17,13 +18,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     connection::Connection,
-    driver,
+    control, driver,
     hooks::HookArgs,
     logging::{self, LogFormat},
+    traces::{self, TraceArgs},
 };
 
 /// The Lease that says which process acts.
 pub const LEASE: &str = "chandler-leader";
+/// Where packages are kept unless said otherwise.
+pub const STORE: &str = "/var/cache/chandler";
 
 #[derive(Debug, Args)]
 pub struct ManagerArgs {
@@ -39,7 +43,7 @@ pub struct ManagerArgs {
     #[arg(long, env = "CHANDLER_TOOL")]
     tool: Option<PathBuf>,
     /// Folder in which downloaded packages are kept
-    #[arg(long, env = "CHANDLER_STORE", default_value = "/var/cache/chandler")]
+    #[arg(long, env = "CHANDLER_STORE", default_value = STORE)]
     store: PathBuf,
     /// How much of downloaded packages is kept, in MiB; what was not used for longest goes first
     #[arg(long, default_value_t = Retention::default().bytes >> 20)]
@@ -79,7 +83,9 @@ pub struct ManagerArgs {
     lease_seconds: u64,
     #[command(flatten)]
     hooks: HookArgs,
-    /// Log level, or a list such as `info,chandler_tool=debug`
+    #[command(flatten)]
+    traces: TraceArgs,
+    /// Log level, which `chandler log-level` changes later, or a list such as `info,chandler_tool=debug`
     #[arg(long, default_value = "info")]
     log_level: String,
     /// Log format
@@ -136,11 +142,13 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         leader_election_namespace,
         lease_seconds,
         hooks,
+        traces,
         log_level,
         log_format,
     } = arguments;
     let watch_filter = watch_filter.filter(|value| !value.is_empty());
-    logging::start(&log_level, log_format)?;
+    let log_level = logging::start(&log_level, log_format)?;
+    let tracing = traces.start()?;
     let hooks = hooks.options(&leader_election_namespace);
     let election = (!no_leader_election).then_some(Election {
         namespace: leader_election_namespace,
@@ -151,12 +159,15 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let poll_interval = Duration::from_secs(poll_seconds);
     let mut source_limits = SourceLimits::default();
     source_limits.fresh = source_limits.fresh.min(poll_interval);
+    let requests = Requests::default();
     let options = Options {
         namespace,
         watch_filter,
         tool: driver::find(tool)?,
         tool_arguments: Vec::new(),
-        store,
+        tool_environment: traces.tool_environment(),
+        tool_log_level: log_level.tool(),
+        store: store.clone(),
         sources: SourceOptions {
             addresses: AddressPolicy { allowed: allow_source_address, refused: refuse_source_address },
             retention: Retention { bytes: store_limit.saturating_mul(1 << 20), ..Retention::default() },
@@ -164,6 +175,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
             ..SourceOptions::default()
         },
         address: metrics_address,
+        requests: requests.clone(),
         election,
         hooks,
         poll_interval,
@@ -173,11 +185,13 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         parameters_interval: Duration::from_secs(parameters_seconds),
         limits: Limits { per_cluster: concurrency_per_cluster.max(1), overall: concurrency.max(1) },
     };
-    let client = connection.client().await?;
+    let client = connection.counted_client(&requests).await?;
     let stop = CancellationToken::new();
+    control::serve(control::socket(&store), log_level);
     tokio::spawn(stop_on_signal(stop.clone()));
-    Box::pin(chandler_controller::run(client, options, stop)).await?;
-    Ok(())
+    let ended = Box::pin(chandler_controller::run(client, options, stop)).await;
+    traces::end(tracing).await;
+    Ok(ended?)
 }
 
 fn version(text: &str) -> Result<Version, String> {

@@ -24,9 +24,12 @@ use self::news::News;
 pub use self::{access::catalog_access, handle::Catalogs};
 use crate::{
     events::Events,
+    metrics::Metrics,
     queue::{self, Trigger},
     watch::{Scope, watch},
 };
+
+const KIND: &str = "ExtensionCatalog";
 
 struct CatalogContext {
     client: Client,
@@ -66,11 +69,12 @@ pub struct CatalogOptions {
     pub watch_filter: Option<String>,
     pub packages: Arc<Packages>,
     pub events: Events,
+    pub metrics: Metrics,
 }
 
 /// Watches all catalogs of the scope and of the platform. The future looks after them for as long as it is polled.
 pub fn start(options: CatalogOptions) -> (Catalogs, impl Future<Output = ()> + Send + use<>) {
-    let CatalogOptions { client, scope, platform, watch_filter, packages, events } = options;
+    let CatalogOptions { client, scope, platform, watch_filter, packages, events, metrics } = options;
     let news = Arc::new(News::default());
     let labels = watch_filter.map(|filter| format!("{WATCH_FILTER_LABEL}={filter}"));
     let scopes = Scope { labels, ..scope }.and_platform(&platform);
@@ -85,7 +89,7 @@ pub fn start(options: CatalogOptions) -> (Catalogs, impl Future<Output = ()> + S
                 news: news.clone(),
                 looks: Mutex::default(),
             });
-            look_after(&scope, context)
+            look_after(&scope, context, &metrics)
         })
         .unzip();
     let catalogs = Catalogs::new(stores, packages, news.sender());
@@ -97,8 +101,9 @@ pub fn start(options: CatalogOptions) -> (Catalogs, impl Future<Output = ()> + S
 fn look_after(
     scope: &Scope,
     context: Arc<CatalogContext>,
+    metrics: &Metrics,
 ) -> (Store<ExtensionCatalog>, impl Future<Output = ()> + Send + use<>) {
-    let (trigger, queue) = Trigger::<ExtensionCatalog>::new();
+    let (trigger, queue) = Trigger::<ExtensionCatalog>::new(KIND, metrics);
     let resource = ApiResource::erase::<ExtensionCatalog>(&());
     let touching = context.clone();
     let watched = watch(context.client.clone(), scope, &resource, (), move |catalog: &ExtensionCatalog| {
@@ -106,5 +111,6 @@ fn look_after(
         trigger.look_at(ObjectRef::from_obj(catalog));
     });
     let _ = context.catalogs.set(watched.store.clone());
-    (watched.store.clone(), queue::run("ExtensionCatalog", watched.store, queue, context, pass::reconcile))
+    let store = watched.store;
+    (store.clone(), queue::run(KIND, store, queue, metrics.clone(), context, pass::reconcile))
 }

@@ -12,6 +12,8 @@ use chandler_core::{
     release::Claimant,
 };
 
+use crate::metrics::ReleaseCounts;
+
 /// One pair of kinds, as the others see it.
 pub trait Face: Send + Sync {
     /// A Cluster, or something it refers to, was touched.
@@ -26,6 +28,8 @@ pub trait Face: Send + Sync {
     fn uses(&self, cluster: &ClusterKey) -> bool;
     /// Releases of a cluster by the uid of their objects.
     fn releases(&self, cluster: &ClusterKey) -> Vec<(String, String)>;
+    /// The release objects, by how they are doing.
+    fn release_counts(&self) -> ReleaseCounts;
     /// What is meant to be on a cluster, and whether it is ready.
     fn addons(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Addon>;
 }
@@ -82,6 +86,10 @@ impl Faces {
 
     pub fn claimants(&self, cluster: &ClusterKey, release: &ReleaseId) -> Vec<Claimant> {
         self.all().flat_map(|face| face.claimants(cluster, release)).collect()
+    }
+
+    pub fn release_counts(&self) -> Vec<ReleaseCounts> {
+        self.all().map(Face::release_counts).collect()
     }
 
     pub fn uses(&self, cluster: &ClusterKey) -> bool {

@@ -1,90 +1,213 @@
 //! What Chandler counts. Every label has few values, whatever the size of the fleet.
 
+mod labels;
+mod scrape;
+
 use std::sync::Arc;
 
+use chandler_core::failure::Category;
+use chandler_telemetry::RequestCount;
+use chandler_workload::Census;
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::Registry,
+    encoding::text::encode,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
+    registry::{Metric, Registry},
 };
+use tokio::sync::Mutex;
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OperationLabels {
-    kind: &'static str,
-    outcome: &'static str,
-}
+use self::labels::{
+    CacheLabels, CallLabels, CategoryLabels, ClientLabels, ClusterLabels, KindLabels, OperationLabels,
+    RequestLabels, StateLabels,
+};
+pub use self::scrape::{CatalogCounts, ReleaseCounts, Sources};
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct CallLabels {
-    verb: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct KindLabels {
-    kind: &'static str,
-}
+type Histograms = Family<KindLabels, Histogram, fn() -> Histogram>;
 
 /// The metrics. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Arc<Registry>,
+    /// One scrape at a time: each sets gauges anew.
+    scraping: Arc<Mutex<()>>,
+    leader: Gauge,
+    releases: Family<StateLabels, Gauge>,
+    failing: Family<CategoryLabels, Gauge>,
+    failures: Family<CategoryLabels, Counter>,
     operations: Family<OperationLabels, Counter>,
-    durations: Family<KindLabels, Histogram>,
-    passes: Family<KindLabels, Counter>,
-    tool_calls: Family<CallLabels, Counter>,
+    durations: Histograms,
+    slot_waits: Histograms,
     queued: Gauge,
     active: Gauge,
-    tool_starts: Gauge,
-    tool_bytes: Gauge,
+    passes: Family<KindLabels, Counter>,
+    pass_durations: Histograms,
+    pass_errors: Family<CategoryLabels, Counter>,
+    queue_depth: Family<KindLabels, Gauge>,
+    queue_waits: Histograms,
+    clusters: Family<ClusterLabels, Gauge>,
     connections: Gauge,
+    workload_requests: Family<ClientLabels, Counter>,
+    management_requests: Family<RequestLabels, Counter>,
+    caches: Family<CacheLabels, Counter>,
+    catalogs: Family<StateLabels, Gauge>,
+    republished: Counter,
+    tool_calls: Family<CallLabels, Counter>,
+    tool_starts: Counter,
+    tool_bytes: Gauge,
+}
+
+/// Registers metrics, one after the other.
+struct Registering(Registry);
+
+impl Registering {
+    fn add<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
+        self.0.register(name, help, metric.clone());
+        metric
+    }
+
+    fn histograms(&mut self, name: &str, help: &str, buckets: fn() -> Histogram) -> Histograms {
+        self.add(name, help, Family::new_with_constructor(buckets))
+    }
 }
 
 impl Metrics {
     pub fn new() -> Self {
-        let mut registry = Registry::with_prefix("chandler");
-        let operations = Family::default();
-        let durations = Family::new_with_constructor(buckets as fn() -> Histogram);
-        let (passes, tool_calls) = (Family::default(), Family::default());
-        let (queued, active, tool_starts) = (Gauge::default(), Gauge::default(), Gauge::default());
-        let (tool_bytes, connections) = (Gauge::default(), Gauge::default());
-        registry.register(
-            "operations",
-            "Operations on releases that ended, by kind and outcome",
-            operations.clone(),
-        );
-        registry.register(
-            "operation_duration_seconds",
-            "How long operations took, by kind",
-            durations.clone(),
-        );
-        registry.register("passes", "Passes over objects, by kind", passes.clone());
-        registry.register("tool_calls", "Calls to the package tool, by verb", tool_calls.clone());
-        registry.register("operations_queued", "Operations that wait for a slot", queued.clone());
-        registry.register("operations_active", "Operations that hold a slot", active.clone());
-        registry.register("tool_starts", "How often the package tool was started", tool_starts.clone());
-        registry.register("tool_resident_bytes", "Resident memory of the package tool", tool_bytes.clone());
-        registry.register("workload_connections", "Workload clusters that are followed", connections.clone());
-        let registry = Arc::new(registry);
+        let mut to = Registering(Registry::with_prefix("chandler"));
+        let version = [("version", env!("CARGO_PKG_VERSION"))].to_vec();
+        to.0.register("build", "The version that runs", Info::new(version));
         Self {
-            registry,
-            operations,
-            durations,
-            passes,
-            tool_calls,
-            queued,
-            active,
-            tool_starts,
-            tool_bytes,
-            connections,
+            leader: to.add("leader", "1 if this process acts, 0 if it waits for another", Gauge::default()),
+            releases: to.add(
+                "releases",
+                "Release objects by kind and state, as `chandler get` shows it",
+                Family::default(),
+            ),
+            failing: to.add(
+                "releases_failing",
+                "Release objects whose last failure is not overcome, by kind and category",
+                Family::default(),
+            ),
+            failures: to.add(
+                "release_failures",
+                "Failures that were noted on release objects, by kind and category",
+                Family::default(),
+            ),
+            operations: to.add(
+                "operations",
+                "Operations on releases that ended, by kind and outcome: success, or the category of the failure",
+                Family::default(),
+            ),
+            durations: to.histograms(
+                "operation_duration_seconds",
+                "How long operations took from their slot to their end, waits for readiness included, by kind",
+                long,
+            ),
+            slot_waits: to.histograms(
+                "operation_wait_seconds",
+                "How long operations waited for a slot, by kind",
+                long,
+            ),
+            queued: to.add("operations_queued", "Operations that wait for a slot", Gauge::default()),
+            active: to.add("operations_active", "Operations that hold a slot", Gauge::default()),
+            passes: to.add("passes", "Passes over objects, by kind", Family::default()),
+            pass_durations: to.histograms("pass_duration_seconds", "How long passes took, by kind", short),
+            pass_errors: to.add(
+                "pass_errors",
+                "Passes that broke off and are tried again, by kind and category",
+                Family::default(),
+            ),
+            queue_depth: to.add("queue_depth", "Objects that wait for a pass, by kind", Family::default()),
+            queue_waits: to.histograms(
+                "queue_wait_seconds",
+                "How long objects waited for the pass that an event asked for, by kind",
+                short,
+            ),
+            clusters: to.add(
+                "workload_clusters",
+                "Workload clusters by state: connected (their releases are watched), connecting, unavailable \
+                 (with the category of the failure)",
+                Family::default(),
+            ),
+            connections: to.add("workload_connections", "Workload clusters that are followed", Gauge::default()),
+            workload_requests: to.add(
+                "workload_requests",
+                "Requests to workload clusters, by client (manager, or tool since its last start), verb and result",
+                Family::default(),
+            ),
+            management_requests: to.add(
+                "management_requests",
+                "Requests to the management cluster, by verb and result",
+                Family::default(),
+            ),
+            caches: to.add(
+                "cache_requests",
+                "Questions to caches, by cache and result: hit or miss",
+                Family::default(),
+            ),
+            catalogs: to.add(
+                "catalogs",
+                "Catalogs by state: Ready, Failed (what was read before is kept) or Unread",
+                Family::default(),
+            ),
+            republished: to.add(
+                "packages_republished",
+                "Releases whose package version was published anew with another content; nothing moves",
+                Counter::default(),
+            ),
+            tool_calls: to.add("tool_calls", "Calls to the package tool, by verb", Family::default()),
+            tool_starts: to.add("tool_starts", "How often the package tool was started", Counter::default()),
+            tool_bytes: to.add(
+                "tool_resident_bytes",
+                "Resident memory of the package tool",
+                Gauge::default(),
+            ),
+            scraping: Arc::default(),
+            registry: Arc::new(to.0),
         }
     }
 
-    pub fn pass(&self, kind: &'static str) {
+    /// This process acts.
+    pub fn leads(&self) {
+        self.leader.set(1);
+    }
+
+    /// A pass began. None: nobody asked for it but the clock.
+    pub fn pass(&self, kind: &'static str, waited: Option<f64>) {
         self.passes.get_or_create(&KindLabels { kind }).inc();
+        if let Some(seconds) = waited {
+            self.queue_waits.get_or_create(&KindLabels { kind }).observe(seconds);
+        }
+    }
+
+    pub fn pass_ended(&self, kind: &'static str, seconds: f64) {
+        self.pass_durations.get_or_create(&KindLabels { kind }).observe(seconds);
+    }
+
+    pub fn pass_broke_off(&self, kind: &'static str, category: Category) {
+        self.pass_errors.get_or_create(&CategoryLabels { kind, category: category.as_str() }).inc();
+    }
+
+    /// The gauge of the objects of a kind that wait for a pass.
+    pub fn queue_depth(&self, kind: &'static str) -> Gauge {
+        // There from the start: what appears with its first failure shows no increase.
+        let first = CategoryLabels { kind, category: Category::Internal.as_str() };
+        drop(self.pass_errors.get_or_create(&first));
+        self.queue_depth.get_or_create(&KindLabels { kind }).clone()
     }
 
     pub fn tool_call(&self, verb: &'static str) {
         self.tool_calls.get_or_create(&CallLabels { verb }).inc();
+    }
+
+    pub fn failed(&self, kind: &'static str, category: Category) {
+        self.failures.get_or_create(&CategoryLabels { kind, category: category.as_str() }).inc();
+    }
+
+    pub fn republished(&self) {
+        self.republished.inc();
+    }
+
+    pub fn cache(&self, cache: &'static str, hit: bool) {
+        self.caches.get_or_create(&CacheLabels::new(cache, hit)).inc();
     }
 
     pub fn operation(&self, kind: &'static str, outcome: &'static str, seconds: f64) {
@@ -97,17 +220,13 @@ impl Metrics {
         self.active.set(count(active));
     }
 
-    pub fn tool(&self, starts: u64, resident_bytes: u64) {
-        self.tool_starts.set(i64::try_from(starts).unwrap_or(i64::MAX));
-        self.tool_bytes.set(i64::try_from(resident_bytes).unwrap_or(i64::MAX));
-    }
-
-    pub fn connections(&self, open: usize) {
-        self.connections.set(count(open));
+    /// An operation has its slot.
+    pub fn slot(&self, kind: &'static str, waited: f64) {
+        self.slot_waits.get_or_create(&KindLabels { kind }).observe(waited);
     }
 
     /// In Prometheus' text format.
-    pub fn text(&self) -> String {
+    fn text(&self) -> String {
         let mut text = String::new();
         match encode(&mut text, &self.registry) {
             Ok(()) => text,
@@ -116,8 +235,14 @@ impl Metrics {
     }
 }
 
-fn buckets() -> Histogram {
+/// For what waits on clusters.
+fn long() -> Histogram {
     Histogram::new([0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 900.0])
+}
+
+/// For what the manager does by itself.
+fn short() -> Histogram {
+    Histogram::new([0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0])
 }
 
 fn count(number: usize) -> i64 {

@@ -156,6 +156,7 @@ impl<O: Send + 'static> Operations<O> {
             let (Some(job), Some(entry)) = (table.jobs.remove(&id), table.entries.get_mut(&id)) else {
                 continue;
             };
+            self.metrics.slot(entry.running.kind.as_str(), entry.started.elapsed().as_secs_f64());
             entry.started = Instant::now();
             let handle = Handle { operations: self.clone(), id: id.clone(), cancel: entry.cancel.clone() };
             drop(table);

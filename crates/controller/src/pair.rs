@@ -19,13 +19,14 @@ use kube::{
     core::NamespaceResourceScope,
     runtime::reflector::{ObjectRef, Store},
 };
-use tokio::sync::{Semaphore, mpsc::UnboundedReceiver};
+use tokio::sync::Semaphore;
 
 use crate::{
     faces::Face,
     index::ReleaseIndex,
+    metrics::ReleaseCounts,
     placement::{self, Compose, Desk, PlacementContext},
-    queue::{self, Trigger},
+    queue::{self, Queue, Trigger},
     release::{self, IsOurs, ReleaseContext},
     run::{Shared, Surroundings},
     status,
@@ -36,8 +37,8 @@ use crate::{
 pub struct Pair<P: PlacementFace> {
     placements: Watched<P>,
     releases: Watched<P::Release>,
-    placement_queue: UnboundedReceiver<ObjectRef<P>>,
-    release_queue: UnboundedReceiver<ObjectRef<P::Release>>,
+    placement_queue: Queue<P>,
+    release_queue: Queue<P::Release>,
     wires: Wires<P>,
 }
 
@@ -69,8 +70,8 @@ where
 {
     /// Begins to watch both kinds.
     pub fn watch(shared: &Shared) -> Self {
-        let (placement_trigger, placement_queue) = Trigger::<P>::new();
-        let (trigger, release_queue) = Trigger::<P::Release>::new();
+        let (placement_trigger, placement_queue) = Trigger::<P>::new(status::kind::<P>(), &shared.metrics);
+        let (trigger, release_queue) = Trigger::new(status::kind::<P::Release>(), &shared.metrics);
         let desk = Desk::new(placement_trigger);
         let index = ReleaseIndex::new(P::OWNER_LABEL);
         let placements = watch_placements::<P>(shared, desk.clone());
@@ -129,10 +130,10 @@ where
             told: placement::Told::default(),
             compose,
             events: shared.events.clone(),
-            metrics: shared.metrics.clone(),
         });
+        let metrics = shared.metrics.clone();
         let release_context = Arc::new(ReleaseContext::<P::Release> {
-            secrets: release::Secrets::new(shared.client.clone()),
+            secrets: release::Secrets::new(shared.client.clone(), shared.metrics.clone()),
             client: shared.client,
             clusters,
             index,
@@ -156,6 +157,7 @@ where
                 status::kind::<P>(),
                 placements,
                 self.placement_queue,
+                metrics.clone(),
                 placement_context,
                 placement::reconcile::<P>
             ),
@@ -163,6 +165,7 @@ where
                 status::kind::<P::Release>(),
                 releases,
                 self.release_queue,
+                metrics,
                 release_context,
                 release::reconcile::<P::Release>
             ),
@@ -208,6 +211,10 @@ impl<P: PlacementFace> Face for Wires<P> {
     fn releases(&self, cluster: &ClusterKey) -> Vec<(String, String)> {
         let named = |release: Arc<P::Release>| Some((release.uid()?, release.desired().ok()?.release.name));
         self.index.on_cluster(cluster).into_iter().filter_map(named).collect()
+    }
+
+    fn release_counts(&self) -> ReleaseCounts {
+        ReleaseCounts::of(&self.releases.state())
     }
 
     fn addons(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Addon> {

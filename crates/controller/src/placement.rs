@@ -27,9 +27,7 @@ pub use values::{Needed, Templates};
 pub use written::Written;
 
 use self::dirty::Dirty;
-use crate::{
-    Error, clusters::Clusters, events::Events, index::ReleaseIndex, metrics::Metrics, queue::Trigger, status,
-};
+use crate::{Error, clusters::Clusters, events::Events, index::ReleaseIndex, queue::Trigger};
 
 /// What a pass over a placement works with.
 pub struct PlacementContext<P: PlacementFace> {
@@ -45,7 +43,6 @@ pub struct PlacementContext<P: PlacementFace> {
     /// Makes the release objects.
     pub compose: Box<dyn Compose<P>>,
     pub events: Events,
-    pub metrics: Metrics,
 }
 
 /// Where placements are handed in to be looked at, in whole or for one cluster. Clones share it.
@@ -110,6 +107,5 @@ where
     P: PlacementFace + kube::Resource<Scope = NamespaceResourceScope>,
     P::Release: kube::Resource<Scope = NamespaceResourceScope>,
 {
-    context.metrics.pass(status::kind::<P>());
     pass::Pass { object, context }.run().await
 }

@@ -1,21 +1,31 @@
 //! Objects that want a look, from whatever source; and the loop that gives it to them.
 
-use std::{convert::Infallible, fmt::Debug, hash::Hash, sync::Arc, time::Duration};
+mod waiting;
+
+use std::{
+    convert::Infallible,
+    fmt::Debug,
+    hash::Hash,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use chandler_core::spread::spread;
+use chandler_telemetry::trace::{self, Span};
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use kube::{
     Resource, ResourceExt as _,
     runtime::{
-        controller::{Action, Config, applier},
+        controller::{self, Action, Config, applier},
         reflector::{ObjectRef, Store},
     },
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use crate::Error;
+use self::waiting::Waiting;
+use crate::{Error, metrics::Metrics};
 
 /// Everything is looked at again this often, give or take a tenth.
 pub const RESYNC: Duration = Duration::from_mins(10);
@@ -27,23 +37,35 @@ const RETRY: Duration = Duration::from_secs(10);
 
 /// Asks for a look at objects of one kind.
 #[derive(Debug)]
-pub struct Trigger<K: Resource>(mpsc::UnboundedSender<ObjectRef<K>>);
+pub struct Trigger<K: Resource> {
+    sender: mpsc::UnboundedSender<ObjectRef<K>>,
+    waiting: Arc<Waiting>,
+}
 
 impl<K: Resource> Clone for Trigger<K> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self { sender: self.sender.clone(), waiting: self.waiting.clone() }
     }
 }
 
+/// The objects that were asked for.
+#[derive(Debug)]
+pub struct Queue<K: Resource> {
+    receiver: mpsc::UnboundedReceiver<ObjectRef<K>>,
+    waiting: Arc<Waiting>,
+}
+
 impl<K: Resource + 'static> Trigger<K> {
-    pub fn new() -> (Self, mpsc::UnboundedReceiver<ObjectRef<K>>) {
+    pub fn new(kind: &'static str, metrics: &Metrics) -> (Self, Queue<K>) {
         let (sender, receiver) = mpsc::unbounded_channel();
-        (Self(sender), receiver)
+        let waiting = Arc::new(Waiting::new(metrics.queue_depth(kind)));
+        (Self { sender, waiting: waiting.clone() }, Queue { receiver, waiting })
     }
 
     pub fn look_at(&self, object: ObjectRef<K>) {
+        self.waiting.begin((object.namespace.clone(), object.name.clone()));
         // Nobody listens only while the process ends.
-        let _ = self.0.send(object);
+        let _ = self.sender.send(object);
     }
 }
 
@@ -51,7 +73,8 @@ impl<K: Resource + 'static> Trigger<K> {
 pub async fn run<K, C, F>(
     kind: &'static str,
     store: Store<K>,
-    queue: mpsc::UnboundedReceiver<ObjectRef<K>>,
+    queue: Queue<K>,
+    metrics: Metrics,
     context: Arc<C>,
     reconcile: impl Fn(Arc<K>, Arc<C>) -> F,
 ) where
@@ -60,10 +83,30 @@ pub async fn run<K, C, F>(
     F: Future<Output = Result<Action, Error>> + Send + 'static,
     C: Send + Sync + 'static,
 {
-    let queue = UnboundedReceiverStream::new(queue).map(Ok::<_, Infallible>);
+    let Queue { receiver, waiting } = queue;
+    let queue = UnboundedReceiverStream::new(receiver).map(Ok::<_, Infallible>);
+    let (began, failed, skipped) = (waiting.clone(), metrics.clone(), waiting);
     applier(
-        move |object: Arc<K>, context| reconcile(object, context).boxed(),
+        move |object: Arc<K>, context| {
+            let waited = began.end(&(object.namespace(), object.name_any()));
+            metrics.pass(kind, waited.map(|waited| waited.as_secs_f64()));
+            let span = Span::new("reconcile").map(|span| {
+                span.with("chandler.kind", kind)
+                    .with("k8s.namespace.name", object.namespace().unwrap_or_default())
+                    .with("chandler.object", object.name_any())
+            });
+            let (pass, metrics, started) = (reconcile(object, context), metrics.clone(), Instant::now());
+            let pass =
+                async move { pass.await.inspect_err(|error| trace::failed(error.category().as_str())) };
+            async move {
+                let ended = trace::within(span, pass).await;
+                metrics.pass_ended(kind, started.elapsed().as_secs_f64());
+                ended
+            }
+            .boxed()
+        },
         move |object, error: &Error, _| {
+            failed.pass_broke_off(kind, error.category());
             let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
             tracing::warn!(kind, namespace, name, category = %error.category(), "pass broke off: {error}");
             Action::requeue(RETRY)
@@ -73,7 +116,13 @@ pub async fn run<K, C, F>(
         queue,
         Config::default().debounce(DEBOUNCE).concurrency(PASSES),
     )
-    .for_each(|_| std::future::ready(()))
+    .for_each(|ended| {
+        // An object that went while it waited gets no pass.
+        if let Err(controller::Error::ObjectNotFound(object)) = ended {
+            skipped.end(&(object.namespace, object.name));
+        }
+        std::future::ready(())
+    })
     .await;
 }
 

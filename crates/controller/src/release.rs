@@ -27,7 +27,7 @@ pub use secrets::Secrets;
 
 use crate::{
     Error, clusters::Clusters, events::Events, faces::Faces, index::ReleaseIndex, metrics::Metrics,
-    operations::Operations, queue::Trigger, references::References, status,
+    operations::Operations, queue::Trigger, references::References,
 };
 
 /// Tells whether a release object is ours to look after.
@@ -65,7 +65,6 @@ where
     if !(context.is_ours)(&object) {
         return Ok(Action::await_change());
     }
-    context.metrics.pass(status::kind::<R>());
     pass::Pass::begin(object, context)?.run().await
 }
 

@@ -4,7 +4,7 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -16,6 +16,7 @@ use chandler_api::{
 };
 use chandler_core::schedule::Limits;
 use chandler_source::{Packages, SourceOptions, Store as PackageStore};
+use chandler_telemetry::Requests;
 use chandler_tool::{PackageTool, Supervisor, SupervisorConfig};
 use chandler_workload::{Connections, InventoryChange};
 use kube::{
@@ -23,17 +24,17 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams},
 };
 use semver::Version;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch as channel};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     Election, Error, HookOptions,
-    catalog::{self, CatalogOptions},
+    catalog::{self, CatalogOptions, Catalogs},
     clusters::{self, Clusters},
     events::Events,
     extension::{ConfigMapKey, Department, Platform},
     faces::Faces,
-    metrics::Metrics,
+    metrics::{Metrics, Sources},
     operations::Operations,
     pair::Pair,
     placement::Templates,
@@ -55,6 +56,10 @@ pub struct Options {
     pub tool: PathBuf,
     /// Further arguments for it.
     pub tool_arguments: Vec<String>,
+    /// All that its environment holds.
+    pub tool_environment: Vec<(String, String)>,
+    /// What it has to log, now and later.
+    pub tool_log_level: channel::Receiver<&'static str>,
     /// Folder of the package store.
     pub store: PathBuf,
     /// How repositories and registries are asked.
@@ -72,6 +77,8 @@ pub struct Options {
     pub platform_version_from: Option<ConfigMapKey>,
     /// How often that is read again, and the sources of parameters: neither is watched.
     pub parameters_interval: Duration,
+    /// Counts the requests of the client that the controllers get.
+    pub requests: Requests,
     /// None: this process is the only one.
     pub election: Option<Election>,
     /// None: Cluster API does not ask.
@@ -111,6 +118,8 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         watch_filter,
         tool,
         tool_arguments,
+        tool_environment,
+        tool_log_level,
         store,
         sources,
         address,
@@ -120,6 +129,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         platform_version,
         platform_version_from,
         parameters_interval,
+        requests,
         election,
         hooks,
     } = options;
@@ -131,7 +141,12 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let mut sources = sources;
     // Whoever wants to look more often wants to see more, too.
     sources.limits.fresh = sources.limits.fresh.min(poll_interval);
-    let supervisor = SupervisorConfig { arguments: tool_arguments, ..SupervisorConfig::new(tool) };
+    let supervisor = SupervisorConfig {
+        arguments: tool_arguments,
+        environment: tool_environment,
+        log_level: tool_log_level,
+        ..SupervisorConfig::new(tool)
+    };
     let metrics = Metrics::new();
     let shared = Shared {
         events: Events::new(client.clone()),
@@ -153,18 +168,26 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         hooks,
     };
     let ready = Arc::new(AtomicBool::new(false));
-    let served = Served {
-        metrics: shared.metrics.clone(),
+    let catalogs = Arc::default();
+    let sources = Sources {
         tool: shared.tool.clone(),
         connections,
-        ready: ready.clone(),
+        packages: shared.packages.clone(),
+        faces: shared.faces.clone(),
+        catalogs: Arc::clone(&catalogs),
+        requests,
     };
+    let served = Served { metrics: shared.metrics.clone(), sources, ready: ready.clone() };
     let address = server::serve(address, served).await?;
     tracing::info!(%address, "serving /metrics, /healthz and /readyz");
     let packages = shared.packages.clone();
     let _collecting = AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_regularly().await }));
-    let (client, tool) = (shared.client.clone(), shared.tool.clone());
-    let work = Box::pin(controllers(shared, platform, changes, ready));
+    let (client, tool, metrics) = (shared.client.clone(), shared.tool.clone(), shared.metrics.clone());
+    let controllers = Box::pin(controllers(shared, platform, changes, Told { ready, catalogs }));
+    let work = async move {
+        metrics.leads();
+        controllers.await
+    };
     let ended = if let Some(election) = election {
         lead(client, election, &tool, work, &stop).await
     } else {
@@ -196,12 +219,18 @@ async fn lead(
     ended
 }
 
+/// What the endpoints are told once there is something to tell.
+struct Told {
+    ready: Arc<AtomicBool>,
+    catalogs: Arc<OnceLock<Catalogs>>,
+}
+
 /// Looks after all kinds.
 async fn controllers(
     shared: Shared,
     platform: Platform,
     mut changes: mpsc::UnboundedReceiver<InventoryChange>,
-    ready: Arc<AtomicBool>,
+    told: Told,
 ) -> Result<(), Error> {
     let (catalogs, looking_after_catalogs) = catalog::start(CatalogOptions {
         client: shared.client.clone(),
@@ -210,7 +239,10 @@ async fn controllers(
         watch_filter: shared.watch_filter.clone(),
         packages: shared.packages.clone(),
         events: shared.events.clone(),
+        metrics: shared.metrics.clone(),
     });
+    // Told once.
+    let _ = told.catalogs.set(catalogs.clone());
     let mut helm = Pair::<HelmChartProxy>::watch(&shared);
     let mut instances = Pair::<ExtensionInstance>::watch(&shared);
     let platform_namespace = platform.namespace.clone();
@@ -229,7 +261,7 @@ async fn controllers(
     }
     let clusters = Clusters::new(clusters.store);
     let references = references(&shared, &clusters);
-    ready.store(true, Ordering::Release);
+    told.ready.store(true, Ordering::Release);
     let templates = Templates {
         references: references.clone(),
         tool: shared.tool.clone(),

@@ -8,19 +8,27 @@ use std::{
     },
 };
 
-use axum::{Router, extract::State, http::StatusCode, routing::get};
-use chandler_tool::PackageTool;
-use chandler_workload::Connections;
+use axum::{
+    Router,
+    extract::State,
+    http::{HeaderName, StatusCode, header::CONTENT_TYPE},
+    routing::get,
+};
 use tokio::net::TcpListener;
 
-use crate::{Error, metrics::Metrics};
+use crate::{
+    Error,
+    metrics::{Metrics, Sources},
+};
+
+/// What tells Prometheus how to read it.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What the endpoints tell of.
 #[derive(Clone)]
 pub struct Served {
     pub metrics: Metrics,
-    pub tool: PackageTool,
-    pub connections: Connections,
+    pub sources: Sources,
     pub ready: Arc<AtomicBool>,
 }
 
@@ -41,11 +49,8 @@ pub async fn serve(address: SocketAddr, served: Served) -> Result<SocketAddr, Er
     Ok(bound)
 }
 
-async fn metrics(State(served): State<Served>) -> String {
-    let (starts, process) = served.tool.supervisor().stats().await;
-    served.metrics.tool(starts, process.map_or(0, |process| process.resident_bytes));
-    served.metrics.connections(served.connections.count());
-    served.metrics.text()
+async fn metrics(State(served): State<Served>) -> ([(HeaderName, &'static str); 1], String) {
+    ([(CONTENT_TYPE, OPEN_METRICS)], served.metrics.scrape(&served.sources).await)
 }
 
 async fn ready(State(served): State<Served>) -> (StatusCode, &'static str) {

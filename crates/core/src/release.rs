@@ -8,6 +8,7 @@ mod helm_release_proxy;
 mod history;
 mod plan;
 mod report;
+mod state;
 
 pub use claim::{Claimant, Collision};
 pub use desired::{
@@ -22,3 +23,4 @@ pub use plan::{
     Step, Wait, failure_key, plan,
 };
 pub use report::{ANOTHER_NAME, Progress, Report, report};
+pub use state::State;

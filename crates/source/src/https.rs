@@ -55,6 +55,11 @@ impl Repositories {
         home(repository, &Access::default()).map_or(0, |(home, _)| self.changes.count(&home))
     }
 
+    /// How often a repository's index was known, and how often it had to be asked for.
+    pub fn index_hits(&self) -> (u64, u64) {
+        self.indexes.hits.counts()
+    }
+
     /// Told whenever an index is found changed.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()

@@ -6,6 +6,7 @@ use std::{
 };
 
 use chandler_core::{digest::Digest, release::PackageReference};
+use chandler_telemetry::Hits;
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::Url;
 use tokio::sync::watch;
@@ -72,6 +73,7 @@ pub struct Packages {
     pub(crate) repositories: Repositories,
     pub(crate) registries: Registries,
     fetched: Shared<(Url, Option<Digest>, Access), Digest>,
+    found: Hits,
 }
 
 impl Packages {
@@ -82,6 +84,7 @@ impl Packages {
             repositories: Repositories::new(web.clone(), store.clone()),
             registries: Registries::new(web, store.clone()),
             fetched: Shared::new(limits.fresh),
+            found: Hits::default(),
             retention,
             store,
         }
@@ -127,12 +130,20 @@ impl Packages {
 
     /// The package with this content, if it has been downloaded.
     pub fn stored(&self, digest: &Digest) -> Option<StoredPackage> {
-        self.store.get(digest)
+        // One that is not there is fetched, and counted then.
+        self.store.get(digest).inspect(|_| self.found.note(true))
+    }
+
+    /// How often each cache had the answer, and how often not.
+    pub fn cache_hits(&self) -> [(&'static str, (u64, u64)); 2] {
+        [("index", self.repositories.index_hits()), ("package", self.found.counts())]
     }
 
     /// The package on disk; downloaded once, whoever asks.
     pub async fn fetch(&self, resolved: &Resolved, access: &Access) -> Result<StoredPackage, SourceError> {
-        if let Some(found) = resolved.digest.as_ref().and_then(|digest| self.store.get(digest)) {
+        let found = resolved.digest.as_ref().and_then(|digest| self.store.get(digest));
+        self.found.note(found.is_some());
+        if let Some(found) = found {
             return Ok(found);
         }
         let source = match &resolved.location {

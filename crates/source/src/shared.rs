@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use chandler_telemetry::Hits;
+
 use crate::SourceError;
 
 /// An answer that nobody has asked for since is forgotten; until then it can be confirmed instead of given anew.
@@ -37,6 +39,7 @@ impl<V> Known<V> {
 pub(crate) struct Shared<K, V> {
     fresh: Duration,
     slots: Mutex<HashMap<K, Slot<V>>>,
+    pub hits: Hits,
 }
 
 impl<K, V> std::fmt::Debug for Shared<K, V> {
@@ -48,7 +51,7 @@ impl<K, V> std::fmt::Debug for Shared<K, V> {
 impl<K: Clone + Eq + Hash, V: Clone> Shared<K, V> {
     /// Answers are true for `fresh`.
     pub fn new(fresh: Duration) -> Self {
-        Self { fresh, slots: Mutex::default() }
+        Self { fresh, slots: Mutex::default(), hits: Hits::default() }
     }
 
     /// The answer: a fresh one, that of whoever is asking already, or else what `work` makes of the last good one.
@@ -72,9 +75,10 @@ impl<K: Clone + Eq + Hash, V: Clone> Shared<K, V> {
         let asked = Instant::now();
         let slot = self.slot(key);
         let mut known = slot.lock().await;
-        if let Some(known) = known.as_ref()
-            && (known.at >= asked || known.at.elapsed() < known.lasts(age))
-        {
+        let serves = |known: &&Known<V>| known.at >= asked || known.at.elapsed() < known.lasts(age);
+        let fresh = known.as_ref().filter(serves);
+        self.hits.note(fresh.is_some());
+        if let Some(known) = fresh {
             return known.answer.clone();
         }
         let last = known.as_ref().and_then(|known| known.last_good.clone());

@@ -11,8 +11,9 @@ use chandler_core::{
     release::{ExecutionOptions, RenderingOptions},
     target::Target,
 };
+use chandler_telemetry::{RequestCount, Requests, trace};
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Status, Streaming, transport::Channel};
+use tonic::{Code, Status, Streaming, metadata::AsciiMetadataKey, transport::Channel};
 
 use crate::{
     convert,
@@ -160,6 +161,18 @@ impl PackageTool {
         })
     }
 
+    /// What the running process has asked clusters for since it started. No process is started to be asked.
+    pub async fn requests(&self) -> Vec<RequestCount> {
+        let Some(lease) = self.supervisor.current().await else { return Vec::new() };
+        let answer = client(&lease).describe(local(proto::DescribeRequest {})).await;
+        let counts = answer.map(|answer| answer.into_inner().requests).unwrap_or_default().into_iter();
+        let known = counts.filter_map(|one| {
+            let (verb, result) = Requests::known(&one.verb, &one.result)?;
+            Some(RequestCount { verb, result, count: one.count })
+        });
+        known.collect()
+    }
+
     /// Reads a package.
     pub async fn inspect(&self, package: &PackageFile) -> Result<proto::PackageInfo, Failure> {
         let lease = self.supervisor.lease().await?;
@@ -217,7 +230,7 @@ impl PackageTool {
         let lease = self.supervisor.lease().await.map_err(Failure::from)?;
         let (id, limit) = (order.operation_id.clone(), limit(&order.execution));
         let mut client = client(&lease);
-        let opened = client.apply(convert::apply(order)).await.map_err(transport)?;
+        let opened = client.apply(traced(convert::apply(order))).await.map_err(transport)?;
         match follow(&lease, opened.into_inner(), &id, limit, cancel, on_step).await? {
             proto::operation_result::Outcome::State(state) => Ok(convert::details(state)),
             proto::operation_result::Outcome::Absent(_) => Err(broken("Apply").into()),
@@ -234,7 +247,7 @@ impl PackageTool {
         let lease = self.supervisor.lease().await.map_err(Failure::from)?;
         let (id, limit) = (order.operation_id.clone(), limit(&order.execution));
         let mut client = client(&lease);
-        let opened = client.remove(convert::remove(order)).await.map_err(transport)?;
+        let opened = client.remove(traced(convert::remove(order))).await.map_err(transport)?;
         follow(&lease, opened.into_inner(), &id, limit, cancel, on_step).await.map(|_| ())
     }
 
@@ -333,8 +346,19 @@ fn client(lease: &Lease) -> PackageToolClient<Channel> {
 }
 
 fn local<T>(message: T) -> tonic::Request<T> {
-    let mut request = tonic::Request::new(message);
+    let mut request = traced(message);
     request.set_timeout(LOCAL_LIMIT);
+    request
+}
+
+/// A request that goes on with the trace that led to it.
+fn traced<T>(message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    trace::carry(|key, value| {
+        if let (Ok(key), Ok(value)) = (AsciiMetadataKey::from_bytes(key.as_bytes()), value.parse()) {
+            request.metadata_mut().insert(key, value);
+        }
+    });
     request
 }
 

@@ -15,7 +15,7 @@ use chandler_core::{
     backoff,
     failure::{Category, Failure},
 };
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tonic::transport::Channel;
 
 use self::process::Process;
@@ -31,12 +31,16 @@ pub struct SupervisorConfig {
     pub path: PathBuf,
     /// Further arguments.
     pub arguments: Vec<String>,
+    /// All that its environment holds.
+    pub environment: Vec<(String, String)>,
     /// Resident memory at which the process is replaced once its calls have ended.
     pub soft_memory_limit: u64,
     /// Resident memory at which it is killed.
     pub hard_memory_limit: u64,
     /// How often its memory is looked at.
     pub check_interval: Duration,
+    /// What it has to log: debug, info, warn or error, now and later.
+    pub log_level: watch::Receiver<&'static str>,
 }
 
 impl SupervisorConfig {
@@ -45,9 +49,11 @@ impl SupervisorConfig {
         Self {
             path: path.into(),
             arguments: Vec::new(),
+            environment: Vec::new(),
             soft_memory_limit: 512 * MIB,
             hard_memory_limit: 1024 * MIB,
             check_interval: Duration::from_secs(5),
+            log_level: watch::channel("info").1,
         }
     }
 }
@@ -125,6 +131,12 @@ impl Supervisor {
         state.check_backoff()?;
         let process = self.start(&mut state).await?;
         Ok(Lease(process))
+    }
+
+    /// The running process, if there is one.
+    pub(crate) async fn current(&self) -> Option<Lease> {
+        let state = self.0.state.lock().await;
+        state.current.as_ref().filter(|process| process.is_usable()).map(|process| Lease(process.clone()))
     }
 
     /// How often a process was started, and the memory of the current one.

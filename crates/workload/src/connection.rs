@@ -1,7 +1,7 @@
 //! One connection per workload cluster, shared by all its releases.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -14,6 +14,7 @@ use chandler_core::{
     inventory::ReleaseInventory,
     target::Target,
 };
+use chandler_telemetry::Requests;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client,
@@ -102,12 +103,28 @@ impl Connection {
     }
 }
 
+/// How many clusters are in which state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    pub connecting: usize,
+    /// Their releases are listed and watched.
+    pub connected: usize,
+    pub unavailable: BTreeMap<Category, usize>,
+}
+
+impl Census {
+    pub fn total(&self) -> usize {
+        self.connecting + self.connected + self.unavailable.values().sum::<usize>()
+    }
+}
+
 /// All connections. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Connections {
     management: Arc<ManagementClient>,
     open: Arc<Mutex<HashMap<ClusterKey, Arc<Connection>>>>,
     changes: mpsc::UnboundedSender<InventoryChange>,
+    requests: Requests,
 }
 
 struct ManagementClient(Client);
@@ -123,7 +140,7 @@ impl Connections {
     pub fn new(management: Client) -> (Self, mpsc::UnboundedReceiver<InventoryChange>) {
         let (changes, receiver) = mpsc::unbounded_channel();
         let management = Arc::new(ManagementClient(management));
-        (Self { management, open: Arc::default(), changes }, receiver)
+        (Self { management, open: Arc::default(), changes, requests: Requests::default() }, receiver)
     }
 
     /// The connection to a cluster; opened if it is not.
@@ -149,9 +166,24 @@ impl Connections {
         self.lock().remove(cluster);
     }
 
-    /// How many clusters are followed.
-    pub fn count(&self) -> usize {
-        self.lock().len()
+    /// How the clusters that are followed are doing.
+    pub fn census(&self) -> Census {
+        let mut census = Census::default();
+        for connection in self.lock().values() {
+            match &connection.lock().view {
+                InventoryView::Loading => census.connecting += 1,
+                InventoryView::Known(_) => census.connected += 1,
+                InventoryView::Unavailable(failure) => {
+                    *census.unavailable.entry(failure.category).or_default() += 1;
+                }
+            }
+        }
+        census
+    }
+
+    /// The requests made to workload clusters from here; those of the package tool are its own.
+    pub fn requests(&self) -> &Requests {
+        &self.requests
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ClusterKey, Arc<Connection>>> {
@@ -166,7 +198,7 @@ impl Connections {
     async fn reach(&self, cluster: &ClusterKey) -> Result<Reached, Failure> {
         let text = self.kubeconfig(cluster).await?;
         let target = target_from_kubeconfig(cluster, &text)?;
-        let client = reach::client(&target).await?;
+        let client = reach::client(&target, &self.requests).await?;
         Ok(Reached { target, client })
     }
 

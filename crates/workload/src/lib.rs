@@ -5,6 +5,6 @@ mod inventory;
 mod kubeconfig;
 mod reach;
 
-pub use connection::{Connection, Connections, InventoryChange, InventoryView};
+pub use connection::{Census, Connection, Connections, InventoryChange, InventoryView};
 pub use kubeconfig::{KubeconfigError, target_from_kubeconfig};
 pub use reach::failure_of;

@@ -5,9 +5,11 @@ use chandler_core::{
     failure::{Category, Failure, innermost},
     target::{Target, TargetAuth},
 };
+use chandler_telemetry::Requests;
 use http::{HeaderValue, header::USER_AGENT};
 use kube::{
     Client, Config,
+    client::ClientBuilder,
     config::{
         AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
     },
@@ -15,8 +17,8 @@ use kube::{
 
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// A client for `target`.
-pub async fn client(target: &Target) -> Result<Client, Failure> {
+/// A client for `target`, whose requests are counted.
+pub async fn client(target: &Target, requests: &Requests) -> Result<Client, Failure> {
     let unusable = |error: &dyn std::fmt::Display| {
         Failure::new(Category::InvalidSpec, format!("the kubeconfig cannot be used: {error}"))
     };
@@ -28,7 +30,8 @@ pub async fn client(target: &Target) -> Result<Client, Failure> {
         .push((USER_AGENT, HeaderValue::from_static(concat!("chandler/", env!("CARGO_PKG_VERSION")))));
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.write_timeout = Some(target.request_timeout);
-    Client::try_from(config).map_err(|error| unusable(&error))
+    let builder = ClientBuilder::try_from(config).map_err(|error| unusable(&error))?;
+    Ok(builder.with_layer(requests).build())
 }
 
 fn kubeconfig(target: &Target) -> Kubeconfig {

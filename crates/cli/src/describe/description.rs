@@ -132,7 +132,7 @@ impl ReleaseView {
             object: release.object.clone(),
             add_on: release.add_on().to_owned(),
             cluster: release.cluster.clone(),
-            state: State::of(release),
+            state: release.state(),
             package: release.package.clone(),
             version: release.version().map(str::to_owned),
             release: release.address.clone(),

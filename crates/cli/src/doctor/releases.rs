@@ -20,7 +20,7 @@ pub fn judge(fleet: &Fleet, now: Timestamp) -> Vec<Finding> {
     findings.extend(fleet.releases.iter().filter_map(|release| release_finding(release, now)));
     findings.extend(fleet.placements.iter().filter_map(|placement| placement_finding(placement, now)));
     if findings.is_empty() {
-        let ready = fleet.releases.iter().filter(|release| State::of(release) == State::Ready).count();
+        let ready = fleet.releases.iter().filter(|release| release.state() == State::Ready).count();
         findings.push(Finding::ok(CHECK, format!("{ready} of {} releases are ready", fleet.releases.len())));
     }
     findings
@@ -29,7 +29,7 @@ pub fn judge(fleet: &Fleet, now: Timestamp) -> Vec<Finding> {
 /// One finding per cluster, however many releases it has.
 fn unreachable(fleet: &Fleet) -> Vec<Finding> {
     let mut clusters: BTreeMap<(&str, &str), (&Release, usize)> = BTreeMap::new();
-    for release in fleet.releases.iter().filter(|release| State::of(release) == State::Unreachable) {
+    for release in fleet.releases.iter().filter(|release| release.state() == State::Unreachable) {
         clusters.entry((&release.object.namespace, &release.cluster)).or_insert((release, 0)).1 += 1;
     }
     clusters
@@ -57,7 +57,7 @@ fn release_finding(release: &Release, now: Timestamp) -> Option<Finding> {
         .last_failure
         .as_ref()
         .is_some_and(|last| needs_a_hand(Category::parse(&last.category)));
-    match State::of(release) {
+    match release.state() {
         State::Failed if by_hand || ready.reason == "ReleaseCollision" => {
             Some(Finding::problem(CHECK, message, next))
         }

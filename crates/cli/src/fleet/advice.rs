@@ -6,7 +6,7 @@ use super::{model::Release, state::State};
 
 /// What to do about a release. None: nothing.
 pub fn advice(release: &Release) -> Option<String> {
-    let state = State::of(release);
+    let state = release.state();
     let reason = release.ready().map_or("", |ready| ready.reason.as_str());
     let words = match state {
         State::Ready => return None,

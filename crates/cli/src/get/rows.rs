@@ -86,7 +86,7 @@ fn row(release: &Release) -> Row {
         add_on: release.add_on().to_owned(),
         kind: release.placement.as_ref().map_or(&release.object.kind, |(kind, _)| kind).clone(),
         release: Some(release.object.name.clone()),
-        state: State::of(release),
+        state: release.state(),
         package: release.package.clone(),
         version: release.version().map(str::to_owned),
         revision: release.status.revision,

@@ -23,6 +23,8 @@ const RUN_ELSEWHERE: [&str; 11] = [
     "chandler catalog ",
     // `a_check_tells_what_the_manager_tells`
     "chandler upgrade-check ",
+    // `the_level_changes_while_the_manager_runs_and_the_tool_follows`
+    "chandler log-level",
     // `the_commands_that_the_demo_prints_work`
     "target/debug/chandler ",
 ];
@@ -100,5 +102,23 @@ fn links_between_documents_lead_somewhere() {
             }
             assert!(path.parent().unwrap().join(file).exists(), "{}: {target} leads nowhere", path.display());
         }
+    }
+}
+
+#[test]
+fn alerts_lead_to_what_is_to_be_done() {
+    let page = document("docs/operations.md");
+    let headings = page.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#'));
+    let anchors: Vec<String> = headings.map(|line| line.trim().to_lowercase().replace(' ', "-")).collect();
+    let alerts = document("deploy/monitoring/alerts.yaml");
+    let from_alerts = alerts.split("runbook_url: ../../docs/operations.md#").skip(1);
+    let from_alerts: Vec<_> = from_alerts.filter_map(|rest| rest.lines().next()).collect();
+    assert_eq!(from_alerts.len(), alerts.matches("- alert:").count(), "every alert has a place to look at");
+    let own = page.split("](#").skip(1).filter_map(|rest| rest.split(')').next());
+    for anchor in own.chain(from_alerts) {
+        assert!(
+            anchors.iter().any(|known| known == anchor),
+            "#{anchor} leads nowhere; there are {anchors:?}"
+        );
     }
 }

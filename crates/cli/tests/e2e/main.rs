@@ -18,7 +18,9 @@ mod hooks;
 mod isolation;
 mod kubernetes_upgrade;
 mod leadership;
+mod log_level;
 mod looking;
+mod metrics;
 mod moving;
 mod newest;
 mod nothing_to_do;
@@ -37,6 +39,7 @@ mod templates;
 #[path = "../third_party/mod.rs"]
 mod third_party;
 mod told;
+mod traces;
 mod upgrade_check;
 mod watch_filter;
 mod weaknesses;

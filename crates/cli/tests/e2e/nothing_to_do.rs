@@ -64,5 +64,5 @@ async fn a_restart_or_a_second_pass_asks_for_nothing_but_its_watch() {
 fn assert_no_tool_call(metrics: &std::collections::BTreeMap<String, f64>) {
     let calls: Vec<_> = metrics.iter().filter(|(name, _)| name.starts_with("chandler_tool_calls")).collect();
     assert_eq!(calls, [] as [(&String, &f64); 0]);
-    assert!(metrics["chandler_tool_starts"] == 0.0, "the tool was not even started");
+    assert!(metrics["chandler_tool_starts_total"] == 0.0, "the tool was not even started");
 }

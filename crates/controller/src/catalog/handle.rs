@@ -17,6 +17,8 @@ use kube::{
 };
 use tokio::sync::watch;
 
+use crate::metrics::CatalogCounts;
+
 /// All catalogs that are watched, and what was read of them. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Catalogs {
@@ -62,6 +64,21 @@ impl Catalogs {
     /// Told whenever a catalog comes or goes, is changed, or turns out to offer something else than before.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    /// How the last looks at them went, as far as their objects tell.
+    pub fn counts(&self) -> CatalogCounts {
+        let mut counts = CatalogCounts::default();
+        for catalog in self.objects.iter().flat_map(Store::state) {
+            let conditions = catalog.status.as_ref().map(|status| status.conditions.as_slice());
+            let ready = conditions.unwrap_or_default().iter().find(|condition| condition.type_ == "Ready");
+            match ready.map(|ready| ready.status == "True") {
+                Some(true) => counts.ready += 1,
+                Some(false) => counts.failed += 1,
+                None => counts.unread += 1,
+            }
+        }
+        counts
     }
 
     /// Returns when every catalog that there was at the start can be got.

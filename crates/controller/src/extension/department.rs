@@ -16,7 +16,6 @@ use kube::{
     api::{ApiResource, DynamicObject},
     runtime::reflector::{ObjectRef, Store},
 };
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
     ClusterContext, ConfigMapKey, ExtensionContext, Instances, Last, Offers, Packaged, Platform, Resolutions,
@@ -30,18 +29,20 @@ use crate::{
     pair::Pair,
     parameters::ParameterSources,
     placement::{Desk, Templates},
-    queue::{self, Trigger},
+    queue::{self, Queue, Trigger},
     run::{Shared, Surroundings},
     status,
     watch::{Scope, Watched, watch},
 };
 
+const CLUSTER: &str = "Cluster";
+
 /// What is watched for extensions besides instances and their releases.
 pub struct Department {
     platform: Platform,
     shelf: Shelf,
-    extensions: Vec<(Watched<Extension>, UnboundedReceiver<ObjectRef<Extension>>)>,
-    cluster_queue: UnboundedReceiver<ObjectRef<DynamicObject>>,
+    extensions: Vec<(Watched<Extension>, Queue<Extension>)>,
+    cluster_queue: Queue<DynamicObject>,
     wires: Wires,
 }
 
@@ -120,7 +121,7 @@ impl Watcher for Wires {
 impl Department {
     /// Begins to watch.
     pub fn open(shared: &Shared, platform: Platform) -> Self {
-        let (trigger, cluster_queue) = Trigger::new();
+        let (trigger, cluster_queue) = Trigger::new(CLUSTER, &shared.metrics);
         let wires = Wires {
             platform: platform.namespace.clone(),
             trigger,
@@ -181,6 +182,7 @@ impl Department {
             platform: platform.clone(),
             changed: Box::new(changed),
             last: Last::default(),
+            metrics: shared.metrics.clone(),
         });
         let compose = Instances {
             resolutions: resolutions.clone(),
@@ -221,6 +223,7 @@ impl Department {
                 status::kind::<Extension>(),
                 watched.store,
                 queue,
+                shared.metrics.clone(),
                 publishing.clone(),
                 publish::reconcile,
             )
@@ -229,7 +232,14 @@ impl Department {
             join_all(extensions),
             following_catalogs,
             following_platform,
-            queue::run("Cluster", clusters.store(), self.cluster_queue, cluster_context, cluster::reconcile),
+            queue::run(
+                CLUSTER,
+                clusters.store(),
+                self.cluster_queue,
+                shared.metrics.clone(),
+                cluster_context,
+                cluster::reconcile
+            ),
             pair.run(shared, around, Box::new(compose)),
         );
         Ok(())
@@ -257,8 +267,8 @@ fn watch_extensions(
     scope: &Scope,
     shelf: &Shelf,
     wires: &Wires,
-) -> (Watched<Extension>, UnboundedReceiver<ObjectRef<Extension>>) {
-    let (trigger, queue) = Trigger::new();
+) -> (Watched<Extension>, Queue<Extension>) {
+    let (trigger, queue) = Trigger::new(status::kind::<Extension>(), &shared.metrics);
     let store: Arc<OnceLock<Store<Extension>>> = Arc::default();
     let (known, shelf, wires) = (store.clone(), shelf.clone(), wires.clone());
     let resource = ApiResource::erase::<Extension>(&());

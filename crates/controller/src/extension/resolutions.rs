@@ -21,7 +21,7 @@ use super::{
     platform::Platform,
     shelf::{Look, Shelf},
 };
-use crate::{clusters::as_json, index::ReleaseIndex, references::References};
+use crate::{clusters::as_json, index::ReleaseIndex, metrics::Metrics, references::References};
 
 /// Told that the versions of a cluster's extensions have changed.
 pub type Changed = Box<dyn Fn(&ClusterKey, &BTreeMap<String, String>) + Send + Sync>;
@@ -36,6 +36,7 @@ pub struct Resolutions {
     pub platform: Platform,
     pub changed: Changed,
     pub last: Last,
+    pub metrics: Metrics,
 }
 
 /// What was asked last, and answered.
@@ -81,8 +82,10 @@ impl Resolutions {
         let releases = releases.iter().map(AsRef::as_ref);
         let question = Question::new(&demand, releases, self.platform.version(), kubernetes);
         let last = self.lock().get(key).cloned();
-        if let Some(last) = last.as_ref().filter(|last| last.question == question && last.demand == demand) {
-            return Ok(last.clone());
+        let same = last.as_ref().filter(|last| last.question == question && last.demand == demand);
+        self.metrics.cache("resolution", same.is_some());
+        if let Some(same) = same {
+            return Ok(same.clone());
         }
         let resolved = Arc::new(Resolved { verdict: verdict(&question), demand, question });
         self.lock().insert(key.clone(), resolved.clone());

@@ -122,6 +122,7 @@ impl<R: ReleaseFace> ReleaseContext<R> {
         let message = changed(desired, &known.digest, found);
         let told = format!("{cluster} {release} {message}");
         if self.republished.lock().unwrap_or_else(PoisonError::into_inner).insert(told) {
+            self.metrics.republished();
             tracing::warn!(%cluster, %release, "{message}");
             for object in self.index.claiming(cluster, release) {
                 self.events.warning(&*object, "PackageChanged", &message);

@@ -7,6 +7,7 @@ use chandler_core::{
     release::{Desired, OperationKind, ReleaseFace, failure_key},
     target::Target,
 };
+use chandler_telemetry::trace::{self, Span};
 use chandler_tool::{ApplyKind, ApplyOrder, OperationFailure, ReleaseDetails, RemoveOrder};
 use futures::FutureExt as _;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
@@ -59,6 +60,12 @@ impl<R: ReleaseFace> ReleaseContext<R> {
             inputs,
         };
         let (trigger, reference) = (self.trigger.clone(), ObjectRef::from_obj(object));
+        let span = Span::new("operation").map(|span| {
+            span.with("chandler.operation", kind.as_str())
+                .with("chandler.cluster", desired.cluster.to_string())
+                .with("chandler.release", desired.release.to_string())
+                .below(trace::current())
+        });
         let digest = work.inputs.as_ref().map(|inputs| inputs.digest.clone());
         self.operations.start(
             id,
@@ -66,7 +73,7 @@ impl<R: ReleaseFace> ReleaseContext<R> {
             kind,
             digest,
             move || trigger.look_at(reference.clone()),
-            move |handle| work.run(handle).boxed(),
+            move |handle| trace::within(span, work.run(handle)).boxed(),
         );
     }
 }
@@ -82,6 +89,9 @@ impl<R: ReleaseFace> Work<R> {
             Ok(_) => "success",
             Err(error) => error.failure.category.as_str(),
         };
+        if result.is_err() {
+            trace::failed(outcome);
+        }
         let seconds = started.elapsed().as_secs_f64();
         self.context.metrics.operation(kind.as_str(), outcome, seconds);
         tracing::info!(%cluster, %release, kind = kind.as_str(), outcome, seconds, "operation ended");

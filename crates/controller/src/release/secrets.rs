@@ -10,7 +10,10 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 
 use super::grants;
-use crate::shared::{MOMENT, Shared};
+use crate::{
+    metrics::Metrics,
+    shared::{MOMENT, Shared},
+};
 
 /// The data of a Secret.
 pub type SecretData = BTreeMap<String, Vec<u8>>;
@@ -19,11 +22,12 @@ pub type SecretData = BTreeMap<String, Vec<u8>>;
 pub struct Secrets {
     client: Client,
     read: Shared<SecretKey, Arc<SecretData>>,
+    metrics: Metrics,
 }
 
 impl Secrets {
-    pub fn new(client: Client) -> Self {
-        Self { client, read: Shared::new(MOMENT) }
+    pub fn new(client: Client, metrics: Metrics) -> Self {
+        Self { client, read: Shared::new(MOMENT), metrics }
     }
 
     /// The data of a Secret that a release object of `own_namespace` refers to.
@@ -34,7 +38,14 @@ impl Secrets {
         category: Category,
     ) -> Result<Arc<SecretData>, Failure> {
         grants::check::<R>(&self.client, own_namespace, secret, category).await?;
-        self.read.get(secret, async { Ok(Arc::new(self.get(secret, category).await?)) }).await
+        let mut hit = true;
+        let read = async {
+            hit = false;
+            Ok(Arc::new(self.get(secret, category).await?))
+        };
+        let data = self.read.get(secret, read).await;
+        self.metrics.cache("secret", hit);
+        data
     }
 
     /// One value of it.

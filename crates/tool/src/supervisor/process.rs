@@ -14,9 +14,10 @@ use std::{
 use hyper_util::rt::TokioIo;
 use tempfile::TempDir;
 use tokio::{
+    io::AsyncWriteExt as _,
     net::UnixStream,
     process::{Child, ChildStdin, Command},
-    sync::oneshot,
+    sync::{oneshot, watch},
 };
 use tonic::transport::{Channel, Endpoint};
 
@@ -61,6 +62,7 @@ impl Process {
             .arg((config.soft_memory_limit / 10 * 8).to_string())
             .args(&config.arguments)
             .env_clear()
+            .envs(config.environment.iter().cloned())
             .current_dir(folder.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -75,8 +77,8 @@ impl Process {
         let exited = std::sync::Arc::new(AtomicBool::new(false));
         let (kill, killed) = oneshot::channel();
         let (in_use, unused) = oneshot::channel();
-        let stdin = child.stdin.take();
-        tokio::spawn(keep(child, stdin, folder, unused, killed, exited.clone()));
+        let telling = tell(child.stdin.take(), config.log_level.clone());
+        tokio::spawn(keep(child, telling, folder, unused, killed, exited.clone()));
         Ok(Self {
             channel,
             pid,
@@ -136,7 +138,7 @@ impl Process {
 /// Owns the child until it has ended, whoever ends it.
 async fn keep(
     mut child: Child,
-    stdin: Option<ChildStdin>,
+    telling: impl Future<Output = ()>,
     folder: TempDir,
     unused: oneshot::Receiver<()>,
     killed: oneshot::Receiver<()>,
@@ -145,9 +147,9 @@ async fn keep(
     tokio::select! {
         status = child.wait() => tracing::warn!(?status, "package tool ended"),
         _ = killed => {}
+        () = telling => {}
         _ = unused => {
-            drop(stdin);
-            // Either way the child is ended below.
+            // Its standard input has closed. Either way the child is ended below.
             let _ = tokio::time::timeout(END_LIMIT, child.wait()).await;
         }
     }
@@ -156,6 +158,21 @@ async fn keep(
         tracing::debug!(%error, "package tool was gone already");
     }
     drop(folder);
+}
+
+/// Tells the process what to log, for as long as this is polled; then its standard input closes.
+async fn tell(mut stdin: Option<ChildStdin>, mut level: watch::Receiver<&'static str>) {
+    loop {
+        if let Some(stdin) = &mut stdin {
+            let line = format!("log-level {}\n", *level.borrow_and_update());
+            if let Err(error) = stdin.write_all(line.as_bytes()).await {
+                tracing::debug!(%error, "package tool does not listen");
+            }
+        }
+        if level.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 fn channel(socket: &std::path::Path) -> Channel {

@@ -11,7 +11,7 @@ import (
 )
 
 // New makes the process's logger and takes over the loggers that libraries use on their own.
-func New(out io.Writer, level slog.Level) *slog.Logger {
+func New(out io.Writer, level slog.Leveler) *slog.Logger {
 	logger := slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level}))
 	quiet := slog.New(Quiet(logger.Handler()))
 	slog.SetDefault(quiet)

@@ -11,6 +11,7 @@ import (
 	"chandler.dev/tools/helm/internal/failure"
 	"chandler.dev/tools/helm/internal/operation"
 	"chandler.dev/tools/helm/internal/release"
+	"chandler.dev/tools/helm/internal/telemetry"
 	"chandler.dev/tools/helm/internal/values"
 )
 
@@ -122,7 +123,7 @@ func (s *Server) run(ctx context.Context, call call, work func(*release.Release)
 	}
 	running, err := s.operations.Begin(ctx, operation.Options{
 		ID:             call.id,
-		Base:           known.Transport(),
+		Base:           s.tracing.Requests(ctx, s.requests.Counting(known.Transport())),
 		RequestTimeout: durationOr(call.target.GetRequestTimeout(), operation.DefaultRequestTimeout),
 		Timeout:        call.timeout,
 		Rollback:       call.rollback,
@@ -152,6 +153,7 @@ func (s *Server) run(ctx context.Context, call call, work func(*release.Release)
 	took := time.Since(started)
 	if err != nil {
 		category := failure.Classify(err).Category
+		telemetry.Failed(ctx, category.String())
 		log.Warn(call.kind+" failed", "category", category.String(), "took", took.String())
 		return outcome{err: err, after: opened.KnownState()}
 	}

@@ -15,6 +15,7 @@ import (
 	"chandler.dev/tools/helm/internal/cluster"
 	"chandler.dev/tools/helm/internal/failure"
 	"chandler.dev/tools/helm/internal/operation"
+	"chandler.dev/tools/helm/internal/telemetry"
 	"chandler.dev/tools/helm/internal/template"
 	"chandler.dev/tools/helm/internal/values"
 )
@@ -29,16 +30,20 @@ type Server struct {
 	clusters   *cluster.Pool
 	charts     *chart.Store
 	operations *operation.Set
+	requests   *telemetry.Requests
+	tracing    *telemetry.Tracing
 }
 
-// New makes a server of a driver of the given version.
-func New(version string, operations *operation.Set, log *slog.Logger) *Server {
+// New makes a server of a driver of the given version. No tracing: nil.
+func New(version string, operations *operation.Set, tracing *telemetry.Tracing, log *slog.Logger) *Server {
 	return &Server{
 		version:    version,
 		log:        log,
 		clusters:   cluster.NewPool(),
 		charts:     chart.NewStore(),
 		operations: operations,
+		requests:   telemetry.NewRequests(),
+		tracing:    tracing,
 	}
 }
 
@@ -51,6 +56,7 @@ func (s *Server) Describe(context.Context, *toolv1.DescribeRequest) (*toolv1.Des
 		Formats:           []string{"helm/v1", "helm/v2"},
 		Capabilities:      []string{"hooks", "wait", "server-side-apply", "take-ownership", "crds"},
 		RunningOperations: uint32(s.operations.Running()), //nolint:gosec // never negative
+		Requests:          s.requests.Counts(),
 	}, nil
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 func TestARequestWithoutATargetIsRefused(t *testing.T) {
-	server := New("test", operation.NewSet(), slog.New(slog.DiscardHandler))
+	server := New("test", operation.NewSet(), nil, slog.New(slog.DiscardHandler))
 	answer, err := server.Observe(context.Background(), &toolv1.ObserveRequest{})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::NamespaceResourceScope;
 
 use super::{CATCH_UP, Outcome, Pass, View};
+use crate::status;
 
 impl<R> Pass<R>
 where
@@ -83,6 +84,7 @@ where
     }
 
     pub(super) fn note_failure(&mut self, key: String, failure: &Failure) {
+        self.context.metrics.failed(status::kind::<R>(), failure.category);
         let last = self.status.last_failure.as_ref();
         let count = last.filter(|last| last.input == key).map_or(1, |last| last.count.saturating_add(1));
         let told = last.is_some_and(|last| last.input == key && last.message == failure.message);

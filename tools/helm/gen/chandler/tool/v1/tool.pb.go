@@ -504,8 +504,10 @@ type DescribeResponse struct {
 	Capabilities []string `protobuf:"bytes,5,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Operations running now.
 	RunningOperations uint32 `protobuf:"varint,6,opt,name=running_operations,json=runningOperations,proto3" json:"running_operations,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Requests made to clusters since the process started. Optional.
+	Requests      []*RequestCount `protobuf:"bytes,7,rep,name=requests,proto3" json:"requests,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DescribeResponse) Reset() {
@@ -580,6 +582,76 @@ func (x *DescribeResponse) GetRunningOperations() uint32 {
 	return 0
 }
 
+func (x *DescribeResponse) GetRequests() []*RequestCount {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
+// How often requests of one kind ended in one way.
+type RequestCount struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// get, watch, post, put, patch, delete or other
+	Verb string `protobuf:"bytes,1,opt,name=verb,proto3" json:"verb,omitempty"`
+	// success, not_found, conflict, unauthorized, forbidden, throttled, refused, server_error or unreachable
+	Result        string `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	Count         uint64 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequestCount) Reset() {
+	*x = RequestCount{}
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequestCount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequestCount) ProtoMessage() {}
+
+func (x *RequestCount) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequestCount.ProtoReflect.Descriptor instead.
+func (*RequestCount) Descriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *RequestCount) GetVerb() string {
+	if x != nil {
+		return x.Verb
+	}
+	return ""
+}
+
+func (x *RequestCount) GetResult() string {
+	if x != nil {
+		return x.Result
+	}
+	return ""
+}
+
+func (x *RequestCount) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 // A package on the local disk. The digest names its content: a tool may cache by it.
 type Package struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -592,7 +664,7 @@ type Package struct {
 
 func (x *Package) Reset() {
 	*x = Package{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[2]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -604,7 +676,7 @@ func (x *Package) String() string {
 func (*Package) ProtoMessage() {}
 
 func (x *Package) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[2]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -617,7 +689,7 @@ func (x *Package) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Package.ProtoReflect.Descriptor instead.
 func (*Package) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{2}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Package) GetPath() string {
@@ -648,7 +720,7 @@ type Values struct {
 
 func (x *Values) Reset() {
 	*x = Values{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[3]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -660,7 +732,7 @@ func (x *Values) String() string {
 func (*Values) ProtoMessage() {}
 
 func (x *Values) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[3]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -673,7 +745,7 @@ func (x *Values) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Values.ProtoReflect.Descriptor instead.
 func (*Values) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{3}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Values) GetContent() isValues_Content {
@@ -729,7 +801,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[4]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -741,7 +813,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[4]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -754,7 +826,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{4}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Release) GetName() string {
@@ -791,7 +863,7 @@ type Target struct {
 
 func (x *Target) Reset() {
 	*x = Target{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[5]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -803,7 +875,7 @@ func (x *Target) String() string {
 func (*Target) ProtoMessage() {}
 
 func (x *Target) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[5]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -816,7 +888,7 @@ func (x *Target) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Target.ProtoReflect.Descriptor instead.
 func (*Target) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{5}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Target) GetCluster() string {
@@ -881,7 +953,7 @@ type Tls struct {
 
 func (x *Tls) Reset() {
 	*x = Tls{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[6]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -893,7 +965,7 @@ func (x *Tls) String() string {
 func (*Tls) ProtoMessage() {}
 
 func (x *Tls) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[6]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -906,7 +978,7 @@ func (x *Tls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tls.ProtoReflect.Descriptor instead.
 func (*Tls) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{6}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Tls) GetCaPem() []byte {
@@ -957,7 +1029,7 @@ type Auth struct {
 
 func (x *Auth) Reset() {
 	*x = Auth{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[7]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1041,7 @@ func (x *Auth) String() string {
 func (*Auth) ProtoMessage() {}
 
 func (x *Auth) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[7]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1054,7 @@ func (x *Auth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Auth.ProtoReflect.Descriptor instead.
 func (*Auth) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{7}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Auth) GetMethod() isAuth_Method {
@@ -1036,7 +1108,7 @@ type BasicAuth struct {
 
 func (x *BasicAuth) Reset() {
 	*x = BasicAuth{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[8]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1048,7 +1120,7 @@ func (x *BasicAuth) String() string {
 func (*BasicAuth) ProtoMessage() {}
 
 func (x *BasicAuth) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[8]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1061,7 +1133,7 @@ func (x *BasicAuth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BasicAuth.ProtoReflect.Descriptor instead.
 func (*BasicAuth) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{8}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *BasicAuth) GetUsername() string {
@@ -1088,7 +1160,7 @@ type Impersonate struct {
 
 func (x *Impersonate) Reset() {
 	*x = Impersonate{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[9]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1100,7 +1172,7 @@ func (x *Impersonate) String() string {
 func (*Impersonate) ProtoMessage() {}
 
 func (x *Impersonate) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[9]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1113,7 +1185,7 @@ func (x *Impersonate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Impersonate.ProtoReflect.Descriptor instead.
 func (*Impersonate) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{9}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Impersonate) GetUser() string {
@@ -1139,7 +1211,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[10]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1151,7 +1223,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[10]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1164,7 +1236,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{10}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *InspectRequest) GetPackage() *Package {
@@ -1187,7 +1259,7 @@ type InspectResponse struct {
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[11]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1271,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[11]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1212,7 +1284,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{11}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *InspectResponse) GetOutcome() isInspectResponse_Outcome {
@@ -1286,7 +1358,7 @@ type PackageInfo struct {
 
 func (x *PackageInfo) Reset() {
 	*x = PackageInfo{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[12]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1298,7 +1370,7 @@ func (x *PackageInfo) String() string {
 func (*PackageInfo) ProtoMessage() {}
 
 func (x *PackageInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[12]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1311,7 +1383,7 @@ func (x *PackageInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PackageInfo.ProtoReflect.Descriptor instead.
 func (*PackageInfo) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{12}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PackageInfo) GetName() string {
@@ -1444,7 +1516,7 @@ type Maintainer struct {
 
 func (x *Maintainer) Reset() {
 	*x = Maintainer{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[13]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1528,7 @@ func (x *Maintainer) String() string {
 func (*Maintainer) ProtoMessage() {}
 
 func (x *Maintainer) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[13]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1541,7 @@ func (x *Maintainer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Maintainer.ProtoReflect.Descriptor instead.
 func (*Maintainer) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{13}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Maintainer) GetName() string {
@@ -1505,7 +1577,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[14]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1517,7 +1589,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[14]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1530,7 +1602,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{14}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Dependency) GetName() string {
@@ -1570,7 +1642,7 @@ type CanonicalizeRequest struct {
 
 func (x *CanonicalizeRequest) Reset() {
 	*x = CanonicalizeRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[15]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1654,7 @@ func (x *CanonicalizeRequest) String() string {
 func (*CanonicalizeRequest) ProtoMessage() {}
 
 func (x *CanonicalizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[15]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1667,7 @@ func (x *CanonicalizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanonicalizeRequest.ProtoReflect.Descriptor instead.
 func (*CanonicalizeRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{15}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CanonicalizeRequest) GetValues() []*Values {
@@ -1618,7 +1690,7 @@ type CanonicalizeResponse struct {
 
 func (x *CanonicalizeResponse) Reset() {
 	*x = CanonicalizeResponse{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[16]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1630,7 +1702,7 @@ func (x *CanonicalizeResponse) String() string {
 func (*CanonicalizeResponse) ProtoMessage() {}
 
 func (x *CanonicalizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[16]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1643,7 +1715,7 @@ func (x *CanonicalizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanonicalizeResponse.ProtoReflect.Descriptor instead.
 func (*CanonicalizeResponse) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{16}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CanonicalizeResponse) GetOutcome() isCanonicalizeResponse_Outcome {
@@ -1699,7 +1771,7 @@ type CanonicalValues struct {
 
 func (x *CanonicalValues) Reset() {
 	*x = CanonicalValues{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[17]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1711,7 +1783,7 @@ func (x *CanonicalValues) String() string {
 func (*CanonicalValues) ProtoMessage() {}
 
 func (x *CanonicalValues) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[17]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1724,7 +1796,7 @@ func (x *CanonicalValues) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanonicalValues.ProtoReflect.Descriptor instead.
 func (*CanonicalValues) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{17}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CanonicalValues) GetJson() []byte {
@@ -1777,7 +1849,7 @@ type ApplyOptions struct {
 
 func (x *ApplyOptions) Reset() {
 	*x = ApplyOptions{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[18]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +1861,7 @@ func (x *ApplyOptions) String() string {
 func (*ApplyOptions) ProtoMessage() {}
 
 func (x *ApplyOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[18]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +1874,7 @@ func (x *ApplyOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyOptions.ProtoReflect.Descriptor instead.
 func (*ApplyOptions) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{18}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ApplyOptions) GetCreateNamespace() bool {
@@ -1953,7 +2025,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[19]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +2037,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[19]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +2050,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{19}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ApplyRequest) GetOperationId() string {
@@ -2056,7 +2128,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[20]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2068,7 +2140,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[20]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2081,7 +2153,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{20}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ObserveRequest) GetTarget() *Target {
@@ -2119,7 +2191,7 @@ type ObserveResponse struct {
 
 func (x *ObserveResponse) Reset() {
 	*x = ObserveResponse{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[21]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2131,7 +2203,7 @@ func (x *ObserveResponse) String() string {
 func (*ObserveResponse) ProtoMessage() {}
 
 func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[21]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2144,7 +2216,7 @@ func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
 func (*ObserveResponse) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{21}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ObserveResponse) GetOutcome() isObserveResponse_Outcome {
@@ -2212,7 +2284,7 @@ type ReleaseAbsent struct {
 
 func (x *ReleaseAbsent) Reset() {
 	*x = ReleaseAbsent{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[22]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2224,7 +2296,7 @@ func (x *ReleaseAbsent) String() string {
 func (*ReleaseAbsent) ProtoMessage() {}
 
 func (x *ReleaseAbsent) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[22]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2237,7 +2309,7 @@ func (x *ReleaseAbsent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAbsent.ProtoReflect.Descriptor instead.
 func (*ReleaseAbsent) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{22}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{23}
 }
 
 type RemoveRequest struct {
@@ -2252,7 +2324,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[23]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2336,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[23]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2349,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{23}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RemoveRequest) GetOperationId() string {
@@ -2323,7 +2395,7 @@ type RemoveOptions struct {
 
 func (x *RemoveOptions) Reset() {
 	*x = RemoveOptions{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[24]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2407,7 @@ func (x *RemoveOptions) String() string {
 func (*RemoveOptions) ProtoMessage() {}
 
 func (x *RemoveOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[24]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2420,7 @@ func (x *RemoveOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOptions.ProtoReflect.Descriptor instead.
 func (*RemoveOptions) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{24}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RemoveOptions) GetKeepHistory() bool {
@@ -2395,7 +2467,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2407,7 +2479,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2420,7 +2492,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{25}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CancelRequest) GetOperationId() string {
@@ -2440,7 +2512,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2452,7 +2524,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2465,7 +2537,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{26}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CancelResponse) GetWasRunning() bool {
@@ -2489,7 +2561,7 @@ type OperationEvent struct {
 
 func (x *OperationEvent) Reset() {
 	*x = OperationEvent{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2501,7 +2573,7 @@ func (x *OperationEvent) String() string {
 func (*OperationEvent) ProtoMessage() {}
 
 func (x *OperationEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2514,7 +2586,7 @@ func (x *OperationEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationEvent.ProtoReflect.Descriptor instead.
 func (*OperationEvent) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{27}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *OperationEvent) GetEvent() isOperationEvent_Event {
@@ -2586,7 +2658,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2598,7 +2670,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2611,7 +2683,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{28}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Step) GetKind() StepKind {
@@ -2648,7 +2720,7 @@ type OperationResult struct {
 
 func (x *OperationResult) Reset() {
 	*x = OperationResult{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2660,7 +2732,7 @@ func (x *OperationResult) String() string {
 func (*OperationResult) ProtoMessage() {}
 
 func (x *OperationResult) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2673,7 +2745,7 @@ func (x *OperationResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationResult.ProtoReflect.Descriptor instead.
 func (*OperationResult) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{29}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *OperationResult) GetOutcome() isOperationResult_Outcome {
@@ -2731,7 +2803,7 @@ type ObjectRef struct {
 
 func (x *ObjectRef) Reset() {
 	*x = ObjectRef{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2743,7 +2815,7 @@ func (x *ObjectRef) String() string {
 func (*ObjectRef) ProtoMessage() {}
 
 func (x *ObjectRef) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2756,7 +2828,7 @@ func (x *ObjectRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectRef.ProtoReflect.Descriptor instead.
 func (*ObjectRef) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{30}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ObjectRef) GetApiVersion() string {
@@ -2812,7 +2884,7 @@ type ReleaseState struct {
 
 func (x *ReleaseState) Reset() {
 	*x = ReleaseState{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2824,7 +2896,7 @@ func (x *ReleaseState) String() string {
 func (*ReleaseState) ProtoMessage() {}
 
 func (x *ReleaseState) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2837,7 +2909,7 @@ func (x *ReleaseState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseState.ProtoReflect.Descriptor instead.
 func (*ReleaseState) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{31}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReleaseState) GetRelease() *Release {
@@ -2951,7 +3023,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2963,7 +3035,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2976,7 +3048,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{32}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Revision) GetRevision() uint32 {
@@ -3027,7 +3099,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3039,7 +3111,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3052,7 +3124,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{33}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Failure) GetCategory() FailureCategory {
@@ -3081,14 +3153,19 @@ var File_chandler_tool_v1_tool_proto protoreflect.FileDescriptor
 const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\n" +
 	"\x1bchandler/tool/v1/tool.proto\x12\x10chandler.tool.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x11\n" +
-	"\x0fDescribeRequest\"\xd4\x01\n" +
+	"\x0fDescribeRequest\"\x90\x02\n" +
 	"\x10DescribeResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12%\n" +
 	"\x0edriver_version\x18\x03 \x01(\tR\rdriverVersion\x12\x18\n" +
 	"\aformats\x18\x04 \x03(\tR\aformats\x12\"\n" +
 	"\fcapabilities\x18\x05 \x03(\tR\fcapabilities\x12-\n" +
-	"\x12running_operations\x18\x06 \x01(\rR\x11runningOperations\"5\n" +
+	"\x12running_operations\x18\x06 \x01(\rR\x11runningOperations\x12:\n" +
+	"\brequests\x18\a \x03(\v2\x1e.chandler.tool.v1.RequestCountR\brequests\"P\n" +
+	"\fRequestCount\x12\x12\n" +
+	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x16\n" +
+	"\x06result\x18\x02 \x01(\tR\x06result\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x04R\x05count\"5\n" +
 	"\aPackage\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\"?\n" +
@@ -3355,7 +3432,7 @@ func file_chandler_tool_v1_tool_proto_rawDescGZIP() []byte {
 }
 
 var file_chandler_tool_v1_tool_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_chandler_tool_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_chandler_tool_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_chandler_tool_v1_tool_proto_goTypes = []any{
 	(ApplyAction)(0),              // 0: chandler.tool.v1.ApplyAction
 	(ApplyMethod)(0),              // 1: chandler.tool.v1.ApplyMethod
@@ -3366,113 +3443,115 @@ var file_chandler_tool_v1_tool_proto_goTypes = []any{
 	(FailureCategory)(0),          // 6: chandler.tool.v1.FailureCategory
 	(*DescribeRequest)(nil),       // 7: chandler.tool.v1.DescribeRequest
 	(*DescribeResponse)(nil),      // 8: chandler.tool.v1.DescribeResponse
-	(*Package)(nil),               // 9: chandler.tool.v1.Package
-	(*Values)(nil),                // 10: chandler.tool.v1.Values
-	(*Release)(nil),               // 11: chandler.tool.v1.Release
-	(*Target)(nil),                // 12: chandler.tool.v1.Target
-	(*Tls)(nil),                   // 13: chandler.tool.v1.Tls
-	(*Auth)(nil),                  // 14: chandler.tool.v1.Auth
-	(*BasicAuth)(nil),             // 15: chandler.tool.v1.BasicAuth
-	(*Impersonate)(nil),           // 16: chandler.tool.v1.Impersonate
-	(*InspectRequest)(nil),        // 17: chandler.tool.v1.InspectRequest
-	(*InspectResponse)(nil),       // 18: chandler.tool.v1.InspectResponse
-	(*PackageInfo)(nil),           // 19: chandler.tool.v1.PackageInfo
-	(*Maintainer)(nil),            // 20: chandler.tool.v1.Maintainer
-	(*Dependency)(nil),            // 21: chandler.tool.v1.Dependency
-	(*CanonicalizeRequest)(nil),   // 22: chandler.tool.v1.CanonicalizeRequest
-	(*CanonicalizeResponse)(nil),  // 23: chandler.tool.v1.CanonicalizeResponse
-	(*CanonicalValues)(nil),       // 24: chandler.tool.v1.CanonicalValues
-	(*ApplyOptions)(nil),          // 25: chandler.tool.v1.ApplyOptions
-	(*ApplyRequest)(nil),          // 26: chandler.tool.v1.ApplyRequest
-	(*ObserveRequest)(nil),        // 27: chandler.tool.v1.ObserveRequest
-	(*ObserveResponse)(nil),       // 28: chandler.tool.v1.ObserveResponse
-	(*ReleaseAbsent)(nil),         // 29: chandler.tool.v1.ReleaseAbsent
-	(*RemoveRequest)(nil),         // 30: chandler.tool.v1.RemoveRequest
-	(*RemoveOptions)(nil),         // 31: chandler.tool.v1.RemoveOptions
-	(*CancelRequest)(nil),         // 32: chandler.tool.v1.CancelRequest
-	(*CancelResponse)(nil),        // 33: chandler.tool.v1.CancelResponse
-	(*OperationEvent)(nil),        // 34: chandler.tool.v1.OperationEvent
-	(*Step)(nil),                  // 35: chandler.tool.v1.Step
-	(*OperationResult)(nil),       // 36: chandler.tool.v1.OperationResult
-	(*ObjectRef)(nil),             // 37: chandler.tool.v1.ObjectRef
-	(*ReleaseState)(nil),          // 38: chandler.tool.v1.ReleaseState
-	(*Revision)(nil),              // 39: chandler.tool.v1.Revision
-	(*Failure)(nil),               // 40: chandler.tool.v1.Failure
-	nil,                           // 41: chandler.tool.v1.PackageInfo.AnnotationsEntry
-	(*durationpb.Duration)(nil),   // 42: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
+	(*RequestCount)(nil),          // 9: chandler.tool.v1.RequestCount
+	(*Package)(nil),               // 10: chandler.tool.v1.Package
+	(*Values)(nil),                // 11: chandler.tool.v1.Values
+	(*Release)(nil),               // 12: chandler.tool.v1.Release
+	(*Target)(nil),                // 13: chandler.tool.v1.Target
+	(*Tls)(nil),                   // 14: chandler.tool.v1.Tls
+	(*Auth)(nil),                  // 15: chandler.tool.v1.Auth
+	(*BasicAuth)(nil),             // 16: chandler.tool.v1.BasicAuth
+	(*Impersonate)(nil),           // 17: chandler.tool.v1.Impersonate
+	(*InspectRequest)(nil),        // 18: chandler.tool.v1.InspectRequest
+	(*InspectResponse)(nil),       // 19: chandler.tool.v1.InspectResponse
+	(*PackageInfo)(nil),           // 20: chandler.tool.v1.PackageInfo
+	(*Maintainer)(nil),            // 21: chandler.tool.v1.Maintainer
+	(*Dependency)(nil),            // 22: chandler.tool.v1.Dependency
+	(*CanonicalizeRequest)(nil),   // 23: chandler.tool.v1.CanonicalizeRequest
+	(*CanonicalizeResponse)(nil),  // 24: chandler.tool.v1.CanonicalizeResponse
+	(*CanonicalValues)(nil),       // 25: chandler.tool.v1.CanonicalValues
+	(*ApplyOptions)(nil),          // 26: chandler.tool.v1.ApplyOptions
+	(*ApplyRequest)(nil),          // 27: chandler.tool.v1.ApplyRequest
+	(*ObserveRequest)(nil),        // 28: chandler.tool.v1.ObserveRequest
+	(*ObserveResponse)(nil),       // 29: chandler.tool.v1.ObserveResponse
+	(*ReleaseAbsent)(nil),         // 30: chandler.tool.v1.ReleaseAbsent
+	(*RemoveRequest)(nil),         // 31: chandler.tool.v1.RemoveRequest
+	(*RemoveOptions)(nil),         // 32: chandler.tool.v1.RemoveOptions
+	(*CancelRequest)(nil),         // 33: chandler.tool.v1.CancelRequest
+	(*CancelResponse)(nil),        // 34: chandler.tool.v1.CancelResponse
+	(*OperationEvent)(nil),        // 35: chandler.tool.v1.OperationEvent
+	(*Step)(nil),                  // 36: chandler.tool.v1.Step
+	(*OperationResult)(nil),       // 37: chandler.tool.v1.OperationResult
+	(*ObjectRef)(nil),             // 38: chandler.tool.v1.ObjectRef
+	(*ReleaseState)(nil),          // 39: chandler.tool.v1.ReleaseState
+	(*Revision)(nil),              // 40: chandler.tool.v1.Revision
+	(*Failure)(nil),               // 41: chandler.tool.v1.Failure
+	nil,                           // 42: chandler.tool.v1.PackageInfo.AnnotationsEntry
+	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
 }
 var file_chandler_tool_v1_tool_proto_depIdxs = []int32{
-	13, // 0: chandler.tool.v1.Target.tls:type_name -> chandler.tool.v1.Tls
-	14, // 1: chandler.tool.v1.Target.auth:type_name -> chandler.tool.v1.Auth
-	16, // 2: chandler.tool.v1.Target.impersonate:type_name -> chandler.tool.v1.Impersonate
-	42, // 3: chandler.tool.v1.Target.request_timeout:type_name -> google.protobuf.Duration
-	15, // 4: chandler.tool.v1.Auth.basic:type_name -> chandler.tool.v1.BasicAuth
-	9,  // 5: chandler.tool.v1.InspectRequest.package:type_name -> chandler.tool.v1.Package
-	19, // 6: chandler.tool.v1.InspectResponse.info:type_name -> chandler.tool.v1.PackageInfo
-	40, // 7: chandler.tool.v1.InspectResponse.failure:type_name -> chandler.tool.v1.Failure
-	20, // 8: chandler.tool.v1.PackageInfo.maintainers:type_name -> chandler.tool.v1.Maintainer
-	21, // 9: chandler.tool.v1.PackageInfo.dependencies:type_name -> chandler.tool.v1.Dependency
-	41, // 10: chandler.tool.v1.PackageInfo.annotations:type_name -> chandler.tool.v1.PackageInfo.AnnotationsEntry
-	10, // 11: chandler.tool.v1.CanonicalizeRequest.values:type_name -> chandler.tool.v1.Values
-	24, // 12: chandler.tool.v1.CanonicalizeResponse.values:type_name -> chandler.tool.v1.CanonicalValues
-	40, // 13: chandler.tool.v1.CanonicalizeResponse.failure:type_name -> chandler.tool.v1.Failure
-	2,  // 14: chandler.tool.v1.ApplyOptions.crds:type_name -> chandler.tool.v1.CrdPolicy
-	1,  // 15: chandler.tool.v1.ApplyOptions.method:type_name -> chandler.tool.v1.ApplyMethod
-	3,  // 16: chandler.tool.v1.ApplyOptions.values_reuse:type_name -> chandler.tool.v1.ValuesReuse
-	42, // 17: chandler.tool.v1.ApplyOptions.timeout:type_name -> google.protobuf.Duration
-	12, // 18: chandler.tool.v1.ApplyRequest.target:type_name -> chandler.tool.v1.Target
-	11, // 19: chandler.tool.v1.ApplyRequest.release:type_name -> chandler.tool.v1.Release
-	9,  // 20: chandler.tool.v1.ApplyRequest.package:type_name -> chandler.tool.v1.Package
-	10, // 21: chandler.tool.v1.ApplyRequest.values:type_name -> chandler.tool.v1.Values
-	0,  // 22: chandler.tool.v1.ApplyRequest.action:type_name -> chandler.tool.v1.ApplyAction
-	25, // 23: chandler.tool.v1.ApplyRequest.options:type_name -> chandler.tool.v1.ApplyOptions
-	12, // 24: chandler.tool.v1.ObserveRequest.target:type_name -> chandler.tool.v1.Target
-	11, // 25: chandler.tool.v1.ObserveRequest.release:type_name -> chandler.tool.v1.Release
-	38, // 26: chandler.tool.v1.ObserveResponse.state:type_name -> chandler.tool.v1.ReleaseState
-	29, // 27: chandler.tool.v1.ObserveResponse.absent:type_name -> chandler.tool.v1.ReleaseAbsent
-	40, // 28: chandler.tool.v1.ObserveResponse.failure:type_name -> chandler.tool.v1.Failure
-	12, // 29: chandler.tool.v1.RemoveRequest.target:type_name -> chandler.tool.v1.Target
-	11, // 30: chandler.tool.v1.RemoveRequest.release:type_name -> chandler.tool.v1.Release
-	31, // 31: chandler.tool.v1.RemoveRequest.options:type_name -> chandler.tool.v1.RemoveOptions
-	42, // 32: chandler.tool.v1.RemoveOptions.timeout:type_name -> google.protobuf.Duration
-	35, // 33: chandler.tool.v1.OperationEvent.step:type_name -> chandler.tool.v1.Step
-	36, // 34: chandler.tool.v1.OperationEvent.result:type_name -> chandler.tool.v1.OperationResult
-	40, // 35: chandler.tool.v1.OperationEvent.failure:type_name -> chandler.tool.v1.Failure
-	4,  // 36: chandler.tool.v1.Step.kind:type_name -> chandler.tool.v1.StepKind
-	37, // 37: chandler.tool.v1.Step.objects:type_name -> chandler.tool.v1.ObjectRef
-	38, // 38: chandler.tool.v1.OperationResult.state:type_name -> chandler.tool.v1.ReleaseState
-	29, // 39: chandler.tool.v1.OperationResult.absent:type_name -> chandler.tool.v1.ReleaseAbsent
-	11, // 40: chandler.tool.v1.ReleaseState.release:type_name -> chandler.tool.v1.Release
-	5,  // 41: chandler.tool.v1.ReleaseState.status:type_name -> chandler.tool.v1.ReleaseStatus
-	37, // 42: chandler.tool.v1.ReleaseState.inventory:type_name -> chandler.tool.v1.ObjectRef
-	43, // 43: chandler.tool.v1.ReleaseState.first_deployed:type_name -> google.protobuf.Timestamp
-	43, // 44: chandler.tool.v1.ReleaseState.last_deployed:type_name -> google.protobuf.Timestamp
-	1,  // 45: chandler.tool.v1.ReleaseState.method:type_name -> chandler.tool.v1.ApplyMethod
-	39, // 46: chandler.tool.v1.ReleaseState.history:type_name -> chandler.tool.v1.Revision
-	5,  // 47: chandler.tool.v1.Revision.status:type_name -> chandler.tool.v1.ReleaseStatus
-	43, // 48: chandler.tool.v1.Revision.updated:type_name -> google.protobuf.Timestamp
-	6,  // 49: chandler.tool.v1.Failure.category:type_name -> chandler.tool.v1.FailureCategory
-	38, // 50: chandler.tool.v1.Failure.state:type_name -> chandler.tool.v1.ReleaseState
-	7,  // 51: chandler.tool.v1.PackageTool.Describe:input_type -> chandler.tool.v1.DescribeRequest
-	17, // 52: chandler.tool.v1.PackageTool.Inspect:input_type -> chandler.tool.v1.InspectRequest
-	22, // 53: chandler.tool.v1.PackageTool.Canonicalize:input_type -> chandler.tool.v1.CanonicalizeRequest
-	26, // 54: chandler.tool.v1.PackageTool.Apply:input_type -> chandler.tool.v1.ApplyRequest
-	27, // 55: chandler.tool.v1.PackageTool.Observe:input_type -> chandler.tool.v1.ObserveRequest
-	30, // 56: chandler.tool.v1.PackageTool.Remove:input_type -> chandler.tool.v1.RemoveRequest
-	32, // 57: chandler.tool.v1.PackageTool.Cancel:input_type -> chandler.tool.v1.CancelRequest
-	8,  // 58: chandler.tool.v1.PackageTool.Describe:output_type -> chandler.tool.v1.DescribeResponse
-	18, // 59: chandler.tool.v1.PackageTool.Inspect:output_type -> chandler.tool.v1.InspectResponse
-	23, // 60: chandler.tool.v1.PackageTool.Canonicalize:output_type -> chandler.tool.v1.CanonicalizeResponse
-	34, // 61: chandler.tool.v1.PackageTool.Apply:output_type -> chandler.tool.v1.OperationEvent
-	28, // 62: chandler.tool.v1.PackageTool.Observe:output_type -> chandler.tool.v1.ObserveResponse
-	34, // 63: chandler.tool.v1.PackageTool.Remove:output_type -> chandler.tool.v1.OperationEvent
-	33, // 64: chandler.tool.v1.PackageTool.Cancel:output_type -> chandler.tool.v1.CancelResponse
-	58, // [58:65] is the sub-list for method output_type
-	51, // [51:58] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	9,  // 0: chandler.tool.v1.DescribeResponse.requests:type_name -> chandler.tool.v1.RequestCount
+	14, // 1: chandler.tool.v1.Target.tls:type_name -> chandler.tool.v1.Tls
+	15, // 2: chandler.tool.v1.Target.auth:type_name -> chandler.tool.v1.Auth
+	17, // 3: chandler.tool.v1.Target.impersonate:type_name -> chandler.tool.v1.Impersonate
+	43, // 4: chandler.tool.v1.Target.request_timeout:type_name -> google.protobuf.Duration
+	16, // 5: chandler.tool.v1.Auth.basic:type_name -> chandler.tool.v1.BasicAuth
+	10, // 6: chandler.tool.v1.InspectRequest.package:type_name -> chandler.tool.v1.Package
+	20, // 7: chandler.tool.v1.InspectResponse.info:type_name -> chandler.tool.v1.PackageInfo
+	41, // 8: chandler.tool.v1.InspectResponse.failure:type_name -> chandler.tool.v1.Failure
+	21, // 9: chandler.tool.v1.PackageInfo.maintainers:type_name -> chandler.tool.v1.Maintainer
+	22, // 10: chandler.tool.v1.PackageInfo.dependencies:type_name -> chandler.tool.v1.Dependency
+	42, // 11: chandler.tool.v1.PackageInfo.annotations:type_name -> chandler.tool.v1.PackageInfo.AnnotationsEntry
+	11, // 12: chandler.tool.v1.CanonicalizeRequest.values:type_name -> chandler.tool.v1.Values
+	25, // 13: chandler.tool.v1.CanonicalizeResponse.values:type_name -> chandler.tool.v1.CanonicalValues
+	41, // 14: chandler.tool.v1.CanonicalizeResponse.failure:type_name -> chandler.tool.v1.Failure
+	2,  // 15: chandler.tool.v1.ApplyOptions.crds:type_name -> chandler.tool.v1.CrdPolicy
+	1,  // 16: chandler.tool.v1.ApplyOptions.method:type_name -> chandler.tool.v1.ApplyMethod
+	3,  // 17: chandler.tool.v1.ApplyOptions.values_reuse:type_name -> chandler.tool.v1.ValuesReuse
+	43, // 18: chandler.tool.v1.ApplyOptions.timeout:type_name -> google.protobuf.Duration
+	13, // 19: chandler.tool.v1.ApplyRequest.target:type_name -> chandler.tool.v1.Target
+	12, // 20: chandler.tool.v1.ApplyRequest.release:type_name -> chandler.tool.v1.Release
+	10, // 21: chandler.tool.v1.ApplyRequest.package:type_name -> chandler.tool.v1.Package
+	11, // 22: chandler.tool.v1.ApplyRequest.values:type_name -> chandler.tool.v1.Values
+	0,  // 23: chandler.tool.v1.ApplyRequest.action:type_name -> chandler.tool.v1.ApplyAction
+	26, // 24: chandler.tool.v1.ApplyRequest.options:type_name -> chandler.tool.v1.ApplyOptions
+	13, // 25: chandler.tool.v1.ObserveRequest.target:type_name -> chandler.tool.v1.Target
+	12, // 26: chandler.tool.v1.ObserveRequest.release:type_name -> chandler.tool.v1.Release
+	39, // 27: chandler.tool.v1.ObserveResponse.state:type_name -> chandler.tool.v1.ReleaseState
+	30, // 28: chandler.tool.v1.ObserveResponse.absent:type_name -> chandler.tool.v1.ReleaseAbsent
+	41, // 29: chandler.tool.v1.ObserveResponse.failure:type_name -> chandler.tool.v1.Failure
+	13, // 30: chandler.tool.v1.RemoveRequest.target:type_name -> chandler.tool.v1.Target
+	12, // 31: chandler.tool.v1.RemoveRequest.release:type_name -> chandler.tool.v1.Release
+	32, // 32: chandler.tool.v1.RemoveRequest.options:type_name -> chandler.tool.v1.RemoveOptions
+	43, // 33: chandler.tool.v1.RemoveOptions.timeout:type_name -> google.protobuf.Duration
+	36, // 34: chandler.tool.v1.OperationEvent.step:type_name -> chandler.tool.v1.Step
+	37, // 35: chandler.tool.v1.OperationEvent.result:type_name -> chandler.tool.v1.OperationResult
+	41, // 36: chandler.tool.v1.OperationEvent.failure:type_name -> chandler.tool.v1.Failure
+	4,  // 37: chandler.tool.v1.Step.kind:type_name -> chandler.tool.v1.StepKind
+	38, // 38: chandler.tool.v1.Step.objects:type_name -> chandler.tool.v1.ObjectRef
+	39, // 39: chandler.tool.v1.OperationResult.state:type_name -> chandler.tool.v1.ReleaseState
+	30, // 40: chandler.tool.v1.OperationResult.absent:type_name -> chandler.tool.v1.ReleaseAbsent
+	12, // 41: chandler.tool.v1.ReleaseState.release:type_name -> chandler.tool.v1.Release
+	5,  // 42: chandler.tool.v1.ReleaseState.status:type_name -> chandler.tool.v1.ReleaseStatus
+	38, // 43: chandler.tool.v1.ReleaseState.inventory:type_name -> chandler.tool.v1.ObjectRef
+	44, // 44: chandler.tool.v1.ReleaseState.first_deployed:type_name -> google.protobuf.Timestamp
+	44, // 45: chandler.tool.v1.ReleaseState.last_deployed:type_name -> google.protobuf.Timestamp
+	1,  // 46: chandler.tool.v1.ReleaseState.method:type_name -> chandler.tool.v1.ApplyMethod
+	40, // 47: chandler.tool.v1.ReleaseState.history:type_name -> chandler.tool.v1.Revision
+	5,  // 48: chandler.tool.v1.Revision.status:type_name -> chandler.tool.v1.ReleaseStatus
+	44, // 49: chandler.tool.v1.Revision.updated:type_name -> google.protobuf.Timestamp
+	6,  // 50: chandler.tool.v1.Failure.category:type_name -> chandler.tool.v1.FailureCategory
+	39, // 51: chandler.tool.v1.Failure.state:type_name -> chandler.tool.v1.ReleaseState
+	7,  // 52: chandler.tool.v1.PackageTool.Describe:input_type -> chandler.tool.v1.DescribeRequest
+	18, // 53: chandler.tool.v1.PackageTool.Inspect:input_type -> chandler.tool.v1.InspectRequest
+	23, // 54: chandler.tool.v1.PackageTool.Canonicalize:input_type -> chandler.tool.v1.CanonicalizeRequest
+	27, // 55: chandler.tool.v1.PackageTool.Apply:input_type -> chandler.tool.v1.ApplyRequest
+	28, // 56: chandler.tool.v1.PackageTool.Observe:input_type -> chandler.tool.v1.ObserveRequest
+	31, // 57: chandler.tool.v1.PackageTool.Remove:input_type -> chandler.tool.v1.RemoveRequest
+	33, // 58: chandler.tool.v1.PackageTool.Cancel:input_type -> chandler.tool.v1.CancelRequest
+	8,  // 59: chandler.tool.v1.PackageTool.Describe:output_type -> chandler.tool.v1.DescribeResponse
+	19, // 60: chandler.tool.v1.PackageTool.Inspect:output_type -> chandler.tool.v1.InspectResponse
+	24, // 61: chandler.tool.v1.PackageTool.Canonicalize:output_type -> chandler.tool.v1.CanonicalizeResponse
+	35, // 62: chandler.tool.v1.PackageTool.Apply:output_type -> chandler.tool.v1.OperationEvent
+	29, // 63: chandler.tool.v1.PackageTool.Observe:output_type -> chandler.tool.v1.ObserveResponse
+	35, // 64: chandler.tool.v1.PackageTool.Remove:output_type -> chandler.tool.v1.OperationEvent
+	34, // 65: chandler.tool.v1.PackageTool.Cancel:output_type -> chandler.tool.v1.CancelResponse
+	59, // [59:66] is the sub-list for method output_type
+	52, // [52:59] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_chandler_tool_v1_tool_proto_init() }
@@ -3480,33 +3559,33 @@ func file_chandler_tool_v1_tool_proto_init() {
 	if File_chandler_tool_v1_tool_proto != nil {
 		return
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[3].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[4].OneofWrappers = []any{
 		(*Values_Text)(nil),
 		(*Values_Json)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[7].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[8].OneofWrappers = []any{
 		(*Auth_BearerToken)(nil),
 		(*Auth_Basic)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[11].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[12].OneofWrappers = []any{
 		(*InspectResponse_Info)(nil),
 		(*InspectResponse_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[16].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[17].OneofWrappers = []any{
 		(*CanonicalizeResponse_Values)(nil),
 		(*CanonicalizeResponse_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[21].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[22].OneofWrappers = []any{
 		(*ObserveResponse_State)(nil),
 		(*ObserveResponse_Absent)(nil),
 		(*ObserveResponse_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[27].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[28].OneofWrappers = []any{
 		(*OperationEvent_Step)(nil),
 		(*OperationEvent_Result)(nil),
 		(*OperationEvent_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[29].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[30].OneofWrappers = []any{
 		(*OperationResult_State)(nil),
 		(*OperationResult_Absent)(nil),
 	}
@@ -3516,7 +3595,7 @@ func file_chandler_tool_v1_tool_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_chandler_tool_v1_tool_proto_rawDesc), len(file_chandler_tool_v1_tool_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

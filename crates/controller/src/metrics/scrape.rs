@@ -1,0 +1,138 @@
+//! What is counted only when someone asks: a scrape costs a walk over caches, and no request.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock, atomic::Ordering},
+};
+
+use chandler_core::{
+    failure::Category,
+    release::{ReleaseFace, State},
+};
+use chandler_source::Packages;
+use chandler_telemetry::Requests;
+use chandler_tool::PackageTool;
+use chandler_workload::Connections;
+use prometheus_client::metrics::counter::Counter;
+
+use super::{
+    CacheLabels, CategoryLabels, Census, ClientLabels, ClusterLabels, Metrics, RequestCount, RequestLabels,
+    StateLabels, count,
+};
+use crate::{catalog::Catalogs, faces::Faces, status};
+
+/// Where the numbers of a scrape come from.
+#[derive(Clone)]
+pub struct Sources {
+    pub tool: PackageTool,
+    pub connections: Connections,
+    pub packages: Arc<Packages>,
+    pub faces: Faces,
+    /// Empty until they are watched.
+    pub catalogs: Arc<OnceLock<Catalogs>>,
+    /// Of the management cluster.
+    pub requests: Requests,
+}
+
+/// The release objects of one kind.
+pub struct ReleaseCounts {
+    kind: &'static str,
+    states: BTreeMap<State, usize>,
+    failing: BTreeMap<Category, usize>,
+}
+
+impl ReleaseCounts {
+    pub fn of<R: ReleaseFace>(objects: &[Arc<R>]) -> Self {
+        let (mut states, mut failing) = (BTreeMap::new(), BTreeMap::new());
+        for object in objects {
+            *states.entry(State::of(&**object)).or_default() += 1;
+            if let Some(failure) = object.status().and_then(|status| status.last_failure.as_ref()) {
+                *failing.entry(Category::parse(&failure.category)).or_default() += 1;
+            }
+        }
+        Self { kind: status::kind::<R>(), states, failing }
+    }
+}
+
+/// Catalogs by how their last look went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CatalogCounts {
+    pub ready: usize,
+    pub failed: usize,
+    pub unread: usize,
+}
+
+impl Metrics {
+    /// Everything, in Prometheus' text format.
+    pub async fn scrape(&self, sources: &Sources) -> String {
+        let _alone = self.scraping.lock().await;
+        let (starts, process) = sources.tool.supervisor().stats().await;
+        set(&self.tool_starts, starts);
+        let bytes = process.map_or(0, |process| process.resident_bytes);
+        self.tool_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.workload_clusters(&sources.connections.census());
+        self.workload_requests("manager", &sources.connections.requests().counts());
+        self.workload_requests("tool", &sources.tool.requests().await);
+        for RequestCount { verb, result, count } in sources.requests.counts() {
+            set(&self.management_requests.get_or_create(&RequestLabels { verb, result }), count);
+        }
+        for (cache, (hits, misses)) in sources.packages.cache_hits() {
+            set(&self.caches.get_or_create(&CacheLabels::new(cache, true)), hits);
+            set(&self.caches.get_or_create(&CacheLabels::new(cache, false)), misses);
+        }
+        self.failing.clear();
+        for counts in sources.faces.release_counts() {
+            self.releases(&counts);
+        }
+        if let Some(catalogs) = sources.catalogs.get() {
+            self.catalogs(catalogs.counts());
+        }
+        self.text()
+    }
+
+    fn releases(&self, counts: &ReleaseCounts) {
+        let kind = counts.kind;
+        // One that is missing has no object that could be counted.
+        for state in State::ALL.into_iter().filter(|state| *state != State::Missing) {
+            let objects = counts.states.get(&state).copied().unwrap_or_default();
+            let labels = StateLabels { kind, state: state.as_str() };
+            self.releases.get_or_create(&labels).set(count(objects));
+        }
+        for (category, objects) in &counts.failing {
+            let labels = CategoryLabels { kind, category: category.as_str() };
+            self.failing.get_or_create(&labels).set(count(*objects));
+        }
+    }
+
+    fn workload_clusters(&self, census: &Census) {
+        self.connections.set(count(census.total()));
+        self.clusters.clear();
+        let set = |state, category, clusters| {
+            self.clusters.get_or_create(&ClusterLabels { state, category }).set(count(clusters));
+        };
+        set("connected", "", census.connected);
+        set("connecting", "", census.connecting);
+        for (category, clusters) in &census.unavailable {
+            set("unavailable", category.as_str(), *clusters);
+        }
+    }
+
+    fn workload_requests(&self, client: &'static str, counts: &[RequestCount]) {
+        for RequestCount { verb, result, count } in counts {
+            set(&self.workload_requests.get_or_create(&ClientLabels { client, verb, result }), *count);
+        }
+    }
+
+    fn catalogs(&self, counts: CatalogCounts) {
+        let states = [("Ready", counts.ready), ("Failed", counts.failed), ("Unread", counts.unread)];
+        for (state, catalogs) in states {
+            let labels = StateLabels { kind: "ExtensionCatalog", state };
+            self.catalogs.get_or_create(&labels).set(count(catalogs));
+        }
+    }
+}
+
+/// Takes over a count that is kept elsewhere.
+fn set(counter: &Counter, value: u64) {
+    counter.inner().store(value, Ordering::Relaxed);
+}
