@@ -2,6 +2,7 @@
 
 mod cluster_api;
 mod finding;
+mod impersonation;
 mod kinds;
 mod leader;
 mod predecessor;
@@ -71,7 +72,8 @@ pub async fn examine(client: &Client, namespace: Option<String>, manager: &Manag
     let now = Timestamp::now();
     let mut findings = vec![kubernetes(&version.git_version)];
     findings.extend(told("kinds", kinds::check(client).await));
-    findings.extend(told("rights", rights::check(client, manager).await));
+    findings.extend(told("rights", rights::check(client, manager, namespace.as_deref()).await));
+    findings.extend(told("impersonation", impersonation::check(client, manager, namespace.as_deref()).await));
     findings.extend(told("cluster-api", cluster_api::check(client).await));
     findings.extend(told("predecessor", predecessor::check(client).await));
     let leases = leader::check(client, &manager.manager_namespace, namespace.as_deref(), now).await;

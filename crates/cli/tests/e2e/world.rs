@@ -223,6 +223,23 @@ impl World {
         command
     }
 
+    /// What kubectl says of the management cluster, as its administrator.
+    pub fn kubectl(&self, arguments: &[&str]) -> String {
+        let output = self.kubectl_command(arguments).output().unwrap();
+        assert!(
+            output.status.success(),
+            "kubectl {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    pub fn kubectl_command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.sandbox.assets().path(Binary::Kubectl));
+        command.args(arguments).arg("--kubeconfig").arg(self.sandbox.management().kubeconfig_path());
+        command
+    }
+
     /// Revisions and their status, as helm tells.
     pub fn history(&self, plane: &Plane, release: &str) -> Vec<(u64, String)> {
         let all = self.helm(plane, &["history", release, "--namespace", "default"]);
