@@ -4,6 +4,7 @@
 mod adoption;
 mod atomic;
 mod bare;
+mod canary;
 mod catalogs;
 mod cluster_class;
 mod cluster_life;
@@ -26,6 +27,7 @@ mod predecessor;
 mod real_charts;
 mod recovery;
 mod scale;
+mod secrets;
 mod sources;
 mod strategies;
 mod takeover;
