@@ -2,6 +2,7 @@
 
 mod cluster_api;
 mod finding;
+mod hooks;
 mod impersonation;
 mod kinds;
 mod leader;
@@ -14,7 +15,7 @@ use clap::Args;
 use jiff::Timestamp;
 use kube::Client;
 
-use self::finding::{Finding, Report};
+use self::finding::{Finding, Report, Verdict};
 use crate::{
     connection::Connection,
     fleet::Reader,
@@ -77,7 +78,10 @@ pub async fn examine(client: &Client, namespace: Option<String>, manager: &Manag
     findings.extend(told("cluster-api", cluster_api::check(client).await));
     findings.extend(told("predecessor", predecessor::check(client).await));
     let leases = leader::check(client, &manager.manager_namespace, namespace.as_deref(), now).await;
-    findings.extend(told("leader", leases));
+    let leases = told("leader", leases);
+    let acts = leases.iter().any(|found| found.verdict == Verdict::Ok);
+    findings.extend(leases);
+    findings.extend(told("hooks", hooks::check(client, namespace.as_deref(), acts).await));
     let fleet = Reader::new(client.clone(), namespace).fleet().await;
     findings.extend(told("releases", fleet.map(|fleet| releases::judge(&fleet, now))));
     Ok(Report::of(findings))
@@ -101,7 +105,7 @@ fn kubernetes(version: &str) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::{finding::Verdict, *};
+    use super::*;
 
     #[test]
     fn an_old_kubernetes_is_a_problem() {
