@@ -2,6 +2,8 @@
 
 mod cluster_api;
 mod finding;
+mod hooks;
+mod impersonation;
 mod kinds;
 mod leader;
 mod predecessor;
@@ -13,7 +15,7 @@ use clap::Args;
 use jiff::Timestamp;
 use kube::Client;
 
-use self::finding::{Finding, Report};
+use self::finding::{Finding, Report, Verdict};
 use crate::{
     connection::Connection,
     fleet::Reader,
@@ -71,11 +73,15 @@ pub async fn examine(client: &Client, namespace: Option<String>, manager: &Manag
     let now = Timestamp::now();
     let mut findings = vec![kubernetes(&version.git_version)];
     findings.extend(told("kinds", kinds::check(client).await));
-    findings.extend(told("rights", rights::check(client, manager).await));
+    findings.extend(told("rights", rights::check(client, manager, namespace.as_deref()).await));
+    findings.extend(told("impersonation", impersonation::check(client, manager, namespace.as_deref()).await));
     findings.extend(told("cluster-api", cluster_api::check(client).await));
     findings.extend(told("predecessor", predecessor::check(client).await));
     let leases = leader::check(client, &manager.manager_namespace, namespace.as_deref(), now).await;
-    findings.extend(told("leader", leases));
+    let leases = told("leader", leases);
+    let acts = leases.iter().any(|found| found.verdict == Verdict::Ok);
+    findings.extend(leases);
+    findings.extend(told("hooks", hooks::check(client, namespace.as_deref(), acts).await));
     let fleet = Reader::new(client.clone(), namespace).fleet().await;
     findings.extend(told("releases", fleet.map(|fleet| releases::judge(&fleet, now))));
     Ok(Report::of(findings))
@@ -99,7 +105,7 @@ fn kubernetes(version: &str) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::{finding::Verdict, *};
+    use super::*;
 
     #[test]
     fn an_old_kubernetes_is_a_problem() {

@@ -26,7 +26,9 @@ pub enum LogFormat {
 }
 
 /// Libraries that tell each step of theirs, unless asked otherwise.
-const QUIET: &str = "pubgrub=warn";
+const QUIET: &str = "pubgrub=warn,kube_client::client::builder=error";
+/// Never: the client writes whole answers that it cannot read or that say no, be they Secrets or quote one.
+const NEVER: &str = "kube_client::client=off";
 /// The log of the package tool, as it is folded into ours.
 const TOOL: &str = "chandler_tool::driver";
 
@@ -89,7 +91,7 @@ fn parse(level: &str) -> Result<Targets> {
     if !level.split(',').all(|directive| directive.contains('=') || is_level(directive.trim())) {
         bail!(advice());
     }
-    format!("{QUIET},{level}").parse().with_context(advice)
+    format!("{QUIET},{level},{NEVER}").parse().with_context(advice)
 }
 
 /// The driver knows no more than these.
@@ -101,7 +103,38 @@ fn of_tool(filter: &Targets) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn answers_of_the_api_server_are_never_written() {
+        for level in ["trace", "kube_client=trace", "info,kube_client::client=trace"] {
+            let written = Written::default();
+            let writer = written.clone();
+            let lines = fmt::layer().with_writer(move || writer.clone()).with_filter(parse(level).unwrap());
+            tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+                tracing::warn!(target: "kube_client::client", "canary");
+                tracing::error!(target: "kube_client::client::builder", "failed with status 500");
+            });
+            let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+            assert!(!text.contains("canary") && text.contains("status 500"), "{level}: {text}");
+        }
+    }
 
     #[test]
     fn the_tool_logs_what_is_wanted_of_it() {

@@ -122,13 +122,34 @@ fn decoded<K: Resource + DeserializeOwned>(
     })
 }
 
+/// What the parser says, less what it repeats of the object.
+fn without_quotes(text: &str) -> String {
+    let parts = text.split('"').enumerate();
+    parts.map(|(index, part)| if index % 2 == 0 { part } else { "\"…\"" }).collect()
+}
+
 fn parsed<K: Resource + DeserializeOwned>(kind: &str, mut object: DynamicObject) -> Option<K> {
     object.metadata.managed_fields = None;
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     object
         .try_parse()
-        .inspect_err(
-            |error| tracing::error!(kind, namespace, name, %error, "object cannot be read; it is skipped"),
-        )
+        .inspect_err(|error| {
+            let error = without_quotes(&error.to_string());
+            tracing::error!(kind, namespace, name, error, "object cannot be read; it is skipped");
+        })
         .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parser_repeats_no_value() {
+        let error = serde_json::from_str::<u32>("\"canary\"").unwrap_err();
+        assert_eq!(
+            without_quotes(&error.to_string()),
+            "invalid type: string \"…\", expected u32 at line 1 column 8"
+        );
+    }
 }

@@ -46,9 +46,9 @@ pub struct Registry {
 }
 
 /// Whom a guarded registry lets in: user and password.
-pub const LOGIN: (&str, &str) = ("sandbox", "sandbox");
+pub const LOGIN: (&str, &str) = ("sandbox", "canary-of-the-registry");
 /// The same for the registry, which reads bcrypt only.
-const PASSWORDS: &str = "sandbox:$2a$05$V6rUctlGMAkNXd/B.0w2I.Z1CwFvEmKfCOciLcftep1CuoNvpjZ5C\n";
+const PASSWORDS: &str = "sandbox:$2b$05$V6rUctlGMAkNXd/B.0w2I.tvzV4OODXIb6/99hTpyI.Zjal7ec9A.\n";
 
 impl Registry {
     pub async fn start(assets: &Assets, authority: &Authority, home: &Path) -> Result<Self, Error> {

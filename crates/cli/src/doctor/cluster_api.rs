@@ -15,7 +15,9 @@ use serde_json::Value;
 use super::Finding;
 
 const CHECK: &str = "cluster-api";
-const OLDEST: &str = "1.11";
+const OLDEST: (u64, u64) = (1, 11);
+/// The newest that Chandler has been tried with.
+const NEWEST: (u64, u64) = (1, 12);
 
 pub async fn check(client: &Client) -> Result<Vec<Finding>> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -54,6 +56,7 @@ fn judge(there: Option<&CustomResourceDefinition>, version: Option<&str>) -> Fin
     let Some(there) = there else {
         return Finding::problem(CHECK, "Cluster API is not installed", "`clusterctl init`");
     };
+    let minor = version.and_then(minor);
     let version = version.map_or_else(
         || {
             "Cluster API, version unknown (no clusterctl inventory, no Deployment capi-controller-manager)"
@@ -61,14 +64,29 @@ fn judge(there: Option<&CustomResourceDefinition>, version: Option<&str>) -> Fin
         },
         |version| format!("Cluster API {version}"),
     );
-    if there.spec.versions.iter().any(|served| served.name == CLUSTER_VERSION && served.served) {
-        return Finding::ok(CHECK, format!("{version}, serves {CLUSTER_VERSION}"));
+    let upgrade = format!("`clusterctl upgrade apply` to {}.{} or newer", OLDEST.0, OLDEST.1);
+    if !there.spec.versions.iter().any(|served| served.name == CLUSTER_VERSION && served.served) {
+        let message = format!("{version} does not serve {CLUSTER_VERSION} of Clusters");
+        let too_new = minor.is_some_and(|minor| minor > NEWEST);
+        let next = if too_new { "use a newer Chandler".to_owned() } else { upgrade };
+        return Finding::problem(CHECK, message, next);
     }
-    Finding::problem(
-        CHECK,
-        format!("{version} does not serve {CLUSTER_VERSION} of Clusters"),
-        format!("`clusterctl upgrade apply` to {OLDEST} or newer"),
-    )
+    match minor {
+        Some(minor) if minor < OLDEST => {
+            Finding::problem(CHECK, format!("{version} is older than Chandler supports"), upgrade)
+        }
+        Some(minor) if minor > NEWEST => Finding::warning(
+            CHECK,
+            format!("{version} is newer than this chandler has been tried with ({}.{})", NEWEST.0, NEWEST.1),
+            "see whether there is a newer Chandler",
+        ),
+        _ => Finding::ok(CHECK, format!("{version}, serves {CLUSTER_VERSION}")),
+    }
+}
+
+fn minor(version: &str) -> Option<(u64, u64)> {
+    let version = semver::Version::parse(version.trim_start_matches('v')).ok()?;
+    Some((version.major, version.minor))
 }
 
 #[cfg(test)]
@@ -84,5 +102,10 @@ mod tests {
         definition.spec.versions[0].name = CLUSTER_VERSION.to_owned();
         let found = judge(Some(&definition), Some("v1.12.3"));
         assert_eq!((found.verdict, &*found.message), (Verdict::Ok, "Cluster API v1.12.3, serves v1beta2"));
+        let verdict = |version: &str| judge(Some(&definition), Some(version)).verdict;
+        assert_eq!(verdict("v1.10.9"), Verdict::Problem);
+        assert_eq!(verdict("v1.11.0"), Verdict::Ok);
+        assert_eq!(verdict("v1.99.0"), Verdict::Warning);
+        assert_eq!(verdict("main"), Verdict::Ok);
     }
 }

@@ -1,5 +1,7 @@
 //! Whether the manager's ServiceAccount may do what `deploy/rbac.yaml` grants.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, Result};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::{
@@ -18,34 +20,44 @@ const ABREAST: usize = 16;
 /// Missing rights that are named; the rest are counted.
 const NAMED: usize = 5;
 
+/// The ClusterRole that may be bound in single namespaces instead of all.
+const NAMESPACED: &str = "chandler-system-manager";
+
 /// A document of the file, as far as it matters here.
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Document {
     kind: String,
+    metadata: Metadata,
     #[serde(default)]
     rules: Vec<PolicyRule>,
+    role_ref: Option<Metadata>,
 }
 
-pub async fn check(client: &Client, manager: &ManagerPlace) -> Result<Vec<Finding>> {
-    let questions = questions(RIGHTS, &manager.manager_namespace)?;
+#[derive(Deserialize)]
+struct Metadata {
+    name: String,
+}
+
+/// `namespace`: the one that the manager looks after. None: all.
+pub async fn check(client: &Client, manager: &ManagerPlace, namespace: Option<&str>) -> Result<Vec<Finding>> {
+    let questions = questions(RIGHTS, &manager.manager_namespace, namespace)?;
     let asked = questions.len();
-    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
     let answers: Vec<Option<String>> = stream::iter(questions)
-        .map(|question| ask(&reviews, manager, question))
+        .map(|question| async {
+            let words = words(&question);
+            anyhow::Ok((!may(client, manager, question).await?).then_some(words))
+        })
         .buffered(ABREAST)
         .try_collect()
         .await?;
     Ok(vec![judge(manager, asked, &answers.into_iter().flatten().collect::<Vec<_>>())])
 }
 
-/// The right in words if it is missing.
-async fn ask(
-    reviews: &Api<SubjectAccessReview>,
-    manager: &ManagerPlace,
-    question: ResourceAttributes,
-) -> Result<Option<String>> {
+/// Whether the manager's ServiceAccount may do it.
+pub async fn may(client: &Client, manager: &ManagerPlace, question: ResourceAttributes) -> Result<bool> {
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
     let ManagerPlace { manager_namespace: namespace, service_account } = manager;
-    let words = words(&question);
     let review = SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
             user: Some(format!("system:serviceaccount:{namespace}:{service_account}")),
@@ -61,24 +73,31 @@ async fn ask(
     };
     let answer = reviews.create(&PostParams::default(), &review).await;
     let answer = answer.context("asking what the manager's ServiceAccount may do")?;
-    Ok((!answer.status.is_some_and(|status| status.allowed)).then_some(words))
+    Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
-/// One question per group, resource, name and verb of every rule.
-fn questions(yaml: &str, namespace: &str) -> Result<Vec<ResourceAttributes>> {
-    let yaml = yaml.replace("chandler-system", namespace);
+/// One question per group, resource, name and verb of every rule of the roles that are bound.
+fn questions(yaml: &str, own: &str, namespace: Option<&str>) -> Result<Vec<ResourceAttributes>> {
+    let (yaml, namespaced) =
+        (yaml.replace("chandler-system", own), NAMESPACED.replace("chandler-system", own));
     let documents: Vec<Document> = serde_saphyr::from_multiple(&yaml).context("reading deploy/rbac.yaml")?;
+    let bound: BTreeSet<&str> =
+        documents.iter().filter_map(|document| Some(&*document.role_ref.as_ref()?.name)).collect();
     let mut questions = Vec::new();
-    for document in documents {
-        let namespace = (document.kind == "Role").then(|| namespace.to_owned());
-        for rule in document.rules {
-            questions.extend(of_rule(&rule, namespace.as_ref()));
+    for document in documents.iter().filter(|document| bound.contains(&*document.metadata.name)) {
+        let place = match (&*document.kind, &*document.metadata.name) {
+            ("Role", _) => Some(own),
+            (_, name) if name == namespaced => namespace,
+            _ => None,
+        };
+        for rule in &document.rules {
+            questions.extend(of_rule(rule, place));
         }
     }
     Ok(questions)
 }
 
-fn of_rule(rule: &PolicyRule, namespace: Option<&String>) -> Vec<ResourceAttributes> {
+fn of_rule(rule: &PolicyRule, namespace: Option<&str>) -> Vec<ResourceAttributes> {
     let names: Vec<Option<String>> = match rule.resource_names.as_deref() {
         Some(names) if !names.is_empty() => names.iter().cloned().map(Some).collect(),
         _ => vec![None],
@@ -98,7 +117,7 @@ fn of_rule(rule: &PolicyRule, namespace: Option<&String>) -> Vec<ResourceAttribu
                     subresource: subresource.clone(),
                     name: name.clone(),
                     verb: Some(verb.clone()),
-                    namespace: namespace.cloned(),
+                    namespace: namespace.map(str::to_owned),
                     ..ResourceAttributes::default()
                 });
             }
@@ -128,7 +147,7 @@ fn judge(manager: &ManagerPlace, asked: usize, missing: &[String]) -> Finding {
         CHECK,
         format!("{account} may not: {}", named.collect::<Vec<_>>().join(", ")),
         "`kubectl apply --server-side -f deploy/rbac.yaml`; if the manager runs as someone else, say so with \
-         --manager-namespace and --service-account",
+         --manager-namespace and --service-account, and if it looks after one namespace, with --namespace",
     )
 }
 
@@ -139,7 +158,7 @@ mod tests {
 
     #[test]
     fn every_rule_is_asked_about() {
-        let asked: Vec<_> = questions(RIGHTS, "elsewhere").unwrap();
+        let asked: Vec<_> = questions(RIGHTS, "elsewhere", None).unwrap();
         let all: Vec<_> = asked.iter().map(words).collect();
         for right in [
             "watch helmchartproxies (addons.cluster.x-k8s.io)",
@@ -156,6 +175,17 @@ mod tests {
             own,
             ["get", "create", "update"].map(|verb| format!("{verb} leases (coordination.k8s.io)"))
         );
+        assert!(!all.iter().any(|words| words.contains("impersonate")), "it is bound to nobody: {all:?}");
+    }
+
+    #[test]
+    fn a_manager_of_one_namespace_needs_its_rights_there() {
+        let asked = questions(RIGHTS, "elsewhere", Some("fleet")).unwrap();
+        let place = |right: &str| {
+            asked.iter().find(|question| words(question) == right).and_then(|found| found.namespace.clone())
+        };
+        assert_eq!(place("get secrets").as_deref(), Some("fleet"));
+        assert_eq!(place("get customresourcedefinitions (apiextensions.k8s.io)"), None);
     }
 
     #[test]

@@ -6,6 +6,8 @@ use anyhow::{Context as _, Result};
 use flate2::{Compression, write::GzEncoder};
 use serde::Serialize;
 
+use super::withheld::Withheld;
+
 /// The folder that everything is in.
 const FOLDER: &str = "chandler-support";
 
@@ -24,6 +26,13 @@ impl Archive {
 
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// Takes secrets out of all files.
+    pub fn clean(&mut self, withheld: &Withheld) {
+        for bytes in self.0.values_mut() {
+            *bytes = withheld.clean(&String::from_utf8_lossy(bytes)).into_bytes();
+        }
     }
 
     /// Only its owner may read the file.

@@ -1,8 +1,10 @@
 //! Takes out what may be secret. Pure.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
-const GONE: &str = "REDACTED";
+pub const GONE: &str = "REDACTED";
 
 /// Fields that hold what users put in, wherever they are.
 const SECRET_FIELDS: [&str; 6] =
@@ -11,24 +13,22 @@ const SECRET_FIELDS: [&str; 6] =
 /// Annotations that Chandler and Cluster API write themselves, by the domain that their key ends in.
 const KNOWN_DOMAINS: [&str; 2] = ["chandler.dev", "cluster.x-k8s.io"];
 
-/// Takes secrets out of an object, a list, or anything in them.
-pub fn redact(value: &mut Value) {
+/// Words in the names of fields that refer to a Secret.
+const SECRET_REFERENCES: [&str; 2] = ["secret", "credentials"];
+
+/// Takes out of an object, a list, or anything in them what users put in; `taken` is told what that was.
+pub fn redact(value: &mut Value, taken: &mut impl FnMut(&Value)) {
     match value {
-        Value::String(text) => {
-            if let Some(clean) = without_password(text) {
-                *text = clean;
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(redact),
+        Value::Array(items) => items.iter_mut().for_each(|item| redact(item, taken)),
         Value::Object(fields) => {
             fields.remove("managedFields");
             for (name, field) in fields.iter_mut() {
                 match name.as_str() {
-                    "annotations" => annotations(field),
+                    "annotations" => annotations(field, taken),
                     // Values of a release are text; those of a selector are a list, and status has digests of them.
-                    "values" if field.is_string() => *field = GONE.into(),
-                    name if SECRET_FIELDS.contains(&name) => *field = GONE.into(),
-                    _ => redact(field),
+                    "values" if field.is_string() => take(field, taken),
+                    name if SECRET_FIELDS.contains(&name) => take(field, taken),
+                    _ => redact(field, taken),
                 }
             }
         }
@@ -36,41 +36,55 @@ pub fn redact(value: &mut Value) {
     }
 }
 
-fn annotations(field: &mut Value) {
+fn take(field: &mut Value, taken: &mut impl FnMut(&Value)) {
+    taken(field);
+    *field = GONE.into();
+}
+
+fn annotations(field: &mut Value, taken: &mut impl FnMut(&Value)) {
     for (key, value) in field.as_object_mut().into_iter().flatten() {
         let domain = key.split('/').next().unwrap_or_default();
         let known = |ours: &str| domain == ours || domain.ends_with(&format!(".{ours}"));
         if KNOWN_DOMAINS.iter().any(|ours| known(ours)) {
-            redact(value);
+            redact(value, taken);
         } else {
             *value = GONE.into();
         }
     }
 }
 
-/// The text with `user:password@` taken out of every address in it. None: there is none.
-fn without_password(text: &str) -> Option<String> {
-    let mut clean = String::new();
-    let mut rest = text;
-    let mut found = false;
-    while let Some((before, after)) = rest.split_once("://") {
-        clean.push_str(before);
-        clean.push_str("://");
-        let end = after.find(|c: char| c == '/' || c.is_whitespace() || c == '"').unwrap_or(after.len());
-        let (authority, further) = after.split_at(end);
-        match authority.rsplit_once('@') {
-            Some((_, host)) => {
-                found = true;
-                clean.push_str(GONE);
-                clean.push('@');
-                clean.push_str(host);
-            }
-            None => clean.push_str(authority),
-        }
-        rest = further;
+/// The Secrets that an object names, as namespace and name: their values are looked for in all texts.
+pub fn secrets_of(object: &Value) -> BTreeSet<(String, String)> {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+    let mut secrets = BTreeSet::new();
+    if object.get("kind").and_then(Value::as_str) == Some("Cluster") {
+        secrets.insert((namespace.to_owned(), format!("{name}-kubeconfig")));
     }
-    clean.push_str(rest);
-    found.then_some(clean)
+    if let Some(spec) = object.get("spec") {
+        named(spec, namespace, false, &mut secrets);
+    }
+    secrets
+}
+
+/// A map with a name, in a field that speaks of Secrets.
+fn named(value: &Value, namespace: &str, about: bool, secrets: &mut BTreeSet<(String, String)>) {
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| named(item, namespace, about, secrets)),
+        Value::Object(fields) => {
+            if let Some(name) = fields.get("name").and_then(Value::as_str).filter(|_| about) {
+                let elsewhere =
+                    fields.get("namespace").and_then(Value::as_str).filter(|text| !text.is_empty());
+                secrets.insert((elsewhere.unwrap_or(namespace).to_owned(), name.to_owned()));
+            }
+            for (field, inner) in fields {
+                let field = field.to_lowercase();
+                let about = SECRET_REFERENCES.iter().any(|word| field.contains(word));
+                named(inner, namespace, about, secrets);
+            }
+        }
+        _ => {}
+    }
 }
 
 #[cfg(test)]
@@ -97,16 +111,33 @@ mod tests {
             "spec": {
                 "values": CANARY, "valuesTemplate": CANARY, "parameters": {"deep": [CANARY]},
                 "parametersTemplate": CANARY, "versions": [{"parameters": {"defaults": {"a": CANARY}}, "defaults": CANARY}],
-                "repoURL": format!("https://user:{CANARY}@charts.example/x"),
                 "topology": {"variables": [{"name": "x", "value": CANARY}], "workers": {"variables": {"overrides": CANARY}}},
                 "clusterSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["kept"]}]},
             },
-            "status": {"values": {"text": "sha256:kept"}, "message": format!("cannot read oci://{CANARY}@x \"y\"")},
+            "status": {"values": {"text": "sha256:kept"}},
         });
-        redact(&mut object);
+        let mut taken = Vec::new();
+        redact(&mut object, &mut |value| taken.push(value.clone()));
         let text = object.to_string();
         assert!(!text.contains(CANARY), "{text}");
         assert_eq!(text.matches("kept").count(), 6, "{text}");
-        assert!(text.contains("https://REDACTED@charts.example/x"), "{text}");
+        assert_eq!(taken.len(), 8, "{taken:?}");
+    }
+
+    #[test]
+    fn secrets_that_are_named_are_known() {
+        let object = json!({
+            "kind": "HelmChartProxy", "metadata": {"name": "x", "namespace": "fleet"},
+            "spec": {
+                "credentials": {"secret": {"name": "login", "namespace": "other"}, "key": "k"},
+                "tlsConfig": {"caSecret": {"name": "ca"}}, "clusterRef": {"name": "alpha"},
+                "parametersFrom": [{"secret": {"name": "token", "key": "t"}}, {"configMap": {"name": "no", "key": "k"}}],
+            },
+        });
+        let pair = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
+        let expected = BTreeSet::from([pair("other", "login"), pair("fleet", "ca"), pair("fleet", "token")]);
+        assert_eq!(secrets_of(&object), expected);
+        let cluster = json!({"kind": "Cluster", "metadata": {"name": "alpha", "namespace": "fleet"}});
+        assert_eq!(secrets_of(&cluster), BTreeSet::from([pair("fleet", "alpha-kubeconfig")]));
     }
 }

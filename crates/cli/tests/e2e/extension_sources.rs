@@ -248,10 +248,16 @@ async fn master_data_is_read_with_the_rights_of_the_instance() {
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": owner, "name": "network", "path": "/data/proxy"});
     let from = json!([{"object": object, "parameter": "greeting"}]);
     test.instance("hello", "hello", json!({"serviceAccountName": "reader", "parametersFrom": from})).await;
+    let namespace = &test.world.namespace;
     let why = test.instance_condition("hello", "NotPossible").await;
-    for part in ["configmaps", "network", "reader", "get", &owner] {
-        assert!(why.contains(part), "{part} is missing in {why}");
-    }
+    assert!(why.contains(&format!("may not act as ServiceAccount {namespace}/reader")), "{why}");
+    let command = why.split('`').nth(1).unwrap_or_default();
+    test.world.kubectl(&command.split(' ').skip(1).collect::<Vec<_>>());
+    eventually("the owner of the object is asked", || async {
+        let why = test.instance_condition("hello", "NotPossible").await;
+        ["configmaps", "network", "reader", "get", &owner].iter().all(|part| why.contains(part)).then_some(())
+    })
+    .await;
 
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",

@@ -5,7 +5,10 @@ use std::process::{Command, Output};
 use chandler_sandbox::apply;
 use serde_json::{Value, json};
 
-use crate::world::{Manager, World, condition, eventually};
+use crate::{
+    secrets::unpacked,
+    world::{Manager, World, condition, eventually},
+};
 
 /// `hello` is fine on both clusters; `faulty` cannot be installed on alpha, where someone else has its ConfigMap.
 async fn fleet(name: &str) -> (World, Manager) {
@@ -171,15 +174,9 @@ async fn support_bundle(world: &World) {
     world.ready("secretive", "alpha", 1).await;
     let path = world.dir.join("support.tar.gz");
     printed(world, &["support-bundle", "--output-file", path.to_str().unwrap()]);
-    let mut files = std::collections::BTreeMap::new();
-    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(std::fs::File::open(&path).unwrap()));
-    for entry in archive.entries().unwrap() {
-        let mut entry = entry.unwrap();
-        let name = entry.path().unwrap().to_string_lossy().into_owned();
-        let mut text = String::new();
-        std::io::Read::read_to_string(&mut entry, &mut text).unwrap();
+    let files = unpacked(&path);
+    for (name, text) in &files {
         assert!(!text.contains(CANARY), "{name}: {text}");
-        files.insert(name.strip_prefix("chandler-support/").unwrap().to_owned(), text);
     }
     for (name, words) in [
         ("objects/helmreleaseproxies.addons.cluster.x-k8s.io.json", "secretive"),

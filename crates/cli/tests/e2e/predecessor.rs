@@ -20,6 +20,20 @@ async fn it_refuses_to_start_while_the_other_provider_is_there() {
     assert!(!started && complaint.contains("controller-leader-election-caaph is held"), "{complaint}");
     assert!(complaint.contains("clusterctl delete --addon helm"), "{complaint}");
 
+    assert!(doctor(&bare).contains("PROBLEM  predecessor: the add-on provider for Helm: its leader Lease"));
+
+    let mut idle = lease.clone();
+    idle["spec"]["holderIdentity"] = json!("");
+    apply::apply(&bare.client, &idle).await.unwrap();
+    let text = doctor(&bare);
+    for words in [
+        "warning  predecessor: the add-on provider for Helm: its Lease default/controller-leader-election-caaph is there, \
+         held by nobody",
+        "→ `kubectl delete lease controller-leader-election-caaph --namespace default`",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+
     let leases: Api<Lease> = Api::namespaced(bare.client.clone(), "default");
     leases.delete("controller-leader-election-caaph", &DeleteParams::default()).await.unwrap();
     let webhook = json!({
@@ -40,4 +54,10 @@ async fn it_refuses_to_start_while_the_other_provider_is_there() {
         !started && complaint.contains("caaph-validating-webhook-configuration is registered"),
         "{complaint}"
     );
+}
+
+fn doctor(bare: &Bare) -> String {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_chandler"));
+    command.args(["doctor", "--kubeconfig"]).arg(bare.plane.kubeconfig_path());
+    String::from_utf8(command.output().unwrap().stdout).unwrap()
 }

@@ -112,7 +112,7 @@ async fn a_namespace_that_is_not_to_be_created_is_not() {
 
 #[tokio::test]
 async fn values_and_credentials_are_told_to_nobody() {
-    let world = World::new("canary").await;
+    let world = World::new("told-to-nobody").await;
     let alpha = world.cluster("alpha").await;
     let config = json!({"auths": {"127.0.0.1": {"username": "user", "password": "CANARY-credential"}}});
     world

@@ -30,7 +30,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::aftermath;
+use crate::{aftermath, canary};
 
 /// Nothing takes so long; a busy machine may.
 const LIMIT: Duration = Duration::from_mins(2);
@@ -128,6 +128,10 @@ impl World {
             "tlsConfig": {"caSecret": {"name": "ca"}},
         });
         spec.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        // A secret in every template: a comment changes no value.
+        if let Some(template) = spec["valuesTemplate"].as_str() {
+            spec["valuesTemplate"] = format!("{template}\n# canary-of-{name}\n").into();
+        }
         self.apply(&json!({
             "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmChartProxy",
             "metadata": {"name": name, "namespace": self.namespace}, "spec": spec,
@@ -226,6 +230,23 @@ impl World {
         command
     }
 
+    /// What kubectl says of the management cluster, as its administrator.
+    pub fn kubectl(&self, arguments: &[&str]) -> String {
+        let output = self.kubectl_command(arguments).output().unwrap();
+        assert!(
+            output.status.success(),
+            "kubectl {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    pub fn kubectl_command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.sandbox.assets().path(Binary::Kubectl));
+        command.args(arguments).arg("--kubeconfig").arg(self.sandbox.management().kubeconfig_path());
+        command
+    }
+
     /// Revisions and their status, as helm tells.
     pub fn history(&self, plane: &Plane, release: &str) -> Vec<(u64, String)> {
         let all = self.helm(plane, &["history", release, "--namespace", "default"]);
@@ -244,24 +265,61 @@ impl World {
     }
 }
 
+impl World {
+    /// What is left of it tells no secret: objects, logs of its managers, the store, and files they left.
+    fn check_canaries(&self) {
+        let secrets = self.secrets();
+        let mut told = canary::objects(&self.objects(TELLING));
+        for folder in ["logs", "store", "tmp", "telemetry"] {
+            told.extend(canary::files(&self.dir.join(folder)));
+        }
+        canary::check(&secrets, &told);
+    }
+
+    /// All that are in it: of its Secrets, and of the manager's own kubeconfig.
+    pub fn secrets(&self) -> canary::Secrets {
+        let mut secrets = self.manager_secrets();
+        secrets.extend(canary::Secrets::of_objects(&self.objects("secrets")));
+        secrets
+    }
+
+    fn objects(&self, kinds: &str) -> Value {
+        let listed = self.kubectl(&["get", kinds, "--output", "json", "--namespace", &self.namespace]);
+        serde_json::from_str(&listed).unwrap()
+    }
+
+    fn manager_secrets(&self) -> canary::Secrets {
+        canary::Secrets::of_kubeconfig(&std::fs::read_to_string(self.manager_config()).unwrap_or_default())
+    }
+}
+
+/// Kinds in which Chandler tells something.
+const TELLING: &str = "events,clusters.cluster.x-k8s.io,helmchartproxies,helmreleaseproxies,extensions,extensioncatalogs,\
+                       extensioninstances,addonreleases";
+
 /// Its clusters go with it: dozens of idle API servers would take the machine from the tests that follow.
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
             aftermath::show(self);
+        } else {
+            self.check_canaries();
         }
-        let mut command = Command::new(self.sandbox.assets().path(Binary::Kubectl));
-        command.args(["delete", "clusters.cluster.x-k8s.io", "--all", "--wait=false", "--namespace"]);
-        command.arg(&self.namespace).arg("--kubeconfig").arg(self.sandbox.management().kubeconfig_path());
+        let clusters = ["delete", "clusters.cluster.x-k8s.io", "--all", "--wait=false"];
         // A test that has failed may have left nothing to delete, or nobody to ask.
-        let _ = command.output();
+        let _ = self.kubectl_command(&clusters).args(["--namespace", &self.namespace]).output();
     }
 }
+
+/// All that Chandler itself has to say, so that it is seen to say no secret.
+const TALKATIVE: &str = "info,chandler_controller=debug,chandler_source=debug,chandler_tool=debug,\
+                         chandler_workload=debug,chandler_hooks=debug";
 
 /// A manager that looks after the world's namespace only.
 pub struct Manager {
     child: Option<Child>,
     log: PathBuf,
+    secrets: canary::Secrets,
 }
 
 impl Manager {
@@ -269,8 +327,8 @@ impl Manager {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
         let name = format!("manager-{}", NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        let tool = std::env::var("CHANDLER_TOOL")
-            .expect("run these tests with `cargo xtask test`, which builds the driver");
+        let tool = driver();
+        let defaults = [("--tool", &*tool), ("--log-level", TALKATIVE)];
         let args = [
             "manager",
             "--kubeconfig",
@@ -279,8 +337,6 @@ impl Manager {
             &lease_seconds.to_string(),
             "--namespace",
             &world.namespace,
-            "--tool",
-            &tool,
             "--store",
             &text(&world.dir.join("store")),
             "--allow-source-address",
@@ -291,16 +347,28 @@ impl Manager {
             "json",
         ]
         .iter()
+        .chain(
+            defaults
+                .iter()
+                .filter(|(name, _)| !further.contains(name))
+                .flat_map(|(name, value)| [name, value]),
+        )
         .chain(further)
         .map(|argument| (*argument).to_owned())
         .collect();
         let program = PathBuf::from(env!("CARGO_BIN_EXE_chandler"));
-        let spec = Spec { name, program, args, env: Vec::new(), home: world.dir.clone() };
-        Self::of(Child::spawn(&spec).unwrap())
+        // So that what it leaves behind is seen.
+        let files = world.dir.join("tmp");
+        std::fs::create_dir_all(&files).unwrap();
+        let env = vec![("TMPDIR".to_owned(), text(&files))];
+        let spec = Spec { name, program, args, env, home: world.dir.clone() };
+        let mut manager = Self::of(Child::spawn(&spec).unwrap());
+        manager.secrets = world.manager_secrets();
+        manager
     }
 
     pub fn of(child: Child) -> Self {
-        Self { log: child.log().to_owned(), child: Some(child) }
+        Self { log: child.log().to_owned(), child: Some(child), secrets: canary::Secrets::default() }
     }
 
     /// kill -9
@@ -309,7 +377,19 @@ impl Manager {
     }
 
     pub async fn stop(mut self) {
+        self.check_canaries();
         self.child.take().unwrap().stop(Duration::from_secs(10)).await;
+    }
+
+    /// Neither it nor its driver tells a secret.
+    fn check_canaries(&self) {
+        let mut told = vec![("log".to_owned(), self.logs())];
+        if self.child.as_ref().is_some_and(Child::is_running) {
+            told.extend(std::iter::once(self.pid()).chain(self.drivers()).flat_map(canary::process));
+            let metrics = self.address().and_then(|address| get(&address, "/metrics").ok());
+            told.extend(metrics.map(|text| ("metrics".to_owned(), text)));
+        }
+        canary::check(&self.secrets, &told);
     }
 
     pub fn pid(&self) -> u32 {
@@ -351,7 +431,7 @@ impl Manager {
     /// What an endpoint of its own answers.
     pub async fn get(&self, path: &'static str) -> String {
         let address = eventually("the manager serves its endpoints", || async { self.address() }).await;
-        tokio::task::spawn_blocking(move || get(&address, path)).await.unwrap()
+        tokio::task::spawn_blocking(move || get(&address, path).unwrap()).await.unwrap()
     }
 
     /// Waits until its watches are complete and nothing is in flight.
@@ -363,21 +443,40 @@ impl Manager {
         tokio::time::sleep(Duration::from_secs(3)).await;
     }
 
-    fn address(&self) -> Option<String> {
+    pub fn log_file(&self) -> &Path {
+        &self.log
+    }
+
+    /// Where it serves its endpoints, once it does.
+    pub fn address(&self) -> Option<String> {
         let logs = self.logs();
         let line = logs.lines().find(|line| line.contains("serving /metrics"))?;
         Some(serde_json::from_str::<Value>(line).ok()?["address"].as_str()?.to_owned())
     }
 }
 
+impl Drop for Manager {
+    fn drop(&mut self) {
+        if self.child.is_some() && !std::thread::panicking() {
+            self.check_canaries();
+        }
+    }
+}
+
+/// The package tool's binary.
+pub fn driver() -> String {
+    std::env::var("CHANDLER_TOOL").expect("run these tests with `cargo xtask test`, which builds the driver")
+}
+
 /// Just enough of HTTP for an endpoint of our own.
-fn get(address: &str, path: &str) -> String {
+fn get(address: &str, path: &str) -> std::io::Result<String> {
     use std::io::{Read as _, Write as _};
-    let mut stream = std::net::TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut stream = std::net::TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 pub fn condition<'a>(status: &'a ReleaseStatus, type_: &str) -> Option<&'a Condition> {

@@ -170,7 +170,8 @@ fn problem(error: &kube::Error, forbidden: impl Fn(&str) -> String) -> Problem {
 fn impersonation(namespace: &str, account: &str) -> String {
     format!(
         "Chandler may not act as ServiceAccount {namespace}/{account}: in namespace {namespace}, bind ClusterRole \
-         chandler-impersonator to Chandler's own ServiceAccount"
+         chandler-impersonator to Chandler's own ServiceAccount (`kubectl create rolebinding chandler-impersonator \
+         --clusterrole chandler-impersonator --serviceaccount chandler-system:chandler-manager --namespace {namespace}`)"
     )
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/withhold"
 )
 
 // Short names for the categories.
@@ -52,10 +53,16 @@ func Wrap(category toolv1.FailureCategory, cause error, format string, args ...a
 	return &Error{Category: category, Message: fmt.Sprintf(format, args...), cause: cause}
 }
 
-// Proto is the failure to report for an error.
-func Proto(err error) *toolv1.Failure {
+// Proto is the failure to report for an error. Where the words are a package's own or the cluster's, they may repeat the
+// texts of the values, which are left out.
+func Proto(err error, texts ...string) *toolv1.Failure {
 	typed := Classify(err)
-	return &toolv1.Failure{Category: typed.Category, Message: clean(typed.Message)}
+	message := typed.Message
+	switch typed.Category {
+	case InvalidValues, InvalidPackage, Rejected, Internal:
+		message = withhold.From(message, texts)
+	}
+	return &toolv1.Failure{Category: typed.Category, Message: clean(message)}
 }
 
 // Classify finds the category of an error.

@@ -13,6 +13,7 @@ import (
 	"chandler.dev/tools/helm/internal/release"
 	"chandler.dev/tools/helm/internal/telemetry"
 	"chandler.dev/tools/helm/internal/values"
+	"chandler.dev/tools/helm/internal/withhold"
 )
 
 // call is what all operations have in common.
@@ -34,10 +35,13 @@ type outcome struct {
 	err   error
 	// after is the state that a failure left, where it is known.
 	after *toolv1.ReleaseState
+	// texts are those of the values, which no message repeats.
+	texts []string
 }
 
 // Apply installs or upgrades a release.
 func (s *Server) Apply(request *toolv1.ApplyRequest, stream grpc.ServerStreamingServer[toolv1.OperationEvent]) error {
+	var texts []string
 	result := s.run(stream.Context(), call{
 		kind:     "apply",
 		id:       request.GetOperationId(),
@@ -52,6 +56,7 @@ func (s *Server) Apply(request *toolv1.ApplyRequest, stream grpc.ServerStreaming
 		if err != nil {
 			return nil, err
 		}
+		texts = withhold.Texts(merged)
 		loaded, err := s.charts.Load(request.GetPackage())
 		if err != nil {
 			return nil, err
@@ -65,6 +70,7 @@ func (s *Server) Apply(request *toolv1.ApplyRequest, stream grpc.ServerStreaming
 			Recover:     request.GetRecover(),
 		})
 	})
+	result.texts = texts
 	return stream.Send(result.event())
 }
 
@@ -165,7 +171,7 @@ func (s *Server) run(ctx context.Context, call call, work func(*release.Release)
 
 func (o outcome) event() *toolv1.OperationEvent {
 	if o.err != nil {
-		reported := failure.Proto(o.err)
+		reported := failure.Proto(o.err, o.texts...)
 		reported.State = o.after
 		return &toolv1.OperationEvent{Event: &toolv1.OperationEvent_Failure{Failure: reported}}
 	}

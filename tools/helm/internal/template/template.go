@@ -13,6 +13,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	templatev1 "chandler.dev/tools/helm/gen/chandler/template/v1"
+	"chandler.dev/tools/helm/internal/withhold"
 )
 
 const (
@@ -37,9 +38,9 @@ func Render(ctx context.Context, request *templatev1.RenderRequest) *templatev1.
 	for _, input := range request.GetInputs() {
 		output := &templatev1.Output{Key: input.GetKey()}
 		if err != nil {
-			output.Outcome = failed(err, true)
+			output.Outcome = failed(request.GetTemplate(), err, true)
 		} else if text, err := evaluate(ctx, parsed, input.GetData(), limits); err != nil {
-			output.Outcome = failed(err, false)
+			output.Outcome = failed(request.GetTemplate(), err, false)
 		} else {
 			output.Outcome = &templatev1.Output_Text{Text: text}
 		}
@@ -79,9 +80,9 @@ func evaluate(ctx context.Context, parsed *template.Template, data []byte, limit
 	return run.out.String(), nil
 }
 
-func failed(err error, parse bool) *templatev1.Output_Failure {
+func failed(text string, err error, parse bool) *templatev1.Output_Failure {
 	return &templatev1.Output_Failure{Failure: &templatev1.TemplateFailure{
-		Message: err.Error(),
+		Message: withhold.From(err.Error(), withhold.Literals(text)),
 		Line:    line(err),
 		Parse:   parse,
 	}}
