@@ -7,4 +7,5 @@ mod proxies;
 mod registries;
 mod repositories;
 mod server;
+mod socks;
 mod world;
