@@ -41,6 +41,7 @@ use crate::{
     references::References,
     release::{Kept, Memories, NamedCatalogs},
     server::{self, Served},
+    signatures::SignatureDemands,
     watch::{Scope, Watched, watch},
 };
 
@@ -70,7 +71,9 @@ pub struct Options {
     pub platform_version: Option<Version>,
     /// Where that version is kept, if it is not given.
     pub platform_version_from: Option<ConfigMapKey>,
-    /// How often that is read again, and the sources of parameters: neither is watched.
+    /// Where the platform keeps what it demands of signatures. None: it demands none.
+    pub verify_policy: Option<ConfigMapKey>,
+    /// How often these are read again, and the sources of parameters: none is watched.
     pub parameters_interval: Duration,
     /// None: this process is the only one.
     pub election: Option<Election>,
@@ -119,6 +122,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         platform_namespace,
         platform_version,
         platform_version_from,
+        verify_policy,
         parameters_interval,
         election,
         hooks,
@@ -163,6 +167,10 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     tracing::info!(%address, "serving /metrics, /healthz and /readyz");
     let packages = shared.packages.clone();
     let _collecting = AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_regularly().await }));
+    let _demanding = match verify_policy {
+        Some(from) => Some(demand_signatures(&shared, from).await),
+        None => None,
+    };
     let (client, tool) = (shared.client.clone(), shared.tool.clone());
     let work = Box::pin(controllers(shared, platform, changes, ready));
     let ended = if let Some(election) = election {
@@ -172,6 +180,14 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     };
     tracing::info!("stopping");
     ended
+}
+
+/// Before anything can be installed, and from then on.
+async fn demand_signatures(shared: &Shared, from: ConfigMapKey) -> AbortOnDropHandle<()> {
+    let (client, packages) = (shared.client.clone(), shared.packages.clone());
+    let (demands, every) = (SignatureDemands { client, packages, from }, shared.parameters_interval);
+    let known = demands.read(None).await;
+    AbortOnDropHandle::new(tokio::spawn(async move { demands.follow(known, every).await }))
 }
 
 /// Works while it leads. Whoever may not act any more stops its driver before anyone else may begin.

@@ -4,13 +4,14 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     hash::Hash,
+    sync::Arc,
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use reqwest::{Url, header::HeaderValue};
 use serde::Deserialize;
 
-use crate::SourceError;
+use crate::{Signers, SourceError};
 
 /// Names by which Docker's own registry goes.
 const DOCKER_HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
@@ -22,6 +23,8 @@ pub struct Access {
     pub ca_pem: Option<Vec<u8>>,
     pub insecure_skip_tls_verify: bool,
     pub credentials: Option<Credentials>,
+    /// Who has to have signed what comes from there, besides those whom the platform demands. None: nobody.
+    pub signers: Option<Arc<Signers>>,
 }
 
 impl fmt::Debug for Access {
@@ -30,6 +33,7 @@ impl fmt::Debug for Access {
             .field("ca", &self.ca_pem.is_some())
             .field("insecure_skip_tls_verify", &self.insecure_skip_tls_verify)
             .field("credentials", &self.credentials.is_some())
+            .field("signers", &self.signers.is_some())
             .finish()
     }
 }
@@ -239,13 +243,13 @@ fn docker_login(config: &[u8], url: &Url) -> Result<Option<Authorization>, Sourc
     Ok(Some(Authorization::Basic(username.to_owned(), password.to_owned())))
 }
 
-fn canonical(host: &str) -> String {
+pub(crate) fn canonical(host: &str) -> String {
     let host = host.trim_end_matches(":443").to_ascii_lowercase();
     if DOCKER_HUB.contains(&host.as_str()) { DOCKER_HUB[0].to_owned() } else { host }
 }
 
 /// Host, and port if it is not that of https.
-fn authority(url: &Url) -> String {
+pub(crate) fn authority(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }

@@ -15,6 +15,7 @@ use crate::{
     https::Repositories,
     oci::{Layer, Registries},
     shared::Shared,
+    verified::Verified,
     web::Web,
 };
 
@@ -32,7 +33,7 @@ pub struct Resolved {
 #[derive(Clone, Debug)]
 pub(crate) enum Location {
     Https { home: Url, archive: Url },
-    Oci { home: Url, layer: Box<Layer> },
+    Oci { home: Url, manifest: Digest, layer: Box<Layer> },
 }
 
 /// How sources are asked.
@@ -72,6 +73,7 @@ pub struct Packages {
     pub(crate) repositories: Repositories,
     pub(crate) registries: Registries,
     fetched: Shared<(Url, Option<Digest>, Access), Digest>,
+    pub(crate) verified: Verified,
 }
 
 impl Packages {
@@ -82,6 +84,7 @@ impl Packages {
             repositories: Repositories::new(web.clone(), store.clone()),
             registries: Registries::new(web, store.clone()),
             fetched: Shared::new(limits.fresh),
+            verified: Verified::new(limits.fresh),
             retention,
             store,
         }
@@ -125,13 +128,10 @@ impl Packages {
         self.repositories.changes()
     }
 
-    /// The package with this content, if it has been downloaded.
-    pub fn stored(&self, digest: &Digest) -> Option<StoredPackage> {
-        self.store.get(digest)
-    }
-
-    /// The package on disk; downloaded once, whoever asks.
+    /// The package on disk; downloaded and verified once, whoever asks. What is not signed as it has to be does not
+    /// come out of here.
     pub async fn fetch(&self, resolved: &Resolved, access: &Access) -> Result<StoredPackage, SourceError> {
+        self.verify(resolved, access).await?;
         if let Some(found) = resolved.digest.as_ref().and_then(|digest| self.store.get(digest)) {
             return Ok(found);
         }
@@ -153,7 +153,7 @@ impl Packages {
             Location::Https { home, archive } => {
                 self.repositories.fetch(home, archive, resolved.digest.as_ref(), access).await
             }
-            Location::Oci { home, layer } => self.registries.fetch(home, layer, access).await,
+            Location::Oci { home, layer, .. } => self.registries.fetch(home, layer, access).await,
         }
     }
 

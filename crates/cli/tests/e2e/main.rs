@@ -26,6 +26,7 @@ mod predecessor;
 mod real_charts;
 mod recovery;
 mod scale;
+mod signatures;
 mod sources;
 mod strategies;
 mod takeover;
