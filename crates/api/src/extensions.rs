@@ -12,7 +12,8 @@ mod version;
 
 pub use addon_release::{AddonRelease, AddonReleaseSpec, ReleaseIdentity, ReleaseOptions, ValuesSecret};
 pub use catalog::{
-    CatalogFilter, CatalogStatus, ExtensionCatalog, ExtensionCatalogSpec, Verification, Verifier,
+    CatalogFilter, CatalogStatus, ExtensionCatalog, ExtensionCatalogSpec, SignerIdentity, Verification,
+    Verifier,
 };
 pub use extension::{
     DefaultInstall, Extension, ExtensionSpec, ExtensionStatus, FollowKubernetes, KubernetesUpgrade,

@@ -69,7 +69,10 @@ pub struct ManagerArgs {
     poll_seconds: u64,
     #[command(flatten)]
     platform: PlatformArgs,
-    /// How often what `parametersFrom` names is read again, and the platform's version, in seconds
+    /// ConfigMap with what has to be signed, and by whom, whoever asks for it [default: nothing has to be]
+    #[arg(long, value_name = "NAMESPACE/CONFIGMAP:KEY")]
+    verify_policy: Option<ConfigMapKey>,
+    /// How often what `parametersFrom` names is read again, the platform's version and --verify-policy, in seconds
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     parameters_seconds: u64,
     /// Act without asking whether another process does: only for one that is alone
@@ -137,6 +140,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
                 version: platform_version,
                 version_from: platform_version_from,
             },
+        verify_policy,
         parameters_seconds,
         no_leader_election,
         leader_election_namespace,
@@ -182,6 +186,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         platform_namespace,
         platform_version,
         platform_version_from,
+        verify_policy,
         parameters_interval: Duration::from_secs(parameters_seconds),
         limits: Limits { per_cluster: concurrency_per_cluster.max(1), overall: concurrency.max(1) },
     };

@@ -4,6 +4,7 @@ mod access;
 mod handle;
 mod news;
 mod pass;
+mod signers;
 
 use std::{
     collections::HashMap,
@@ -21,7 +22,7 @@ use kube::{
 };
 
 use self::news::News;
-pub use self::{access::catalog_access, handle::Catalogs};
+pub use self::{access::catalog_access, handle::Catalogs, signers::catalog_signers};
 use crate::{
     events::Events,
     metrics::Metrics,

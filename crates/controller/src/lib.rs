@@ -22,6 +22,7 @@ mod release;
 mod run;
 mod server;
 mod shared;
+mod signatures;
 mod status;
 mod watch;
 

@@ -42,6 +42,7 @@ use crate::{
     references::References,
     release::{Kept, Memories, NamedCatalogs},
     server::{self, Served},
+    signatures::SignatureDemands,
     watch::{Scope, Watched, watch},
 };
 
@@ -75,7 +76,9 @@ pub struct Options {
     pub platform_version: Option<Version>,
     /// Where that version is kept, if it is not given.
     pub platform_version_from: Option<ConfigMapKey>,
-    /// How often that is read again, and the sources of parameters: neither is watched.
+    /// Where the platform keeps what it demands of signatures. None: it demands none.
+    pub verify_policy: Option<ConfigMapKey>,
+    /// How often these are read again, and the sources of parameters: none is watched.
     pub parameters_interval: Duration,
     /// Counts the requests of the client that the controllers get.
     pub requests: Requests,
@@ -128,6 +131,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         platform_namespace,
         platform_version,
         platform_version_from,
+        verify_policy,
         parameters_interval,
         requests,
         election,
@@ -182,6 +186,10 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     tracing::info!(%address, "serving /metrics, /healthz and /readyz");
     let packages = shared.packages.clone();
     let _collecting = AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_regularly().await }));
+    let _demanding = match verify_policy {
+        Some(from) => Some(demand_signatures(&shared, from).await),
+        None => None,
+    };
     let (client, tool, metrics) = (shared.client.clone(), shared.tool.clone(), shared.metrics.clone());
     let controllers = Box::pin(controllers(shared, platform, changes, Told { ready, catalogs }));
     let work = async move {
@@ -195,6 +203,14 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     };
     tracing::info!("stopping");
     ended
+}
+
+/// Before anything can be installed, and from then on.
+async fn demand_signatures(shared: &Shared, from: ConfigMapKey) -> AbortOnDropHandle<()> {
+    let (client, packages) = (shared.client.clone(), shared.packages.clone());
+    let (demands, every) = (SignatureDemands { client, packages, from }, shared.parameters_interval);
+    let known = demands.read(None).await;
+    AbortOnDropHandle::new(tokio::spawn(async move { demands.follow(known, every).await }))
 }
 
 /// Works while it leads. Whoever may not act any more stops its driver before anyone else may begin.

@@ -11,6 +11,6 @@ mod selection;
 pub use audience::{Namespace, may_use};
 pub use implied::{ANNOTATIONS, CHANNEL, DEPENDENCIES, Entry, implied};
 pub use pace::{LastLook, interval, next_look};
-pub use report::{Look, report};
+pub use report::{Look, report, unverifiable};
 pub use search::{Rank, Words};
 pub use selection::Selection;

@@ -21,12 +21,14 @@ pub enum Category {
     PackageNotFound,
     GetCredentialsFailed,
     GetCaCertificateFailed,
+    /// A signature that is demanded is missing or is not the right one.
+    VerificationFailed,
     ToolUnavailable,
     Internal,
 }
 
 impl Category {
-    const WORDS: [(&'static str, Self); 18] = [
+    const WORDS: [(&'static str, Self); 19] = [
         ("InvalidPackage", Self::InvalidPackage),
         ("InvalidValues", Self::InvalidValues),
         ("InvalidSpec", Self::InvalidSpec),
@@ -43,6 +45,7 @@ impl Category {
         ("PackageNotFound", Self::PackageNotFound),
         ("GetCredentialsFailed", Self::GetCredentialsFailed),
         ("GetCACertificateFailed", Self::GetCaCertificateFailed),
+        ("VerificationFailed", Self::VerificationFailed),
         ("ToolUnavailable", Self::ToolUnavailable),
         ("Internal", Self::Internal),
     ];

@@ -8,6 +8,7 @@ pub mod capi;
 pub mod certificates;
 pub mod chart;
 pub mod clusters;
+pub mod cosign;
 mod digest;
 pub mod kubeconfig;
 pub mod plane;

@@ -112,6 +112,11 @@ impl Registry {
         &self.authority
     }
 
+    /// The same as a file.
+    pub fn ca_file(&self) -> PathBuf {
+        self.home.join("ca.pem")
+    }
+
     /// Pushes with the helm CLI, as a person would.
     pub async fn push(&self, package: &Package) -> Result<(), Error> {
         let path = self.home.join(package.file_name());
@@ -119,7 +124,7 @@ impl Registry {
             .await
             .map_err(|source| Error::Write { path: path.clone(), source })?;
         let mut command = Command::new(&self.helm);
-        command.arg("push").arg(&path).arg(self.url()).arg("--ca-file").arg(self.home.join("ca.pem"));
+        command.arg("push").arg(&path).arg(self.url()).arg("--ca-file").arg(self.ca_file());
         if self.guarded {
             command.args(["--username", LOGIN.0, "--password", LOGIN.1]);
         }

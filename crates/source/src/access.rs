@@ -4,13 +4,14 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     hash::Hash,
+    sync::Arc,
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use reqwest::{Url, header::HeaderValue};
 use serde::Deserialize;
 
-use crate::SourceError;
+use crate::{Signers, SourceError};
 
 /// Names by which Docker's own registry goes.
 const DOCKER_HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
@@ -22,6 +23,8 @@ pub struct Access {
     pub ca_pem: Option<Vec<u8>>,
     pub insecure_skip_tls_verify: bool,
     pub credentials: Option<Credentials>,
+    /// Who has to have signed what comes from there, besides those whom the platform demands. None: nobody.
+    pub signers: Option<Arc<Signers>>,
 }
 
 impl fmt::Debug for Access {
@@ -30,6 +33,7 @@ impl fmt::Debug for Access {
             .field("ca", &self.ca_pem.is_some())
             .field("insecure_skip_tls_verify", &self.insecure_skip_tls_verify)
             .field("credentials", &self.credentials.is_some())
+            .field("signers", &self.signers.is_some())
             .finish()
     }
 }
@@ -63,6 +67,8 @@ pub enum BadSecret {
 pub(crate) enum Authorization {
     Basic(String, String),
     Bearer(String),
+    /// Exchanged for a token where the registry says; nobody else sees it.
+    Identity(String),
 }
 
 impl Authorization {
@@ -72,6 +78,7 @@ impl Authorization {
                 format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
             }
             Self::Bearer(token) => format!("Bearer {token}"),
+            Self::Identity(_) => return None,
         };
         let mut header = HeaderValue::try_from(text).ok()?;
         header.set_sensitive(true);
@@ -118,9 +125,15 @@ fn both<T>(
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct DockerConfig {
     #[serde(default)]
     auths: HashMap<String, DockerAuth>,
+    /// A program that knows all of them.
+    creds_store: Option<String>,
+    /// Programs by host.
+    #[serde(default)]
+    cred_helpers: HashMap<String, String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -128,6 +141,23 @@ struct DockerAuth {
     auth: Option<String>,
     username: Option<String>,
     password: Option<String>,
+    identitytoken: Option<String>,
+}
+
+impl DockerAuth {
+    fn is_empty(&self) -> bool {
+        self.auth.is_none() && self.password.is_none() && self.identitytoken.is_none()
+    }
+}
+
+impl DockerConfig {
+    /// Whether a program on someone's machine has the login for a host, and this configuration has not.
+    fn keeps_elsewhere(&self, host: &str, entry: Option<&DockerAuth>) -> bool {
+        let here = entry.is_some_and(|entry| !entry.is_empty());
+        let helped = self.cred_helpers.keys().any(|helped| canonical(helped) == canonical(host));
+        let stored = self.creds_store.is_some() && (entry.is_some() || self.auths.is_empty());
+        !here && (helped || stored)
+    }
 }
 
 impl Access {
@@ -190,7 +220,17 @@ fn docker_login(config: &[u8], url: &Url) -> Result<Option<Authorization>, Sourc
         .iter()
         .filter_map(|(key, entry)| Some((fits(key)?, key, entry)))
         .max_by_key(|(length, key, _)| (*length, std::cmp::Reverse(key.len())));
-    let Some((_, _, entry)) = best else { return Ok(None) };
+    let entry = best.map(|(_, _, entry)| entry);
+    if config.keeps_elsewhere(&host, entry) {
+        return Err(bad(
+            "the docker configuration leaves them to a credential helper, a program that the manager does not have; \
+             put user name and password, or an identity token, into `auths`",
+        ));
+    }
+    let Some(entry) = entry else { return Ok(None) };
+    if let Some(token) = entry.identitytoken.as_ref().filter(|token| !token.is_empty()) {
+        return Ok(Some(Authorization::Identity(token.clone())));
+    }
     if let (Some(username), Some(password)) = (&entry.username, &entry.password) {
         return Ok(Some(Authorization::Basic(username.clone(), password.clone())));
     }
@@ -203,13 +243,13 @@ fn docker_login(config: &[u8], url: &Url) -> Result<Option<Authorization>, Sourc
     Ok(Some(Authorization::Basic(username.to_owned(), password.to_owned())))
 }
 
-fn canonical(host: &str) -> String {
+pub(crate) fn canonical(host: &str) -> String {
     let host = host.trim_end_matches(":443").to_ascii_lowercase();
     if DOCKER_HUB.contains(&host.as_str()) { DOCKER_HUB[0].to_owned() } else { host }
 }
 
 /// Host, and port if it is not that of https.
-fn authority(url: &Url) -> String {
+pub(crate) fn authority(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
@@ -260,6 +300,32 @@ mod tests {
         assert!(sent(&access, "https://r.example/v2/team/charts/") == Some(basic("b", "b")));
         assert!(sent(&access, "https://r.example/v2/teams/") == Some(basic("a", "a")));
         assert!(sent(&access, "https://registry-1.docker.io/v2/x/") == Some(basic("hub", "hub")));
+    }
+
+    #[test]
+    fn identity_tokens_go_before_the_name_that_comes_with_them() {
+        let json = r#"{"auths":{"r.example":{"auth":"MDAwOg==","identitytoken":"canary"}}}"#;
+        let sent = sent(&access(&[("config.json", json)]), "https://r.example/v2/x/").unwrap();
+        assert!(sent == Authorization::Identity("canary".to_owned()));
+        assert!(sent.header().is_none(), "it is for no header");
+    }
+
+    #[test]
+    fn logins_of_credential_helpers_are_not_to_be_had() {
+        let rows = [
+            (r#"{"credsStore":"desktop"}"#, true),
+            (r#"{"auths":{"r.example":{}},"credsStore":"desktop"}"#, true),
+            (r#"{"auths":{"other.example":{"auth":"YTpi"}},"credHelpers":{"r.example":"ecr-login"}}"#, true),
+            (r#"{"auths":{"r.example":{"auth":"YTpi"}},"credHelpers":{"r.example":"ecr-login"}}"#, false),
+            (r#"{"auths":{"other.example":{"auth":"YTpi"}},"credsStore":"desktop"}"#, false),
+            (r#"{"auths":{"r.example":{}}}"#, false),
+        ];
+        for (json, refused) in rows {
+            let answer =
+                access(&[("config.json", json)]).authorization(&"https://r.example/".parse().unwrap());
+            let told = answer.err().map(|error| error.to_string()).unwrap_or_default();
+            assert_eq!(told.contains("credential helper"), refused, "{json}: {told}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use chandler_core::failure::{Category, Failure};
 
-use crate::addresses::RefusedAddress;
+use crate::{Refusal, addresses::RefusedAddress};
 
 /// Why a package cannot be had.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -48,6 +48,14 @@ pub enum SourceError {
     BadCertificate { url: String },
     #[error("the credentials for {url} cannot be used: {reason}")]
     BadCredentials { url: String, reason: &'static str },
+    #[error("{package} is not installed: {refusal}")]
+    Unverified { package: String, refusal: Refusal },
+    #[error(
+        "{package} is not installed: packages of https repositories cannot be verified; publish it in a registry"
+    )]
+    Unverifiable { package: String },
+    #[error("nothing is installed, because what has to be signed is not known: {0}")]
+    NoPolicy(String),
     #[error("cannot write to the package store: {0}")]
     Store(String),
 }
@@ -74,6 +82,9 @@ impl From<SourceError> for Failure {
             | SourceError::TooSlow { .. }
             | SourceError::TooLarge { .. }
             | SourceError::BadIndex { .. } => Category::SourceUnavailable,
+            SourceError::Unverified { .. } | SourceError::Unverifiable { .. } | SourceError::NoPolicy(_) => {
+                Category::VerificationFailed
+            }
             SourceError::Store(_) => Category::Internal,
         };
         Self::new(category, error.to_string())

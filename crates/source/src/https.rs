@@ -50,6 +50,11 @@ impl Repositories {
         Self { indexes: Shared::new(web.limits.fresh), web, store, changes: Changes::default() }
     }
 
+    /// Where a repository is.
+    pub fn home(reference: &PackageReference) -> Result<Url, SourceError> {
+        Ok(home(&reference.repository, &Access::default())?.0)
+    }
+
     /// How often the index of a repository was found changed.
     pub fn changed(&self, repository: &str) -> u64 {
         home(repository, &Access::default()).map_or(0, |(home, _)| self.changes.count(&home))

@@ -13,8 +13,10 @@ mod oci;
 mod packages;
 mod section;
 mod shared;
+mod signature;
 mod store;
 mod values;
+mod verified;
 mod web;
 
 pub use access::{Access, BadSecret, Credentials};
@@ -24,5 +26,6 @@ pub use error::SourceError;
 pub use hyper_util::client::proxy::matcher::Matcher as ProxyMatcher;
 pub use limits::Limits;
 pub use packages::{Packages, PublishedVersion, Resolved, SourceOptions};
+pub use signature::{BadPolicy, BadSigners, Refusal, SignaturePolicy, Signers, SignersSpec, WantedIdentity};
 pub use store::{Retention, Store, StoredPackage};
 pub use values::PackageValues;

@@ -6,6 +6,7 @@
 mod challenge;
 mod listing;
 mod session;
+mod signatures;
 
 use std::sync::Arc;
 
@@ -54,6 +55,11 @@ impl Registries {
         Self { resolved: Shared::new(web.limits.fresh), web, store }
     }
 
+    /// Where a chart is.
+    pub fn home(reference: &PackageReference) -> Result<Url, SourceError> {
+        home(reference)
+    }
+
     /// Finds the version that `reference` means, and its layer.
     pub async fn resolve(
         &self,
@@ -68,10 +74,10 @@ impl Registries {
         let home = home(reference)?;
         let mut session = Session::new(&self.web, &home, access)?;
         let tag = self.tag(&mut session, reference).await?;
-        let layer = self.layer(&mut session, &tag).await?;
+        let (manifest, layer) = self.layer(&mut session, &tag).await?;
         let digest = Digest::parse(&layer.digest)
             .ok_or_else(|| not_a_package(&home, "the digest of its layer is not a sha256"))?;
-        let location = Location::Oci { layer: Box::new(layer), home: home.clone() };
+        let location = Location::Oci { layer: Box::new(layer), manifest, home: home.clone() };
         Ok(Resolved { version: untagged(&tag), digest: Some(digest), location })
     }
 
@@ -93,13 +99,19 @@ impl Registries {
         incoming.keep(url.as_str(), Digest::parse(&layer.digest).as_ref()).await
     }
 
-    async fn layer(&self, session: &mut Session<'_>, tag: &str) -> Result<Layer, SourceError> {
-        let manifest = self.manifest(session, tag).await?;
+    /// The digest of the manifest, and the layer that it announces.
+    async fn layer(&self, session: &mut Session<'_>, tag: &str) -> Result<(Digest, Layer), SourceError> {
+        let (digest, manifest) = self.manifest(session, tag).await?;
         let layer = manifest.layers.into_iter().find(|layer| layer.media_type == CHART_LAYER);
-        layer.ok_or_else(|| not_a_package(session.home, "its manifest has no chart layer"))
+        let layer = layer.ok_or_else(|| not_a_package(session.home, "its manifest has no chart layer"))?;
+        Ok((digest, layer))
     }
 
-    async fn manifest(&self, session: &mut Session<'_>, tag: &str) -> Result<Manifest, SourceError> {
+    async fn manifest(
+        &self,
+        session: &mut Session<'_>,
+        tag: &str,
+    ) -> Result<(Digest, Manifest), SourceError> {
         let url = below(session.home, &["manifests", tag])?;
         let accept = [(ACCEPT, HeaderValue::from_static(MANIFEST))].into_iter().collect();
         let answer = session.get(url.clone(), accept).await?.good()?;
@@ -113,7 +125,8 @@ impl Registries {
                 actual: actual.to_string(),
             });
         }
-        serde_json::from_slice(&body).map_err(|_| not_a_package(&url, "its manifest cannot be read"))
+        let manifest = serde_json::from_slice(&body);
+        Ok((actual, manifest.map_err(|_| not_a_package(&url, "its manifest cannot be read"))?))
     }
 
     /// The tag of the wanted version. A pinned version needs no list.

@@ -16,6 +16,7 @@ use crate::{
     https::Repositories,
     oci::{Layer, Registries},
     shared::Shared,
+    verified::Verified,
     web::Web,
 };
 
@@ -33,7 +34,7 @@ pub struct Resolved {
 #[derive(Clone, Debug)]
 pub(crate) enum Location {
     Https { home: Url, archive: Url },
-    Oci { home: Url, layer: Box<Layer> },
+    Oci { home: Url, manifest: Digest, layer: Box<Layer> },
 }
 
 /// How sources are asked.
@@ -73,7 +74,8 @@ pub struct Packages {
     pub(crate) repositories: Repositories,
     pub(crate) registries: Registries,
     fetched: Shared<(Url, Option<Digest>, Access), Digest>,
-    found: Hits,
+    pub(crate) found: Hits,
+    pub(crate) verified: Verified,
 }
 
 impl Packages {
@@ -85,6 +87,7 @@ impl Packages {
             registries: Registries::new(web, store.clone()),
             fetched: Shared::new(limits.fresh),
             found: Hits::default(),
+            verified: Verified::new(limits.fresh),
             retention,
             store,
         }
@@ -128,19 +131,15 @@ impl Packages {
         self.repositories.changes()
     }
 
-    /// The package with this content, if it has been downloaded.
-    pub fn stored(&self, digest: &Digest) -> Option<StoredPackage> {
-        // One that is not there is fetched, and counted then.
-        self.store.get(digest).inspect(|_| self.found.note(true))
-    }
-
     /// How often each cache had the answer, and how often not.
     pub fn cache_hits(&self) -> [(&'static str, (u64, u64)); 2] {
         [("index", self.repositories.index_hits()), ("package", self.found.counts())]
     }
 
-    /// The package on disk; downloaded once, whoever asks.
+    /// The package on disk; downloaded and verified once, whoever asks. What is not signed as it has to be does not
+    /// come out of here.
     pub async fn fetch(&self, resolved: &Resolved, access: &Access) -> Result<StoredPackage, SourceError> {
+        self.verify(resolved, access).await?;
         let found = resolved.digest.as_ref().and_then(|digest| self.store.get(digest));
         self.found.note(found.is_some());
         if let Some(found) = found {
@@ -164,7 +163,7 @@ impl Packages {
             Location::Https { home, archive } => {
                 self.repositories.fetch(home, archive, resolved.digest.as_ref(), access).await
             }
-            Location::Oci { home, layer } => self.registries.fetch(home, layer, access).await,
+            Location::Oci { home, layer, .. } => self.registries.fetch(home, layer, access).await,
         }
     }
 

@@ -64,7 +64,7 @@ impl Web {
         let deadline = Instant::now() + limit;
         let mut url = ask.url.clone();
         for _ in 0..=REDIRECTS {
-            let answer = self.step(&ask, url.clone(), deadline);
+            let answer = self.step(&ask, url.clone(), None, deadline);
             let answer = tokio::time::timeout_at(deadline, answer).await;
             let answer = answer.map_err(|_| SourceError::TooSlow { url: ask.url.to_string(), limit })??;
             match redirect(&answer)? {
@@ -75,12 +75,31 @@ impl Web {
         Err(SourceError::Redirects { url: ask.url.to_string(), limit: REDIRECTS })
     }
 
-    async fn step(&self, ask: &Ask<'_>, url: Url, deadline: Instant) -> Result<Answer, SourceError> {
+    /// Sends a form. What is in it is for this address alone, so no redirect is followed.
+    pub async fn post(&self, ask: Ask<'_>, form: &[(String, String)]) -> Result<Answer, SourceError> {
+        let limit = self.limits.overall;
+        let deadline = Instant::now() + limit;
+        let answer = self.step(&ask, ask.url.clone(), Some(form), deadline);
+        let answer = tokio::time::timeout_at(deadline, answer).await;
+        answer.map_err(|_| SourceError::TooSlow { url: ask.url.to_string(), limit })?
+    }
+
+    async fn step(
+        &self,
+        ask: &Ask<'_>,
+        url: Url,
+        form: Option<&[(String, String)]>,
+        deadline: Instant,
+    ) -> Result<Answer, SourceError> {
         let proxy = url.as_str().parse().ok().and_then(|uri| self.proxies.intercept(&uri));
         self.check(&url, proxy.is_some())?;
         let at_home = url.origin() == ask.home.origin();
         let client = self.clients.get(ask.access, at_home, proxy.as_ref(), ask.home)?;
-        let mut request = client.get(url.clone()).headers(ask.headers.clone());
+        let request = match form {
+            Some(form) => client.post(url.clone()).form(form),
+            None => client.get(url.clone()),
+        };
+        let mut request = request.headers(ask.headers.clone());
         if let Some(authorization) = ask.authorization.as_ref().filter(|_| at_home) {
             request = request.header(AUTHORIZATION, authorization.clone());
         }

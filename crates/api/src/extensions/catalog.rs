@@ -81,12 +81,50 @@ fn hourly() -> Timeout {
 
 /// Signatures that packages must have.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[x_kube(crates(kube_core = "kube_core"))]
+#[x_kube(crates(kube_core = "kube_core"), validation = rules::some_signer())]
+#[serde(rename_all = "camelCase")]
 pub struct Verification {
     /// Who made the signatures.
     pub verifier: Verifier,
-    /// The Secret with the public keys, one per key of the Secret.
-    pub keys: SecretName,
+    /// The Secret with the public keys in PEM, one per key of the Secret. One of them is enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<SecretName>,
+    /// Who may sign without a key of their own, as their certificate names them. One of them is enough. Needs
+    /// `trustedRoot`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub identities: Vec<SignerIdentity>,
+    /// Key of a ConfigMap with the certificate authorities and logs to trust: the file that `cosign trusted-root create`
+    /// writes. The ConfigMap is in this namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trusted_root: Option<KeyReference>,
+}
+
+/// Who signs, as a certificate names them.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(
+    crates(kube_core = "kube_core"),
+    validation = rules::one_of(&["issuer", "issuerRegExp"]),
+    validation = rules::one_of(&["subject", "subjectRegExp"])
+)]
+#[serde(rename_all = "camelCase")]
+pub struct SignerIdentity {
+    /// Who has seen that it is them, such as `https://token.actions.githubusercontent.com`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub issuer: Option<String>,
+    /// The same as a regular expression for the whole text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub issuer_reg_exp: Option<String>,
+    /// Who they are: an e-mail address, or the address of a workflow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub subject: Option<String>,
+    /// The same as a regular expression for the whole text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub subject_reg_exp: Option<String>,
 }
 
 /// Who makes signatures.

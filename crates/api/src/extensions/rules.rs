@@ -43,6 +43,11 @@ pub(super) fn one_of(fields: &[&str]) -> Rule {
         .message(&*format!("exactly one of {names} must be set"))
 }
 
+pub(super) fn some_signer() -> Rule {
+    Rule::new("has(self.keys) || has(self.identities) && size(self.identities) > 0 && has(self.trustedRoot)")
+        .message("keys, or identities and trustedRoot, must be set")
+}
+
 pub(super) fn some_versions() -> Rule {
     Rule::new("has(self.followKubernetes) || has(self.versions) && size(self.versions) > 0")
         .message("versions must list at least one version, unless followKubernetes is set")

@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail};
 use chandler_api::extensions::ExtensionCatalog;
 use chandler_controller::catalog_access;
-use chandler_core::{catalog::Selection, release::PackageReference};
+use chandler_core::{
+    catalog::{Selection, unverifiable},
+    release::PackageReference,
+};
 use chandler_source::{Catalog, CatalogRequest, Packages};
 use chandler_tool::{PackageFile, PackageTool, Supervisor, SupervisorConfig};
 use kube::{Client, ResourceExt as _};
@@ -25,10 +28,9 @@ impl Sources {
 
     /// A catalog as it is now, or as it was when it was last read.
     pub async fn read(&self, catalog: &ExtensionCatalog) -> Result<Catalog> {
-        ensure!(
-            catalog.spec.verify.is_none(),
-            "signatures cannot be checked yet, so nothing of it is offered; remove spec.verify to take packages unchecked"
-        );
+        if let Some(why) = unverifiable(&catalog.spec) {
+            bail!("{why}, so nothing of it is offered; remove spec.verify to take packages unchecked");
+        }
         let selection = Selection::new(catalog.spec.filter.as_ref())?;
         let namespace = catalog.namespace().unwrap_or_default();
         let access = catalog_access(&self.client, &namespace, &catalog.spec).await?;

@@ -94,6 +94,9 @@ fn after_failure(category: Category) -> &'static str {
         Category::GetCaCertificateFailed => {
             "create or correct the Secret with the repository's certificate authority"
         }
+        Category::VerificationFailed => {
+            "sign the chart as the message says, or choose a version that is signed; what runs stays"
+        }
         Category::ToolUnavailable => "look at the manager's log: its package tool does not run",
         Category::Internal => "look at the manager's log, and send a support bundle if it makes no sense",
     }

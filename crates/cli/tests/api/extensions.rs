@@ -18,6 +18,7 @@ use crate::{
 const RANGE: Option<&str> = Some("must be a range of versions such as");
 const LOGO: Option<&str> =
     Some("spec.logo: Invalid value: \"string\": must be an https:// address, or an image");
+const SIGNER: Option<&str> = Some("keys, or identities and trustedRoot, must be set");
 const URL: Option<&str> = Some("must begin with https:// or oci:// and name a host");
 
 async fn check_all(kind: &str, rows: Vec<(Value, Option<&str>)>) {
@@ -124,6 +125,10 @@ async fn ranges_are_written_as_helm_users_write_them() {
 #[tokio::test]
 async fn catalogs() {
     let oci = |filter: Value| json!({"url": "oci://registry.example/charts", "filter": filter});
+    let signed_by = |identity: Value| {
+        let root = json!({"name": "sigstore", "key": "trusted_root.json"});
+        json!({"verify": {"verifier": "Cosign", "identities": [identity], "trustedRoot": root}})
+    };
     check_all(
         CATALOG,
         vec![
@@ -145,6 +150,18 @@ async fn catalogs() {
             (json!({"credentials": {"name": "login", "key": ".dockerconfigjson"}}), None),
             (json!({"credentials": {"name": "login"}}), Some("spec.credentials.key: Required value")),
             (json!({"verify": {"verifier": "Cosign", "keys": {"name": "keys"}}}), None),
+            (json!({"verify": {"verifier": "Cosign"}}), SIGNER),
+            (signed_by(json!({"issuer": "https://a.example", "subject": "b"})), None),
+            (signed_by(json!({"issuerRegExp": ".*", "subjectRegExp": ".*"})), None),
+            (
+                signed_by(json!({"issuer": "https://a.example"})),
+                Some("exactly one of subject, subjectRegExp"),
+            ),
+            (signed_by(json!({"subject": "b"})), Some("exactly one of issuer, issuerRegExp")),
+            (
+                json!({"verify": {"verifier": "Cosign", "identities": [{"issuer": "a", "subject": "b"}]}}),
+                SIGNER,
+            ),
             (json!({"verify": {"verifier": "Nobody", "keys": {"name": "keys"}}}), Some("Unsupported value")),
         ],
     )

@@ -34,6 +34,7 @@ mod real_charts;
 mod recovery;
 mod scale;
 mod secrets;
+mod signatures;
 mod sources;
 mod strategies;
 mod takeover;

@@ -8,6 +8,8 @@ use chandler_source::{Access, Credentials};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 
+use super::signers::catalog_signers;
+
 /// Reads the certificate authority and the credentials of a catalog.
 pub async fn catalog_access(
     client: &Client,
@@ -23,7 +25,8 @@ pub async fn catalog_access(
         Some(reference) => secrets.credentials(reference).await?,
         None => None,
     };
-    Ok(Access { ca_pem, credentials, insecure_skip_tls_verify: false })
+    let signers = catalog_signers(client, namespace, spec).await?;
+    Ok(Access { ca_pem, credentials, insecure_skip_tls_verify: false, signers })
 }
 
 struct Secrets<'a> {

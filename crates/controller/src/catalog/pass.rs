@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use chandler_api::extensions::{CatalogStatus, ExtensionCatalog};
 use chandler_core::{
-    catalog::{LastLook, Look, Selection, interval, next_look, report},
+    catalog::{LastLook, Look, Selection, interval, next_look, report, unverifiable},
     digest::Digest,
     failure::{Category, Failure},
 };
@@ -64,10 +64,10 @@ impl Pass<'_> {
     }
 
     async fn look(&self) -> Look {
-        if self.catalog.spec.verify.is_some() {
+        if let Some(why) = unverifiable(&self.catalog.spec) {
             // The object has changed for this, which was told already.
             self.context.packages.forget_catalog(&self.uid);
-            return Look::Unverifiable;
+            return Look::Unverifiable(why);
         }
         match self.read().await {
             Ok((packages, digest)) => Look::Read { packages, digest },
@@ -111,7 +111,7 @@ impl Pass<'_> {
         let failures = match look {
             Look::Read { .. } => None,
             Look::Failed { failure, .. } => Some((count, failure.category)),
-            Look::Unverifiable => Some((count, Category::InvalidSpec)),
+            Look::Unverifiable(_) => Some((count, Category::InvalidSpec)),
         };
         looks.insert(self.uid.clone(), LastLook { generation, at: now, failures });
     }

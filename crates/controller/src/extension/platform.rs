@@ -18,7 +18,7 @@ pub struct Platform {
     version: Arc<RwLock<Option<Version>>>,
 }
 
-/// Where the platform keeps its version.
+/// Where the platform keeps something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigMapKey {
     pub namespace: String,
@@ -37,6 +37,17 @@ impl FromStr for ConfigMapKey {
             }
             _ => Err("it is not NAMESPACE/CONFIGMAP:KEY".to_owned()),
         }
+    }
+}
+
+impl ConfigMapKey {
+    /// What is kept there.
+    pub async fn text(&self, client: &Client) -> Result<String, String> {
+        let api: Api<ConfigMap> = Api::namespaced(client.clone(), &self.namespace);
+        let found = api.get_opt(&self.name).await.map_err(|error| error.to_string())?;
+        let found = found.ok_or("there is no such ConfigMap")?;
+        let text = found.data.unwrap_or_default().remove(&self.key);
+        text.ok_or_else(|| "the ConfigMap has no such key".to_owned())
     }
 }
 
@@ -88,10 +99,7 @@ impl Platform {
 }
 
 async fn version(client: &Client, from: &ConfigMapKey) -> Result<Version, String> {
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &from.namespace);
-    let found = api.get_opt(&from.name).await.map_err(|error| error.to_string())?;
-    let found = found.ok_or("there is no such ConfigMap")?;
-    let text = found.data.unwrap_or_default().remove(&from.key).ok_or("the ConfigMap has no such key")?;
+    let text = from.text(client).await?;
     parse_version(text.trim()).ok_or_else(|| format!("{:?} is not a version", text.trim()))
 }
 

@@ -9,11 +9,11 @@ use chandler_core::{
     failure::{Category, Failure},
     release::Desired,
 };
-use chandler_source::Access;
+use chandler_source::{Access, Signers};
 use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
 use kube::{Api, Client, ResourceExt as _};
 
-use crate::catalog::{Catalogs, catalog_access};
+use crate::catalog::{Catalogs, catalog_access, catalog_signers};
 
 /// The catalogs that release objects and Extensions may name. Clones share them.
 #[derive(Clone)]
@@ -38,6 +38,12 @@ impl NamedCatalogs {
     pub async fn access(&self, own: &str, reference: &Reference) -> Result<Access, Failure> {
         let catalog = self.get(own, reference).await?;
         catalog_access(&self.client, &catalog.namespace().unwrap_or_default(), &catalog.spec).await
+    }
+
+    /// Who has to have signed a catalog's packages.
+    pub async fn signers(&self, own: &str, reference: &Reference) -> Result<Option<Arc<Signers>>, Failure> {
+        let catalog = self.get(own, reference).await?;
+        catalog_signers(&self.client, &catalog.namespace().unwrap_or_default(), &catalog.spec).await
     }
 
     /// Where the package of a source is that an object of namespace `own` names, and how to get at it.

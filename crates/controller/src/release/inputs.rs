@@ -1,6 +1,6 @@
 //! Finds out everything that decides what a release looks like. What the status already knows is not looked up again.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use chandler_api::{
     capi::ContractReference,
@@ -11,7 +11,7 @@ use chandler_core::{
     failure::{Category, Failure},
     release::{Desired, ReleaseFace, VALUES_KEY, Values},
 };
-use chandler_source::{Access, Credentials, StoredPackage};
+use chandler_source::{Access, Credentials, Signers, StoredPackage};
 use chandler_tool::PackageFile;
 
 use super::{ReleaseContext, secrets::unusable};
@@ -51,14 +51,15 @@ impl<R: ReleaseFace> ReleaseContext<R> {
         Ok(Inputs { digest, package, values, kubernetes_minor })
     }
 
-    /// The package of resolved inputs; downloaded if the store has lost it.
+    /// The package of resolved inputs, signed as it has to be today; downloaded if the store has lost it.
     pub(super) async fn stored_package(
         &self,
         desired: &Desired,
         package: &PackageRecord,
     ) -> Result<StoredPackage, Failure> {
         let digest = parsed(&package.digest)?;
-        if let Some(stored) = self.packages.stored(&digest) {
+        let signers = self.signers(desired).await?;
+        if let Some(stored) = self.packages.stored(&desired.package, &digest, signers.as_ref()) {
             return Ok(stored);
         }
         let access = self.access(desired).await?;
@@ -163,6 +164,14 @@ impl<R: ReleaseFace> ReleaseContext<R> {
         Ok(text)
     }
 
+    /// Whom the catalog of a package demands signatures of.
+    async fn signers(&self, desired: &Desired) -> Result<Option<Arc<Signers>>, Failure> {
+        match &desired.access.catalog {
+            Some(catalog) => self.catalogs.signers(&desired.cluster.namespace, catalog).await,
+            None => Ok(None),
+        }
+    }
+
     async fn access(&self, desired: &Desired) -> Result<Access, Failure> {
         let wanted = &desired.access;
         let own = &desired.cluster.namespace;
@@ -184,7 +193,8 @@ impl<R: ReleaseFace> ReleaseContext<R> {
             }
             None => None,
         };
-        Ok(Access { ca_pem, credentials, insecure_skip_tls_verify: wanted.insecure_skip_tls_verify })
+        let insecure_skip_tls_verify = wanted.insecure_skip_tls_verify;
+        Ok(Access { ca_pem, credentials, insecure_skip_tls_verify, signers: None })
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a catalog says about itself.
 
-use chandler_api::extensions::CatalogStatus;
+use chandler_api::extensions::{CatalogStatus, ExtensionCatalogSpec, Verifier};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -22,8 +22,19 @@ pub enum Look {
         failure: Failure,
         kept: bool,
     },
-    /// Signatures are asked for, which nobody can check yet.
-    Unverifiable,
+    /// Signatures are asked for, which cannot be checked: why.
+    Unverifiable(&'static str),
+}
+
+/// Why the signatures that a catalog asks for cannot be checked. None: they can, or it asks for none.
+pub fn unverifiable(spec: &ExtensionCatalogSpec) -> Option<&'static str> {
+    match spec.verify.as_ref()?.verifier {
+        Verifier::Provenance => Some("signatures made by `helm package --sign` cannot be checked"),
+        Verifier::Cosign if !spec.url.starts_with("oci://") => {
+            Some("signatures made by cosign are looked for in registries only")
+        }
+        Verifier::Cosign => None,
+    }
 }
 
 /// The status after a look. What was read before stands in it as long as it is offered.
@@ -36,7 +47,7 @@ pub fn report(old: &CatalogStatus, look: &Look, generation: Option<i64>, now: Ti
             ..CatalogStatus::default()
         },
         Look::Failed { kept: true, .. } => old.clone(),
-        Look::Failed { kept: false, .. } | Look::Unverifiable => CatalogStatus::default(),
+        Look::Failed { kept: false, .. } | Look::Unverifiable(_) => CatalogStatus::default(),
     };
     let conditions = merge(&old.conditions, vec![ready(&known, look)], generation, now);
     CatalogStatus { conditions, observed_generation: generation, ..known }
@@ -51,12 +62,13 @@ fn ready(known: &CatalogStatus, look: &Look) -> Wanted {
         Look::Failed { failure, .. } => {
             (Status::False, failure.category.as_str(), format!("{failure}; {}", consequence(known)))
         }
-        Look::Unverifiable => (
+        Look::Unverifiable(why) => (
             Status::False,
             "VerificationUnavailable",
-            "signatures cannot be checked yet, so nothing of this catalog is offered; remove spec.verify to \
-             take packages unchecked"
-                .to_owned(),
+            format!(
+                "{why}, so nothing of this catalog is offered; publish its charts in a registry, signed with cosign, \
+                 or remove spec.verify to take them unchecked"
+            ),
         ),
     };
     Wanted { type_: "Ready", status, reason, message }
@@ -73,6 +85,8 @@ fn consequence(known: &CatalogStatus) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::failure::Category;
 
@@ -107,12 +121,29 @@ mod tests {
 
     #[test]
     fn what_is_not_offered_is_not_counted() {
-        for look in [failed(false), Look::Unverifiable] {
+        for look in [failed(false), Look::Unverifiable("signatures cannot be checked")] {
             let status = report(&read(), &look, Some(2), at(9));
             assert_eq!((status.packages, status.read_at, status.digest), (None, None, None));
             assert_eq!(status.observed_generation, Some(2));
         }
-        let unverifiable = report(&read(), &Look::Unverifiable, Some(2), at(9));
-        assert!(unverifiable.conditions[0].message.contains("remove spec.verify"));
+        let unverifiable = report(&read(), &Look::Unverifiable("why"), Some(2), at(9));
+        let message = &unverifiable.conditions[0].message;
+        assert!(message.starts_with("why") && message.contains("remove spec.verify"), "{message}");
+    }
+
+    #[test]
+    fn only_signatures_of_cosign_in_registries_can_be_checked() {
+        let rows = [
+            ("oci://registry.example/charts", Some("Cosign"), true),
+            ("oci://registry.example/charts", Some("Provenance"), false),
+            ("https://charts.example", Some("Cosign"), false),
+            ("https://charts.example", Some("Provenance"), false),
+            ("https://charts.example", None, true),
+        ];
+        for (url, verifier, can_be) in rows {
+            let verify = verifier.map(|verifier| json!({"verifier": verifier, "keys": {"name": "keys"}}));
+            let spec = serde_json::from_value(json!({"url": url, "verify": verify})).unwrap();
+            assert_eq!(unverifiable(&spec).is_none(), can_be, "{url} {verifier:?}");
+        }
     }
 }

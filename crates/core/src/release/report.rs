@@ -133,6 +133,8 @@ fn release_condition(
             let reason = match step {
                 Step::Read => vocabulary.unreadable,
                 Step::Remove => vocabulary.deletion_failed,
+                // Whoever has to sign looks for this, and not for what Helm might have done.
+                _ if failure.category == Category::VerificationFailed => failure.category.as_str(),
                 Step::Resolve | Step::Apply => vocabulary.failed,
             };
             (Status::False, reason, again(failure, *until))
@@ -235,6 +237,12 @@ mod tests {
                 (Status::False, "GetCredentialsFailed"),
                 (Status::False, "GetCredentialsFailed"),
                 (Status::Unknown, "GetCredentialsFailed"),
+            ),
+            (
+                again(Step::Resolve, &Failure::new(Category::VerificationFailed, "it is not signed")),
+                (Status::False, "VerificationFailed"),
+                (Status::True, "Available"),
+                (Status::False, "VerificationFailed"),
             ),
             (
                 Plan::LetGo(LetGo::Removed),

@@ -15,6 +15,7 @@ pub enum Binary {
     CapiManager,
     Helm,
     Registry,
+    Cosign,
 }
 
 /// A Go module of ours that pins one or more programs.
@@ -63,12 +64,13 @@ static KWOK: Module = module!("kwok", "");
 static CLUSTER_API: Module = module!("cluster-api", "");
 static HELM: Module = module!("helm", "");
 static REGISTRY: Module = module!("registry", "");
+static COSIGN: Module = module!("cosign", "");
 
 /// The module path whose folder holds the Cluster API manifests.
 pub const CLUSTER_API_MODULE: &str = "sigs.k8s.io/cluster-api";
 
 impl Binary {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Etcd,
         Self::KubeApiserver,
         Self::KubeControllerManager,
@@ -78,6 +80,7 @@ impl Binary {
         Self::CapiManager,
         Self::Helm,
         Self::Registry,
+        Self::Cosign,
     ];
 
     /// What there is one of for each Kubernetes version.
@@ -102,6 +105,7 @@ impl Binary {
             Self::CapiManager => "capi-manager",
             Self::Helm => "helm",
             Self::Registry => "registry",
+            Self::Cosign => "cosign",
         }
     }
 
@@ -122,6 +126,7 @@ impl Binary {
             Self::CapiManager => CLUSTER_API_MODULE,
             Self::Helm => "helm.sh/helm/v4/cmd/helm",
             Self::Registry => "github.com/distribution/distribution/v3/cmd/registry",
+            Self::Cosign => "github.com/sigstore/cosign/v3/cmd/cosign",
         }
     }
 
@@ -136,6 +141,7 @@ impl Binary {
             Self::CapiManager => &CLUSTER_API,
             Self::Helm => &HELM,
             Self::Registry => &REGISTRY,
+            Self::Cosign => &COSIGN,
         }
     }
 }

@@ -69,7 +69,7 @@ impl Registries {
     ) -> Result<Published, SourceError> {
         let home = home(&chart(repository, name))?;
         let mut session = Session::new(&self.web, &home, access)?;
-        let manifest = self.manifest(&mut session, &tagged(version)).await?;
+        let (_, manifest) = self.manifest(&mut session, &tagged(version)).await?;
         let bad = |reason: &str| not_a_package(&home, reason);
         let config = manifest.config.filter(|config| config.media_type == CHART_CONFIG);
         let config = config.ok_or_else(|| bad("its manifest has no configuration of a chart"))?;

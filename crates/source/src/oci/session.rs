@@ -44,6 +44,9 @@ impl<'a> Session<'a> {
         let authorization = match (challenge, &self.credentials) {
             (Some(Challenge::Basic), Some(credentials @ Authorization::Basic(..)))
             | (_, Some(credentials @ Authorization::Bearer(_))) => credentials.clone(),
+            (Some(Challenge::Bearer(realm)), Some(Authorization::Identity(token))) => {
+                self.exchanged(realm, token).await?
+            }
             (Some(Challenge::Bearer(realm)), _) => self.token(realm).await?,
             _ => return Ok(answer),
         };
@@ -59,11 +62,42 @@ impl<'a> Session<'a> {
     /// The registry may trust another host with its logins; whoever it names gets those for this registry, over https.
     async fn token(&self, realm: Url) -> Result<Authorization, SourceError> {
         let authorization = self.credentials.as_ref().and_then(Authorization::header);
-        let (home, headers) = (&realm, HeaderMap::new());
-        // The certificate is for the registry alone.
-        let access =
-            if realm.origin() == self.home.origin() { self.access } else { &self.access.without_identity() };
-        let answer = self.web.get(Ask { url: realm.clone(), home, access, authorization, headers }).await?;
+        let access = self.access_at(&realm);
+        let ask = Ask {
+            url: realm.clone(),
+            home: &realm,
+            access: &access,
+            authorization,
+            headers: HeaderMap::new(),
+        };
+        self.granted(self.web.get(ask).await?, &realm).await
+    }
+
+    /// As OAuth 2 has it: an identity token is shown where tokens are given out, in the body, and never along a redirect.
+    async fn exchanged(&self, realm: Url, token: &str) -> Result<Authorization, SourceError> {
+        let mut form: Vec<(String, String)> = realm.query_pairs().into_owned().collect();
+        let grant = [("grant_type", "refresh_token"), ("client_id", "chandler"), ("refresh_token", token)];
+        form.extend(grant.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let mut url = realm;
+        url.set_query(None);
+        let access = self.access_at(&url);
+        let ask = Ask {
+            url: url.clone(),
+            home: &url,
+            access: &access,
+            authorization: None,
+            headers: HeaderMap::new(),
+        };
+        self.granted(self.web.post(ask, &form).await?, &url).await
+    }
+
+    /// The certificate is for the registry alone.
+    fn access_at(&self, realm: &Url) -> Access {
+        let at_home = realm.origin() == self.home.origin();
+        if at_home { self.access.clone() } else { self.access.without_identity() }
+    }
+
+    async fn granted(&self, answer: Answer, realm: &Url) -> Result<Authorization, SourceError> {
         let body = answer.good()?.whole(self.web.limits.document_bytes).await?;
         let token: Option<Token> = serde_json::from_slice(&body).ok();
         let token = token.and_then(|token| token.token.or(token.access_token));

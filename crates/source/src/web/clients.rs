@@ -104,10 +104,27 @@ impl Clients {
         let Some(intercept) = proxy else {
             return Ok(builder.no_proxy().dns_resolver(CheckedResolver { policy: self.policy.clone() }));
         };
-        let mut proxy = Proxy::all(intercept.uri().to_string())?;
+        let mut proxy = Proxy::all(proxy_address(intercept))?;
         if let Some(authorization) = intercept.basic_auth() {
             proxy = proxy.custom_http_auth(authorization.clone());
         }
-        Ok(builder.proxy(proxy))
+        let builder = builder.proxy(proxy);
+        // These proxies are told addresses, not names: we resolve them, so we check them.
+        if matches!(intercept.uri().scheme_str(), Some("socks4" | "socks5")) {
+            return Ok(builder.dns_resolver(CheckedResolver { policy: self.policy.clone() }));
+        }
+        Ok(builder)
     }
+}
+
+/// With the login, which SOCKS has in its own protocol.
+fn proxy_address(intercept: &Intercept) -> String {
+    let address = intercept.uri().to_string();
+    let (Some((user, password)), Ok(mut url)) = (intercept.raw_auth(), Url::parse(&address)) else {
+        return address;
+    };
+    // An address with a host has a place for them.
+    let _ = url.set_username(user);
+    let _ = url.set_password(Some(password));
+    url.to_string()
 }

@@ -7,4 +7,6 @@ mod proxies;
 mod registries;
 mod repositories;
 mod server;
+mod signatures;
+mod socks;
 mod world;

@@ -117,6 +117,41 @@ async fn tokens_are_fetched_where_the_registry_says_and_blobs_from_elsewhere_get
 }
 
 #[tokio::test]
+async fn identity_tokens_are_exchanged_where_the_registry_says_and_not_along_redirects() {
+    let world = World::new();
+    let elsewhere =
+        Server::start(&world.authority, |_, _| json!({"access_token": "x"}).to_string().into_response())
+            .await;
+    for redirected in [false, true] {
+        let target = elsewhere.url();
+        let realm = Server::start(&world.authority, move |_, _| match redirected {
+            true => (StatusCode::TEMPORARY_REDIRECT, [("location", target.clone())]).into_response(),
+            false => json!({"access_token": "granted"}).to_string().into_response(),
+        })
+        .await;
+        let challenge = format!(
+            r#"Bearer realm="{}/oauth2/token",service="registry",scope="repository:charts/web:pull""#,
+            realm.url()
+        );
+        let answer = registry(chart(&world), move |_, headers| {
+            let granted = headers.get("authorization").is_some_and(|value| value == "Bearer granted");
+            let header = [("www-authenticate", challenge.clone())];
+            (!granted).then(|| (StatusCode::UNAUTHORIZED, header).into_response())
+        });
+        let server = Server::start(&world.authority, answer).await;
+        let auths = json!({server.address.to_string(): {"auth": "MDAwOg==", "identitytoken": "long lived"}});
+        let access = world.access_with(&[("config.json", &json!({"auths": auths}).to_string())]);
+        let got = get(&World::new().packages(), &url(&server), &access).await;
+        assert_eq!(got.is_err(), redirected);
+        assert_eq!(realm.seen()[0], ("/oauth2/token".to_owned(), None));
+        let form = "service=registry&scope=repository%3Acharts%2Fweb%3Apull&grant_type=refresh_token\
+                    &client_id=chandler&refresh_token=long+lived";
+        assert_eq!(realm.bodies()[0], form);
+    }
+    assert!(elsewhere.seen().is_empty(), "nobody else sees the identity token");
+}
+
+#[tokio::test]
 async fn only_the_registry_may_ask_for_credentials() {
     let world = World::new();
     let thief = Server::start(&world.authority, |_, _| {

@@ -130,7 +130,8 @@ async fn a_published_digest_is_kept_to() {
     let server = Server::start(&world.authority, answer).await;
     let message = failure(get(&world.packages(), &server.url(), &world.access()).await);
     assert!(message.starts_with("InvalidPackage") && message.contains("damaged or exchanged"), "{message}");
-    assert!(world.packages().stored(&Digest::of(&package.bytes)).is_none());
+    let wanted = reference(&server.url(), "web", Some("1.0.0"));
+    assert!(world.packages().stored(&wanted, &Digest::of(&package.bytes), None).is_none());
 }
 
 #[tokio::test]

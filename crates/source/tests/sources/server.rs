@@ -29,6 +29,7 @@ type Seen = Arc<Mutex<Vec<(String, Option<String>)>>>;
 pub struct Server {
     pub address: SocketAddr,
     seen: Seen,
+    bodies: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
 }
 
@@ -42,12 +43,19 @@ impl Server {
         let tls = tls(authority);
         let seen = Seen::default();
         let log = seen.clone();
+        let bodies = Arc::<Mutex<Vec<String>>>::default();
+        let kept = bodies.clone();
         let router = Router::new().fallback(move |request: Request| {
             let path = request.uri().path_and_query().unwrap().to_string();
             let authorization = request.headers().get(AUTHORIZATION).map(|v| v.to_str().unwrap().to_owned());
             log.lock().unwrap().push((path.clone(), authorization));
             let response = answer(&path, request.headers());
-            async move { response }
+            let kept = kept.clone();
+            async move {
+                let body = axum::body::to_bytes(request.into_body(), 1 << 20).await.unwrap();
+                kept.lock().unwrap().push(String::from_utf8(body.to_vec()).unwrap());
+                response
+            }
         });
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
@@ -62,7 +70,7 @@ impl Server {
                 });
             }
         });
-        Self { address, seen, task }
+        Self { address, seen, bodies, task }
     }
 
     /// By its address, or by a name that leads to it.
@@ -76,6 +84,13 @@ impl Server {
 
     pub fn seen(&self) -> Vec<(String, Option<String>)> {
         self.seen.lock().unwrap().clone()
+    }
+}
+
+impl Server {
+    /// What was sent with each request.
+    pub fn bodies(&self) -> Vec<String> {
+        self.bodies.lock().unwrap().clone()
     }
 }
 
