@@ -64,10 +64,8 @@ async fn settled(bare: &Bare, manager: &Manager, clusters: usize) -> BTreeMap<St
     .await;
     eventually("all of them are counted", || async {
         let metrics = manager.metrics().await;
-        let waiting = metrics["chandler_releases{kind=\"HelmReleaseProxy\",state=\"Waiting\"}"];
-        #[expect(clippy::cast_precision_loss, reason = "there are not that many clusters")]
-        let all = waiting == clusters as f64;
-        all.then_some(metrics)
+        let waiting = "chandler_releases{kind=\"HelmReleaseProxy\",state=\"Waiting\"}";
+        (metrics[waiting].to_string() == clusters.to_string()).then_some(metrics)
     })
     .await
 }

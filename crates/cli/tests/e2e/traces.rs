@@ -13,7 +13,10 @@ use opentelemetry_proto::tonic::{
     trace::v1::Span,
 };
 use serde_json::json;
-use tonic::{Request, Response, Status, transport::Server};
+use tonic::{
+    Request, Response, Status,
+    transport::{Server, server::TcpIncoming},
+};
 
 use crate::world::{World, eventually};
 
@@ -39,11 +42,11 @@ impl TraceService for Receiver {
 
 impl Receiver {
     /// Serves for as long as the test runs.
-    async fn serve(&self) -> String {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        drop(listener);
-        tokio::spawn(Server::builder().add_service(TraceServiceServer::new(self.clone())).serve(address));
+    fn serve(&self) -> String {
+        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = incoming.local_addr().unwrap();
+        let router = Server::builder().add_service(TraceServiceServer::new(self.clone()));
+        tokio::spawn(router.serve_with_incoming(incoming));
         format!("http://{address}")
     }
 
@@ -82,7 +85,7 @@ async fn one_install_is_one_trace_and_a_dead_receiver_harms_nothing() {
     let world = World::new("traces").await;
     world.cluster("alpha").await;
     let receiver = Receiver::default();
-    let endpoint = receiver.serve().await;
+    let endpoint = receiver.serve();
     let manager = world.manager_with(&["--otlp-endpoint", &endpoint]);
     world.place("hello", "hello", json!({"valuesTemplate": format!("greeting: {SECRET}")})).await;
     world.ready("hello", "alpha", 1).await;

@@ -39,7 +39,7 @@ func TestRequestsBelongToTheTraceOfTheCallAndTellNoSecrets(t *testing.T) {
 		t.Errorf("got status %v", sent.Status)
 	}
 	for _, attribute := range sent.Attributes {
-		if strings.Contains(attribute.Value.Emit(), "hidden") {
+		if strings.Contains(attribute.Value.String(), "hidden") {
 			t.Errorf("%s tells a secret", attribute.Key)
 		}
 	}
