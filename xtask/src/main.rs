@@ -7,7 +7,10 @@ mod command;
 mod demo;
 mod generate;
 mod generate_proto;
+mod rights;
+mod supply_chain;
 mod test;
+mod tools;
 
 use std::path::{Path, PathBuf};
 
@@ -50,6 +53,10 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         arguments: Vec<String>,
     },
+    /// Licences, bans and sources of what is linked, as `deny.toml` says
+    Deny,
+    /// Whether something is known against what is linked: needs the RustSec and Go databases
+    Advisories,
     /// Everything that has to pass before a change lands
     Ci,
 }
@@ -65,6 +72,8 @@ fn main() -> Result<()> {
         Task::Test { quick } => test::run(&root, quick),
         Task::Demo { exit } => demo::run(&root, exit),
         Task::Bench { arguments } => bench::run(&root, &arguments),
+        Task::Deny => supply_chain::deny(&root),
+        Task::Advisories => supply_chain::advisories(&root),
         Task::Ci => ci::run(&root),
     }
 }

@@ -20,6 +20,7 @@ mod kubernetes_upgrade;
 mod leadership;
 mod looking;
 mod moving;
+mod narrowed;
 mod newest;
 mod nothing_to_do;
 mod path;
