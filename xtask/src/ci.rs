@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 use crate::{
     command::{command, output, run as run_command},
-    demo, generate,
+    demo, generate, supply_chain,
     test::{self, GO_MODULES},
 };
 
@@ -23,6 +23,8 @@ pub fn run(root: &Path) -> Result<()> {
     }
     run_command(command(&root.join("tools/helm"), "go", &["tool", "staticcheck", "./..."]))?;
     generated_is_committed(root)?;
+    supply_chain::deny(root)?;
+    supply_chain::advisories(root)?;
     test::run(root, false)?;
     demo::run(root, true)
 }

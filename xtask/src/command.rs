@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 /// A command in `folder`.
 pub fn command(folder: &Path, program: &str, arguments: &[&str]) -> Command {
@@ -18,10 +18,18 @@ pub fn run(mut command: Command) -> Result<()> {
     let status = command
         .status()
         .with_context(|| format!("cannot start `{shown}`; is it installed and on the PATH?"))?;
-    if !status.success() {
-        bail!("`{shown}` failed with {status}");
-    }
+    ensure!(status.success(), "`{shown}` failed with {status}");
     Ok(())
+}
+
+/// Runs to the end; returns its exit code.
+pub fn status(mut command: Command) -> Result<i32> {
+    let shown = shown(&command);
+    eprintln!("xtask: {shown}");
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start `{shown}`; is it installed and on the PATH?"))?;
+    status.code().with_context(|| format!("`{shown}` ended by a signal"))
 }
 
 /// Runs to the end and returns what it wrote to standard output.

@@ -7,16 +7,17 @@ use anyhow::{Context, Result};
 use crate::{
     build,
     command::{command, output},
-    generate_proto,
+    generate_proto, rights,
 };
 
 /// Generated files and folders, which no person edits.
-pub const GENERATED: [&str; 5] = [
+pub const GENERATED: [&str; 6] = [
     "crates/tool/src/generated",
     "tools/helm/gen",
     "deploy/crds.yaml",
     "docs/reference/api.md",
     "docs/reference/cli.md",
+    "docs/reference/rights.md",
 ];
 
 pub fn run(root: &Path) -> Result<()> {
@@ -25,7 +26,10 @@ pub fn run(root: &Path) -> Result<()> {
     let chandler = chandler.to_string_lossy();
     write(root, "deploy/crds.yaml", &output(command(root, &chandler, &["crds"]))?)?;
     write(root, "docs/reference/api.md", &output(command(root, &chandler, &["reference", "api"]))?)?;
-    write(root, "docs/reference/cli.md", &output(command(root, &chandler, &["reference", "cli"]))?)
+    write(root, "docs/reference/cli.md", &output(command(root, &chandler, &["reference", "cli"]))?)?;
+    let rights =
+        std::fs::read_to_string(root.join("deploy/rbac.yaml")).context("reading deploy/rbac.yaml")?;
+    write(root, "docs/reference/rights.md", &rights::markdown(&rights)?)
 }
 
 fn write(root: &Path, name: &str, text: &str) -> Result<()> {

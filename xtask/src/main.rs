@@ -8,7 +8,10 @@ mod demo;
 mod dist;
 mod generate;
 mod generate_proto;
+mod rights;
+mod supply_chain;
 mod test;
+mod tools;
 
 use std::path::{Path, PathBuf};
 
@@ -53,6 +56,10 @@ enum Task {
     },
     /// Make what a release consists of: chart, manifest, and components for clusterctl and the Cluster API Operator
     Dist(dist::DistArgs),
+    /// Licences, bans and sources of what is linked, as `deny.toml` says
+    Deny,
+    /// Whether something is known against what is linked: needs the RustSec and Go databases
+    Advisories,
     /// Everything that has to pass before a change lands
     Ci,
 }
@@ -69,6 +76,8 @@ fn main() -> Result<()> {
         Task::Demo { exit } => demo::run(&root, exit),
         Task::Bench { arguments } => bench::run(&root, &arguments),
         Task::Dist(arguments) => dist::run(&root, arguments),
+        Task::Deny => supply_chain::deny(&root),
+        Task::Advisories => supply_chain::advisories(&root),
         Task::Ci => ci::run(&root),
     }
 }

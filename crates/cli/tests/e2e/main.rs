@@ -23,6 +23,7 @@ mod log_level;
 mod looking;
 mod metrics;
 mod moving;
+mod narrowed;
 mod newest;
 mod nothing_to_do;
 mod own_chart;
