@@ -58,7 +58,7 @@ enum Task {
     Dist(dist::DistArgs),
     /// Licences, bans and sources of what is linked, as `deny.toml` says
     Deny,
-    /// Whether something is known against what is linked: needs the RustSec and Go databases
+    /// Whether something is known against what is linked; asks databases on the internet
     Advisories,
     /// Everything that has to pass before a change lands
     Ci,

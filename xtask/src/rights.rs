@@ -46,7 +46,9 @@ fn rules_of(text: &str) -> Vec<Rule> {
     let mut rule = Rule::default();
     for line in text.lines().map(|line| line.trim().trim_start_matches("- ")) {
         if let Some(why) = line.strip_prefix("# ") {
-            rule.why = format!("{} {why}", rule.why).trim().to_owned();
+            let gap = if rule.why.is_empty() { "" } else { " " };
+            rule.why.push_str(gap);
+            rule.why.push_str(why);
         } else if let Some((name, list)) = line.split_once(": ") {
             let list = list.trim_matches(['[', ']']).replace('"', "");
             match name {

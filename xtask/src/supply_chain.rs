@@ -32,23 +32,25 @@ fn crates(root: &Path) -> Result<()> {
     let deny = tools::cargo_deny(root)?;
     let deny = deny.to_string_lossy();
     if status(command(root, &deny, &["fetch", "db"]))? != 0 {
-        return not_checked("crates", "the RustSec database cannot be fetched");
+        not_checked("crates", "the RustSec database cannot be fetched");
+        return Ok(());
     }
     run(command(root, &deny, &["check", "--disable-fetch", "advisories"]))
 }
 
 fn modules(root: &Path) -> Result<()> {
     let Ok(govulncheck) = tools::govulncheck(root) else {
-        return not_checked("Go modules", "govulncheck cannot be built");
+        not_checked("Go modules", "govulncheck cannot be built");
+        return Ok(());
     };
     match status(command(&root.join("tools/helm"), &govulncheck.to_string_lossy(), &["./..."]))? {
-        0 => Ok(()),
+        0 => {}
         FOUND => bail!("govulncheck has found vulnerabilities that are called"),
         _ => not_checked("Go modules", "the Go vulnerability database cannot be read"),
     }
+    Ok(())
 }
 
-fn not_checked(what: &str, why: &str) -> Result<()> {
+fn not_checked(what: &str, why: &str) {
     eprintln!("xtask: advisories of {what} were NOT CHECKED: {why}");
-    Ok(())
 }

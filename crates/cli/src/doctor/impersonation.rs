@@ -1,4 +1,4 @@
-//! Whether the manager may act as the ServiceAccounts with whose rights instances read.
+//! Whether the manager may act as each ServiceAccount with whose rights an instance reads.
 
 use std::collections::BTreeMap;
 

@@ -20,7 +20,7 @@ const ABREAST: usize = 16;
 /// Missing rights that are named; the rest are counted.
 const NAMED: usize = 5;
 
-/// The ClusterRole that may be bound in single namespaces instead of all.
+/// The role that may be bound in single namespaces instead of all.
 const NAMESPACED: &str = "chandler-system-manager";
 
 /// A document of the file, as far as it matters here.

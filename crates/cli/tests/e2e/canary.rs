@@ -1,10 +1,7 @@
 //! No secret is told to anyone. Every test is held to it without asking: what its manager tells is looked through when
 //! the manager ends, and what is left of its world when the world does.
 
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, path::Path};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::Value;
@@ -126,15 +123,15 @@ pub fn files(folder: &Path) -> Told {
             if path.is_dir() {
                 folders.push(path);
             } else if path.is_file() {
-                told.push(file(path));
+                told.push(file(&path));
             }
         }
     }
     told
 }
 
-fn file(path: PathBuf) -> (String, String) {
-    let bytes = std::fs::read(&path).unwrap_or_default();
+fn file(path: &Path) -> (String, String) {
+    let bytes = std::fs::read(path).unwrap_or_default();
     (path.to_string_lossy().into_owned(), String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -10,7 +10,7 @@ use crate::world::{World, eventually};
 const PAGE: &str = include_str!("../../../../docs/security.md");
 const ACCOUNT: &str = "narrowed";
 
-/// The RoleBinding of the page, in a namespace and for the ServiceAccount of this test.
+/// The binding that the page shows, in a namespace and for the ServiceAccount of this test.
 fn binding(namespace: &str) -> Value {
     let block = PAGE.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     let mut binding: Value = serde_saphyr::from_str(block).unwrap();

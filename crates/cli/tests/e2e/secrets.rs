@@ -29,7 +29,7 @@ fn talkative_driver(world: &World) -> PathBuf {
     path
 }
 
-fn secret(world: &World, name: &str, data: Value) -> Value {
+fn secret(world: &World, name: &str, data: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": world.namespace},
         "stringData": data,
@@ -78,7 +78,7 @@ async fn no_secret_is_told_by_anything_that_touches_it() {
     {
         assert!(log.contains(sign), "{who} was to be talkative: {}", manager.logs().len());
     }
-    commands(world, &manager).await;
+    commands(world, &manager);
 }
 
 async fn private_repository(world: &World) {
@@ -87,7 +87,7 @@ async fn private_repository(world: &World) {
     let repository = ChartRepository::start_guarded(world.sandbox.authority(), &served, guard).await.unwrap();
     repository.publish(&hello()).unwrap();
     let login = json!({"username": "user", "password": "canary-of-a-repository"});
-    world.apply(&secret(world, "login", login)).await;
+    world.apply(&secret(world, "login", &login)).await;
     let credentials = json!({"secret": {"name": "login"}, "key": ""});
     let values = "greeting: canary-in-values\n";
     world
@@ -99,7 +99,7 @@ async fn private_repository(world: &World) {
         .await;
     world.ready("private", "alpha", 1).await;
     let wrong = json!({"username": "user", "password": "canary-that-is-wrong"});
-    world.apply(&secret(world, "wrong", wrong)).await;
+    world.apply(&secret(world, "wrong", &wrong)).await;
     let credentials = json!({"secret": {"name": "wrong"}, "key": ""});
     world.place("refused", "hello", json!({"repoURL": repository.url(), "credentials": credentials})).await;
     world
@@ -116,7 +116,7 @@ async fn private_registry(world: &World) {
     registry.push(&Package::pack(&hello(), None).unwrap()).await.unwrap();
     let (username, password) = LOGIN;
     let config = json!({"auths": {registry.host(): {"username": username, "password": password}}});
-    world.apply(&secret(world, "docker", json!({"config.json": config.to_string()}))).await;
+    world.apply(&secret(world, "docker", &json!({"config.json": config.to_string()}))).await;
     let credentials = json!({"secret": {"name": "docker"}, "key": "config.json"});
     world.place("registry", "hello", json!({"repoURL": registry.url(), "credentials": credentials})).await;
     world.ready("registry", "alpha", 1).await;
@@ -153,7 +153,7 @@ async fn values_that_fail(world: &World) {
 async fn parameters(test: &Extensions) -> &'static str {
     let greeting = "canary-from-a-secret";
     let data = json!({"greeting": greeting, "broken": "{canary-that-is-no-yaml", "values.yaml": "replicas: canary-no-number"});
-    test.world.apply(&secret(&test.world, "parameters", data)).await;
+    test.world.apply(&secret(&test.world, "parameters", &data)).await;
     let schema = json!({"type": "object", "properties": {"replicas": {"type": "integer"}}});
     let versions = json!([{"version": "1.0.0", "kubernetes": "*", "parameters": {"schema": schema}}]);
     test.extension("kept", versions.clone(), json!({})).await;
@@ -174,7 +174,7 @@ async fn parameters(test: &Extensions) -> &'static str {
 }
 
 /// What commands print, and what a support bundle holds.
-async fn commands(world: &World, manager: &Manager) {
+fn commands(world: &World, manager: &Manager) {
     let bundle = world.dir.join("support.tar.gz");
     let address = manager.address().unwrap();
     let log = manager.log_file().to_str().unwrap().to_owned();
