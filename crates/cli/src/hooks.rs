@@ -69,7 +69,7 @@ enum Unanswered {
 }
 
 impl HookArgs {
-    /// None: no hooks are served. `namespace` is the manager's own, by which its ClusterRole is named.
+    /// None: no hooks are served. `namespace` is the manager's own, by which its role is named.
     pub fn options(self, namespace: &str) -> Option<HookOptions> {
         let Self { endpoint: Served(endpoint), address, unanswered } = self;
         let before_upgrade = match unanswered {

@@ -25,7 +25,7 @@ pub struct HookOptions {
     pub endpoint: Endpoint,
     /// What Cluster API does with an upgrade when nobody answers. All else goes on.
     pub before_upgrade: FailurePolicy,
-    /// The ClusterRole that holds Chandler's rights: when it goes, nobody answers any more.
+    /// The role that holds Chandler's rights: when it goes, nobody answers any more.
     pub role: String,
 }
 
