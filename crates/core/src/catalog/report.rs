@@ -143,7 +143,7 @@ mod tests {
         for (url, verifier, can_be) in rows {
             let verify = verifier.map(|verifier| json!({"verifier": verifier, "keys": {"name": "keys"}}));
             let spec = serde_json::from_value(json!({"url": url, "verify": verify})).unwrap();
-            assert_eq!(super::unverifiable(&spec).is_none(), can_be, "{url} {verifier:?}");
+            assert_eq!(unverifiable(&spec).is_none(), can_be, "{url} {verifier:?}");
         }
     }
 }
