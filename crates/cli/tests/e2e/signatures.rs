@@ -53,7 +53,7 @@ impl Signed {
             .await;
     }
 
-    fn from_registry(&self, version: &str) -> Value {
+    fn registry_spec(&self, version: &str) -> Value {
         json!({
             "repoURL": self.registry.url(), "version": version,
             "credentials": {"secret": {"name": "login"}, "key": "config.json"},
@@ -84,7 +84,7 @@ async fn only_signed_charts_are_rolled_out() {
     let policy = format!("{}/signatures:policy.yaml", world.namespace);
     let manager = world.manager_with(&["--verify-policy", &policy, "--parameters-seconds", "1"]);
 
-    world.place("hello", "hello", signed.from_registry("1.0.0")).await;
+    world.place("hello", "hello", signed.registry_spec("1.0.0")).await;
     world.ready("hello", "alpha", 1).await;
 
     world.change("hello", json!({"version": "1.1.0"})).await;
@@ -237,6 +237,6 @@ async fn the_commands_of_the_guide_to_signed_charts_work() {
     assert!(kubectl.status().unwrap().success());
     let policy = format!("{}/signatures:policy.yaml", world.namespace);
     let _manager = world.manager_with(&["--verify-policy", &policy]);
-    world.place("hello", "hello", signed.from_registry("1.0.0")).await;
+    world.place("hello", "hello", signed.registry_spec("1.0.0")).await;
     world.ready("hello", "alpha", 1).await;
 }

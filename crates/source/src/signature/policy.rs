@@ -112,9 +112,10 @@ mod tests {
 
     fn policy(rules: &[(&str, bool)]) -> String {
         let rule = |(source, signed): &(&str, bool)| {
-            let demand = match signed {
-                true => format!("  keys:\n  - |\n{}", indented(KEY)),
-                false => "  unsigned: true\n".to_owned(),
+            let demand = if *signed {
+                format!("  keys:\n  - |\n{}", indented(KEY))
+            } else {
+                "  unsigned: true\n".to_owned()
             };
             format!("- sources: ['{source}']\n{demand}")
         };

@@ -124,9 +124,12 @@ async fn identity_tokens_are_exchanged_where_the_registry_says_and_not_along_red
             .await;
     for redirected in [false, true] {
         let target = elsewhere.url();
-        let realm = Server::start(&world.authority, move |_, _| match redirected {
-            true => (StatusCode::TEMPORARY_REDIRECT, [("location", target.clone())]).into_response(),
-            false => json!({"access_token": "granted"}).to_string().into_response(),
+        let realm = Server::start(&world.authority, move |_, _| {
+            if redirected {
+                (StatusCode::TEMPORARY_REDIRECT, [("location", target.clone())]).into_response()
+            } else {
+                json!({"access_token": "granted"}).to_string().into_response()
+            }
         })
         .await;
         let challenge = format!(
