@@ -15,6 +15,8 @@ pub enum Binary {
     CapiManager,
     Helm,
     Registry,
+    Clusterctl,
+    CapiOperator,
 }
 
 /// A Go module of ours that pins one or more programs.
@@ -63,12 +65,28 @@ static KWOK: Module = module!("kwok", "");
 static CLUSTER_API: Module = module!("cluster-api", "");
 static HELM: Module = module!("helm", "");
 static REGISTRY: Module = module!("registry", "");
+static CAPI_OPERATOR: Module = module!("cluster-api-operator", "");
 
 /// The module path whose folder holds the Cluster API manifests.
 pub const CLUSTER_API_MODULE: &str = "sigs.k8s.io/cluster-api";
 
 impl Binary {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
+        Self::Etcd,
+        Self::KubeApiserver,
+        Self::KubeControllerManager,
+        Self::KubeScheduler,
+        Self::Kubectl,
+        Self::Kwok,
+        Self::CapiManager,
+        Self::Helm,
+        Self::Registry,
+        Self::Clusterctl,
+        Self::CapiOperator,
+    ];
+
+    /// What most tests need.
+    pub const USUAL: [Self; 9] = [
         Self::Etcd,
         Self::KubeApiserver,
         Self::KubeControllerManager,
@@ -102,6 +120,8 @@ impl Binary {
             Self::CapiManager => "capi-manager",
             Self::Helm => "helm",
             Self::Registry => "registry",
+            Self::Clusterctl => "clusterctl",
+            Self::CapiOperator => "capi-operator",
         }
     }
 
@@ -122,6 +142,8 @@ impl Binary {
             Self::CapiManager => CLUSTER_API_MODULE,
             Self::Helm => "helm.sh/helm/v4/cmd/helm",
             Self::Registry => "github.com/distribution/distribution/v3/cmd/registry",
+            Self::Clusterctl => "sigs.k8s.io/cluster-api/cmd/clusterctl",
+            Self::CapiOperator => "sigs.k8s.io/cluster-api-operator/cmd",
         }
     }
 
@@ -133,9 +155,10 @@ impl Binary {
             // One serves API servers of the minors beside its own too.
             Self::Kubectl => KubernetesVersion::default().module(),
             Self::Kwok => &KWOK,
-            Self::CapiManager => &CLUSTER_API,
+            Self::CapiManager | Self::Clusterctl => &CLUSTER_API,
             Self::Helm => &HELM,
             Self::Registry => &REGISTRY,
+            Self::CapiOperator => &CAPI_OPERATOR,
         }
     }
 }
