@@ -30,6 +30,8 @@ mod sources;
 mod strategies;
 mod takeover;
 mod templates;
+#[path = "../go_module/mod.rs"]
+mod go_module;
 #[path = "../third_party/mod.rs"]
 mod third_party;
 mod told;
