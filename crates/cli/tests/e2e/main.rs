@@ -13,6 +13,8 @@ mod eight_by_ten;
 mod extension_sources;
 mod extension_world;
 mod extensions;
+#[path = "../go_module/mod.rs"]
+mod go_module;
 mod hooks;
 mod isolation;
 mod kubernetes_upgrade;
@@ -30,8 +32,6 @@ mod sources;
 mod strategies;
 mod takeover;
 mod templates;
-#[path = "../go_module/mod.rs"]
-mod go_module;
 #[path = "../third_party/mod.rs"]
 mod third_party;
 mod told;
