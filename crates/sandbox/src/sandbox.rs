@@ -183,6 +183,21 @@ pub struct Sandbox {
 impl Sandbox {
     /// Brings everything up; returns when the management plane takes Clusters. See [`Sandbox::wait_ready`].
     pub async fn up(assets: &Assets, options: &Options, progress: &dyn Progress) -> Result<Self, Error> {
+        let planes = Arc::new(Planes::new(assets, &Folder::new(&options.dir).planes()));
+        Self::up_over(planes, assets, options, progress).await
+    }
+
+    /// Another management plane over the same workload planes: a Cluster that is moved there finds its own.
+    pub async fn beside(&self, options: &Options, progress: &dyn Progress) -> Result<Self, Error> {
+        Self::up_over(self.planes.clone(), &self.assets, options, progress).await
+    }
+
+    async fn up_over(
+        planes: Arc<Planes>,
+        assets: &Assets,
+        options: &Options,
+        progress: &dyn Progress,
+    ) -> Result<Self, Error> {
         let folder = Folder::new(&options.dir);
         let lock = folder.own()?;
         let authority = Authority::open(&options.dir.join("pki"), "chandler sandbox")?;
@@ -195,7 +210,6 @@ impl Sandbox {
         progress.begin("starting the Cluster API core", None);
         let client = management.client_as("chandler-sandbox").await?;
         let core = Core::start(assets, &management, &client, &authority, &folder.capi()).await?;
-        let planes = Arc::new(Planes::new(assets, &folder.planes()));
         let provider = Provider::start(&client, planes.clone());
         clusters::apply_class(&client).await?;
         progress.finish("starting the Cluster API core");

@@ -51,12 +51,18 @@ pub fn install_crypto() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// Every program, found or built once per process.
+/// The programs that most tests need, found or built once per process.
 pub async fn assets() -> Result<&'static Assets, Error> {
     install_crypto();
     ASSETS
-        .get_or_try_init(|| async { Ok(Assets::ensure(&Binary::ALL, progress::display().as_ref()).await?) })
+        .get_or_try_init(|| async { Ok(Assets::ensure(&Binary::USUAL, progress::display().as_ref()).await?) })
         .await
+}
+
+/// One of the programs that install providers, found or built: only the tests that run it pay for it.
+pub async fn installer(binary: Binary) -> Result<PathBuf, Error> {
+    let assets = Assets::ensure(&[binary], progress::display().as_ref()).await?;
+    Ok(assets.path(binary).to_owned())
 }
 
 /// The control plane of another version, found or built: for tests that upgrade, before the clock runs.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{demo, guides, installing};
+use crate::{demo, guides, installing, moving};
 
 /// Lines that CI itself runs, or another test.
 const RUN_ELSEWHERE: [&str; 14] = [
@@ -42,6 +42,13 @@ pub fn commands(document: &str) -> Vec<String> {
     blocks.flatten().filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
+/// A section of a document, from its title on.
+pub fn section<'a>(document: &'a str, title: &str) -> &'a str {
+    let begin = document.find(&format!("\n## {title}\n")).unwrap_or_else(|| panic!("no section {title}"));
+    let section = &document[begin + 1..];
+    section[1..].find("\n## ").map_or(section, |end| &section[..=end])
+}
+
 /// The lines of each block in a language.
 pub fn blocks<'a>(document: &'a str, language: &str) -> Vec<Vec<&'a str>> {
     let mut blocks: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -73,13 +80,13 @@ fn markdown(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn every_command_in_the_documentation_is_run_by_a_test() {
-    let run_by_demo_and_sandbox =
-        ["docs/guides/sandbox.md", "docs/guides/getting-started.md", "docs/concepts/releases.md"]
-            .iter()
-            .flat_map(|name| commands(&document(name)))
-            .filter(|line| line.starts_with("kubectl ") || line.starts_with("chandler sandbox "));
-    let guides = [guides::MIGRATING, guides::USING].into_iter().chain(demo::ON_THE_FLEET);
-    let run_by_guides = guides.flat_map(|name| commands(&document(name)));
+    let run_by_demo_and_sandbox = ["docs/guides/sandbox.md", "docs/concepts/releases.md"]
+        .iter()
+        .flat_map(|name| commands(&document(name)))
+        .chain(demo::started())
+        .filter(|line| line.starts_with("kubectl ") || line.starts_with("chandler sandbox "));
+    let guides = [guides::MIGRATING, guides::USING, moving::MOVING].into_iter().chain(demo::ON_THE_FLEET);
+    let run_by_guides = guides.flat_map(|name| commands(&document(name))).chain(guides::started());
     let run_here: Vec<String> =
         run_by_demo_and_sandbox.chain(run_by_guides).chain(installing::by_kubectl_and_helm()).collect();
     let documents = markdown(&root().join("docs")).into_iter().chain([root().join("README.md")]);

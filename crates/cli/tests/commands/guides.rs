@@ -5,95 +5,50 @@ use std::{collections::BTreeSet, path::Path, time::Duration};
 use chandler_api::addons::HelmChartProxy;
 use chandler_sandbox::{
     apply,
-    process::{Child, Spec},
+    plane::{Plane, free_port},
+    process::Child,
+    repository::ChartRepository,
     testing,
 };
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps,
+use k8s_openapi::{
+    api::apps::v1::Deployment,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps},
 };
-use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _, api::PostParams};
+use kube::{
+    Api, Client, CustomResourceExt as _, ResourceExt as _,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams},
+};
 use serde_json::{Value, json};
 
 use crate::{
-    documents::{blocks, commands, document, root},
-    shell::{CHANDLER, Shell, text},
+    documents::{blocks, commands, document, root, section},
+    go_module,
+    inherited::Addon,
+    installed,
+    providers::{INIT_CORE, NEWER, OLDER, Providers, settled},
+    shell::{CHANDLER, Shell, eventually, text},
 };
 
 pub const MIGRATING: &str = "docs/guides/migrating-from-caaph.md";
 pub const USING: &str = "docs/guides/helm-chart-proxy.md";
 
-/// The other provider as `clusterctl init` installs it, as far as it matters here.
-fn other_provider() -> Vec<Value> {
-    let webhook = |name: &str, path: &str| {
-        json!({
-            "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
-            "clientConfig": {"service": {"namespace": "caaph-system", "name": "caaph-webhook-service", "path": path}},
-            "rules": [{
-                "apiGroups": ["addons.cluster.x-k8s.io"], "apiVersions": ["v1alpha1"],
-                "operations": ["CREATE", "UPDATE"], "resources": ["helmchartproxies"],
-            }],
-        })
-    };
-    let pods = json!({"control-plane": "controller-manager"});
-    let container = json!({"name": "manager", "image": "controller:latest"});
-    vec![
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "caaph-system"}}),
-        json!({
-            "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": "caaph-controller-manager", "namespace": "caaph-system"},
-            "spec": {
-                "replicas": 1, "selector": {"matchLabels": pods},
-                "template": {"metadata": {"labels": pods}, "spec": {"containers": [container]}},
-            },
-        }),
-        json!({
-            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": {"name": "controller-leader-election-caaph", "namespace": "caaph-system"},
-            "spec": {"holderIdentity": "caaph-controller-manager-7c9f8d6b5-abcde"},
-        }),
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": "caaph-mutating-webhook-configuration"},
-            "webhooks": [webhook("helmchartproxy.kb.io", "/mutate")],
-        }),
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-            "metadata": {"name": "caaph-validating-webhook-configuration"},
-            "webhooks": [webhook("vhelmchartproxy.kb.io", "/validate")],
-        }),
-    ]
+/// The guide for newcomers who have a management cluster.
+fn starting() -> String {
+    section(&document("docs/guides/getting-started.md"), "On your own management cluster").to_owned()
 }
 
-/// Its definitions, which ask a webhook for conversion, and an object of a user's.
-async fn set_up(client: &Client) {
-    let conversion = json!({"strategy": "Webhook", "webhook": {
-        "clientConfig": {"service": {"namespace": "caaph-system", "name": "caaph-webhook-service", "path": "/convert"}},
-        "conversionReviewVersions": ["v1"],
-    }});
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for mut definition in chandler_api::crds() {
-        definition.spec.conversion = Some(serde_json::from_value(conversion.clone()).unwrap());
-        let clusterctl = PostParams { field_manager: Some("clusterctl".to_owned()), ..PostParams::default() };
-        definitions.create(&clusterctl, &definition).await.unwrap();
-    }
-    let kept = json!({
-        "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmChartProxy",
-        "metadata": {
-            "name": "kept", "namespace": "default", "finalizers": ["helmchartproxy.addons.cluster.x-k8s.io"],
-        },
-        "spec": {
-            "clusterSelector": {"matchLabels": {"none": "such"}},
-            "repoURL": "https://charts.example", "chartName": "kept",
-        },
-    });
-    let deadline = std::time::Instant::now() + Duration::from_secs(30);
-    while let Err(error) = apply::apply(client, &kept).await {
-        assert!(std::time::Instant::now() < deadline, "the kinds are not served: {error}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    for object in other_provider() {
-        apply::apply(client, &object).await.unwrap();
-    }
+/// Its commands.
+pub fn started() -> Vec<String> {
+    commands(&starting())
+}
+
+/// Where the other provider keeps its Lease, which only its process would make.
+fn lease() -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "controller-leader-election-caaph", "namespace": "caaph-system"},
+        "spec": {"holderIdentity": "caaph-controller-manager-7c9f8d6b5-abcde"},
+    })
 }
 
 fn manager(shell: &Shell, config: &Path) -> Vec<String> {
@@ -121,19 +76,35 @@ async fn refusal(shell: &Shell, config: &Path) -> String {
     text(&output.stderr)
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_commands_of_the_guides_work_in_their_order() {
-    let shell = Shell::new("guides").await;
+    let shell = Shell::with_clusterctl("guides").await;
     let plane = testing::sandbox().await.unwrap().management();
     let (client, config) = (plane.client().await.unwrap(), plane.kubeconfig_path());
-    set_up(&client).await;
-    let placements: Api<HelmChartProxy> = Api::namespaced(client.clone(), "default");
-    let kept = placements.get("kept").await.unwrap();
     let environment = [("KUBECONFIG", &*config.to_string_lossy())];
     let here = |line: &str| format!("cd {} && {line}", root().display());
+    let providers = Providers::new(&shell.home.join("providers"), &client).await;
+    providers.chandler().await;
+    let kinds = providers.other().await;
+    shell.configure_clusterctl(&providers.config());
+    shell.expect(INIT_CORE, &environment).await;
+    settled(&client).await;
+    // Before its webhooks, behind which nobody answers here.
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let clusterctl = PostParams { field_manager: Some("clusterctl".to_owned()), ..PostParams::default() };
+    for kind in kinds {
+        definitions.create(&clusterctl, &serde_json::from_value(kind).unwrap()).await.unwrap();
+    }
+    let addon = Addon::new(&shell, &client).await;
+    shell.expect("clusterctl init --addon helm", &environment).await;
+    settled(&client).await;
+    apply::apply(&client, &lease()).await.unwrap();
+    let placements: Api<HelmChartProxy> = Api::namespaced(client.clone(), "default");
+    let (kept, records, deployment) =
+        (placements.get("kept").await.unwrap(), addon.records().await, addon.deployment().await);
 
     for (flag, complaint) in [
-        ("", "conflict with \"clusterctl\" using apiextensions.k8s.io/v1: .spec.conversion.strategy"),
+        ("", "- .spec.conversion.strategy"),
         ("--force-conflicts", "spec.conversion.webhookClientConfig: Forbidden"),
     ] {
         let server_side = format!("chandler crds | kubectl apply --server-side {flag} -f -");
@@ -150,22 +121,16 @@ async fn the_commands_of_the_guides_work_in_their_order() {
         }
         shell.expect(&here(&line), &environment).await;
     }
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     for ours in chandler_api::crds() {
         let conversion = definitions.get(&ours.name_any()).await.unwrap().spec.conversion.unwrap();
         assert_eq!((conversion.strategy.as_str(), conversion.webhook), ("None", None));
     }
     assert_eq!(placements.get("kept").await.unwrap().uid(), kept.uid());
 
-    let args = ["manager".to_owned()].into_iter().chain(manager(&shell, &config)).collect();
-    let spec = Spec {
-        name: "manager".to_owned(),
-        program: CHANDLER.into(),
-        args,
-        env: Vec::new(),
-        home: shell.home.clone(),
-    };
-    let manager = Child::spawn(&spec).unwrap();
+    let manager = installed_manager(&shell, plane).await;
+    addon.adopted().await;
+    assert_eq!(addon.records().await[0].data, records[0].data, "the record stays as it is");
+    assert_eq!(addon.deployment().await.metadata.generation, deployment.metadata.generation);
     for line in commands(&document(USING)) {
         shell.expect(&here(&line), &environment).await;
     }
@@ -177,6 +142,78 @@ async fn the_commands_of_the_guides_work_in_their_order() {
     }
     assert!(manager.is_running());
     manager.stop(Duration::from_secs(10)).await;
+    upgraded(&shell, &environment, &client).await;
+    deleted(&shell, &environment, &client).await;
+    assert_eq!(addon.records().await.len(), 1, "add-ons outlive what looked after them");
+    assert!(placements.get_opt("kept").await.unwrap().is_some(), "and so do the objects");
+    newcomer(&shell, &environment, &addon.repository).await;
+}
+
+/// A manager that serves hooks.
+async fn installed_manager(shell: &Shell, plane: &Plane) -> Child {
+    let address = format!("127.0.0.1:{}", free_port().unwrap());
+    let endpoint = format!("https://{address}");
+    installed::manager(plane, &shell.home, &["--hooks-endpoint", &endpoint, "--hooks-address", &address])
+        .await
+}
+
+/// The version that is installed.
+async fn installed_version(client: &Client) -> Option<String> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "chandler-system");
+    let containers = deployments.get_opt("chandler-manager").await.unwrap()?.spec?.template.spec?.containers;
+    containers[0].image.as_deref()?.rsplit_once(':').map(|(_, tag)| tag.to_owned())
+}
+
+async fn upgraded(shell: &Shell, environment: &[(&str, &str)], client: &Client) {
+    let plan = shell.expect("clusterctl upgrade plan", environment).await;
+    let offered = plan.lines().any(|line| line.contains("addon-chandler") && line.contains(NEWER));
+    assert!(offered, "{plan}");
+    assert_eq!(installed_version(client).await.as_deref(), Some(OLDER));
+    shell.expect(&format!("clusterctl upgrade apply --addon chandler:{NEWER}"), environment).await;
+    assert_eq!(installed_version(client).await.as_deref(), Some(NEWER));
+}
+
+async fn deleted(shell: &Shell, environment: &[(&str, &str)], client: &Client) {
+    let plane = testing::sandbox().await.unwrap().management();
+    let manager = installed_manager(shell, plane).await;
+    let kind = GroupVersionKind::gvk("runtime.cluster.x-k8s.io", "v1beta2", "ExtensionConfig");
+    let hooks: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+    let registered = async || hooks.list(&ListParams::default()).await.unwrap().items.len();
+    eventually("hooks are registered", async || registered().await == 1).await;
+    manager.stop(Duration::from_secs(10)).await;
+    shell.expect("clusterctl delete --addon chandler", environment).await;
+    assert_eq!(installed_version(client).await, None);
+    eventually("the registration of hooks goes too", async || registered().await == 0).await;
+}
+
+/// The path of the guide for newcomers. Its repository is out of reach here; its chart is not.
+async fn newcomer(shell: &Shell, environment: &[(&str, &str)], repository: &ChartRepository) {
+    let module = go_module::folder(&shell.home, "sigs.k8s.io/descheduler@v0.36.0");
+    repository.publish_version(&module.join("charts/descheduler"), "0.34.0").unwrap();
+    let guide = starting();
+    let examples = blocks(&guide, "yaml");
+    let [example] = examples.as_slice() else { panic!("the guide has one example") };
+    let example =
+        example.join("\n").replace("https://kubernetes-sigs.github.io/descheduler", repository.url());
+    let example = format!("{example}\n  tlsConfig: {{caSecret: {{name: ca}}}}\n");
+    std::fs::write(shell.home.join("descheduler.yaml"), example).unwrap();
+    let plane = testing::sandbox().await.unwrap().management();
+    let mut manager = None;
+    let mut answers = ["next: correct chart name or version", "alpha: Ready, descheduler 0.34.0"].into_iter();
+    for line in started() {
+        let there = format!("cd {} && {line}", shell.home.display());
+        if line == "chandler describe descheduler" {
+            let answer = answers.next().unwrap();
+            eventually(answer, async || shell.expect(&there, environment).await.contains(answer)).await;
+        } else {
+            shell.expect(&there, environment).await;
+        }
+        if line.starts_with("clusterctl init") {
+            manager = Some(installed_manager(shell, plane).await);
+        }
+    }
+    assert_eq!(answers.next(), None);
+    manager.unwrap().stop(Duration::from_secs(10)).await;
 }
 
 #[test]

@@ -138,7 +138,9 @@ async fn components_are_the_chart_with_variables_for_clusterctl() {
     assert_eq!(from_variables, [as_chart, with_hooks_off].concat());
     let mut pods =
         [deployment(&components), deployment(&manifest)].map(|d| d["spec"]["template"]["spec"].clone());
-    pods.iter_mut().for_each(|pod| pod["containers"][0]["args"] = Value::Null);
+    for pod in &mut pods {
+        pod["containers"][0]["args"] = Value::Null;
+    }
     assert_eq!(pods[0], pods[1]);
 }
 

@@ -5,10 +5,17 @@ mod basics;
 mod bench;
 mod demo;
 mod documents;
+#[path = "../go_module/mod.rs"]
+mod go_module;
 mod guides;
+mod inherited;
+mod installed;
 mod installing;
+mod moving;
+mod operator;
 #[path = "../packaging/mod.rs"]
 mod packaging;
+mod providers;
 mod requirements;
 mod sandbox;
 mod shell;

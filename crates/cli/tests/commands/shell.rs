@@ -25,11 +25,29 @@ impl Shell {
         Self { home, path }
     }
 
+    /// In which there is clusterctl too, with a config.
+    pub async fn with_clusterctl(name: &str) -> Self {
+        let mut shell = Self::new(name).await;
+        let clusterctl = testing::installer(Binary::Clusterctl).await.unwrap();
+        shell.path = format!("{}:{}", clusterctl.parent().unwrap().display(), shell.path);
+        shell
+    }
+
+    /// Where clusterctl looks for its config.
+    pub fn configure_clusterctl(&self, config: &str) {
+        let folder = self.home.join(".config/cluster-api");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("clusterctl.yaml"), config).unwrap();
+    }
+
     /// Runs a line; it may take `limit`.
     pub async fn run(&self, line: &str, environment: &[(&str, &str)], limit: Duration) -> Output {
         let mut command = Command::new("timeout");
         command.arg(limit.as_secs().to_string()).args(["sh", "-c", line]);
         command.env("PATH", &self.path).env("XDG_STATE_HOME", self.home.join("state"));
+        command.env("XDG_CONFIG_HOME", self.home.join(".config"));
+        // What clusterctl installs comes from folders; it would ask a server for its own newest version.
+        command.env("CLUSTERCTL_DISABLE_VERSIONCHECK", "true");
         command.env("KUBECACHEDIR", self.home.join("kube")).envs(environment.iter().copied());
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
     }
@@ -53,4 +71,13 @@ pub fn processes_of(folder: &Path) -> Vec<String> {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = all.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
     lines.map(|line| text(&line).replace('\0', " ")).filter(|line| line.contains(&folder)).collect()
+}
+
+/// Looks until it is so.
+pub async fn eventually(what: &str, mut look: impl AsyncFnMut() -> bool) {
+    let deadline = std::time::Instant::now() + Duration::from_mins(1);
+    while !look().await {
+        assert!(std::time::Instant::now() < deadline, "not within a minute: {what}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }

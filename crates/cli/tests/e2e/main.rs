@@ -15,6 +15,8 @@ mod eight_by_ten;
 mod extension_sources;
 mod extension_world;
 mod extensions;
+#[path = "../go_module/mod.rs"]
+mod go_module;
 mod hooks;
 mod isolation;
 mod kubernetes_upgrade;

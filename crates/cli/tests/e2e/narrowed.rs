@@ -39,7 +39,12 @@ async fn a_manager_of_one_namespace_needs_rights_there_only() {
     for object in [
         binding(&world.namespace),
         binding("chandler-system"),
-        unchanged("ClusterRoleBinding", &json!({"name": ACCOUNT}), "ClusterRole", "chandler-system-manager-cluster"),
+        unchanged(
+            "ClusterRoleBinding",
+            &json!({"name": ACCOUNT}),
+            "ClusterRole",
+            "chandler-system-manager-cluster",
+        ),
         unchanged("RoleBinding", &account, "Role", "chandler-leader"),
     ] {
         world.apply(&object).await;

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
 
 mod awkward;
+#[path = "../go_module/mod.rs"]
+mod go_module;
 #[path = "../third_party/mod.rs"]
 mod third_party;
 

@@ -1,6 +1,8 @@
 //! Charts that people use, and values that try them. They come with Go modules, so that no copy of them is kept.
 
-use std::{path::PathBuf, process::Command};
+use std::path::PathBuf;
+
+use crate::go_module;
 
 /// A chart that comes with a Go module.
 pub struct RealChart {
@@ -18,14 +20,7 @@ impl RealChart {
     /// Where it is, from Go's cache or the module proxy.
     pub fn path(&self) -> PathBuf {
         let module = format!("{}@{}", self.module, self.version);
-        let output = Command::new("go")
-            .args(["mod", "download", "-json", &module])
-            .current_dir(std::env::temp_dir())
-            .output()
-            .expect("go runs");
-        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("go answers in JSON");
-        PathBuf::from(answer["Dir"].as_str().unwrap_or_else(|| panic!("{module}: {answer}")))
-            .join(self.folder)
+        go_module::folder(&std::env::temp_dir(), &module).join(self.folder)
     }
 }
 

@@ -16,6 +16,8 @@ pub enum Binary {
     Helm,
     Registry,
     Cosign,
+    Clusterctl,
+    CapiOperator,
 }
 
 /// A Go module of ours that pins one or more programs.
@@ -65,12 +67,29 @@ static CLUSTER_API: Module = module!("cluster-api", "");
 static HELM: Module = module!("helm", "");
 static REGISTRY: Module = module!("registry", "");
 static COSIGN: Module = module!("cosign", "");
+static CAPI_OPERATOR: Module = module!("cluster-api-operator", "");
 
 /// The module path whose folder holds the Cluster API manifests.
 pub const CLUSTER_API_MODULE: &str = "sigs.k8s.io/cluster-api";
 
 impl Binary {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
+        Self::Etcd,
+        Self::KubeApiserver,
+        Self::KubeControllerManager,
+        Self::KubeScheduler,
+        Self::Kubectl,
+        Self::Kwok,
+        Self::CapiManager,
+        Self::Helm,
+        Self::Registry,
+        Self::Cosign,
+        Self::Clusterctl,
+        Self::CapiOperator,
+    ];
+
+    /// What most tests need.
+    pub const USUAL: [Self; 10] = [
         Self::Etcd,
         Self::KubeApiserver,
         Self::KubeControllerManager,
@@ -106,6 +125,8 @@ impl Binary {
             Self::Helm => "helm",
             Self::Registry => "registry",
             Self::Cosign => "cosign",
+            Self::Clusterctl => "clusterctl",
+            Self::CapiOperator => "capi-operator",
         }
     }
 
@@ -127,6 +148,8 @@ impl Binary {
             Self::Helm => "helm.sh/helm/v4/cmd/helm",
             Self::Registry => "github.com/distribution/distribution/v3/cmd/registry",
             Self::Cosign => "github.com/sigstore/cosign/v3/cmd/cosign",
+            Self::Clusterctl => "sigs.k8s.io/cluster-api/cmd/clusterctl",
+            Self::CapiOperator => "sigs.k8s.io/cluster-api-operator/cmd",
         }
     }
 
@@ -138,10 +161,11 @@ impl Binary {
             // One serves API servers of the minors beside its own too.
             Self::Kubectl => KubernetesVersion::default().module(),
             Self::Kwok => &KWOK,
-            Self::CapiManager => &CLUSTER_API,
+            Self::CapiManager | Self::Clusterctl => &CLUSTER_API,
             Self::Helm => &HELM,
             Self::Registry => &REGISTRY,
             Self::Cosign => &COSIGN,
+            Self::CapiOperator => &CAPI_OPERATOR,
         }
     }
 }

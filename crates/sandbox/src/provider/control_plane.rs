@@ -33,15 +33,16 @@ pub(super) async fn reconcile(
 ) -> Result<Action, Error> {
     let namespace = object.namespace().unwrap_or_default();
     let api: Api<SandboxControlPlane> = Api::namespaced(context.client.clone(), &namespace);
+    let cluster = owner(&context.client, object.as_ref()).await?;
+    if cluster.as_ref().is_some_and(|cluster| cluster.paused) {
+        return Ok(Action::await_change());
+    }
     if object.meta().deletion_timestamp.is_some() {
         return remove(&api, &object, &context).await;
     }
-    let Some(cluster) = owner(&context.client, object.as_ref()).await? else {
+    let Some(cluster) = cluster else {
         return Ok(Action::await_change());
     };
-    if cluster.paused {
-        return Ok(Action::await_change());
-    }
     if !object.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
         write_finalizers(&api, &object, true).await?;
     }
