@@ -55,7 +55,7 @@ pub fn install_crypto() {
 pub async fn assets() -> Result<&'static Assets, Error> {
     install_crypto();
     ASSETS
-        .get_or_try_init(|| async { Ok(Assets::ensure(&Binary::USUAL, progress::display().as_ref()).await?) })
+        .get_or_try_init(|| async { Ok(Assets::ensure(Binary::USUAL, progress::display().as_ref()).await?) })
         .await
 }
 

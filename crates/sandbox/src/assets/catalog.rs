@@ -89,18 +89,7 @@ impl Binary {
     ];
 
     /// What most tests need.
-    pub const USUAL: [Self; 10] = [
-        Self::Etcd,
-        Self::KubeApiserver,
-        Self::KubeControllerManager,
-        Self::KubeScheduler,
-        Self::Kubectl,
-        Self::Kwok,
-        Self::CapiManager,
-        Self::Helm,
-        Self::Registry,
-        Self::Cosign,
-    ];
+    pub const USUAL: &[Self] = Self::ALL.split_at(10).0;
 
     /// What there is one of for each Kubernetes version.
     pub const CONTROL_PLANE: [Self; 3] =

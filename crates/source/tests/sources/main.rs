@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
 
 mod catalogs;
+mod forwarder;
 mod hostile;
 mod proxies;
 mod registries;

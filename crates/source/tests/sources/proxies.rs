@@ -1,46 +1,18 @@
 //! Through a forward proxy.
 
-use std::sync::{Arc, Mutex};
-
 use chandler_sandbox::repository::ChartRepository;
 use chandler_source::{AddressPolicy, ProxyMatcher, SourceOptions};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, copy_bidirectional},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
 };
 
-use crate::world::{World, failure, get, options};
+use crate::{
+    forwarder::{Forwarder, Seen},
+    world::{World, failure, get, options},
+};
 
-/// Every request's first line and credentials.
-type Seen = Arc<Mutex<Vec<(String, Option<String>)>>>;
-
-/// A proxy that knows CONNECT, and for whom a name is what it says.
-struct Proxy {
-    port: u16,
-    seen: Seen,
-}
-
-impl Proxy {
-    /// Everything asked for is found at `target`.
-    async fn start(target: String) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let seen = Seen::default();
-        let log = seen.clone();
-        tokio::spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                tokio::spawn(serve(stream, target.clone(), log.clone()));
-            }
-        });
-        Self { port, seen }
-    }
-
-    fn seen(&self) -> Vec<(String, Option<String>)> {
-        self.seen.lock().unwrap().clone()
-    }
-}
-
+/// A proxy that knows CONNECT, and for whom a name is what it says; it notes first lines.
 async fn serve(stream: TcpStream, target: String, log: Seen) {
     let mut stream = BufReader::new(stream);
     let mut head = Vec::new();
@@ -62,7 +34,7 @@ async fn serve(stream: TcpStream, target: String, log: Seen) {
     let _ = copy_bidirectional(&mut stream, &mut upstream).await;
 }
 
-fn through(proxy: &Proxy, except: &str) -> SourceOptions {
+fn through(proxy: &Forwarder, except: &str) -> SourceOptions {
     let url = format!("http://pass:word@127.0.0.1:{}", proxy.port);
     SourceOptions {
         // The proxy itself is the operator's word; what it is asked for is not.
@@ -78,7 +50,7 @@ async fn https_goes_through_the_proxy_unless_told_otherwise() {
     let repository = ChartRepository::start(&world.authority, &world.path("served")).await.unwrap();
     repository.publish(&world.chart("web")).unwrap();
     let (host, port) = repository.url().trim_start_matches("https://").split_once(':').unwrap();
-    let proxy = Proxy::start(format!("{host}:{port}")).await;
+    let proxy = Forwarder::start(format!("{host}:{port}"), serve).await;
 
     let mut access = world.access();
     // The name on the certificate is another; the proxy alone knows where it leads.
@@ -102,7 +74,7 @@ async fn https_goes_through_the_proxy_unless_told_otherwise() {
 #[tokio::test]
 async fn a_proxy_is_not_asked_for_what_is_refused() {
     let world = World::new();
-    let proxy = Proxy::start("127.0.0.1:1".to_owned()).await;
+    let proxy = Forwarder::start("127.0.0.1:1".to_owned(), serve).await;
     let packages = world.packages_with(through(&proxy, ""));
     for url in
         ["https://127.0.0.1/x", "https://169.254.169.254", "https://localhost:1", "https://x.localhost"]

@@ -1,55 +1,27 @@
 //! Through a SOCKS proxy.
 
-use std::sync::{Arc, Mutex};
-
 use chandler_sandbox::repository::ChartRepository;
 use chandler_source::{AddressPolicy, ProxyMatcher, SourceOptions};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
 };
 
-use crate::world::{World, failure, get, options};
+use crate::{
+    forwarder::{Forwarder, Seen},
+    world::{World, failure, get, options},
+};
 
-/// What it was asked to connect to, and by whom.
-type Seen = Arc<Mutex<Vec<(String, Option<String>)>>>;
+fn through(socks: &Forwarder, scheme: &str, login: &str) -> SourceOptions {
+    let url = format!("{scheme}://{login}127.0.0.1:{}", socks.port);
+    SourceOptions {
+        addresses: AddressPolicy::default(),
+        proxies: ProxyMatcher::builder().all(url).build(),
+        ..options()
+    }
+}
 
 /// As RFC 1928 and 1929 have it: with a name or an address, and with a login if there is one.
-struct Socks {
-    port: u16,
-    seen: Seen,
-}
-
-impl Socks {
-    /// Everything asked for is found at `target`.
-    async fn start(target: String) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let seen = Seen::default();
-        let log = seen.clone();
-        tokio::spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                tokio::spawn(serve(stream, target.clone(), log.clone()));
-            }
-        });
-        Self { port, seen }
-    }
-
-    fn seen(&self) -> Vec<(String, Option<String>)> {
-        self.seen.lock().unwrap().clone()
-    }
-
-    fn options(&self, scheme: &str, login: &str) -> SourceOptions {
-        let url = format!("{scheme}://{login}127.0.0.1:{}", self.port);
-        SourceOptions {
-            addresses: AddressPolicy::default(),
-            proxies: ProxyMatcher::builder().all(url).build(),
-            ..options()
-        }
-    }
-}
-
 async fn serve(mut stream: TcpStream, target: String, log: Seen) {
     let methods = short(&mut stream, 1).await;
     let login = if methods.contains(&2) {
@@ -94,14 +66,14 @@ async fn names_are_left_to_the_proxy_which_may_want_a_login() {
     let repository = ChartRepository::start(&world.authority, &world.path("served")).await.unwrap();
     repository.publish(&world.chart("web")).unwrap();
     let (host, port) = repository.url().trim_start_matches("https://").split_once(':').unwrap();
-    let socks = Socks::start(format!("{host}:{port}")).await;
+    let socks = Forwarder::start(format!("{host}:{port}"), serve).await;
     let mut access = world.access();
     // The name on the certificate is another; the proxy alone knows where it leads.
     access.insecure_skip_tls_verify = true;
     let url = format!("https://charts.invalid:{port}");
     for (login, told) in [("", None), ("pass:w%40rd@", Some("pass:w@rd".to_owned()))] {
         let fresh = World::new();
-        get(&fresh.packages_with(socks.options("socks5h", login)), &url, &access).await.unwrap();
+        get(&fresh.packages_with(through(&socks, "socks5h", login)), &url, &access).await.unwrap();
         assert_eq!(socks.seen().last(), Some(&(format!("charts.invalid:{port}"), told)));
     }
 }
@@ -109,9 +81,9 @@ async fn names_are_left_to_the_proxy_which_may_want_a_login() {
 #[tokio::test]
 async fn a_proxy_is_not_asked_for_what_is_refused() {
     let world = World::new();
-    let socks = Socks::start("127.0.0.1:1".to_owned()).await;
+    let socks = Forwarder::start("127.0.0.1:1".to_owned(), serve).await;
     for scheme in ["socks5", "socks5h"] {
-        let packages = world.packages_with(socks.options(scheme, ""));
+        let packages = world.packages_with(through(&socks, scheme, ""));
         for url in ["https://127.0.0.1/x", "https://169.254.169.254", "https://localhost:1"] {
             let message = failure(get(&packages, url, &world.access()).await);
             assert!(message.starts_with("InvalidSpec"), "{scheme}: {message}");
