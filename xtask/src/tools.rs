@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use crate::command::{command, run};
 
 const CARGO_DENY: &str = "0.20.2";
-const GOVULNCHECK: &str = "v1.9.0";
+const GOVULNCHECK: &str = "v1.8.0";
 
 /// Licences, bans, sources and advisories of crates. Built without optimisation: it runs for seconds.
 pub fn cargo_deny(root: &Path) -> Result<PathBuf> {
