@@ -27,7 +27,7 @@ async fn the_level_changes_while_the_manager_runs_and_the_tool_follows() {
     let (found, told) = log_level(&world, &[]);
     assert!(!found && told.contains("no manager answers"), "{told}");
 
-    let manager = world.manager();
+    let manager = world.manager_with(&["--log-level", "info"]);
     world.place("hello", "hello", json!({})).await;
     world.ready("hello", "alpha", 1).await;
     assert_eq!(log_level(&world, &[]), (true, "info".to_owned()));
