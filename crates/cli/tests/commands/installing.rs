@@ -162,7 +162,7 @@ async fn the_manager_understands_every_argument_it_is_given() {
 }
 
 #[tokio::test]
-async fn every_value_has_its_effect_and_the_server_takes_the_result() {
+async fn every_value_has_its_effect_and_the_server_takes_what_is_rendered() {
     let manifest = with_every_value().await;
     for value in [
         "registry.example/team/chandler:v9.9.9@sha256:0123456789abcdef",
@@ -206,14 +206,14 @@ async fn every_value_has_its_effect_and_the_server_takes_the_result() {
     let plane = testing::bare_plane().await.unwrap();
     let config = plane.kubeconfig_path();
     let environment = [("KUBECONFIG", &*config.to_string_lossy())];
-    let file = shell.home.join("manifest.yaml");
-    std::fs::write(&file, &manifest).unwrap();
     shell.expect("kubectl create namespace chandler-system", &environment).await;
-    let apply = format!(
-        "kubectl apply --server-side --force-conflicts --validate=strict --dry-run=server -f {}",
-        file.display()
-    );
-    shell.expect(&apply, &environment).await;
+    let components = with_defaults(&made("addon-components.yaml").await).0;
+    for manifest in [manifest, components] {
+        let file = shell.home.join("manifest.yaml");
+        std::fs::write(&file, &manifest).unwrap();
+        let apply = "kubectl apply --server-side --force-conflicts --validate=strict --dry-run=server -f";
+        shell.expect(&format!("{apply} {}", file.display()), &environment).await;
+    }
 }
 
 #[tokio::test]

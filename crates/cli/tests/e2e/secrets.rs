@@ -3,7 +3,6 @@
 
 use std::{
     collections::BTreeMap,
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -18,16 +17,8 @@ use serde_json::{Value, json};
 use crate::{
     canary::Secrets,
     extension_world::Extensions,
-    world::{Manager, World, condition, config_value, driver, eventually, hello},
+    world::{Manager, World, condition, config_value, eventually, hello},
 };
-
-/// A driver that tells all it can.
-fn talkative_driver(world: &World) -> PathBuf {
-    let path = world.dir.join("driver");
-    std::fs::write(&path, format!("#!/bin/sh\nexec {} --log-level debug \"$@\"\n", driver())).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
-    path
-}
 
 fn secret(world: &World, name: &str, data: &Value) -> Value {
     json!({
@@ -64,8 +55,8 @@ async fn no_secret_is_told_by_anything_that_touches_it() {
     let test = Extensions::new("talkative").await;
     let world = &test.world;
     let alpha = world.cluster("alpha").await;
-    let tool = talkative_driver(world);
-    let manager = world.manager_with(&["--log-level", "trace", "--tool", tool.to_str().unwrap()]);
+    // The driver tells as much as it can then, too.
+    let manager = world.manager_with(&["--log-level", "trace"]);
 
     private_repository(world).await;
     private_registry(world).await;

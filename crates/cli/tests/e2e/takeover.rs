@@ -100,7 +100,7 @@ async fn proxied(world: &World) -> HelmReleaseProxy {
             "name": "alpha", "namespace": world.namespace,
         },
         "chartName": "keys", "repoURL": world.repository.url(), "version": "1.0.0", "namespace": "default",
-        "releaseName": RELEASE, "values": VALUES,
+        "releaseName": RELEASE, "values": placement.spec.values_template,
         "options": options(),
         "tlsConfig": {"caSecret": {"name": "ca", "namespace": world.namespace}},
     });

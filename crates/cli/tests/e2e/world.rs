@@ -464,7 +464,7 @@ impl Drop for Manager {
 }
 
 /// The package tool's binary.
-pub fn driver() -> String {
+fn driver() -> String {
     std::env::var("CHANDLER_TOOL").expect("run these tests with `cargo xtask test`, which builds the driver")
 }
 
