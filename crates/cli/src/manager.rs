@@ -9,7 +9,7 @@ use std::{
 use anyhow::Result;
 use chandler_controller::{ConfigMapKey, Election, Options};
 use chandler_core::{leadership::LeaseTimes, resolution::parse_version, schedule::Limits};
-use chandler_source::{AddressPolicy, AddressRange, Limits as SourceLimits, Retention, SourceOptions};
+use chandler_source::{AddressPolicy, AddressRange, Retention, SourceOptions};
 use chandler_telemetry::Requests;
 use clap::Args;
 use semver::Version;
@@ -160,9 +160,6 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         identity: identity(),
         times: LeaseTimes { duration: Duration::from_secs(lease_seconds) },
     });
-    let poll_interval = Duration::from_secs(poll_seconds);
-    let mut source_limits = SourceLimits::default();
-    source_limits.fresh = source_limits.fresh.min(poll_interval);
     let requests = Requests::default();
     let options = Options {
         namespace,
@@ -175,14 +172,13 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         sources: SourceOptions {
             addresses: AddressPolicy { allowed: allow_source_address, refused: refuse_source_address },
             retention: Retention { bytes: store_limit.saturating_mul(1 << 20), ..Retention::default() },
-            limits: source_limits,
             ..SourceOptions::default()
         },
         address: metrics_address,
         requests: requests.clone(),
         election,
         hooks,
-        poll_interval,
+        poll_interval: Duration::from_secs(poll_seconds),
         platform_namespace,
         platform_version,
         platform_version_from,
