@@ -11,10 +11,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-use chandler_api::{capi::WATCH_FILTER_LABEL, extensions::ExtensionCatalog};
+use chandler_api::{
+    capi::WATCH_FILTER_LABEL,
+    extensions::{CatalogStatus, ExtensionCatalog},
+};
 use chandler_core::catalog::LastLook;
 use chandler_source::Packages;
 use futures::future::join_all;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     Client, ResourceExt as _,
     api::ApiResource,
@@ -114,4 +118,8 @@ fn look_after(
     let _ = context.catalogs.set(watched.store.clone());
     let store = watched.store;
     (store.clone(), queue::run(KIND, store, queue, metrics.clone(), context, pass::reconcile))
+}
+
+fn ready(status: &CatalogStatus) -> Option<&Condition> {
+    status.conditions.iter().find(|condition| condition.type_ == "Ready")
 }

@@ -60,6 +60,11 @@ impl Registries {
         home(reference)
     }
 
+    /// Requests that have to be let in only once.
+    pub fn session<'a>(&'a self, home: &'a Url, access: &'a Access) -> Result<Session<'a>, SourceError> {
+        Session::new(&self.web, home, access)
+    }
+
     /// Finds the version that `reference` means, and its layer.
     pub async fn resolve(
         &self,
@@ -72,7 +77,7 @@ impl Registries {
 
     async fn look_up(&self, reference: &PackageReference, access: &Access) -> Result<Resolved, SourceError> {
         let home = home(reference)?;
-        let mut session = Session::new(&self.web, &home, access)?;
+        let mut session = self.session(&home, access)?;
         let tag = self.tag(&mut session, reference).await?;
         let (manifest, layer) = self.layer(&mut session, &tag).await?;
         let digest = Digest::parse(&layer.digest)
@@ -88,7 +93,7 @@ impl Registries {
         if layer.size > limit {
             return Err(SourceError::TooLarge { url: url.to_string(), limit });
         }
-        let mut session = Session::new(&self.web, home, access)?;
+        let mut session = self.session(home, access)?;
         let answer = session.get(url.clone(), HeaderMap::new()).await?.good()?;
         let mut incoming = self.store.begin()?;
         answer.each(limit, |chunk| incoming.write(chunk)).await?;

@@ -107,9 +107,10 @@ impl Packages {
         signers: &Signers,
         access: &Access,
     ) -> Result<(), SourceError> {
-        let simple = self.registries.simple_signatures(home, manifest, access).await?;
+        let mut session = self.registries.session(home, access)?;
+        let simple = self.registries.simple_signatures(&mut session, manifest).await?;
         let Err(refusal) = judge(&simple, manifest, signers) else { return Ok(()) };
-        let bundles = self.registries.bundles(home, manifest, access).await?;
+        let bundles = self.registries.bundles(&mut session, manifest).await?;
         let judged = judge(&bundles, manifest, signers).map_err(|other| refusal.or_closer(other));
         judged.map_err(|refusal| unverified(home, manifest, refusal))
     }

@@ -8,15 +8,8 @@ use chandler_api::{
     status::ReleaseStatus,
 };
 use chandler_sandbox::{
-    Sandbox, apply,
-    plane::Plane,
-    process::Child,
-    progress::Silent,
-    provider::ClusterKey,
-    repository::ChartRepository,
-    requests::{AuditEntry, AuditLog},
-    sandbox::Options,
-    testing,
+    Sandbox, apply, plane::Plane, process::Child, progress::Silent, provider::ClusterKey,
+    repository::ChartRepository, sandbox::Options, testing,
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt as _, api::ListParams};
@@ -162,18 +155,6 @@ async fn stored_revisions(workload: &Plane) -> Vec<(String, Option<String>)> {
     all.into_iter().map(|record| (record.name_any(), record.uid())).collect()
 }
 
-/// What managers and their drivers wrote to the workload cluster.
-fn written(audit: &mut AuditLog) -> Vec<(String, String, String)> {
-    let ours = |entry: &AuditEntry| {
-        entry.user_agent.starts_with("chandler") && entry.user_agent != "chandler-sandbox"
-    };
-    let entries = audit.read().unwrap().into_iter();
-    entries
-        .filter(|entry| ours(entry) && !["get", "list", "watch"].contains(&entry.verb.as_str()))
-        .map(|entry| (entry.verb, entry.resource, entry.name))
-        .collect()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_commands_of_the_guide_move_live_addons() {
     let shell = Shell::with_clusterctl("move").await;
@@ -203,6 +184,6 @@ async fn the_commands_of_the_guide_move_live_addons() {
     assert!(instances.get_opt("greeter").await.unwrap().is_some());
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(stored_revisions(&alpha).await, revisions, "no revision is added, none is lost");
-    assert_eq!(written(&mut audit), [], "the workload cluster notices nothing");
+    assert_eq!(audit.written().unwrap(), [], "the workload cluster notices nothing");
     assert!(manager.is_running() && successor.is_running());
 }

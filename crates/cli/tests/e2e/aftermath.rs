@@ -1,16 +1,11 @@
 //! What a test that fails leaves behind, shown with its failure: elsewhere nobody can go and look.
 
-use std::{fs, process::Command};
+use std::fs;
 
-use chandler_sandbox::assets::Binary;
 use serde_json::Value;
 
-use crate::world::World;
+use crate::world::{TELLING, World};
 
-/// The kinds whose conditions tell most.
-const KINDS: &str = "clusters.cluster.x-k8s.io,helmchartproxies.addons.cluster.x-k8s.io,\
-                     helmreleaseproxies.addons.cluster.x-k8s.io,extensions.chandler.dev,\
-                     extensioncatalogs.chandler.dev,extensioninstances.chandler.dev,addonreleases.chandler.dev";
 /// Of each manager's log.
 const LAST_LINES: usize = 25;
 
@@ -28,9 +23,9 @@ pub fn show(world: &World) {
 }
 
 fn show_objects(world: &World) {
-    let mut command = Command::new(world.sandbox.assets().path(Binary::Kubectl));
-    command.args(["get", KINDS, "--output", "json", "--namespace", &world.namespace, "--kubeconfig"]);
-    command.arg(world.sandbox.management().kubeconfig_path());
+    // Nothing here may fail: the test has already.
+    let mut command = world.kubectl_command(&["get", TELLING, "--output", "json"]);
+    command.args(["--namespace", &world.namespace]);
     let Ok(output) = command.output() else { return };
     let list: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     for object in list["items"].as_array().into_iter().flatten() {

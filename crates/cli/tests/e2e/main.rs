@@ -23,6 +23,7 @@ mod kubernetes_upgrade;
 mod leadership;
 mod log_level;
 mod looking;
+mod manager;
 mod metrics;
 mod moving;
 mod narrowed;

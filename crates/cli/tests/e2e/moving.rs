@@ -5,14 +5,7 @@
 use std::time::Duration;
 
 use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
-use chandler_sandbox::{
-    apply,
-    certificates::Authority,
-    plane::Plane,
-    repository::ChartRepository,
-    requests::{AuditEntry, AuditLog},
-    testing,
-};
+use chandler_sandbox::{apply, certificates::Authority, plane::Plane, repository::ChartRepository, testing};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, Client, ResourceExt as _,
@@ -261,18 +254,6 @@ fn objects(workload: &Plane, repository: &ChartRepository, chart_name: &str, val
     ]
 }
 
-/// What managers and their drivers wrote to the workload cluster.
-fn written(audit: &mut AuditLog) -> Vec<(String, String, String)> {
-    let ours = |entry: &AuditEntry| {
-        entry.user_agent.starts_with("chandler") && entry.user_agent != "chandler-sandbox"
-    };
-    let entries = audit.read().unwrap().into_iter();
-    entries
-        .filter(|entry| ours(entry) && !["get", "list", "watch"].contains(&entry.verb.as_str()))
-        .map(|entry| (entry.verb, entry.resource, entry.name))
-        .collect()
-}
-
 #[tokio::test]
 async fn a_moved_release_is_taken_over_as_it_is() {
     let moving = Box::pin(Move::new("move", "hello", "cluster: {{ .Cluster.metadata.name }}")).await;
@@ -292,7 +273,7 @@ async fn a_moved_release_is_taken_over_as_it_is() {
     assert_eq!((new.revision, new.inventory), (Some(1), old.inventory));
 
     assert_eq!(moving.stored_revisions().await, revisions, "no revision is added, none is lost");
-    assert_eq!(written(&mut audit), [], "the workload cluster notices nothing");
+    assert_eq!(audit.written().unwrap(), [], "the workload cluster notices nothing");
     let maps: Api<ConfigMap> = Api::namespaced(moving.workload.client().await.unwrap(), "default");
     let name = &after.spec.release_name;
     assert_eq!(maps.get(name).await.unwrap().data.unwrap()["greeting"], "Hello from alpha");
@@ -323,7 +304,7 @@ async fn objects_that_are_moved_away_from_a_cluster_that_is_not_paused_leave_its
     .await;
     moving.source_is_empty().await;
     assert_eq!(moving.stored_revisions().await, revisions);
-    assert_eq!(written(&mut audit), [], "the workload cluster notices nothing");
+    assert_eq!(audit.written().unwrap(), [], "the workload cluster notices nothing");
 }
 
 #[tokio::test]

@@ -7,8 +7,7 @@ use crate::world::World;
 
 /// Requests of Chandler and of its driver, as the API server logged them.
 fn ours(entries: Vec<AuditEntry>) -> Vec<(String, String)> {
-    let ours = entries.into_iter().filter(|entry| entry.user_agent.starts_with("chandler"));
-    let ours = ours.filter(|entry| entry.user_agent != "chandler-sandbox");
+    let ours = entries.into_iter().filter(AuditEntry::is_chandlers);
     ours.map(|entry| (entry.verb, entry.resource)).collect()
 }
 

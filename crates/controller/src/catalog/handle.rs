@@ -17,6 +17,7 @@ use kube::{
 };
 use tokio::sync::watch;
 
+use super::ready;
 use crate::metrics::CatalogCounts;
 
 /// All catalogs that are watched, and what was read of them. Cheap to clone.
@@ -70,9 +71,7 @@ impl Catalogs {
     pub fn counts(&self) -> CatalogCounts {
         let mut counts = CatalogCounts::default();
         for catalog in self.objects.iter().flat_map(Store::state) {
-            let conditions = catalog.status.as_ref().map(|status| status.conditions.as_slice());
-            let ready = conditions.unwrap_or_default().iter().find(|condition| condition.type_ == "Ready");
-            match ready.map(|ready| ready.status == "True") {
+            match catalog.status.as_ref().and_then(ready).map(|ready| ready.status == "True") {
                 Some(true) => counts.ready += 1,
                 Some(false) => counts.failed += 1,
                 None => counts.unread += 1,

@@ -9,6 +9,8 @@ use chandler_api::extensions::ExtensionCatalog;
 use kube::ResourceExt as _;
 use tokio::sync::watch;
 
+use super::ready;
+
 /// Counts changes of catalogs, of their objects and of what they offer.
 #[derive(Debug, Default)]
 pub(super) struct News {
@@ -47,8 +49,7 @@ impl News {
 }
 
 fn state(catalog: &ExtensionCatalog) -> State {
-    let ready =
-        catalog.status.iter().flat_map(|status| &status.conditions).find(|said| said.type_ == "Ready");
+    let ready = catalog.status.as_ref().and_then(ready);
     (catalog.metadata.generation, ready.map(|ready| ready.status.clone()))
 }
 

@@ -10,10 +10,9 @@ use chandler_core::{
 };
 use chandler_source::{Access, CatalogRequest};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{ResourceExt as _, runtime::controller::Action};
 
-use super::{CatalogContext, access::catalog_access};
+use super::{CatalogContext, access::catalog_access, ready};
 use crate::{Error, status};
 
 /// The pace of a catalog whose interval cannot be read.
@@ -142,8 +141,4 @@ impl Pass<'_> {
             self.context.events.warning(self.catalog, &ready.reason, &ready.message);
         }
     }
-}
-
-fn ready(status: &CatalogStatus) -> Option<&Condition> {
-    status.conditions.iter().find(|condition| condition.type_ == "Ready")
 }

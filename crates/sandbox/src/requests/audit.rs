@@ -34,6 +34,17 @@ pub struct AuditEntry {
     pub received: jiff::Timestamp,
 }
 
+impl AuditEntry {
+    /// Whether a manager or its driver asked, not the sandbox around them.
+    pub fn is_chandlers(&self) -> bool {
+        self.user_agent.starts_with("chandler") && self.user_agent != "chandler-sandbox"
+    }
+
+    pub fn is_write(&self) -> bool {
+        !["get", "list", "watch"].contains(&self.verb.as_str())
+    }
+}
+
 /// A reading position in an API server's audit log.
 #[derive(Debug, Clone)]
 pub struct AuditLog {
@@ -66,6 +77,12 @@ impl AuditLog {
             entries.push(event.into());
         }
         Ok(entries)
+    }
+
+    /// What managers and their drivers have written since the last reading: verb, resource and name.
+    pub fn written(&mut self) -> Result<Vec<(String, String, String)>, ReadAuditLog> {
+        let ours = self.read()?.into_iter().filter(|entry| entry.is_chandlers() && entry.is_write());
+        Ok(ours.map(|entry| (entry.verb, entry.resource, entry.name)).collect())
     }
 
     fn read_new(&mut self) -> io::Result<String> {

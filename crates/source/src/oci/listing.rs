@@ -35,7 +35,7 @@ impl Registries {
         let home = home(&chart(repository, "x"))?.join("../").map_err(|_| bad())?;
         let folder = home.path().strip_prefix("/v2/").ok_or_else(bad)?.to_owned();
         let url = home.join("/v2/_catalog").map_err(|_| bad())?;
-        let mut session = Session::new(&self.web, &home, access)?;
+        let mut session = self.session(&home, access)?;
         let pages = self.pages::<Repositories>(&mut session, url).await;
         let pages = pages.map_err(|error| match error {
             SourceError::Status { status, .. } if NOT_LISTED.contains(&status) => {
@@ -56,7 +56,7 @@ impl Registries {
         access: &Access,
     ) -> Result<Vec<String>, SourceError> {
         let home = home(&chart(repository, name))?;
-        self.versions(&mut Session::new(&self.web, &home, access)?).await
+        self.versions(&mut self.session(&home, access)?).await
     }
 
     /// What a version tells about itself, without its content.
@@ -68,7 +68,7 @@ impl Registries {
         access: &Access,
     ) -> Result<Published, SourceError> {
         let home = home(&chart(repository, name))?;
-        let mut session = Session::new(&self.web, &home, access)?;
+        let mut session = self.session(&home, access)?;
         let (_, manifest) = self.manifest(&mut session, &tagged(version)).await?;
         let bad = |reason: &str| not_a_package(&home, reason);
         let config = manifest.config.filter(|config| config.media_type == CHART_CONFIG);

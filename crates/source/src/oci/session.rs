@@ -13,7 +13,7 @@ use crate::{
     web::{Answer, Ask, Web},
 };
 
-pub(super) struct Session<'a> {
+pub(crate) struct Session<'a> {
     web: &'a Web,
     pub home: &'a Url,
     access: &'a Access,

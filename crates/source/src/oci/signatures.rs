@@ -11,7 +11,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{MANIFEST, Registries, below, not_a_package, session::Session};
 use crate::{
-    Access, SourceError,
+    SourceError,
     signature::{Bundle, Found, SimpleSignature},
 };
 
@@ -56,20 +56,18 @@ impl Registries {
     /// Signatures in the form of cosign 2.
     pub async fn simple_signatures(
         &self,
-        home: &Url,
+        session: &mut Session<'_>,
         manifest: &Digest,
-        access: &Access,
     ) -> Result<Vec<Found>, SourceError> {
-        let mut session = Session::new(&self.web, home, access)?;
-        let url = below(home, &["manifests", &format!("sha256-{}.sig", manifest.hex())])?;
-        let Some(signatures) = self.document::<Signatures>(&mut session, url, MANIFEST, &[404]).await? else {
+        let url = below(session.home, &["manifests", &format!("sha256-{}.sig", manifest.hex())])?;
+        let Some(signatures) = self.document::<Signatures>(session, url, MANIFEST, &[404]).await? else {
             return Ok(Vec::new());
         };
         let mut found = Vec::new();
         for mut layer in signatures.layers.into_iter().filter(|layer| layer.media_type == SIMPLE).take(MOST) {
             let Some(signature) = layer.annotations.remove(SIGNATURE) else { continue };
             found.push(Found::Simple(SimpleSignature {
-                payload: self.blob(&mut session, &layer.digest).await?,
+                payload: self.blob(session, &layer.digest).await?,
                 signature,
                 certificate: layer.annotations.remove(CERTIFICATE).filter(|pem| !pem.is_empty()),
                 bundle: layer.annotations.remove(LOG_ENTRY).filter(|json| !json.is_empty()),
@@ -81,20 +79,18 @@ impl Registries {
     /// Signatures in the form of cosign 3.
     pub async fn bundles(
         &self,
-        home: &Url,
+        session: &mut Session<'_>,
         manifest: &Digest,
-        access: &Access,
     ) -> Result<Vec<Found>, SourceError> {
-        let mut session = Session::new(&self.web, home, access)?;
-        let listed = self.referrers(&mut session, manifest).await?;
+        let listed = self.referrers(session, manifest).await?;
         let mut found = Vec::new();
         for referrer in listed.iter().rev().filter(|one| one.artifact_type.starts_with(BUNDLE)).take(MOST) {
-            let url = below(home, &["manifests", &referrer.digest])?;
-            let Some(holder) = self.document::<Signatures>(&mut session, url, MANIFEST, &[404]).await? else {
+            let url = below(session.home, &["manifests", &referrer.digest])?;
+            let Some(holder) = self.document::<Signatures>(session, url, MANIFEST, &[404]).await? else {
                 continue;
             };
             for layer in holder.layers.iter().filter(|layer| layer.media_type.starts_with(BUNDLE)).take(1) {
-                found.push(Found::Bundle(Bundle(self.blob(&mut session, &layer.digest).await?)));
+                found.push(Found::Bundle(Bundle(self.blob(session, &layer.digest).await?)));
             }
         }
         Ok(found)
