@@ -1,21 +1,54 @@
-//! Where built programs are kept: a folder per module, named by what went into it, in the user's cache directory.
+//! Built programs in the user's cache directory: one folder per Go module, named by a digest of the module's pins.
 
 use std::env;
+use std::fmt::Write as _;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use sha2::{Digest as _, Sha256};
 
 use super::catalog::{CLUSTER_API_MODULE, Module};
 use super::{Binary, Error, KubernetesVersion, go};
-use crate::digest;
 use crate::progress::Progress;
 
 const LINKER_FLAGS: &str = "-s -w";
 const SPACE_NEEDED: u64 = 4 << 30;
+const WAITING: &str = "waiting for another process that builds the same programs";
 
 pub(super) struct Cache {
     root: PathBuf,
     kubernetes: KubernetesVersion,
+}
+
+/// The missing programs of one Go module. One `go build` makes all of them, which keeps every core busy: while one
+/// program is linked, packages of the next are compiled.
+struct Group {
+    module: &'static Module,
+    binaries: Vec<Binary>,
+}
+
+impl Group {
+    fn split(binaries: &[Binary], kubernetes: KubernetesVersion) -> Vec<Self> {
+        let mut groups: Vec<Self> = Vec::new();
+        for binary in binaries {
+            let module = binary.module(kubernetes);
+            match groups.iter_mut().find(|group| group.module.name == module.name) {
+                Some(group) => group.binaries.push(*binary),
+                None => groups.push(Self { module, binaries: vec![*binary] }),
+            }
+        }
+        groups
+    }
+
+    fn title(&self, kubernetes: KubernetesVersion) -> String {
+        let names: Vec<_> = self.binaries.iter().map(|binary| binary.title(kubernetes)).collect();
+        format!("building {}", names.join(", "))
+    }
+
+    fn usual(&self) -> Duration {
+        self.binaries.iter().map(|binary| binary.usual_build_time()).sum()
+    }
 }
 
 impl Cache {
@@ -29,20 +62,19 @@ impl Cache {
     }
 
     pub(super) fn path(&self, binary: Binary) -> PathBuf {
-        self.folder(binary).join("bin").join(binary.file_name())
+        self.folder(binary.module(self.kubernetes)).join("bin").join(binary.file_name())
     }
 
     /// The Cluster API `config` folder of the same version as the manager.
     pub(super) fn capi_config(&self) -> PathBuf {
-        self.folder(Binary::CapiManager).join("config")
+        self.folder(Binary::CapiManager.module(self.kubernetes)).join("config")
     }
 
-    fn folder(&self, binary: Binary) -> PathBuf {
-        let module = binary.module(self.kubernetes);
+    fn folder(&self, module: &Module) -> PathBuf {
         self.root.join(format!("{}-{}", module.name, fingerprint(module)))
     }
 
-    /// Builds what is missing. One builder at a time: whoever waits finds the work done.
+    /// Builds missing programs. A lock lets one process build at a time; a process that waited finds the programs built.
     pub(super) async fn build(&self, missing: &[Binary], progress: &dyn Progress) -> Result<(), Error> {
         let _lock = self.lock(progress).await?;
         let missing: Vec<_> = missing.iter().copied().filter(|binary| !self.is_complete(*binary)).collect();
@@ -50,11 +82,13 @@ impl Cache {
             return Ok(());
         }
         self.check_space()?;
-        for (index, binary) in missing.iter().enumerate() {
-            let step = format!("building {}", binary.title(self.kubernetes));
-            progress.begin(&step, Some((index + 1, missing.len())));
-            self.build_one(*binary).await?;
-            progress.finish(&step);
+        let groups = Group::split(&missing, self.kubernetes);
+        for (index, group) in groups.iter().enumerate() {
+            let step = group.title(self.kubernetes);
+            let usual = format!("{step}; usually {} on two cores", minutes(group.usual()));
+            progress.begin(&usual, Some((index + 1, groups.len())));
+            self.build_group(group, progress).await?;
+            progress.finish(&usual);
         }
         Ok(())
     }
@@ -63,38 +97,38 @@ impl Cache {
         self.path(binary).is_file() && (binary != Binary::CapiManager || self.capi_config().is_dir())
     }
 
-    async fn build_one(&self, binary: Binary) -> Result<(), Error> {
-        let module = binary.module(self.kubernetes);
-        let source = self.write_module(binary)?;
-        go::check_version(&source, module.go_mod).await?;
-        let target = self.path(binary);
-        create_dir(target.parent().unwrap_or(&self.root))?;
-        let unfinished = target.with_extension("unfinished");
-        let flags = format!("{LINKER_FLAGS} {}", module.ldflags);
-        let unfinished_name = unfinished.to_string_lossy();
-        go::run(
-            &source,
-            &[
-                "build",
-                "-mod=readonly",
-                "-trimpath",
-                "-ldflags",
-                flags.trim(),
-                "-o",
-                &unfinished_name,
-                binary.package(),
-            ],
-        )
+    async fn build_group(&self, group: &Group, progress: &dyn Progress) -> Result<(), Error> {
+        let source = self.write_module(group.module)?;
+        go::check_version(&source, group.module.go_mod).await?;
+        let folder = self.folder(group.module);
+        let (finished, unfinished) = (folder.join("bin"), folder.join("unfinished"));
+        create_dir(&finished)?;
+        create_dir(&unfinished)?;
+        let flags = format!("{LINKER_FLAGS} {}", group.module.ldflags);
+        let output = format!("{}/", unfinished.display());
+        let mut arguments =
+            vec!["build", "-v", "-mod=readonly", "-trimpath", "-ldflags", flags.trim(), "-o", &output];
+        arguments.extend(group.binaries.iter().map(|binary| binary.package()));
+        let began = Instant::now();
+        go::build(&source, &arguments, |packages| {
+            progress.advance(&format!(
+                "{packages} packages compiled, {} of usually {}",
+                minutes(began.elapsed()),
+                minutes(group.usual())
+            ));
+        })
         .await?;
-        if binary == Binary::CapiManager {
-            self.copy_capi_config(&source).await?;
+        for binary in &group.binaries {
+            if *binary == Binary::CapiManager {
+                self.copy_capi_config(&source).await?;
+            }
+            rename(&unfinished.join(go::executable_name(binary.package())), &self.path(*binary))?;
         }
-        rename(&unfinished, &target)
+        Ok(())
     }
 
-    fn write_module(&self, binary: Binary) -> Result<PathBuf, Error> {
-        let module = binary.module(self.kubernetes);
-        let source = self.folder(binary).join("module");
+    fn write_module(&self, module: &Module) -> Result<PathBuf, Error> {
+        let source = self.folder(module).join("module");
         create_dir(&source)?;
         write(&source.join("go.mod"), module.go_mod)?;
         write(&source.join("go.sum"), module.go_sum)?;
@@ -120,21 +154,21 @@ impl Cache {
         create_dir(&self.root)?;
         let path = self.root.join("lock");
         let file = File::create(&path).map_err(|source| Error::Write { path: path.clone(), source })?;
-        let mut told = false;
+        let mut waiting = false;
         loop {
             match file.try_lock() {
                 Ok(()) => break,
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(source)) => return Err(Error::Lock { path, source }),
             }
-            if !told {
-                progress.begin("waiting for another process that builds the same programs", None);
-                told = true;
+            if !waiting {
+                progress.begin(WAITING, None);
+                waiting = true;
             }
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
-        if told {
-            progress.finish("waiting for another process that builds the same programs");
+        if waiting {
+            progress.finish(WAITING);
         }
         Ok(file)
     }
@@ -155,10 +189,27 @@ impl Cache {
     }
 }
 
+/// `2 min 30 s`, as a person reads it.
+fn minutes(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match (seconds / 60, seconds % 60) {
+        (0, seconds) => format!("{seconds} s"),
+        (minutes, 0) => format!("{minutes} min"),
+        (minutes, seconds) => format!("{minutes} min {seconds} s"),
+    }
+}
+
 fn fingerprint(module: &Module) -> String {
-    let mut digest = digest::of_parts(&[module.go_mod, module.go_sum, LINKER_FLAGS, module.ldflags]);
-    digest.truncate(12);
-    digest
+    let mut hash = Sha256::new();
+    for part in [module.go_mod, module.go_sum, LINKER_FLAGS, module.ldflags] {
+        hash.update(part.as_bytes());
+        hash.update([0]);
+    }
+    hash.finalize().iter().take(6).fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 fn create_dir(path: &Path) -> Result<(), Error> {
@@ -182,4 +233,29 @@ fn copy_files(from: &Path, to: &Path) -> Result<(), Error> {
         fs::write(to.join(entry.file_name()), bytes).map_err(failed)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_of_one_module_are_built_together() {
+        let all = Group::split(&Binary::ALL, KubernetesVersion::V1_34);
+        let names: Vec<_> = all.iter().map(|group| group.module.name).collect();
+        assert_eq!(names, ["kubernetes-1.34", "helm"]);
+        let mut built: Vec<_> = all.iter().flat_map(|group| group.binaries.clone()).collect();
+        built.sort_unstable();
+        assert_eq!(built, Binary::ALL);
+        let other = Group::split(&Binary::PER_VERSION, KubernetesVersion::V1_35);
+        assert_eq!(other.len(), 1);
+        assert_eq!(other[0].title(KubernetesVersion::V1_35), "building kube-apiserver v1.35.4");
+    }
+
+    #[test]
+    fn durations_read_well() {
+        for (seconds, text) in [(0, "0 s"), (59, "59 s"), (60, "1 min"), (150, "2 min 30 s")] {
+            assert_eq!(minutes(Duration::from_secs(seconds)), text);
+        }
+    }
 }

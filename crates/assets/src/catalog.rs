@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// A program the sandbox runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,14 +43,13 @@ macro_rules! module {
     ($name:literal, $ldflags:expr) => {
         Module {
             name: $name,
-            go_mod: include_str!(concat!("../../assets/", $name, "/go.mod")),
-            go_sum: include_str!(concat!("../../assets/", $name, "/go.sum")),
+            go_mod: include_str!(concat!("../modules/", $name, "/go.mod")),
+            go_sum: include_str!(concat!("../modules/", $name, "/go.sum")),
             ldflags: $ldflags,
         }
     };
 }
 
-static ETCD: Module = module!("etcd", "");
 static KUBERNETES_1_34: Module = module!(
     "kubernetes-1.34",
     "-X k8s.io/component-base/version.gitVersion=v1.34.4 \
@@ -62,12 +62,7 @@ static KUBERNETES_1_35: Module = module!(
      -X k8s.io/component-base/version.gitMajor=1 \
      -X k8s.io/component-base/version.gitMinor=35"
 );
-static KWOK: Module = module!("kwok", "");
-static CLUSTER_API: Module = module!("cluster-api", "");
 static HELM: Module = module!("helm", "");
-static REGISTRY: Module = module!("registry", "");
-static COSIGN: Module = module!("cosign", "");
-static CAPI_OPERATOR: Module = module!("cluster-api-operator", "");
 
 /// The module path whose folder holds the Cluster API manifests.
 pub const CLUSTER_API_MODULE: &str = "sigs.k8s.io/cluster-api";
@@ -91,7 +86,11 @@ impl Binary {
     /// What most tests need.
     pub const USUAL: &[Self] = Self::ALL.split_at(10).0;
 
-    /// What there is one of for each Kubernetes version.
+    /// The program that exists once per Kubernetes version. Controllers and scheduler of the default version, the oldest,
+    /// serve newer API servers too: Kubernetes supports them one minor behind.
+    pub const PER_VERSION: [Self; 1] = [Self::KubeApiserver];
+
+    /// Programs that must match the Kubernetes version of a cluster if they are provided rather than built.
     pub const CONTROL_PLANE: [Self; 3] =
         [Self::KubeApiserver, Self::KubeControllerManager, Self::KubeScheduler];
 
@@ -119,9 +118,9 @@ impl Binary {
         }
     }
 
-    /// What a person sees being built: where there are several versions of a program, the version too.
+    /// The name shown while the program is built, with the version if there are several.
     pub fn title(self, kubernetes: KubernetesVersion) -> String {
-        if Self::CONTROL_PLANE.contains(&self) { format!("{self} {kubernetes}") } else { self.to_string() }
+        if Self::PER_VERSION.contains(&self) { format!("{self} {kubernetes}") } else { self.to_string() }
     }
 
     /// The Go package that is the program.
@@ -145,17 +144,35 @@ impl Binary {
     /// The module that pins the program, for planes of the given Kubernetes version.
     pub fn module(self, kubernetes: KubernetesVersion) -> &'static Module {
         match self {
-            Self::Etcd => &ETCD,
-            Self::KubeApiserver | Self::KubeControllerManager | Self::KubeScheduler => kubernetes.module(),
-            // One serves API servers of the minors beside its own too.
-            Self::Kubectl => KubernetesVersion::default().module(),
-            Self::Kwok => &KWOK,
-            Self::CapiManager | Self::Clusterctl => &CLUSTER_API,
-            Self::Helm => &HELM,
-            Self::Registry => &REGISTRY,
-            Self::Cosign => &COSIGN,
-            Self::CapiOperator => &CAPI_OPERATOR,
+            Self::KubeApiserver => kubernetes.module(),
+            Self::Etcd
+            | Self::KubeControllerManager
+            | Self::KubeScheduler
+            | Self::Kubectl
+            | Self::Kwok
+            | Self::CapiManager
+            | Self::Clusterctl
+            | Self::CapiOperator => KubernetesVersion::default().module(),
+            Self::Helm | Self::Registry | Self::Cosign => &HELM,
         }
+    }
+
+    /// How long the program adds to a first build on two cores, measured with its neighbors in [`Binary::ALL`] built before it.
+    pub fn usual_build_time(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Etcd => 60,
+            Self::KubeApiserver => 240,
+            Self::KubeControllerManager => 60,
+            Self::KubeScheduler => 15,
+            Self::Kubectl => 30,
+            Self::Kwok => 40,
+            Self::CapiManager => 60,
+            Self::Helm => 60,
+            Self::Registry => 60,
+            Self::Cosign => 180,
+            Self::Clusterctl => 40,
+            Self::CapiOperator => 30,
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 use super::Error;
@@ -11,25 +12,68 @@ use super::Error;
 const FIRST_SELF_UPDATING: (u32, u32) = (1, 21);
 
 /// A Go command in a module's folder.
-pub(super) async fn run(module: &Path, args: &[&str]) -> Result<Output, Error> {
-    let output = Command::new("go")
-        .args(args)
-        .current_dir(module)
-        .env("CGO_ENABLED", "0")
-        .env("GOWORK", "off")
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => Error::GoMissing,
-            _ => Error::RunGo { source },
-        })?;
+async fn run(module: &Path, args: &[&str]) -> Result<Output, Error> {
+    let output = command(module, args).output().await.map_err(not_started)?;
     if output.status.success() {
         return Ok(output);
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
     Err(classify(&args.join(" "), &stderr))
+}
+
+/// Runs `go build -v` and reports the number of packages compiled so far.
+pub(super) async fn build(
+    module: &Path,
+    args: &[&str],
+    mut compiled: impl FnMut(usize),
+) -> Result<(), Error> {
+    let mut child = command(module, args).stderr(Stdio::piped()).spawn().map_err(not_started)?;
+    let mut lines = child.stderr.take().map(|stderr| BufReader::new(stderr).lines());
+    let (mut packages, mut messages) = (0, String::new());
+    while let Some(lines) = &mut lines {
+        let line = lines.next_line().await.map_err(|source| Error::RunGo { source })?;
+        let Some(line) = line else { break };
+        if is_package(&line) {
+            packages += 1;
+            compiled(packages);
+        } else {
+            messages.push_str(&line);
+            messages.push('\n');
+        }
+    }
+    let status = child.wait().await.map_err(|source| Error::RunGo { source })?;
+    if status.success() { Ok(()) } else { Err(classify(&args.join(" "), &messages)) }
+}
+
+/// `go build -v` prints the import path of each package that it compiles, alone on a line.
+fn is_package(line: &str) -> bool {
+    !line.is_empty() && line.chars().all(|c| c.is_ascii_alphanumeric() || "/.-_~+".contains(c))
+}
+
+/// The file that `go build` makes of a main package: the last element of its path that is not a major version.
+pub(super) fn executable_name(package: &str) -> &str {
+    let is_version =
+        |element: &str| element.strip_prefix('v').is_some_and(|rest| rest.parse::<u32>().is_ok());
+    package.rsplit('/').find(|element| !is_version(element)).unwrap_or(package)
+}
+
+fn command(module: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new("go");
+    command
+        .args(args)
+        .current_dir(module)
+        .env("CGO_ENABLED", "0")
+        .env("GOWORK", "off")
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command
+}
+
+fn not_started(source: std::io::Error) -> Error {
+    match source.kind() {
+        std::io::ErrorKind::NotFound => Error::GoMissing,
+        _ => Error::RunGo { source },
+    }
 }
 
 /// Fails early, and in words, when Go cannot build the module.
@@ -110,6 +154,28 @@ mod tests {
         assert_eq!(parse_version("go1.27rc1"), Some((1, 27)));
         assert_eq!(parse_version("devel +abc"), None);
         assert_eq!(required_version("module x\n\ngo 1.25.0\n").as_deref(), Some("1.25.0"));
+    }
+
+    #[test]
+    fn packages_are_told_from_messages() {
+        assert!(is_package("k8s.io/api/core/v1"));
+        assert!(is_package("gopkg.in/yaml.v3"));
+        for message in ["", "go: downloading k8s.io/api v0.34.4", "# k8s.io/api", "main.go:1:2: syntax error"]
+        {
+            assert!(!is_package(message), "{message}");
+        }
+    }
+
+    #[test]
+    fn executables_are_named_as_go_names_them() {
+        for (package, name) in [
+            ("go.etcd.io/etcd/server/v3", "server"),
+            ("k8s.io/kubernetes/cmd/kubectl", "kubectl"),
+            ("sigs.k8s.io/cluster-api", "cluster-api"),
+            ("sigs.k8s.io/cluster-api-operator/cmd", "cmd"),
+        ] {
+            assert_eq!(executable_name(package), name);
+        }
     }
 
     #[test]

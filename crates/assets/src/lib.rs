@@ -1,8 +1,9 @@
-//! The programs the sandbox runs: found where the environment points, in the cache, or built from the Go module proxy.
+//! The programs that the sandbox runs: found where the environment points, in the cache, or built from Go modules.
 
 mod cache;
 mod catalog;
 mod go;
+pub mod progress;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,13 +13,13 @@ use self::cache::Cache;
 pub use self::catalog::{Binary, KubernetesVersion, UnsupportedVersion};
 use crate::progress::Progress;
 
-/// A folder with all programs, and `cluster-api/config` as in the Cluster API module. Control planes of further versions
-/// are in folders named as `kubernetes-1.35`.
+/// A folder with all programs, and `cluster-api/config` as in the Cluster API module. API servers of other versions are in
+/// folders named as `kubernetes-1.35`.
 pub const ASSETS_VARIABLE: &str = "CHANDLER_ASSETS";
 /// A folder as `setup-envtest` makes it: etcd, kube-apiserver and kubectl.
 pub const KUBEBUILDER_VARIABLE: &str = "KUBEBUILDER_ASSETS";
 
-/// Why a program could not be had.
+/// Why a program is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("neither XDG_CACHE_HOME nor HOME is set: set one, so that built programs have a place")]
@@ -65,7 +66,7 @@ pub struct Assets {
 }
 
 impl Assets {
-    /// Finds the programs, building what is nowhere to be found.
+    /// Finds the programs and builds missing ones.
     pub async fn ensure(binaries: &[Binary], progress: &dyn Progress) -> Result<Self, Error> {
         Self::ensure_version(KubernetesVersion::default(), binaries, progress).await
     }
@@ -83,14 +84,14 @@ impl Assets {
         Ok(assets)
     }
 
-    /// The same programs with the control plane of another version, built if it is nowhere to be found.
+    /// The same programs with the API server of another version, built if it is missing.
     pub async fn with_version(
         &self,
         kubernetes: KubernetesVersion,
         progress: &dyn Progress,
     ) -> Result<Self, Error> {
-        let other = Self::ensure_version(kubernetes, &Binary::CONTROL_PLANE, progress).await?;
-        Ok(self.with_control_plane(other))
+        let other = Self::ensure_version(kubernetes, &Binary::PER_VERSION, progress).await?;
+        Ok(self.with_api_server(other))
     }
 
     /// As [`Assets::with_version`]; `None` if something would have to be built.
@@ -98,11 +99,11 @@ impl Assets {
         if kubernetes == self.kubernetes {
             return Ok(Some(self.clone()));
         }
-        let located = Located::look(kubernetes, &Binary::CONTROL_PLANE).await?;
-        Ok(located.missing.is_empty().then(|| self.with_control_plane(located.assets)))
+        let located = Located::look(kubernetes, &Binary::PER_VERSION).await?;
+        Ok(located.missing.is_empty().then(|| self.with_api_server(located.assets)))
     }
 
-    fn with_control_plane(&self, other: Self) -> Self {
+    fn with_api_server(&self, other: Self) -> Self {
         let mut paths = self.paths.clone();
         paths.extend(other.paths);
         Self { paths, capi_config: self.capi_config.clone(), kubernetes: other.kubernetes }
@@ -113,7 +114,7 @@ impl Assets {
         let default = KubernetesVersion::default();
         Self::ensure_version(default, &Binary::ALL, progress).await?;
         for version in KubernetesVersion::SUPPORTED.into_iter().filter(|version| *version != default) {
-            Self::ensure_version(version, &Binary::CONTROL_PLANE, progress).await?;
+            Self::ensure_version(version, &Binary::PER_VERSION, progress).await?;
         }
         Ok(())
     }
@@ -162,17 +163,18 @@ impl Located {
     }
 }
 
-/// How the version of a provided control plane has to begin: a Cluster tells its version to the patch, a bare API
-/// server is only asked for a minor.
+/// The version that a provided program must report: to the patch for the clusters of Cluster API, which are compared with
+/// the version asked for; only the minor for a bare API server.
 fn wanted_version(kubernetes: KubernetesVersion, binaries: &[Binary]) -> String {
-    if binaries.contains(&Binary::KubeControllerManager) {
+    let of_cluster = binaries.contains(&Binary::KubeControllerManager);
+    if of_cluster || kubernetes != KubernetesVersion::default() {
         format!("Kubernetes {kubernetes}")
     } else {
         format!("Kubernetes v1.{}.", kubernetes.minor())
     }
 }
 
-/// Folders the environment points at, which spare us building.
+/// Folders with prebuilt programs that the environment names.
 struct Provided {
     ours: Option<PathBuf>,
     kubebuilder: Option<PathBuf>,
@@ -206,8 +208,8 @@ impl Provided {
 async fn is_version(program: &Path, wanted: &str) -> bool {
     let output = tokio::process::Command::new(program).arg("--version").output().await;
     output.is_ok_and(|output| {
-        let told = String::from_utf8_lossy(&output.stdout);
-        let told = told.trim();
-        told == wanted || (wanted.ends_with('.') && told.starts_with(wanted))
+        let reported = String::from_utf8_lossy(&output.stdout);
+        let reported = reported.trim();
+        reported == wanted || (wanted.ends_with('.') && reported.starts_with(wanted))
     })
 }

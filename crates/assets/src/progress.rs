@@ -1,4 +1,4 @@
-//! What long work tells a person while it runs.
+//! Progress of long work, for a person to follow.
 
 use std::io::{IsTerminal, stderr};
 use std::sync::Mutex;
@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Told about every step that may take longer than a person likes to wait in silence.
+/// Reports every step that may take longer than two seconds.
 pub trait Progress: Send + Sync {
     /// A step begins; `position` is `(3, 9)` for the third of nine.
     fn begin(&self, step: &str, position: Option<(usize, usize)>);
+    /// How far the step that began last has come.
+    fn advance(&self, text: &str);
     /// The step that began last is done.
     fn finish(&self, step: &str);
     /// Something worth knowing that is not a step.
@@ -22,6 +24,7 @@ pub struct Silent;
 
 impl Progress for Silent {
     fn begin(&self, _: &str, _: Option<(usize, usize)>) {}
+    fn advance(&self, _: &str) {}
     fn finish(&self, _: &str) {}
     fn note(&self, _: &str) {}
 }
@@ -42,13 +45,28 @@ fn label(step: &str, position: Option<(usize, usize)>) -> String {
 #[derive(Debug, Default)]
 pub struct Lines {
     began: Mutex<Vec<(String, Instant)>>,
+    printed: Mutex<Option<Instant>>,
 }
+
+/// How often [`Lines`] prints how far a step has come.
+const PAUSE: Duration = Duration::from_secs(30);
 
 impl Progress for Lines {
     fn begin(&self, step: &str, position: Option<(usize, usize)>) {
         eprintln!("{} …", label(step, position));
         if let Ok(mut began) = self.began.lock() {
             began.push((step.to_owned(), Instant::now()));
+        }
+        if let Ok(mut printed) = self.printed.lock() {
+            *printed = Some(Instant::now());
+        }
+    }
+
+    fn advance(&self, text: &str) {
+        let Ok(mut printed) = self.printed.lock() else { return };
+        if printed.is_none_or(|printed| printed.elapsed() >= PAUSE) {
+            eprintln!("  {text}");
+            *printed = Some(Instant::now());
         }
     }
 
@@ -71,6 +89,7 @@ impl Progress for Lines {
 #[derive(Debug, Default)]
 pub struct Spinner {
     bar: Mutex<Option<ProgressBar>>,
+    label: Mutex<String>,
 }
 
 impl Spinner {
@@ -88,9 +107,20 @@ impl Progress for Spinner {
     fn begin(&self, step: &str, position: Option<(usize, usize)>) {
         let style = ProgressStyle::with_template("{spinner} {msg} {elapsed:.dim}")
             .unwrap_or_else(|_| ProgressStyle::default_spinner());
-        let bar = ProgressBar::new_spinner().with_style(style).with_message(label(step, position));
+        let label = label(step, position);
+        if let Ok(mut kept) = self.label.lock() {
+            kept.clone_from(&label);
+        }
+        let bar = ProgressBar::new_spinner().with_style(style).with_message(label);
         bar.enable_steady_tick(Duration::from_millis(120));
         self.replace(Some(bar));
+    }
+
+    fn advance(&self, text: &str) {
+        let label = self.label.lock().map(|label| label.clone()).unwrap_or_default();
+        if let Some(bar) = self.bar.lock().ok().as_deref().and_then(Option::as_ref) {
+            bar.set_message(format!("{label}: {text}"));
+        }
     }
 
     fn finish(&self, step: &str) {

@@ -4,16 +4,6 @@ use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
-/// The digest of several parts, told apart, in hexadecimal.
-pub(crate) fn of_parts(parts: &[&str]) -> String {
-    let mut hash = Sha256::new();
-    for part in parts {
-        hash.update(part.as_bytes());
-        hash.update([0]);
-    }
-    hexadecimal(&hash.finalize())
-}
-
 /// The digest of bytes in hexadecimal.
 pub(crate) fn of(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))

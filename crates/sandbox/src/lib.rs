@@ -3,7 +3,6 @@
 //! [`Sandbox`] is the whole of it; [`plane::Plane`] is a single control plane; [`testing`] is what tests call.
 
 pub mod apply;
-pub mod assets;
 pub mod capi;
 pub mod certificates;
 pub mod chart;
@@ -13,7 +12,6 @@ mod digest;
 pub mod kubeconfig;
 pub mod plane;
 pub mod process;
-pub mod progress;
 pub mod provider;
 pub mod registry;
 pub mod repository;
@@ -22,5 +20,7 @@ pub mod sandbox;
 pub mod service_account;
 pub mod state;
 pub mod testing;
+
+pub use chandler_assets::{self as assets, progress};
 
 pub use self::sandbox::Sandbox;
