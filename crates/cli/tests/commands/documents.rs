@@ -1,8 +1,15 @@
-//! Every command in the documentation is run by a test: those here, or those that the list below names.
+//! Every command in a block of the documentation is run by a test: those here, or those that the list below names.
+//! Commands within the text are checked by `inline_commands`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use crate::{demo, guides, installing, moving};
+
+/// Languages of blocks that hold commands.
+const SHELLS: [&str; 5] = ["", "sh", "bash", "console", "shell"];
 
 /// Lines that CI itself runs, or another test.
 const RUN_ELSEWHERE: [&str; 14] = [
@@ -36,10 +43,11 @@ pub fn document(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap()
 }
 
-/// The lines of all blocks that carry no language.
+/// The lines of all blocks that hold commands.
 pub fn commands(document: &str) -> Vec<String> {
-    let blocks = blocks(document, "").into_iter();
-    blocks.flatten().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+    let blocks = fenced(document).into_iter().filter(|(language, _)| SHELLS.contains(language));
+    let lines = blocks.flat_map(|(_, lines)| lines).map(str::trim);
+    lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
 /// A section of a document, from its title on.
@@ -51,17 +59,45 @@ pub fn section<'a>(document: &'a str, title: &str) -> &'a str {
 
 /// The lines of each block in a language.
 pub fn blocks<'a>(document: &'a str, language: &str) -> Vec<Vec<&'a str>> {
+    fenced(document).into_iter().filter(|(of, _)| *of == language).map(|(_, lines)| lines).collect()
+}
+
+/// The language and the lines of each block.
+fn fenced(document: &str) -> Vec<(&str, Vec<&str>)> {
     let mut blocks: Vec<(&str, Vec<&str>)> = Vec::new();
     let mut inside = false;
     for line in document.lines() {
-        match (line.strip_prefix("```"), inside) {
+        match (fence(line), inside) {
             (Some(language), false) => blocks.push((language, Vec::new())),
             (None, true) => blocks.last_mut().unwrap().1.push(line),
             _ => {}
         }
-        inside ^= line.starts_with("```");
+        inside ^= fence(line).is_some();
     }
-    blocks.into_iter().filter(|(of, _)| *of == language).map(|(_, lines)| lines).collect()
+    blocks
+}
+
+/// The language of a block, if a line begins or ends one. A block in a list is indented.
+fn fence(line: &str) -> Option<&str> {
+    line.trim_start().strip_prefix("```").map(|info| info.split_whitespace().next().unwrap_or_default())
+}
+
+/// The text outside of blocks.
+pub fn prose(document: &str) -> String {
+    let mut inside = false;
+    let mut lines = Vec::new();
+    for line in document.lines() {
+        let is_fence = fence(line).is_some();
+        inside ^= is_fence;
+        lines.push(if inside || is_fence { "" } else { line });
+    }
+    lines.join("\n")
+}
+
+/// All pages that people write.
+pub fn pages() -> Vec<PathBuf> {
+    let others = ["README.md", "CONTRIBUTING.md"].map(|name| root().join(name));
+    markdown(&root().join("docs")).into_iter().chain(others).collect()
 }
 
 pub fn root() -> PathBuf {
@@ -89,8 +125,7 @@ fn every_command_in_the_documentation_is_run_by_a_test() {
     let run_by_guides = guides.flat_map(|name| commands(&document(name))).chain(guides::started());
     let run_here: Vec<String> =
         run_by_demo_and_sandbox.chain(run_by_guides).chain(installing::by_kubectl_and_helm()).collect();
-    let documents = markdown(&root().join("docs")).into_iter().chain([root().join("README.md")]);
-    for path in documents {
+    for path in pages() {
         for line in commands(&std::fs::read_to_string(&path).unwrap()) {
             let run = run_here.contains(&line) || RUN_ELSEWHERE.iter().any(|known| line.starts_with(known));
             assert!(run, "{}: no test runs `{line}`", path.display());
@@ -100,10 +135,7 @@ fn every_command_in_the_documentation_is_run_by_a_test() {
 
 #[test]
 fn links_between_documents_lead_somewhere() {
-    let documents = markdown(&root().join("docs"))
-        .into_iter()
-        .chain(["README.md", "CONTRIBUTING.md"].map(|f| root().join(f)));
-    for path in documents {
+    for path in pages() {
         let text = std::fs::read_to_string(&path).unwrap();
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let file = target.split('#').next().unwrap();
@@ -113,6 +145,25 @@ fn links_between_documents_lead_somewhere() {
             assert!(path.parent().unwrap().join(file).exists(), "{}: {target} leads nowhere", path.display());
         }
     }
+}
+
+#[test]
+fn blocks_of_every_shell_hold_commands() {
+    let page = "```\na\n```\n```yaml\nb: c\n```\n- d\n  ```sh title\n  e f\n\n  ```\n```console\ng\n```\n";
+    assert_eq!(commands(page), ["a", "e f", "g"]);
+    assert_eq!(blocks(page, "yaml"), [["b: c"]]);
+    assert_eq!(prose(page).split_whitespace().collect::<Vec<_>>(), ["-", "d"]);
+}
+
+#[test]
+fn the_index_of_decisions_lists_them_all() {
+    let index = document("docs/adr/README.md");
+    let listed: BTreeSet<&str> =
+        index.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    let pages = markdown(&root().join("docs/adr"));
+    let names = pages.iter().map(|path| path.file_name().unwrap().to_str().unwrap());
+    let decisions: BTreeSet<&str> = names.filter(|name| *name != "README.md").collect();
+    assert_eq!(listed, decisions);
 }
 
 #[test]

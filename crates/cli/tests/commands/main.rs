@@ -9,6 +9,7 @@ mod documents;
 mod go_module;
 mod guides;
 mod inherited;
+mod inline_commands;
 mod installed;
 mod installing;
 mod moving;
