@@ -12,6 +12,7 @@ use crate::{
     command::{command, output, run as run_command},
     demo, generate, supply_chain,
     test::{self, GO_MODULES},
+    workflows,
 };
 
 /// In the order in which they run: what is quick and fails often comes first.
@@ -21,6 +22,7 @@ const STEPS: &[Step] = &[
     Step { name: "each crate alone", run: each_crate_alone },
     Step { name: "go vet", run: go_vet },
     Step { name: "staticcheck", run: staticcheck },
+    Step { name: "workflows", run: workflows::lint },
     Step { name: "generated files", run: generated_is_committed },
     Step { name: "licenses", run: supply_chain::deny },
     Step { name: "advisories", run: supply_chain::advisories },
