@@ -7,8 +7,14 @@ use anyhow::{Context, Result};
 use crate::command::{command, run};
 
 const ACTIONLINT: &str = "v1.7.12";
+const CARGO_CYCLONEDX: &str = "0.5.9";
 const CARGO_DENY: &str = "0.20.2";
 const GOVULNCHECK: &str = "v1.8.0";
+
+/// Bills of materials of programs made of crates.
+pub fn cargo_cyclonedx(root: &Path) -> Result<PathBuf> {
+    crate_program(root, "cargo-cyclonedx", CARGO_CYCLONEDX)
+}
 
 /// Licences, bans, sources and advisories of crates.
 pub fn cargo_deny(root: &Path) -> Result<PathBuf> {
