@@ -1,32 +1,53 @@
 //! Everything that has to pass before a change lands.
 
+mod runner;
+mod timing;
+
 use std::path::Path;
 
 use anyhow::{Result, ensure};
 
+use self::runner::Step;
 use crate::{
     command::{command, output, run as run_command},
     demo, generate, supply_chain,
     test::{self, GO_MODULES},
+    workflows,
 };
 
+/// In the order in which they run: what is quick and fails often comes first.
+const STEPS: &[Step] = &[
+    Step { name: "formatting", run: formatting },
+    Step { name: "clippy", run: clippy },
+    Step { name: "each crate alone", run: each_crate_alone },
+    Step { name: "go vet", run: go_vet },
+    Step { name: "staticcheck", run: staticcheck },
+    Step { name: "workflows", run: workflows::lint },
+    Step { name: "generated files", run: generated_is_committed },
+    Step { name: "licenses", run: supply_chain::deny },
+    Step { name: "advisories", run: supply_chain::advisories },
+    Step { name: "tests", run: |root| test::run(root, false) },
+    Step { name: "demo", run: |root| demo::run(root, true) },
+];
+
 pub fn run(root: &Path) -> Result<()> {
-    formatting(root)?;
+    runner::run(root, STEPS)
+}
+
+fn clippy(root: &Path) -> Result<()> {
     run_command(command(
         root,
         "cargo",
         &["clippy", "--locked", "--workspace", "--all-targets", "--", "--deny", "warnings"],
-    ))?;
-    each_crate_alone(root)?;
-    for module in GO_MODULES {
-        run_command(command(&root.join(module), "go", &["vet", "./..."]))?;
-    }
-    run_command(command(&root.join("tools/helm"), "go", &["tool", "staticcheck", "./..."]))?;
-    generated_is_committed(root)?;
-    supply_chain::deny(root)?;
-    supply_chain::advisories(root)?;
-    test::run(root, false)?;
-    demo::run(root, true)
+    ))
+}
+
+fn go_vet(root: &Path) -> Result<()> {
+    GO_MODULES.iter().try_for_each(|module| run_command(command(&root.join(module), "go", &["vet", "./..."])))
+}
+
+fn staticcheck(root: &Path) -> Result<()> {
+    run_command(command(&root.join("tools/helm"), "go", &["tool", "staticcheck", "./..."]))
 }
 
 fn formatting(root: &Path) -> Result<()> {

@@ -3,6 +3,7 @@
 mod binaries;
 mod chart;
 mod elf;
+mod sbom;
 mod version;
 
 use std::path::{Path, PathBuf};
@@ -32,13 +33,19 @@ pub struct DistArgs {
     /// Build the two static programs of the image into `bin` instead; takes minutes
     #[arg(long, conflicts_with_all = ["version", "image", "helm"])]
     binaries: bool,
+    /// Write the bills of materials (CycloneDX) of these programs into `sbom` instead
+    #[arg(long, conflicts_with_all = ["version", "image", "helm", "binaries"])]
+    sbom: bool,
 }
 
 pub fn run(root: &Path, arguments: DistArgs) -> Result<()> {
-    let DistArgs { version, image, helm, out, binaries } = arguments;
+    let DistArgs { version, image, helm, out, binaries, sbom } = arguments;
     let out = root.join(out);
     if binaries {
         return binaries::build(root, &out.join("bin"));
+    }
+    if sbom {
+        return sbom::write(root, &out.join("sbom"));
     }
     let version = version::of_release(version.as_deref().unwrap_or(env!("CARGO_PKG_VERSION")))?;
     let changelog = read(root, "CHANGELOG.md")?;

@@ -12,6 +12,7 @@ mod rights;
 mod supply_chain;
 mod test;
 mod tools;
+mod workflows;
 
 use std::path::{Path, PathBuf};
 
@@ -60,6 +61,8 @@ enum Task {
     Deny,
     /// Whether something is known against what is linked; asks databases on the internet
     Advisories,
+    /// Lint the workflows of GitHub Actions
+    Workflows,
     /// Everything that has to pass before a change lands
     Ci,
 }
@@ -78,6 +81,7 @@ fn main() -> Result<()> {
         Task::Dist(arguments) => dist::run(&root, arguments),
         Task::Deny => supply_chain::deny(&root),
         Task::Advisories => supply_chain::advisories(&root),
+        Task::Workflows => workflows::lint(&root),
         Task::Ci => ci::run(&root),
     }
 }

@@ -6,27 +6,50 @@ use anyhow::{Context, Result};
 
 use crate::command::{command, run};
 
+const ACTIONLINT: &str = "v1.7.12";
+const CARGO_CYCLONEDX: &str = "0.5.9";
 const CARGO_DENY: &str = "0.20.2";
 const GOVULNCHECK: &str = "v1.8.0";
 
-/// Licences, bans, sources and advisories of crates. Built without optimisation: it runs for seconds.
+/// Bills of materials of programs made of crates.
+pub fn cargo_cyclonedx(root: &Path) -> Result<PathBuf> {
+    crate_program(root, "cargo-cyclonedx", CARGO_CYCLONEDX)
+}
+
+/// Licences, bans, sources and advisories of crates.
 pub fn cargo_deny(root: &Path) -> Result<PathBuf> {
-    let folder = cache()?.join(format!("cargo-deny-{CARGO_DENY}"));
-    let program = folder.join("bin/cargo-deny");
+    crate_program(root, "cargo-deny", CARGO_DENY)
+}
+
+/// Vulnerabilities of Go modules that are called.
+pub fn govulncheck(root: &Path) -> Result<PathBuf> {
+    module_program(root, "golang.org/x/vuln/cmd/govulncheck", GOVULNCHECK)
+}
+
+/// Mistakes in workflows of GitHub Actions.
+pub fn actionlint(root: &Path) -> Result<PathBuf> {
+    module_program(root, "github.com/rhysd/actionlint/cmd/actionlint", ACTIONLINT)
+}
+
+/// Returns the program of a crate. Builds it without optimization, because it runs for seconds.
+fn crate_program(root: &Path, name: &str, version: &str) -> Result<PathBuf> {
+    let folder = cache()?.join(format!("{name}-{version}"));
+    let program = folder.join("bin").join(name);
     if !program.is_file() {
-        let package = format!("cargo-deny@{CARGO_DENY}");
+        let package = format!("{name}@{version}");
         let folder = folder.to_string_lossy();
         run(command(root, "cargo", &["install", "--locked", "--debug", "--root", &folder, &package]))?;
     }
     Ok(program)
 }
 
-/// Vulnerabilities of Go modules that are called.
-pub fn govulncheck(root: &Path) -> Result<PathBuf> {
-    let folder = cache()?.join(format!("govulncheck-{GOVULNCHECK}"));
-    let program = folder.join("govulncheck");
+/// Returns the program of a Go package.
+fn module_program(root: &Path, package: &str, version: &str) -> Result<PathBuf> {
+    let name = package.rsplit_once('/').map_or(package, |(_, name)| name);
+    let folder = cache()?.join(format!("{name}-{version}"));
+    let program = folder.join(name);
     if !program.is_file() {
-        let package = format!("golang.org/x/vuln/cmd/govulncheck@{GOVULNCHECK}");
+        let package = format!("{package}@{version}");
         let mut install = command(root, "go", &["install", &package]);
         install.env("GOBIN", &folder);
         run(install)?;

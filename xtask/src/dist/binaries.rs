@@ -10,9 +10,14 @@ use crate::{
     command::{command, run as run_command},
 };
 
+/// The platform that the programs are built for: the processor of this machine, and no libraries of a distribution.
+pub fn target() -> String {
+    format!("{}-unknown-linux-musl", std::env::consts::ARCH)
+}
+
 /// Builds both, optimised and static, into `out`, and checks that they are.
 pub fn build(root: &Path, out: &Path) -> Result<()> {
-    let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+    let target = target();
     ensure!(
         Command::new("musl-gcc").arg("--version").output().is_ok(),
         "`musl-gcc` was not found: install it (Debian and Ubuntu: musl-tools), the cryptography has parts in C"
