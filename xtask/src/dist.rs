@@ -58,8 +58,8 @@ pub fn run(root: &Path, arguments: DistArgs) -> Result<()> {
 
 /// The helm that the tests compare with, so that a release does not depend on what a machine has.
 fn sandbox_helm(root: &Path) -> Result<PathBuf> {
-    let chandler = build::chandler(root, false)?;
-    let path = output(command(root, &chandler.to_string_lossy(), &["sandbox", "which", "helm"]))?;
+    let sandbox = build::sandbox(root)?;
+    let path = output(command(root, &sandbox.to_string_lossy(), &["which", "helm"]))?;
     Ok(PathBuf::from(path.trim()))
 }
 

@@ -10,12 +10,12 @@ use chandler_sandbox::{
     service_account,
 };
 
-use super::world::World;
+use crate::world::World;
 
-const RIGHTS: &str = include_str!("../../../../deploy/rbac.yaml");
+const RIGHTS: &str = include_str!("../../../deploy/rbac.yaml");
 
 pub enum Controller {
-    Ours { tool: PathBuf },
+    Ours { chandler: PathBuf, tool: PathBuf },
     Other { command: String },
 }
 
@@ -58,7 +58,9 @@ impl Controller {
         let kubeconfig = text(&self.kubeconfig(world));
         let dir = text(world.dir());
         let (program, args) = match self {
-            Self::Ours { tool } => (std::env::current_exe()?, own_arguments(world.dir(), &kubeconfig, tool)),
+            Self::Ours { chandler, tool } => {
+                (chandler.clone(), own_arguments(world.dir(), &kubeconfig, tool))
+            }
             Self::Other { command } => {
                 let command = command.replace("{kubeconfig}", &kubeconfig).replace("{dir}", &dir);
                 // The shell gives way to the program, so that signals reach it.

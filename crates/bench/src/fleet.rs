@@ -9,7 +9,7 @@ use chandler_sandbox::{
     progress::Progress,
 };
 
-use super::{
+use crate::{
     Size,
     controller::Controller,
     meter::{Begun, Cpu, Meter},

@@ -7,7 +7,7 @@ use chandler_sandbox::{plane::Plane, progress::Progress};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::process::Command;
 
-use super::{
+use crate::{
     chart,
     meter::{Cpu, Meter},
     report::Phase,

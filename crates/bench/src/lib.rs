@@ -1,4 +1,4 @@
-//! `chandler bench fleet`: what a controller costs, on clusters of this machine.
+//! What a controller costs, measured on clusters of this machine.
 
 mod chart;
 mod controller;
@@ -16,102 +16,65 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use chandler_sandbox::{
     assets::{Assets, Binary},
     progress::{self, Progress},
 };
-use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use self::{controller::Controller, fleet::Fleet, report::Phase, world::World};
-use crate::driver;
+use crate::{controller::Controller, fleet::Fleet, report::Phase, world::World};
 
 /// Every program the bench runs; the Cluster API core only lends its kinds.
 const BINARIES: [Binary; 4] = [Binary::Etcd, Binary::KubeApiserver, Binary::CapiManager, Binary::Helm];
 
-#[derive(Debug, Subcommand)]
-pub enum BenchCommand {
-    /// Measure add-ons on many clusters: install, upgrade, new version, restart, idle, failing, unreachable
-    Fleet(FleetArgs),
-}
-
-#[derive(Debug, Args)]
-pub struct FleetArgs {
-    /// How many workload clusters there are
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
-    clusters: u32,
-    /// How many add-ons there are, each on every cluster
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
-    releases: u32,
-    /// Write the figures to this file
-    #[arg(long)]
-    json: Option<PathBuf>,
-    /// Do the same work with another controller that serves HelmChartProxy; it finds KUBECONFIG in its environment,
-    /// and `{kubeconfig}` and `{dir}` in the command are replaced
-    #[arg(long)]
-    controller: Option<String>,
-    /// Definitions of HelmChartProxy and HelmReleaseProxy that the other controller brings [default: ours]
-    #[arg(long, requires = "controller")]
-    controller_crds: Option<PathBuf>,
-    /// The package tool's binary [default: chandler-helm beside this program]
-    #[arg(long, env = "CHANDLER_TOOL")]
-    tool: Option<PathBuf>,
-    /// How long to watch when there is nothing to do
-    #[arg(long, default_value_t = 60)]
-    idle_seconds: u64,
-    /// How long to watch while an add-on fails
-    #[arg(long, default_value_t = 60)]
-    failing_seconds: u64,
-    /// How many add-ons fail
-    #[arg(long, default_value_t = 1)]
-    failing_addons: u32,
-    /// Keep logs and audit logs in this folder, which has to be empty [default: a temporary one]
-    #[arg(long)]
-    dir: Option<PathBuf>,
-}
-
 /// How much work there is.
 #[derive(Clone, Copy, Debug)]
-struct Size {
-    clusters: u32,
-    addons: u32,
-    failing_addons: u32,
-    idle: Duration,
-    failing: Duration,
+pub struct Size {
+    /// How many workload clusters there are.
+    pub clusters: u32,
+    /// How many add-ons there are, each on every cluster.
+    pub addons: u32,
+    /// How many add-ons fail.
+    pub failing_addons: u32,
+    /// How long to watch when there is nothing to do.
+    pub idle: Duration,
+    /// How long to watch while an add-on fails.
+    pub failing: Duration,
 }
 
-pub async fn run(command: BenchCommand) -> Result<()> {
-    let BenchCommand::Fleet(arguments) = command;
-    tokio::select! {
-        done = fleet(arguments) => done,
-        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
-    }
+/// Another controller that serves `HelmChartProxy`.
+#[derive(Clone, Debug)]
+pub struct OtherController {
+    /// A command line, in which `{kubeconfig}` and `{dir}` are replaced.
+    pub command: String,
+    /// Its definitions of the kinds; `None` means ours.
+    pub crds: Option<PathBuf>,
 }
 
-async fn fleet(arguments: FleetArgs) -> Result<()> {
-    let FleetArgs {
-        clusters,
-        releases,
-        json,
-        controller,
-        controller_crds,
-        tool,
-        idle_seconds,
-        failing_seconds,
-        failing_addons,
-        dir,
-    } = arguments;
-    let size = Size {
-        clusters,
-        addons: releases,
-        failing_addons,
-        idle: Duration::from_secs(idle_seconds),
-        failing: Duration::from_secs(failing_seconds),
-    };
-    let ours = Controller::Ours { tool: driver::find(tool)? };
-    let other = controller.map(|command| Controller::Other { command });
-    let other_kinds = controller_crds.as_deref().map_or_else(own_kinds, read_kinds)?;
+/// What is measured, and with which programs.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub size: Size,
+    /// The `chandler` binary.
+    pub chandler: PathBuf,
+    /// The package tool's binary.
+    pub tool: PathBuf,
+    /// Does the same work after ours.
+    pub other: Option<OtherController>,
+    /// Where the figures are written.
+    pub json: Option<PathBuf>,
+    /// Where logs and audit logs are kept; `None` means a temporary folder.
+    pub dir: Option<PathBuf>,
+}
+
+/// Measures add-ons on many clusters, and prints the figures as a table.
+pub async fn fleet(options: Options) -> Result<()> {
+    let Options { size, chandler, tool, other, json, dir } = options;
+    let ours = Controller::Ours { chandler, tool };
+    let other_kinds =
+        other.as_ref().and_then(|other| other.crds.as_deref()).map_or_else(own_kinds, read_kinds)?;
+    let other = other.map(|other| Controller::Other { command: other.command });
     let display = progress::display();
     let assets = Assets::ensure(&BINARIES, display.as_ref()).await?;
     let temporary = tempfile::tempdir().context("making a temporary folder")?;
@@ -123,7 +86,7 @@ async fn fleet(arguments: FleetArgs) -> Result<()> {
         Some(other) => bench.measure(&dir.join("other"), &other, &other_kinds, false).await,
         None => Ok(Vec::new()),
     };
-    // What was measured is told even if the other controller cannot do the work.
+    // What was measured is printed even if the other controller cannot do the work.
     let failed = compared.map(|more| phases.extend(more)).err();
     print!("{}", report::table(&phases));
     if let Some(path) = json {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 
-use super::{
+use crate::{
     report::Phase,
     traffic::{Side, Traffic},
     usage::{Peak, Processes, reaped_cpu},

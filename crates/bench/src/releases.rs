@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::world::{ADDON_LABEL, Wanted};
+use crate::world::{ADDON_LABEL, Wanted};
 
 /// A release of an add-on on a cluster.
 pub type Key = (String, String);

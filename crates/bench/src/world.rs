@@ -24,7 +24,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{
+use crate::{
     chart,
     traffic::{Traffic, USER_AGENT},
 };

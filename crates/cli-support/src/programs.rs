@@ -1,27 +1,33 @@
-//! Finds the package tool's binary.
+//! Finds the other binaries of Chandler.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// The name of the Helm driver.
-pub const NAME: &str = "chandler-helm";
+/// Returns the package tool that was named, or the Helm driver beside this program.
+pub fn package_tool(named: Option<PathBuf>) -> Result<PathBuf> {
+    find(named, "chandler-helm", "package tool", "--tool")
+}
 
-/// The binary that was named, or the one beside this program.
-pub fn find(named: Option<PathBuf>) -> Result<PathBuf> {
+/// Returns the `chandler` binary that was named, or the one beside this program.
+pub fn chandler(named: Option<PathBuf>) -> Result<PathBuf> {
+    find(named, "chandler", "chandler binary", "--chandler")
+}
+
+fn find(named: Option<PathBuf>, file_name: &str, what: &str, option: &str) -> Result<PathBuf> {
     let path = match named {
         Some(path) => path,
-        None => beside_self()?,
+        None => beside_self(file_name)?,
     };
     ensure!(
         path.is_file(),
-        "there is no package tool at {}: build it with `cargo xtask build`, or name one with --tool",
+        "there is no {what} at {}: build it with `cargo xtask build`, or name one with {option}",
         path.display()
     );
     path.canonicalize().with_context(|| format!("resolving {}", path.display()))
 }
 
-fn beside_self() -> Result<PathBuf> {
+fn beside_self(file_name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("finding this program's own path")?;
-    Ok(own.parent().unwrap_or(Path::new(".")).join(NAME))
+    Ok(own.parent().unwrap_or(Path::new(".")).join(file_name))
 }

@@ -9,6 +9,13 @@ use std::{
 };
 
 use chandler_core::digest::Digest;
+use chandler_tool::{
+    generated::tool::{
+        ApplyAction, ApplyOptions, ApplyRequest, Failure, FailureCategory, Package, Release, ReleaseState,
+        ReleaseStatus, RemoveOptions, RemoveRequest, Target,
+    },
+    target_message,
+};
 use tempfile::TempDir;
 
 use super::{
@@ -17,13 +24,6 @@ use super::{
     helm::Helm,
     order::{self, LIMIT, Order as _},
     tool::{Ended, Tool, expect_category},
-};
-use crate::{
-    convert,
-    generated::tool::{
-        ApplyAction, ApplyOptions, ApplyRequest, Failure, FailureCategory, Package, Release, ReleaseState,
-        ReleaseStatus, RemoveOptions, RemoveRequest, Target,
-    },
 };
 
 /// One case's own corner of the environment.
@@ -53,7 +53,7 @@ impl Context {
     }
 
     pub fn target(&self) -> Target {
-        convert::target(&self.environment.target)
+        target_message(&self.environment.target)
     }
 
     pub fn release(&self, name: &str) -> Release {

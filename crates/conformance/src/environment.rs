@@ -3,8 +3,7 @@
 use std::{collections::BTreeMap, error::Error, path::PathBuf};
 
 use chandler_core::target::Target;
-
-use crate::SupervisorConfig;
+use chandler_tool::SupervisorConfig;
 
 /// Whatever failed on the host's side.
 pub type BoxError = Box<dyn Error + Send + Sync>;

@@ -2,8 +2,9 @@
 
 use std::{io, path::PathBuf, time::Duration};
 
+use chandler_tool::ToolError;
+
 use super::environment::BoxError;
-use crate::ToolError;
 
 /// Why a case failed: mostly because the tool breaks the contract.
 #[derive(Debug, thiserror::Error)]

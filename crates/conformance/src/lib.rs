@@ -7,7 +7,7 @@
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {
-            return Err($crate::conformance::CaseError::Broken(format!($($message)+)));
+            return Err($crate::CaseError::Broken(format!($($message)+)));
         }
     };
 }
@@ -15,7 +15,7 @@ macro_rules! ensure {
 /// One line of a table of cases.
 macro_rules! case {
     ($name:literal, $needs:expr, $function:path, $proves:literal) => {
-        $crate::conformance::Case {
+        $crate::Case {
             name: $name,
             proves: $proves,
             needs: $needs,

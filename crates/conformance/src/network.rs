@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chandler_tool::generated::tool::Target;
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream, UnixListener},
@@ -9,7 +10,6 @@ use tokio::{
 };
 
 use super::{CaseError, context::Context, order::duration};
-use crate::generated::tool::Target;
 
 /// A cluster of another name, at another address.
 pub fn elsewhere(context: &Context, server: String) -> Target {

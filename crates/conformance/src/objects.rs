@@ -2,6 +2,7 @@
 
 use std::{fmt::Debug, time::Duration};
 
+use chandler_tool::generated::tool::{Auth, Target, auth};
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
@@ -19,7 +20,6 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::{CaseError, context::Context};
-use crate::generated::tool::{Auth, Target, auth};
 
 const POLL: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::generated::tool::{
+/// Time limit of an operation that is expected to end well.
+use chandler_tool::generated::tool::{
     ApplyOptions, ApplyRequest, RemoveOptions, RemoveRequest, Target, Values, values,
 };
 
-/// Time limit of an operation that is expected to end well.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
 /// Changes of a request, one after the other.

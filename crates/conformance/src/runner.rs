@@ -5,12 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use chandler_tool::generated::template::RenderRequest;
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{
     Ability, Case, CaseError, CaseReport, Environment, Outcome, Report, context::Context, tool::Tool, topics,
 };
-use crate::generated::template::RenderRequest;
 
 /// How many cases run at a time.
 const PARALLEL: usize = 4;

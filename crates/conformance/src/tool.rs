@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use tonic::{Code, Request, Response, Status, Streaming, transport::Channel};
-
-use super::CaseError;
-use crate::{
-    Supervisor, SupervisorConfig,
+use chandler_tool::{
+    Lease, Supervisor, SupervisorConfig,
     generated::{
         template::{RenderRequest, RenderResponse, template_service_client::TemplateServiceClient},
         tool::{
@@ -17,8 +14,10 @@ use crate::{
             package_tool_client::PackageToolClient,
         },
     },
-    supervisor::Lease,
 };
+use tonic::{Code, Request, Response, Status, Streaming, transport::Channel};
+
+use super::CaseError;
 
 /// Limit of a call that is not a stream.
 const CALL_LIMIT: Duration = Duration::from_mins(1);

@@ -1,12 +1,14 @@
-//! `chandler demo`: the main job, on clusters of this machine.
+//! `chandler-sandbox demo`: the main job, on clusters of this machine.
 
 mod chart;
 mod fitting_out;
 mod story;
+mod what_next;
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
+use chandler_cli_support::place::state_folder;
 use chandler_sandbox::{
     Sandbox,
     assets::Assets,
@@ -17,7 +19,7 @@ use chandler_sandbox::{
 use clap::Args;
 
 use self::story::Story;
-use crate::driver;
+use crate::programs::{Found, Programs};
 
 /// How many workload clusters the demo has.
 const CLUSTERS: u32 = 2;
@@ -27,18 +29,18 @@ pub struct DemoArgs {
     /// Leave when everything is ready, instead of staying until Ctrl-C
     #[arg(long)]
     exit: bool,
-    /// The package tool's binary [default: chandler-helm beside this program]
-    #[arg(long, env = "CHANDLER_TOOL")]
-    tool: Option<PathBuf>,
+    #[command(flatten)]
+    programs: Programs,
     /// Where the demo keeps its clusters while it runs [default: chandler/demo in the user's state directory]
     #[arg(long)]
     dir: Option<PathBuf>,
 }
 
 pub async fn run(arguments: DemoArgs) -> Result<()> {
-    let DemoArgs { exit, tool, dir } = arguments;
-    let tool = driver::find(tool)?;
-    let dir = dir.map_or_else(|| crate::place::state_folder("demo"), Ok)?;
+    let DemoArgs { exit, programs, dir } = arguments;
+    let programs = programs.find()?;
+    let dir = dir.map_or_else(|| state_folder("demo"), Ok)?;
+    let dir = std::path::absolute(&dir).with_context(|| format!("{} is no usable path", dir.display()))?;
     let display = progress::display();
     let assets = Assets::ensure(&BINARIES, display.as_ref()).await?;
     let folder = Folder::new(&dir);
@@ -46,7 +48,7 @@ pub async fn run(arguments: DemoArgs) -> Result<()> {
     let options = Options { dir: dir.clone(), clusters: CLUSTERS, nodes: 1 };
     let sandbox = Sandbox::up(&assets, &options, display.as_ref()).await?;
     let told = tokio::select! {
-        told = tell(&sandbox, &dir, tool, exit) => told,
+        told = tell(&sandbox, &dir, programs, exit) => told,
         _ = tokio::signal::ctrl_c() => Ok(()),
     };
     eprintln!("cleaning up");
@@ -56,17 +58,17 @@ pub async fn run(arguments: DemoArgs) -> Result<()> {
     told
 }
 
-async fn tell(sandbox: &Sandbox, dir: &std::path::Path, tool: PathBuf, exit: bool) -> Result<()> {
+async fn tell(sandbox: &Sandbox, dir: &std::path::Path, programs: Found, exit: bool) -> Result<()> {
     let display = progress::display();
     sandbox.wait_ready(CLUSTERS, display.as_ref()).await?;
     let repository = ChartRepository::start(sandbox.authority(), &dir.join("charts")).await?;
     for chart in [chart::HELLO, chart::NETWORK, chart::CLOUD_PROVIDER] {
         repository.publish(&chart.write(dir)?)?;
     }
-    let story = Story::begin(sandbox, &repository, dir, &tool).await?;
+    let story = Story::begin(sandbox, &repository, dir, programs).await?;
     let ready = show(&story, &repository).await;
     if ready.is_ok() && !exit {
-        story.what_next();
+        story.what_next()?;
         tokio::signal::ctrl_c().await.context("waiting for Ctrl-C")?;
     }
     story.end().await;

@@ -1,4 +1,4 @@
-//! `chandler sandbox`: real clusters on this machine.
+//! Real clusters on this machine: `chandler-sandbox up`, `status`, `down` and their neighbors.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
+use chandler_cli_support::place::state_folder;
 use chandler_sandbox::Sandbox;
 use chandler_sandbox::assets::{Assets, Binary};
 use chandler_sandbox::process::{Identity, last_lines};
@@ -17,7 +18,7 @@ use chandler_sandbox::state::{PlaneState, State};
 use clap::{Args, Subcommand, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::place::state_folder;
+use crate::kubectl::{self, KubectlArgs};
 
 /// The owner stops its processes in order, which may take each its grace.
 const DOWN_LIMIT: Duration = Duration::from_mins(1);
@@ -39,6 +40,8 @@ pub enum SandboxCommand {
     Status(StatusArgs),
     /// Print the kubeconfig of a cluster.
     Kubeconfig(KubeconfigArgs),
+    /// Run the sandbox's kubectl on one of its clusters; kubectl is built on first use.
+    Kubectl(KubectlArgs),
     /// Stop everything and remove its data.
     Down(DownArgs),
 }
@@ -85,7 +88,7 @@ pub struct DownArgs {
 }
 
 #[derive(Debug, Args)]
-struct Place {
+pub struct Place {
     /// Where the sandbox keeps everything [default: chandler/sandbox in the user's state directory].
     #[arg(long, env = "CHANDLER_SANDBOX_DIR", hide_env_values = true)]
     dir: Option<PathBuf>,
@@ -98,7 +101,7 @@ enum Output {
 }
 
 impl Place {
-    fn resolve(self) -> Result<PathBuf> {
+    pub fn resolve(self) -> Result<PathBuf> {
         let dir = match self.dir {
             Some(dir) => dir,
             None => state_folder("sandbox")?,
@@ -115,6 +118,7 @@ pub async fn run(command: SandboxCommand) -> Result<()> {
         SandboxCommand::Which { program } => which(&program).await,
         SandboxCommand::Status(args) => status(args).await,
         SandboxCommand::Kubeconfig(args) => kubeconfig(args),
+        SandboxCommand::Kubectl(args) => kubectl::run(args).await,
         SandboxCommand::Down(args) => down(args).await,
     }
 }
@@ -207,7 +211,7 @@ fn start_owner(folder: &Folder, options: &Options) -> Result<Child> {
     }
     let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
     Command::new(std::env::current_exe().context("cannot find this program's own file")?)
-        .args(["sandbox", "up", "--foreground"])
+        .args(["up", "--foreground"])
         .args(["--clusters", &options.clusters.to_string()])
         .args(["--nodes", &options.nodes.to_string()])
         .arg("--dir")
@@ -270,22 +274,23 @@ impl LogLines {
 
 async fn print_next(folder: &Folder) {
     let state = State::read(folder).await;
-    let kubeconfig = |name: &str| folder.plane(name).join("kubeconfig").display().to_string();
+    let place = other_place(folder);
     let memory = mebibytes(state.memory_bytes());
     println!("\nThe sandbox is up, using {memory}:");
     for plane in &state.planes {
         println!("  {:<16} {}", plane.name, plane.endpoint);
     }
     println!("\nTalk to the management cluster:");
-    println!("  export KUBECONFIG={}", kubeconfig(MANAGEMENT));
-    println!("  kubectl get clusters -A");
+    println!("  chandler-sandbox kubectl{place} get clusters -A");
     if let Some(cluster) = state.planes.iter().find(|plane| plane.name != MANAGEMENT) {
         println!("Talk to a workload cluster:");
-        println!("  kubectl --kubeconfig {} get nodes", kubeconfig(&cluster.name));
+        println!("  chandler-sandbox kubectl{place} --cluster {} get nodes", cluster.name);
     }
+    println!("Use other clients:");
+    println!("  export KUBECONFIG={}", folder.plane(MANAGEMENT).join("kubeconfig").display());
     println!("See what runs, and stop it all:");
-    println!("  chandler sandbox status{}", other_place(folder));
-    println!("  chandler sandbox down{}", other_place(folder));
+    println!("  chandler-sandbox status{place}");
+    println!("  chandler-sandbox down{place}");
 }
 
 /// What later commands need to find a sandbox that is not in its usual place.
@@ -309,7 +314,7 @@ async fn status(args: StatusArgs) -> Result<()> {
 
 fn print_state(state: &State) {
     let Some(owner) = state.owner else {
-        println!("not running; `chandler sandbox up` starts it");
+        println!("not running; `chandler-sandbox up` starts it");
         return;
     };
     println!("running, process {owner}, {}\n", mebibytes(state.memory_bytes()));
@@ -339,12 +344,21 @@ fn mebibytes(bytes: u64) -> String {
 fn kubeconfig(args: KubeconfigArgs) -> Result<()> {
     let KubeconfigArgs { name, place } = args;
     let folder = Folder::new(&place.resolve()?);
-    let path = folder.plane(&name).join("kubeconfig");
-    let yaml = fs::read_to_string(&path).with_context(|| {
-        format!("there is no cluster {name}; `chandler sandbox status` shows which there are")
-    })?;
+    let path = kubeconfig_path(&folder, &name)?;
+    let yaml = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     print!("{yaml}");
     Ok(())
+}
+
+/// Where the kubeconfig of a cluster is.
+pub fn kubeconfig_path(folder: &Folder, cluster: &str) -> Result<PathBuf> {
+    let path = folder.plane(cluster).join("kubeconfig");
+    ensure!(
+        path.is_file(),
+        "there is no cluster {cluster}; `chandler-sandbox status{}` shows which there are",
+        other_place(folder)
+    );
+    Ok(path)
 }
 
 async fn down(args: DownArgs) -> Result<()> {

@@ -1,8 +1,10 @@
-//! `chandler tool`: package tools and what they owe.
+//! `chandler-sandbox tool`: package tools and the contract that they keep.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
+use chandler_cli_support::programs;
+use chandler_conformance::{BoxError, Environment, Host, Report, Request, RequestReader};
 use chandler_core::identity::ClusterKey;
 use chandler_sandbox::{
     assets::{Assets, Binary},
@@ -11,14 +13,9 @@ use chandler_sandbox::{
     progress,
     requests::AuditLog,
 };
-use chandler_tool::{
-    SupervisorConfig,
-    conformance::{self, BoxError, Environment, Host, Report, Request, RequestReader},
-};
+use chandler_tool::SupervisorConfig;
 use chandler_workload::target_from_kubeconfig;
 use clap::{Args, Subcommand, ValueEnum};
-
-use crate::driver;
 
 /// Package tools.
 #[derive(Debug, Subcommand)]
@@ -53,7 +50,7 @@ pub async fn run(command: ToolCommand) -> Result<()> {
 
 async fn verify(args: VerifyArgs) -> Result<()> {
     let VerifyArgs { tool, filter, output } = args;
-    let tool = driver::find(tool)?;
+    let tool = programs::package_tool(tool)?;
     let progress = progress::display();
     let binaries = [&Binary::FULL_PLANE[..], &[Binary::Helm]].concat();
     let assets = Assets::ensure(&binaries, progress.as_ref()).await?;
@@ -65,7 +62,7 @@ async fn verify(args: VerifyArgs) -> Result<()> {
     progress.finish("starting a cluster");
 
     let environment = environment(tool, &assets, &plane).await?;
-    let result = conformance::run(environment, filter.as_deref(), |case| eprintln!("{case}")).await;
+    let result = chandler_conformance::run(environment, filter.as_deref(), |case| eprintln!("{case}")).await;
     plane.kill().await;
     let report = result.context("the package tool cannot be verified")?;
     print(&report, output)?;

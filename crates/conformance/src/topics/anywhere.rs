@@ -2,19 +2,17 @@
 
 use std::time::Duration;
 
+use chandler_tool::generated::tool::{ApplyRequest, Package, ReleaseStatus};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 
 use super::packages::about;
 use crate::{
-    conformance::{
-        Case, CaseError,
-        chart::{CONFIG, Chart},
-        context::Context,
-        order::recovering,
-        tool::{Running, Tool},
-    },
-    generated::tool::{ApplyRequest, Package, ReleaseStatus},
+    Case, CaseError,
+    chart::{CONFIG, Chart},
+    context::Context,
+    order::recovering,
+    tool::{Running, Tool},
 };
 
 pub const CASES: &[Case] = &[

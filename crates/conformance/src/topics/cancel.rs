@@ -2,19 +2,17 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use chandler_tool::generated::tool::{ApplyMethod, FailureCategory, StepKind};
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use crate::{
-    conformance::{
-        Ability, Case, CaseError, Request,
-        chart::{CONFIG, Chart, Hook, HookEnd},
-        context::Context,
-        network::{BlackHole, elsewhere},
-        objects::eventually,
-        order::{Order as _, duration, recovering},
-        tool::{Running, Tool},
-    },
-    generated::tool::{ApplyMethod, FailureCategory, StepKind},
+    Ability, Case, CaseError, Request,
+    chart::{CONFIG, Chart, Hook, HookEnd},
+    context::Context,
+    network::{BlackHole, elsewhere},
+    objects::eventually,
+    order::{Order as _, duration, recovering},
+    tool::{Running, Tool},
 };
 
 pub const CASES: &[Case] = &[
@@ -49,7 +47,7 @@ const QUIET: Duration = Duration::from_millis(1500);
 /// Requests of the case's own account.
 async fn requests_of(
     context: &Context,
-    log: &mut dyn crate::conformance::RequestReader,
+    log: &mut dyn crate::RequestReader,
 ) -> Result<Vec<Request>, CaseError> {
     tokio::time::sleep(QUIET).await;
     let user = context.account_user(ACCOUNT);

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use chandler_tool::generated::tool::{ApplyMethod, ApplyOptions, FailureCategory, Package, StepKind};
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{apps::v1::Deployment, core::v1::ConfigMap},
@@ -14,13 +15,10 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::{
-    conformance::{
-        Ability, Case, CaseError,
-        chart::{Chart, Hook, HookEnd},
-        context::Context,
-        order::{Order as _, recovering},
-    },
-    generated::tool::{ApplyMethod, ApplyOptions, FailureCategory, Package, StepKind},
+    Ability, Case, CaseError,
+    chart::{Chart, Hook, HookEnd},
+    context::Context,
+    order::{Order as _, recovering},
 };
 
 pub const CASES: &[Case] = &[

@@ -1,17 +1,15 @@
 //! A process killed in the middle, and the next one that recovers.
 
+use chandler_tool::generated::tool::{FailureCategory, ReleaseStatus, StepKind};
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::packages::about;
 use crate::{
-    conformance::{
-        Ability, Case, CaseError,
-        chart::{CONFIG, Chart, Hook, HookEnd},
-        context::Context,
-        order::{Order as _, recovering},
-        tool::Running,
-    },
-    generated::tool::{FailureCategory, ReleaseStatus, StepKind},
+    Ability, Case, CaseError,
+    chart::{CONFIG, Chart, Hook, HookEnd},
+    context::Context,
+    order::{Order as _, recovering},
+    tool::Running,
 };
 
 pub const CASES: &[Case] = &[
@@ -45,7 +43,7 @@ pub const CASES: &[Case] = &[
 ];
 
 /// Follows an operation into the middle, and kills its process there.
-async fn kill(tool: &crate::conformance::tool::Tool, mut running: Running) -> Result<(), CaseError> {
+async fn kill(tool: &crate::tool::Tool, mut running: Running) -> Result<(), CaseError> {
     running.until(StepKind::Waiting).await?;
     tool.supervisor().kill().await;
     running.broken().await

@@ -1,12 +1,10 @@
 //! Custom resource definitions that charts bring in `crds/`.
 
+use chandler_tool::generated::tool::{CrdPolicy, FailureCategory};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, api::PostParams, core::GroupVersionKind, discovery::ApiResource};
 
-use crate::{
-    conformance::{Ability, Case, CaseError, chart::Chart, context::Context, order::Order as _},
-    generated::tool::{CrdPolicy, FailureCategory},
-};
+use crate::{Ability, Case, CaseError, chart::Chart, context::Context, order::Order as _};
 
 pub const CASES: &[Case] = &[
     case!(
@@ -128,7 +126,7 @@ async fn learned(context: &Context) -> Result<(), CaseError> {
     .map_err(|error| CaseError::Host(error.into()))?;
     let definitions: Api<CustomResourceDefinition> = Api::all(context.environment.client.clone());
     definitions.create(&PostParams::default(), &made).await?;
-    crate::conformance::objects::eventually("the definition's being established", || async {
+    crate::objects::eventually("the definition's being established", || async {
         let conditions =
             find(context).await?.and_then(|found| found.status).and_then(|status| status.conditions);
         Ok(conditions

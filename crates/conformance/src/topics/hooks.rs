@@ -1,17 +1,15 @@
 //! Hooks, as Helm means them.
 
+use chandler_tool::generated::tool::{FailureCategory, ReleaseStatus, StepKind};
 use k8s_openapi::api::{batch::v1::Job, core::v1::ConfigMap};
 
 use super::packages::about;
 use crate::{
-    conformance::{
-        Ability, Case, CaseError,
-        chart::{Chart, Hook, HookEnd},
-        context::Context,
-        order::{self, Order as _},
-        tool::describe,
-    },
-    generated::tool::{FailureCategory, ReleaseStatus, StepKind},
+    Ability, Case, CaseError,
+    chart::{Chart, Hook, HookEnd},
+    context::Context,
+    order::{self, Order as _},
+    tool::describe,
 };
 
 pub const CASES: &[Case] = &[

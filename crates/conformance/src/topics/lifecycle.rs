@@ -1,5 +1,8 @@
 //! A release's life: install, change, look, remove.
 
+use chandler_tool::generated::tool::{
+    ApplyMethod, ApplyRequest, FailureCategory, Release, ReleaseStatus, RemoveRequest, StepKind, Target,
+};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Namespace},
@@ -7,17 +10,12 @@ use k8s_openapi::api::{
 use kube::{Api, api::DeleteParams};
 
 use crate::{
-    conformance::{
-        Case, CaseError,
-        chart::{CONFIG, Chart},
-        context::Context,
-        objects::eventually,
-        order::Order as _,
-        tool::{End, describe},
-    },
-    generated::tool::{
-        ApplyMethod, ApplyRequest, FailureCategory, Release, ReleaseStatus, RemoveRequest, StepKind, Target,
-    },
+    Case, CaseError,
+    chart::{CONFIG, Chart},
+    context::Context,
+    objects::eventually,
+    order::Order as _,
+    tool::{End, describe},
 };
 
 pub const CASES: &[Case] = &[
@@ -126,7 +124,8 @@ async fn again(context: &Context) -> Result<(), CaseError> {
     for (name, method) in [("server", ApplyMethod::ServerSide), ("client", ApplyMethod::ClientSide)] {
         let package = context.pack(&Chart::deployment().template("config.yaml", CONFIG))?;
         let values = "replicas: 2\nlist: [a, b]\n";
-        let with_method = |options: &mut crate::generated::tool::ApplyOptions| options.method = method.into();
+        let with_method =
+            |options: &mut chandler_tool::generated::tool::ApplyOptions| options.method = method.into();
         let first =
             context.install(name, &package, values).with(with_method).with(|options| options.wait = true);
         context.applied(first).await?;

@@ -1,16 +1,14 @@
 //! The input digest: which inputs made which revision.
 
 use chandler_core::digest::InputMark;
+use chandler_tool::generated::tool::{Package, StepKind};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{ResourceExt as _, api::ListParams};
 
 use crate::{
-    conformance::{
-        Ability, Case, CaseError,
-        chart::{Chart, Hook, HookEnd},
-        context::Context,
-    },
-    generated::tool::{Package, StepKind},
+    Ability, Case, CaseError,
+    chart::{Chart, Hook, HookEnd},
+    context::Context,
 };
 
 pub const CASES: &[Case] = &[

@@ -1,14 +1,12 @@
 //! Server-side and client-side apply.
 
+use chandler_tool::generated::tool::{ApplyMethod, ApplyOptions, FailureCategory};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use serde_json::json;
 
 use super::packages::about;
-use crate::{
-    conformance::{Ability, Case, CaseError, chart::Chart, context::Context, order::Order as _},
-    generated::tool::{ApplyMethod, ApplyOptions, FailureCategory},
-};
+use crate::{Ability, Case, CaseError, chart::Chart, context::Context, order::Order as _};
 
 pub const CASES: &[Case] = &[
     case!(

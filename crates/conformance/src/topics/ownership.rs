@@ -1,17 +1,15 @@
 //! Objects that belong to someone else.
 
+use chandler_tool::generated::tool::FailureCategory;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use serde_json::json;
 
 use crate::{
-    conformance::{
-        Ability, Case, CaseError,
-        chart::{CONFIG, Chart},
-        context::Context,
-        order::Order as _,
-    },
-    generated::tool::FailureCategory,
+    Ability, Case, CaseError,
+    chart::{CONFIG, Chart},
+    context::Context,
+    order::Order as _,
 };
 
 pub const CASES: &[Case] = &[

@@ -1,9 +1,8 @@
 //! What the tool says of itself and of packages, without any cluster.
 
-use crate::{
-    conformance::{Case, CaseError, chart::Chart, context::Context},
-    generated::tool::{FailureCategory, Package},
-};
+use chandler_tool::generated::tool::{FailureCategory, Package};
+
+use crate::{Case, CaseError, chart::Chart, context::Context};
 
 pub const CASES: &[Case] = &[
     case!("packages/describe", None, describe, "A tool says who it is and how many operations run."),

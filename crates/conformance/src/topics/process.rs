@@ -5,20 +5,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use chandler_tool::{SupervisorConfig, generated::tool::StepKind};
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::json;
 
 use crate::{
-    SupervisorConfig,
-    conformance::{
-        Ability, Case, CaseError,
-        chart::{Chart, Hook, HookEnd},
-        context::Context,
-        objects::eventually,
-        order::Order as _,
-        tool::Tool,
-    },
-    generated::tool::StepKind,
+    Ability, Case, CaseError,
+    chart::{Chart, Hook, HookEnd},
+    context::Context,
+    objects::eventually,
+    order::Order as _,
+    tool::Tool,
 };
 
 pub const CASES: &[Case] = &[

@@ -2,21 +2,21 @@
 
 use std::time::{Duration, Instant};
 
+use chandler_tool::generated::tool::{
+    ApplyMethod, FailureCategory, Impersonate, ReleaseStatus, StepKind, Target,
+};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::PostParams;
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::{
-    conformance::{
-        Ability, Case, CaseError,
-        chart::Chart,
-        context::{Context, unobservable},
-        network::{BlackHole, Tunnel, elsewhere},
-        order::{Order as _, duration, recovering},
-        tool::End,
-    },
-    generated::tool::{ApplyMethod, FailureCategory, Impersonate, ReleaseStatus, StepKind, Target},
+    Ability, Case, CaseError,
+    chart::Chart,
+    context::{Context, unobservable},
+    network::{BlackHole, Tunnel, elsewhere},
+    order::{Order as _, duration, recovering},
+    tool::End,
 };
 
 pub const CASES: &[Case] = &[

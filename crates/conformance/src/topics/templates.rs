@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{
-    conformance::{Ability, Case, CaseError, context::Context, order::duration},
-    generated::template::{Input, RenderRequest, TemplateFailure, output},
-};
+use chandler_tool::generated::template::{Input, RenderRequest, TemplateFailure, output};
+
+use crate::{Ability, Case, CaseError, context::Context, order::duration};
 
 pub const CASES: &[Case] = &[
     case!(

@@ -1,16 +1,14 @@
 //! Values: how they are read, merged, kept and refused.
 
+use chandler_tool::generated::tool::{FailureCategory, ValuesReuse};
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::packages::about;
 use crate::{
-    conformance::{
-        Case, CaseError,
-        chart::Chart,
-        context::Context,
-        order::{Order as _, json, text},
-    },
-    generated::tool::{FailureCategory, ValuesReuse},
+    Case, CaseError,
+    chart::Chart,
+    context::Context,
+    order::{Order as _, json, text},
 };
 
 pub const CASES: &[Case] = &[

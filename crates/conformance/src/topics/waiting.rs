@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
+use chandler_tool::generated::tool::{FailureCategory, ReleaseStatus, StepKind};
 use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job, core::v1::ConfigMap};
 
 use crate::{
-    conformance::{
-        Ability, Case, CaseError,
-        chart::{CONFIG, Chart},
-        context::Context,
-        order::{Order as _, duration},
-        tool::describe,
-    },
-    generated::tool::{FailureCategory, ReleaseStatus, StepKind},
+    Ability, Case, CaseError,
+    chart::{CONFIG, Chart},
+    context::Context,
+    order::{Order as _, duration},
+    tool::describe,
 };
 
 pub const CASES: &[Case] = &[
@@ -186,8 +184,7 @@ async fn atomic_upgrade(context: &Context) -> Result<(), CaseError> {
 
 async fn cleanup(context: &Context) -> Result<(), CaseError> {
     let old = context.pack(&Chart::config())?;
-    let new =
-        context.pack(&Chart::config().template("deployment.yaml", crate::conformance::chart::DEPLOYMENT))?;
+    let new = context.pack(&Chart::config().template("deployment.yaml", crate::chart::DEPLOYMENT))?;
     context.applied(context.install("web", &old, "")).await?;
     let request = context.upgrade("web", &new, "stuck: true").with(|options| {
         options.wait = true;

@@ -17,7 +17,11 @@ use chandler_sandbox::{
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 use serde_json::{Value, json};
 
-use super::fitting_out::{self, FittingOut};
+use super::{
+    fitting_out::{self, FittingOut},
+    what_next,
+};
+use crate::programs::Found;
 
 const EXAMPLE: &str = include_str!("../../../../examples/hello.yaml");
 /// The address that the examples name; the demo's own repository takes its place.
@@ -30,6 +34,7 @@ pub const LOOK: Duration = Duration::from_millis(250);
 pub struct Story<'a> {
     sandbox: &'a Sandbox,
     client: Client,
+    programs: Found,
     manager: Child,
 }
 
@@ -39,7 +44,7 @@ impl<'a> Story<'a> {
         sandbox: &'a Sandbox,
         repository: &ChartRepository,
         dir: &Path,
-        tool: &Path,
+        programs: Found,
     ) -> Result<Self> {
         let client = sandbox.management().client().await?;
         for crd in chandler_api::crds() {
@@ -49,7 +54,7 @@ impl<'a> Story<'a> {
         apply::apply_all(&client, RIGHTS).await?;
         let config =
             service_account::kubeconfig(sandbox.management(), "chandler-system", "chandler-manager").await?;
-        let manager = start_manager(&config, dir, tool)?;
+        let manager = start_manager(&config, dir, &programs)?;
         eprintln!("started the manager (log: {})", manager.log().display());
         let ca = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "charts-ca", "namespace": NAMESPACE},
@@ -59,7 +64,7 @@ impl<'a> Story<'a> {
         let example: Value = serde_saphyr::from_str(&EXAMPLE.replace(EXAMPLE_REPOSITORY, repository.url()))?;
         apply::apply(&client, &example).await?;
         eprintln!("applied HelmChartProxy {NAMESPACE}/hello from examples/hello.yaml");
-        Ok(Self { sandbox, client, manager })
+        Ok(Self { sandbox, client, programs, manager })
     }
 
     /// Shows what happens until the add-on is ready on every cluster.
@@ -97,25 +102,10 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// Commands to copy.
-    pub fn what_next(&self) {
-        let config = self.sandbox.management().kubeconfig_path();
-        println!(
-            "\nTry:\n  \
-             export KUBECONFIG={config}\n  \
-             kubectl get clusters,hcp,hrp\n  \
-             kubectl describe hrp\n  \
-             kubectl patch hcp hello --type merge -p '{{\"spec\":{{\"valuesTemplate\":\"greeting: Ahoy\"}}}}'\n  \
-             kubectl get hrp -w\n  \
-             kubectl --kubeconfig {alpha} -n hello get deployment,configmap hello\n  \
-             kubectl label cluster bravo environment-     # takes the add-on off cluster bravo\n  \
-             kubectl delete hcp hello                     # removes it everywhere\n  \
-             kubectl get ext,exti,ar                      # the extensions of cluster harbour\n  \
-             kubectl describe cluster harbour\n\n\
-             Ctrl-C ends the demo and removes everything.",
-            config = config.display(),
-            alpha = self.sandbox.folder().plane("alpha").join("kubeconfig").display(),
-        );
+    /// Prints commands to copy.
+    pub fn what_next(&self) -> Result<()> {
+        println!("\n{}", what_next::text(self.sandbox, &self.programs)?);
+        Ok(())
     }
 
     /// Stops the manager in order.
@@ -124,7 +114,7 @@ impl<'a> Story<'a> {
     }
 }
 
-fn start_manager(config: &str, dir: &Path, tool: &Path) -> Result<Child> {
+fn start_manager(config: &str, dir: &Path, programs: &Found) -> Result<Child> {
     let path = dir.join("manager-kubeconfig");
     chandler_sandbox::certificates::write_private(&path, config)?;
     let text = |path: &Path| path.to_string_lossy().into_owned();
@@ -133,7 +123,7 @@ fn start_manager(config: &str, dir: &Path, tool: &Path) -> Result<Child> {
         "--kubeconfig".to_owned(),
         text(&path),
         "--tool".to_owned(),
-        text(tool),
+        text(&programs.tool),
         "--store".to_owned(),
         text(&dir.join("store")),
         // The demo's repository is on this machine.
@@ -142,10 +132,9 @@ fn start_manager(config: &str, dir: &Path, tool: &Path) -> Result<Child> {
         "--metrics-address".to_owned(),
         "127.0.0.1:0".to_owned(),
     ];
-    let program = std::env::current_exe()?;
     Ok(Child::spawn(&Spec {
         name: "manager".to_owned(),
-        program,
+        program: programs.chandler.clone(),
         args,
         env: Vec::new(),
         home: dir.to_owned(),
