@@ -10,8 +10,8 @@ use crate::{
 };
 
 pub fn run(root: &Path, arguments: &[String]) -> Result<()> {
-    let chandler = build::run(root, true)?.chandler;
-    let mut bench = command(root, &chandler.to_string_lossy(), &["bench"]);
+    let sandbox = build::run(root, true)?.sandbox;
+    let mut bench = command(root, &sandbox.to_string_lossy(), &["bench"]);
     bench.args(arguments);
     run_command(bench)
 }

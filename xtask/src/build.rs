@@ -1,4 +1,4 @@
-//! Builds both binaries side by side, so that `chandler` finds its driver.
+//! Builds the binaries side by side, so that they find each other.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +9,17 @@ use crate::command::{self, command};
 /// Where the binaries are.
 pub struct Built {
     pub chandler: PathBuf,
+    pub sandbox: PathBuf,
     pub driver: PathBuf,
 }
 
 pub fn run(root: &Path, release: bool) -> Result<Built> {
-    let chandler = chandler(root, release)?;
-    let built = Built { driver: chandler.with_file_name("chandler-helm"), chandler };
+    let folder = cargo(root, release, &["chandler-cli", "chandler-sandbox-cli"])?;
+    let built = Built {
+        chandler: folder.join("chandler"),
+        sandbox: folder.join("chandler-sandbox"),
+        driver: folder.join("chandler-helm"),
+    };
     driver(root, &built.driver)?;
     Ok(built)
 }
@@ -32,15 +37,18 @@ pub fn driver(root: &Path, path: &Path) -> Result<()> {
     command::run(go)
 }
 
-/// Builds `chandler` alone.
-pub fn chandler(root: &Path, release: bool) -> Result<PathBuf> {
+/// Builds `chandler-sandbox` alone.
+pub fn sandbox(root: &Path) -> Result<PathBuf> {
+    Ok(cargo(root, false, &["chandler-sandbox-cli"])?.join("chandler-sandbox"))
+}
+
+/// Builds the binaries of packages; returns the folder that holds them.
+fn cargo(root: &Path, release: bool, packages: &[&str]) -> Result<PathBuf> {
     let profile = if release { "release" } else { "dev" };
-    command::run(command(
-        root,
-        "cargo",
-        &["build", "--locked", "--package", "chandler-cli", "--profile", profile],
-    ))?;
-    Ok(target(root).join(if release { "release" } else { "debug" }).join("chandler"))
+    let mut build = command(root, "cargo", &["build", "--locked", "--profile", profile]);
+    build.args(packages.iter().flat_map(|package| ["--package", package]));
+    command::run(build)?;
+    Ok(target(root).join(if release { "release" } else { "debug" }))
 }
 
 pub fn target(root: &Path) -> PathBuf {

@@ -10,7 +10,7 @@ use crate::{
 };
 
 pub fn run(root: &Path, exit: bool) -> Result<()> {
-    let chandler = build::run(root, false)?.chandler;
+    let sandbox = build::run(root, false)?.sandbox;
     let arguments: &[&str] = if exit { &["demo", "--exit"] } else { &["demo"] };
-    run_command(command(root, &chandler.to_string_lossy(), arguments))
+    run_command(command(root, &sandbox.to_string_lossy(), arguments))
 }

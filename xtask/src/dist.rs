@@ -33,7 +33,7 @@ pub struct DistArgs {
     /// Build the two static programs of the image into `bin` instead; takes minutes
     #[arg(long, conflicts_with_all = ["version", "image", "helm"])]
     binaries: bool,
-    /// Write the bills of materials (CycloneDX) of these programs into `sbom` instead
+    /// Write the bill of materials (CycloneDX) of `chandler` into `sbom` instead
     #[arg(long, conflicts_with_all = ["version", "image", "helm", "binaries"])]
     sbom: bool,
 }
@@ -65,8 +65,8 @@ pub fn run(root: &Path, arguments: DistArgs) -> Result<()> {
 
 /// The helm that the tests compare with, so that a release does not depend on what a machine has.
 fn sandbox_helm(root: &Path) -> Result<PathBuf> {
-    let chandler = build::chandler(root, false)?;
-    let path = output(command(root, &chandler.to_string_lossy(), &["sandbox", "which", "helm"]))?;
+    let sandbox = build::sandbox(root)?;
+    let path = output(command(root, &sandbox.to_string_lossy(), &["which", "helm"]))?;
     Ok(PathBuf::from(path.trim()))
 }
 

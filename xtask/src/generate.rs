@@ -11,22 +11,24 @@ use crate::{
 };
 
 /// Generated files and folders, which no person edits.
-pub const GENERATED: [&str; 6] = [
+pub const GENERATED: [&str; 7] = [
     "crates/tool/src/generated",
     "tools/helm/gen",
     "deploy/crds.yaml",
     "docs/reference/api.md",
     "docs/reference/cli.md",
     "docs/reference/rights.md",
+    "docs/reference/sandbox-cli.md",
 ];
 
 pub fn run(root: &Path) -> Result<()> {
     generate_proto::run(root)?;
-    let chandler = build::run(root, false)?.chandler;
-    let chandler = chandler.to_string_lossy();
+    let built = build::run(root, false)?;
+    let (chandler, sandbox) = (built.chandler.to_string_lossy(), built.sandbox.to_string_lossy());
     write(root, "deploy/crds.yaml", &output(command(root, &chandler, &["crds"]))?)?;
     write(root, "docs/reference/api.md", &output(command(root, &chandler, &["reference", "api"]))?)?;
     write(root, "docs/reference/cli.md", &output(command(root, &chandler, &["reference", "cli"]))?)?;
+    write(root, "docs/reference/sandbox-cli.md", &output(command(root, &sandbox, &["reference"]))?)?;
     let rights =
         std::fs::read_to_string(root.join("deploy/rbac.yaml")).context("reading deploy/rbac.yaml")?;
     write(root, "docs/reference/rights.md", &rights::markdown(&rights)?)

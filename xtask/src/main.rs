@@ -29,7 +29,7 @@ struct Xtask {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Build `chandler` and its Helm driver into one folder
+    /// Build `chandler`, its Helm driver and `chandler-sandbox` into one folder
     Build {
         /// Optimised, for use
         #[arg(long)]
@@ -49,7 +49,7 @@ enum Task {
         #[arg(long)]
         exit: bool,
     },
-    /// Measure what the controllers cost, with the release build; arguments are those of `chandler bench`
+    /// Measure what the controllers cost, with the release build; arguments are those of `chandler-sandbox bench`
     Bench {
         /// For example `fleet --clusters 8 --releases 10 --json FILE`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]

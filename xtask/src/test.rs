@@ -20,10 +20,12 @@ pub fn run(root: &Path, quick: bool) -> Result<()> {
     let mut tests = if quick {
         command(root, "cargo", &["test", "--locked", "--workspace", "--lib", "--bins"])
     } else {
-        run_command(command(root, &built.chandler.to_string_lossy(), &["sandbox", "prepare"]))?;
+        run_command(command(root, &built.sandbox.to_string_lossy(), &["prepare"]))?;
         command(root, "cargo", &["test", "--locked", "--workspace", "--no-fail-fast"])
     };
     // What a failed test leaves behind is shown; its stack says little, and hides that where only the end is kept.
-    tests.env("CHANDLER_TOOL", &built.driver).env("RUST_BACKTRACE", "0");
+    tests.env("RUST_BACKTRACE", "0");
+    tests.env("CHANDLER_BIN", &built.chandler).env("CHANDLER_SANDBOX_BIN", &built.sandbox);
+    tests.env("CHANDLER_TOOL", &built.driver);
     run_command(tests)
 }

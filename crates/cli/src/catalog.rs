@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use chandler_api::extensions::ExtensionCatalog;
+use chandler_cli_support::{error_text, programs};
 use clap::{Args, Subcommand};
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
@@ -102,7 +103,7 @@ async fn search(args: SearchArgs) -> Result<()> {
             }
             Err(error) => {
                 unread += 1;
-                eprintln!("warning: {}: {}", named(catalog), crate::told(&error));
+                eprintln!("warning: {}: {}", named(catalog), error_text(&error));
             }
         }
     }
@@ -122,9 +123,9 @@ async fn show(args: ShowArgs) -> Result<()> {
         format!("{} has no chart {name}; `chandler catalog search` shows what it has", named(&catalog))
     })?;
     let mut view = ChartView::new(&catalog, found, version.as_deref())?;
-    match crate::driver::find(tool) {
+    match programs::package_tool(tool) {
         Ok(tool) => view.add(sources.inspect(&catalog, name, &view.version, tool).await?),
-        Err(error) => eprintln!("warning: parameters and README are not shown: {}", crate::told(&error)),
+        Err(error) => eprintln!("warning: parameters and README are not shown: {}", error_text(&error)),
     }
     output.print(&view, || view.text())
 }

@@ -1,15 +1,12 @@
 //! The `chandler` binary: `chandler --help`.
 
 mod api_reference;
-mod bench;
 mod catalog;
 mod connection;
 mod control;
 mod crds;
-mod demo;
 mod describe;
 mod doctor;
-mod driver;
 mod fleet;
 mod get;
 mod hooks;
@@ -19,16 +16,14 @@ mod logs;
 mod manager;
 mod output;
 mod packages;
-mod place;
 mod progress;
-mod sandbox;
 mod support_bundle;
-mod tool;
 mod traces;
 mod upgrade_check;
 
 use std::{path::Path, process::ExitCode};
 
+use chandler_cli_support::{print_completion, runtime};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -56,21 +51,10 @@ enum Command {
     /// The runtime hooks by which Cluster API asks Chandler
     #[command(subcommand)]
     Hooks(hooks::HooksCommand),
-    /// Real Kubernetes on this machine, without containers
-    #[command(subcommand)]
-    Sandbox(sandbox::SandboxCommand),
-    /// Show the main job on clusters of this machine: an add-on put on two clusters
-    Demo(demo::DemoArgs),
-    /// Measure what the controllers cost
-    #[command(subcommand, hide = true)]
-    Bench(bench::BenchCommand),
     /// What the catalogs of a management cluster offer
     #[command(subcommand)]
     Catalog(catalog::CatalogCommand),
     UpgradeCheck(upgrade_check::UpgradeCheckArgs),
-    /// Package tools and what they owe
-    #[command(subcommand)]
-    Tool(tool::ToolCommand),
     /// Print the custom resource definitions, to be piped into `kubectl apply -f -`
     Crds,
     /// Print a completion script for a shell
@@ -95,15 +79,7 @@ enum Subject {
 }
 
 fn main() -> ExitCode {
-    // The first choice of a provider stands; nothing has made one before us.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    match run(parse()) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("error: {}", told(&error));
-            ExitCode::FAILURE
-        }
-    }
+    chandler_cli_support::main(|| run(parse()))
 }
 
 /// As a plugin of kubectl, help texts speak of `kubectl chandler`.
@@ -128,17 +104,13 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Logs(arguments) => runtime()?.block_on(logs::run(arguments)),
         Command::LogLevel(arguments) => runtime()?.block_on(log_level::run(arguments)),
         Command::SupportBundle(arguments) => runtime()?.block_on(support_bundle::run(arguments)),
-        Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),
-        Command::Demo(arguments) => runtime()?.block_on(demo::run(arguments)),
-        Command::Bench(command) => runtime()?.block_on(bench::run(command)),
         Command::Catalog(command) => runtime()?.block_on(catalog::run(command)),
-        Command::Tool(command) => runtime()?.block_on(tool::run(command)),
         Command::Crds => {
             print!("{}", crds::yaml()?);
             Ok(())
         }
         Command::Completion { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "chandler", &mut std::io::stdout());
+            print_completion::<Cli>(shell);
             Ok(())
         }
         Command::Reference { subject } => {
@@ -151,28 +123,9 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 
 fn reference(subject: Subject) -> anyhow::Result<String> {
     match subject {
-        Subject::Cli => Ok(clap_markdown::help_markdown_custom::<Cli>(
-            &clap_markdown::MarkdownOptions::new().show_footer(false),
-        )),
+        Subject::Cli => Ok(chandler_cli_support::reference::<Cli>()),
         Subject::Api => api_reference::markdown(&chandler_api::crds()),
     }
-}
-
-/// The error and its causes, less those whose words an outer one already repeats.
-fn told(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |told, cause| {
-        if told.is_empty() {
-            cause
-        } else if told.contains(&cause) {
-            told
-        } else {
-            format!("{told}: {cause}")
-        }
-    })
-}
-
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
 #[cfg(test)]

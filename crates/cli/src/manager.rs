@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Result;
+use chandler_cli_support::programs;
 use chandler_controller::{ConfigMapKey, Election, Options};
 use chandler_core::{leadership::LeaseTimes, resolution::parse_version, schedule::Limits};
 use chandler_source::{AddressPolicy, AddressRange, Retention, SourceOptions};
@@ -18,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     connection::Connection,
-    control, driver,
+    control,
     hooks::HookArgs,
     logging::{self, LogFormat},
     traces::{self, TraceArgs},
@@ -164,7 +165,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let options = Options {
         namespace,
         watch_filter,
-        tool: driver::find(tool)?,
+        tool: programs::package_tool(tool)?,
         tool_arguments: Vec::new(),
         tool_environment: traces.tool_environment(),
         tool_log_level: log_level.tool(),

@@ -1,10 +1,9 @@
 //! Packages of all sources, as the manager reads them, in a store of the user's own.
 
 use anyhow::{Context as _, Result};
+use chandler_cli_support::place;
 use chandler_source::{AddressPolicy, AddressRange, Packages, SourceOptions, Store};
 use clap::Args;
-
-use crate::place;
 
 #[derive(Debug, Args)]
 pub struct SourceArgs {

@@ -8,6 +8,7 @@ mod target;
 use std::{process::ExitCode, sync::Arc};
 
 use anyhow::Result;
+use chandler_cli_support::{error_text, runtime};
 use chandler_controller::{Outlook, Platform};
 use clap::{Args, ValueEnum};
 use futures::{StreamExt as _, stream};
@@ -73,12 +74,12 @@ enum Output {
 }
 
 pub fn run(arguments: UpgradeCheckArgs) -> ExitCode {
-    match crate::runtime().and_then(|runtime| runtime.block_on(checked(arguments))) {
+    match runtime().and_then(|runtime| runtime.block_on(checked(arguments))) {
         Ok(report) if report.is_blocked() => ExitCode::FAILURE,
         Ok(report) if report.is_known() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(UNKNOWN),
         Err(error) => {
-            eprintln!("error: {}", crate::told(&error));
+            eprintln!("error: {}", error_text(&error));
             ExitCode::from(UNKNOWN)
         }
     }

@@ -1,7 +1,6 @@
 //! The package-tool contract: its client, and the supervision of the process that serves it.
 
 mod client;
-pub mod conformance;
 mod convert;
 mod supervisor;
 
@@ -27,4 +26,5 @@ pub use client::{
     ApplyKind, ApplyOrder, OperationFailure, PackageFile, PackageTool, ReleaseDetails, RemoveOrder,
     RenderFailure, StepReport, ToolIdentity,
 };
-pub use supervisor::{Supervisor, SupervisorConfig, ToolError};
+pub use convert::target as target_message;
+pub use supervisor::{Lease, Supervisor, SupervisorConfig, ToolError};

@@ -105,7 +105,8 @@ struct State {
 pub struct Lease(Arc<Process>);
 
 impl Lease {
-    pub(crate) fn channel(&self) -> Channel {
+    /// For callers that speak the contract's own messages.
+    pub fn channel(&self) -> Channel {
         self.0.channel()
     }
 

@@ -1,4 +1,5 @@
-//! Bills of materials of the two programs, as CycloneDX: every crate and Go module that is linked into them.
+//! The bill of materials of `chandler`, as CycloneDX: every crate that is linked into it. That of the Go driver is made by
+//! the release workflow from the program itself, in which Go records its modules.
 
 use std::{
     fs,
@@ -9,19 +10,17 @@ use anyhow::{Context as _, Result};
 
 use super::binaries;
 use crate::{
-    build,
     command::{command, run as run_command},
     tools,
 };
 
-/// The newest version of the format that both tools write.
+/// The newest version of the format that the tool writes.
 const FORMAT: &str = "1.5";
 
-/// Writes both into `out`.
+/// Writes it into `out`.
 pub fn write(root: &Path, out: &Path) -> Result<()> {
     fs::create_dir_all(out).with_context(|| format!("making {}", out.display()))?;
     chandler(root, &out.join("chandler.cdx.json"))?;
-    driver(root, &out.join("chandler-helm.cdx.json"))?;
     println!("{}", out.display());
     Ok(())
 }
@@ -56,16 +55,4 @@ fn beside_manifests(root: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     Ok(found)
-}
-
-/// What Go records in the program is what was linked. The program itself is made again, mostly from Go's cache.
-fn driver(root: &Path, path: &Path) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let program = folder.path().join("chandler-helm");
-    build::driver(root, &program)?;
-    let version = format!("v{}", env!("CARGO_PKG_VERSION"));
-    let (path, program) = (path.to_string_lossy(), program.to_string_lossy());
-    let arguments = ["tool", "cyclonedx-gomod", "bin", "-json", "-std", "-licenses"];
-    let options = ["-output-version", FORMAT, "-version", &version, "-output", &path, &program];
-    run_command(command(&root.join("tools/sbom"), "go", &[&arguments[..], &options].concat()))
 }

@@ -140,7 +140,7 @@ fn awaited(version: KubernetesVersion, failure: Option<String>) -> String {
     failure.map_or_else(
         || {
             format!(
-                "building the programs of Kubernetes {version}, which takes some minutes; `chandler sandbox prepare` does so beforehand"
+                "building the programs of Kubernetes {version}, which takes some minutes; `chandler-sandbox prepare` does so beforehand"
             )
         },
         |failure| format!("building the programs of Kubernetes {version} again: {failure}"),

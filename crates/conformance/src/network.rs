@@ -1,0 +1,93 @@
+//! Ways to a cluster that lead nowhere, or around a corner.
+
+use std::time::Duration;
+
+use chandler_tool::generated::tool::Target;
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream, UnixListener},
+    task::{JoinHandle, JoinSet},
+};
+
+use super::{CaseError, context::Context, order::duration};
+
+/// A cluster of another name, at another address.
+pub fn elsewhere(context: &Context, server: String) -> Target {
+    Target {
+        cluster: format!("{}/elsewhere", context.namespace),
+        server,
+        request_timeout: duration(Duration::from_secs(2)),
+        ..context.target()
+    }
+}
+
+/// Takes connections and says nothing, for as long as it lives.
+pub struct BlackHole {
+    task: JoinHandle<()>,
+    pub server: String,
+}
+
+impl BlackHole {
+    pub async fn open() -> Result<Self, CaseError> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let server = format!("https://{}", listener.local_addr()?);
+        let task = tokio::spawn(async move {
+            let mut taken = Vec::new();
+            while let Ok((connection, _)) = listener.accept().await {
+                taken.push(connection);
+            }
+        });
+        Ok(Self { task, server })
+    }
+}
+
+impl Drop for BlackHole {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A unix socket that leads to the cluster. Dropping it cuts every connection.
+pub struct Tunnel {
+    task: JoinHandle<()>,
+    pub target: Target,
+}
+
+impl Tunnel {
+    pub fn open(context: &Context) -> Result<Self, CaseError> {
+        let socket = context.path("tunnel");
+        let listener = UnixListener::bind(&socket)?;
+        let mut target = Target {
+            cluster: format!("{}/tunnel", context.namespace),
+            // Nothing listens there: only the socket leads anywhere.
+            server: "https://tunnelled.invalid:6443".to_owned(),
+            dial: socket.to_string_lossy().into_owned(),
+            ..context.target()
+        };
+        let server = context.target().server;
+        let address = server.trim_start_matches("https://").to_owned();
+        // The certificate is for the address that the server listens on.
+        let host = address.split(':').next().unwrap_or_default().to_owned();
+        target.tls.get_or_insert_default().server_name = host;
+        Ok(Self { task: tokio::spawn(carry(listener, address)), target })
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn carry(listener: UnixListener, address: String) {
+    let mut connections = JoinSet::new();
+    while let Ok((mut near, _)) = listener.accept().await {
+        let address = address.clone();
+        connections.spawn(async move {
+            if let Ok(mut far) = TcpStream::connect(address).await {
+                // The end of either side is the end of both.
+                let _ = copy_bidirectional(&mut near, &mut far).await;
+            }
+        });
+    }
+}

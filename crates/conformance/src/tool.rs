@@ -1,0 +1,292 @@
+//! The tool under test, called as the contract has it.
+
+use std::time::Duration;
+
+use chandler_tool::{
+    Lease, Supervisor, SupervisorConfig,
+    generated::{
+        template::{RenderRequest, RenderResponse, template_service_client::TemplateServiceClient},
+        tool::{
+            ApplyRequest, CancelRequest, CanonicalValues, CanonicalizeRequest, DescribeRequest,
+            DescribeResponse, Failure, FailureCategory, InspectRequest, ObserveRequest, OperationEvent,
+            Package, PackageInfo, Release, ReleaseState, RemoveRequest, Step, StepKind, Target, Values,
+            canonicalize_response, inspect_response, observe_response, operation_event, operation_result,
+            package_tool_client::PackageToolClient,
+        },
+    },
+};
+use tonic::{Code, Request, Response, Status, Streaming, transport::Channel};
+
+use super::CaseError;
+
+/// Limit of a call that is not a stream.
+const CALL_LIMIT: Duration = Duration::from_mins(1);
+
+/// A process of the tool. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Tool {
+    supervisor: Supervisor,
+}
+
+/// How an operation ended.
+#[derive(Clone, Debug)]
+pub enum End {
+    State(Box<ReleaseState>),
+    Absent,
+    Failure(Box<Failure>),
+}
+
+/// An operation that has ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    pub steps: Vec<Step>,
+    pub end: End,
+}
+
+/// An operation that runs.
+#[derive(Debug)]
+pub struct Running {
+    stream: Streaming<OperationEvent>,
+    verb: &'static str,
+    steps: Vec<Step>,
+    end: Option<End>,
+    // The process lives while this does.
+    lease: Lease,
+}
+
+impl Tool {
+    pub fn new(config: SupervisorConfig) -> Self {
+        Self { supervisor: Supervisor::new(config) }
+    }
+
+    pub fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
+    }
+
+    pub async fn describe(&self) -> Result<DescribeResponse, CaseError> {
+        let (mut client, _lease) = self.client().await?;
+        answer("Describe", client.describe(limited(DescribeRequest {})).await)
+    }
+
+    pub async fn inspect(&self, package: &Package) -> Result<Result<PackageInfo, Failure>, CaseError> {
+        let (mut client, _lease) = self.client().await?;
+        let request = InspectRequest { package: Some(package.clone()) };
+        match answer("Inspect", client.inspect(limited(request)).await)?.outcome {
+            Some(inspect_response::Outcome::Info(info)) => Ok(Ok(info)),
+            Some(inspect_response::Outcome::Failure(failure)) => Ok(Err(failure)),
+            None => Err(empty("Inspect")),
+        }
+    }
+
+    pub async fn canonicalize(
+        &self,
+        values: Vec<Values>,
+    ) -> Result<Result<CanonicalValues, Failure>, CaseError> {
+        let (mut client, _lease) = self.client().await?;
+        match answer("Canonicalize", client.canonicalize(limited(CanonicalizeRequest { values })).await)?
+            .outcome
+        {
+            Some(canonicalize_response::Outcome::Values(values)) => Ok(Ok(values)),
+            Some(canonicalize_response::Outcome::Failure(failure)) => Ok(Err(failure)),
+            None => Err(empty("Canonicalize")),
+        }
+    }
+
+    /// None: there is no such release.
+    pub async fn observe(
+        &self,
+        target: Target,
+        release: Release,
+        history: u32,
+    ) -> Result<Result<Option<ReleaseState>, Failure>, CaseError> {
+        let (mut client, _lease) = self.client().await?;
+        let request = ObserveRequest { target: Some(target), release: Some(release), history };
+        match answer("Observe", client.observe(limited(request)).await)?.outcome {
+            Some(observe_response::Outcome::State(state)) => Ok(Ok(Some(state))),
+            Some(observe_response::Outcome::Absent(_)) => Ok(Ok(None)),
+            Some(observe_response::Outcome::Failure(failure)) => Ok(Err(failure)),
+            None => Err(empty("Observe")),
+        }
+    }
+
+    /// Whether the operation was running.
+    pub async fn cancel(&self, operation_id: &str) -> Result<bool, CaseError> {
+        let (mut client, _lease) = self.client().await?;
+        let request = CancelRequest { operation_id: operation_id.to_owned() };
+        Ok(answer("Cancel", client.cancel(limited(request)).await)?.was_running)
+    }
+
+    /// None: the tool does not serve templates.
+    pub async fn render(&self, request: RenderRequest) -> Result<Option<RenderResponse>, CaseError> {
+        let lease = self.supervisor.lease().await?;
+        match TemplateServiceClient::new(lease.channel()).render(limited(request)).await {
+            Err(status) if status.code() == Code::Unimplemented => Ok(None),
+            result => answer("Render", result).map(Some),
+        }
+    }
+
+    pub async fn begin_apply(&self, request: ApplyRequest) -> Result<Running, CaseError> {
+        let (mut client, lease) = self.client().await?;
+        let stream = answer("Apply", client.apply(request).await)?;
+        Ok(Running { stream, verb: "Apply", steps: Vec::new(), end: None, lease })
+    }
+
+    pub async fn begin_remove(&self, request: RemoveRequest) -> Result<Running, CaseError> {
+        let (mut client, lease) = self.client().await?;
+        let stream = answer("Remove", client.remove(request).await)?;
+        Ok(Running { stream, verb: "Remove", steps: Vec::new(), end: None, lease })
+    }
+
+    pub async fn apply(&self, request: ApplyRequest) -> Result<Ended, CaseError> {
+        self.begin_apply(request).await?.end().await
+    }
+
+    pub async fn remove(&self, request: RemoveRequest) -> Result<Ended, CaseError> {
+        self.begin_remove(request).await?.end().await
+    }
+
+    async fn client(&self) -> Result<(PackageToolClient<Channel>, Lease), CaseError> {
+        let lease = self.supervisor.lease().await?;
+        Ok((PackageToolClient::new(lease.channel()), lease))
+    }
+}
+
+impl Running {
+    /// The process that runs it.
+    pub fn pid(&self) -> u32 {
+        self.lease.pid()
+    }
+
+    /// Follows the operation to a step of this kind.
+    pub async fn until(&mut self, kind: StepKind) -> Result<Step, CaseError> {
+        loop {
+            let seen = self.steps.len();
+            if !self.advance().await? {
+                let steps = describe(&self.steps);
+                return Err(CaseError::Broken(format!(
+                    "{} ended before a step {}: steps {steps}, end {:?}",
+                    self.verb,
+                    kind.as_str_name(),
+                    self.end
+                )));
+            }
+            if let Some(step) = self.steps.get(seen).filter(|step| step.kind() == kind) {
+                return Ok(step.clone());
+            }
+        }
+    }
+
+    /// Follows the operation to its end. Nothing may follow that.
+    pub async fn end(mut self) -> Result<Ended, CaseError> {
+        while self.advance().await? {}
+        let after = self.stream.message().await.map_err(|status| broken_off(self.verb, status))?;
+        ensure!(after.is_none(), "{} went on after its end: {after:?}", self.verb);
+        let end = self.end.ok_or_else(|| empty(self.verb))?;
+        Ok(Ended { steps: self.steps, end })
+    }
+
+    /// Until the stream breaks, as it does when the process dies.
+    pub async fn broken(mut self) -> Result<(), CaseError> {
+        loop {
+            match self.advance().await {
+                Ok(true) => {}
+                Ok(false) => {
+                    return Err(CaseError::Broken(format!("{} ended in a killed process", self.verb)));
+                }
+                Err(CaseError::Call { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Takes one message. False: it was the end.
+    async fn advance(&mut self) -> Result<bool, CaseError> {
+        let message = self.stream.message().await.map_err(|status| broken_off(self.verb, status))?;
+        let event = message.and_then(|message| message.event).ok_or_else(|| empty(self.verb))?;
+        self.end = match event {
+            operation_event::Event::Step(step) => {
+                self.steps.push(step);
+                return Ok(true);
+            }
+            operation_event::Event::Failure(failure) => Some(End::Failure(Box::new(failure))),
+            operation_event::Event::Result(result) => match result.outcome {
+                Some(operation_result::Outcome::State(state)) => Some(End::State(Box::new(state))),
+                Some(operation_result::Outcome::Absent(_)) => Some(End::Absent),
+                None => return Err(empty(self.verb)),
+            },
+        };
+        Ok(false)
+    }
+}
+
+impl Ended {
+    pub fn state(self) -> Result<ReleaseState, CaseError> {
+        match self.end {
+            End::State(state) => Ok(*state),
+            end => Err(CaseError::Broken(format!("expected a release, got {}", spoken(&end)))),
+        }
+    }
+
+    pub fn absent(self) -> Result<(), CaseError> {
+        match self.end {
+            End::Absent => Ok(()),
+            end => Err(CaseError::Broken(format!("expected no release, got {}", spoken(&end)))),
+        }
+    }
+
+    pub fn failure(self, category: FailureCategory) -> Result<Failure, CaseError> {
+        let End::Failure(failure) = self.end else {
+            return Err(CaseError::Broken(format!(
+                "expected {}, got {}",
+                category.as_str_name(),
+                spoken(&self.end)
+            )));
+        };
+        expect_category(*failure, category)
+    }
+}
+
+pub fn expect_category(failure: Failure, category: FailureCategory) -> Result<Failure, CaseError> {
+    let got = failure.category();
+    ensure!(
+        got == category,
+        "expected {}, got {}: {}",
+        category.as_str_name(),
+        got.as_str_name(),
+        failure.message
+    );
+    ensure!(!failure.message.trim().is_empty(), "a failure {} without a message", got.as_str_name());
+    Ok(failure)
+}
+
+pub fn describe(steps: &[Step]) -> String {
+    let words: Vec<_> =
+        steps.iter().map(|step| format!("{} ({})", step.kind().as_str_name(), step.message)).collect();
+    words.join(", ")
+}
+
+fn spoken(end: &End) -> String {
+    match end {
+        End::State(state) => format!("revision {} {}", state.revision, state.status().as_str_name()),
+        End::Absent => "no release".to_owned(),
+        End::Failure(failure) => format!("{}: {}", failure.category().as_str_name(), failure.message),
+    }
+}
+
+fn limited<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(CALL_LIMIT);
+    request
+}
+
+fn answer<T>(verb: &'static str, result: Result<Response<T>, Status>) -> Result<T, CaseError> {
+    result.map(Response::into_inner).map_err(|status| broken_off(verb, status))
+}
+
+fn broken_off(verb: &'static str, status: Status) -> CaseError {
+    CaseError::Call { verb, status: Box::new(status) }
+}
+
+fn empty(verb: &str) -> CaseError {
+    CaseError::Broken(format!("{verb} ended without an answer"))
+}
