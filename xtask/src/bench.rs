@@ -10,7 +10,7 @@ use crate::{
 };
 
 pub fn run(root: &Path, arguments: &[String]) -> Result<()> {
-    let sandbox = build::run(root, true)?.sandbox;
+    let sandbox = build::run(root, true, &[])?.sandbox;
     let mut bench = command(root, &sandbox.to_string_lossy(), &["bench"]);
     bench.args(arguments);
     run_command(bench)

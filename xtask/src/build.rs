@@ -1,10 +1,17 @@
-//! Builds the binaries side by side, so that they find each other.
+//! Builds the binaries side by side, so that they find each other. Rust and Go compile at the same time.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    thread,
+};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
+use chandler_assets::Binary;
 
-use crate::command::{self, command};
+use crate::{
+    command::{self, command},
+    go,
+};
 
 /// Where the binaries are.
 pub struct Built {
@@ -13,44 +20,69 @@ pub struct Built {
     pub driver: PathBuf,
 }
 
-pub fn run(root: &Path, release: bool) -> Result<Built> {
-    let folder = cargo(root, release, &["chandler-cli", "chandler-sandbox-cli"])?;
-    let built = Built {
-        chandler: folder.join("chandler"),
-        sandbox: folder.join("chandler-sandbox"),
-        driver: folder.join("chandler-helm"),
-    };
-    driver(root, &built.driver)?;
+impl Built {
+    fn below(folder: &Path) -> Self {
+        Self {
+            chandler: folder.join("chandler"),
+            sandbox: folder.join("chandler-sandbox"),
+            driver: folder.join("chandler-helm"),
+        }
+    }
+}
+
+/// Builds the binaries, and programs of the sandbox.
+pub fn run(root: &Path, release: bool, programs: &[Binary]) -> Result<Built> {
+    let built = Built::below(&folder(root, release));
+    at_once(
+        || cargo(root, release, &["--package", "chandler-cli", "--package", "chandler-sandbox-cli"]),
+        || {
+            go::driver(root, &built.driver)?;
+            if programs.is_empty() { Ok(()) } else { go::programs(programs) }
+        },
+    )?;
     Ok(built)
 }
 
-/// Builds the Helm driver, which is static, to this path.
-pub fn driver(root: &Path, path: &Path) -> Result<()> {
-    let version = format!("-s -w -X main.version=v{}", env!("CARGO_PKG_VERSION"));
-    let path = path.to_string_lossy();
-    let mut go = command(
-        &root.join("tools/helm"),
-        "go",
-        &["build", "-trimpath", "-ldflags", &version, "-o", &path, "."],
-    );
-    go.env("CGO_ENABLED", "0");
-    command::run(go)
+/// Builds the binaries together with all tests, in one compilation: cargo would otherwise build some dependencies twice,
+/// because tests enable more of their features.
+pub fn with_tests(root: &Path, meanwhile: impl FnOnce(&Built) -> Result<()> + Send) -> Result<Built> {
+    let built = Built::below(&folder(root, false));
+    at_once(
+        || cargo(root, false, &["--workspace", "--all-targets"]),
+        || {
+            go::driver(root, &built.driver)?;
+            meanwhile(&built)
+        },
+    )?;
+    Ok(built)
 }
 
 /// Builds `chandler-sandbox` alone.
 pub fn sandbox(root: &Path) -> Result<PathBuf> {
-    Ok(cargo(root, false, &["chandler-sandbox-cli"])?.join("chandler-sandbox"))
+    cargo(root, false, &["--package", "chandler-sandbox-cli"])?;
+    Ok(Built::below(&folder(root, false)).sandbox)
 }
 
-/// Builds the binaries of packages; returns the folder that holds them.
-fn cargo(root: &Path, release: bool, packages: &[&str]) -> Result<PathBuf> {
-    let profile = if release { "release" } else { "dev" };
-    let mut build = command(root, "cargo", &["build", "--locked", "--profile", profile]);
-    build.args(packages.iter().flat_map(|package| ["--package", package]));
-    command::run(build)?;
-    Ok(target(root).join(if release { "release" } else { "debug" }))
-}
-
+/// The folder in which cargo builds.
 pub fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
+}
+
+fn folder(root: &Path, release: bool) -> PathBuf {
+    target(root).join(if release { "release" } else { "debug" })
+}
+
+fn cargo(root: &Path, release: bool, what: &[&str]) -> Result<()> {
+    let profile = if release { "release" } else { "dev" };
+    command::run(command(root, "cargo", &[&["build", "--locked", "--profile", profile], what].concat()))
+}
+
+/// Runs both to their ends; if both fail, the first failure is returned.
+fn at_once(rust: impl FnOnce() -> Result<()>, go: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+    thread::scope(|scope| {
+        let go = scope.spawn(go);
+        let rust = rust();
+        let go = go.join().map_err(|_| anyhow!("the thread that runs Go panicked"))?;
+        rust.and(go)
+    })
 }

@@ -10,9 +10,7 @@ use anyhow::{Result, ensure};
 use self::runner::Step;
 use crate::{
     command::{command, output, run as run_command},
-    demo, generate, supply_chain,
-    test::{self, GO_MODULES},
-    workflows,
+    demo, generate, go, supply_chain, test, workflows,
 };
 
 /// In the order in which they run: what is quick and fails often comes first.
@@ -23,11 +21,12 @@ const STEPS: &[Step] = &[
     Step { name: "go vet", run: go_vet },
     Step { name: "staticcheck", run: staticcheck },
     Step { name: "workflows", run: workflows::lint },
+    Step { name: "build", run: |root| test::build(root).map(drop) },
     Step { name: "generated files", run: generated_is_committed },
     Step { name: "licenses", run: supply_chain::deny },
     Step { name: "advisories", run: supply_chain::advisories },
     Step { name: "tests", run: |root| test::run(root, false) },
-    Step { name: "demo", run: |root| demo::run(root, true) },
+    Step { name: "demo", run: |root| demo::show(root, &test::build(root)?, true) },
 ];
 
 pub fn run(root: &Path) -> Result<()> {
@@ -43,16 +42,16 @@ fn clippy(root: &Path) -> Result<()> {
 }
 
 fn go_vet(root: &Path) -> Result<()> {
-    GO_MODULES.iter().try_for_each(|module| run_command(command(&root.join(module), "go", &["vet", "./..."])))
+    go::in_each_module(root, &["vet", "./..."])
 }
 
 fn staticcheck(root: &Path) -> Result<()> {
-    run_command(command(&root.join("tools/helm"), "go", &["tool", "staticcheck", "./..."]))
+    run_command(go::go(root, "tools/helm", &["tool", "staticcheck", "./..."]))
 }
 
 fn formatting(root: &Path) -> Result<()> {
     run_command(command(root, "cargo", &["fmt", "--all", "--check"]))?;
-    for module in GO_MODULES {
+    for module in go::MODULES {
         let unformatted = output(command(&root.join(module), "gofmt", &["-l", "."]))?;
         ensure!(unformatted.is_empty(), "run gofmt in {module} on:\n{unformatted}");
     }
@@ -69,7 +68,7 @@ fn each_crate_alone(root: &Path) -> Result<()> {
 }
 
 fn generated_is_committed(root: &Path) -> Result<()> {
-    generate::run(root)?;
+    generate::run(root, &test::build(root)?)?;
     let arguments: Vec<&str> =
         ["status", "--porcelain", "--"].into_iter().chain(generate::GENERATED).collect();
     let changed = output(command(root, "git", &arguments))?;

@@ -5,9 +5,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::{
-    build,
-    command::{command, output},
-    generate_proto, rights,
+    build::Built,
+    command::{command, output, run as run_command},
+    rights,
 };
 
 /// Generated files and folders, which no person edits.
@@ -21,9 +21,9 @@ pub const GENERATED: [&str; 7] = [
     "docs/reference/sandbox-cli.md",
 ];
 
-pub fn run(root: &Path) -> Result<()> {
-    generate_proto::run(root)?;
-    let built = build::run(root, false)?;
+/// Writes them with programs that were built from the same tree.
+pub fn run(root: &Path, built: &Built) -> Result<()> {
+    run_command(command(root, "cargo", &["run", "--quiet", "--locked", "--package", "xtask-proto"]))?;
     let (chandler, sandbox) = (built.chandler.to_string_lossy(), built.sandbox.to_string_lossy());
     write(root, "deploy/crds.yaml", &output(command(root, &chandler, &["crds"]))?)?;
     write(root, "docs/reference/api.md", &output(command(root, &chandler, &["reference", "api"]))?)?;

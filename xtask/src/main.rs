@@ -7,7 +7,7 @@ mod command;
 mod demo;
 mod dist;
 mod generate;
-mod generate_proto;
+mod go;
 mod rights;
 mod supply_chain;
 mod test;
@@ -40,8 +40,11 @@ enum Task {
     /// Run every test
     Test {
         /// Leave out the tests that need the sandbox
-        #[arg(long)]
+        #[arg(long, conflicts_with = "full")]
         quick: bool,
+        /// Run also the ignored tests, which need further programs
+        #[arg(long)]
+        full: bool,
     },
     /// Show the main job on clusters of this machine
     Demo {
@@ -72,10 +75,11 @@ fn main() -> Result<()> {
     let root = root()?;
     match task {
         Task::Build { release } => {
-            build::run(&root, release).map(|built| println!("{}", built.chandler.display()))
+            build::run(&root, release, &[]).map(|built| println!("{}", built.chandler.display()))
         }
-        Task::Generate => generate::run(&root),
-        Task::Test { quick } => test::run(&root, quick),
+        Task::Generate => generate::run(&root, &build::run(&root, false, &[])?),
+        Task::Test { quick: true, .. } => test::quick(&root),
+        Task::Test { quick: false, full } => test::run(&root, full),
         Task::Demo { exit } => demo::run(&root, exit),
         Task::Bench { arguments } => bench::run(&root, &arguments),
         Task::Dist(arguments) => dist::run(&root, arguments),

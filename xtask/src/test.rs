@@ -1,31 +1,55 @@
-//! Runs the tests: Go's, then Rust's. The sandbox's parts are made first, so that their progress can be seen.
+//! Runs the tests of Go and Rust.
 
-use std::path::Path;
+use std::{path::Path, process::Command};
 
 use anyhow::Result;
 
 use crate::{
-    build,
-    command::{command, run as run_command},
+    build::{self, Built},
+    command::{command, output, run as run_command},
+    go,
 };
 
-/// Where Go code is.
-pub const GO_MODULES: [&str; 2] = ["tools/helm", "tools/promcheck"];
+/// Runs every test; with `full` also the ignored ones, which need programs that are not built otherwise.
+pub fn run(root: &Path, full: bool) -> Result<()> {
+    let built = build(root)?;
+    let ignored: &[&str] = if full { &["--", "--include-ignored"] } else { &[] };
+    run_command(cargo_test(root, &built, &[&["--no-fail-fast"], ignored].concat()))?;
+    if full { Ok(()) } else { list_ignored(root, &built) }
+}
 
-pub fn run(root: &Path, quick: bool) -> Result<()> {
-    let built = build::run(root, false)?;
-    for module in GO_MODULES {
-        run_command(command(&root.join(module), "go", &["test", "./..."]))?;
-    }
-    let mut tests = if quick {
-        command(root, "cargo", &["test", "--locked", "--workspace", "--lib", "--bins"])
-    } else {
-        run_command(command(root, &built.sandbox.to_string_lossy(), &["prepare"]))?;
-        command(root, "cargo", &["test", "--locked", "--workspace", "--no-fail-fast"])
-    };
-    // What a failed test leaves behind is shown; its stack says little, and hides that where only the end is kept.
+/// Runs the tests that need no sandbox.
+pub fn quick(root: &Path) -> Result<()> {
+    let built = build::run(root, false, &[])?;
+    go::in_each_module(root, &["test", "./..."])?;
+    run_command(cargo_test(root, &built, &["--lib", "--bins"]))
+}
+
+/// Builds everything that the tests need. Meanwhile runs the tests of Go, which need nothing else.
+pub fn build(root: &Path) -> Result<Built> {
+    build::with_tests(root, |_| {
+        go::programs_of_tests()?;
+        go::in_each_module(root, &["test", "./..."])
+    })
+}
+
+fn cargo_test(root: &Path, built: &Built, arguments: &[&str]) -> Command {
+    let mut tests = command(root, "cargo", &[&["test", "--locked", "--workspace"], arguments].concat());
+    // A failed test shows objects and logs; a stack would hide them where only the end of the output is kept.
     tests.env("RUST_BACKTRACE", "0");
     tests.env("CHANDLER_BIN", &built.chandler).env("CHANDLER_SANDBOX_BIN", &built.sandbox);
     tests.env("CHANDLER_TOOL", &built.driver);
-    run_command(tests)
+    tests
+}
+
+/// Prints the tests that were left out, with the command that runs them.
+fn list_ignored(root: &Path, built: &Built) -> Result<()> {
+    let listed =
+        output(cargo_test(root, built, &["--quiet", "--", "--ignored", "--list", "--format", "terse"]))?;
+    let names: Vec<_> = listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+    if !names.is_empty() {
+        eprintln!("xtask: left out {} tests, which `cargo xtask test --full` runs:", names.len());
+        names.iter().for_each(|name| eprintln!("  {name}"));
+    }
+    Ok(())
 }

@@ -94,6 +94,16 @@ impl Binary {
     pub const CONTROL_PLANE: [Self; 3] =
         [Self::KubeApiserver, Self::KubeControllerManager, Self::KubeScheduler];
 
+    /// What a whole sandbox needs.
+    pub const SANDBOX: [Self; 6] = [
+        Self::Etcd,
+        Self::KubeApiserver,
+        Self::KubeControllerManager,
+        Self::KubeScheduler,
+        Self::Kwok,
+        Self::CapiManager,
+    ];
+
     /// What a bare plane needs.
     pub const BARE_PLANE: [Self; 2] = [Self::Etcd, Self::KubeApiserver];
 

@@ -11,10 +11,10 @@ use anyhow::{Context as _, Result};
 use chandler_cli_support::place::state_folder;
 use chandler_sandbox::{
     Sandbox,
-    assets::Assets,
+    assets::{Assets, Binary},
     progress,
     repository::ChartRepository,
-    sandbox::{BINARIES, Folder, Options},
+    sandbox::{Folder, Options},
 };
 use clap::Args;
 
@@ -42,7 +42,7 @@ pub async fn run(arguments: DemoArgs) -> Result<()> {
     let dir = dir.map_or_else(|| state_folder("demo"), Ok)?;
     let dir = std::path::absolute(&dir).with_context(|| format!("{} is no usable path", dir.display()))?;
     let display = progress::display();
-    let assets = Assets::ensure(&BINARIES, display.as_ref()).await?;
+    let assets = Assets::ensure(&Binary::SANDBOX, display.as_ref()).await?;
     let folder = Folder::new(&dir);
     clear(&folder)?;
     let options = Options { dir: dir.clone(), clusters: CLUSTERS, nodes: 1 };

@@ -13,7 +13,7 @@ use chandler_sandbox::Sandbox;
 use chandler_sandbox::assets::{Assets, Binary};
 use chandler_sandbox::process::{Identity, last_lines};
 use chandler_sandbox::progress::{self, Progress};
-use chandler_sandbox::sandbox::{self, BINARIES, Folder, MANAGEMENT, Options};
+use chandler_sandbox::sandbox::{self, Folder, MANAGEMENT, Options};
 use chandler_sandbox::state::{PlaneState, State};
 use clap::{Args, Subcommand, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
@@ -154,7 +154,7 @@ async fn up(args: UpArgs) -> Result<()> {
         sandbox::wait_ready(&client, clusters, progress.as_ref()).await?;
     } else {
         // Here rather than in the owner, so that a build shows its progress.
-        Assets::ensure(&BINARIES, progress.as_ref()).await?;
+        Assets::ensure(&Binary::SANDBOX, progress.as_ref()).await?;
         let mut owner = start_owner(&folder, &options)?;
         follow(&folder, &mut owner, progress.as_ref()).await?;
     }
@@ -166,7 +166,7 @@ async fn up(args: UpArgs) -> Result<()> {
 async fn own(options: &Options, progress: &dyn Progress) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let assets = Assets::ensure(&BINARIES, progress).await?;
+    let assets = Assets::ensure(&Binary::SANDBOX, progress).await?;
     let work = async {
         let sandbox = Sandbox::up(&assets, options, progress).await?;
         let ready = sandbox.wait_ready(options.clusters, progress).await;

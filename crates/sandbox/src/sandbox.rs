@@ -323,16 +323,6 @@ impl Sandbox {
     }
 }
 
-/// Every program a whole sandbox needs.
-pub const BINARIES: [Binary; 6] = [
-    Binary::Etcd,
-    Binary::KubeApiserver,
-    Binary::KubeControllerManager,
-    Binary::KubeScheduler,
-    Binary::Kwok,
-    Binary::CapiManager,
-];
-
 /// Makes the first `count` clusters exist, through any client of the management plane; existing ones stay as they are.
 pub async fn ensure_clusters(client: &kube::Client, count: u32, nodes: u32) -> Result<(), Error> {
     let labels = json!({"environment": "sandbox"});

@@ -8,6 +8,7 @@ use super::elf;
 use crate::{
     build,
     command::{command, run as run_command},
+    go,
 };
 
 /// The platform that the programs are built for: the processor of this machine, and no libraries of a distribution.
@@ -30,7 +31,7 @@ pub fn build(root: &Path, out: &Path) -> Result<()> {
     let built = build::target(root).join(&target).join("release/chandler");
     fs::copy(&built, &chandler).with_context(|| format!("copying {}", built.display()))?;
     let driver = out.join("chandler-helm");
-    build::driver(root, &driver)?;
+    go::driver(root, &driver)?;
     check(&chandler)?;
     check(&driver)
 }

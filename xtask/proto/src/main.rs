@@ -1,5 +1,5 @@
-//! Rust and Go code of the contracts in `proto/`, without protoc: protox compiles, the generators are crates and
-//! tools pinned in `tools/helm/go.mod`.
+//! Generates the Rust and Go code of the contracts in `proto/` without protoc: protox compiles them, the generators are
+//! crates and tools pinned in `tools/helm/go.mod`. A package of its own, because no other command needs these crates.
 
 use std::{
     io::Write,
@@ -17,8 +17,8 @@ use prost_types::{
 const CONTRACTS: [&str; 2] = ["chandler/tool/v1/tool.proto", "chandler/template/v1/template.proto"];
 const GO_GENERATORS: [&str; 2] = ["protoc-gen-go", "protoc-gen-go-grpc"];
 
-/// Writes the generated code below `root`.
-pub fn run(root: &Path) -> Result<()> {
+fn main() -> Result<()> {
+    let root = &Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let descriptors = protox::Compiler::new([root.join("proto")])?
         .include_source_info(true)
         .include_imports(true)
@@ -33,13 +33,27 @@ pub fn run(root: &Path) -> Result<()> {
 
 fn rust(root: &Path, descriptors: FileDescriptorSet) -> Result<()> {
     let out = root.join("crates/tool/src/generated");
-    std::fs::create_dir_all(&out)?;
+    let folder = tempfile::tempdir()?;
     tonic_prost_build::configure()
         .build_server(false)
         .build_transport(true)
-        .out_dir(out)
+        .out_dir(&folder)
         .compile_fds(descriptors)
-        .context("generating Rust code of proto/")
+        .context("generating Rust code of proto/")?;
+    for entry in std::fs::read_dir(&folder)? {
+        let entry = entry?;
+        write(&out.join(entry.file_name()), &std::fs::read(entry.path())?)?;
+    }
+    Ok(())
+}
+
+/// Leaves an equal file unchanged: a newer one would make cargo compile everything that depends on it.
+fn write(path: &Path, content: &[u8]) -> Result<()> {
+    if std::fs::read(path).is_ok_and(|existing| existing == content) {
+        return Ok(());
+    }
+    std::fs::create_dir_all(path.parent().context("a generated file has a folder")?)?;
+    std::fs::write(path, content).with_context(|| format!("writing {}", path.display()))
 }
 
 fn go(root: &Path, generator: &str, descriptors: &FileDescriptorSet) -> Result<()> {
@@ -67,9 +81,7 @@ fn go(root: &Path, generator: &str, descriptors: &FileDescriptorSet) -> Result<(
         bail!("`go tool {generator}`: {error}");
     }
     for file in response.file {
-        let path = module.join(file.name());
-        std::fs::create_dir_all(path.parent().context("a generated file has a folder")?)?;
-        std::fs::write(&path, file.content())?;
+        write(&module.join(file.name()), file.content().as_bytes())?;
     }
     Ok(())
 }

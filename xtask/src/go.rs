@@ -1,0 +1,47 @@
+//! Go commands. All of them use the same build flags, so that they share what Go has compiled.
+
+use std::{path::Path, process::Command};
+
+use anyhow::{Context as _, Result};
+use chandler_assets::{Assets, Binary, progress::Lines};
+
+use crate::command::{command, run};
+
+/// Folders with Go code.
+pub const MODULES: [&str; 2] = ["tools/helm", "tools/promcheck"];
+
+/// A Go command in a folder of the repository.
+pub fn go(root: &Path, folder: &str, arguments: &[&str]) -> Command {
+    let mut go = command(&root.join(folder), "go", arguments);
+    go.env("CGO_ENABLED", "0").env("GOFLAGS", "-trimpath").env("GOWORK", "off");
+    go
+}
+
+/// Runs a Go command in every module.
+pub fn in_each_module(root: &Path, arguments: &[&str]) -> Result<()> {
+    MODULES.iter().try_for_each(|module| run(go(root, module, arguments)))
+}
+
+/// Builds the Helm driver, which is static, to this path.
+pub fn driver(root: &Path, path: &Path) -> Result<()> {
+    let version = format!("-s -w -X main.version=v{}", env!("CARGO_PKG_VERSION"));
+    let path = path.to_string_lossy();
+    run(go(root, "tools/helm", &["build", "-ldflags", &version, "-o", &path, "."]))
+}
+
+/// Finds or builds programs of the sandbox. Progress is printed as lines, because cargo prints at the same time.
+pub fn programs(binaries: &[Binary]) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime
+        .block_on(Assets::ensure(binaries, &Lines::default()))
+        .context("building the sandbox's programs")?;
+    Ok(())
+}
+
+/// Finds or builds the programs that tests run, of every Kubernetes version.
+pub fn programs_of_tests() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime
+        .block_on(Assets::ensure_every_version(&Lines::default()))
+        .context("building the sandbox's programs")
+}
