@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 
-use crate::assets::{Assets, Binary};
+use crate::assets::Assets;
 use crate::capi::{self, Core};
 use crate::certificates::{self, Authority};
 use crate::plane::{self, Plane, PlaneOptions};
