@@ -12,7 +12,7 @@ use chandler_sandbox::{
 use kube::{Api, Client, api::ListParams};
 use serde_json::json;
 
-use crate::world::eventually;
+use crate::{programs, wait::eventually};
 
 pub struct Bare {
     pub plane: Plane,
@@ -29,7 +29,7 @@ impl Bare {
         for definition in chandler_api::crds() {
             apply::apply(&client, &serde_json::to_value(&definition).unwrap()).await.unwrap();
         }
-        apply::apply_all(&client, include_str!("../../../../deploy/rbac.yaml")).await.unwrap();
+        apply::apply_all(&client, include_str!("../../../deploy/rbac.yaml")).await.unwrap();
         let all: Api<HelmReleaseProxy> = Api::all(client.clone());
         eventually("the kinds are served", || async { all.list(&ListParams::default().limit(1)).await.ok() })
             .await;
@@ -42,13 +42,13 @@ impl Bare {
     /// Runs a manager to its end.
     pub async fn manager_ends(&self) -> (bool, String) {
         let mut command = Command::new("timeout");
-        command.arg("20").arg(env!("CARGO_BIN_EXE_chandler")).args(self.arguments());
+        command.arg("20").arg(programs::chandler()).args(self.arguments());
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
     pub fn manager(&self) -> Child {
-        let program = PathBuf::from(env!("CARGO_BIN_EXE_chandler"));
+        let program = PathBuf::from(programs::chandler());
         let spec = Spec {
             name: "manager".to_owned(),
             program,
@@ -60,10 +60,10 @@ impl Bare {
     }
 
     fn arguments(&self) -> Vec<String> {
-        let tool = std::env::var("CHANDLER_TOOL").expect("run these tests with `cargo xtask test`");
+        let tool = programs::package_tool();
         let text = |name: &str| self.dir.join(name).to_string_lossy().into_owned();
         let arguments =
-            ["manager", "--kubeconfig", &text("kubeconfig"), "--store", &text("store"), "--tool", &tool];
+            ["manager", "--kubeconfig", &text("kubeconfig"), "--store", &text("store"), "--tool", tool];
         arguments
             .map(str::to_owned)
             .into_iter()

@@ -9,7 +9,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{World, condition, eventually, hello};
+use crate::{
+    wait::eventually,
+    world::{World, condition, hello},
+};
 
 /// What tests of extensions add to a world.
 pub struct Extensions {

@@ -9,10 +9,7 @@ use std::{
 use chandler_sandbox::process::{Child, Spec};
 use serde_json::Value;
 
-use crate::{
-    canary,
-    world::{World, eventually},
-};
+use crate::{canary, programs, wait::eventually, world::World};
 
 /// All that Chandler itself has to say, so that it is seen to say no secret.
 const TALKATIVE: &str = "info,chandler_controller=debug,chandler_source=debug,chandler_tool=debug,\
@@ -30,8 +27,7 @@ impl Manager {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
         let name = format!("manager-{}", NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        let tool = driver();
-        let defaults = [("--tool", &*tool), ("--log-level", TALKATIVE)];
+        let defaults = [("--tool", programs::package_tool()), ("--log-level", TALKATIVE)];
         let args = [
             "manager",
             "--kubeconfig",
@@ -59,7 +55,7 @@ impl Manager {
         .chain(further)
         .map(|argument| (*argument).to_owned())
         .collect();
-        let program = PathBuf::from(env!("CARGO_BIN_EXE_chandler"));
+        let program = PathBuf::from(programs::chandler());
         // So that what it leaves behind is seen.
         let files = world.dir.join("tmp");
         std::fs::create_dir_all(&files).unwrap();
@@ -164,11 +160,6 @@ impl Drop for Manager {
             self.check_canaries();
         }
     }
-}
-
-/// The package tool's binary.
-fn driver() -> String {
-    std::env::var("CHANDLER_TOOL").expect("run these tests with `cargo xtask test`, which builds the driver")
 }
 
 /// Just enough of HTTP for an endpoint of our own.

@@ -8,9 +8,9 @@ use std::{
 
 use chandler_sandbox::{assets::Binary, testing};
 
-pub const CHANDLER: &str = env!("CARGO_BIN_EXE_chandler");
+use crate::programs;
 
-/// A shell in which `chandler` and `kubectl` are to be found, with a home of its own.
+/// A shell with a home of its own, on whose `PATH` are `chandler`, `chandler-sandbox` and `kubectl`.
 pub struct Shell {
     pub home: PathBuf,
     path: String,
@@ -20,9 +20,15 @@ impl Shell {
     pub async fn new(name: &str) -> Self {
         let home = testing::fresh_dir(name).await.unwrap();
         let kubectl = testing::assets().await.unwrap().path(Binary::Kubectl).parent().unwrap().to_owned();
-        let chandler = Path::new(CHANDLER).parent().unwrap();
-        let path = format!("{}:{}:{}", chandler.display(), kubectl.display(), std::env::var("PATH").unwrap());
-        Self { home, path }
+        let [chandler, sandbox] = [programs::chandler(), programs::sandbox()].map(Path::new);
+        let folders = [chandler.parent().unwrap(), sandbox.parent().unwrap(), &kubectl];
+        let path = folders.map(|folder| format!("{}:", folder.display())).concat();
+        Self { home, path: path + &std::env::var("PATH").unwrap() }
+    }
+
+    /// Only what a person has who just cloned the repository: none of the programs are on its `PATH`.
+    pub async fn newcomer(name: &str) -> Self {
+        Self { home: testing::fresh_dir(name).await.unwrap(), path: std::env::var("PATH").unwrap() }
     }
 
     /// In which there is clusterctl too, with a config.
@@ -71,13 +77,4 @@ pub fn processes_of(folder: &Path) -> Vec<String> {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = all.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
     lines.map(|line| text(&line).replace('\0', " ")).filter(|line| line.contains(&folder)).collect()
-}
-
-/// Looks until it is so.
-pub async fn eventually(what: &str, mut look: impl AsyncFnMut() -> bool) {
-    let deadline = std::time::Instant::now() + Duration::from_mins(1);
-    while !look().await {
-        assert!(std::time::Instant::now() < deadline, "not within a minute: {what}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
 }

@@ -2,7 +2,6 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::Command,
     sync::Arc,
     time::Duration,
 };
@@ -13,7 +12,6 @@ use chandler_api::{
 };
 use chandler_sandbox::{
     apply,
-    assets::Binary,
     chart::Package,
     plane::Plane,
     repository::ChartRepository,
@@ -28,11 +26,11 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-pub use crate::manager::Manager;
-use crate::{aftermath, canary};
-
-/// Nothing takes so long; a busy machine may.
-const LIMIT: Duration = Duration::from_mins(2);
+use crate::{
+    canary, diagnostics,
+    manager::Manager,
+    wait::{LIMIT, eventually},
+};
 
 static KINDS: OnceCell<()> = OnceCell::const_new();
 
@@ -215,46 +213,6 @@ impl World {
         assert!(self.release(placement, "alpha").await.is_none(), "releases go before their placement");
     }
 
-    /// What the plain helm CLI says.
-    pub fn helm(&self, plane: &Plane, arguments: &[&str]) -> Value {
-        let output = self.helm_command(plane, arguments).arg("--output").arg("json").output().unwrap();
-        assert!(output.status.success(), "helm {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
-    }
-
-    pub fn helm_command(&self, plane: &Plane, arguments: &[&str]) -> Command {
-        let mut command = Command::new(self.sandbox.assets().path(Binary::Helm));
-        command.args(arguments).arg("--kubeconfig").arg(plane.kubeconfig_path());
-        command.env("HELM_CACHE_HOME", self.dir.join("helm")).env("HELM_CONFIG_HOME", self.dir.join("helm"));
-        command
-    }
-
-    /// What kubectl says of the management cluster, as its administrator.
-    pub fn kubectl(&self, arguments: &[&str]) -> String {
-        let output = self.kubectl_command(arguments).output().unwrap();
-        assert!(
-            output.status.success(),
-            "kubectl {arguments:?}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    pub fn kubectl_command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(self.sandbox.assets().path(Binary::Kubectl));
-        command.args(arguments).arg("--kubeconfig").arg(self.sandbox.management().kubeconfig_path());
-        command
-    }
-
-    /// Revisions and their status, as helm tells.
-    pub fn history(&self, plane: &Plane, release: &str) -> Vec<(u64, String)> {
-        let all = self.helm(plane, &["history", release, "--namespace", "default"]);
-        let revision = |entry: &Value| {
-            (entry["revision"].as_u64().unwrap(), entry["status"].as_str().unwrap().to_owned())
-        };
-        all.as_array().unwrap().iter().map(revision).collect()
-    }
-
     /// A chart's archive on disk, for the helm CLI.
     pub fn archive(&self, folder: &Path) -> PathBuf {
         let package = Package::pack(folder, None).unwrap();
@@ -300,7 +258,7 @@ pub const TELLING: &str = "clusters.cluster.x-k8s.io,helmchartproxies,helmreleas
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            aftermath::show(self);
+            diagnostics::show(self);
         } else {
             self.check_canaries();
         }
@@ -330,32 +288,11 @@ pub async fn config_value(plane: &Plane, name: &str, key: &str) -> Option<String
     maps.get_opt(name).await.unwrap()?.data?.remove(key)
 }
 
-/// Looks until there is something to see.
-pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, look: impl FnMut() -> F) -> T {
-    eventually_within(LIMIT, what, look).await
-}
-
-/// Looks for so long.
-pub async fn eventually_within<T, F: Future<Output = Option<T>>>(
-    limit: Duration,
-    what: &str,
-    mut look: impl FnMut() -> F,
-) -> T {
-    let deadline = std::time::Instant::now() + limit;
-    while std::time::Instant::now() < deadline {
-        if let Some(seen) = look().await {
-            return seen;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("not within {limit:?}: {what}");
-}
-
 async fn install_kinds(client: Client) {
     for crd in chandler_api::crds() {
         apply::apply(&client, &serde_json::to_value(&crd).unwrap()).await.unwrap();
     }
-    apply::apply_all(&client, include_str!("../../../../deploy/rbac.yaml")).await.unwrap();
+    apply::apply_all(&client, include_str!("../../../deploy/rbac.yaml")).await.unwrap();
     let all: Api<HelmReleaseProxy> = Api::all(client);
     eventually("the kinds are served", || async { all.list(&ListParams::default().limit(1)).await.ok() })
         .await;

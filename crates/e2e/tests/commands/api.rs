@@ -1,5 +1,4 @@
 //! What the API server makes of the kinds: which objects it takes, what it fills in, what may change.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
 
 mod changes;
 mod defaults;

@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
-use crate::shell::{CHANDLER, Shell, text};
+use chandler_e2e::{
+    programs,
+    shell::{Shell, text},
+};
 
 #[tokio::test]
 async fn completion_and_definitions_are_printed() {
     let shell = Shell::new("basics").await;
     for which in ["bash", "zsh", "fish"] {
         assert!(shell.expect(&format!("chandler completion {which}"), &[]).await.contains("chandler"));
+        let script = shell.expect(&format!("chandler-sandbox completion {which}"), &[]).await;
+        assert!(script.contains("chandler-sandbox"));
     }
     let definitions = shell.expect("chandler crds", &[]).await;
     let count = definitions.matches("kind: CustomResourceDefinition").count();
@@ -18,7 +23,7 @@ async fn completion_and_definitions_are_printed() {
 #[tokio::test]
 async fn it_is_a_plugin_of_kubectl() {
     let shell = Shell::new("plugin").await;
-    std::os::unix::fs::symlink(CHANDLER, shell.home.join("kubectl-chandler")).unwrap();
+    std::os::unix::fs::symlink(programs::chandler(), shell.home.join("kubectl-chandler")).unwrap();
     let plugin = format!("PATH={}:$PATH kubectl chandler", shell.home.display());
     assert!(shell.expect(&format!("{plugin} get --help"), &[]).await.contains("Usage: kubectl chandler get"));
     assert!(shell.expect(&format!("{plugin} crds"), &[]).await.contains("helmchartproxies"));
@@ -31,7 +36,9 @@ async fn errors_say_what_to_do_next() {
     let rows = [
         ("chandler manager --tool /nowhere", "cargo xtask build"),
         ("chandler manager --kubeconfig /nowhere --tool /bin/true", "/nowhere"),
-        ("chandler sandbox kubeconfig alpha", "chandler sandbox status"),
+        ("chandler-sandbox kubeconfig alpha", "chandler-sandbox status"),
+        ("chandler-sandbox kubectl get nodes", "chandler-sandbox status"),
+        ("chandler-sandbox demo --chandler /nowhere", "cargo xtask build"),
     ];
     for (line, hint) in rows {
         let output = shell.run(line, &[], Duration::from_secs(20)).await;

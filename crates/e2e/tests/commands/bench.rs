@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use chandler_e2e::{
+    programs,
+    shell::{Shell, text},
+};
 use serde_json::Value;
-
-use crate::shell::{Shell, text};
 
 const LIMIT: Duration = Duration::from_mins(5);
 const PHASES: [(&str, u64); 10] = [
@@ -24,10 +26,10 @@ const FIGURES: [&str; 6] = ["wall_s", "cpu_s", "requests", "downloads", "rss_mib
 #[tokio::test]
 async fn the_bench_measures_every_phase() {
     let shell = Shell::new("bench").await;
-    let tool = std::env::var("CHANDLER_TOOL").expect("run these tests with `cargo xtask test`");
+    let tool = programs::package_tool();
     let file = shell.home.join("figures.json");
     let line = format!(
-        "chandler bench fleet --clusters 1 --releases 2 --idle-seconds 2 --failing-seconds 3 --json {} --tool {tool}",
+        "chandler-sandbox bench fleet --clusters 1 --releases 2 --idle-seconds 2 --failing-seconds 3 --json {} --tool {tool}",
         file.display()
     );
     let output = shell.run(&line, &[], LIMIT).await;
@@ -55,10 +57,10 @@ async fn the_bench_measures_every_phase() {
 #[tokio::test]
 async fn a_controller_that_cannot_do_the_work_costs_no_figures() {
     let shell = Shell::new("bench-other").await;
-    let tool = std::env::var("CHANDLER_TOOL").expect("run these tests with `cargo xtask test`");
+    let tool = programs::package_tool();
     let file = shell.home.join("figures.json");
     let line = format!(
-        "chandler bench fleet --clusters 1 --releases 1 --idle-seconds 1 --failing-seconds 3 --controller false --json {} --tool {tool}",
+        "chandler-sandbox bench fleet --clusters 1 --releases 1 --idle-seconds 1 --failing-seconds 3 --controller false --json {} --tool {tool}",
         file.display()
     );
     let output = shell.run(&line, &[], LIMIT).await;

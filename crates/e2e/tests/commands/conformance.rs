@@ -1,23 +1,22 @@
 //! The Helm driver keeps the contract, and a tool that does not is found out.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
 
 use std::process::{Command, Output};
 
+use chandler_e2e::programs;
+
 fn verify(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_chandler"))
+    Command::new(programs::sandbox())
         .args(["tool", "verify"])
         .args(arguments)
         .env_remove("CHANDLER_TOOL")
         .output()
-        .expect("chandler runs")
+        .expect("chandler-sandbox runs")
 }
 
 #[test]
 fn the_helm_driver_keeps_the_contract() {
-    let driver = std::env::var("CHANDLER_TOOL").expect(
-        "CHANDLER_TOOL names the driver under test: run `cargo xtask test`, which builds and names it",
-    );
-    let output = verify(&["--tool", &driver]);
+    let driver = programs::package_tool();
+    let output = verify(&["--tool", driver]);
     let (table, progress) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{table}\n{progress}");

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use chandler_e2e::{
+    programs,
+    shell::{Shell, processes_of, text},
+};
 use chandler_sandbox::process::{Child, Spec};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{
-    documents::{commands, document, section},
-    shell::{CHANDLER, Shell, processes_of, text},
-};
+use crate::documents::{commands, document, section};
 
 /// Guides whose commands are run on the demo's fleet.
 pub const ON_THE_FLEET: [&str; 3] =
@@ -22,13 +23,13 @@ pub fn started() -> Vec<String> {
 const LIMIT: Duration = Duration::from_mins(3);
 
 fn start(shell: &Shell, name: &str) -> Child {
-    let tool = std::env::var("CHANDLER_TOOL").expect("run these tests with `cargo xtask test`");
+    let tool = programs::package_tool();
     let args =
         ["demo", "--dir", &shell.home.join("demo").to_string_lossy(), "--tool", &tool].map(str::to_owned);
     let home = std::env::var("HOME").unwrap();
     let spec = Spec {
         name: name.to_owned(),
-        program: CHANDLER.into(),
+        program: programs::sandbox().into(),
         args: args.to_vec(),
         env: vec![("HOME".to_owned(), home)],
         home: shell.home.clone(),
@@ -62,11 +63,13 @@ async fn the_commands_that_the_demo_prints_work() {
     let log = printed(&demo, "Ctrl-C ends the demo").await;
     let tries: Vec<&str> = log
         .lines()
-        .skip_while(|line| *line != "Try:")
+        .skip_while(|line| *line != "Try, in another terminal:")
         .skip(1)
         .filter_map(|line| line.strip_prefix("  "))
         .collect();
-    let config = tries[0].strip_prefix("export KUBECONFIG=").unwrap();
+    let (exports, tries): (Vec<&str>, Vec<&str>) = tries.iter().partition(|line| line.starts_with("export "));
+    let config = exports.iter().find_map(|line| line.strip_prefix("export KUBECONFIG=")).unwrap();
+    let config = config.trim_matches('"');
     let bare = |line: &str| line.split(" #").next().unwrap().trim().to_owned();
     let offered: Vec<String> = tries.iter().map(|line| bare(line)).collect();
 
@@ -76,14 +79,21 @@ async fn the_commands_that_the_demo_prints_work() {
         let there = format!("cd {} && {line}", shell.home.display());
         shell.expect(&there, &[("KUBECONFIG", config)]).await;
     }
-    for line in tries.iter().skip(1) {
-        let output = shell.run(line, &[("KUBECONFIG", config)], Duration::from_secs(20)).await;
+    let newcomer = Shell::newcomer("newcomer").await;
+    for line in &tries {
+        assert!(line.starts_with("chandler"), "`{line}` needs a program that the demo does not build");
+        let there = format!("{}\n{line}", exports.join("\n"));
+        let output = newcomer.run(&there, &[], Duration::from_secs(20)).await;
         let watching = line.ends_with("-w") && output.status.code() == Some(124);
         assert!(output.status.success() || watching, "`{line}`: {}", text(&output.stderr));
     }
+    for wanted in ["chandler get", "chandler describe hello"] {
+        assert!(offered.iter().any(|line| line == wanted), "the demo does not offer `{wanted}`");
+    }
     for line in started().into_iter().chain(commands(&document("docs/concepts/releases.md"))) {
-        let known = offered.contains(&line) || line == "cargo xtask demo" || line == "kubectl get hcp,hrp";
-        assert!(known, "the demo does not offer `{line}`");
+        let by_sandbox = format!("chandler-sandbox {line}");
+        let known = offered.contains(&line) || offered.contains(&by_sandbox) || line == "cargo xtask demo";
+        assert!(known || line == "kubectl get hcp,hrp", "the demo does not offer `{line}`");
     }
     signal(&demo, Signal::INT);
     let ended = std::time::Instant::now() + Duration::from_secs(30);
@@ -106,8 +116,8 @@ async fn a_killed_demo_is_survived_by_running_it_again() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(processes_of(&folder), [] as [String; 0], "everything ends with the demo");
     }
-    let tool = std::env::var("CHANDLER_TOOL").unwrap();
-    let again = format!("{CHANDLER} demo --exit --dir {} --tool {tool}", folder.display());
+    let tool = programs::package_tool();
+    let again = format!("chandler-sandbox demo --exit --dir {} --tool {tool}", folder.display());
     shell.expect(&again, &[]).await;
     assert_eq!(processes_of(&folder), [] as [String; 0]);
 }

@@ -1,11 +1,6 @@
 //! Charts render through the driver exactly as through the reference CLI, whatever the values.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
 
 mod awkward;
-#[path = "../go_module/mod.rs"]
-mod go_module;
-#[path = "../third_party/mod.rs"]
-mod third_party;
 
 use std::{
     fs,
@@ -19,15 +14,13 @@ use chandler_core::{
     identity::{ClusterKey, ReleaseId},
     release::{ExecutionOptions, RenderingOptions},
 };
+use chandler_e2e::{programs, third_party::REAL_CHARTS};
 use chandler_sandbox::{assets::Binary, chart::Package, plane::Plane, testing};
 use chandler_tool::{ApplyKind, ApplyOrder, PackageFile, PackageTool, Supervisor, SupervisorConfig};
 use chandler_workload::target_from_kubeconfig;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    awkward::{AWKWARD_CHART, AWKWARD_VALUES},
-    third_party::REAL_CHARTS,
-};
+use self::awkward::{AWKWARD_CHART, AWKWARD_VALUES};
 
 struct Bench {
     plane: Plane,
@@ -38,9 +31,7 @@ struct Bench {
 
 impl Bench {
     async fn new() -> Self {
-        let driver = std::env::var("CHANDLER_TOOL").expect(
-            "CHANDLER_TOOL names the driver under test: run `cargo xtask test`, which builds and names it",
-        );
+        let driver = programs::package_tool();
         Self {
             plane: testing::bare_plane().await.unwrap(),
             tool: PackageTool::new(Supervisor::new(SupervisorConfig::new(driver))),

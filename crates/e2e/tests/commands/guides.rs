@@ -3,6 +3,11 @@
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use chandler_api::addons::HelmChartProxy;
+use chandler_e2e::{
+    go_module, programs,
+    shell::{Shell, text},
+    wait::until,
+};
 use chandler_sandbox::{
     apply,
     plane::{Plane, free_port},
@@ -22,11 +27,9 @@ use serde_json::{Value, json};
 
 use crate::{
     documents::{blocks, commands, document, root, section},
-    go_module,
     inherited::Addon,
     installed,
     providers::{INIT_CORE, NEWER, OLDER, Providers, settled},
-    shell::{CHANDLER, Shell, eventually, text},
 };
 
 pub const MIGRATING: &str = "docs/guides/migrating-from-caaph.md";
@@ -53,7 +56,7 @@ fn lease() -> Value {
 
 fn manager(shell: &Shell, config: &Path) -> Vec<String> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
-    let tool = std::env::var("CHANDLER_TOOL").expect("run these tests with `cargo xtask test`");
+    let tool = programs::package_tool().to_owned();
     let store = text(&shell.home.join("store"));
     let address = "127.0.0.1:0".to_owned();
     [
@@ -70,7 +73,7 @@ fn manager(shell: &Shell, config: &Path) -> Vec<String> {
 
 /// The answer of a manager that is expected not to start.
 async fn refusal(shell: &Shell, config: &Path) -> String {
-    let line = format!("{CHANDLER} manager {}", manager(shell, config).join(" "));
+    let line = format!("{} manager {}", programs::chandler(), manager(shell, config).join(" "));
     let output = shell.run(&line, &[], Duration::from_secs(20)).await;
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     text(&output.stderr)
@@ -179,11 +182,11 @@ async fn deleted(shell: &Shell, environment: &[(&str, &str)], client: &Client) {
     let kind = GroupVersionKind::gvk("runtime.cluster.x-k8s.io", "v1beta2", "ExtensionConfig");
     let hooks: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
     let registered = async || hooks.list(&ListParams::default()).await.unwrap().items.len();
-    eventually("hooks are registered", async || registered().await == 1).await;
+    until("hooks are registered", async || registered().await == 1).await;
     manager.stop(Duration::from_secs(10)).await;
     shell.expect("clusterctl delete --addon chandler", environment).await;
     assert_eq!(installed_version(client).await, None);
-    eventually("the registration of hooks goes too", async || registered().await == 0).await;
+    until("the registration of hooks goes too", async || registered().await == 0).await;
 }
 
 /// The path of the guide for newcomers. Its repository is out of reach here; its chart is not.
@@ -204,7 +207,7 @@ async fn newcomer(shell: &Shell, environment: &[(&str, &str)], repository: &Char
         let there = format!("cd {} && {line}", shell.home.display());
         if line == "chandler describe descheduler" {
             let answer = answers.next().unwrap();
-            eventually(answer, async || shell.expect(&there, environment).await.contains(answer)).await;
+            until(answer, async || shell.expect(&there, environment).await.contains(answer)).await;
         } else {
             shell.expect(&there, environment).await;
         }

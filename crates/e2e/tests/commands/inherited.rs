@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use chandler_api::addons::HelmChartProxy;
+use chandler_e2e::{shell::Shell, wait::until};
 use chandler_sandbox::{apply, assets::Binary, plane::Plane, repository::ChartRepository, testing};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};
 use kube::{Api, Client, Resource as _, ResourceExt as _, api::ListParams};
 use serde_json::{Value, json};
 
-use crate::{
-    documents::root,
-    shell::{Shell, eventually},
-};
+use crate::documents::root;
 
 /// An add-on as the other provider leaves it: a release of client-side Helm, and the two objects that stand for it.
 pub struct Addon {
@@ -88,7 +86,7 @@ impl Addon {
 
     /// Waits until Chandler has taken the release over.
     pub async fn adopted(&self) {
-        eventually("the release is adopted", async || {
+        until("the release is adopted", async || {
             let records = self.records().await;
             assert_eq!(records.len(), 1, "no revision is added");
             records[0].labels().contains_key("chandler.dev/input")
@@ -99,5 +97,5 @@ impl Addon {
 
 /// Its kind may not be served yet.
 async fn eventually_applied(client: &Client, object: &Value) {
-    eventually("it is applied", async || apply::apply(client, object).await.is_ok()).await;
+    until("it is applied", async || apply::apply(client, object).await.is_ok()).await;
 }

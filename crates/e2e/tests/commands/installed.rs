@@ -2,20 +2,19 @@
 
 use std::path::Path;
 
+use chandler_e2e::{programs, wait::until};
 use chandler_sandbox::{
     plane::Plane,
     process::{Child, Spec},
     service_account,
 };
 
-use crate::shell::{CHANDLER, eventually};
-
 /// A manager that works.
 pub async fn manager(plane: &Plane, home: &Path, further: &[&str]) -> Child {
     let account = service_account::kubeconfig(plane, "chandler-system", "chandler-manager").await.unwrap();
     let config = home.join("manager-kubeconfig");
     std::fs::write(&config, account).unwrap();
-    let tool = std::env::var("CHANDLER_TOOL").expect("run these tests with `cargo xtask test`");
+    let tool = programs::package_tool();
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let args = ["manager", "--kubeconfig", &text(&config), "--store", &text(&home.join("store"))]
         .into_iter()
@@ -24,10 +23,10 @@ pub async fn manager(plane: &Plane, home: &Path, further: &[&str]) -> Child {
         .chain(further.iter().copied())
         .map(str::to_owned)
         .collect();
-    let (name, program, env) = ("manager".to_owned(), CHANDLER.into(), Vec::new());
+    let (name, program, env) = ("manager".to_owned(), programs::chandler().into(), Vec::new());
     let manager = Child::spawn(&Spec { name, program, args, env, home: home.to_owned() }).unwrap();
     let told = std::fs::metadata(manager.log()).map_or(0, |log| log.len());
-    eventually("the manager works", async || {
+    until("the manager works", async || {
         let log = std::fs::read_to_string(manager.log()).unwrap_or_default();
         assert!(manager.is_running(), "{log}");
         log[usize::try_from(told).unwrap()..].contains("watches are synchronised")

@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
+use chandler_e2e::{
+    packaging::{chart, dist, xtask_dist},
+    shell::{Shell, text},
+};
 use chandler_sandbox::{assets::Binary, testing};
 use serde_json::Value;
 
-use crate::{
-    documents::{commands, document, root},
-    packaging::{chart, dist, xtask_dist},
-    shell::{CHANDLER, Shell, text},
-};
+use crate::documents::{commands, document, root};
 
 pub const INSTALLING: &str = "docs/guides/installing.md";
 const EVERY_VALUE: &str = include_str!("packaging_values.yaml");
@@ -154,7 +154,7 @@ async fn the_manager_understands_every_argument_it_is_given() {
     ];
     for manifest in manifests {
         let arguments = arguments(&manifest).join(" ").replace("$(POD_NAMESPACE)", "chandler-system");
-        let line = format!("{CHANDLER} {arguments} --kubeconfig /nowhere --tool /bin/true");
+        let line = format!("chandler {arguments} --kubeconfig /nowhere --tool /bin/true");
         let output = shell.run(&line, &[], Duration::from_secs(20)).await;
         let complaint = text(&output.stderr);
         assert!(complaint.contains("/nowhere") && !complaint.contains("Usage:"), "{line}: {complaint}");

@@ -7,6 +7,7 @@ use chandler_api::{
     extensions::{AddonRelease, ExtensionInstance},
     status::ReleaseStatus,
 };
+use chandler_e2e::shell::Shell;
 use chandler_sandbox::{
     Sandbox, apply, plane::Plane, process::Child, progress::Silent, provider::ClusterKey,
     repository::ChartRepository, sandbox::Options, testing,
@@ -19,7 +20,6 @@ use crate::{
     documents::{commands, document, root},
     installed,
     providers::{INIT_CORE, Providers, settled},
-    shell::Shell,
 };
 
 pub const MOVING: &str = "docs/guides/moving.md";

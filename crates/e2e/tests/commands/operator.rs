@@ -3,6 +3,7 @@
 use std::{io::Write as _, path::Path, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use chandler_e2e::go_module;
 use chandler_sandbox::{
     apply,
     assets::Binary,
@@ -21,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::{
     documents::root,
-    go_module, installed,
+    installed,
     providers::{OLDER, Providers},
 };
 

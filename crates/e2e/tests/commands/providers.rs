@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use chandler_e2e::{go_module, packaging};
 use chandler_sandbox::{assets::Binary, provider, testing};
 use k8s_openapi::{
     api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -17,7 +18,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{documents::root, go_module, packaging};
+use crate::documents::root;
 
 /// The version of the other provider, and of what it needs.
 const OTHER_PROVIDER: &str = "sigs.k8s.io/cluster-api-addon-provider-helm@v0.5.3";

@@ -25,7 +25,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     nested.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
 }
 
-/// `crates/cli/tests/e2e/extensions.rs` is `cli::e2e::extensions`; folders of tests do not count.
+/// `crates/e2e/tests/commands/api.rs` is `e2e::commands::api`; folders of tests do not count.
 fn place(path: &Path) -> String {
     let parts =
         path.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect::<Vec<_>>();

@@ -1,11 +1,9 @@
-//! `chandler sandbox`, as its guide prints it.
+//! `chandler-sandbox`, as its guide prints it.
 
+use chandler_e2e::shell::{Shell, processes_of};
 use chandler_sandbox::{assets::KubernetesVersion, testing};
 
-use crate::{
-    documents::{commands, document},
-    shell::{Shell, processes_of},
-};
+use crate::documents::{commands, document};
 
 #[tokio::test]
 async fn the_commands_of_the_guide_work_in_their_order() {
@@ -16,20 +14,20 @@ async fn the_commands_of_the_guide_work_in_their_order() {
     for line in commands(&document("docs/guides/sandbox.md")) {
         let printed = shell.expect(&line, &[("KUBECONFIG", &management)]).await;
         match line.as_str() {
-            "chandler sandbox status" => {
+            "chandler-sandbox status" => {
                 for plane in ["management", "alpha", "bravo", "charlie"] {
                     assert!(printed.contains(plane), "{printed}");
                 }
-                let json = shell.expect("chandler sandbox status --output json", &[]).await;
+                let json = shell.expect("chandler-sandbox status --output json", &[]).await;
                 let state: serde_json::Value = serde_json::from_str(&json).unwrap();
                 assert_eq!(state["planes"].as_array().unwrap().len(), 4, "{json}");
             }
-            "chandler sandbox kubeconfig management" => std::fs::write(&management, printed).unwrap(),
-            "chandler sandbox kubeconfig alpha" => {
+            "chandler-sandbox kubeconfig management" => std::fs::write(&management, printed).unwrap(),
+            "chandler-sandbox kubeconfig alpha" => {
                 std::fs::write(&alpha, printed).unwrap();
                 assert_eq!(node_version(&shell, &alpha).await, "v1.34.4");
             }
-            _ if line.starts_with("kubectl wait cluster alpha") => {
+            _ if line.starts_with("chandler-sandbox kubectl wait cluster alpha") => {
                 assert_eq!(node_version(&shell, &alpha).await, "v1.35.4");
             }
             _ => {}

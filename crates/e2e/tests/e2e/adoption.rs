@@ -1,8 +1,7 @@
 //! Releases made by someone else are taken over as they are, if they are what is wanted.
 
+use chandler_e2e::world::{World, config_value, hello};
 use serde_json::json;
-
-use crate::world::{World, config_value, hello};
 
 #[tokio::test]
 async fn a_release_made_by_hand_is_adopted_without_a_revision() {
@@ -54,7 +53,7 @@ async fn a_release_deleted_by_hand_comes_back() {
     let output =
         world.helm_command(&alpha, &["uninstall", "hello", "--namespace", "default"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    crate::world::eventually("the release is back", || async {
+    chandler_e2e::wait::eventually("the release is back", || async {
         let list = world.helm(&alpha, &["list", "--all-namespaces"]);
         (list.as_array()?.len() == 1).then_some(())
     })

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use chandler_api::status::ReleaseStatus;
+use chandler_e2e::{
+    wait::eventually,
+    world::{World, condition, config_value},
+};
 use chandler_sandbox::plane::Plane;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
-
-use crate::world::{World, condition, config_value, eventually};
 
 /// The next try is at least this far off when a failure has been told: 5 s less a fifth.
 const FIRST_BACKOFF: Duration = Duration::from_secs(4);

@@ -1,6 +1,11 @@
 //! Catalogs: read, kept, and told about.
 
 use chandler_api::extensions::{CatalogStatus, ExtensionCatalog};
+use chandler_e2e::{
+    programs,
+    wait::eventually,
+    world::{World, hello},
+};
 use chandler_sandbox::{
     chart::{self, Package},
     registry::Registry,
@@ -12,8 +17,6 @@ use kube::{
     api::{ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-
-use crate::world::{World, eventually, hello};
 
 /// Looks so often that a test need not wait.
 const OFTEN: [&str; 2] = ["--poll-seconds", "1"];
@@ -55,7 +58,7 @@ async fn a_catalog_is_read_filtered_and_kept_when_its_repository_goes() {
     let manager = world.manager_with(&OFTEN);
     let served = world.dir.join("offered");
     let repository = ChartRepository::start(world.sandbox.authority(), &served).await.unwrap();
-    for chart in [hello(), crate::world::chart("slow"), crate::world::chart("stubborn")] {
+    for chart in [hello(), chandler_e2e::world::chart("slow"), chandler_e2e::world::chart("stubborn")] {
         repository.publish(&chart).unwrap();
     }
     let quiet = ChartRepository::start(world.sandbox.authority(), &world.dir.join("quiet")).await.unwrap();
@@ -152,7 +155,7 @@ async fn a_registry_is_a_catalog_of_the_charts_that_are_named_or_fit() {
     let _manager = world.manager_with(&OFTEN);
     create(&world, "registry", &registry.url(), json!({"filter": {"include": ["hello"]}})).await;
     assert_eq!(told(&world, "registry", "Ready").await.packages, Some(1));
-    registry.push(&Package::pack(&crate::world::chart("slow"), None).unwrap()).await.unwrap();
+    registry.push(&Package::pack(&chandler_e2e::world::chart("slow"), None).unwrap()).await.unwrap();
     create(&world, "listed", &registry.url(), json!({})).await;
     assert_eq!(told(&world, "listed", "Ready").await.packages, Some(2));
     create(&world, "some", &registry.url(), json!({"filter": {"include": ["s*"]}})).await;
@@ -169,7 +172,7 @@ fn guide_commands() -> Vec<&'static str> {
 
 /// What a command of `chandler` prints, as a user of this world would run it.
 async fn chandler(world: &World, line: &str) -> (bool, String, String) {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_chandler"));
+    let mut command = std::process::Command::new(programs::chandler());
     command.args(line.split_whitespace().skip(1));
     command.env("KUBECONFIG", world.sandbox.management().kubeconfig_path());
     command.env("XDG_CACHE_HOME", world.dir.join("cache"));

@@ -3,6 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use chandler_api::extensions::AddonRelease;
+use chandler_e2e::{
+    wait::eventually,
+    world::{World, condition},
+};
 use chandler_sandbox::{assets::KubernetesVersion, clusters::unavailable, provider::cluster_resource};
 use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{Node, Secret};
@@ -13,8 +17,6 @@ use kube::{
     runtime::{WatchStreamExt as _, watcher},
 };
 use serde_json::{Value, json};
-
-use crate::world::{World, condition, eventually};
 
 const CLUSTER: &str = "harbour";
 const EXAMPLE: [&str; 3] = [

@@ -2,6 +2,10 @@
 
 use std::{sync::Mutex, time::Duration};
 
+use chandler_e2e::{
+    extension_world::{Extensions, is_ready},
+    wait::{eventually, eventually_within},
+};
 use chandler_sandbox::{assets::KubernetesVersion, testing};
 use kube::{
     Api, ResourceExt as _,
@@ -9,11 +13,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{
-    extension_world::{Extensions, is_ready},
-    hooks::{Hooks, condition},
-    world::{eventually, eventually_within},
-};
+use crate::hooks::{Hooks, condition};
 
 const UPGRADE_LIMIT: Duration = Duration::from_mins(4);
 

@@ -2,10 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
+use chandler_e2e::{
+    manager::Manager,
+    wait::eventually,
+    world::{World, condition, config_value},
+};
 use chandler_sandbox::plane::Plane;
 use serde_json::json;
-
-use crate::world::{Manager, World, condition, config_value, eventually};
 
 /// Two placements, one after the other, that want the same release.
 async fn rivals(name: &str) -> (World, Arc<Plane>, Manager) {

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use chandler_e2e::{
+    manager::Manager,
+    wait::eventually,
+    world::{World, config_value},
+};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
-
-use crate::world::{Manager, World, config_value, eventually};
 
 fn kill(pid: u32) {
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL).unwrap();

@@ -6,12 +6,14 @@ use std::{
 };
 
 use chandler_api::addons::HelmReleaseProxy;
+use chandler_e2e::{
+    wait::eventually_within,
+    world::{World, condition, config_value},
+};
 use chandler_sandbox::plane::Plane;
 use futures::future::join_all;
 use kube::api::ListParams;
 use serde_json::json;
-
-use crate::world::{World, condition, config_value, eventually_within};
 
 const CLUSTERS: [&str; 8] = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "lost"];
 const PLACEMENTS: [&str; 10] = ["p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "p9", "bad"];

@@ -1,6 +1,11 @@
 //! Where extensions and their parameters come from: catalogs, ranges of Kubernetes and of the platform, packages, and
 //! objects of others.
 
+use chandler_e2e::{
+    extension_world::Extensions,
+    wait::eventually,
+    world::{config_value, hello},
+};
 use chandler_sandbox::{
     assets::KubernetesVersion,
     chart::{self, Package},
@@ -13,11 +18,6 @@ use kube::{
     api::{DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-
-use crate::{
-    extension_world::Extensions,
-    world::{config_value, eventually, hello},
-};
 
 /// Looks so often that a test need not wait.
 const OFTEN: [&str; 2] = ["--poll-seconds", "1"];

@@ -4,17 +4,13 @@ use chandler_api::{
     extensions::{GIVEN_ANNOTATION, IMPLIED_BY_LABEL},
     status::ReleaseStatus,
 };
+use chandler_e2e::{extension_world::Extensions, wait::eventually, world::config_value};
 use k8s_openapi::api::{core::v1::Secret, events::v1::Event};
 use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::json;
-
-use crate::{
-    extension_world::Extensions,
-    world::{config_value, eventually},
-};
 
 fn began(status: Option<&ReleaseStatus>) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Time {
     status.unwrap().history.last().unwrap().at.clone()

@@ -2,6 +2,12 @@
 
 use std::{process::Command, time::Duration};
 
+use chandler_e2e::{
+    manager::Manager,
+    programs,
+    wait::{eventually, eventually_within},
+    world::World,
+};
 use chandler_sandbox::{
     apply, assets::KubernetesVersion, plane::free_port, provider::cluster_resource, testing,
 };
@@ -11,10 +17,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{
-    crash::pending,
-    world::{Manager, World, eventually, eventually_within},
-};
+use crate::crash::pending;
 
 const UPGRADE_LIMIT: Duration = Duration::from_mins(2);
 
@@ -118,7 +121,7 @@ async fn an_upgrade_waits_for_operations_and_goes_on_when_a_person_says_so() {
     .await;
 
     second.stop().await;
-    let unregister = Command::new(env!("CARGO_BIN_EXE_chandler"))
+    let unregister = Command::new(programs::chandler())
         .args(["hooks", "unregister", "--namespace", &hooks.world.namespace, "--kubeconfig"])
         .arg(hooks.world.manager_config())
         .output()

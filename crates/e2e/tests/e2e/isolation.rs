@@ -1,8 +1,10 @@
 //! One bad cluster or object never harms another.
 
+use chandler_e2e::{
+    wait::eventually,
+    world::{World, condition, config_value},
+};
 use serde_json::json;
-
-use crate::world::{World, condition, config_value, eventually};
 
 #[tokio::test]
 async fn a_template_that_fails_for_one_cluster_fails_for_that_one_alone() {

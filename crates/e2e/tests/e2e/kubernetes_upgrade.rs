@@ -1,13 +1,12 @@
 //! Releases over an upgrade of Kubernetes on their cluster.
 
+use chandler_e2e::world::{World, chart, config_value};
 use chandler_sandbox::{assets::KubernetesVersion, provider::cluster_resource, testing};
 use kube::{
     Api,
     api::{DynamicObject, Patch, PatchParams},
 };
 use serde_json::json;
-
-use crate::world::{World, chart, config_value};
 
 async fn ask_for_version(world: &World, cluster: &str, version: &str) {
     let clusters: Api<DynamicObject> =

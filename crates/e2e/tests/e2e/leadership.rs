@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use chandler_e2e::{manager::Manager, wait::eventually, world::World};
 use serde_json::json;
-
-use crate::world::{Manager, World, eventually};
 
 async fn leads(manager: &Manager) {
     eventually("the manager leads", || async { is_leading(manager).then_some(()) }).await;

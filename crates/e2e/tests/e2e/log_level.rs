@@ -2,12 +2,11 @@
 
 use std::process::Command;
 
+use chandler_e2e::{manager::Manager, programs, wait::eventually, world::World};
 use serde_json::json;
 
-use crate::world::{Manager, World, eventually};
-
 fn log_level(world: &World, arguments: &[&str]) -> (bool, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_chandler"));
+    let mut command = Command::new(programs::chandler());
     let output =
         command.arg("log-level").args(arguments).arg("--store").arg(world.dir.join("store")).output();
     let output = output.unwrap();

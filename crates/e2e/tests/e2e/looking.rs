@@ -2,13 +2,16 @@
 
 use std::process::{Command, Output};
 
+use chandler_e2e::{
+    manager::Manager,
+    programs,
+    wait::eventually,
+    world::{World, condition},
+};
 use chandler_sandbox::apply;
 use serde_json::{Value, json};
 
-use crate::{
-    secrets::unpacked,
-    world::{Manager, World, condition, eventually},
-};
+use crate::secrets::unpacked;
 
 /// `hello` is fine on both clusters; `faulty` cannot be installed on alpha, where someone else has its ConfigMap.
 async fn fleet(name: &str) -> (World, Manager) {
@@ -34,7 +37,7 @@ async fn fleet(name: &str) -> (World, Manager) {
 }
 
 fn run(world: &World, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_chandler"));
+    let mut command = Command::new(programs::chandler());
     command.args(arguments).args(["--namespace", &world.namespace]);
     command.env("KUBECONFIG", world.sandbox.management().kubeconfig_path());
     command.output().unwrap()
@@ -85,7 +88,7 @@ fn get(world: &World) {
     assert_eq!(rows["summary"]["states"], json!({"Ready": 2}));
     assert_eq!(rows["releases"][1]["addOn"], "hello");
     assert_eq!(rows["releases"][1]["revision"], 1);
-    let everywhere = Command::new(env!("CARGO_BIN_EXE_chandler"))
+    let everywhere = Command::new(programs::chandler())
         .args(["get", "--all-namespaces", "--output", "yaml"])
         .env("KUBECONFIG", world.sandbox.management().kubeconfig_path())
         .output()
@@ -128,7 +131,7 @@ async fn logs(world: &World) {
     assert!(!printed(world, &["logs", "faulty", "--cluster", "bravo"]).contains("Conflict"));
 
     let path = world.dir.join("followed");
-    let mut following = Command::new(env!("CARGO_BIN_EXE_chandler"))
+    let mut following = Command::new(programs::chandler())
         .args(["logs", "--follow", "hello", "--cluster", "alpha", "--namespace", &world.namespace])
         .env("KUBECONFIG", world.sandbox.management().kubeconfig_path())
         .stdout(std::fs::File::create(&path).unwrap())

@@ -6,15 +6,16 @@ use std::{
 };
 
 use chandler_api::addons::HelmReleaseProxy;
+use chandler_e2e::{
+    bare::Bare,
+    manager::Manager,
+    wait::{eventually, eventually_within},
+    world::{Turn, World},
+};
 use chandler_sandbox::apply;
 use futures::{StreamExt as _, stream};
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
-
-use crate::{
-    bare::Bare,
-    world::{Manager, Turn, World, eventually, eventually_within},
-};
 
 const FEW: usize = 5;
 const MANY: usize = 200;

@@ -5,6 +5,12 @@
 use std::time::Duration;
 
 use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
+use chandler_e2e::{
+    bare::Bare,
+    manager::Manager,
+    wait::eventually,
+    world::{chart, condition, hello},
+};
 use chandler_sandbox::{apply, certificates::Authority, plane::Plane, repository::ChartRepository, testing};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
@@ -15,11 +21,6 @@ use kube::{
     },
 };
 use serde_json::{Value, json};
-
-use crate::{
-    bare::Bare,
-    world::{Manager, chart, condition, eventually, hello},
-};
 
 /// Long enough for a manager to act on what it sees.
 const MOMENT: Duration = Duration::from_secs(1);

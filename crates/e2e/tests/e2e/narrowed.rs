@@ -2,10 +2,9 @@
 
 use std::process::Command;
 
+use chandler_e2e::{programs, wait::eventually, world::World};
 use chandler_sandbox::service_account;
 use serde_json::{Value, json};
-
-use crate::world::{World, eventually};
 
 const PAGE: &str = include_str!("../../../../docs/security.md");
 const ACCOUNT: &str = "narrowed";
@@ -69,7 +68,7 @@ async fn a_manager_of_one_namespace_needs_rights_there_only() {
     };
     assert!(may(&world.namespace) && !may("default") && !may("kube-system"));
     eventually("the doctor is content with its rights", || async {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_chandler"));
+        let mut command = Command::new(programs::chandler());
         command.args(["doctor", "--service-account", ACCOUNT, "--namespace", &world.namespace]);
         command.env("KUBECONFIG", world.sandbox.management().kubeconfig_path());
         let text = String::from_utf8(command.output().unwrap().stdout).unwrap();

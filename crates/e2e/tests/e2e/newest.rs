@@ -1,8 +1,10 @@
 //! Releases without a version follow the newest.
 
+use chandler_e2e::{
+    wait::eventually,
+    world::{World, hello},
+};
 use serde_json::json;
-
-use crate::world::{World, eventually, hello};
 
 #[tokio::test]
 async fn a_new_version_is_found_and_rolled_out() {

@@ -1,9 +1,8 @@
 //! No-op costs nothing: no tool call, and no request to a workload cluster beyond its watch.
 
+use chandler_e2e::world::World;
 use chandler_sandbox::requests::AuditEntry;
 use serde_json::json;
-
-use crate::world::World;
 
 /// Requests of Chandler and of its driver, as the API server logged them.
 fn ours(entries: Vec<AuditEntry>) -> Vec<(String, String)> {

@@ -1,16 +1,15 @@
 //! Chandler installs itself.
 
+use chandler_e2e::{
+    packaging,
+    world::{World, hello},
+};
 use k8s_openapi::{
     api::apps::v1::Deployment,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{Api, api::ListParams};
 use serde_json::json;
-
-use crate::{
-    packaging,
-    world::{World, hello},
-};
 
 #[tokio::test]
 async fn chandler_installs_its_own_chart_on_a_cluster() {

@@ -1,5 +1,9 @@
 //! From a HelmChartProxy to releases on clusters, and back.
 
+use chandler_e2e::{
+    wait::eventually,
+    world::{World, condition, config_value, finalizers, hello},
+};
 use chandler_sandbox::{chart::Package, registry::Registry};
 use k8s_openapi::api::events::v1::Event;
 use kube::{
@@ -7,8 +11,6 @@ use kube::{
     api::{ListParams, Patch, PatchParams},
 };
 use serde_json::json;
-
-use crate::world::{World, condition, config_value, eventually, finalizers, hello};
 
 #[tokio::test]
 async fn a_release_travels_to_every_selected_cluster_and_back() {

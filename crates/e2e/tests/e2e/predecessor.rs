@@ -1,11 +1,10 @@
 //! Chandler does not start beside the provider whose place it takes, and says what to do.
 
+use chandler_e2e::{bare::Bare, programs};
 use chandler_sandbox::apply;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, api::DeleteParams};
 use serde_json::json;
-
-use crate::bare::Bare;
 
 #[tokio::test]
 async fn it_refuses_to_start_while_the_other_provider_is_there() {
@@ -57,7 +56,7 @@ async fn it_refuses_to_start_while_the_other_provider_is_there() {
 }
 
 fn doctor(bare: &Bare) -> String {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_chandler"));
+    let mut command = std::process::Command::new(programs::chandler());
     command.args(["doctor", "--kubeconfig"]).arg(bare.plane.kubeconfig_path());
     String::from_utf8(command.output().unwrap().stdout).unwrap()
 }

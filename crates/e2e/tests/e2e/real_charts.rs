@@ -3,6 +3,11 @@
 use std::time::Duration;
 
 use chandler_api::status::{ObjectRecord, ReleaseStatus};
+use chandler_e2e::{
+    third_party::{REAL_CHARTS, RealChart},
+    wait::eventually_within,
+    world::{World, condition},
+};
 use chandler_sandbox::plane::Plane;
 use futures::future::join_all;
 use kube::{
@@ -11,11 +16,6 @@ use kube::{
     discovery::{self, Scope},
 };
 use serde_json::json;
-
-use crate::{
-    third_party::{REAL_CHARTS, RealChart},
-    world::{World, condition, eventually_within},
-};
 
 const LIMIT: Duration = Duration::from_mins(4);
 const CLUSTERS: [&str; 2] = ["alpha", "bravo"];

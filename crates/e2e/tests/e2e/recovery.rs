@@ -4,6 +4,10 @@
 
 use std::{process::Stdio, time::Duration};
 
+use chandler_e2e::{
+    wait::eventually,
+    world::{World, chart, condition, config_value},
+};
 use chandler_sandbox::plane::Plane;
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Secret},
@@ -14,8 +18,6 @@ use kube::{
     api::{ListParams, Patch, PatchParams},
 };
 use serde_json::json;
-
-use crate::world::{World, chart, condition, config_value, eventually};
 
 /// What a helm CLI was doing when it was killed. Each is the name of a release too.
 const CUT_OFF: [(&str, &str); 4] = [

@@ -3,6 +3,11 @@
 use std::time::Duration;
 
 use chandler_api::addons::HelmReleaseProxy;
+use chandler_e2e::{
+    bare::Bare,
+    wait::{eventually, eventually_within},
+    world::Turn,
+};
 use chandler_sandbox::apply;
 use futures::{StreamExt as _, stream};
 use kube::{
@@ -10,11 +15,6 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-
-use crate::{
-    bare::Bare,
-    world::{Turn, eventually, eventually_within},
-};
 
 const CLUSTERS: usize = 1000;
 const PLACEMENTS: usize = 50;

@@ -7,18 +7,20 @@ use std::{
     process::Command,
 };
 
+use chandler_e2e::{
+    canary::Secrets,
+    extension_world::Extensions,
+    manager::Manager,
+    programs,
+    wait::eventually,
+    world::{World, condition, config_value, hello},
+};
 use chandler_sandbox::{
     chart::{self, Package},
     registry::{LOGIN, Registry},
     repository::{ChartRepository, Guard},
 };
 use serde_json::{Value, json};
-
-use crate::{
-    canary::Secrets,
-    extension_world::Extensions,
-    world::{Manager, World, condition, config_value, eventually, hello},
-};
 
 fn secret(world: &World, name: &str, data: &Value) -> Value {
     json!({
@@ -192,7 +194,7 @@ fn commands(world: &World, manager: &Manager) {
     ];
     let secrets = world.secrets();
     for line in lines {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_chandler"));
+        let mut command = Command::new(programs::chandler());
         command.args(&line).args(["--namespace", &world.namespace]);
         command.env("KUBECONFIG", world.sandbox.management().kubeconfig_path());
         let output = command.output().unwrap();

@@ -1,6 +1,10 @@
 //! Charts that have to be signed.
 
 use chandler_api::{extensions::AddonRelease, status::ReleaseStatus};
+use chandler_e2e::{
+    wait::eventually,
+    world::{World, condition, hello},
+};
 use chandler_sandbox::{
     assets::Binary,
     chart::Package,
@@ -10,8 +14,6 @@ use chandler_sandbox::{
 use chandler_source::{Signers, SignersSpec, WantedIdentity};
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
-
-use crate::world::{World, condition, eventually, hello};
 
 struct Signed {
     world: World,

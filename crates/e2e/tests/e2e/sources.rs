@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use chandler_e2e::{
+    wait::eventually,
+    world::{World, condition, config_value, hello},
+};
 use chandler_sandbox::repository::{ChartRepository, Guard};
 use k8s_openapi::api::events::v1::Event;
 use kube::{Api, api::ListParams};
 use serde_json::json;
-
-use crate::world::{World, condition, config_value, eventually, hello};
 
 #[tokio::test]
 async fn a_private_repository_lets_in_who_has_the_secret() {

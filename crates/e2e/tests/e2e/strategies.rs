@@ -1,13 +1,15 @@
 //! What users of the add-on provider for Helm rely on.
 
+use chandler_e2e::{
+    wait::eventually,
+    world::{World, condition, config_value, hello},
+};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-
-use crate::world::{World, condition, config_value, eventually, hello};
 
 fn clusters(world: &World) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"));

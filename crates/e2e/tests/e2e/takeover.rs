@@ -8,6 +8,10 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use chandler_api::addons::HelmReleaseProxy;
+use chandler_e2e::{
+    wait::eventually,
+    world::{World, chart, condition},
+};
 use chandler_sandbox::plane::Plane;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use k8s_openapi::{
@@ -24,8 +28,6 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-
-use crate::world::{World, chart, condition, eventually};
 
 /// Helm 3 generates such names.
 const RELEASE: &str = "keys-1735787046";

@@ -1,13 +1,15 @@
 //! What value templates may look at, and when a change of it is seen.
 
 use chandler_api::capi::{ClusterView, ContractReference};
+use chandler_e2e::{
+    wait::eventually,
+    world::{World, condition, config_value},
+};
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
 };
 use serde_json::json;
-
-use crate::world::{World, condition, config_value, eventually};
 
 fn api(world: &World, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));

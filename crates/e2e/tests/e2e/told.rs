@@ -1,8 +1,10 @@
 //! What objects say about themselves: reasons, the last revisions, what to do next.
 
+use chandler_e2e::{
+    wait::eventually,
+    world::{World, condition},
+};
 use serde_json::json;
-
-use crate::world::{World, condition, eventually};
 
 #[tokio::test]
 async fn the_last_revisions_are_told() {

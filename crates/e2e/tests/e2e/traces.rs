@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use chandler_e2e::{wait::eventually, world::World};
 use opentelemetry_proto::tonic::{
     collector::trace::v1::{
         ExportTraceServiceRequest, ExportTraceServiceResponse,
@@ -17,8 +18,6 @@ use tonic::{
     Request, Response, Status,
     transport::{Server, server::TcpIncoming},
 };
-
-use crate::world::{World, eventually};
 
 /// What nobody may read in a trace.
 const SECRET: &str = "correct-horse-battery";

@@ -3,14 +3,13 @@
 use std::process::Command;
 
 use chandler_api::extensions::ExtensionCatalog;
+use chandler_e2e::{extension_world::Extensions, programs, world::hello};
 use chandler_sandbox::{chart, service_account};
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-
-use crate::{extension_world::Extensions, world::hello};
 
 const GUIDE: &str = include_str!("../../../../docs/guides/kubernetes-upgrades.md");
 
@@ -81,7 +80,7 @@ impl<'a> Person<'a> {
     async fn runs(&self, line: &str) -> (i32, String, String) {
         let world = &self.test.world;
         let line = line.replace("--namespace fleet", &format!("--namespace {}", world.namespace));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_chandler"));
+        let mut command = Command::new(programs::chandler());
         command.args(line.split_whitespace().skip(1));
         command.env("KUBECONFIG", &self.kubeconfig);
         command.env("XDG_CACHE_HOME", world.dir.join("cache"));

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use chandler_e2e::world::World;
 use kube::{
     ResourceExt as _,
     api::{Patch, PatchParams},
 };
 use serde_json::json;
-
-use crate::world::World;
 
 const LABEL: &str = "cluster.x-k8s.io/watch-filter";
 

@@ -8,6 +8,12 @@
 
 use std::time::Duration;
 
+use chandler_e2e::{
+    bare::Bare,
+    manager::Manager,
+    wait::eventually,
+    world::{World, condition, config_value},
+};
 use chandler_sandbox::{apply, chart, repository::ChartRepository};
 use k8s_openapi::api::{
     core::v1::{Namespace, Secret},
@@ -18,11 +24,6 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-
-use crate::{
-    bare::Bare,
-    world::{Manager, World, condition, config_value, eventually},
-};
 
 /// Well below the first wait after a failure, 4 s at least.
 const SOON: Duration = Duration::from_secs(3);

@@ -5,7 +5,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     objects::{CHART, RELEASE, object},
     server::{Server, answer},
 };
@@ -85,7 +85,7 @@ async fn objects_older_than_a_rule_can_be_changed_elsewhere_and_deleted() {
     for object in &made {
         let kind = object["kind"].as_str().unwrap();
         server
-            .until_refused(&crate::objects::object(kind, &json!({"repoURL": "http://charts.example"})))
+            .until_refused(&super::objects::object(kind, &json!({"repoURL": "http://charts.example"})))
             .await;
         server
             .change(object, json!({"spec": {"version": "2.0.0", "options": {"wait": true}}}))

@@ -3,7 +3,7 @@
 use chandler_api::addons::{HelmChartProxySpec, HelmOptions};
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     objects::{CHART, RELEASE, object},
     server::Server,
 };

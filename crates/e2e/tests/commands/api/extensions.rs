@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     objects::{ADDON, CATALOG, EXTENSION, INSTANCE, object, without},
     server::{Server, answer},
     validation::check,
@@ -40,8 +40,8 @@ fn version(fields: &Value) -> Value {
 async fn the_objects_in_the_documentation_are_accepted() {
     let server = Server::shared().await;
     for text in [
-        include_str!("../../../../docs/concepts/extensions.md"),
-        include_str!("../../../../docs/concepts/parameters.md"),
+        include_str!("../../../../../docs/concepts/extensions.md"),
+        include_str!("../../../../../docs/concepts/parameters.md"),
     ] {
         let (_, yaml) = text.split_once("```yaml\n").unwrap();
         for document in yaml.split_once("```").unwrap().0.split("---\n") {
@@ -55,7 +55,7 @@ async fn the_objects_in_the_documentation_are_accepted() {
 #[tokio::test]
 async fn every_object_in_the_guide_for_authors_is_accepted() {
     let server = Server::shared().await;
-    let guide = include_str!("../../../../docs/guides/writing-an-extension.md");
+    let guide = include_str!("../../../../../docs/guides/writing-an-extension.md");
     let blocks: Vec<_> =
         guide.split("```yaml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
     assert!(blocks.len() > 4, "{blocks:?}");

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{
+use super::{
     objects::{GRANT, object, without},
     server::Server,
     validation::check,

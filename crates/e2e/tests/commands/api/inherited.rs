@@ -7,6 +7,7 @@ use chandler_core::{
     identity::ClusterKey,
     placement::{PlacementFace as _, release_object},
 };
+use chandler_e2e::programs;
 use chandler_sandbox::{assets::Binary, testing};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -16,7 +17,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::server::{Server, answer};
+use super::server::{Server, answer};
 
 const CHART: &str = include_str!("fixtures/helm-chart-proxy.yaml");
 const RELEASE: &str = include_str!("fixtures/helm-release-proxy.yaml");
@@ -91,7 +92,7 @@ async fn definitions_with_a_conversion_webhook_are_taken_over() {
     let kubectl = testing::assets().await.unwrap().path(Binary::Kubectl);
     let apply = format!(
         "{} crds | {} --kubeconfig {} apply -f -",
-        env!("CARGO_BIN_EXE_chandler"),
+        programs::chandler(),
         kubectl.display(),
         server.kubeconfig().display()
     );

@@ -16,7 +16,7 @@ use kube::{
 use serde_json::{Value, json};
 
 const CANARY: &str = "canary-4711";
-const RIGHTS: &str = include_str!("../../../../deploy/rbac.yaml");
+const RIGHTS: &str = include_str!("../../../../../deploy/rbac.yaml");
 /// `reader` of namespace fleet may read two objects of namespace other and a cluster-wide one.
 const OBJECTS: &str = r#"
 apiVersion: v1

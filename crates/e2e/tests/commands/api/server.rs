@@ -12,7 +12,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::{runtime::Runtime, sync::OnceCell};
 
-use crate::objects::{group, object};
+use super::objects::{group, object};
 
 static SHARED: OnceCell<(Plane, Runtime)> = OnceCell::const_new();
 

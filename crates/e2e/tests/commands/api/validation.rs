@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     objects::{CHART, RELEASE, object, without},
     server::Server,
 };
