@@ -1,11 +1,28 @@
-//! From objects to all that is known of them. Pure.
+//! From objects to all that is known of them, for `describe`. Pure.
 
-use anyhow::{Result, bail};
+mod target;
+
 use chandler_api::status::{FailureRecord, ObjectRecord, RevisionRecord};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::Serialize;
 
+pub use self::target::{Chosen, Target};
 use crate::fleet::{Fleet, ObjectName, Placement, Release, State, advice};
+
+/// Why there is nothing to describe.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("there is no kind `{kind}` here: say hcp, instance, hrp, ar or release before the `/`")]
+    UnknownKind { kind: String },
+    #[error(
+        "there is no `{name}` in namespace {namespace}: `chandler get --all-namespaces` shows what there is"
+    )]
+    NotFound { name: String, namespace: String },
+    #[error("`{name}` may be several things: say {}", choices.join(" or "))]
+    Ambiguous { name: String, choices: Vec<String> },
+    #[error("there are no add-ons on a cluster `{cluster}` in namespace {namespace}")]
+    NothingOnCluster { cluster: String, namespace: String },
+}
 
 /// What is described: a placement, a release, or a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -109,10 +126,11 @@ impl Description {
     }
 
     /// Everything on a cluster.
-    pub fn of_cluster(fleet: &Fleet, namespace: &str, cluster: &str) -> Result<Self> {
+    pub fn of_cluster(fleet: &Fleet, namespace: &str, cluster: &str) -> Result<Self, Error> {
         let releases = sorted(fleet.releases.iter().filter(|release| release.cluster == cluster));
         if releases.is_empty() {
-            bail!("there are no add-ons on a cluster `{cluster}` in namespace {namespace}");
+            let (cluster, namespace) = (cluster.to_owned(), namespace.to_owned());
+            return Err(Error::NothingOnCluster { cluster, namespace });
         }
         Ok(Self { placement: None, cluster: Some(cluster.to_owned()), releases })
     }

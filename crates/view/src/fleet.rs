@@ -9,5 +9,5 @@ mod state;
 pub use advice::advice;
 pub use kinds::{KINDS, Kind, named};
 pub use model::{ObjectName, Placement, Release};
-pub use read::{Fleet, Reader};
+pub use read::{Error, Fleet, Reader};
 pub use state::State;

@@ -1,4 +1,4 @@
-//! From objects to rows. Pure.
+//! From objects to the rows of `get`. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -167,66 +167,9 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 #[cfg(test)]
-pub mod tests {
-    use serde_json::{Value, json};
-
+mod tests {
     use super::*;
-    use crate::fleet::named;
-
-    pub fn release(placement: &str, cluster: &str, status: &Value) -> Release {
-        let object = json!({
-            "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmReleaseProxy",
-            "metadata": {
-                "name": format!("{placement}-{cluster}"), "namespace": "fleet", "generation": 1, "uid": "uid",
-                "ownerReferences": [{
-                    "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmChartProxy", "name": placement,
-                    "uid": "", "controller": true,
-                }],
-            },
-            "spec": {"clusterRef": {"name": cluster}, "chartName": placement, "releaseName": placement},
-            "status": status,
-        });
-        Release::of(named("hrp")[0], &serde_json::from_value(object).unwrap())
-    }
-
-    pub fn ready(status: &str, reason: &str, message: &str) -> Value {
-        json!({
-            "observedGeneration": 1, "revision": 2,
-            "package": {"reference": "", "version": "1.0.0", "digest": ""},
-            "conditions": [{
-                "type": "Ready", "status": status, "reason": reason, "message": message,
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            }],
-        })
-    }
-
-    pub fn placement(name: &str, clusters: &[&str]) -> Placement {
-        let clusters: Vec<_> =
-            clusters.iter().map(|name| json!({"name": name, "namespace": "fleet"})).collect();
-        let object = json!({
-            "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmChartProxy",
-            "metadata": {"name": name, "namespace": "fleet"}, "spec": {"chartName": name},
-            "status": {"matchingClusters": clusters, "readyClusters": "1/2", "conditions": [{
-                "type": "Ready", "status": "False", "reason": "NotAllReady", "message": "ready on 1 of 2 clusters",
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            }]},
-        });
-        Placement::of(named("hcp")[0], &serde_json::from_value(object).unwrap())
-    }
-
-    pub fn fleet() -> Fleet {
-        Fleet {
-            placements: vec![placement("hello", &["alpha", "bravo"]), placement("faulty", &["alpha"])],
-            releases: vec![
-                release("hello", "alpha", &ready("True", "Ready", "")),
-                release(
-                    "faulty",
-                    "alpha",
-                    &ready("False", "HelmInstallOrUpgradeFailed", "Conflict: it is taken"),
-                ),
-            ],
-        }
-    }
+    use crate::fixtures::fleet;
 
     #[test]
     fn a_selected_cluster_without_a_release_is_missed() {

@@ -2,34 +2,40 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
 use chandler_api::extensions::ExtensionCatalog;
 use chandler_controller::catalog_access;
 use chandler_core::{
     catalog::{Selection, unverifiable},
     release::PackageReference,
 };
-use chandler_source::{Catalog, CatalogRequest, Packages};
+use chandler_source::{Catalog, CatalogRequest, Packages, SourceError};
 use chandler_tool::{PackageFile, PackageTool, Supervisor, SupervisorConfig};
 use kube::{Client, ResourceExt as _};
 
-use super::{named, views::Inspected};
-use crate::packages::SourceArgs;
+use super::{Error, Inspected, named};
 
+/// The sources of catalogs.
 pub struct Sources {
     client: Client,
     packages: Packages,
 }
 
+/// A catalog as it is now, or as it was when it was last read.
+pub struct ReadCatalog {
+    pub catalog: Catalog,
+    /// Why it is not the catalog as it is now.
+    pub outdated: Option<SourceError>,
+}
+
 impl Sources {
-    pub fn open(client: Client, source: SourceArgs) -> Result<Self> {
-        Ok(Self { client, packages: source.open()? })
+    pub fn new(client: Client, packages: Packages) -> Self {
+        Self { client, packages }
     }
 
-    /// A catalog as it is now, or as it was when it was last read.
-    pub async fn read(&self, catalog: &ExtensionCatalog) -> Result<Catalog> {
+    /// Reads a catalog.
+    pub async fn read(&self, catalog: &ExtensionCatalog) -> Result<ReadCatalog, Error> {
         if let Some(why) = unverifiable(&catalog.spec) {
-            bail!("{why}, so nothing of it is offered; remove spec.verify to take packages unchecked");
+            return Err(Error::Unverifiable { why });
         }
         let selection = Selection::new(catalog.spec.filter.as_ref())?;
         let namespace = catalog.namespace().unwrap_or_default();
@@ -38,11 +44,10 @@ impl Sources {
         let request =
             CatalogRequest { key: &key, url: &catalog.spec.url, access: &access, selection: &selection };
         match self.packages.read_catalog(request).await {
-            Ok(read) => Ok(read),
+            Ok(catalog) => Ok(ReadCatalog { catalog, outdated: None }),
             Err(error) => {
-                let kept = self.packages.kept_catalog(request).ok_or_else(|| error.clone())?;
-                eprintln!("warning: {}: {error}; shown is what was read before", named(catalog));
-                Ok(kept)
+                let catalog = self.packages.kept_catalog(request).ok_or_else(|| error.clone())?;
+                Ok(ReadCatalog { catalog, outdated: Some(error) })
             }
         }
     }
@@ -54,7 +59,7 @@ impl Sources {
         chart: &str,
         version: &str,
         tool: PathBuf,
-    ) -> Result<Inspected> {
+    ) -> Result<Inspected, Error> {
         let namespace = catalog.namespace().unwrap_or_default();
         let access = catalog_access(&self.client, &namespace, &catalog.spec).await?;
         let reference = PackageReference {

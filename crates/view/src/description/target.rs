@@ -1,8 +1,6 @@
 //! Which object is meant. Pure.
 
-use anyhow::{Result, bail};
-
-use super::description::Description;
+use super::{Description, Error};
 use crate::fleet::{Fleet, Kind, Placement, Release, named};
 
 /// What a person wrote.
@@ -21,19 +19,19 @@ pub enum Chosen<'a> {
 }
 
 impl Target {
-    pub fn parse(text: &str) -> Result<Self> {
+    pub fn parse(text: &str) -> Result<Self, Error> {
         let Some((kind, name)) = text.split_once('/') else {
             return Ok(Self { kinds: Vec::new(), name: text.to_owned() });
         };
         let kinds = named(kind);
         if kinds.is_empty() {
-            bail!("there is no kind `{kind}` here: say hcp, instance, hrp, ar or release before the `/`");
+            return Err(Error::UnknownKind { kind: kind.to_owned() });
         }
         Ok(Self { kinds, name: name.to_owned() })
     }
 
     /// Placements come before releases, because that is what people write.
-    pub fn choose<'a>(&self, fleet: &'a Fleet, namespace: &str) -> Result<Chosen<'a>> {
+    pub fn choose<'a>(&self, fleet: &'a Fleet, namespace: &str) -> Result<Chosen<'a>, Error> {
         let means = |kind: &str, name: &str| {
             name == self.name && (self.kinds.is_empty() || self.kinds.iter().any(|meant| meant.name == kind))
         };
@@ -44,15 +42,12 @@ impl Target {
             found.extend(releases.map(Chosen::Release));
         }
         match found.len() {
-            0 => bail!(
-                "there is no `{}` in namespace {namespace}: `chandler get --all-namespaces` shows what there is",
-                self.name
-            ),
+            0 => Err(Error::NotFound { name: self.name.clone(), namespace: namespace.to_owned() }),
             1 => Ok(found.remove(0)),
-            _ => {
-                let choices: Vec<_> = found.iter().map(Chosen::written).collect();
-                bail!("`{}` may be several things: say {}", self.name, choices.join(" or "))
-            }
+            _ => Err(Error::Ambiguous {
+                name: self.name.clone(),
+                choices: found.iter().map(Chosen::written).collect(),
+            }),
         }
     }
 }
@@ -78,7 +73,7 @@ impl Chosen<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::get::tests::{fleet, release};
+    use crate::fixtures::{fleet, release};
 
     fn chosen(fleet: &Fleet, text: &str) -> String {
         Target::parse(text)

@@ -1,6 +1,5 @@
 //! Reads a fleet off the management cluster, page by page.
 
-use anyhow::{Context as _, Result};
 use kube::{
     Api, Client,
     api::{DynamicObject, ListParams},
@@ -10,9 +9,17 @@ use super::{
     kinds::{KINDS, Kind, Role},
     model::{Placement, Release},
 };
-use crate::progress::Progress;
+use crate::Progress;
 
 const PAGE: u32 = 500;
+
+/// Why a fleet cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("listing {what}")]
+pub struct Error {
+    pub what: String,
+    pub source: Box<kube::Error>,
+}
 
 /// Everything of a namespace, or of all.
 #[derive(Debug, Default)]
@@ -25,30 +32,33 @@ pub struct Fleet {
 pub struct Reader {
     client: Client,
     namespace: Option<String>,
-    progress: Progress,
 }
 
 impl Reader {
-    /// None: all namespaces.
+    /// A namespace of `None` means all.
     pub fn new(client: Client, namespace: Option<String>) -> Self {
-        Self { client, namespace, progress: Progress::start() }
+        Self { client, namespace }
     }
 
     /// Placements and releases of every kind that is served.
-    pub async fn fleet(&mut self) -> Result<Fleet> {
+    pub async fn fleet(&self, progress: &dyn Progress) -> Result<Fleet, Error> {
         let mut fleet = Fleet::default();
         for kind in &KINDS {
             match kind.role {
-                Role::Placement => fleet.placements.extend(self.list(kind, Placement::of).await?),
-                Role::Release => fleet.releases.extend(self.list(kind, Release::of).await?),
+                Role::Placement => fleet.placements.extend(self.list(kind, Placement::of, progress).await?),
+                Role::Release => fleet.releases.extend(self.list(kind, Release::of, progress).await?),
             }
         }
-        self.progress.end();
         Ok(fleet)
     }
 
     /// The objects of a kind, each reduced to what is wanted of it before the next page is asked for.
-    pub async fn list<T>(&mut self, kind: &Kind, of: impl Fn(&Kind, &DynamicObject) -> T) -> Result<Vec<T>> {
+    async fn list<T>(
+        &self,
+        kind: &Kind,
+        of: impl Fn(&Kind, &DynamicObject) -> T,
+        progress: &dyn Progress,
+    ) -> Result<Vec<T>, Error> {
         let api = self.api(kind);
         let mut all = Vec::new();
         let mut page = ListParams::default().limit(PAGE);
@@ -57,10 +67,10 @@ impl Reader {
                 Ok(list) => list,
                 // The kind is not served: there are none.
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(all),
-                Err(error) => return Err(error).with_context(|| format!("listing {}", kind.plural)),
+                Err(error) => return Err(Error { what: kind.plural.to_owned(), source: Box::new(error) }),
             };
             all.extend(list.items.iter().map(|object| of(kind, object)));
-            self.progress.tell(format!("reading: {} {}", all.len(), kind.plural));
+            progress.report(format!("reading: {} {}", all.len(), kind.plural));
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
                 None => return Ok(all),

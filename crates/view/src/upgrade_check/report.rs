@@ -194,70 +194,12 @@ impl ExtensionReport {
 }
 
 #[cfg(test)]
-pub mod tests {
-    use std::collections::BTreeMap;
-
-    use chandler_core::{
-        extension::Kubernetes,
-        failure::Category,
-        resolution::{Candidate, Published, Range, Universe, VersionName, Wanted, parse_kubernetes_version},
-    };
+mod tests {
+    use chandler_core::failure::Category;
     use serde_json::json;
 
     use super::*;
-
-    /// Extensions with their versions and the Kubernetes these are for; the first of each runs.
-    pub fn question(extensions: &[(&str, &[(&str, &str)])]) -> Question {
-        let candidate = |(version, kubernetes): &(&str, &str)| Candidate {
-            kubernetes: Some(kubernetes.parse().unwrap()),
-            ..Candidate::new(VersionName::parse(version).unwrap())
-        };
-        let published = |versions: &[(&str, &str)]| Published {
-            versions: versions.iter().map(candidate).collect(),
-            ..Published::default()
-        };
-        let wanted = |name: &str| Wanted {
-            extension: name.to_owned(),
-            range: Range::any(),
-            channel: None,
-            install_dependencies: true,
-        };
-        let extensions: BTreeMap<String, _> =
-            extensions.iter().map(|(name, versions)| ((*name).to_owned(), *versions)).collect();
-        Question {
-            universe: Universe {
-                extensions: extensions.iter().map(|(name, known)| (name.clone(), published(known))).collect(),
-            },
-            wanted: extensions.keys().map(|name| wanted(name)).collect(),
-            platform: None,
-            running: extensions
-                .iter()
-                .map(|(name, versions)| (name.clone(), VersionName::parse(versions[0].0).unwrap()))
-                .collect(),
-            kubernetes: Kubernetes { runs: parse_kubernetes_version("v1.34.4").unwrap(), upgrade: None },
-        }
-    }
-
-    pub fn cluster(name: &str) -> DynamicObject {
-        serde_json::from_value(json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
-            "metadata": {"name": name, "namespace": "fleet"},
-        }))
-        .unwrap()
-    }
-
-    pub fn report(name: &str, question: Question, to: Option<&str>) -> ClusterReport {
-        let to = to.map(|to| to.parse().unwrap());
-        ClusterReport::new(&cluster(name), Ok(question), to.as_ref())
-    }
-
-    pub fn mixed() -> Question {
-        question(&[
-            ("base", &[("1.0.0", "*")]),
-            ("net", &[("1.34.0", "~1.34.0"), ("1.35.0", "~1.35.0")]),
-            ("app", &[("1.0.0", "<1.35")]),
-        ])
-    }
+    use crate::fixtures::{cluster, mixed, question, report};
 
     #[test]
     fn every_extension_has_its_outcome() {
