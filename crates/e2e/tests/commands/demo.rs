@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_mins(3);
 fn start(shell: &Shell, name: &str) -> Child {
     let tool = programs::package_tool();
     let args =
-        ["demo", "--dir", &shell.home.join("demo").to_string_lossy(), "--tool", &tool].map(str::to_owned);
+        ["demo", "--dir", &shell.home.join("demo").to_string_lossy(), "--tool", tool].map(str::to_owned);
     let home = std::env::var("HOME").unwrap();
     let spec = Spec {
         name: name.to_owned(),

@@ -18,7 +18,7 @@ pub async fn manager(plane: &Plane, home: &Path, further: &[&str]) -> Child {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let args = ["manager", "--kubeconfig", &text(&config), "--store", &text(&home.join("store"))]
         .into_iter()
-        .chain(["--tool", &tool, "--metrics-address", "127.0.0.1:0", "--log-format", "json"])
+        .chain(["--tool", tool, "--metrics-address", "127.0.0.1:0", "--log-format", "json"])
         .chain(["--allow-source-address", "127.0.0.1"])
         .chain(further.iter().copied())
         .map(str::to_owned)
