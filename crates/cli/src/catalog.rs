@@ -1,22 +1,20 @@
 //! `chandler catalog`: what the catalogs of a management cluster offer.
 
 mod output;
-mod sources;
-mod views;
+mod text;
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use chandler_api::extensions::ExtensionCatalog;
 use chandler_cli_support::{error_text, programs};
-use clap::{Args, Subcommand};
-use kube::{Api, Client, ResourceExt as _, api::ListParams};
-
-use self::{
-    output::Format,
-    sources::Sources,
-    views::{CatalogView, ChartView, FoundView},
+use chandler_source::Catalog;
+use chandler_view::catalog::{
+    CatalogView, ChartView, FoundView, ReadCatalog, Sources, catalogs, named, one_catalog,
 };
+use clap::{Args, Subcommand};
+
+use self::output::Format;
 use crate::{connection::Connection, packages::SourceArgs};
 
 /// Catalogs.
@@ -84,7 +82,7 @@ async fn list(common: Common) -> Result<()> {
     let client = connection.client().await?;
     let catalogs = catalogs(&client, namespace.as_deref()).await?;
     let views: Vec<_> = catalogs.iter().map(CatalogView::new).collect();
-    output.print(&views, || views::catalogs(&views))
+    output.print(&views, || text::catalogs(&views))
 }
 
 /// A catalog that cannot be read does not hide the others.
@@ -93,10 +91,10 @@ async fn search(args: SearchArgs) -> Result<()> {
     let client = connection.client().await?;
     let catalogs = catalogs(&client, namespace.as_deref()).await?;
     ensure!(!catalogs.is_empty(), "there is no ExtensionCatalog here; create one, or name another namespace");
-    let sources = Sources::open(client, source)?;
+    let sources = Sources::new(client, source.open()?);
     let (text, mut found, mut unread) = (words.join(" "), Vec::new(), 0);
     for catalog in &catalogs {
-        match sources.read(catalog).await {
+        match read(&sources, catalog).await {
             Ok(read) => {
                 let charts = read.search(&text)?;
                 found.extend(charts.into_iter().map(|chart| FoundView::new(catalog, chart)));
@@ -108,7 +106,7 @@ async fn search(args: SearchArgs) -> Result<()> {
         }
     }
     ensure!(unread < catalogs.len(), "no catalog can be read");
-    output.print(&found, || views::found(&found))
+    output.print(&found, || text::found(&found))
 }
 
 async fn show(args: ShowArgs) -> Result<()> {
@@ -117,8 +115,8 @@ async fn show(args: ShowArgs) -> Result<()> {
         chart.split_once('/').context("write it as CATALOG/CHART, such as `platform/cert-manager`")?;
     let client = connection.client().await?;
     let catalog = one_catalog(catalogs(&client, namespace.as_deref()).await?, catalog)?;
-    let sources = Sources::open(client, source)?;
-    let read = sources.read(&catalog).await?;
+    let sources = Sources::new(client, source.open()?);
+    let read = read(&sources, &catalog).await?;
     let found = read.chart(name)?.with_context(|| {
         format!("{} has no chart {name}; `chandler catalog search` shows what it has", named(&catalog))
     })?;
@@ -127,31 +125,14 @@ async fn show(args: ShowArgs) -> Result<()> {
         Ok(tool) => view.add(sources.inspect(&catalog, name, &view.version, tool).await?),
         Err(error) => eprintln!("warning: parameters and README are not shown: {}", error_text(&error)),
     }
-    output.print(&view, || view.text())
+    output.print(&view, || text::chart(&view))
 }
 
-async fn catalogs(client: &Client, namespace: Option<&str>) -> Result<Vec<ExtensionCatalog>> {
-    let api: Api<ExtensionCatalog> = match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
-    let listed = api.list(&ListParams::default()).await;
-    let mut catalogs = listed
-        .context("listing ExtensionCatalogs; are Chandler's kinds installed (`chandler crds`), and may you list them?")?
-        .items;
-    catalogs.sort_by_key(named);
-    Ok(catalogs)
-}
-
-fn one_catalog(catalogs: Vec<ExtensionCatalog>, name: &str) -> Result<ExtensionCatalog> {
-    let mut fitting: Vec<_> = catalogs.into_iter().filter(|catalog| catalog.name_any() == name).collect();
-    if fitting.len() > 1 {
-        let namespaces: Vec<_> = fitting.iter().filter_map(kube::ResourceExt::namespace).collect();
-        bail!("there is a catalog {name} in each of {}; choose with --namespace", namespaces.join(", "));
+/// A catalog that cannot be read now is shown as it was read before, with a warning.
+async fn read(sources: &Sources, catalog: &ExtensionCatalog) -> Result<Catalog> {
+    let ReadCatalog { catalog: read, outdated } = sources.read(catalog).await?;
+    if let Some(error) = outdated {
+        eprintln!("warning: {}: {error}; shown is what was read before", named(catalog));
     }
-    fitting.pop().with_context(|| format!("there is no catalog {name}; `chandler catalog list` shows them"))
-}
-
-fn named(catalog: &ExtensionCatalog) -> String {
-    format!("{}/{}", catalog.namespace().unwrap_or_default(), catalog.name_any())
+    Ok(read)
 }

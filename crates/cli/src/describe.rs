@@ -1,18 +1,19 @@
 //! `chandler describe`: one placement, release or cluster in depth.
 
-mod description;
-pub mod target;
 mod tree;
 
 use anyhow::Result;
+use chandler_view::{
+    description::{Description, Target},
+    fleet::Reader,
+};
 use clap::Args;
 use jiff::Timestamp;
 
-use self::{description::Description, target::Target};
 use crate::{
     connection::Connection,
-    fleet::Reader,
     output::{Screen, Structured},
+    progress::Progress,
 };
 
 #[derive(Debug, Args)]
@@ -38,7 +39,7 @@ pub async fn run(arguments: DescribeArgs) -> Result<()> {
     let client = connection.client().await?;
     let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
     let target = name.as_deref().map(Target::parse).transpose()?;
-    let fleet = Reader::new(client, Some(namespace.clone())).fleet().await?;
+    let fleet = Reader::new(client, Some(namespace.clone())).fleet(&Progress::start()).await?;
     let description = match target {
         Some(target) => target.choose(&fleet, &namespace)?.describe(&fleet, cluster.as_deref()),
         None => Description::of_cluster(&fleet, &namespace, &cluster.unwrap_or_default())?,

@@ -11,6 +11,7 @@ mod releases;
 mod rights;
 
 use anyhow::{Context as _, Result, bail};
+use chandler_view::fleet::Reader;
 use clap::Args;
 use jiff::Timestamp;
 use kube::Client;
@@ -18,8 +19,8 @@ use kube::Client;
 use self::finding::{Finding, Report, Verdict};
 use crate::{
     connection::Connection,
-    fleet::Reader,
     output::{Screen, Structured},
+    progress::Progress,
 };
 
 /// Oldest Kubernetes minor that is supported.
@@ -82,8 +83,8 @@ pub async fn examine(client: &Client, namespace: Option<String>, manager: &Manag
     let acts = leases.iter().any(|found| found.verdict == Verdict::Ok);
     findings.extend(leases);
     findings.extend(told("hooks", hooks::check(client, namespace.as_deref(), acts).await));
-    let fleet = Reader::new(client.clone(), namespace).fleet().await;
-    findings.extend(told("releases", fleet.map(|fleet| releases::judge(&fleet, now))));
+    let fleet = Reader::new(client.clone(), namespace).fleet(&Progress::start()).await;
+    findings.extend(told("releases", fleet.map(|fleet| releases::judge(&fleet, now)).map_err(Into::into)));
     Ok(Report::of(findings))
 }
 

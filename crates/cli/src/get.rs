@@ -1,19 +1,19 @@
 //! `chandler get`: the fleet at a glance.
 
-mod rows;
-#[cfg(test)]
-pub use rows::tests;
 mod table;
 
 use anyhow::Result;
+use chandler_view::{
+    fleet::Reader,
+    listing::{Filter, Listing},
+};
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 
-pub use self::rows::{Filter, Listing};
 use crate::{
     connection::{Connection, Scope},
-    fleet::Reader,
     output::{Screen, Structured},
+    progress::Progress,
 };
 
 #[derive(Debug, Args)]
@@ -49,7 +49,7 @@ pub async fn run(arguments: GetArgs) -> Result<()> {
     let GetArgs { connection, scope, cluster, not_ready, output } = arguments;
     let client = connection.client().await?;
     let namespace = scope.resolve(&client);
-    let fleet = Reader::new(client, namespace.clone()).fleet().await?;
+    let fleet = Reader::new(client, namespace.clone()).fleet(&Progress::start()).await?;
     let listing = Listing::of(&fleet, &Filter { cluster, not_ready });
     let (screen, now) = (Screen::detect(), Timestamp::now());
     let text = match output {

@@ -3,6 +3,10 @@
 mod timeline;
 
 use anyhow::{Context as _, Result};
+use chandler_view::{
+    description::{Chosen, Target},
+    fleet::{Fleet, Kind, Placement, Reader, Release},
+};
 use clap::Args;
 use futures::{Stream, StreamExt as _, stream};
 use jiff::Timestamp;
@@ -17,12 +21,7 @@ use kube::{
 };
 
 use self::timeline::{Line, Subject, Timeline};
-use crate::{
-    connection::Connection,
-    describe::target::{Chosen, Target},
-    fleet::{Fleet, Kind, Placement, Reader, Release},
-    output::Screen,
-};
+use crate::{connection::Connection, output::Screen, progress::Progress};
 
 /// Show what happened to a placement and its releases, as a timeline
 ///
@@ -52,8 +51,8 @@ pub async fn run(arguments: LogsArgs) -> Result<()> {
     let client = connection.client().await?;
     let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
     let target = Target::parse(&name)?;
-    let mut reader = Reader::new(client.clone(), Some(namespace.clone()));
-    let fleet = reader.fleet().await?;
+    let reader = Reader::new(client.clone(), Some(namespace.clone()));
+    let fleet = reader.fleet(&Progress::start()).await?;
     let subject = subject(&target.choose(&fleet, &namespace)?, cluster);
     let kinds = subject.kinds();
     let mut timeline = Timeline::new(subject);

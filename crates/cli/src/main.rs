@@ -7,7 +7,6 @@ mod control;
 mod crds;
 mod describe;
 mod doctor;
-mod fleet;
 mod get;
 mod hooks;
 mod log_level;

@@ -3,11 +3,10 @@
 use std::{fmt::Write as _, io::IsTerminal as _};
 
 use anyhow::Result;
+use chandler_view::fleet::State;
 use clap::ValueEnum;
 use jiff::Timestamp;
 use serde::Serialize;
-
-use crate::fleet::State;
 
 /// Formats for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -34,10 +34,6 @@ impl Progress {
         Self { line, teller }
     }
 
-    pub fn tell(&self, what: String) {
-        lock(&self.line).text = what;
-    }
-
     /// Leaves no trace.
     pub fn end(&mut self) {
         if let Some(teller) = self.teller.take() {
@@ -48,6 +44,12 @@ impl Progress {
         if std::mem::take(&mut line.shown) {
             eprint!("\r\x1b[K");
         }
+    }
+}
+
+impl chandler_view::Progress for Progress {
+    fn report(&self, what: String) {
+        lock(&self.line).text = what;
     }
 }
 

@@ -9,6 +9,10 @@ use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chandler_api::capi::{CLUSTER_GROUP, CLUSTER_VERSION};
+use chandler_view::{
+    fleet::Reader,
+    listing::{Filter, Listing},
+};
 use clap::Args;
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -35,8 +39,7 @@ use self::{
 use crate::{
     connection::Connection,
     doctor::{self, ManagerPlace},
-    fleet::Reader,
-    get::{Filter, Listing},
+    progress::Progress,
 };
 
 const PAGE: u32 = 500;
@@ -212,9 +215,9 @@ impl Collector {
             Ok(report) => self.archive.json("doctor.json", &report)?,
             Err(error) => self.missing.push(format!("doctor.json: {error:#}")),
         }
-        match Reader::new(self.client.clone(), self.namespace.clone()).fleet().await {
+        match Reader::new(self.client.clone(), self.namespace.clone()).fleet(&Progress::start()).await {
             Ok(fleet) => self.archive.json("fleet.json", &Listing::of(&fleet, &Filter::default()))?,
-            Err(error) => self.missing.push(format!("fleet.json: {error:#}")),
+            Err(error) => self.missing.push(format!("fleet.json: {:#}", anyhow::Error::from(error))),
         }
         Ok(())
     }

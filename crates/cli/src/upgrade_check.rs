@@ -1,23 +1,15 @@
 //! `chandler upgrade-check`: what a new Kubernetes would mean for the extensions of clusters.
 
-mod read;
-mod report;
 mod table;
-mod target;
 
 use std::{process::ExitCode, sync::Arc};
 
 use anyhow::Result;
 use chandler_cli_support::{error_text, runtime};
-use chandler_controller::{Outlook, Platform};
+use chandler_controller::Platform;
+use chandler_view::upgrade_check::{Chosen, Report, Request, Target, check};
 use clap::{Args, ValueEnum};
-use futures::{StreamExt as _, stream};
 
-use self::{
-    read::{Chosen, Reader},
-    report::{ClusterReport, Report},
-    target::Target,
-};
 use crate::{
     connection::{Connection, Scope},
     manager::PlatformArgs,
@@ -26,8 +18,6 @@ use crate::{
     progress::Progress,
 };
 
-/// Clusters that are looked at side by side.
-const ABREAST: usize = 8;
 /// What could not be found out, as an exit code.
 const UNKNOWN: u8 = 2;
 
@@ -91,27 +81,19 @@ async fn checked(arguments: UpgradeCheckArgs) -> Result<Report> {
         arguments;
     let PlatformArgs { namespace: platform_namespace, version, version_from } = platform;
     let client = connection.client().await?;
-    let mut progress = Progress::start();
-    let reader = Reader::new(client.clone(), scope.resolve(&client), &platform_namespace, &progress);
-    let chosen = reader.clusters(&Chosen { names: clusters, labels: selector }).await?;
-    let listed = reader.listed().await?;
+    let request = Request {
+        clusters: Chosen { names: clusters, labels: selector },
+        namespace: scope.resolve(&client),
+        platform_namespace: platform_namespace.clone(),
+        to,
+    };
     let platform = Platform::new(platform_namespace, version);
     if let Some(from) = version_from {
         platform.read(&client, &from).await;
     }
-    let outlook = Outlook::new(client, platform, Arc::new(source.open()?), listed);
-    let (count, outlook) = (chosen.len(), &outlook);
-    let checks =
-        stream::iter(&chosen).map(|cluster| async move { (cluster, outlook.question(cluster).await) });
-    let mut checks = checks.buffered(ABREAST);
-    let mut reports = Vec::with_capacity(count);
-    progress.tell(format!("checking: {count} clusters"));
-    while let Some((cluster, question)) = checks.next().await {
-        reports.push(ClusterReport::new(cluster, question, to.as_ref()));
-        progress.tell(format!("checking: {} of {count} clusters", reports.len()));
-    }
+    let mut progress = Progress::start();
+    let report = check(client, request, platform, Arc::new(source.open()?), &progress).await?;
     progress.end();
-    let report = Report::new(reports);
     let text = match output {
         Output::Json => Structured::Json.text(&report)?,
         Output::Yaml => Structured::Yaml.text(&report)?,

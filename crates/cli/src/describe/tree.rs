@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use chandler_api::status::ObjectRecord;
+use chandler_view::description::{Description, PlacementView, ReleaseView};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::description::{Description, PlacementView, ReleaseView};
 use crate::output::{Colour, Screen, age, span};
 
 /// A line and what hangs below it.
@@ -208,10 +208,10 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
+    use chandler_view::fixtures::{fleet, ready, release};
     use serde_json::json;
 
     use super::*;
-    use crate::get::tests::{fleet, ready, release};
 
     #[test]
     fn a_placement_with_a_failing_release() {

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 
 use chandler_core::{backoff::needs_a_hand, failure::Category};
+use chandler_view::fleet::{Fleet, Placement, Release, State, advice};
 use jiff::{SignedDuration, Timestamp};
 
 use super::Finding;
-use crate::{
-    fleet::{Fleet, Placement, Release, State, advice},
-    output::age,
-};
+use crate::output::age;
 
 const CHECK: &str = "releases";
 /// A deletion that takes longer does not end by itself.
@@ -92,13 +90,11 @@ fn stuck(name: &str, since: Timestamp, finalizers: &[String], now: Timestamp) ->
 
 #[cfg(test)]
 mod tests {
+    use chandler_view::fixtures::{ready, release};
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{
-        doctor::finding::Verdict,
-        get::tests::{ready, release},
-    };
+    use crate::doctor::finding::Verdict;
 
     fn failed(category: &str) -> Value {
         let mut status = ready("False", "HelmInstallOrUpgradeFailed", "why");

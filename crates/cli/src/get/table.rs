@@ -5,13 +5,13 @@ use std::{
     fmt::Write as _,
 };
 
+use chandler_view::{
+    fleet::State,
+    listing::{Listing, Row},
+};
 use jiff::Timestamp;
 
-use super::rows::{Listing, Row};
-use crate::{
-    fleet::State,
-    output::{Cell, Colour, Screen, age, aligned, blocks, widths},
-};
+use crate::output::{Cell, Colour, Screen, age, aligned, blocks, widths};
 
 /// Problems told below the table; the rest are counted.
 const TOLD: usize = 5;
@@ -148,14 +148,13 @@ fn one_line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{
+    use chandler_view::{
+        fixtures::{fleet, ready, release},
         fleet::Fleet,
-        get::rows::{
-            Filter,
-            tests::{fleet, ready, release},
-        },
+        listing::Filter,
     };
+
+    use super::*;
 
     fn listing(fleet: &Fleet) -> Listing {
         Listing::of(fleet, &Filter::default())

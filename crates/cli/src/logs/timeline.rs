@@ -2,14 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use chandler_view::fleet::{KINDS, Kind, ObjectName, Placement, Release};
 use jiff::{Timestamp, fmt::temporal::DateTimePrinter};
 use k8s_openapi::{api::events::v1::Event, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::ResourceExt as _;
 
-use crate::{
-    fleet::{KINDS, Kind, ObjectName, Placement, Release},
-    output::{Colour, Screen},
-};
+use crate::output::{Colour, Screen};
 
 /// Whose timeline it is.
 #[derive(Clone, Debug)]
@@ -157,10 +155,10 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
+    use chandler_view::fixtures::{placement, ready, release};
     use serde_json::json;
 
     use super::*;
-    use crate::get::tests::{placement, ready, release};
 
     fn event(name: &str, about: &str) -> Event {
         serde_json::from_value(json!({

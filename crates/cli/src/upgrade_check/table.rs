@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, fmt::Write as _};
 
 use chandler_core::resolution::moment_in_words;
+use chandler_view::upgrade_check::{ClusterReport, ExtensionReport, Fate, Report, Verdict};
 
-use super::report::{ClusterReport, ExtensionReport, Fate, Report, Verdict};
 use crate::output::{Cell, Colour, Screen, aligned};
 
 /// A block per cluster and, if there are several, a line about all of them.
@@ -67,8 +67,9 @@ fn table(extensions: &[ExtensionReport], screen: Screen) -> String {
 
 #[cfg(test)]
 mod tests {
+    use chandler_view::fixtures::{mixed, question, report};
+
     use super::*;
-    use crate::upgrade_check::report::tests::{mixed, question, report};
 
     #[test]
     fn a_block_per_cluster_and_a_line_for_all() {

@@ -1,0 +1,90 @@
+//! Catalogs and charts as text.
+
+use std::fmt::Write as _;
+
+use chandler_core::catalog::Entry;
+use chandler_view::catalog::{CatalogView, ChartView, FoundView, Inspected};
+
+use super::output::{brief, table};
+
+/// As many letters of a description as a line has room for.
+const BRIEF: usize = 60;
+
+pub fn catalogs(views: &[CatalogView]) -> String {
+    if views.is_empty() {
+        return "There is no ExtensionCatalog here.\n".to_owned();
+    }
+    let row = |view: &CatalogView| {
+        let packages = view.packages.map_or_else(|| "-".to_owned(), |packages| packages.to_string());
+        let read_at = view.read_at.clone().unwrap_or_else(|| "-".to_owned());
+        let (ready, reason) = (view.ready.clone(), view.reason.clone());
+        [view.namespace.clone(), view.name.clone(), ready, reason, packages, read_at, view.url.clone()]
+    };
+    let rows: Vec<_> = views.iter().map(row).collect();
+    table(["NAMESPACE", "NAME", "READY", "REASON", "PACKAGES", "READ", "URL"], &rows)
+}
+
+pub fn found(views: &[FoundView]) -> String {
+    if views.is_empty() {
+        return "No chart has all these words.\n".to_owned();
+    }
+    let row = |view: &FoundView| {
+        let warning = if view.deprecated { "DEPRECATED " } else { "" };
+        [
+            view.namespace.clone(),
+            format!("{}/{}", view.catalog, view.chart),
+            view.version.clone(),
+            or_dash(view.app_version.as_deref()),
+            or_any(view.kube_version.as_deref()),
+            format!("{warning}{}", brief(&view.description, BRIEF)),
+        ]
+    };
+    let rows: Vec<_> = views.iter().map(row).collect();
+    table(["NAMESPACE", "CHART", "VERSION", "APP VERSION", "KUBERNETES", "DESCRIPTION"], &rows)
+}
+
+pub fn chart(view: &ChartView) -> String {
+    let mut text = format!("{}/{} {}\n", view.catalog, view.chart, view.version);
+    if !view.description.is_empty() {
+        let _ = writeln!(text, "{}", view.description);
+    }
+    let row = |version: &Entry| {
+        let state = if version.deprecated { "deprecated" } else { "" };
+        [
+            version.version.clone(),
+            or_dash(version.app_version.as_deref()),
+            or_any(version.kube_version.as_deref()),
+            state.to_owned(),
+        ]
+    };
+    let rows: Vec<_> = view.versions.iter().map(row).collect();
+    let _ = write!(text, "\n{}", table(["VERSION", "APP VERSION", "KUBERNETES", ""], &rows));
+    if let Some(package) = &view.package {
+        add_package(package, &mut text);
+    }
+    text
+}
+
+fn add_package(package: &Inspected, text: &mut String) {
+    let mut part = |title: &str, content: &str| {
+        if !content.trim().is_empty() {
+            let _ = write!(text, "\n{title}\n{}\n", content.trim_end());
+        }
+    };
+    part("KUBERNETES", package.kube_version.as_deref().unwrap_or_default());
+    let needed: Vec<_> =
+        package.dependencies.iter().map(|one| format!("{} {}", one.name, one.version)).collect();
+    part("CHARTS INSIDE", &needed.join("\n"));
+    part("DEFAULTS", &package.defaults);
+    let schema = package.schema.as_ref().and_then(|schema| serde_json::to_string_pretty(schema).ok());
+    part("SCHEMA", schema.as_deref().unwrap_or_default());
+    part("README", &package.readme);
+}
+
+fn or_dash(text: Option<&str>) -> String {
+    text.unwrap_or("-").to_owned()
+}
+
+fn or_any(range: Option<&str>) -> String {
+    range.unwrap_or("any").to_owned()
+}

@@ -1,0 +1,40 @@
+//! The programs under test. `cargo xtask test` builds them and names them in the environment.
+
+use std::{env, path::PathBuf, sync::LazyLock};
+
+static CHANDLER: LazyLock<String> = LazyLock::new(|| find("CHANDLER_BIN", "chandler"));
+static SANDBOX: LazyLock<String> = LazyLock::new(|| find("CHANDLER_SANDBOX_BIN", "chandler-sandbox"));
+static PACKAGE_TOOL: LazyLock<String> = LazyLock::new(|| find("CHANDLER_TOOL", "chandler-helm"));
+
+/// Returns the path of `chandler`.
+pub fn chandler() -> &'static str {
+    &CHANDLER
+}
+
+/// Returns the path of `chandler-sandbox`.
+pub fn sandbox() -> &'static str {
+    &SANDBOX
+}
+
+/// Returns the path of the Helm driver.
+pub fn package_tool() -> &'static str {
+    &PACKAGE_TOOL
+}
+
+/// Without the variable, the program that was last built beside the tests is taken.
+fn find(variable: &str, file_name: &str) -> String {
+    let path = env::var_os(variable).map_or_else(|| beside_tests(file_name), PathBuf::from);
+    assert!(
+        path.is_file(),
+        "there is no {file_name} at {}: run `cargo xtask test`, which builds the programs under test and names them, \
+         this one in {variable}",
+        path.display()
+    );
+    path.into_os_string().into_string().expect("the path of a program is UTF-8")
+}
+
+/// Cargo puts tests into `target/PROFILE/deps`, and programs into `target/PROFILE`.
+fn beside_tests(file_name: &str) -> PathBuf {
+    let test = env::current_exe().expect("a test knows its own path");
+    test.ancestors().nth(2).expect("a test is in target/PROFILE/deps").join(file_name)
+}

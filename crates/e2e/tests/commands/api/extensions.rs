@@ -1,0 +1,375 @@
+//! The kinds of extensions: which objects can be created, what is filled in, what may change.
+
+use std::fmt::Debug;
+
+use chandler_api::extensions::{
+    AddonReleaseSpec, ExtensionCatalogSpec, ExtensionInstanceSpec, ExtensionSpec, InstanceStatus,
+};
+use kube::api::{Patch, PatchParams};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use super::{
+    objects::{ADDON, CATALOG, EXTENSION, INSTANCE, object, without},
+    server::{Server, answer},
+    validation::check,
+};
+
+const RANGE: Option<&str> = Some("must be a range of versions such as");
+const LOGO: Option<&str> =
+    Some("spec.logo: Invalid value: \"string\": must be an https:// address, or an image");
+const SIGNER: Option<&str> = Some("keys, or identities and trustedRoot, must be set");
+const URL: Option<&str> = Some("must begin with https:// or oci:// and name a host");
+
+async fn check_all(kind: &str, rows: Vec<(Value, Option<&str>)>) {
+    let server = Server::shared().await;
+    for (changes, refusal) in rows {
+        check(&server, &object(kind, &changes), refusal).await;
+    }
+}
+
+/// An Extension with one version that has these fields.
+fn version(fields: &Value) -> Value {
+    let mut version =
+        json!({"version": "1.0.0", "source": {"repository": "https://charts.example", "chart": "hello"}});
+    version.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    json!({"versions": [version]})
+}
+
+#[tokio::test]
+async fn the_objects_in_the_documentation_are_accepted() {
+    let server = Server::shared().await;
+    for text in [
+        include_str!("../../../../../docs/concepts/extensions.md"),
+        include_str!("../../../../../docs/concepts/parameters.md"),
+    ] {
+        let (_, yaml) = text.split_once("```yaml\n").unwrap();
+        for document in yaml.split_once("```").unwrap().0.split("---\n") {
+            let mut object: Value = serde_saphyr::from_str(document).unwrap();
+            object["metadata"]["namespace"] = json!("default");
+            check(&server, &object, None).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_object_in_the_guide_for_authors_is_accepted() {
+    let server = Server::shared().await;
+    let guide = include_str!("../../../../../docs/guides/writing-an-extension.md");
+    let blocks: Vec<_> =
+        guide.split("```yaml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
+    assert!(blocks.len() > 4, "{blocks:?}");
+    for document in blocks.iter().flat_map(|block| block.split("---\n")) {
+        let mut object: Value = serde_saphyr::from_str(document).unwrap();
+        object["metadata"]["namespace"] = json!("default");
+        check(&server, &object, None).await;
+    }
+}
+
+#[tokio::test]
+async fn required_fields() {
+    let server = Server::shared().await;
+    for (kind, field, refusal) in [
+        (CATALOG, "url", "spec.url: Required value"),
+        (EXTENSION, "versions", "versions must list at least one version, unless followKubernetes is set"),
+        (INSTANCE, "extension", "exactly one of extension, source must be set"),
+        (INSTANCE, "clusters", "spec.clusters: Required value"),
+        (ADDON, "cluster", "spec.cluster: Required value"),
+        (ADDON, "release", "spec.release: Required value"),
+        (ADDON, "source", "spec.source: Required value"),
+    ] {
+        check(&server, &without(kind, field), Some(refusal)).await;
+    }
+}
+
+#[tokio::test]
+async fn ranges_are_written_as_helm_users_write_them() {
+    let good = [
+        "1.14.2",
+        "v1.14.2",
+        "^1.2",
+        "~1.2.3",
+        "~>1.2",
+        "1.x",
+        "1.2.*",
+        "*",
+        ">=1.30 <1.35",
+        ">= 1.30, < 1.35",
+        ">=1.19.0-0",
+        "=1.2.3",
+        "!=1.2.3",
+        "=>1.2",
+        "=<1.2",
+        "1.30 - 1.34",
+        "1.x || >=3.0.0 <4.0.0",
+        "^1||^2",
+        "1.2.3-rc.1+build.5",
+    ];
+    let bad =
+        ["", " ", "latest", ">=", ">=1.30 <", "1.2.3.4", "1.2 ||", "|| 1.2", "1.2 | 1.3", "a.b", ">>1.2"];
+    let rows = good.iter().map(|text| (text, None)).chain(bad.iter().map(|text| (text, RANGE)));
+    let server = Server::shared().await;
+    for (text, refusal) in rows {
+        for (kind, changes) in [
+            (INSTANCE, json!({"version": text})),
+            (EXTENSION, version(&json!({"kubernetes": text}))),
+            (EXTENSION, version(&json!({"platform": text}))),
+            (EXTENSION, version(&json!({"dependencies": [{"extension": "other", "range": text}]}))),
+            (CATALOG, json!({"filter": {"versions": text}})),
+        ] {
+            check(&server, &object(kind, &changes), refusal).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn catalogs() {
+    let oci = |filter: Value| json!({"url": "oci://registry.example/charts", "filter": filter});
+    let signed_by = |identity: Value| {
+        let root = json!({"name": "sigstore", "key": "trusted_root.json"});
+        json!({"verify": {"verifier": "Cosign", "identities": [identity], "trustedRoot": root}})
+    };
+    check_all(
+        CATALOG,
+        vec![
+            (json!({"url": "http://charts.example"}), URL),
+            (oci(json!({"include": ["hello"]})), None),
+            (oci(json!({"include": ["hello*"]})), None),
+            (oci(json!({"exclude": ["hello"]})), None),
+            (json!({"url": "oci://registry.example/charts"}), None),
+            (json!({"namespaces": {}}), None),
+            (json!({"namespaces": {"matchLabels": {"tier": "gold"}}}), None),
+            (json!({"namespaces": ["gold"]}), Some("spec.namespaces in body must be of type object")),
+            (json!({"filter": {"include": ["he*"], "exclude": ["hello"], "versions": ">=1.0.0"}}), None),
+            (json!({"filter": {"include": ["he", "he"]}}), Some("Duplicate value")),
+            (json!({"interval": "10m"}), None),
+            (
+                json!({"interval": "often"}),
+                Some("spec.interval: Invalid value: \"string\": must be a duration"),
+            ),
+            (json!({"credentials": {"name": "login", "key": ".dockerconfigjson"}}), None),
+            (json!({"credentials": {"name": "login"}}), Some("spec.credentials.key: Required value")),
+            (json!({"verify": {"verifier": "Cosign", "keys": {"name": "keys"}}}), None),
+            (json!({"verify": {"verifier": "Cosign"}}), SIGNER),
+            (signed_by(json!({"issuer": "https://a.example", "subject": "b"})), None),
+            (signed_by(json!({"issuerRegExp": ".*", "subjectRegExp": ".*"})), None),
+            (
+                signed_by(json!({"issuer": "https://a.example"})),
+                Some("exactly one of subject, subjectRegExp"),
+            ),
+            (signed_by(json!({"subject": "b"})), Some("exactly one of issuer, issuerRegExp")),
+            (
+                json!({"verify": {"verifier": "Cosign", "identities": [{"issuer": "a", "subject": "b"}]}}),
+                SIGNER,
+            ),
+            (json!({"verify": {"verifier": "Nobody", "keys": {"name": "keys"}}}), Some("Unsupported value")),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn extensions() {
+    let follow = |fields: Value| json!({"versions": [], "followKubernetes": fields});
+    check_all(
+        EXTENSION,
+        vec![
+            (json!({"logo": "https://example.com/logo.svg"}), None),
+            (json!({"logo": "data:image/png;base64,iVBORw0KGgo="}), None),
+            (json!({"logo": "data:image/svg+xml;base64,PHN2Zy8+"}), None),
+            (json!({"logo": "http://example.com/logo.svg"}), LOGO),
+            (json!({"logo": "data:text/html;base64,PHN2Zy8+"}), LOGO),
+            (json!({"logo": "data:image/png;base64,<svg>"}), LOGO),
+            (json!({"logo": "javascript:alert(1)"}), LOGO),
+            (json!({"documentationURL": "https://example.com"}), None),
+            (json!({"documentationURL": "example.com"}), Some("must begin with https:// and name a host")),
+            (json!({"lifecycle": "Independent"}), None),
+            (json!({"lifecycle": "Sometimes"}), Some("spec.lifecycle: Unsupported value")),
+            (json!({"kubernetesUpgrade": {"when": "BeforeControlPlane", "block": false}}), None),
+            (
+                json!({"kubernetesUpgrade": {"when": "Never"}}),
+                Some("spec.kubernetesUpgrade.when: Unsupported value"),
+            ),
+            (json!({"onClusterDelete": "Uninstall"}), None),
+            (json!({"install": {"default": {"matchLabels": {"tier": "gold"}}, "enforced": true}}), None),
+            (json!({"install": {"enforced": true}}), Some("spec.install.default: Required value")),
+            (json!({"versions": []}), Some("versions must list at least one version")),
+            (follow(json!({"repository": "oci://registry.example/extensions", "chart": "hello"})), None),
+            (follow(json!({"catalog": {"name": "all", "scope": "Platform"}, "chart": "hello"})), None),
+            (follow(json!({"chart": "hello"})), Some("exactly one of repository, catalog must be set")),
+            (follow(json!({"repository": "http://registry.example", "chart": "hello"})), URL),
+            (version(&json!({"version": "one"})), Some("must be a version such as 1.14.2")),
+            (version(&json!({"version": "v1.34"})), None),
+            (
+                version(&json!({"source": {"chart": "hello"}})),
+                Some("exactly one of repository, catalog must be set"),
+            ),
+            (
+                version(
+                    &json!({"parameters": {"schema": {"type": "object"}, "defaults": {"a": {"b": [1]}}}}),
+                ),
+                None,
+            ),
+            (version(&json!({"parameters": {"defaults": "a: b"}})), Some("must be of type object")),
+            (version(&json!({"dependencies": [{"extension": "other", "optional": true}]})), None),
+            (
+                version(&json!({"dependencies": [{"extension": "other"}, {"extension": "other"}]})),
+                Some("Duplicate value"),
+            ),
+        ],
+    )
+    .await;
+    let mut twice = object(EXTENSION, &json!({}));
+    let first = twice["spec"]["versions"][0].clone();
+    twice["spec"]["versions"].as_array_mut().unwrap().push(first);
+    check(&Server::shared().await, &twice, Some("Duplicate value")).await;
+}
+
+#[tokio::test]
+async fn instances() {
+    let inline = json!({"repository": "https://charts.example", "chart": "hello", "version": "1.0.0"});
+    let from = |fields: Value| json!({"parametersFrom": [fields], "serviceAccountName": "reader"});
+    let field = json!({"apiVersion": "v1", "kind": "User", "name": "all", "path": "/spec/sshKeys"});
+    check_all(
+        INSTANCE,
+        vec![
+            (json!({"extension": null, "source": inline}), None),
+            (json!({"source": inline}), Some("exactly one of extension, source must be set")),
+            (
+                json!({"extension": null, "source": inline, "version": "^1"}),
+                Some("with source, write source.version"),
+            ),
+            (json!({"extension": {"name": "hello", "catalog": "all", "scope": "Platform"}}), None),
+            (json!({"extension": {"name": "hello", "scope": "Elsewhere"}}), Some("Unsupported value")),
+            (json!({"clusters": {"selector": {}}}), None),
+            (json!({"clusters": {"selector": {"matchLabels": {"a": "b"}}}}), None),
+            (json!({"clusters": {}}), Some("exactly one of name, selector must be set")),
+            (json!({"clusters": {"name": "blue", "selector": {}}}), Some("exactly one of name, selector")),
+            (json!({"clusters": {"name": ""}}), Some("spec.clusters.name")),
+            (json!({"dependencies": "Require"}), None),
+            (json!({"dependencies": "Ignore"}), Some("spec.dependencies: Unsupported value")),
+            (json!({"channel": "edge"}), None),
+            (json!({"parameters": {"replicas": 3, "list": [1, "two"]}, "parametersTemplate": "a: b"}), None),
+            (json!({"parameters": "a: b"}), Some("must be of type object")),
+            (from(json!({"secret": {"name": "s", "key": "k"}, "parameter": "auth.password"})), None),
+            (from(json!({"configMap": {"name": "s", "key": "k", "optional": true}})), None),
+            (from(json!({"object": field})), None),
+            (from(json!({})), Some("exactly one of secret, configMap, object must be set")),
+            (
+                from(json!({"secret": {"name": "s", "key": "k"}, "object": field})),
+                Some("exactly one of secret, configMap, object must be set"),
+            ),
+            (json!({"parametersFrom": [{"object": field}]}), Some("serviceAccountName must be set")),
+            (json!({"options": {"timeout": "soon"}}), Some("must be a duration such as")),
+            (json!({"release": {"name": "x".repeat(54)}}), Some("spec.release.name: Too long")),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn addon_releases() {
+    let digest = format!("sha256:{}", "0".repeat(64));
+    check_all(
+        ADDON,
+        vec![
+            (json!({"values": "a: b"}), None),
+            (json!({"valuesSecret": {"name": "values", "digest": digest}}), None),
+            (json!({"valuesSecret": {"name": "values", "digest": "abc"}}), Some("spec.valuesSecret.digest")),
+            (
+                json!({"values": "a: b", "valuesSecret": {"name": "values", "digest": digest}}),
+                Some("only one of values, valuesSecret may be set"),
+            ),
+            (json!({"dependsOn": ["one", "two"], "extension": "hello", "version": "1.0.0"}), None),
+            (json!({"dependsOn": ["one", "one"]}), Some("Duplicate value")),
+            (json!({"options": {"maxHistory": -1}}), Some("spec.options.maxHistory")),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_release_stays_where_it_is() {
+    let server = Server::shared().await;
+    let made = server.create(&object(ADDON, &json!({}))).await.unwrap();
+    for (change, refusal) in [
+        (json!({"cluster": "green"}), Some("spec.cluster: Invalid value: \"string\": is immutable")),
+        (
+            json!({"release": {"namespace": "other"}}),
+            Some("spec.release: Invalid value: \"object\": is immutable"),
+        ),
+        (json!({"version": "2.0.0", "source": {"version": "2.0.0"}, "values": "a: b"}), None),
+    ] {
+        match (server.change(&made, json!({"spec": change})).await, refusal) {
+            (Ok(_), None) => {}
+            (Err(message), Some(expected)) => assert!(message.contains(expected), "{change}\n{message}"),
+            (answer, _) => panic!("{change}\n{answer:?}\nexpected: {refusal:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn unset_fields_get_their_defaults() {
+    let server = Server::shared().await;
+    let options = json!({"wait": true, "timeout": "10m", "createNamespace": true, "maxHistory": 10});
+    let rows = [
+        (CATALOG, json!({"interval": "1h"})),
+        (
+            EXTENSION,
+            json!({
+                "lifecycle": "Kubernetes", "onClusterDelete": "Skip",
+                "kubernetesUpgrade": {"when": "AfterControlPlane", "block": true},
+            }),
+        ),
+        (
+            INSTANCE,
+            json!({
+                "extension": {"name": "hello", "scope": "Namespace"}, "dependencies": "Install", "release": {},
+                "options": options,
+            }),
+        ),
+        (ADDON, json!({"options": options})),
+    ];
+    for (kind, filled_in) in rows {
+        let written = object(kind, &json!({}));
+        let made = server.try_create(&written).await.unwrap();
+        assert_eq!(made["spec"], object(kind, &filled_in)["spec"], "{kind}");
+        match kind {
+            CATALOG => same::<ExtensionCatalogSpec>(&written, &made),
+            EXTENSION => same::<ExtensionSpec>(&written, &made),
+            INSTANCE => same::<ExtensionInstanceSpec>(&written, &made),
+            _ => same::<AddonReleaseSpec>(&written, &made),
+        }
+    }
+}
+
+/// Otherwise the controller would find its own objects changed, and write them again for ever.
+fn same<S: DeserializeOwned + Serialize + PartialEq + Debug>(written: &Value, made: &Value) {
+    let [unset, filled]: [S; 2] =
+        [written, made].map(|object| serde_json::from_value(object["spec"].clone()).unwrap());
+    assert_eq!(unset, filled);
+    assert_eq!(serde_json::to_value(&filled).unwrap(), made["spec"]);
+}
+
+#[tokio::test]
+async fn the_status_of_an_instance_is_that_of_a_placement_and_more() {
+    let server = Server::shared().await;
+    let made = server.create(&object(INSTANCE, &json!({}))).await.unwrap();
+    let status = json!({
+        "conditions": [{
+            "type": "Ready", "status": "False", "reason": "Conflict", "message": "none fits",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }],
+        "matchingClusters": [{"name": "blue", "namespace": "default"}],
+        "readyClusters": "0/1", "observedGeneration": 1, "versions": "1.0.0",
+        "resolution": [{"cluster": "blue", "version": "1.0.0", "kubernetes": "1.34.2", "message": "it runs"}],
+    });
+    let name = made["metadata"]["name"].as_str().unwrap();
+    let patch = Patch::Merge(json!({"status": status}));
+    let stored =
+        answer(server.api(INSTANCE).patch_status(name, &PatchParams::default(), &patch).await).unwrap();
+    assert_eq!(stored["status"], status, "nothing is pruned");
+    let read: InstanceStatus = serde_json::from_value(stored["status"].clone()).unwrap();
+    assert_eq!(read.placement.ready_clusters.as_deref(), Some("0/1"));
+    assert_eq!(serde_json::to_value(&read).unwrap(), status);
+}

@@ -1,0 +1,185 @@
+//! Every command in a block of the documentation is run by a test: those here, or those that the list below names.
+//! Commands within the text are checked by `inline_commands`.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use crate::{demo, guides, installing, moving};
+
+/// Languages of blocks that hold commands.
+const SHELLS: [&str; 5] = ["", "sh", "bash", "console", "shell"];
+
+/// Lines that CI itself runs, or another test.
+const RUN_ELSEWHERE: [&str; 14] = [
+    "cargo xtask demo",
+    "cargo xtask test",
+    "cargo xtask build",
+    // all tests of what it makes
+    "cargo xtask dist",
+    // `the_bench_measures_every_phase`
+    "cargo xtask bench",
+    // `an_upgrade_waits_for_operations_and_goes_on_when_a_person_says_so`
+    "chandler hooks unregister",
+    // `a_tool_that_keeps_the_contract_passes` and its neighbours
+    "chandler-sandbox tool verify --tool PATH",
+    // a smaller one unless built for use: `a_large_catalog_is_read_in_seconds_and_searched_at_once`
+    "cargo test --release -p chandler-source --test large_catalog",
+    // `the_commands_of_the_guide_work`, of the end-to-end tests
+    "chandler catalog ",
+    // `a_check_tells_what_the_manager_tells`
+    "chandler upgrade-check ",
+    // `the_level_changes_while_the_manager_runs_and_the_tool_follows`
+    "chandler log-level",
+    // `the_commands_of_the_guide_to_signed_charts_work`
+    "cosign ",
+    "kubectl --namespace chandler-system create configmap signatures ",
+    // `the_commands_that_the_demo_prints_work`
+    "target/debug/chandler ",
+];
+
+pub fn document(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).unwrap()
+}
+
+/// The lines of all blocks that hold commands.
+pub fn commands(document: &str) -> Vec<String> {
+    let blocks = fenced(document).into_iter().filter(|(language, _)| SHELLS.contains(language));
+    let lines = blocks.flat_map(|(_, lines)| lines).map(str::trim);
+    lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// A section of a document, from its title on.
+pub fn section<'a>(document: &'a str, title: &str) -> &'a str {
+    let begin = document.find(&format!("\n## {title}\n")).unwrap_or_else(|| panic!("no section {title}"));
+    let section = &document[begin + 1..];
+    section[1..].find("\n## ").map_or(section, |end| &section[..=end])
+}
+
+/// The lines of each block in a language.
+pub fn blocks<'a>(document: &'a str, language: &str) -> Vec<Vec<&'a str>> {
+    fenced(document).into_iter().filter(|(of, _)| *of == language).map(|(_, lines)| lines).collect()
+}
+
+/// The language and the lines of each block.
+fn fenced(document: &str) -> Vec<(&str, Vec<&str>)> {
+    let mut blocks: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut inside = false;
+    for line in document.lines() {
+        match (fence(line), inside) {
+            (Some(language), false) => blocks.push((language, Vec::new())),
+            (None, true) => blocks.last_mut().unwrap().1.push(line),
+            _ => {}
+        }
+        inside ^= fence(line).is_some();
+    }
+    blocks
+}
+
+/// The language of a block, if a line begins or ends one. A block in a list is indented.
+fn fence(line: &str) -> Option<&str> {
+    line.trim_start().strip_prefix("```").map(|info| info.split_whitespace().next().unwrap_or_default())
+}
+
+/// The text outside of blocks.
+pub fn prose(document: &str) -> String {
+    let mut inside = false;
+    let mut lines = Vec::new();
+    for line in document.lines() {
+        let is_fence = fence(line).is_some();
+        inside ^= is_fence;
+        lines.push(if inside || is_fence { "" } else { line });
+    }
+    lines.join("\n")
+}
+
+/// All pages that people write.
+pub fn pages() -> Vec<PathBuf> {
+    let others = ["README.md", "CONTRIBUTING.md"].map(|name| root().join(name));
+    markdown(&root().join("docs")).into_iter().chain(others).collect()
+}
+
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn markdown(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let nested = entries.flat_map(|path| match path.is_dir() {
+        true if path.ends_with("reference") => vec![],
+        true => markdown(&path),
+        false => vec![path],
+    });
+    nested.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
+}
+
+#[test]
+fn every_command_in_the_documentation_is_run_by_a_test() {
+    let run_by_demo_and_sandbox = ["docs/guides/sandbox.md", "docs/concepts/releases.md"]
+        .iter()
+        .flat_map(|name| commands(&document(name)))
+        .chain(demo::started())
+        .filter(|line| !line.starts_with("cargo "));
+    let guides = [guides::MIGRATING, guides::USING, moving::MOVING].into_iter().chain(demo::ON_THE_FLEET);
+    let run_by_guides = guides.flat_map(|name| commands(&document(name))).chain(guides::started());
+    let run_here: Vec<String> =
+        run_by_demo_and_sandbox.chain(run_by_guides).chain(installing::by_kubectl_and_helm()).collect();
+    for path in pages() {
+        for line in commands(&std::fs::read_to_string(&path).unwrap()) {
+            let run = run_here.contains(&line) || RUN_ELSEWHERE.iter().any(|known| line.starts_with(known));
+            assert!(run, "{}: no test runs `{line}`", path.display());
+        }
+    }
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    for path in pages() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = target.split('#').next().unwrap();
+            if file.is_empty() || target.starts_with("https://") {
+                continue;
+            }
+            assert!(path.parent().unwrap().join(file).exists(), "{}: {target} leads nowhere", path.display());
+        }
+    }
+}
+
+#[test]
+fn blocks_of_every_shell_hold_commands() {
+    let page = "```\na\n```\n```yaml\nb: c\n```\n- d\n  ```sh title\n  e f\n\n  ```\n```console\ng\n```\n";
+    assert_eq!(commands(page), ["a", "e f", "g"]);
+    assert_eq!(blocks(page, "yaml"), [["b: c"]]);
+    assert_eq!(prose(page).split_whitespace().collect::<Vec<_>>(), ["-", "d"]);
+}
+
+#[test]
+fn the_index_of_decisions_lists_them_all() {
+    let index = document("docs/adr/README.md");
+    let listed: BTreeSet<&str> =
+        index.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    let pages = markdown(&root().join("docs/adr"));
+    let names = pages.iter().map(|path| path.file_name().unwrap().to_str().unwrap());
+    let decisions: BTreeSet<&str> = names.filter(|name| *name != "README.md").collect();
+    assert_eq!(listed, decisions);
+}
+
+#[test]
+fn alerts_lead_to_what_is_to_be_done() {
+    let page = document("docs/operations.md");
+    let headings = page.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#'));
+    let anchors: Vec<String> = headings.map(|line| line.trim().to_lowercase().replace(' ', "-")).collect();
+    let alerts = document("deploy/monitoring/alerts.yaml");
+    let from_alerts = alerts.split("runbook_url: ../../docs/operations.md#").skip(1);
+    let from_alerts: Vec<_> = from_alerts.filter_map(|rest| rest.lines().next()).collect();
+    assert_eq!(from_alerts.len(), alerts.matches("- alert:").count(), "every alert has a place to look at");
+    let own = page.split("](#").skip(1).filter_map(|rest| rest.split(')').next());
+    for anchor in own.chain(from_alerts) {
+        assert!(
+            anchors.iter().any(|known| known == anchor),
+            "#{anchor} leads nowhere; there are {anchors:?}"
+        );
+    }
+}

@@ -1,0 +1,236 @@
+//! Commands within the text of the documentation, in backticks, exist: subcommands, flags, tasks and verbs.
+
+use std::{collections::BTreeMap, path::PathBuf, process::Command};
+
+use chandler_e2e::programs;
+
+use crate::documents::{document, pages, prose, root};
+
+/// How a code span begins that is a command.
+const COMMANDS: [&str; 7] =
+    ["chandler ", "chandler-sandbox ", "kubectl ", "helm ", "clusterctl ", "cargo xtask ", "cargo test"];
+
+/// Verbs of programs that are not ours. A verb that the documentation uses for the first time is added here.
+const KUBECTL: [&str; 14] = [
+    "annotate", "apply", "auth", "create", "delete", "describe", "edit", "exec", "get", "label", "logs",
+    "patch", "rollout", "wait",
+];
+const HELM: [&str; 8] = ["get", "history", "install", "list", "rollback", "template", "uninstall", "upgrade"];
+const CLUSTERCTL: [&str; 7] = ["delete", "describe", "generate", "get", "init", "move", "upgrade"];
+
+/// The commands of all pages, each with a page that has it.
+fn inline_commands() -> BTreeMap<String, PathBuf> {
+    let mut found = BTreeMap::new();
+    for page in pages() {
+        let text = prose(&std::fs::read_to_string(&page).unwrap());
+        for span in spans(&text) {
+            if COMMANDS.iter().any(|command| span.starts_with(command)) {
+                found.insert(span, page.clone());
+            }
+        }
+    }
+    found
+}
+
+/// The code spans of a text. A span may continue in the next line, not in the next paragraph.
+fn spans(text: &str) -> Vec<String> {
+    let of_paragraph = |paragraph: &str| {
+        let parts: Vec<&str> = paragraph.split('`').collect();
+        assert!(parts.len() % 2 == 1, "a backtick is missing: {paragraph}");
+        let spans = parts.iter().skip(1).step_by(2);
+        spans.map(|span| span.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+    };
+    text.split("\n\n").flat_map(of_paragraph).collect()
+}
+
+/// Says why a command cannot be typed as it is written.
+fn check(words: &[&str]) -> Result<(), String> {
+    match words {
+        ["chandler", rest @ ..] | ["kubectl", "chandler", rest @ ..] => chandler(rest),
+        // What follows are arguments of kubectl, and `--help` would be one of them.
+        ["chandler-sandbox", "kubectl", rest @ ..] => known_verb(rest, &KUBECTL),
+        ["chandler-sandbox", rest @ ..] => sandbox(rest),
+        ["kubectl", rest @ ..] => known_verb(rest, &KUBECTL).and_then(|()| in_the_pod(rest)),
+        ["helm", rest @ ..] => known_verb(rest, &HELM),
+        ["clusterctl", rest @ ..] => known_verb(rest, &CLUSTERCTL),
+        // Its arguments are those of `chandler-sandbox bench`, its `--help` too.
+        ["cargo", "xtask", "bench", rest @ ..] => sandbox(&[&["bench"][..], rest].concat()),
+        ["cargo", "xtask", rest @ ..] => {
+            parsed(Command::new(env!("CARGO")).current_dir(root()).arg("xtask"), rest)
+        }
+        ["cargo", "test", rest @ ..] => cargo_test(rest),
+        _ => Ok(()),
+    }
+}
+
+fn chandler(words: &[&str]) -> Result<(), String> {
+    parsed(&mut Command::new(programs::chandler()), words)
+}
+
+fn sandbox(words: &[&str]) -> Result<(), String> {
+    parsed(&mut Command::new(programs::sandbox()), words)
+}
+
+/// Has a program parse its arguments. It looks at them in their order, so whatever it does not know is refused before
+/// it sees `--help` and ends; what is required may be missing.
+fn parsed(program: &mut Command, words: &[&str]) -> Result<(), String> {
+    let words = words.iter().filter(|word| **word != "…");
+    let output = program.args(words).arg("--help").output().unwrap();
+    let refusal = String::from_utf8_lossy(&output.stderr);
+    let refused_value =
+        refusal.strip_prefix("error: invalid value '").and_then(|rest| rest.split('\'').next());
+    if output.status.success() || refused_value.is_some_and(is_placeholder) {
+        return Ok(());
+    }
+    Err(refusal.into_owned())
+}
+
+/// Whether a word stands for a value, as NAME does.
+fn is_placeholder(word: &str) -> bool {
+    word.chars().any(char::is_uppercase) && !word.chars().any(char::is_lowercase)
+}
+
+fn known_verb(words: &[&str], known: &[&str]) -> Result<(), String> {
+    match verb(words) {
+        Some(verb) if !known.contains(&verb) => Err(format!("`{verb}` is not among the verbs of this test")),
+        _ => Ok(()),
+    }
+}
+
+/// The first word that is neither a flag nor the value of one.
+fn verb<'a>(words: &[&'a str]) -> Option<&'a str> {
+    let mut words = words.iter().copied();
+    while let Some(word) = words.next() {
+        if !word.starts_with('-') {
+            return Some(word);
+        }
+        if !word.contains('=') {
+            words.next();
+        }
+    }
+    None
+}
+
+/// A command in the manager's Pod names its Deployment, and the program as it is called in the image.
+fn in_the_pod(words: &[&str]) -> Result<(), String> {
+    let deployment = deployment();
+    let named = words
+        .iter()
+        .filter_map(|word| word.strip_prefix("deploy/").or_else(|| word.strip_prefix("deployment/")));
+    for name in named {
+        if name != deployment {
+            return Err(format!("the chart's Deployment is {deployment}"));
+        }
+    }
+    match words.splitn(2, |word| *word == "--").nth(1) {
+        Some([program, rest @ ..]) if *program == entrypoint() => chandler(rest),
+        Some(_) => Err(format!("the program of the image is {}", entrypoint())),
+        None => Ok(()),
+    }
+}
+
+/// The name of the Deployment in the chart.
+fn deployment() -> String {
+    let chart = document("deploy/chart/templates/deployment.yaml");
+    chart.lines().find_map(|line| line.strip_prefix("  name: ")).unwrap().to_owned()
+}
+
+/// The program that the image starts.
+fn entrypoint() -> String {
+    let image = document("Dockerfile");
+    let entrypoint = image.lines().find_map(|line| line.strip_prefix("ENTRYPOINT [\""));
+    entrypoint.unwrap().trim_end_matches("\"]").to_owned()
+}
+
+/// The package and the test that are named exist.
+fn cargo_test(words: &[&str]) -> Result<(), String> {
+    for pair in words.windows(2) {
+        let exists = match pair {
+            ["-p" | "--package", package] => is_package(package),
+            ["--test", test] => is_test(test),
+            _ => true,
+        };
+        if !exists {
+            return Err(format!("there is no {}", pair[1]));
+        }
+    }
+    Ok(())
+}
+
+fn is_package(name: &str) -> bool {
+    name == "xtask"
+        || name.strip_prefix("chandler-").is_some_and(|folder| root().join("crates").join(folder).is_dir())
+}
+
+fn is_test(name: &str) -> bool {
+    let crates = std::fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    let mut folders = crates.map(|folder| folder.join("tests"));
+    folders
+        .any(|tests| tests.join(format!("{name}.rs")).exists() || tests.join(name).join("main.rs").exists())
+}
+
+fn words(command: &str) -> Vec<&str> {
+    command.split_whitespace().collect()
+}
+
+#[test]
+fn every_command_in_the_text_exists() {
+    let found = inline_commands();
+    assert!(found.len() > 20, "{found:?}");
+    let refused = found.iter().filter_map(|(command, page)| {
+        let why = check(&words(command)).err()?;
+        Some(format!("{}: `{command}`: {why}", page.display()))
+    });
+    let refused: Vec<_> = refused.collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+}
+
+#[test]
+fn commands_that_cannot_be_typed_are_found() {
+    let refused = [
+        "chandler nosuch",
+        "chandler get --nosuch",
+        "chandler manager --concurrency many",
+        "kubectl chandler nosuch",
+        "chandler sandbox up",
+        "chandler-sandbox nosuch",
+        "chandler-sandbox kubectl frobnicate",
+        "kubectl frobnicate pods",
+        "kubectl exec deploy/nosuch -- /chandler log-level",
+        "kubectl exec deploy/chandler-manager -- chandler log-level",
+        "kubectl exec deploy/chandler-manager -- /chandler nosuch",
+        "helm --namespace get frobnicate",
+        "clusterctl frobnicate",
+        "cargo xtask nosuch",
+        "cargo xtask test --nosuch",
+        "cargo xtask bench nosuch",
+        "cargo test -p chandler-nosuch",
+        "cargo test --test nosuch",
+    ];
+    for command in refused {
+        assert!(check(&words(command)).is_err(), "{command}");
+    }
+}
+
+#[test]
+fn placeholders_and_flags_before_the_verb_are_no_trouble() {
+    let accepted = [
+        "chandler get …",
+        "chandler describe",
+        "chandler manager --concurrency N",
+        "kubectl chandler get --namespace NAME",
+        "kubectl --namespace chandler-system get pods",
+        "kubectl exec deploy/chandler-manager -- /chandler log-level LEVEL",
+        "cargo xtask test --quick",
+        "chandler-sandbox kubectl --cluster alpha get nodes",
+        "cargo test --package chandler-e2e --test commands",
+    ];
+    for command in accepted {
+        assert_eq!(check(&words(command)), Ok(()), "{command}");
+    }
+}
+
+#[test]
+fn spans_may_continue_in_the_next_line() {
+    assert_eq!(spans("a `b` c `d\ne`\n\nf `g`"), ["b", "d e", "g"]);
+}

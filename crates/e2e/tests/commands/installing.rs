@@ -1,0 +1,296 @@
+//! What `cargo xtask dist` makes, tried on real API servers with the real programs.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use chandler_e2e::{
+    packaging::{chart, dist, xtask_dist},
+    shell::{Shell, text},
+};
+use chandler_sandbox::{assets::Binary, testing};
+use serde_json::Value;
+
+use crate::documents::{commands, document, root};
+
+pub const INSTALLING: &str = "docs/guides/installing.md";
+const EVERY_VALUE: &str = include_str!("packaging_values.yaml");
+
+/// Objects by kind and name.
+fn objects(yaml: &str) -> BTreeMap<(String, String), Value> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).unwrap();
+    let key = |object: &Value| {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        (text(&object["kind"]), text(&object["metadata"]["name"]))
+    };
+    documents.into_iter().map(|object| (key(&object), object)).collect()
+}
+
+/// An object without its labels and annotations.
+fn content(object: &Value) -> Value {
+    let mut object = plain(object);
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    metadata.retain(|name, _| !["labels", "annotations"].contains(&name.as_str()));
+    object
+}
+
+/// Without what is said to be nothing. Helm writes 0.0 as 0.
+fn plain(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.iter().filter(|(_, value)| !value.is_null());
+            fields.map(|(name, value)| (name.clone(), plain(value))).collect()
+        }
+        Value::Array(items) => items.iter().map(plain).collect(),
+        Value::Number(number) => number.as_f64().into(),
+        other => other.clone(),
+    }
+}
+
+async fn made(name: &str) -> String {
+    std::fs::read_to_string(dist().await.join(name)).unwrap()
+}
+
+/// As clusterctl puts defaults in the place of variables; nothing else of a file is a variable.
+fn with_defaults(components: &str) -> (String, Vec<String>) {
+    let mut parts = components.split("${");
+    let mut substituted = parts.next().unwrap().to_owned();
+    let mut names = Vec::new();
+    for part in parts {
+        let (variable, rest) = part.split_once('}').unwrap();
+        let (name, default) =
+            variable.split_once(":=").unwrap_or_else(|| panic!("{variable} has no default"));
+        assert!(!default.is_empty(), "clusterctl takes {name} for one that has to be given");
+        names.push(name.to_owned());
+        substituted.extend([default, rest]);
+    }
+    (substituted, names)
+}
+
+/// `helm template` of the packaged chart.
+async fn rendered(values: Option<&Path>, further: &[&str]) -> Result<String, String> {
+    let helm = testing::assets().await.unwrap().path(Binary::Helm);
+    let mut command = std::process::Command::new(helm);
+    command.arg("template").arg("chandler").arg(chart().await).args(["--namespace", "chandler-system"]);
+    command.args(values.into_iter().flat_map(|file| [Path::new("--values"), file])).args(further);
+    let output = command.output().unwrap();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+async fn with_every_value() -> String {
+    let file = testing::fresh_dir("values").await.unwrap().join("values.yaml");
+    std::fs::write(&file, EVERY_VALUE).unwrap();
+    rendered(Some(&file), &[]).await.unwrap()
+}
+
+fn deployment(objects: &BTreeMap<(String, String), Value>) -> &Value {
+    &objects[&("Deployment".to_owned(), "chandler-manager".to_owned())]
+}
+
+fn arguments(manifest: &str) -> Vec<String> {
+    let objects = objects(manifest);
+    let arguments = &deployment(&objects)["spec"]["template"]["spec"]["containers"][0]["args"];
+    serde_json::from_value(arguments.clone()).unwrap()
+}
+
+#[tokio::test]
+async fn every_file_holds_the_rights_and_kinds_that_tests_run_with() {
+    let components = with_defaults(&made("addon-components.yaml").await).0;
+    let helm = rendered(None, &[]).await.unwrap();
+    for manifest in [&components, &made("chandler.yaml").await, &helm] {
+        let shipped = objects(manifest);
+        for source in ["deploy/rbac.yaml", "deploy/crds.yaml", "deploy/hooks.yaml"] {
+            for (key, expected) in objects(&document(source)) {
+                let Some(found) = shipped.get(&key) else {
+                    assert!(key.0 == "Namespace" && manifest == &helm, "{key:?} is missing");
+                    continue;
+                };
+                assert!(content(found) == content(&expected), "{key:?} differs from {source}");
+            }
+        }
+        let bound = shipped.keys().filter(|(kind, _)| kind.ends_with("RoleBinding")).count();
+        let tested = objects(&document("deploy/rbac.yaml"));
+        assert_eq!(bound, tested.keys().filter(|(kind, _)| kind.ends_with("RoleBinding")).count());
+    }
+}
+
+#[tokio::test]
+async fn components_are_the_chart_with_variables_for_clusterctl() {
+    let (components, variables) = with_defaults(&made("addon-components.yaml").await);
+    let guide = document(INSTALLING);
+    for name in &variables {
+        assert!(guide.contains(&format!("`{name}`")), "{INSTALLING} does not tell of {name}");
+    }
+    let manifest = objects(&made("chandler.yaml").await);
+    let components = objects(&components);
+    assert!(manifest.keys().eq(components.keys()));
+    for (key, object) in &components {
+        let labels = &object["metadata"]["labels"];
+        assert_eq!(labels["cluster.x-k8s.io/provider"], "addon-chandler", "{key:?}");
+        assert_eq!(labels["clusterctl.cluster.x-k8s.io"], "", "{key:?}");
+        if key.0 == "Deployment" {
+            continue;
+        }
+        assert!(content(object) == content(&manifest[key]), "{key:?}");
+    }
+    let with_hooks_off: Vec<String> =
+        ["--hooks-endpoint=none", "--hooks-failure-policy=fail"].map(str::to_owned).into();
+    let as_chart = arguments(&made("chandler.yaml").await);
+    let from_variables = arguments(&with_defaults(&made("addon-components.yaml").await).0);
+    assert_eq!(from_variables, [as_chart, with_hooks_off].concat());
+    let mut pods =
+        [deployment(&components), deployment(&manifest)].map(|d| d["spec"]["template"]["spec"].clone());
+    for pod in &mut pods {
+        pod["containers"][0]["args"] = Value::Null;
+    }
+    assert_eq!(pods[0], pods[1]);
+}
+
+#[tokio::test]
+async fn the_manager_understands_every_argument_it_is_given() {
+    let shell = Shell::new("arguments").await;
+    let manifests = [
+        with_defaults(&made("addon-components.yaml").await).0,
+        made("chandler.yaml").await,
+        with_every_value().await,
+    ];
+    for manifest in manifests {
+        let arguments = arguments(&manifest).join(" ").replace("$(POD_NAMESPACE)", "chandler-system");
+        let line = format!("chandler {arguments} --kubeconfig /nowhere --tool /bin/true");
+        let output = shell.run(&line, &[], Duration::from_secs(20)).await;
+        let complaint = text(&output.stderr);
+        assert!(complaint.contains("/nowhere") && !complaint.contains("Usage:"), "{line}: {complaint}");
+    }
+}
+
+#[tokio::test]
+async fn every_value_has_its_effect_and_the_server_takes_what_is_rendered() {
+    let manifest = with_every_value().await;
+    for value in [
+        "registry.example/team/chandler:v9.9.9@sha256:0123456789abcdef",
+        "name: registry",
+        "--log-level=info,chandler_tool=debug",
+        "--log-format=text",
+        "--concurrency=32",
+        "--concurrency-per-cluster=8",
+        "--watch-filter=blue",
+        "--namespace=fleet",
+        "--platform-namespace=platform",
+        "--platform-version-from=platform/about:version",
+        "--allow-source-address=fd00::/8",
+        "--refuse-source-address=10.1.2.3",
+        "--store-limit=4096",
+        "sizeLimit: 6144Mi",
+        "--hooks-endpoint=fleet/hooks:8443",
+        "--hooks-failure-policy=ignore",
+        "--poll-seconds=60",
+        "memory: 4Gi",
+        "pool: infrastructure",
+        "key: pool",
+        "key: zone",
+        "priorityClassName: system-cluster-critical",
+        "imagePullPolicy: Always",
+        "team: platform",
+        "owner: platform",
+        "kubernetes.io/metadata.name: capi-system",
+        "kubernetes.io/metadata.name: monitoring",
+        "169.254.0.0/16",
+    ] {
+        assert!(manifest.contains(value), "{value} is nowhere");
+    }
+    assert!(!manifest.contains("helm.sh/resource-policy"));
+    let set: Value = serde_saphyr::from_str(EVERY_VALUE).unwrap();
+    let defaults: Value = serde_saphyr::from_str(&document("deploy/chart/values.yaml")).unwrap();
+    let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&set), names(&defaults), "every value is tried");
+
+    let shell = Shell::new("every-value").await;
+    let plane = testing::bare_plane().await.unwrap();
+    let config = plane.kubeconfig_path();
+    let environment = [("KUBECONFIG", &*config.to_string_lossy())];
+    shell.expect("kubectl create namespace chandler-system", &environment).await;
+    let components = with_defaults(&made("addon-components.yaml").await).0;
+    for manifest in [manifest, components] {
+        let file = shell.home.join("manifest.yaml");
+        std::fs::write(&file, &manifest).unwrap();
+        let apply = "kubectl apply --server-side --force-conflicts --validate=strict --dry-run=server -f";
+        shell.expect(&format!("{apply} {}", file.display()), &environment).await;
+    }
+}
+
+#[tokio::test]
+async fn the_schema_refuses_nonsense() {
+    for (nonsense, named) in [
+        ("logFormat=xml", "/logFormat"),
+        ("concurrency=0", "/concurrency"),
+        ("concurrency=many", "/concurrency"),
+        ("replicas=3", "replicas"),
+        ("hooks.failurePolicy=maybe", "/hooks/failurePolicy"),
+        ("hooks.endpoint=http://plain", "/hooks/endpoint"),
+        ("image.digest=abc", "/image/digest"),
+        ("platform.version=1.0,platform.versionFrom=a/b:c", "/platform"),
+        ("watchNamespace=Not_A_Name", "/watchNamespace"),
+        ("extraArgs={foo}", "/extraArgs/0"),
+        ("sources.allowAddresses={everywhere}", "/sources/allowAddresses/0"),
+        ("store.limit=1", "/store/limit"),
+        ("networkPolicy.refuse={none}", "/networkPolicy/refuse/0"),
+    ] {
+        let refusal = rendered(None, &["--set", nonsense]).await.expect_err(nonsense);
+        assert!(refusal.contains(named), "{nonsense}: {refusal}");
+    }
+}
+
+#[tokio::test]
+async fn a_release_needs_its_section_in_the_changelog() {
+    let out = testing::fresh_dir("refused").await.unwrap();
+    let output = xtask_dist(&["--version", "99.0.0", "--out", &out.to_string_lossy()]).await;
+    assert!(!output.status.success());
+    let complaint = text(&output.stderr);
+    assert!(complaint.contains("CHANGELOG.md has no section `## 99.0.0`"), "{complaint}");
+    let other =
+        ["--version", "99.1.0-dev", "--image", "registry.example/chandler", "--out", &out.to_string_lossy()];
+    assert!(xtask_dist(&other).await.status.success());
+    let components = std::fs::read_to_string(out.join("addon-components.yaml")).unwrap();
+    assert!(components.contains("image: \"registry.example/chandler:v99.1.0-dev\""));
+    let metadata = std::fs::read_to_string(out.join("metadata.yaml")).unwrap();
+    assert!(metadata.contains("- major: 99\n    minor: 1\n    contract: v1beta2\n"), "{metadata}");
+}
+
+/// The commands of the guide, in their order, on a cluster on which Deployments become Available.
+#[tokio::test]
+async fn the_commands_of_the_installation_guide_work() {
+    let shell = Shell::new("installing").await;
+    let plane = testing::full_plane(1).await.unwrap();
+    let config = plane.kubeconfig_path();
+    let helm = testing::assets().await.unwrap().path(Binary::Helm).parent().unwrap().to_owned();
+    let home = shell.home.to_string_lossy().into_owned();
+    let config = config.to_string_lossy().into_owned();
+    let environment = [("KUBECONFIG", &*config), ("HELM_CACHE_HOME", &*home), ("HELM_CONFIG_HOME", &*home)];
+    let folder = dist().await.display();
+    for line in by_kubectl_and_helm() {
+        let line = line.replace("dist/", &format!("{folder}/"));
+        let line = line.replace("VERSION", env!("CARGO_PKG_VERSION"));
+        shell
+            .expect(
+                &format!("PATH={}:$PATH; cd {} && {line}", helm.display(), root().display()),
+                &environment,
+            )
+            .await;
+    }
+}
+
+/// Those that neither clusterctl nor the Cluster API Operator nor a container builder is needed for.
+pub fn by_kubectl_and_helm() -> Vec<String> {
+    let lines = commands(&document(INSTALLING)).into_iter();
+    lines.filter(|line| line.starts_with("kubectl ") || line.starts_with("helm ")).collect()
+}
+
+#[test]
+fn the_image_is_built_with_the_pinned_toolchains() {
+    let dockerfile = document("Dockerfile");
+    let toolchain = document("rust-toolchain.toml");
+    let channel = toolchain.split('"').nth(1).unwrap();
+    assert!(dockerfile.contains(&format!("FROM rust:{channel}-")), "{channel}");
+    let module = document("tools/helm/go.mod");
+    let go = module.lines().find_map(|line| line.strip_prefix("go ")).unwrap();
+    let minor = go.rsplit_once('.').unwrap().0;
+    assert!(dockerfile.contains(&format!("ARG GO={minor}\n")), "{go}");
+}

@@ -1,0 +1,255 @@
+//! Catalogs: read, kept, and told about.
+
+use chandler_api::extensions::{CatalogStatus, ExtensionCatalog};
+use chandler_e2e::{
+    programs,
+    wait::eventually,
+    world::{World, hello},
+};
+use chandler_sandbox::{
+    chart::{self, Package},
+    registry::Registry,
+    repository::{ChartRepository, Guard},
+};
+use k8s_openapi::{api::events::v1::Event, apimachinery::pkg::apis::meta::v1::Condition};
+use kube::{
+    Api,
+    api::{ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+/// Looks so often that a test need not wait.
+const OFTEN: [&str; 2] = ["--poll-seconds", "1"];
+
+async fn create(world: &World, name: &str, url: &str, changes: Value) {
+    let mut spec =
+        json!({"url": url, "interval": "1s", "certificateAuthority": {"name": "ca", "key": "ca.crt"}});
+    spec.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+    world
+        .apply(&json!({
+            "apiVersion": "chandler.dev/v1alpha1", "kind": "ExtensionCatalog",
+            "metadata": {"name": name, "namespace": world.namespace}, "spec": spec,
+        }))
+        .await;
+}
+
+fn catalogs(world: &World) -> Api<ExtensionCatalog> {
+    Api::namespaced(world.client.clone(), &world.namespace)
+}
+
+fn ready(status: &CatalogStatus) -> Option<&Condition> {
+    status.conditions.iter().find(|condition| condition.type_ == "Ready")
+}
+
+/// Waits until the catalog says so, of its present generation.
+async fn told(world: &World, name: &str, reason: &str) -> CatalogStatus {
+    eventually(&format!("catalog {name} says {reason}"), || async {
+        let catalog = catalogs(world).get(name).await.unwrap();
+        let status =
+            catalog.status.filter(|status| status.observed_generation == catalog.metadata.generation)?;
+        (ready(&status)?.reason == reason).then_some(status)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_catalog_is_read_filtered_and_kept_when_its_repository_goes() {
+    let world = World::new("catalogs").await;
+    let manager = world.manager_with(&OFTEN);
+    let served = world.dir.join("offered");
+    let repository = ChartRepository::start(world.sandbox.authority(), &served).await.unwrap();
+    for chart in [hello(), chandler_e2e::world::chart("slow"), chandler_e2e::world::chart("stubborn")] {
+        repository.publish(&chart).unwrap();
+    }
+    let quiet = ChartRepository::start(world.sandbox.authority(), &world.dir.join("quiet")).await.unwrap();
+    quiet.publish(&hello()).unwrap();
+    create(&world, "quiet", quiet.url(), json!({"interval": "1000h"})).await;
+    told(&world, "quiet", "Ready").await;
+    create(&world, "all", repository.url(), json!({})).await;
+    let first = told(&world, "all", "Ready").await;
+    assert_eq!(first.packages, Some(3));
+    assert!(first.digest.as_ref().unwrap().starts_with("sha256:") && first.read_at.is_some());
+
+    create(&world, "some", repository.url(), json!({"filter": {"exclude": ["s*"]}})).await;
+    assert_eq!(told(&world, "some", "Ready").await.packages, Some(1));
+    create(&world, "none", repository.url(), json!({"filter": {"versions": ">=7"}})).await;
+    let none = told(&world, "none", "Ready").await;
+    assert!(none.packages == Some(0) && ready(&none).unwrap().message.contains("spec.filter"), "{none:?}");
+
+    eventually("what has not changed is not sent again", || async {
+        repository.requests().contains_key("304").then_some(())
+    })
+    .await;
+    repository.publish_version(&hello(), "1.1.0").unwrap();
+    eventually("a new version is noticed", || async {
+        let status = catalogs(&world).get("all").await.unwrap().status?;
+        (status.digest != first.digest).then_some(())
+    })
+    .await;
+
+    drop(repository);
+    let lost = told(&world, "all", "SourceUnavailable").await;
+    assert_eq!(lost.packages, Some(3));
+    let message = &ready(&lost).unwrap().message;
+    assert!(message.contains("the 3 packages read at") && message.contains("keeps running"), "{message}");
+
+    // Another process has only what is on disk and in the status.
+    manager.stop().await;
+    let _manager = world.manager_with(&OFTEN);
+    tokio::time::sleep(std::time::Duration::from_secs(8)).await;
+    assert_eq!(told(&world, "all", "SourceUnavailable").await.packages, Some(3));
+    assert_eq!(
+        quiet.requests()["/index.yaml"],
+        1,
+        "not before the interval is over, whichever process it is"
+    );
+
+    let events: Api<Event> = Api::namespaced(world.client.clone(), &world.namespace);
+    let events = events.list(&ListParams::default()).await.unwrap().items;
+    let about_all = events
+        .iter()
+        .filter(|event| event.regarding.as_ref().is_some_and(|about| about.name.as_deref() == Some("all")));
+    let mut reasons: Vec<_> = about_all.filter_map(|event| event.reason.clone()).collect();
+    reasons.sort();
+    assert_eq!(reasons, ["Ready", "SourceUnavailable"], "once per change of state");
+}
+
+#[tokio::test]
+async fn a_catalog_says_what_to_do() {
+    let world = World::new("catalog-refusals").await;
+    let _manager = world.manager_with(&OFTEN);
+    let url = world.repository.url();
+    let signed = json!({"verify": {"verifier": "Provenance", "keys": {"name": "keys"}}});
+    create(&world, "signed", url, signed).await;
+    let status = told(&world, "signed", "VerificationUnavailable").await;
+    assert!(status.packages.is_none() && ready(&status).unwrap().message.contains("remove spec.verify"));
+
+    let guard = Guard::Basic { user: "user".to_owned(), password: "canary".to_owned() };
+    let served = world.dir.join("private");
+    let private = ChartRepository::start_guarded(world.sandbox.authority(), &served, guard).await.unwrap();
+    private.publish(&hello()).unwrap();
+    let login = json!({"credentials": {"name": "login", "key": "config.json"}});
+    create(&world, "private", private.url(), login).await;
+    let status = told(&world, "private", "GetCredentialsFailed").await;
+    assert!(ready(&status).unwrap().message.contains("login does not exist"), "{status:?}");
+    world
+        .apply(&json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "login", "namespace": world.namespace},
+            "stringData": {"username": "user", "password": "canary"},
+        }))
+        .await;
+    assert_eq!(told(&world, "private", "Ready").await.packages, Some(1));
+
+    let patch = Patch::Merge(json!({"spec": {"verify": null}}));
+    catalogs(&world).patch("signed", &PatchParams::default(), &patch).await.unwrap();
+    assert_eq!(told(&world, "signed", "Ready").await.packages, Some(3));
+}
+
+#[tokio::test]
+async fn a_registry_is_a_catalog_of_the_charts_that_are_named_or_fit() {
+    let world = World::new("catalog-registry").await;
+    let home = world.dir.join("registry");
+    let registry = Registry::start(world.sandbox.assets(), world.sandbox.authority(), &home).await.unwrap();
+    registry.push(&Package::pack(&hello(), None).unwrap()).await.unwrap();
+    let _manager = world.manager_with(&OFTEN);
+    create(&world, "registry", &registry.url(), json!({"filter": {"include": ["hello"]}})).await;
+    assert_eq!(told(&world, "registry", "Ready").await.packages, Some(1));
+    registry.push(&Package::pack(&chandler_e2e::world::chart("slow"), None).unwrap()).await.unwrap();
+    create(&world, "listed", &registry.url(), json!({})).await;
+    assert_eq!(told(&world, "listed", "Ready").await.packages, Some(2));
+    create(&world, "some", &registry.url(), json!({"filter": {"include": ["s*"]}})).await;
+    assert_eq!(told(&world, "some", "Ready").await.packages, Some(1));
+    registry.stop().await;
+    assert_eq!(told(&world, "registry", "SourceUnavailable").await.packages, Some(1));
+}
+
+const GUIDE: &str = include_str!("../../../../docs/guides/catalogs.md");
+
+fn guide_commands() -> Vec<&'static str> {
+    GUIDE.lines().filter(|line| line.starts_with("chandler ")).collect()
+}
+
+/// What a command of `chandler` prints, as a user of this world would run it.
+async fn chandler(world: &World, line: &str) -> (bool, String, String) {
+    let mut command = std::process::Command::new(programs::chandler());
+    command.args(line.split_whitespace().skip(1));
+    command.env("KUBECONFIG", world.sandbox.management().kubeconfig_path());
+    command.env("XDG_CACHE_HOME", world.dir.join("cache"));
+    command.env("CHANDLER_ALLOW_SOURCE_ADDRESS", "127.0.0.1");
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.success(), text(&output.stdout), text(&output.stderr))
+}
+
+/// A chart that tells all that a chart can tell.
+fn eloquent(world: &World) -> std::path::PathBuf {
+    let files = [
+        ("Chart.yaml", "apiVersion: v2\nname: eloquent\nversion: 2.0.0\nkubeVersion: '>=1.30.0-0'\n"),
+        ("values.yaml", "size: 3\n"),
+        ("values.schema.json", r#"{"properties": {"size": {"type": "integer", "maximum": 7}}}"#),
+        ("README.md", "# How to be eloquent\n"),
+        ("templates/x.yaml", "kind: ConfigMap\n"),
+    ];
+    chart::write(&world.dir.join("eloquent"), &files).unwrap()
+}
+
+#[tokio::test]
+async fn a_chart_is_shown_with_versions_kubernetes_parameters_and_readme() {
+    let world = World::new("catalog-show").await;
+    for version in ["1.0.0", "2.0.0"] {
+        world.repository.publish_version(&eloquent(&world), version).unwrap();
+    }
+    create(&world, "charts", world.repository.url(), json!({})).await;
+    let show = format!("chandler catalog show charts/eloquent --namespace {}", world.namespace);
+    let (good, text, complained) = chandler(&world, &show).await;
+    assert!(good, "{complained}");
+    for part in
+        ["charts/eloquent 2.0.0", "1.0.0", ">=1.30.0-0", "size: 3", "\"maximum\": 7", "# How to be eloquent"]
+    {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    let (_, json, _) = chandler(&world, &format!("{show} --version 1.x -o json")).await;
+    let shown: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&shown["version"], &shown["versions"][0]["version"]), (&json!("1.0.0"), &json!("2.0.0")));
+    assert_eq!(shown["versions"][1]["kubeVersion"], ">=1.30.0-0");
+    assert_eq!(shown["package"]["schema"]["properties"]["size"]["maximum"], 7);
+    assert_eq!(shown["package"]["readme"], "# How to be eloquent\n");
+}
+
+#[tokio::test]
+async fn the_commands_of_the_guide_work() {
+    let world = World::new("catalog-guide").await;
+    let _manager = world.manager_with(&OFTEN);
+    create(&world, "platform", world.repository.url(), json!({})).await;
+    told(&world, "platform", "Ready").await;
+    let here = |line: &str| line.replace("--namespace fleet", &format!("--namespace {}", world.namespace));
+    let commands = guide_commands();
+    assert!(commands.len() >= 4, "{commands:?}");
+    for line in &commands {
+        let (good, printed, complained) = chandler(&world, &here(line)).await;
+        assert!(good && !printed.is_empty(), "`{line}` failed: {printed}{complained}");
+        assert!(complained.is_empty(), "`{line}`: {complained}");
+    }
+
+    let (_, listed, _) = chandler(&world, &here("chandler catalog list --namespace fleet")).await;
+    assert!(listed.contains("platform") && listed.contains("Ready") && listed.contains('3'), "{listed}");
+    let json = "chandler catalog search hello --namespace fleet -o json";
+    let found: Value = serde_json::from_str(&chandler(&world, &here(json)).await.1).unwrap();
+    assert_eq!((&found[0]["chart"], &found[0]["version"]), (&json!("hello"), &json!("1.0.0")));
+    let show = "chandler catalog show platform/hello --namespace fleet -o json";
+    let shown: Value = serde_json::from_str(&chandler(&world, &here(show)).await.1).unwrap();
+    assert!(shown["package"]["defaults"].as_str().unwrap().contains("greeting"), "{shown}");
+
+    let rows = [
+        ("chandler catalog show platform/absent --namespace fleet", "has no chart absent"),
+        ("chandler catalog show absent/hello --namespace fleet", "chandler catalog list"),
+        ("chandler catalog show hello --namespace fleet", "CATALOG/CHART"),
+        ("chandler catalog show platform/hello --version 9 --namespace fleet", "its newest is 1.0.0"),
+        ("chandler catalog search x --namespace nowhere", "there is no ExtensionCatalog here"),
+    ];
+    for (line, hint) in rows {
+        let (good, _, complained) = chandler(&world, &here(line)).await;
+        assert!(!good && complained.contains(hint), "`{line}`: {complained}");
+    }
+}

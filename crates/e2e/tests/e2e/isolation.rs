@@ -1,0 +1,67 @@
+//! One bad cluster or object never harms another.
+
+use chandler_e2e::{
+    wait::eventually,
+    world::{World, condition, config_value},
+};
+use serde_json::json;
+
+#[tokio::test]
+async fn a_template_that_fails_for_one_cluster_fails_for_that_one_alone() {
+    let world = World::new("template").await;
+    let (_alpha, bravo) = tokio::join!(world.cluster("alpha"), world.cluster("bravo"));
+    let _manager = world.manager();
+    let template =
+        "{{ if eq .Cluster.metadata.name \"alpha\" }}{{ fail \"no alpha\" }}{{ end }}greeting: Hi\n";
+    world.place("hello", "hello", json!({"valuesTemplate": template})).await;
+    world.ready("hello", "bravo", 1).await;
+    assert_eq!(config_value(&bravo, "hello", "greeting").await.as_deref(), Some("Hi from somewhere"));
+    let message = eventually("the placement names the cluster", || async {
+        let status = world.placements().get("hello").await.unwrap().status?;
+        let ready =
+            status.conditions.into_iter().find(|c| c.type_ == "Ready" && c.reason == "ValueParsingFailed")?;
+        Some(ready.message)
+    })
+    .await;
+    assert!(message.contains("alpha") && message.contains("no alpha"), "{message}");
+    assert!(!message.contains("bravo"), "{message}");
+}
+
+#[tokio::test]
+async fn an_unreachable_cluster_says_so_and_slows_nobody() {
+    let world = World::new("unreachable").await;
+    let (alpha, bravo) = tokio::join!(world.cluster("alpha"), world.cluster("bravo"));
+    let _manager = world.manager();
+    world.place("hello", "hello", json!({})).await;
+    world.ready("hello", "alpha", 1).await;
+    world.ready("hello", "bravo", 1).await;
+    alpha.kill().await;
+    let status = world
+        .status("hello", "alpha", "unreachable", |status| {
+            condition(status, "ClusterAvailable").is_some_and(|c| c.reason == "ClusterUnreachable")
+        })
+        .await;
+    assert_eq!(condition(&status, "Ready").unwrap().status, "False");
+    world.change("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
+    world.ready("hello", "bravo", 2).await;
+    assert_eq!(config_value(&bravo, "hello", "greeting").await.as_deref(), Some("Hi from somewhere"));
+    alpha.restart().await.unwrap();
+    world.ready("hello", "alpha", 2).await;
+}
+
+#[tokio::test]
+async fn a_bad_chart_reference_is_explained_and_can_be_mended() {
+    let world = World::new("mended").await;
+    let _alpha = world.cluster("alpha").await;
+    let _manager = world.manager();
+    world.place("hello", "hello", json!({"version": "9.9.9"})).await;
+    let status = world
+        .status("hello", "alpha", "failed", |status| {
+            condition(status, "Ready").is_some_and(|c| c.reason == "HelmInstallOrUpgradeFailed")
+        })
+        .await;
+    let message = &condition(&status, "Ready").unwrap().message;
+    assert!(message.contains("no version 9.9.9") && message.contains("newest there: 1.0.0"), "{message}");
+    world.change("hello", json!({"version": "1.0.0"})).await;
+    world.ready("hello", "alpha", 1).await;
+}

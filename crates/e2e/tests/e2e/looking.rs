@@ -1,0 +1,221 @@
+//! Looking at a fleet with one failing add-on: what the commands for people and pipelines say about it.
+
+use std::process::{Command, Output};
+
+use chandler_e2e::{
+    manager::Manager,
+    programs,
+    wait::eventually,
+    world::{World, condition},
+};
+use chandler_sandbox::apply;
+use serde_json::{Value, json};
+
+use crate::secrets::unpacked;
+
+/// `hello` is fine on both clusters; `faulty` cannot be installed on alpha, where someone else has its ConfigMap.
+async fn fleet(name: &str) -> (World, Manager) {
+    let world = World::new(name).await;
+    let (alpha, _) = tokio::join!(world.cluster("alpha"), world.cluster("bravo"));
+    let taken = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "faulty", "namespace": "default"},
+    });
+    apply::apply(&alpha.client().await.unwrap(), &taken).await.unwrap();
+    let manager = world.manager();
+    world.place("hello", "hello", json!({})).await;
+    world.place("faulty", "hello", json!({"releaseName": "faulty"})).await;
+    for (placement, cluster) in [("hello", "alpha"), ("hello", "bravo"), ("faulty", "bravo")] {
+        world.ready(placement, cluster, 1).await;
+    }
+    world
+        .status("faulty", "alpha", "refused", |status| {
+            let ready = condition(status, "Ready");
+            ready.is_some_and(|c| c.reason == "HelmInstallOrUpgradeFailed") && status.last_failure.is_some()
+        })
+        .await;
+    (world, manager)
+}
+
+fn run(world: &World, arguments: &[&str]) -> Output {
+    let mut command = Command::new(programs::chandler());
+    command.args(arguments).args(["--namespace", &world.namespace]);
+    command.env("KUBECONFIG", world.sandbox.management().kubeconfig_path());
+    command.output().unwrap()
+}
+
+/// What a command that has to succeed prints.
+fn printed(world: &World, arguments: &[&str]) -> String {
+    let output = run(world, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn read(world: &World, arguments: &[&str]) -> Value {
+    serde_json::from_str(&printed(world, arguments)).unwrap()
+}
+
+#[tokio::test]
+async fn a_fleet_with_a_failing_add_on() {
+    let (world, _manager) = fleet("looking").await;
+    get(&world);
+    describe(&world);
+    logs(&world).await;
+    support_bundle(&world).await;
+    doctor(&world).await;
+}
+
+fn get(world: &World) {
+    let table = printed(world, &["get"]);
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        lines[..3],
+        [
+            vec!["CLUSTER", "FAULTY", "HELLO"],
+            vec!["alpha", "Failed", "Ready"],
+            vec!["bravo", "Ready", "Ready"]
+        ],
+        "{table}"
+    );
+    assert!(table.contains("2 add-ons on 2 clusters: 3 ready, 1 failed"), "{table}");
+    assert!(!table.contains('\x1b'), "no colours in a pipe: {table}");
+
+    let wide = printed(world, &["get", "--output", "wide", "--not-ready"]);
+    let shown: Vec<&str> = wide.lines().skip(1).take_while(|line| !line.is_empty()).collect();
+    assert_eq!(shown.len(), 1, "{wide}");
+    assert!(shown[0].contains("HelmInstallOrUpgradeFailed") && shown[0].contains("1.0.0"), "{wide}");
+
+    let rows = read(world, &["get", "--output", "json", "--cluster", "bravo"]);
+    assert_eq!(rows["summary"]["states"], json!({"Ready": 2}));
+    assert_eq!(rows["releases"][1]["addOn"], "hello");
+    assert_eq!(rows["releases"][1]["revision"], 1);
+    let everywhere = Command::new(programs::chandler())
+        .args(["get", "--all-namespaces", "--output", "yaml"])
+        .env("KUBECONFIG", world.sandbox.management().kubeconfig_path())
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&everywhere.stdout).contains(&world.namespace));
+}
+
+fn describe(world: &World) {
+    let text = printed(world, &["describe", "faulty"]);
+    for words in [
+        "HelmChartProxy",
+        "├─ alpha: Failed, hello 1.0.0",
+        "last failure: Conflict",
+        "next try in ",
+        "next: decide who owns the object",
+        "└─ bravo: Ready, hello 1.0.0, revision 1, deployed",
+        "ConfigMap default/faulty",
+        "1 deployed, 1.0.0",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let one = read(world, &["describe", "hcp/hello", "--cluster", "alpha", "--output", "json"]);
+    assert_eq!(one["releases"].as_array().unwrap().len(), 1);
+    let object = one["releases"][0]["object"]["name"].as_str().unwrap();
+    assert!(printed(world, &["describe", &format!("release/{object}")]).starts_with("hello: Ready"));
+    assert!(
+        printed(world, &["describe", "--cluster", "alpha"]).starts_with("Cluster alpha\n├─ faulty: Failed")
+    );
+    let output = run(world, &["describe", "nowhere"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("chandler get --all-namespaces"));
+}
+
+async fn logs(world: &World) {
+    let text = printed(world, &["logs", "faulty"]);
+    let failed: Vec<&str> = text.lines().filter(|line| line.contains("  alpha ")).collect();
+    assert!(failed.iter().any(|line| line.contains("Event Conflict: ")), "{text}");
+    assert!(failed.iter().any(|line| line.contains("HelmInstallOrUpgradeFailed: Conflict")), "{text}");
+    assert!(text.lines().is_sorted_by_key(|line| &line[..20]), "{text}");
+    assert!(!printed(world, &["logs", "faulty", "--cluster", "bravo"]).contains("Conflict"));
+
+    let path = world.dir.join("followed");
+    let mut following = Command::new(programs::chandler())
+        .args(["logs", "--follow", "hello", "--cluster", "alpha", "--namespace", &world.namespace])
+        .env("KUBECONFIG", world.sandbox.management().kubeconfig_path())
+        .stdout(std::fs::File::create(&path).unwrap())
+        .spawn()
+        .unwrap();
+    let followed = || std::fs::read_to_string(&path).unwrap_or_default();
+    eventually("what is there is told", || async {
+        followed().contains("Ready at revision 1").then_some(())
+    })
+    .await;
+    world.change("hello", json!({"valuesTemplate": "greeting: Ahoy"})).await;
+    eventually("the upgrade is told", || async {
+        let text = followed();
+        (text.contains("Event Upgraded") && text.contains("Ready at revision 2")).then_some(())
+    })
+    .await;
+    following.kill().unwrap();
+    following.wait().unwrap();
+    assert!(!followed().contains("  bravo "), "{}", followed());
+}
+
+/// Whatever a user may have put a secret into is not in it.
+async fn support_bundle(world: &World) {
+    const CANARY: &str = "canary-51c7";
+    let placement = json!({
+        "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmChartProxy",
+        "metadata": {"name": "secretive", "namespace": world.namespace, "annotations": {
+            "kubectl.kubernetes.io/last-applied-configuration": CANARY,
+        }},
+        "spec": {
+            "clusterSelector": {"matchLabels": {"fleet": "test"}}, "repoURL": world.repository.url(),
+            "chartName": "hello", "version": "1.0.0", "releaseName": "secretive", "namespace": "default",
+            "tlsConfig": {"caSecret": {"name": "ca"}}, "valuesTemplate": format!("greeting: {CANARY}"),
+        },
+    });
+    world.apply(&placement).await;
+    world
+        .apply(&json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "canary", "namespace": world.namespace},
+            "stringData": {"canary": CANARY},
+        }))
+        .await;
+    world.ready("secretive", "alpha", 1).await;
+    let path = world.dir.join("support.tar.gz");
+    printed(world, &["support-bundle", "--output-file", path.to_str().unwrap()]);
+    let files = unpacked(&path);
+    for (name, text) in &files {
+        assert!(!text.contains(CANARY), "{name}: {text}");
+    }
+    for (name, words) in [
+        ("objects/helmreleaseproxies.addons.cluster.x-k8s.io.json", "secretive"),
+        ("objects/clusters.cluster.x-k8s.io.json", "alpha"),
+        ("events.json", "Conflict"),
+        ("doctor.json", "predecessor"),
+        ("fleet.json", "HelmInstallOrUpgradeFailed"),
+        ("leases.json", "chandler-leader"),
+        ("missing.txt", "logs and metrics: no Pod runs in namespace chandler-system"),
+    ] {
+        assert!(files[name].contains(words), "{name}: {}", files[name]);
+    }
+    world.delete("secretive").await;
+    world.gone("secretive").await;
+}
+
+async fn doctor(world: &World) {
+    let output = run(world, &["doctor", "--output", "json"]);
+    assert_eq!(output.status.code(), Some(1), "a pipeline sees it");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = |verdict: &str| {
+        let all = report["findings"].as_array().unwrap().iter();
+        let these = all.filter(|finding| finding["verdict"] == verdict);
+        these.map(|finding| finding["check"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let sound = ["kubernetes", "kinds", "rights", "cluster-api", "predecessor", "leader"];
+    assert_eq!(findings("Ok"), sound, "{report:#}");
+    assert_eq!((findings("Problem"), &report["problems"]), (vec!["releases".to_owned()], &json!(1)));
+    let text = String::from_utf8(run(world, &["doctor"]).stdout).unwrap();
+    assert!(
+        text.contains("PROBLEM  releases: HelmReleaseProxy") && text.contains("→ decide who owns"),
+        "{text}"
+    );
+
+    world.delete("faulty").await;
+    world.gone("faulty").await;
+    eventually("the doctor is content", || async { run(world, &["doctor"]).status.success().then_some(()) })
+        .await;
+}

@@ -1,0 +1,41 @@
+//! Promises to users, each kept by the real manager with real Helm on real clusters.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
+
+mod adoption;
+mod atomic;
+mod catalogs;
+mod cluster_class;
+mod cluster_life;
+mod collisions;
+mod crash;
+mod eight_by_ten;
+mod extension_sources;
+mod extensions;
+mod hooks;
+mod isolation;
+mod kubernetes_upgrade;
+mod leadership;
+mod log_level;
+mod looking;
+mod metrics;
+mod moving;
+mod narrowed;
+mod newest;
+mod nothing_to_do;
+mod own_chart;
+mod path;
+mod predecessor;
+mod real_charts;
+mod recovery;
+mod scale;
+mod secrets;
+mod signatures;
+mod sources;
+mod strategies;
+mod takeover;
+mod templates;
+mod told;
+mod traces;
+mod upgrade_check;
+mod watch_filter;
+mod weaknesses;

@@ -1,0 +1,149 @@
+//! From a HelmChartProxy to releases on clusters, and back.
+
+use chandler_e2e::{
+    wait::eventually,
+    world::{World, condition, config_value, finalizers, hello},
+};
+use chandler_sandbox::{chart::Package, registry::Registry};
+use k8s_openapi::api::events::v1::Event;
+use kube::{
+    Api,
+    api::{ListParams, Patch, PatchParams},
+};
+use serde_json::json;
+
+#[tokio::test]
+async fn a_release_travels_to_every_selected_cluster_and_back() {
+    let world = World::new("path").await;
+    let (alpha, bravo) = tokio::join!(world.cluster("alpha"), world.cluster("bravo"));
+    let manager = world.manager();
+    let template = "cluster: {{ .Cluster.metadata.name }}\nreplicas: 2\n";
+    world.place("hello", "hello", json!({"valuesTemplate": template, "options": {"wait": true}})).await;
+
+    let status = world.ready("hello", "alpha", 1).await;
+    world.ready("hello", "bravo", 1).await;
+    assert_eq!(status.inventory.len(), 4, "{:?}", status.inventory);
+    assert_eq!(status.package.unwrap().version, "1.0.0");
+    assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("Hello from alpha"));
+    assert_eq!(config_value(&bravo, "hello", "greeting").await.as_deref(), Some("Hello from bravo"));
+    assert_eq!(world.history(&alpha, "hello"), [(1, "deployed".to_owned())]);
+    assert_eq!(world.helm(&alpha, &["get", "values", "hello"]), json!({"cluster": "alpha", "replicas": 2}));
+    let placement = eventually("the placement is ready on both", || async {
+        let placement = world.placements().get("hello").await.unwrap();
+        let ready = placement.status.as_ref()?.ready_clusters.as_deref() == Some("2/2");
+        ready.then_some(placement)
+    })
+    .await;
+    assert_eq!(placement.status.unwrap().matching_clusters.len(), 2);
+
+    world
+        .change("hello", json!({"valuesTemplate": "greeting: Ahoy\ncluster: {{ .Cluster.metadata.name }}\n"}))
+        .await;
+    world.ready("hello", "alpha", 2).await;
+    world.ready("hello", "bravo", 2).await;
+    assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("Ahoy from alpha"));
+    assert_eq!(world.history(&alpha, "hello"), [(1, "superseded".to_owned()), (2, "deployed".to_owned())]);
+
+    let release = world.release("hello", "alpha").await.unwrap();
+    assert_eq!(finalizers(&release), ["helmreleaseproxy.addons.cluster.x-k8s.io"]);
+    world.delete("hello").await;
+    world.gone("hello").await;
+    for plane in [&alpha, &bravo] {
+        assert_eq!(world.helm(plane, &["list", "--all-namespaces"]), json!([]));
+        assert_eq!(config_value(plane, "hello", "greeting").await, None);
+    }
+    let events: Api<Event> = Api::namespaced(world.client.clone(), &world.namespace);
+    let reasons: Vec<_> = events
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .into_iter()
+        .filter_map(|event| event.reason)
+        .collect();
+    for expected in ["Installed", "Upgraded", "Removed"] {
+        let count = reasons.iter().filter(|reason| *reason == expected).count();
+        assert_eq!(count, 2, "{expected} is told once per cluster: {reasons:?}");
+    }
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn values_that_mean_the_same_add_no_revision() {
+    let world = World::new("meaning").await;
+    let alpha = world.cluster("alpha").await;
+    let _manager = world.manager();
+    world.place("hello", "hello", json!({"valuesTemplate": "replicas: 2\ngreeting: Hi\n"})).await;
+    world.ready("hello", "alpha", 1).await;
+    world.change("hello", json!({"valuesTemplate": "# the same\ngreeting: \"Hi\"\nreplicas:   2\n"})).await;
+    eventually("the text itself reaches the release object", || async {
+        world.release("hello", "alpha").await?.spec.values.starts_with("# the same").then_some(())
+    })
+    .await;
+    world.ready("hello", "alpha", 1).await;
+    assert_eq!(world.history(&alpha, "hello").len(), 1);
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_not_selected_any_more_loses_the_release() {
+    let world = World::new("unselect").await;
+    let (alpha, _bravo) = tokio::join!(world.cluster("alpha"), world.cluster("bravo"));
+    let _manager = world.manager();
+    world.place("hello", "hello", json!({})).await;
+    world.ready("hello", "alpha", 1).await;
+    world.ready("hello", "bravo", 1).await;
+    let clusters: Api<kube::api::DynamicObject> = Api::namespaced_with(
+        world.client.clone(),
+        &world.namespace,
+        &kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk(
+            "cluster.x-k8s.io",
+            "v1beta2",
+            "Cluster",
+        )),
+    );
+    let unlabelled = Patch::Merge(json!({"metadata": {"labels": {"fleet": null}}}));
+    clusters.patch("alpha", &PatchParams::default(), &unlabelled).await.unwrap();
+    eventually("the release object is gone", || async {
+        world.release("hello", "alpha").await.is_none().then_some(())
+    })
+    .await;
+    assert_eq!(world.helm(&alpha, &["list", "--all-namespaces"]), json!([]));
+    world.ready("hello", "bravo", 1).await;
+}
+
+#[tokio::test]
+async fn charts_come_from_registries_too() {
+    let world = World::new("oci").await;
+    let alpha = world.cluster("alpha").await;
+    let _manager = world.manager();
+    let home = world.dir.join("registry");
+    std::fs::create_dir_all(&home).unwrap();
+    let registry = Registry::start(world.sandbox.assets(), world.sandbox.authority(), &home).await.unwrap();
+    registry.push(&Package::pack(&hello(), None).unwrap()).await.unwrap();
+    world
+        .place("hello", "hello", json!({"repoURL": registry.url(), "valuesTemplate": "greeting: Aye"}))
+        .await;
+    world.ready("hello", "alpha", 1).await;
+    assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("Aye from somewhere"));
+    registry.stop().await;
+}
+
+#[tokio::test]
+async fn a_new_identity_uninstalls_and_installs() {
+    let world = World::new("identity").await;
+    let alpha = world.cluster("alpha").await;
+    let _manager = world.manager();
+    world.place("hello", "hello", json!({})).await;
+    world.ready("hello", "alpha", 1).await;
+    world.change("hello", json!({"releaseName": "ahoy"})).await;
+    eventually("the release has its new name", || async {
+        let release = world.release("hello", "alpha").await?;
+        let ready = condition(release.status.as_ref()?, "Ready")?.status == "True";
+        (ready && release.spec.release_name == "ahoy").then_some(())
+    })
+    .await;
+    let names = world.helm(&alpha, &["list", "--all-namespaces"]);
+    assert_eq!(
+        names.as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["ahoy"]
+    );
+}

@@ -1,0 +1,152 @@
+//! What users of the add-on provider for Helm rely on.
+
+use chandler_e2e::{
+    wait::eventually,
+    world::{World, condition, config_value, hello},
+};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+
+fn clusters(world: &World) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"));
+    Api::namespaced_with(world.client.clone(), &world.namespace, &resource)
+}
+
+#[tokio::test]
+async fn install_once_installs_once_and_leaves_the_release_alone() {
+    let world = World::new("once").await;
+    let alpha = world.cluster("alpha").await;
+    let _manager = world.manager();
+    world
+        .place(
+            "hello",
+            "hello",
+            json!({"reconcileStrategy": "InstallOnce", "valuesTemplate": "greeting: First"}),
+        )
+        .await;
+    world.ready("hello", "alpha", 1).await;
+    eventually("the release is marked as installed", || async {
+        let annotations = world.release("hello", "alpha").await?.metadata.annotations?;
+        annotations
+            .contains_key("helmreleaseproxy.addons.cluster.x-k8s.io/release-successfully-installed")
+            .then_some(())
+    })
+    .await;
+    let archive = world.archive(&hello()).to_string_lossy().into_owned();
+    let upgrade = ["upgrade", "hello", &archive, "--namespace", "default", "--set", "greeting=ByHand"];
+    assert!(world.helm_command(&alpha, &upgrade).output().unwrap().status.success());
+    world.change("hello", json!({"valuesTemplate": "greeting: Second"})).await;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("ByHand from somewhere"));
+
+    let unlabelled = Patch::Merge(json!({"metadata": {"labels": {"fleet": null}}}));
+    clusters(&world).patch("alpha", &PatchParams::default(), &unlabelled).await.unwrap();
+    world.delete("hello").await;
+    world.gone("hello").await;
+    assert_eq!(world.history(&alpha, "hello").len(), 2, "it is never uninstalled");
+}
+
+#[tokio::test]
+async fn a_conflict_is_explained_and_ownership_can_be_taken() {
+    let world = World::new("ownership").await;
+    let alpha = world.cluster("alpha").await;
+    let maps: Api<ConfigMap> = Api::namespaced(alpha.client().await.unwrap(), "default");
+    let mut mine = ConfigMap::default();
+    mine.metadata.name = Some("hello".to_owned());
+    maps.create(&PostParams::default(), &mine).await.unwrap();
+    let _manager = world.manager();
+    world.place("hello", "hello", json!({})).await;
+    let failed = world
+        .status("hello", "alpha", "in conflict", |status| {
+            status.last_failure.as_ref().is_some_and(|failure| failure.category == "Conflict")
+        })
+        .await;
+    assert!(condition(&failed, "Ready").unwrap().message.contains("hello"), "{failed:?}");
+    world.change("hello", json!({"options": {"takeOwnership": true}})).await;
+    world.ready_at_any_revision("hello", "alpha").await;
+    assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("Hello from somewhere"));
+}
+
+#[tokio::test]
+async fn a_paused_cluster_is_left_alone_until_it_is_not() {
+    let world = World::new("paused").await;
+    let alpha = world.cluster("alpha").await;
+    let _manager = world.manager();
+    world.place("hello", "hello", json!({})).await;
+    world.ready("hello", "alpha", 1).await;
+    let paused = |value: bool| Patch::Merge(json!({"spec": {"paused": value}}));
+    clusters(&world).patch("alpha", &PatchParams::default(), &paused(true)).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    world.change("hello", json!({"valuesTemplate": "greeting: Later"})).await;
+    world.delete("hello").await;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert_eq!(world.history(&alpha, "hello"), [(1, "deployed".to_owned())], "neither upgraded nor removed");
+    clusters(&world).patch("alpha", &PatchParams::default(), &paused(false)).await.unwrap();
+    world.gone("hello").await;
+    assert_eq!(world.helm(&alpha, &["list", "--all-namespaces"]), json!([]));
+}
+
+#[tokio::test]
+async fn generated_names_are_chosen_once_and_kept() {
+    let world = World::new("generated").await;
+    let alpha = world.cluster("alpha").await;
+    let manager = world.manager();
+    world.place("hello", "hello", json!({"releaseName": ""})).await;
+    world.ready("hello", "alpha", 1).await;
+    let name = world.release("hello", "alpha").await.unwrap().spec.release_name;
+    assert!(name.starts_with("hello-"), "{name}");
+    manager.stop().await;
+    let _manager = world.manager();
+    world.change("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
+    world.ready("hello", "alpha", 2).await;
+    assert_eq!(world.release("hello", "alpha").await.unwrap().spec.release_name, name);
+    assert_eq!(world.history(&alpha, &name).len(), 2);
+}
+
+#[tokio::test]
+async fn execution_options_reach_the_release_object_and_add_no_revision() {
+    let world = World::new("options").await;
+    let alpha = world.cluster("alpha").await;
+    let _manager = world.manager();
+    world.place("hello", "hello", json!({})).await;
+    world.ready("hello", "alpha", 1).await;
+    let options = json!({"options": {"wait": true, "timeout": "5m", "install": {"createNamespace": false}}});
+    world.change("hello", options).await;
+    eventually("the options reach the release object", || async {
+        let options = world.release("hello", "alpha").await?.spec.options;
+        (options.wait && !options.install.create_namespace).then_some(())
+    })
+    .await;
+    world.ready("hello", "alpha", 1).await;
+    assert_eq!(world.history(&alpha, "hello").len(), 1, "they govern the next operation only");
+    world.change("hello", json!({"options": {"disableHooks": true}})).await;
+    world.ready("hello", "alpha", 2).await;
+}
+
+#[tokio::test]
+async fn long_names_and_missing_namespaces_are_no_trouble() {
+    let world = World::new("long").await;
+    let alpha = world.cluster("alpha").await;
+    let _manager = world.manager();
+    let name = "n".repeat(80);
+    world.place(&name, "hello", json!({"releaseName": "hello", "namespace": "made"})).await;
+    let ready = eventually("the release is ready", || async {
+        let release = world.releases().list(&kube::api::ListParams::default()).await.unwrap().items.pop()?;
+        let ready = condition(release.status.as_ref()?, "Ready")?.status == "True";
+        ready.then_some(release)
+    })
+    .await;
+    assert!(ready.metadata.name.unwrap().len() <= 63);
+    let list = world.helm(&alpha, &["list", "--namespace", "made"]);
+    assert_eq!(list.as_array().unwrap().len(), 1, "the namespace was made");
+
+    let absent = json!({"releaseName": "nowhere", "namespace": "absent", "options": {"install": {"createNamespace": false}}});
+    world.place("nowhere", "hello", absent).await;
+    let failed = world.status("nowhere", "alpha", "refused", |status| status.last_failure.is_some()).await;
+    let message = failed.last_failure.unwrap().message;
+    assert!(message.contains("absent"), "{message}");
+}

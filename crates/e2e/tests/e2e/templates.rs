@@ -1,0 +1,68 @@
+//! What value templates may look at, and when a change of it is seen.
+
+use chandler_api::capi::{ClusterView, ContractReference};
+use chandler_e2e::{
+    wait::eventually,
+    world::{World, condition, config_value},
+};
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
+};
+use serde_json::json;
+
+fn api(world: &World, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    Api::namespaced_with(world.client.clone(), &world.namespace, &resource)
+}
+
+async fn infrastructure(world: &World, cluster: &str) -> ContractReference {
+    let cluster = api(world, "cluster.x-k8s.io", "v1beta2", "Cluster").get(cluster).await.unwrap();
+    ClusterView::of(&cluster.data).unwrap().spec.infrastructure_ref.unwrap()
+}
+
+#[tokio::test]
+async fn control_plane_and_infrastructure_changes_are_seen_at_once() {
+    let world = World::new("referenced").await;
+    let alpha = world.cluster("alpha").await;
+    let _manager = world.manager();
+    let template = "greeting: {{ .InfraCluster.kind }} {{ .ControlPlane.spec.version }}\n\
+                    cluster: {{ dig \"metadata\" \"annotations\" \"zone\" \"nowhere\" .InfraCluster }}\n";
+    world.place("hello", "hello", json!({"valuesTemplate": template})).await;
+    world.ready("hello", "alpha", 1).await;
+    let greeting = config_value(&alpha, "hello", "greeting").await.unwrap();
+    assert!(greeting.starts_with("SandboxCluster v1.34") && greeting.ends_with("from nowhere"), "{greeting}");
+
+    let infra = infrastructure(&world, "alpha").await;
+    let zone = Patch::Merge(json!({"metadata": {"annotations": {"zone": "harbour"}}}));
+    let clusters = api(&world, &infra.api_group, "v1alpha1", &infra.kind);
+    clusters.patch(&infra.name, &PatchParams::default(), &zone).await.unwrap();
+    world.ready("hello", "alpha", 2).await;
+    let greeting = config_value(&alpha, "hello", "greeting").await.unwrap();
+    assert!(greeting.ends_with("from harbour"), "{greeting}");
+}
+
+#[tokio::test]
+async fn a_reference_that_cannot_be_read_is_named() {
+    let world = World::new("dangling").await;
+    world.apply(&json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+        "metadata": {"name": "loose", "namespace": world.namespace, "labels": {"fleet": "test"}},
+        "spec": {"infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "NoSuchCluster", "name": "x"}},
+    }))
+    .await;
+    let _manager = world.manager();
+    world.place("hello", "hello", json!({"valuesTemplate": "greeting: {{ .InfraCluster.kind }}"})).await;
+    let message = eventually("the placement says why", || async {
+        let status = world.placements().get("hello").await.unwrap().status?;
+        status.conditions.into_iter().find(|c| c.reason == "ValueParsingFailed").map(|c| c.message)
+    })
+    .await;
+    assert!(message.contains("loose") && message.contains("NoSuchCluster"), "{message}");
+    world.change("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
+    world
+        .status("hello", "loose", "waiting for its control plane", |status| {
+            condition(status, "Ready").is_some_and(|c| c.reason == "NotAvailable")
+        })
+        .await;
+}

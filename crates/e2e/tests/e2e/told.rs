@@ -1,0 +1,134 @@
+//! What objects say about themselves: reasons, the last revisions, what to do next.
+
+use chandler_e2e::{
+    wait::eventually,
+    world::{World, condition},
+};
+use serde_json::json;
+
+#[tokio::test]
+async fn the_last_revisions_are_told() {
+    let world = World::new("history").await;
+    let alpha = world.cluster("alpha").await;
+    let _manager = world.manager();
+    world.place("hello", "hello", json!({})).await;
+    world.ready("hello", "alpha", 1).await;
+    for revision in 2..=6 {
+        world.change("hello", json!({"valuesTemplate": format!("greeting: Hello {revision}")})).await;
+        world.ready("hello", "alpha", revision).await;
+    }
+    let told = eventually("the status tells the last five revisions", || async {
+        let history = world.release("hello", "alpha").await?.status?.history;
+        let told: Vec<_> = history.into_iter().map(|r| (r.revision, r.status, r.version)).collect();
+        (told.len() == 5 && told[0].0 == 6).then_some(told)
+    })
+    .await;
+    let version = || Some("1.0.0".to_owned());
+    let expected: Vec<_> = std::iter::once((6, "deployed".to_owned(), version()))
+        .chain((2..=5).rev().map(|revision| (revision, "superseded".to_owned(), version())))
+        .collect();
+    assert_eq!(told, expected);
+    assert_eq!(world.history(&alpha, "hello").len(), 6);
+}
+
+#[tokio::test]
+async fn a_secret_that_cannot_be_read_is_named_where_users_look_for_it() {
+    let world = World::new("secrets").await;
+    world.cluster("alpha").await;
+    let _manager = world.manager();
+    let rows = [
+        ("ca", json!({"tlsConfig": {"caSecret": {"name": "nowhere"}}}), "GetCACertificateFailed"),
+        ("login", json!({"credentials": {"secret": {"name": "nowhere"}, "key": ""}}), "GetCredentialsFailed"),
+    ];
+    for (name, change, reason) in rows {
+        world.place(name, "hello", change).await;
+        let status = world
+            .status(name, "alpha", reason, |status| {
+                condition(status, "ClusterAvailable").is_some_and(|c| c.reason == reason)
+            })
+            .await;
+        let ready = condition(&status, "Ready").unwrap();
+        assert_eq!((&*ready.status, &*ready.reason), ("False", reason));
+        assert!(ready.message.contains("nowhere does not exist"), "{}", ready.message);
+    }
+}
+
+#[tokio::test]
+async fn a_secret_of_another_namespace_needs_its_consent() {
+    let world = World::new("granted").await;
+    world.cluster("alpha").await;
+    let _manager = world.manager();
+    let shared = world.sandbox.namespace("granting").await.unwrap();
+    world
+        .apply(&json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "authority", "namespace": shared},
+            "stringData": {"ca.crt": world.repository.ca_pem()},
+        }))
+        .await;
+    world
+        .place(
+            "hello",
+            "hello",
+            json!({"tlsConfig": {"caSecret": {"name": "authority", "namespace": shared}}}),
+        )
+        .await;
+    let refused = world
+        .status("hello", "alpha", "refused", |status| {
+            condition(status, "Ready").is_some_and(|c| c.reason == "GetCACertificateFailed")
+        })
+        .await;
+    let message = &condition(&refused, "Ready").unwrap().message;
+    assert!(message.contains(&format!("create a ReferenceGrant in namespace {shared}")), "{message}");
+
+    world
+        .apply(&json!({
+            "apiVersion": "chandler.dev/v1alpha1", "kind": "ReferenceGrant",
+            "metadata": {"name": "authority", "namespace": shared},
+            "spec": {
+                "from": [{
+                    "group": "addons.cluster.x-k8s.io", "kind": "HelmChartProxy", "namespace": world.namespace,
+                }],
+                "to": [{"kind": "Secret", "name": "authority"}],
+            },
+        }))
+        .await;
+    world.ready("hello", "alpha", 1).await;
+}
+
+#[tokio::test]
+async fn a_placement_says_what_it_is_busy_with() {
+    let world = World::new("busy").await;
+    let alpha = world.cluster("alpha").await;
+    let manager = world.manager();
+    world.place("hello", "hello", json!({"releaseName": "given"})).await;
+    world.ready("hello", "alpha", 1).await;
+    let before = world.release("hello", "alpha").await.unwrap();
+
+    // While nobody works, nothing is taken in; another name means another release.
+    manager.stop().await;
+    world.change("hello", json!({"releaseName": ""})).await;
+    let _manager = world.manager();
+    eventually("the release has a name of its own", || async {
+        let release = world.release("hello", "alpha").await?;
+        (release.metadata.uid != before.metadata.uid).then_some(())
+    })
+    .await;
+    let status = world.ready("hello", "alpha", 1).await;
+    assert_eq!(status.status, "deployed");
+    let after = world.release("hello", "alpha").await.unwrap();
+    assert!(after.spec.release_name.starts_with("hello-"), "{}", after.spec.release_name);
+    let names: Vec<_> = world
+        .helm(&alpha, &["list", "--all-namespaces"])
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|release| release["name"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(names, [after.spec.release_name], "the release of the old name is gone");
+    eventually("the placement is up to date", || async {
+        let status = world.placements().get("hello").await.unwrap().status?;
+        let said = status.conditions.iter().find(|c| c.type_ == "HelmReleaseProxySpecsUpToDate")?;
+        (said.status == "True").then_some(())
+    })
+    .await;
+}

@@ -1,0 +1,40 @@
+//! Managers that share a management cluster by label.
+
+use std::time::Duration;
+
+use chandler_e2e::world::World;
+use kube::{
+    ResourceExt as _,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+
+const LABEL: &str = "cluster.x-k8s.io/watch-filter";
+
+#[tokio::test]
+async fn a_manager_with_a_filter_leaves_the_rest_alone() {
+    let world = World::new("filter").await;
+    world.cluster("alpha").await;
+    let _manager = world.manager_with(&["--watch-filter", "blue"]);
+    world.place("other", "hello", json!({})).await;
+    world.place("mine", "hello", json!({})).await;
+    let label = |value: &str| Patch::Merge(json!({"metadata": {"labels": {LABEL: value}}}));
+    let parameters = PatchParams::default();
+    world.placements().patch("other", &parameters, &label("green")).await.unwrap();
+    world.placements().patch("mine", &parameters, &label("blue")).await.unwrap();
+    world.ready("mine", "alpha", 1).await;
+    let release = world.release("mine", "alpha").await.unwrap();
+    assert_eq!(release.labels().get(LABEL).map(String::as_str), Some("blue"));
+
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let other = world.placements().get("other").await.unwrap();
+    assert!(other.finalizers().is_empty() && other.status.is_none(), "{other:?}");
+    assert!(world.release("other", "alpha").await.is_none());
+
+    // A release object of its own placement is looked after even without the label, as another provider leaves it.
+    let unlabelled =
+        Patch::Merge(json!({"metadata": {"labels": {LABEL: null}}, "spec": {"version": "9.9.9"}}));
+    world.releases().patch(&release.name_any(), &parameters, &unlabelled).await.unwrap();
+    world.change("mine", json!({"valuesTemplate": "greeting: Ahoy"})).await;
+    world.ready("mine", "alpha", 2).await;
+}

@@ -1,0 +1,147 @@
+//! What is shown of catalogs and charts.
+
+use chandler_api::extensions::ExtensionCatalog;
+use chandler_core::{catalog::Entry, version};
+use chandler_source::{Chart, ChartSummary};
+use chandler_tool::generated::tool::PackageInfo;
+use kube::ResourceExt as _;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Error;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CatalogView {
+    pub namespace: String,
+    pub name: String,
+    pub ready: String,
+    pub reason: String,
+    pub message: String,
+    pub packages: Option<u32>,
+    pub read_at: Option<String>,
+    pub url: String,
+}
+
+impl CatalogView {
+    pub fn new(catalog: &ExtensionCatalog) -> Self {
+        let status = catalog.status.clone().unwrap_or_default();
+        let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+        let text = |field: fn(&_) -> &String| ready.map(|ready| field(ready).clone());
+        Self {
+            namespace: catalog.namespace().unwrap_or_default(),
+            name: catalog.name_any(),
+            ready: text(|ready| &ready.status).unwrap_or_else(|| "Unknown".to_owned()),
+            reason: text(|ready| &ready.reason).unwrap_or_else(|| "NotReadYet".to_owned()),
+            message: text(|ready| &ready.message).unwrap_or_default(),
+            packages: status.packages,
+            read_at: status.read_at.map(|time| time.0.to_string()),
+            url: catalog.spec.url.clone(),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FoundView {
+    pub namespace: String,
+    pub catalog: String,
+    pub chart: String,
+    pub version: String,
+    pub app_version: Option<String>,
+    pub kube_version: Option<String>,
+    pub deprecated: bool,
+    pub description: String,
+}
+
+impl FoundView {
+    pub fn new(catalog: &ExtensionCatalog, chart: ChartSummary) -> Self {
+        let ChartSummary { name, description, newest, .. } = chart;
+        let Entry { version, app_version, kube_version, deprecated, annotations: _ } = newest;
+        Self {
+            namespace: catalog.namespace().unwrap_or_default(),
+            catalog: catalog.name_any(),
+            chart: name,
+            version,
+            app_version,
+            kube_version,
+            deprecated,
+            description,
+        }
+    }
+}
+
+/// What a package tells about itself.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Inspected {
+    pub kube_version: Option<String>,
+    pub dependencies: Vec<DependencyView>,
+    /// The schema of the parameters, if the package has one.
+    pub schema: Option<Value>,
+    pub defaults: String,
+    pub readme: String,
+}
+
+#[derive(Debug, Serialize)]
+pub struct DependencyView {
+    pub name: String,
+    pub version: String,
+}
+
+impl Inspected {
+    pub fn new(info: PackageInfo) -> Self {
+        let dependencies = info.dependencies.into_iter();
+        Self {
+            kube_version: Some(info.kubernetes).filter(|range| !range.is_empty()),
+            dependencies: dependencies
+                .map(|one| DependencyView { name: one.name, version: one.version })
+                .collect(),
+            schema: serde_json::from_slice(&info.values_schema).ok(),
+            defaults: info.default_values,
+            readme: info.readme,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChartView {
+    pub namespace: String,
+    pub catalog: String,
+    pub chart: String,
+    pub description: String,
+    /// The one that is shown.
+    pub version: String,
+    pub versions: Vec<Entry>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub package: Option<Inspected>,
+}
+
+impl ChartView {
+    pub fn new(catalog: &ExtensionCatalog, chart: Chart, wanted: Option<&str>) -> Result<Self, Error> {
+        let Chart { summary, versions } = chart;
+        let chosen = version::choose(
+            wanted.or(Some(&summary.newest.version)),
+            versions.iter().map(|version| version.version.as_str()),
+        );
+        let chosen = chosen.map(str::to_owned).ok_or_else(|| Error::NoSuchVersion {
+            chart: summary.name.clone(),
+            version: wanted.unwrap_or_default().to_owned(),
+            newest: summary.newest.version.clone(),
+        })?;
+        Ok(Self {
+            namespace: catalog.namespace().unwrap_or_default(),
+            catalog: catalog.name_any(),
+            chart: summary.name,
+            description: summary.description,
+            version: chosen,
+            versions,
+            package: None,
+        })
+    }
+
+    pub fn add(&mut self, package: Inspected) {
+        self.package = Some(package);
+    }
+}

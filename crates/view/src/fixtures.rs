@@ -1,0 +1,122 @@
+//! Objects for tests.
+
+use std::collections::BTreeMap;
+
+use chandler_core::{
+    extension::{Kubernetes, Question},
+    resolution::{Candidate, Published, Range, Universe, VersionName, Wanted, parse_kubernetes_version},
+};
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use crate::{
+    fleet::{Fleet, Placement, Release, named},
+    upgrade_check::ClusterReport,
+};
+
+pub fn release(placement: &str, cluster: &str, status: &Value) -> Release {
+    let object = json!({
+        "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmReleaseProxy",
+        "metadata": {
+            "name": format!("{placement}-{cluster}"), "namespace": "fleet", "generation": 1, "uid": "uid",
+            "ownerReferences": [{
+                "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmChartProxy", "name": placement,
+                "uid": "", "controller": true,
+            }],
+        },
+        "spec": {"clusterRef": {"name": cluster}, "chartName": placement, "releaseName": placement},
+        "status": status,
+    });
+    Release::of(named("hrp")[0], &serde_json::from_value(object).unwrap())
+}
+
+pub fn ready(status: &str, reason: &str, message: &str) -> Value {
+    json!({
+        "observedGeneration": 1, "revision": 2,
+        "package": {"reference": "", "version": "1.0.0", "digest": ""},
+        "conditions": [{
+            "type": "Ready", "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }],
+    })
+}
+
+pub fn placement(name: &str, clusters: &[&str]) -> Placement {
+    let clusters: Vec<_> = clusters.iter().map(|name| json!({"name": name, "namespace": "fleet"})).collect();
+    let object = json!({
+        "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmChartProxy",
+        "metadata": {"name": name, "namespace": "fleet"}, "spec": {"chartName": name},
+        "status": {"matchingClusters": clusters, "readyClusters": "1/2", "conditions": [{
+            "type": "Ready", "status": "False", "reason": "NotAllReady", "message": "ready on 1 of 2 clusters",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]},
+    });
+    Placement::of(named("hcp")[0], &serde_json::from_value(object).unwrap())
+}
+
+pub fn fleet() -> Fleet {
+    Fleet {
+        placements: vec![placement("hello", &["alpha", "bravo"]), placement("faulty", &["alpha"])],
+        releases: vec![
+            release("hello", "alpha", &ready("True", "Ready", "")),
+            release(
+                "faulty",
+                "alpha",
+                &ready("False", "HelmInstallOrUpgradeFailed", "Conflict: it is taken"),
+            ),
+        ],
+    }
+}
+
+/// Extensions with their versions and the Kubernetes these are for; the first of each runs.
+pub fn question(extensions: &[(&str, &[(&str, &str)])]) -> Question {
+    let candidate = |(version, kubernetes): &(&str, &str)| Candidate {
+        kubernetes: Some(kubernetes.parse().unwrap()),
+        ..Candidate::new(VersionName::parse(version).unwrap())
+    };
+    let published = |versions: &[(&str, &str)]| Published {
+        versions: versions.iter().map(candidate).collect(),
+        ..Published::default()
+    };
+    let wanted = |name: &str| Wanted {
+        extension: name.to_owned(),
+        range: Range::any(),
+        channel: None,
+        install_dependencies: true,
+    };
+    let extensions: BTreeMap<String, _> =
+        extensions.iter().map(|(name, versions)| ((*name).to_owned(), *versions)).collect();
+    Question {
+        universe: Universe {
+            extensions: extensions.iter().map(|(name, known)| (name.clone(), published(known))).collect(),
+        },
+        wanted: extensions.keys().map(|name| wanted(name)).collect(),
+        platform: None,
+        running: extensions
+            .iter()
+            .map(|(name, versions)| (name.clone(), VersionName::parse(versions[0].0).unwrap()))
+            .collect(),
+        kubernetes: Kubernetes { runs: parse_kubernetes_version("v1.34.4").unwrap(), upgrade: None },
+    }
+}
+
+pub fn cluster(name: &str) -> DynamicObject {
+    serde_json::from_value(json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+        "metadata": {"name": name, "namespace": "fleet"},
+    }))
+    .unwrap()
+}
+
+pub fn report(name: &str, question: Question, to: Option<&str>) -> ClusterReport {
+    let to = to.map(|to| to.parse().unwrap());
+    ClusterReport::new(&cluster(name), Ok(question), to.as_ref())
+}
+
+pub fn mixed() -> Question {
+    question(&[
+        ("base", &[("1.0.0", "*")]),
+        ("net", &[("1.34.0", "~1.34.0"), ("1.35.0", "~1.35.0")]),
+        ("app", &[("1.0.0", "<1.35")]),
+    ])
+}

@@ -1,0 +1,202 @@
+//! From objects to the rows of `get`. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::Serialize;
+
+use crate::fleet::{Fleet, Placement, Release, State};
+
+/// What is shown.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    pub cluster: Option<String>,
+    pub not_ready: bool,
+}
+
+/// One add-on on one cluster.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    pub namespace: String,
+    pub cluster: String,
+    pub add_on: String,
+    /// Kind of the object that asks for it.
+    pub kind: String,
+    /// The release object; none has been made yet if unset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release: Option<String>,
+    pub state: State,
+    pub package: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u32>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+}
+
+/// Rows and what they come to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Listing {
+    pub summary: Summary,
+    pub releases: Vec<Row>,
+}
+
+/// Counts over all that was asked for, whether it is shown or not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    pub clusters: usize,
+    pub add_ons: usize,
+    pub releases: usize,
+    pub states: BTreeMap<&'static str, usize>,
+}
+
+impl Listing {
+    pub fn of(fleet: &Fleet, filter: &Filter) -> Self {
+        let mut rows: Vec<Row> = fleet.releases.iter().map(row).chain(missing(fleet)).collect();
+        rows.retain(|row| filter.cluster.as_ref().is_none_or(|cluster| row.cluster == *cluster));
+        rows.sort_by(|a, b| {
+            (&a.namespace, &a.cluster, &a.add_on, &a.kind).cmp(&(
+                &b.namespace,
+                &b.cluster,
+                &b.add_on,
+                &b.kind,
+            ))
+        });
+        let summary = Summary::of(&rows);
+        rows.retain(|row| !filter.not_ready || row.state != State::Ready);
+        Self { summary, releases: rows }
+    }
+}
+
+fn row(release: &Release) -> Row {
+    let ready = release.ready();
+    Row {
+        namespace: release.object.namespace.clone(),
+        cluster: release.cluster.clone(),
+        add_on: release.add_on().to_owned(),
+        kind: release.placement.as_ref().map_or(&release.object.kind, |(kind, _)| kind).clone(),
+        release: Some(release.object.name.clone()),
+        state: release.state(),
+        package: release.package.clone(),
+        version: release.version().map(str::to_owned),
+        revision: release.status.revision,
+        reason: ready.map(|ready| ready.reason.clone()).unwrap_or_default(),
+        message: ready.map(|ready| ready.message.clone()).unwrap_or_default(),
+        since: ready.map(|ready| ready.last_transition_time.clone()),
+    }
+}
+
+/// Clusters that a placement selects and that have no release object of it.
+fn missing(fleet: &Fleet) -> Vec<Row> {
+    let made: BTreeSet<_> = fleet
+        .releases
+        .iter()
+        .filter_map(|release| {
+            let (kind, name) = release.placement.as_ref()?;
+            Some((&*release.object.namespace, &**kind, &**name, &*release.cluster))
+        })
+        .collect();
+    let of = |placement: &'_ Placement| {
+        let object = &placement.object;
+        let clusters = placement.status.matching_clusters.iter().filter_map(|cluster| cluster.name.clone());
+        let absent = clusters.filter(|cluster| {
+            !made.contains(&(&*object.namespace, &*object.kind, &*object.name, &**cluster))
+        });
+        absent.map(|cluster| without_release(placement, cluster)).collect::<Vec<_>>()
+    };
+    fleet.placements.iter().filter(|placement| placement.deleted.is_none()).flat_map(of).collect()
+}
+
+fn without_release(placement: &Placement, cluster: String) -> Row {
+    let ready = placement.ready();
+    Row {
+        namespace: placement.object.namespace.clone(),
+        cluster,
+        add_on: placement.object.name.clone(),
+        kind: placement.object.kind.clone(),
+        release: None,
+        state: State::Missing,
+        package: placement.package.clone(),
+        version: placement.version.clone(),
+        revision: None,
+        reason: ready.map(|ready| ready.reason.clone()).unwrap_or_default(),
+        message: ready.map(|ready| ready.message.clone()).unwrap_or_default(),
+        since: ready.map(|ready| ready.last_transition_time.clone()),
+    }
+}
+
+impl Summary {
+    fn of(rows: &[Row]) -> Self {
+        let clusters: BTreeSet<_> = rows.iter().map(|row| (&row.namespace, &row.cluster)).collect();
+        let add_ons: BTreeSet<_> = rows.iter().map(|row| (&row.namespace, &row.kind, &row.add_on)).collect();
+        let mut states = BTreeMap::new();
+        for row in rows {
+            *states.entry(row.state.as_str()).or_default() += 1;
+        }
+        Self { clusters: clusters.len(), add_ons: add_ons.len(), releases: rows.len(), states }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let states = State::ALL.iter().filter_map(|state| {
+            self.states.get(state.as_str()).map(|count| format!("{count} {}", state.as_str().to_lowercase()))
+        });
+        write!(
+            f,
+            "{} on {}: {}",
+            counted(self.add_ons, "add-on"),
+            counted(self.clusters, "cluster"),
+            states.collect::<Vec<_>>().join(", ")
+        )
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::fleet;
+
+    #[test]
+    fn a_selected_cluster_without_a_release_is_missed() {
+        let listing = Listing::of(&fleet(), &Filter::default());
+        let told: Vec<_> = listing
+            .releases
+            .iter()
+            .map(|row| format!("{} {} {} {}", row.cluster, row.add_on, row.state, row.reason))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "alpha faulty Failed HelmInstallOrUpgradeFailed",
+                "alpha hello Ready Ready",
+                "bravo hello Missing NotAllReady",
+            ]
+        );
+        assert_eq!(listing.summary.to_string(), "2 add-ons on 2 clusters: 1 ready, 1 missing, 1 failed");
+    }
+
+    #[test]
+    fn what_is_hidden_still_counts() {
+        let filter = Filter { not_ready: true, ..Filter::default() };
+        let listing = Listing::of(&fleet(), &filter);
+        assert_eq!(listing.releases.len(), 2);
+        assert_eq!(listing.summary.releases, 3);
+        let filter = Filter { cluster: Some("bravo".to_owned()), ..Filter::default() };
+        assert_eq!(Listing::of(&fleet(), &filter).summary.releases, 1);
+    }
+}
