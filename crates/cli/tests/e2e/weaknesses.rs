@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use chandler_core::release::OperationKind;
 use chandler_sandbox::{apply, chart, repository::ChartRepository};
 use k8s_openapi::api::{
     core::v1::{Namespace, Secret},
@@ -47,7 +48,7 @@ async fn a_failed_upgrade_is_no_hot_loop() {
     world.status("hello", "alpha", "failed", |status| status.last_failure.is_some()).await;
     let before = passes(&manager).await;
     tokio::time::sleep(SOON).await;
-    assert_eq!(manager.operations("upgrade"), 1, "nothing is tried before its time");
+    assert_eq!(manager.ended(OperationKind::Upgrade), 1, "nothing is tried before its time");
     assert_eq!(world.history(&alpha, "hello").len(), 2);
     let looked = passes(&manager).await - before;
     assert!(looked <= 5.0, "{looked} passes over a release that only waits");
@@ -65,7 +66,7 @@ async fn reused_values_do_not_loop() {
     world.ready("hello", "alpha", 2).await;
     assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("Hi from alpha"));
     tokio::time::sleep(SOON).await;
-    assert_eq!(manager.operations("upgrade"), 1);
+    assert_eq!(manager.ended(OperationKind::Upgrade), 1);
     manager.stop().await;
     let manager = world.manager();
     manager.settled().await;
