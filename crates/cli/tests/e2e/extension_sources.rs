@@ -120,7 +120,8 @@ async fn a_catalog_of_the_platform_is_for_whom_it_selects() {
     let reference = json!({"name": "hello", "catalog": "some", "scope": "Platform"});
     test.instance("hello", "", json!({"extension": reference, "version": "1.x"})).await;
     let why = test.instance_condition("hello", "NotPossible").await;
-    assert!(why.contains(&test.world.namespace) && why.contains("some"), "{why}");
+    let refusal = format!("ExtensionCatalog {platform}/some is not for namespace {}", test.world.namespace);
+    assert!(why.contains(&refusal), "{why}");
     assert!(test.release("platform/some/hello", "alpha").await.is_none());
 
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(test.world.client.clone());
@@ -183,6 +184,10 @@ async fn a_new_version_of_the_platform_reaches_the_clusters() {
 
     // A version that cannot be read leaves everything as it is.
     test.world.apply(&version("soon")).await;
+    eventually("the manager has seen it", || async {
+        manager.logs().contains("the version of the platform cannot be read").then_some(())
+    })
+    .await;
     manager.settled().await;
     test.ready("tied", "alpha", "1.1.0").await;
 }

@@ -3,7 +3,7 @@
 use chandler_sandbox::requests::AuditEntry;
 use serde_json::json;
 
-use crate::world::World;
+use crate::world::{World, eventually};
 
 /// Requests of Chandler and of its driver, as the API server logged them.
 fn ours(entries: Vec<AuditEntry>) -> Vec<(String, String)> {
@@ -51,9 +51,12 @@ async fn a_restart_or_a_second_pass_asks_for_nothing_but_its_watch() {
     let release = world.release("hello", "alpha").await.unwrap();
     let name = release.metadata.name.unwrap();
     world.releases().patch(&name, &kube::api::PatchParams::default(), &touch).await.unwrap();
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    eventually("there is a second pass", || async {
+        (passes(&manager.metrics().await) > before).then_some(())
+    })
+    .await;
+    manager.settled().await;
     let metrics = manager.metrics().await;
-    assert!(passes(&metrics) > before, "there was a second pass");
     assert_eq!(ours(audit.read().unwrap()), [], "a second pass asks for nothing");
     assert_no_tool_call(&metrics);
     assert_eq!(world.history(&alpha, "hello"), [(1, "deployed".to_owned())]);
