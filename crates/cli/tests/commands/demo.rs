@@ -6,8 +6,8 @@ use chandler_sandbox::process::{Child, Spec};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    documents::{commands, document, section},
-    shell::{CHANDLER, Shell, processes_of, text},
+    documents::{commands, commands_of, document, section},
+    shell::{CHANDLER, Shell, eventually, processes_of, text},
 };
 
 /// Guides whose commands are run on the demo's fleet.
@@ -70,7 +70,7 @@ async fn the_commands_that_the_demo_prints_work() {
     let bare = |line: &str| line.split(" #").next().unwrap().trim().to_owned();
     let offered: Vec<String> = tries.iter().map(|line| bare(line)).collect();
 
-    let on_the_fleet = ON_THE_FLEET.iter().flat_map(|guide| commands(&document(guide)));
+    let on_the_fleet = ON_THE_FLEET.into_iter().flat_map(commands_of);
     // The demo's manager is none that one can be told where to find.
     for line in on_the_fleet.filter(|line| !line.starts_with("chandler log-level")) {
         let there = format!("cd {} && {line}", shell.home.display());
@@ -81,7 +81,7 @@ async fn the_commands_that_the_demo_prints_work() {
         let watching = line.ends_with("-w") && output.status.code() == Some(124);
         assert!(output.status.success() || watching, "`{line}`: {}", text(&output.stderr));
     }
-    for line in started().into_iter().chain(commands(&document("docs/concepts/releases.md"))) {
+    for line in started().into_iter().chain(commands_of("docs/concepts/releases.md")) {
         let known = offered.contains(&line) || line == "cargo xtask demo" || line == "kubectl get hcp,hrp";
         assert!(known, "the demo does not offer `{line}`");
     }
@@ -103,8 +103,7 @@ async fn a_killed_demo_is_survived_by_running_it_again() {
         let demo = start(&shell, &format!("demo-{}", moment.len()));
         printed(&demo, moment).await;
         demo.kill().await;
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        assert_eq!(processes_of(&folder), [] as [String; 0], "everything ends with the demo");
+        eventually("everything ends with the demo", async || processes_of(&folder).is_empty()).await;
     }
     let tool = std::env::var("CHANDLER_TOOL").unwrap();
     let again = format!("{CHANDLER} demo --exit --dir {} --tool {tool}", folder.display());
