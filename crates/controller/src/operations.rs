@@ -228,12 +228,26 @@ mod tests {
     async fn one_at_a_time_and_the_outcome_is_told_once() {
         let operations = operations();
         let (told, mut tell) = mpsc::unbounded_channel();
+        let at_work = Arc::new(Mutex::new(0));
         for (id, outcome) in [("a", "first"), ("b", "second")] {
-            let told = told.clone();
+            let (told, at_work) = (told.clone(), at_work.clone());
             let notify = move || told.send(id).unwrap();
-            let job = move |_| async move { outcome }.boxed();
+            let job = move |_| {
+                async move {
+                    *at_work.lock().unwrap() += 1;
+                    // Lets whatever else could run do so.
+                    for _ in 0..100 {
+                        tokio::task::yield_now().await;
+                    }
+                    assert_eq!(*at_work.lock().unwrap(), 1, "the other one runs too");
+                    *at_work.lock().unwrap() -= 1;
+                    outcome
+                }
+                .boxed()
+            };
             operations.start(id.to_owned(), blue(), OperationKind::Install, None, notify, job);
         }
+        drop(told);
         assert_eq!((tell.recv().await, tell.recv().await), (Some("a"), Some("b")));
         assert_eq!(operations.take_outcome(&"a".to_owned()), Some("first"));
         assert_eq!(operations.take_outcome(&"a".to_owned()), None);

@@ -3,17 +3,64 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use chandler_core::release::OperationKind;
 use chandler_sandbox::process::{Child, Spec};
 use serde_json::Value;
 
-use crate::{canary, programs, wait::eventually, world::World};
+use crate::{
+    canary, programs,
+    wait::{LIMIT, eventually},
+    world::World,
+};
 
 /// All that Chandler itself has to say, so that it is seen to say no secret.
 const TALKATIVE: &str = "info,chandler_controller=debug,chandler_source=debug,chandler_tool=debug,\
                          chandler_workload=debug,chandler_hooks=debug";
+
+/// For so long, at least, a manager has nothing to do before it counts as settled.
+const QUIET: Duration = Duration::from_secs(2);
+
+const KINDS: [OperationKind; 4] =
+    [OperationKind::Install, OperationKind::Upgrade, OperationKind::Recover, OperationKind::Remove];
+
+/// An operation on a release, as the manager logs its start and its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    pub kind: OperationKind,
+    pub cluster: String,
+    pub release: String,
+    /// `success`, or the category of the failure; `None` for its start.
+    pub outcome: Option<String>,
+}
+
+impl Operation {
+    /// Reads a line of the log; `None` if it is about something else.
+    fn read(line: &str) -> Option<Self> {
+        let line: Value = serde_json::from_str(line).ok()?;
+        let ended = match line["message"].as_str()? {
+            "operation starts" => false,
+            "operation ended" => true,
+            _ => return None,
+        };
+        let text =
+            |field: &str| line[field].as_str().unwrap_or_else(|| panic!("no {field}: {line}")).to_owned();
+        let kind = KINDS.into_iter().find(|kind| kind.as_str() == text("kind"));
+        let kind = kind.unwrap_or_else(|| panic!("not a kind of operation: {line}"));
+        let outcome = ended.then(|| text("outcome"));
+        Some(Self { kind, cluster: text("cluster"), release: text("release"), outcome })
+    }
+
+    pub fn is_start(&self) -> bool {
+        self.outcome.is_none()
+    }
+
+    pub fn succeeded(&self) -> bool {
+        self.outcome.as_deref() == Some("success")
+    }
+}
 
 /// A manager that looks after the world's namespace only.
 pub struct Manager {
@@ -108,13 +155,27 @@ impl Manager {
     }
 
     pub fn logs(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
+        std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// How many operations of this kind have ended.
-    pub fn operations(&self, kind: &str) -> usize {
-        let kind = format!("\"kind\":\"{kind}\"");
-        self.logs().lines().filter(|line| line.contains("operation ended") && line.contains(&kind)).count()
+    /// The starts and ends of all operations, in the order in which they were logged.
+    pub fn operations(&self) -> Vec<Operation> {
+        self.logs().lines().filter_map(Operation::read).collect()
+    }
+
+    /// How many operations of this kind have been started.
+    pub fn started(&self, kind: OperationKind) -> usize {
+        self.operations().iter().filter(|one| one.kind == kind && one.is_start()).count()
+    }
+
+    /// How many operations of this kind have ended, whatever their outcome.
+    pub fn ended(&self, kind: OperationKind) -> usize {
+        self.operations().iter().filter(|one| one.kind == kind && !one.is_start()).count()
+    }
+
+    /// How many operations of this kind have succeeded.
+    pub fn succeeded(&self, kind: OperationKind) -> usize {
+        self.operations().iter().filter(|one| one.kind == kind && one.succeeded()).count()
     }
 
     /// The manager's metrics: name with labels → value.
@@ -133,13 +194,39 @@ impl Manager {
         tokio::task::spawn_blocking(move || get(&address, path).unwrap()).await.unwrap()
     }
 
-    /// Waits until its watches are complete and nothing is in flight.
+    /// Waits until its watches are complete and it has had nothing to do for a while: no object waits for a reconcile,
+    /// and no operation is queued or running.
     pub async fn settled(&self) {
-        eventually("the manager's watches are synchronised", || async {
-            self.logs().contains("watches are synchronised").then_some(())
+        eventually("the manager's watches of all pairs of kinds are synchronised", || async {
+            let logs = self.logs();
+            let of = |kind: &str| {
+                let kind = format!("\"kind\":\"{kind}\"");
+                logs.lines().any(|line| line.contains("watches are synchronised") && line.contains(&kind))
+            };
+            (of("HelmChartProxy") && of("ExtensionInstance")).then_some(())
         })
         .await;
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        let (begun, mut since) = (Instant::now(), Instant::now());
+        while since.elapsed() < QUIET {
+            assert!(begun.elapsed() < LIMIT, "the manager always has something to do");
+            if self.is_busy().await {
+                since = Instant::now();
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Whether an object waits for a reconcile or has one, or an operation is queued or running.
+    async fn is_busy(&self) -> bool {
+        let metrics = self.metrics().await;
+        let sum = |prefix: &str| {
+            let found: Vec<_> = metrics.iter().filter(|(name, _)| name.starts_with(prefix)).collect();
+            assert!(!found.is_empty(), "there is no metric {prefix}");
+            found.into_iter().map(|(_, value)| value).sum::<f64>()
+        };
+        let begun = sum("chandler_passes_total");
+        let waiting = ["chandler_queue_depth", "chandler_operations_queued", "chandler_operations_active"];
+        waiting.into_iter().any(|name| sum(name) > 0.0) || begun > sum("chandler_pass_duration_seconds_count")
     }
 
     pub fn log_file(&self) -> &Path {

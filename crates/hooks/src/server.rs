@@ -169,22 +169,25 @@ fn json(response: &impl Serialize) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, mpsc};
+
     use chandler_core::identity::ClusterKey;
 
     use super::*;
 
     /// Says what it is about to do.
     enum Clumsy {
-        Slow,
+        /// Until nobody sends any more.
+        Slow(Mutex<mpsc::Receiver<()>>),
         Broken,
     }
 
     impl Clumsy {
         fn answer(&self) -> Answer {
             match self {
-                Self::Slow => std::thread::sleep(DEADLINE * 2),
+                Self::Slow(end) => end.lock().unwrap().recv().unwrap_err(),
                 Self::Broken => panic!("no answer"),
-            }
+            };
             Answer::Go
         }
     }
@@ -215,13 +218,15 @@ mod tests {
     async fn cluster_api_is_asked_for_patience_by_whoever_has_no_answer() {
         let request = br#"{"cluster": {"metadata": {"namespace": "fleet", "name": "blue"}}}"#;
         let question = Question::read(Hook::BeforeClusterDelete, request).unwrap();
+        let (end, ended) = mpsc::channel();
         let rows = [
-            (Clumsy::Slow, "Chandler has not answered in time"),
+            (Clumsy::Slow(Mutex::new(ended)), "Chandler has not answered in time"),
             (Clumsy::Broken, "Chandler could not answer; its log says why"),
         ];
         for (clumsy, message) in rows {
             let answer = in_time(question.clone(), Arc::new(clumsy)).await;
             assert_eq!(answer, Answer::Wait { seconds: PATIENCE_SECONDS, message: message.to_owned() });
         }
+        drop(end);
     }
 }

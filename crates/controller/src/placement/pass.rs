@@ -83,14 +83,13 @@ where
                 return self.finish(reference, &BTreeMap::new(), outcome).await;
             }
         };
-        let by_cluster: ClusterMap<_> =
-            existing.iter().filter_map(|r| Some((P::cluster_of(r)?, r.clone()))).collect();
+        let before = by_cluster::<P>(existing);
         let concerned: ClusterMap<_> = selected
             .iter()
             .filter(|(key, _)| scope.contains(key))
             .map(|(key, cluster)| (key.clone(), cluster.clone()))
             .collect();
-        let (wanted, failing) = self.wanted(&concerned, &by_cluster).await?;
+        let (wanted, failing) = self.wanted(&concerned, &before).await?;
         let there: Vec<_> = existing
             .iter()
             .filter(|release| P::cluster_of(release).is_none_or(|cluster| scope.contains(&cluster)))
@@ -104,7 +103,9 @@ where
             self.context.desk.dirty.failing(reference, scope, failing, |key| selected.contains_key(key));
         outcome.template_failures =
             failing.into_iter().map(|(cluster, message)| ClusterFailure { cluster, message }).collect();
-        Self::count(&selected, &by_cluster, &mut outcome);
+        // What was written just now has not been taken in yet.
+        let (existing, _) = self.context.written.over(reference, self.existing());
+        Self::count(&selected, &by_cluster::<P>(&existing), &mut outcome);
         self.finish(reference, &selected, outcome).await
     }
 
@@ -363,6 +364,10 @@ where
     fn release_api(&self) -> Api<P::Release> {
         Api::namespaced(self.context.client.clone(), &self.object.namespace().unwrap_or_default())
     }
+}
+
+fn by_cluster<P: PlacementFace>(releases: &[Arc<P::Release>]) -> ClusterMap<Arc<P::Release>> {
+    releases.iter().filter_map(|release| Some((P::cluster_of(release)?, release.clone()))).collect()
 }
 
 /// Whether the placement itself was changed and its release objects have not all followed yet. What single clusters bring

@@ -71,13 +71,15 @@ mod tests {
         };
         assert_eq!(next_look(None, Some(1), HOUR, "uid", at(0)), Duration::ZERO);
         assert_eq!(wait(None, 2, HOUR, 1_000_001), Duration::ZERO, "a changed spec is looked at");
-        assert!(wait(None, 1, HOUR, 1_000_000) <= HOUR);
-        assert_eq!(wait(None, 1, HOUR, 1_003_601), Duration::ZERO);
+        let next = 1_000_000 + i64::try_from(Poll::new(HOUR, "uid").wait(at(1_000_000)).as_secs()).unwrap();
+        assert!((1_000_001..=1_003_600).contains(&next), "{next}");
+        assert_eq!(wait(None, 1, HOUR, next - 1), Duration::from_secs(1));
+        assert_eq!(wait(None, 1, HOUR, next), Duration::ZERO);
         let once = Some((1, Category::SourceUnavailable));
         assert!((3..=6).contains(&wait(once, 1, HOUR, 1_000_000).as_secs()));
         assert_eq!(wait(once, 1, HOUR, 1_000_010), Duration::ZERO);
         let often = Some((20, Category::SourceUnavailable));
-        assert!(wait(often, 1, Duration::from_secs(30), 1_000_000) <= Duration::from_secs(30));
+        assert_eq!(wait(often, 1, Duration::from_secs(30), 1_000_000), Duration::from_secs(30));
     }
 
     #[test]

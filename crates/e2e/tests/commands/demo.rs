@@ -9,7 +9,7 @@ use chandler_e2e::{
 use chandler_sandbox::process::{Child, Spec};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::documents::{commands, document, section};
+use crate::documents::{commands, commands_of, document, section};
 
 /// Guides whose commands are run on the demo's fleet.
 pub const ON_THE_FLEET: [&str; 3] =
@@ -73,7 +73,7 @@ async fn the_commands_that_the_demo_prints_work() {
     let bare = |line: &str| line.split(" #").next().unwrap().trim().to_owned();
     let offered: Vec<String> = tries.iter().map(|line| bare(line)).collect();
 
-    let on_the_fleet = ON_THE_FLEET.iter().flat_map(|guide| commands(&document(guide)));
+    let on_the_fleet = ON_THE_FLEET.into_iter().flat_map(commands_of);
     // The demo's manager is none that one can be told where to find.
     for line in on_the_fleet.filter(|line| !line.starts_with("chandler log-level")) {
         let there = format!("cd {} && {line}", shell.home.display());
@@ -90,7 +90,7 @@ async fn the_commands_that_the_demo_prints_work() {
     for wanted in ["chandler get", "chandler describe hello"] {
         assert!(offered.iter().any(|line| line == wanted), "the demo does not offer `{wanted}`");
     }
-    for line in started().into_iter().chain(commands(&document("docs/concepts/releases.md"))) {
+    for line in started().into_iter().chain(commands_of("docs/concepts/releases.md")) {
         let by_sandbox = format!("chandler-sandbox {line}");
         let known = offered.contains(&line) || offered.contains(&by_sandbox) || line == "cargo xtask demo";
         assert!(known || line == "kubectl get hcp,hrp", "the demo does not offer `{line}`");
@@ -113,8 +113,7 @@ async fn a_killed_demo_is_survived_by_running_it_again() {
         let demo = start(&shell, &format!("demo-{}", moment.len()));
         printed(&demo, moment).await;
         demo.kill().await;
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        assert_eq!(processes_of(&folder), [] as [String; 0], "everything ends with the demo");
+        eventually("everything ends with the demo", async || processes_of(&folder).is_empty()).await;
     }
     let tool = programs::package_tool();
     let again = format!("chandler-sandbox demo --exit --dir {} --tool {tool}", folder.display());

@@ -6,37 +6,33 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{demo, guides, installing, moving};
+use crate::{demo, guides, installing, moving, requirements};
 
 /// Languages of blocks that hold commands.
 const SHELLS: [&str; 5] = ["", "sh", "bash", "console", "shell"];
 
-/// Lines that CI itself runs, or another test.
-const RUN_ELSEWHERE: [&str; 14] = [
-    "cargo xtask demo",
-    "cargo xtask test",
-    "cargo xtask build",
-    // all tests of what it makes
-    "cargo xtask dist",
-    // `the_bench_measures_every_phase`
-    "cargo xtask bench",
-    // `an_upgrade_waits_for_operations_and_goes_on_when_a_person_says_so`
-    "chandler hooks unregister",
-    // `a_tool_that_keeps_the_contract_passes` and its neighbours
-    "chandler-sandbox tool verify --tool PATH",
-    // a smaller one unless built for use: `a_large_catalog_is_read_in_seconds_and_searched_at_once`
-    "cargo test --release -p chandler-source --test large_catalog",
-    // `the_commands_of_the_guide_work`, of the end-to-end tests
-    "chandler catalog ",
-    // `a_check_tells_what_the_manager_tells`
-    "chandler upgrade-check ",
-    // `the_level_changes_while_the_manager_runs_and_the_tool_follows`
-    "chandler log-level",
-    // `the_commands_of_the_guide_to_signed_charts_work`
-    "cosign ",
-    "kubectl --namespace chandler-system create configmap signatures ",
-    // `the_commands_that_the_demo_prints_work`
-    "target/debug/chandler ",
+/// Lines that CI itself runs.
+const RUN_BY_CI: [&str; 2] = ["cargo xtask demo", "cargo xtask test"];
+
+/// Lines that begin like this, and the test that runs them.
+const RUN_BY_TESTS: [(&str, &str); 10] = [
+    ("cargo xtask dist", "a_release_needs_its_section_in_the_changelog"),
+    ("cargo xtask bench", "the_bench_measures_every_phase"),
+    ("chandler hooks unregister", "an_upgrade_waits_for_operations_and_goes_on_when_a_person_says_so"),
+    ("chandler-sandbox tool verify --tool PATH", "the_helm_driver_keeps_the_contract"),
+    // A smaller one unless built for use.
+    (
+        "cargo test --release -p chandler-source --test large_catalog",
+        "a_large_catalog_is_read_in_seconds_and_searched_at_once",
+    ),
+    ("chandler catalog ", "e2e::catalogs::the_commands_of_the_guide_work"),
+    ("chandler upgrade-check ", "a_check_tells_what_the_manager_tells"),
+    ("chandler log-level", "the_level_changes_while_the_manager_runs_and_the_tool_follows"),
+    ("cosign ", "the_commands_of_the_guide_to_signed_charts_work"),
+    (
+        "kubectl --namespace chandler-system create configmap signatures ",
+        "the_commands_of_the_guide_to_signed_charts_work",
+    ),
 ];
 
 pub fn document(name: &str) -> String {
@@ -48,6 +44,13 @@ pub fn commands(document: &str) -> Vec<String> {
     let blocks = fenced(document).into_iter().filter(|(language, _)| SHELLS.contains(language));
     let lines = blocks.flat_map(|(_, lines)| lines).map(str::trim);
     lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// The commands of a document that has some.
+pub fn commands_of(name: &str) -> Vec<String> {
+    let commands = commands(&document(name));
+    assert!(!commands.is_empty(), "{name} has no commands");
+    commands
 }
 
 /// A section of a document, from its title on.
@@ -117,19 +120,33 @@ fn markdown(folder: &Path) -> Vec<PathBuf> {
 #[test]
 fn every_command_in_the_documentation_is_run_by_a_test() {
     let run_by_demo_and_sandbox = ["docs/guides/sandbox.md", "docs/concepts/releases.md"]
-        .iter()
-        .flat_map(|name| commands(&document(name)))
+        .into_iter()
+        .flat_map(commands_of)
         .chain(demo::started())
         .filter(|line| !line.starts_with("cargo "));
     let guides = [guides::MIGRATING, guides::USING, moving::MOVING].into_iter().chain(demo::ON_THE_FLEET);
-    let run_by_guides = guides.flat_map(|name| commands(&document(name))).chain(guides::started());
+    let run_by_guides = guides.flat_map(commands_of).chain(guides::started());
     let run_here: Vec<String> =
         run_by_demo_and_sandbox.chain(run_by_guides).chain(installing::by_kubectl_and_helm()).collect();
+    let mut elsewhere: Vec<_> = RUN_BY_CI.into_iter().chain(RUN_BY_TESTS.map(|(line, _)| line)).collect();
+    let mut used = Vec::new();
     for path in pages() {
-        for line in commands(&std::fs::read_to_string(&path).unwrap()) {
-            let run = run_here.contains(&line) || RUN_ELSEWHERE.iter().any(|known| line.starts_with(known));
-            assert!(run, "{}: no test runs `{line}`", path.display());
+        let text = std::fs::read_to_string(&path).unwrap();
+        for line in commands(&text) {
+            let known = elsewhere.iter().find(|known| line.starts_with(**known));
+            used.extend(known);
+            assert!(run_here.contains(&line) || known.is_some(), "{}: no test runs `{line}`", path.display());
         }
+    }
+    elsewhere.retain(|known| !used.contains(known));
+    assert_eq!(elsewhere, [] as [&str; 0], "these are in no document any more");
+}
+
+#[test]
+fn the_tests_that_run_documented_commands_exist() {
+    let known = requirements::tests_of_the_crates();
+    for (line, test) in RUN_BY_TESTS {
+        assert!(requirements::exists(&known, test), "{test}, which is to run `{line}`, does not exist");
     }
 }
 

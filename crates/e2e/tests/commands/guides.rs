@@ -26,7 +26,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use crate::{
-    documents::{blocks, commands, document, root, section},
+    documents::{blocks, commands, commands_of, document, root, section},
     inherited::Addon,
     installed,
     providers::{INIT_CORE, NEWER, OLDER, Providers, settled},
@@ -118,7 +118,9 @@ async fn the_commands_of_the_guides_work_in_their_order() {
     let refused = refusal(&shell, &config).await;
     let lease = "kubectl delete lease controller-leader-election-caaph --namespace caaph-system";
     assert!(refused.contains(lease), "{refused}");
-    for line in commands(&document(MIGRATING)) {
+    let migrating = commands_of(MIGRATING);
+    assert!(migrating.iter().any(|line| line == lease), "{migrating:?}");
+    for line in migrating {
         if line == lease {
             assert!(refusal(&shell, &config).await.contains(lease), "the Lease outlives its holder");
         }
@@ -134,10 +136,14 @@ async fn the_commands_of_the_guides_work_in_their_order() {
     addon.adopted().await;
     assert_eq!(addon.records().await[0].data, records[0].data, "the record stays as it is");
     assert_eq!(addon.deployment().await.metadata.generation, deployment.metadata.generation);
-    for line in commands(&document(USING)) {
+    for line in commands_of(USING) {
         shell.expect(&here(&line), &environment).await;
     }
-    for example in blocks(&document(USING), "yaml") {
+    let guide = document(USING);
+    let examples = blocks(&guide, "yaml");
+    assert_eq!(examples.len(), guide.matches("```yaml").count());
+    assert!(!examples.is_empty(), "{USING} has no examples");
+    for example in examples {
         let file = shell.home.join("example.yaml");
         std::fs::write(&file, example.join("\n")).unwrap();
         let line = format!("kubectl apply --dry-run=server --validate=strict -f {}", file.display());

@@ -9,7 +9,7 @@ use chandler_e2e::{
 use chandler_sandbox::{assets::Binary, testing};
 use serde_json::Value;
 
-use crate::documents::{commands, document, root};
+use crate::documents::{commands_of, document, root};
 
 pub const INSTALLING: &str = "docs/guides/installing.md";
 const EVERY_VALUE: &str = include_str!("packaging_values.yaml");
@@ -115,6 +115,7 @@ async fn every_file_holds_the_rights_and_kinds_that_tests_run_with() {
 #[tokio::test]
 async fn components_are_the_chart_with_variables_for_clusterctl() {
     let (components, variables) = with_defaults(&made("addon-components.yaml").await);
+    assert!(!variables.is_empty(), "there are no variables");
     let guide = document(INSTALLING);
     for name in &variables {
         assert!(guide.contains(&format!("`{name}`")), "{INSTALLING} does not tell of {name}");
@@ -279,8 +280,11 @@ async fn the_commands_of_the_installation_guide_work() {
 
 /// Those that neither clusterctl nor the Cluster API Operator nor a container builder is needed for.
 pub fn by_kubectl_and_helm() -> Vec<String> {
-    let lines = commands(&document(INSTALLING)).into_iter();
-    lines.filter(|line| line.starts_with("kubectl ") || line.starts_with("helm ")).collect()
+    let lines = commands_of(INSTALLING).into_iter();
+    let these: Vec<_> =
+        lines.filter(|line| line.starts_with("kubectl ") || line.starts_with("helm ")).collect();
+    assert!(!these.is_empty(), "{INSTALLING} has no such commands");
+    these
 }
 
 #[test]

@@ -17,7 +17,7 @@ use kube::{Api, ResourceExt as _, api::ListParams};
 use serde_json::{Value, json};
 
 use crate::{
-    documents::{commands, document, root},
+    documents::{commands_of, root},
     installed,
     providers::{INIT_CORE, Providers, settled},
 };
@@ -174,7 +174,7 @@ async fn the_commands_of_the_guide_move_live_addons() {
 
     let mut audit = alpha.audit_log();
     let (from, to) = (old.config(), new.config());
-    for line in commands(&document(MOVING)) {
+    for line in commands_of(MOVING) {
         shell.expect(&line, &[("KUBECONFIG", &from), ("NEW", &to)]).await;
     }
     let after = new.settled(2).await;

@@ -47,8 +47,8 @@ fn tests(source: &str) -> impl Iterator<Item = &str> {
     names.collect::<Vec<_>>().into_iter()
 }
 
-#[test]
-fn every_test_that_the_requirements_name_exists() {
+/// All tests, with their places.
+pub fn tests_of_the_crates() -> BTreeSet<String> {
     let crates = root().join("crates");
     let mut known = BTreeSet::new();
     for path in sources(&crates) {
@@ -56,10 +56,19 @@ fn every_test_that_the_requirements_name_exists() {
         let source = std::fs::read_to_string(&path).unwrap();
         known.extend(tests(&source).map(|name| format!("{place}::{name}")));
     }
+    known
+}
+
+/// Whether there is a test of this name, with or without its place.
+pub fn exists(known: &BTreeSet<String>, name: &str) -> bool {
+    known.iter().any(|known| known == name || known.ends_with(&format!("::{name}")))
+}
+
+#[test]
+fn every_test_that_the_requirements_name_exists() {
+    let known = tests_of_the_crates();
     let named = named(&document("docs/requirements.md"));
     assert!(named.len() > 30, "{named:?}");
-    let exists =
-        |name: &String| known.iter().any(|known| known == name || known.ends_with(&format!("::{name}")));
-    let missing: Vec<_> = named.iter().filter(|name| !exists(name)).collect();
+    let missing: Vec<_> = named.iter().filter(|name| !exists(&known, name)).collect();
     assert!(missing.is_empty(), "docs/requirements.md names tests that do not exist: {missing:#?}");
 }

@@ -3,7 +3,7 @@
 use chandler_e2e::shell::{Shell, processes_of};
 use chandler_sandbox::{assets::KubernetesVersion, testing};
 
-use crate::documents::{commands, document};
+use crate::documents::commands_of;
 
 #[tokio::test]
 async fn the_commands_of_the_guide_work_in_their_order() {
@@ -11,7 +11,8 @@ async fn the_commands_of_the_guide_work_in_their_order() {
     let shell = Shell::new("guide").await;
     let config = |plane: &str| shell.home.join(plane).to_string_lossy().into_owned();
     let (management, alpha) = (config("management"), config("alpha"));
-    for line in commands(&document("docs/guides/sandbox.md")) {
+    let mut checked = Vec::new();
+    for line in commands_of("docs/guides/sandbox.md") {
         let printed = shell.expect(&line, &[("KUBECONFIG", &management)]).await;
         match line.as_str() {
             "chandler-sandbox status" => {
@@ -21,18 +22,22 @@ async fn the_commands_of_the_guide_work_in_their_order() {
                 let json = shell.expect("chandler-sandbox status --output json", &[]).await;
                 let state: serde_json::Value = serde_json::from_str(&json).unwrap();
                 assert_eq!(state["planes"].as_array().unwrap().len(), 4, "{json}");
+                checked.push("status");
             }
             "chandler-sandbox kubeconfig management" => std::fs::write(&management, printed).unwrap(),
             "chandler-sandbox kubeconfig alpha" => {
                 std::fs::write(&alpha, printed).unwrap();
                 assert_eq!(node_version(&shell, &alpha).await, "v1.34.4");
+                checked.push("kubeconfig");
             }
             _ if line.starts_with("chandler-sandbox kubectl wait cluster alpha") => {
                 assert_eq!(node_version(&shell, &alpha).await, "v1.35.4");
+                checked.push("upgrade");
             }
             _ => {}
         }
     }
+    assert_eq!(checked, ["status", "kubeconfig", "upgrade"], "the guide shows other commands");
     assert_eq!(processes_of(&shell.home), [] as [String; 0], "nothing is left behind");
 }
 

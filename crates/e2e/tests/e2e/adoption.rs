@@ -1,6 +1,10 @@
 //! Releases made by someone else are taken over as they are, if they are what is wanted.
 
-use chandler_e2e::world::{World, config_value, hello};
+use chandler_core::release::OperationKind;
+use chandler_e2e::{
+    wait::eventually,
+    world::{World, config_value, hello},
+};
 use serde_json::json;
 
 #[tokio::test]
@@ -47,17 +51,17 @@ async fn a_release_changed_by_hand_is_noticed_after_a_quiet_restart_too() {
 async fn a_release_deleted_by_hand_comes_back() {
     let world = World::new("comeback").await;
     let alpha = world.cluster("alpha").await;
-    let _manager = world.manager();
+    let manager = world.manager();
     world.place("hello", "hello", json!({})).await;
-    let before = world.ready("hello", "alpha", 1).await;
+    world.ready("hello", "alpha", 1).await;
     let output =
         world.helm_command(&alpha, &["uninstall", "hello", "--namespace", "default"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    chandler_e2e::wait::eventually("the release is back", || async {
-        let list = world.helm(&alpha, &["list", "--all-namespaces"]);
-        (list.as_array()?.len() == 1).then_some(())
+    eventually("the release is installed a second time", || async {
+        (manager.succeeded(OperationKind::Install) == 2).then_some(())
     })
     .await;
     world.ready("hello", "alpha", 1).await;
-    assert_eq!(before.revision, Some(1));
+    assert_eq!(world.history(&alpha, "hello"), [(1, "deployed".to_owned())]);
+    assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("Hello from somewhere"));
 }

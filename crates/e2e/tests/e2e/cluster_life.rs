@@ -2,13 +2,14 @@
 
 use std::{sync::Mutex, time::Duration};
 
+use chandler_core::release::OperationKind;
 use chandler_e2e::{
     extension_world::{Extensions, is_ready},
     wait::{eventually, eventually_within},
 };
 use chandler_sandbox::{assets::KubernetesVersion, testing};
 use kube::{
-    Api, ResourceExt as _,
+    Api,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
 use serde_json::{Value, json};
@@ -47,21 +48,22 @@ async fn versions(test: &Extensions, kind: &str, group: &str, path: &str) -> Vec
     all.items.iter().filter_map(version).collect()
 }
 
+/// Reads what comes last first, so that what one part has waited for has been reached when it is read.
 async fn moment(test: &Extensions) -> Moment {
+    let mut extensions = vec![extension(test, "app").await];
+    let workers = versions(test, "Machine", "cluster.x-k8s.io", "/spec/version").await;
+    extensions.extend([extension(test, "cloud").await, extension(test, "net").await]);
     let control_planes =
         versions(test, "SandboxControlPlane", "controlplane.cluster.x-k8s.io", "/status/version").await;
-    let mut extensions = Vec::new();
-    for name in ["net", "cloud", "app"] {
-        if let Some(release) = test.release(name, "alpha").await {
-            let ready = is_ready(&release);
-            extensions.push((name.to_owned(), release.spec.version.unwrap_or_default(), ready));
-        }
-    }
-    Moment {
-        control_plane: control_planes.first().cloned().unwrap_or_default(),
-        workers: versions(test, "Machine", "cluster.x-k8s.io", "/spec/version").await,
-        extensions,
-    }
+    let [control_plane] = control_planes.as_slice() else { panic!("{control_planes:?}") };
+    Moment { control_plane: control_plane.clone(), workers, extensions }
+}
+
+/// An extension of the cluster, its version and whether it is ready.
+async fn extension(test: &Extensions, name: &str) -> (String, String, bool) {
+    let release = test.release(name, "alpha").await.unwrap();
+    let ready = is_ready(&release);
+    (name.to_owned(), release.spec.version.unwrap(), ready)
 }
 
 /// What is seen until everything has arrived.
@@ -75,7 +77,7 @@ async fn upgrade_moments(test: &Extensions) -> Vec<Moment> {
         }
         let all = [("net", "1.1.0"), ("cloud", "1.1.0"), ("app", "2.0.0")];
         let there = all.iter().all(|(name, version)| now.is_ready(name, version));
-        (there && now.workers.iter().all(|version| version == "v1.35.4")).then_some(())
+        (there && now.workers == ["v1.35.4"]).then_some(())
     })
     .await;
     moments.into_inner().unwrap()
@@ -151,13 +153,18 @@ async fn a_cluster_of_a_class_lives_with_its_extensions() {
 
     hooks.change("alpha", json!({"spec": {"topology": {"version": "v1.35.4"}}})).await;
     let moments = upgrade_moments(&test).await;
+    let (old, new) = ("v1.34.4", "v1.35.4");
+    assert!(
+        moments.iter().any(|now| now.control_plane == old && now.is_ready("net", "1.1.0")),
+        "net is ready before the control plane moves: {moments:#?}"
+    );
+    assert!(
+        moments.iter().any(|now| now.is_ready("cloud", "1.1.0") && now.workers == [old]),
+        "cloud is ready before the workers move: {moments:#?}"
+    );
     for now in &moments {
-        let (old, new) = ("v1.34.4", "v1.35.4");
         if now.control_plane == new {
-            assert!(
-                now.is_ready("net", "1.1.0") || now.version("net") == "1.1.0",
-                "net moves before: {moments:#?}"
-            );
+            assert_eq!(now.version("net"), "1.1.0", "net moves before: {moments:#?}");
         }
         if now.version("cloud") == "1.1.0" {
             assert_eq!(now.control_plane, new, "cloud moves with the control plane: {moments:#?}");
@@ -177,7 +184,7 @@ async fn a_cluster_of_a_class_lives_with_its_extensions() {
         let revisions = [(1, "superseded".to_owned()), (2, "deployed".to_owned())];
         assert_eq!(test.world.history(&alpha, name), revisions, "{name}");
     }
-    assert_eq!((manager.operations("install"), manager.operations("remove")), (3, 0));
+    assert_eq!((manager.ended(OperationKind::Install), manager.started(OperationKind::Remove)), (3, 0));
 }
 
 #[tokio::test]
@@ -212,7 +219,7 @@ async fn an_upgrade_that_an_extension_does_not_fit_is_refused_and_can_be_forced(
     })
     .await;
     assert_eq!(test.world.history(&bravo, "old"), [(1, "deployed".to_owned())]);
-    assert_eq!((manager.operations("install"), manager.operations("remove")), (1, 0));
+    assert_eq!((manager.ended(OperationKind::Install), manager.started(OperationKind::Remove)), (1, 0));
 }
 
 #[tokio::test]
@@ -235,10 +242,18 @@ async fn what_holds_something_elsewhere_is_removed_before_its_cluster_goes() {
         hooks.clusters().get_opt("alpha").await.unwrap().is_none().then_some(())
     })
     .await;
-    assert_eq!(manager.operations("remove"), 1, "the one that holds something, and no other");
+    let removals: Vec<_> = manager
+        .operations()
+        .into_iter()
+        .filter(|operation| operation.kind == OperationKind::Remove)
+        .collect();
+    assert!(
+        removals.iter().all(|removal| removal.release == "default/holding"),
+        "the one that holds something, and no other: {removals:?}"
+    );
+    assert_eq!(manager.succeeded(OperationKind::Remove), 1, "it was removed: {removals:?}");
     eventually("the release objects are gone", || async {
-        let all = test.releases().list(&ListParams::default()).await.unwrap();
-        all.items.iter().all(|release| release.name_any().is_empty()).then_some(())
+        test.releases().list(&ListParams::default()).await.unwrap().items.is_empty().then_some(())
     })
     .await;
 }

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use chandler_core::release::OperationKind;
 use chandler_e2e::{
     manager::Manager,
     wait::eventually,
@@ -64,5 +65,9 @@ async fn the_younger_takes_over_when_the_elder_goes() {
     })
     .await;
     world.ready("younger", "alpha", 2).await;
-    assert_eq!(manager.operations("remove"), 0, "what runs is handed over, not taken away and put back");
+    assert_eq!(
+        manager.started(OperationKind::Remove),
+        0,
+        "what runs is handed over, not taken away and put back"
+    );
 }

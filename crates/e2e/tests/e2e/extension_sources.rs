@@ -1,6 +1,7 @@
 //! Where extensions and their parameters come from: catalogs, ranges of Kubernetes and of the platform, packages, and
 //! objects of others.
 
+use chandler_core::release::OperationKind;
 use chandler_e2e::{
     extension_world::Extensions,
     wait::eventually,
@@ -119,7 +120,8 @@ async fn a_catalog_of_the_platform_is_for_whom_it_selects() {
     let reference = json!({"name": "hello", "catalog": "some", "scope": "Platform"});
     test.instance("hello", "", json!({"extension": reference, "version": "1.x"})).await;
     let why = test.instance_condition("hello", "NotPossible").await;
-    assert!(why.contains(&test.world.namespace) && why.contains("some"), "{why}");
+    let refusal = format!("ExtensionCatalog {platform}/some is not for namespace {}", test.world.namespace);
+    assert!(why.contains(&refusal), "{why}");
     assert!(test.release("platform/some/hello", "alpha").await.is_none());
 
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(test.world.client.clone());
@@ -182,6 +184,10 @@ async fn a_new_version_of_the_platform_reaches_the_clusters() {
 
     // A version that cannot be read leaves everything as it is.
     test.world.apply(&version("soon")).await;
+    eventually("the manager has seen it", || async {
+        manager.logs().contains("the version of the platform cannot be read").then_some(())
+    })
+    .await;
     manager.settled().await;
     test.ready("tied", "alpha", "1.1.0").await;
 }
@@ -310,7 +316,7 @@ async fn parameters_are_held_against_the_schema_in_the_package() {
     let why = test.instance_condition("strict", "NotPossible").await;
     assert!(why.contains("size") && why.contains('7') && !why.contains("9001"), "{why}");
     assert!(test.release("often/strict", "alpha").await.is_none(), "nothing was sent on its way");
-    assert_eq!(manager.operations("install"), 0);
+    assert_eq!(manager.started(OperationKind::Install), 0);
 
     test.instance("strict", "", of_size(5)).await;
     test.ready("often/strict", "alpha", "1.0.0").await;
@@ -473,6 +479,6 @@ async fn an_operator_and_its_resources_come_up_without_a_retry() {
             Api::namespaced_with(alpha.client().await.unwrap(), "default", &resource);
         assert_eq!(all.list(&ListParams::default()).await.unwrap().items.len(), 1, "{kind}");
     }
-    assert_eq!(manager.operations("install"), 3, "each was installed once");
+    assert_eq!(manager.ended(OperationKind::Install), 3, "each was installed once");
     assert_eq!(test.warnings().await, []);
 }

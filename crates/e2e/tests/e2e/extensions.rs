@@ -1,9 +1,7 @@
 //! Extensions: versions that fit, what they need, what they are given, and what is never lost.
 
-use chandler_api::{
-    extensions::{GIVEN_ANNOTATION, IMPLIED_BY_LABEL},
-    status::ReleaseStatus,
-};
+use chandler_api::extensions::{GIVEN_ANNOTATION, IMPLIED_BY_LABEL};
+use chandler_core::release::OperationKind;
 use chandler_e2e::{extension_world::Extensions, wait::eventually, world::config_value};
 use k8s_openapi::api::{core::v1::Secret, events::v1::Event};
 use kube::{
@@ -11,10 +9,6 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::json;
-
-fn began(status: Option<&ReleaseStatus>) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Time {
-    status.unwrap().history.last().unwrap().at.clone()
-}
 
 #[tokio::test]
 async fn what_is_needed_comes_first_and_goes_last() {
@@ -32,7 +26,17 @@ async fn what_is_needed_comes_first_and_goes_last() {
 
     let app = test.ready("app", "alpha", "1.1.0").await;
     let base = test.ready("base", "alpha", "1.0.0").await;
-    assert!(began(base.status.as_ref()) <= began(app.status.as_ref()), "what is needed comes first");
+    let steps = |kind: OperationKind| -> Vec<_> {
+        let all = manager.operations().into_iter().filter(|operation| operation.kind == kind);
+        all.map(|operation| (operation.release, operation.outcome)).collect()
+    };
+    let whole =
+        |release: &str| [(release.to_owned(), None), (release.to_owned(), Some("success".to_owned()))];
+    assert_eq!(
+        steps(OperationKind::Install),
+        [whole("default/base"), whole("default/app")].concat(),
+        "what is needed is installed before what needs it begins"
+    );
     assert_eq!(app.spec.depends_on, [base.name_any()]);
     let status = eventually("the instance tells its versions", || async {
         test.instances()
@@ -68,14 +72,11 @@ async fn what_is_needed_comes_first_and_goes_last() {
     })
     .await;
     assert_eq!(test.world.helm(&alpha, &["list", "--all-namespaces"]), json!([]));
-    let removals: Vec<_> = manager
-        .logs()
-        .lines()
-        .filter(|line| line.contains("operation ended") && line.contains("\"remove\""))
-        .map(ToOwned::to_owned)
-        .collect();
-    assert_eq!(removals.len(), 2, "{removals:?}");
-    assert!(removals[0].contains("/app"), "what needs goes before what is needed: {removals:?}");
+    assert_eq!(
+        steps(OperationKind::Remove),
+        [whole("default/app"), whole("default/base")].concat(),
+        "what needs is gone before what is needed goes"
+    );
     let events: Api<Event> = Api::namespaced(test.world.client.clone(), &test.world.namespace);
     let warnings: Vec<_> = events
         .list(&ListParams::default())
@@ -243,6 +244,11 @@ async fn what_runs_is_never_lost() {
     })
     .await;
     test.extension("hello", json!([{"version": "1.1.0", "kubernetes": "*"}]), json!({})).await;
+    eventually("the version is not known to be withdrawn any more", || async {
+        let status = test.instances().get("hello").await.unwrap().status?;
+        status.resolution.first()?.message.contains("1.0.0 runs and fits").then_some(())
+    })
+    .await;
     manager.settled().await;
     test.ready("hello", "alpha", "1.0.0").await;
     let extensions: Api<chandler_api::extensions::Extension> =

@@ -1,12 +1,17 @@
 //! One process acts at a time.
 
-use std::time::Duration;
-
 use chandler_e2e::{manager::Manager, wait::eventually, world::World};
 use serde_json::json;
 
 async fn leads(manager: &Manager) {
     eventually("the manager leads", || async { is_leading(manager).then_some(()) }).await;
+}
+
+async fn waits(manager: &Manager) {
+    eventually("the manager waits for the Lease", || async {
+        manager.logs().contains("\"another process leads; waiting\"").then_some(())
+    })
+    .await;
 }
 
 fn is_leading(manager: &Manager) -> bool {
@@ -20,6 +25,7 @@ async fn a_successor_takes_over_from_a_killed_and_from_a_stopped_leader() {
     let first = world.manager();
     leads(&first).await;
     let second = world.manager();
+    waits(&second).await;
     world.place("hello", "hello", json!({})).await;
     world.ready("hello", "alpha", 1).await;
     assert!(!is_leading(&second), "two processes lead");
@@ -30,7 +36,7 @@ async fn a_successor_takes_over_from_a_killed_and_from_a_stopped_leader() {
     world.ready("hello", "alpha", 2).await;
 
     let third = world.manager();
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    waits(&third).await;
     assert!(!is_leading(&third));
     second.stop().await;
     leads(&third).await;

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
+use chandler_core::release::OperationKind;
 use chandler_e2e::{
     bare::Bare,
     manager::Manager,
@@ -320,9 +321,11 @@ async fn an_operation_that_runs_while_its_object_is_moved_is_stopped_and_recover
     move_everything(&moving.source, &moving.target).await;
     moving.source_is_empty().await;
     eventually("the source has stopped", || async {
-        (moving.source.manager.operations("install") == 1).then_some(())
+        (moving.source.manager.ended(OperationKind::Install) == 1).then_some(())
     })
     .await;
+    let stopped = moving.source.manager.operations().into_iter().find_map(|operation| operation.outcome);
+    assert_eq!(stopped.as_deref(), Some("Cancelled"));
     let mended = Patch::Merge(json!({"spec": {"valuesTemplate": "hold: false"}}));
     moving.target.placements().patch("hello", &PatchParams::default(), &mended).await.unwrap();
     let release = moving.target.ready().await;

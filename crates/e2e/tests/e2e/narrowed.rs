@@ -50,15 +50,21 @@ async fn a_manager_of_one_namespace_needs_rights_there_only() {
     }
     let config = service_account::kubeconfig(world.sandbox.management(), "chandler-system", ACCOUNT).await;
     std::fs::write(world.manager_config(), config.unwrap()).unwrap();
-    let (_alpha, manager) = (world.cluster("alpha").await, world.manager());
+    let _alpha = world.cluster("alpha").await;
+    let mut audit = world.sandbox.management().audit_log();
+    let manager = world.manager();
     world.place("hello", "hello", json!({})).await;
     world.ready("hello", "alpha", 1).await;
     world
         .change("hello", json!({"valuesTemplate": "greeting: Aye from {{ .InfraCluster.metadata.name }}"}))
         .await;
     world.ready("hello", "alpha", 2).await;
-    let log = manager.logs();
-    assert!(!log.contains("forbidden"), "{log}");
+    let user = format!("system:serviceaccount:chandler-system:{ACCOUNT}");
+    let asked: Vec<_> = audit.read().unwrap().into_iter().filter(|entry| entry.user == user).collect();
+    assert!(asked.iter().any(|entry| entry.resource == "helmreleaseproxies" && entry.is_write()));
+    let refused: Vec<_> = asked.into_iter().filter(|entry| entry.code == 403).collect();
+    assert_eq!(refused, [], "it asks for nothing that it may not");
+    manager.stop().await;
 
     let may = |namespace: &str| {
         let user = format!("--as=system:serviceaccount:chandler-system:{ACCOUNT}");

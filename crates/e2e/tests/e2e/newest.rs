@@ -22,6 +22,7 @@ async fn a_new_version_is_found_and_rolled_out() {
         metrics.iter().filter(|(name, _)| name.starts_with("chandler_tool_calls")).map(|(_, n)| n).sum()
     };
     let before = calls(manager.metrics().await);
+    assert!(before > 0.0, "the installs called the tool");
     manager.settled().await;
     assert!((calls(manager.metrics().await) - before).abs() < f64::EPSILON, "no tool is called to look");
 

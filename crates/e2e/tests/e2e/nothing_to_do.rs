@@ -1,6 +1,6 @@
 //! No-op costs nothing: no tool call, and no request to a workload cluster beyond its watch.
 
-use chandler_e2e::world::World;
+use chandler_e2e::{wait::eventually, world::World};
 use chandler_sandbox::requests::AuditEntry;
 use serde_json::json;
 
@@ -50,9 +50,12 @@ async fn a_restart_or_a_second_pass_asks_for_nothing_but_its_watch() {
     let release = world.release("hello", "alpha").await.unwrap();
     let name = release.metadata.name.unwrap();
     world.releases().patch(&name, &kube::api::PatchParams::default(), &touch).await.unwrap();
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    eventually("there is a second pass", || async {
+        (passes(&manager.metrics().await) > before).then_some(())
+    })
+    .await;
+    manager.settled().await;
     let metrics = manager.metrics().await;
-    assert!(passes(&metrics) > before, "there was a second pass");
     assert_eq!(ours(audit.read().unwrap()), [], "a second pass asks for nothing");
     assert_no_tool_call(&metrics);
     assert_eq!(world.history(&alpha, "hello"), [(1, "deployed".to_owned())]);

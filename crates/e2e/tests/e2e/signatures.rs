@@ -1,6 +1,7 @@
 //! Charts that have to be signed.
 
 use chandler_api::{extensions::AddonRelease, status::ReleaseStatus};
+use chandler_core::release::OperationKind;
 use chandler_e2e::{
     wait::eventually,
     world::{World, condition, hello},
@@ -96,17 +97,23 @@ async fn only_signed_charts_are_rolled_out() {
     world.change("hello", json!({"version": "1.2.0"})).await;
     let status = signed.refused("hello", "it is not signed; sign it with `cosign sign`").await;
     assert_eq!(status.revision, Some(1), "what runs stays");
-    assert_eq!(manager.operations("Upgrade"), 0, "nothing was handed to the driver");
+    assert_eq!(manager.started(OperationKind::Upgrade), 0, "nothing was handed to the driver");
 
     signed.ours.sign(&signed.registry, "hello", "1.2.0", Form::Tag).await.unwrap();
     world.ready("hello", "alpha", 2).await;
+    assert_eq!(manager.succeeded(OperationKind::Upgrade), 1);
 
     // Another key: what runs stays, and is not rolled out again with other values.
     signed.demand(signed.theirs.public_key()).await;
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    eventually("the manager has read the new policy", || async {
+        let read = manager.logs().lines().filter(|line| line.contains("policy for signatures")).count();
+        (read == 2).then_some(())
+    })
+    .await;
     world.change("hello", json!({"valuesTemplate": "greeting: Aye"})).await;
     let status = signed.refused("hello", "none of the given keys").await;
     assert_eq!(status.revision, Some(2));
+    assert_eq!(manager.started(OperationKind::Upgrade), 1, "nothing was handed to the driver");
     signed.theirs.sign(&signed.registry, "hello", "1.2.0", Form::Bundle).await.unwrap();
     world.ready("hello", "alpha", 3).await;
 

@@ -20,7 +20,7 @@ fn clusters(world: &World) -> Api<DynamicObject> {
 async fn install_once_installs_once_and_leaves_the_release_alone() {
     let world = World::new("once").await;
     let alpha = world.cluster("alpha").await;
-    let _manager = world.manager();
+    let manager = world.manager();
     world
         .place(
             "hello",
@@ -40,7 +40,12 @@ async fn install_once_installs_once_and_leaves_the_release_alone() {
     let upgrade = ["upgrade", "hello", &archive, "--namespace", "default", "--set", "greeting=ByHand"];
     assert!(world.helm_command(&alpha, &upgrade).output().unwrap().status.success());
     world.change("hello", json!({"valuesTemplate": "greeting: Second"})).await;
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    eventually("the manager has seen the change", || async {
+        let placement = world.placements().get("hello").await.unwrap();
+        (placement.status?.observed_generation == placement.metadata.generation).then_some(())
+    })
+    .await;
+    manager.settled().await;
     assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("ByHand from somewhere"));
 
     let unlabelled = Patch::Merge(json!({"metadata": {"labels": {"fleet": null}}}));
@@ -75,15 +80,15 @@ async fn a_conflict_is_explained_and_ownership_can_be_taken() {
 async fn a_paused_cluster_is_left_alone_until_it_is_not() {
     let world = World::new("paused").await;
     let alpha = world.cluster("alpha").await;
-    let _manager = world.manager();
+    let manager = world.manager();
     world.place("hello", "hello", json!({})).await;
     world.ready("hello", "alpha", 1).await;
     let paused = |value: bool| Patch::Merge(json!({"spec": {"paused": value}}));
     clusters(&world).patch("alpha", &PatchParams::default(), &paused(true)).await.unwrap();
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    manager.settled().await;
     world.change("hello", json!({"valuesTemplate": "greeting: Later"})).await;
     world.delete("hello").await;
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    manager.settled().await;
     assert_eq!(world.history(&alpha, "hello"), [(1, "deployed".to_owned())], "neither upgraded nor removed");
     clusters(&world).patch("alpha", &PatchParams::default(), &paused(false)).await.unwrap();
     world.gone("hello").await;

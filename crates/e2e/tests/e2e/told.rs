@@ -1,9 +1,13 @@
 //! What objects say about themselves: reasons, the last revisions, what to do next.
 
+use std::sync::{Arc, Mutex};
+
 use chandler_e2e::{
     wait::eventually,
     world::{World, condition},
 };
+use futures::TryStreamExt as _;
+use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::json;
 
 #[tokio::test]
@@ -95,13 +99,48 @@ async fn a_secret_of_another_namespace_needs_its_consent() {
     world.ready("hello", "alpha", 1).await;
 }
 
+/// The reasons that placements give for `HelmReleaseProxySpecsUpToDate` from now on, each once it replaces the last.
+fn reasons(world: &World) -> Arc<Mutex<Vec<String>>> {
+    let reasons = Arc::new(Mutex::new(Vec::new()));
+    let (placements, seen) = (world.placements(), reasons.clone());
+    tokio::spawn(async move {
+        let changes = watcher(placements, watcher::Config::default()).applied_objects();
+        let note = changes.try_for_each(|placement| {
+            let all = placement.status.into_iter().flat_map(|status| status.conditions);
+            let mut specs = all.filter(|condition| condition.type_ == "HelmReleaseProxySpecsUpToDate");
+            let mut seen: std::sync::MutexGuard<'_, Vec<String>> = seen.lock().unwrap();
+            seen.extend(specs.next().map(|condition| condition.reason));
+            seen.dedup();
+            futures::future::ready(Ok(()))
+        });
+        note.await.unwrap();
+    });
+    reasons
+}
+
 #[tokio::test]
 async fn a_placement_says_what_it_is_busy_with() {
+    const UPDATING: &str = "HelmReleaseProxySpecsUpdating";
+    const REINSTALLING: &str = "HelmReleaseProxyReinstalling";
+    const DONE: &str = "UpToDate";
     let world = World::new("busy").await;
     let alpha = world.cluster("alpha").await;
+    let reasons = reasons(&world);
+    let gives = |expected: &'static [&'static str]| {
+        let reasons = reasons.clone();
+        eventually("the placement gives its reasons", move || {
+            let seen = reasons.lock().unwrap().clone();
+            assert!(expected.iter().zip(&seen).all(|(expected, seen)| expected == seen), "{seen:?}");
+            async move { (seen == expected).then_some(()) }
+        })
+    };
     let manager = world.manager();
     world.place("hello", "hello", json!({"releaseName": "given"})).await;
     world.ready("hello", "alpha", 1).await;
+    gives(&[UPDATING, DONE]).await;
+    world.change("hello", json!({"valuesTemplate": "greeting: Ahoy"})).await;
+    world.ready("hello", "alpha", 2).await;
+    gives(&[UPDATING, DONE, UPDATING, DONE]).await;
     let before = world.release("hello", "alpha").await.unwrap();
 
     // While nobody works, nothing is taken in; another name means another release.
@@ -125,10 +164,5 @@ async fn a_placement_says_what_it_is_busy_with() {
         .map(|release| release["name"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(names, [after.spec.release_name], "the release of the old name is gone");
-    eventually("the placement is up to date", || async {
-        let status = world.placements().get("hello").await.unwrap().status?;
-        let said = status.conditions.iter().find(|c| c.type_ == "HelmReleaseProxySpecsUpToDate")?;
-        (said.status == "True").then_some(())
-    })
-    .await;
+    gives(&[UPDATING, DONE, UPDATING, DONE, REINSTALLING, DONE]).await;
 }

@@ -1,7 +1,5 @@
 //! Managers that share a management cluster by label.
 
-use std::time::Duration;
-
 use chandler_e2e::world::World;
 use kube::{
     ResourceExt as _,
@@ -15,7 +13,7 @@ const LABEL: &str = "cluster.x-k8s.io/watch-filter";
 async fn a_manager_with_a_filter_leaves_the_rest_alone() {
     let world = World::new("filter").await;
     world.cluster("alpha").await;
-    let _manager = world.manager_with(&["--watch-filter", "blue"]);
+    let manager = world.manager_with(&["--watch-filter", "blue"]);
     world.place("other", "hello", json!({})).await;
     world.place("mine", "hello", json!({})).await;
     let label = |value: &str| Patch::Merge(json!({"metadata": {"labels": {LABEL: value}}}));
@@ -26,7 +24,7 @@ async fn a_manager_with_a_filter_leaves_the_rest_alone() {
     let release = world.release("mine", "alpha").await.unwrap();
     assert_eq!(release.labels().get(LABEL).map(String::as_str), Some("blue"));
 
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    manager.settled().await;
     let other = world.placements().get("other").await.unwrap();
     assert!(other.finalizers().is_empty() && other.status.is_none(), "{other:?}");
     assert!(world.release("other", "alpha").await.is_none());

@@ -66,9 +66,9 @@ impl AuditLog {
         let text = self.read_new().map_err(|source| ReadAuditLog { path: self.path.clone(), source })?;
         let mut entries = Vec::new();
         for line in text.lines() {
-            let Ok(event) = serde_json::from_str::<Event>(line) else {
-                continue;
-            };
+            // A line that is skipped would be a request that nobody sees.
+            let event: Event = serde_json::from_str(line)
+                .map_err(|error| ReadAuditLog { path: self.path.clone(), source: error.into() })?;
             if event.stage == "ResponseStarted" {
                 self.begun.insert(event.audit_id.clone());
             } else if self.begun.remove(&event.audit_id) {
@@ -86,11 +86,7 @@ impl AuditLog {
     }
 
     fn read_new(&mut self) -> io::Result<String> {
-        let mut file = match File::open(&self.path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
-            Err(error) => return Err(error),
-        };
+        let mut file = File::open(&self.path)?;
         if file.metadata()?.len() < self.offset {
             // The server has begun a new file.
             self.offset = 0;
@@ -199,5 +195,16 @@ mod tests {
         std::fs::write(&path, ended).unwrap();
         let verbs: Vec<_> = log.read().unwrap().into_iter().map(|entry| entry.verb).collect();
         assert_eq!(verbs, ["get"]);
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_read_is_no_empty_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        AuditLog::from_now(&path).read().unwrap_err();
+        std::fs::write(&path, "").unwrap();
+        let mut log = AuditLog::from_now(&path);
+        std::fs::write(&path, "{\"auditID\": 7}\n").unwrap();
+        log.read().unwrap_err();
     }
 }

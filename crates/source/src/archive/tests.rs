@@ -120,7 +120,14 @@ proptest! {
         let mut plain = Vec::new();
         flate2::read::GzDecoder::new(&content[..]).read_to_end(&mut plain).unwrap();
         plain[at] = byte;
-        let _ = checked(&zipped(&plain));
+        if checked(&zipped(&plain)).is_ok() {
+            for entry in tar::Archive::new(&plain[..]).entries().unwrap() {
+                let entry = entry.unwrap();
+                prop_assert!(matches!(entry.header().entry_type(), Regular | Directory));
+                let path = entry.path().unwrap().into_owned();
+                prop_assert!(path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)));
+            }
+        }
     }
 
     #[test]

@@ -70,9 +70,9 @@ fn bombs_are_refused() {
     says(&format!("entries:\n{}", many.concat()), "more than 50000 charts");
     says("--- {}\n--- {}\n", "document");
     says("<html>not found</html>", "mapping");
-    says("", "");
     says("apiVersion: v1\n", "no `entries`");
-    says("\u{0}", "");
+    says("", "NOTHING");
+    says("\u{0}", "NUL");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use chandler_sandbox::{
     chart::Package,
     repository::{ChartRepository, Guard},
 };
-use chandler_source::{Access, SourceOptions};
+use chandler_source::Access;
 use futures::future::join_all;
 
 use crate::{
@@ -184,7 +184,10 @@ async fn certificates_are_shown_to_the_repository_and_nowhere_else() {
     let pair = world.authority.client("chandler", &[]).unwrap();
     let access = world.access_with(&[("tls.crt", &pair.certificate), ("tls.key", &pair.key)]);
     assert!(get(&world.packages(), elsewhere.url(), &access).await.is_ok());
+    let before = elsewhere.requests();
     let world_without_it = World::new();
-    let packages = world_without_it.packages_with(SourceOptions { ..options() });
-    assert!(get(&packages, &home.url(), &access).await.is_err());
+    let message = failure(get(&world_without_it.packages(), &home.url(), &access).await);
+    assert!(message.starts_with("SourceUnavailable"), "{message}");
+    assert_eq!(home.seen().len(), 1, "the repository itself was reached: {:?}", home.seen());
+    assert_eq!(elsewhere.requests(), before, "nobody elsewhere was shown the certificate");
 }

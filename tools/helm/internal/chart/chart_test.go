@@ -105,7 +105,7 @@ func TestInfo(t *testing.T) {
 	if strings.Join(info.GetCrds(), " ") != "ws.example.dev vs.example.dev" || info.GetDependencies()[0].GetCondition() != "b.enabled" {
 		t.Fatalf("got %v", info)
 	}
-	if got := failure.Proto(loaded.Installable()); got.GetCategory() != failure.InvalidPackage || !strings.Contains(got.GetMessage(), "b") {
+	if got := failure.Proto(loaded.Installable()); got.GetCategory() != failure.InvalidPackage || !strings.Contains(got.GetMessage(), "chart a lacks dependencies: found in Chart.yaml, but missing in charts/ directory: b") {
 		t.Fatalf("a dependency is missing: %v", got)
 	}
 }

@@ -29,7 +29,7 @@ func TestClassify(t *testing.T) {
 		want    toolv1.FailureCategory
 		message string
 	}{
-		"known":             {fmt.Errorf("x: %w", New(NotReady, "a")), NotReady, "a"},
+		"known":             {fmt.Errorf("x: %w", New(NotReady, "still starting")), NotReady, "still starting"},
 		"refused":           {&url.Error{Op: "Get", URL: "https://a", Err: &net.OpError{Err: syscall.ECONNREFUSED}}, Unreachable, "refused"},
 		"dns":               {&url.Error{Op: "Get", URL: "https://a", Err: &net.DNSError{Err: "no such host"}}, Unreachable, "no such host"},
 		"certificate":       {&url.Error{Op: "Get", URL: "https://a", Err: x509.UnknownAuthorityError{}}, Unreachable, "unknown authority"},

@@ -144,9 +144,10 @@ func TestGuardLimitsRequestsButNotWatches(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = response.Body.Close() }()
-			_, err = io.ReadAll(response.Body)
-			if _, timedOut := errors.AsType[*failure.RequestTimeout](err); timedOut != c.timeout {
-				t.Fatalf("got %v", err)
+			body, err := io.ReadAll(response.Body)
+			_, timedOut := errors.AsType[*failure.RequestTimeout](err)
+			if timedOut != c.timeout || !timedOut && (err != nil || string(body) != "late") {
+				t.Fatalf("got %q, %v", body, err)
 			}
 		})
 	}

@@ -3,9 +3,14 @@ package server
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/failure"
 	"chandler.dev/tools/helm/internal/operation"
 )
 
@@ -15,7 +20,7 @@ func TestARequestWithoutATargetIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if answer.GetFailure().GetMessage() == "" {
+	if got := answer.GetFailure(); got.GetCategory() != failure.Internal || got.GetMessage() != "the request names no target" {
 		t.Fatalf("got %v", answer)
 	}
 }
@@ -25,7 +30,7 @@ func TestRecovered(t *testing.T) {
 		defer recovered(slog.New(slog.DiscardHandler), &err)
 		panic("defect")
 	}
-	if err := call(); err == nil {
-		t.Fatal("the panic is lost")
+	if err := call(); status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "the driver has a defect: defect") {
+		t.Fatalf("got %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package template
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,7 +64,7 @@ func TestRenderFails(t *testing.T) {
 		"output limit":     {`{{ repeat 2000 "x" }}`, `{}`, "larger than 1000 bytes", 0, false},
 		"silent loop":      {`{{ range until 1000000 }}{{ range until 1000000 }}{{ end }}{{ end }}`, `{}`, "took longer than", 1, false},
 		"counting loop":    {`{{ range 1000000000000 }}{{ end }}`, `{}`, "took longer than", 1, false},
-		"doubling":         {`{{ define "a" }}{{ template "b" }}{{ template "b" }}{{ end }}{{ define "b" }}{{ template "a" }}{{ template "a" }}{{ end }}{{ template "a" }}`, `{}`, "", 1, false},
+		"doubling":         {`{{ define "a" }}{{ template "b" }}{{ template "b" }}{{ end }}{{ define "b" }}{{ template "a" }}{{ template "a" }}{{ end }}{{ template "a" }}`, `{}`, "took longer than|exceeded maximum template depth", 1, false},
 		"a huge list":      {`{{ until 2000000000 }}`, `{}`, "more than", 1, false},
 		"a huge text":      {`{{ repeat 2000000000 "xxxx" }}`, `{}`, "more than", 1, false},
 	}
@@ -79,7 +80,8 @@ func TestRenderFails(t *testing.T) {
 			if got == nil {
 				t.Fatal("it did not fail")
 			}
-			if !strings.Contains(got.GetMessage(), c.message) || got.GetLine() != c.line || got.GetParse() != c.parse {
+			said := func(part string) bool { return strings.Contains(got.GetMessage(), part) }
+			if !slices.ContainsFunc(strings.Split(c.message, "|"), said) || got.GetLine() != c.line || got.GetParse() != c.parse {
 				t.Fatalf("got %v", got)
 			}
 			if took := time.Since(start); took > 5*time.Second {

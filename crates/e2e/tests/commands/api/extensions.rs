@@ -1,6 +1,10 @@
 //! The kinds of extensions: which objects can be created, what is filled in, what may change.
 
-use std::fmt::Debug;
+use std::{
+    collections::BTreeSet,
+    fmt::Debug,
+    path::{Path, PathBuf},
+};
 
 use chandler_api::extensions::{
     AddonReleaseSpec, ExtensionCatalogSpec, ExtensionInstanceSpec, ExtensionSpec, InstanceStatus,
@@ -10,7 +14,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
-    objects::{ADDON, CATALOG, EXTENSION, INSTANCE, object, without},
+    objects::{ADDON, CATALOG, CHART, EXTENSION, INSTANCE, object, without},
     server::{Server, answer},
     validation::check,
 };
@@ -36,20 +40,56 @@ fn version(fields: &Value) -> Value {
     json!({"versions": [version]})
 }
 
+/// The Markdown files below a folder.
+fn markdown(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let nested = entries.flat_map(|path| if path.is_dir() { markdown(&path) } else { vec![path] });
+    nested.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
+}
+
+/// The objects of our kinds in the YAML of a document. What has no `apiVersion` is a part of an object.
+fn objects_of(text: &str) -> Vec<Value> {
+    let blocks = text.split("```yaml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
+    let documents = blocks.flat_map(|block| block.split("\n---\n"));
+    let objects = documents.map(|document| serde_saphyr::from_str::<Value>(document).unwrap());
+    let is_ours = |object: &Value| {
+        let group = object["apiVersion"].as_str().and_then(|version| version.split_once('/'));
+        group.is_some_and(|(group, _)| ["addons.cluster.x-k8s.io", "chandler.dev"].contains(&group))
+    };
+    objects.filter(is_ours).collect()
+}
+
+/// Whether the server has kept everything that was written: it drops fields that it does not know.
+fn is_kept(made: &Value, written: &Value) -> bool {
+    match (made, written) {
+        (Value::Object(made), Value::Object(written)) => {
+            written.iter().all(|(name, field)| made.get(name).is_some_and(|made| is_kept(made, field)))
+        }
+        (Value::Array(made), Value::Array(written)) => {
+            made.len() == written.len() && made.iter().zip(written).all(|(made, item)| is_kept(made, item))
+        }
+        (made, written) => made == written,
+    }
+}
+
 #[tokio::test]
 async fn the_objects_in_the_documentation_are_accepted() {
     let server = Server::shared().await;
-    for text in [
-        include_str!("../../../../../docs/concepts/extensions.md"),
-        include_str!("../../../../../docs/concepts/parameters.md"),
-    ] {
-        let (_, yaml) = text.split_once("```yaml\n").unwrap();
-        for document in yaml.split_once("```").unwrap().0.split("---\n") {
-            let mut object: Value = serde_saphyr::from_str(document).unwrap();
+    let mut kinds = BTreeSet::new();
+    for path in markdown(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")) {
+        for mut object in objects_of(&std::fs::read_to_string(&path).unwrap()) {
             object["metadata"]["namespace"] = json!("default");
-            check(&server, &object, None).await;
+            let made = server.try_create(&object).await;
+            let made = made.unwrap_or_else(|why| panic!("{}: {why}\n{object:#}", path.display()));
+            assert!(is_kept(&made["spec"], &object["spec"]), "{}: {made:#}\n{object:#}", path.display());
+            kinds.insert(object["kind"].as_str().unwrap().to_owned());
         }
     }
+    assert_eq!(
+        kinds.into_iter().collect::<Vec<_>>(),
+        [EXTENSION, CATALOG, INSTANCE, CHART],
+        "kinds that users write are shown"
+    );
 }
 
 #[tokio::test]
