@@ -34,7 +34,7 @@ async fn what_is_needed_comes_first_and_goes_last() {
         |release: &str| [(release.to_owned(), None), (release.to_owned(), Some("success".to_owned()))];
     assert_eq!(
         steps(OperationKind::Install),
-        [whole("default/base"), whole("default/app")].concat(),
+        [whole("base/base"), whole("default/app")].concat(),
         "what is needed is installed before what needs it begins"
     );
     assert_eq!(app.spec.depends_on, [base.name_any()]);
@@ -74,7 +74,7 @@ async fn what_is_needed_comes_first_and_goes_last() {
     assert_eq!(test.world.helm(&alpha, &["list", "--all-namespaces"]), json!([]));
     assert_eq!(
         steps(OperationKind::Remove),
-        [whole("default/app"), whole("default/base")].concat(),
+        [whole("default/app"), whole("base/base")].concat(),
         "what needs is gone before what is needed goes"
     );
     let events: Api<Event> = Api::namespaced(test.world.client.clone(), &test.world.namespace);

@@ -3,6 +3,7 @@
 use chandler_api::{extensions::AddonRelease, status::ReleaseStatus};
 use chandler_core::release::OperationKind;
 use chandler_e2e::{
+    manager::Manager,
     wait::eventually,
     world::{World, condition, hello},
 };
@@ -73,6 +74,11 @@ impl Signed {
     }
 }
 
+/// How often the manager has handed a package to the driver.
+async fn applies(manager: &Manager) -> String {
+    manager.metrics().await["chandler_tool_calls_total{verb=\"apply\"}"].to_string()
+}
+
 #[tokio::test]
 async fn only_signed_charts_are_rolled_out() {
     let signed = Signed::new("signed-charts").await;
@@ -102,6 +108,8 @@ async fn only_signed_charts_are_rolled_out() {
     signed.ours.sign(&signed.registry, "hello", "1.2.0", Form::Tag).await.unwrap();
     world.ready("hello", "alpha", 2).await;
     assert_eq!(manager.succeeded(OperationKind::Upgrade), 1);
+    let handed_over = applies(&manager).await;
+    assert_eq!(handed_over, "2", "the install and the upgrade");
 
     // Another key: what runs stays, and is not rolled out again with other values.
     signed.demand(signed.theirs.public_key()).await;
@@ -113,7 +121,7 @@ async fn only_signed_charts_are_rolled_out() {
     world.change("hello", json!({"valuesTemplate": "greeting: Aye"})).await;
     let status = signed.refused("hello", "none of the given keys").await;
     assert_eq!(status.revision, Some(2));
-    assert_eq!(manager.started(OperationKind::Upgrade), 1, "nothing was handed to the driver");
+    assert_eq!(applies(&manager).await, handed_over, "nothing was handed to the driver");
     signed.theirs.sign(&signed.registry, "hello", "1.2.0", Form::Bundle).await.unwrap();
     world.ready("hello", "alpha", 3).await;
 

@@ -71,8 +71,8 @@ fn bombs_are_refused() {
     says("--- {}\n--- {}\n", "document");
     says("<html>not found</html>", "mapping");
     says("apiVersion: v1\n", "no `entries`");
-    says("", "NOTHING");
-    says("\u{0}", "NUL");
+    says("", "no `entries`");
+    assert!(read(b"\0").is_err());
 }
 
 #[test]
