@@ -15,7 +15,7 @@ pub use desired::{
     Desired, ExecutionOptions, PackageReference, RenderingOptions, SecretKey, SourceAccess, Strategy,
     VALUES_KEY, Values, ValuesReuse,
 };
-pub use face::{ReleaseFace, ReleaseVocabulary};
+pub use face::ReleaseFace;
 pub(crate) use helm_release_proxy::strategy as helm_strategy;
 pub use history::history;
 pub use plan::{

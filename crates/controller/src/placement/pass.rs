@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_api::{
     capi::{CLUSTER_GROUP, CLUSTER_VERSION, DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION},
+    reasons::PlacementReason,
     status::PlacementStatus,
 };
 use chandler_core::{
@@ -255,7 +256,7 @@ where
         if !was_changed::<P>(old, generation) {
             outcome.updating = 0;
         }
-        let said = report(&outcome, &P::VOCABULARY);
+        let said = report(&outcome, P::VOCABULARY);
         let said = PlacementStatus {
             conditions: conditions::merge(&old.conditions, said, generation, Timestamp::now()),
             matching_clusters: selected.keys().map(cluster_reference).collect(),
@@ -282,12 +283,12 @@ where
 
     /// A placement that cannot be carried out is an Event, once.
     fn warn_once(&self, old: &PlacementStatus, new: &PlacementStatus) {
-        let type_ = P::VOCABULARY.specs_up_to_date;
+        let type_ = P::VOCABULARY.specs_up_to_date();
         let find = |status: &PlacementStatus| status.conditions.iter().find(|c| c.type_ == type_).cloned();
         let (before, now) = (find(old), find(new));
-        let under_way = [P::VOCABULARY.updating, P::VOCABULARY.reinstalling];
-        if let Some(now) =
-            now.filter(|now| now.status == "False" && !under_way.contains(&now.reason.as_str()))
+        let under_way = [Some(PlacementReason::Updating), Some(PlacementReason::Reinstalling)];
+        if let Some(now) = now
+            .filter(|now| now.status == "False" && !under_way.contains(&PlacementReason::parse(&now.reason)))
             && before.is_none_or(|before| before.message != now.message)
         {
             self.context.events.warning(&*self.object, &now.reason, &now.message);
@@ -332,7 +333,7 @@ where
         let outcome = Outcome { still_needed, ..Outcome::default() };
         let conditions = conditions::merge(
             &old.conditions,
-            report(&outcome, &P::VOCABULARY),
+            report(&outcome, P::VOCABULARY),
             self.object.meta().generation,
             Timestamp::now(),
         );
@@ -369,7 +370,8 @@ where
 /// about is told by the counts alone.
 fn was_changed<P: PlacementFace>(old: &PlacementStatus, generation: Option<i64>) -> bool {
     let still_changing = |condition: &Condition| {
-        condition.type_ == P::VOCABULARY.specs_up_to_date && condition.reason == P::VOCABULARY.updating
+        condition.type_ == P::VOCABULARY.specs_up_to_date()
+            && PlacementReason::parse(&condition.reason) == Some(PlacementReason::Updating)
     };
     old.observed_generation != generation || old.conditions.iter().any(still_changing)
 }

@@ -1,6 +1,6 @@
 //! What a pass says about its object, and writes down.
 
-use chandler_api::status::ReleaseStatus;
+use chandler_api::{reasons::ReleaseReason, status::ReleaseStatus};
 use chandler_core::{
     conditions::{self, Status, Wanted},
     failure::Failure,
@@ -25,10 +25,10 @@ where
         let wanted = |type_| Wanted {
             type_,
             status: Status::False,
-            reason: "InvalidSpec",
+            reason: ReleaseReason::InvalidSpec.spelled(R::VOCABULARY),
             message: failure.message.clone(),
         };
-        let conditions = vec![wanted("Ready"), wanted(R::VOCABULARY.release_ready)];
+        let conditions = vec![wanted("Ready"), wanted(R::VOCABULARY.release_ready())];
         self.status.conditions = conditions::merge(&self.status.conditions, conditions, generation, self.now);
         self.status.observed_generation = generation;
         self.write(before).await?;
@@ -44,7 +44,7 @@ where
         let progress = running.as_ref().filter(|running| running.told).map(|running| &running.progress);
         let name = desired.release.to_string();
         let spoken = !self.status.conditions.is_empty();
-        let said = report(decision, &R::VOCABULARY, &name, progress, spoken);
+        let said = report(decision, R::VOCABULARY, &name, progress, spoken);
         let Some(said) = said else { return };
         let mut wanted = said.conditions;
         if let Collision::Contested { by } = self.collision(desired) {
