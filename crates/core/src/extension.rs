@@ -5,7 +5,7 @@ mod implied;
 mod kubernetes;
 mod verdict;
 
-pub use demand::{Demand, Shelved, demand, key, namespace_of, parts, shelf_name};
+pub use demand::{Defect, Demand, Shelved, demand, key, namespace_of, parts, shelf_name};
 pub use implied::{Circumstances, Implied, Origin, Wish, implied, implied_name};
 pub use kubernetes::{Kubernetes, Upgrade, kubernetes};
 pub use verdict::{Chosen, Question, Verdict, verdict};

@@ -225,6 +225,7 @@ pub mod tests {
         let extensions: BTreeMap<String, _> =
             extensions.iter().map(|(name, versions)| ((*name).to_owned(), *versions)).collect();
         Question {
+            defects: BTreeMap::new(),
             universe: Universe {
                 extensions: extensions.iter().map(|(name, known)| (name.clone(), published(known))).collect(),
             },

@@ -19,8 +19,20 @@ pub struct Demand {
     pub universe: Universe,
     /// Oldest wish first.
     pub wanted: Vec<Wanted>,
+    /// Instances whose `spec.version` cannot be used, oldest first.
+    pub defects: Vec<Defect>,
     /// Which instances bring an extension: those that stay before those that go, the eldest first.
     pub providers: BTreeMap<String, Vec<String>>,
+}
+
+/// An instance that asks for versions by a text that is not a range. No version is chosen for it: any choice would be a
+/// guess.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Defect {
+    pub extension: String,
+    /// What is wrong, for people.
+    pub message: String,
+    pub install_dependencies: bool,
 }
 
 /// Begins what the extensions of the platform are called.
@@ -87,7 +99,10 @@ pub fn demand(
         open.push((namespace.to_owned(), name));
         demand.providers.entry(key.clone()).or_default().push(instance.name_any());
         if Origin::of(instance) != Some(Origin::Dependency) && instance.meta().deletion_timestamp.is_none() {
-            demand.wanted.push(wanted(instance, key));
+            match wanted(instance, key) {
+                Ok(wanted) => demand.wanted.push(wanted),
+                Err(defect) => demand.defects.push(defect),
+            }
         }
     }
     while let Some((namespace, name)) = open.pop() {
@@ -102,15 +117,16 @@ pub fn demand(
     demand
 }
 
-fn wanted(instance: &ExtensionInstance, extension: String) -> Wanted {
+fn wanted(instance: &ExtensionInstance, extension: String) -> Result<Wanted, Defect> {
     let spec = &instance.spec;
-    // The schema has checked the range.
-    let range = spec.version.as_deref().and_then(|range| range.parse().ok()).unwrap_or_else(Range::any);
-    Wanted {
-        extension,
-        range,
-        channel: spec.channel.clone(),
-        install_dependencies: spec.dependencies == DependencyPolicy::Install,
+    let install_dependencies = spec.dependencies == DependencyPolicy::Install;
+    match spec.version.as_deref().map_or(Ok(Range::any()), str::parse) {
+        Ok(range) => Ok(Wanted { extension, range, channel: spec.channel.clone(), install_dependencies }),
+        Err(error) => {
+            let name = instance.name_any();
+            let message = format!("spec.version of ExtensionInstance {name} cannot be used: {error}");
+            Err(Defect { extension, message, install_dependencies })
+        }
     }
 }
 
@@ -213,5 +229,18 @@ mod tests {
         let found = demand("fleet", "system", &asked, &BTreeMap::new());
         assert_eq!(found.wanted[0].extension, "platform/gone");
         assert!(found.universe.extensions.is_empty());
+    }
+
+    #[test]
+    fn a_version_that_is_no_range_never_means_any_version() {
+        let mut asked = (*instance("a", &json!({"name": "app"}))).clone();
+        asked.spec.version = Some("latest".to_owned());
+        let shelf = BTreeMap::from([(("fleet", "app"), extension(&[]))]);
+        let found = demand("fleet", "system", &[Arc::new(asked)], &shelf);
+        assert_eq!(found.wanted, []);
+        let message = &found.defects[0].message;
+        assert!(message.starts_with("spec.version of ExtensionInstance a cannot be used: "), "{message}");
+        assert!(message.contains("latest"), "{message}");
+        assert_eq!(found.providers["app"], ["a"], "it is not taken for a cluster without the extension");
     }
 }
