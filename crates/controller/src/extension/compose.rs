@@ -26,7 +26,7 @@ use super::{
     values::{Layers, Values},
 };
 use crate::{
-    Error, clusters,
+    ReconcileError, clusters,
     placement::{Compose, Composed},
 };
 
@@ -56,7 +56,7 @@ impl Compose<ExtensionInstance> for Instances {
         instance: &'a ExtensionInstance,
         clusters: &'a ClusterMap<Arc<DynamicObject>>,
         existing: &'a ClusterMap<Arc<AddonRelease>>,
-    ) -> BoxFuture<'a, Result<Composed<AddonRelease>, Error>> {
+    ) -> BoxFuture<'a, Result<Composed<AddonRelease>, ReconcileError>> {
         self.releases(instance, clusters, existing).boxed()
     }
 
@@ -107,7 +107,7 @@ impl Instances {
         instance: &ExtensionInstance,
         clusters: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<AddonRelease>>,
-    ) -> Result<Composed<AddonRelease>, Error> {
+    ) -> Result<Composed<AddonRelease>, ReconcileError> {
         let (mut composed, mut drafts) = (BTreeMap::new(), BTreeMap::new());
         for (key, cluster) in clusters {
             match self.draft(instance, key, cluster).await {

@@ -16,10 +16,13 @@ use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _, runtime::controller::Action};
 
 use super::{ExtensionContext, offers::Found, shelf::Volume};
-use crate::{Error, queue, status};
+use crate::{ReconcileError, queue, status};
 
 /// Publishes one Extension.
-pub async fn reconcile(object: Arc<Extension>, context: Arc<ExtensionContext>) -> Result<Action, Error> {
+pub async fn reconcile(
+    object: Arc<Extension>,
+    context: Arc<ExtensionContext>,
+) -> Result<Action, ReconcileError> {
     if object.meta().deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
@@ -41,7 +44,11 @@ pub async fn reconcile(object: Arc<Extension>, context: Arc<ExtensionContext>) -
     }
 }
 
-async fn publish(object: Arc<Extension>, context: &ExtensionContext, found: Found) -> Result<Action, Error> {
+async fn publish(
+    object: Arc<Extension>,
+    context: &ExtensionContext,
+    found: Found,
+) -> Result<Action, ReconcileError> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let Found { published, asked } = found;
     let (ready, status) = said(&published);
@@ -89,7 +96,7 @@ async fn tell(
     context: &ExtensionContext,
     ready: Wanted,
     known: ExtensionStatus,
-) -> Result<(), Error> {
+) -> Result<(), ReconcileError> {
     let old = object.status.clone().unwrap_or_default();
     let generation = object.meta().generation;
     let new = ExtensionStatus {

@@ -25,7 +25,7 @@ use serde_json::Value;
 
 use super::packaged::Packaged;
 use crate::{
-    Error,
+    ReconcileError,
     parameters::{ParameterSources, Read},
     placement::{Needed, Templates},
 };
@@ -63,7 +63,7 @@ impl Values {
         instance: &ExtensionInstance,
         clusters: ClusterMap<(Arc<DynamicObject>, Layers)>,
         existing: &ClusterMap<Arc<AddonRelease>>,
-    ) -> Result<ClusterMap<Made>, Error> {
+    ) -> Result<ClusterMap<Made>, ReconcileError> {
         let namespace = instance.namespace().unwrap_or_default();
         let spec = &instance.spec;
         let account = spec.service_account_name.as_deref();
@@ -96,7 +96,7 @@ impl Values {
         &self,
         instance: &ExtensionInstance,
         clusters: &ClusterMap<(Arc<DynamicObject>, Layers)>,
-    ) -> Result<ClusterMap<Result<String, String>>, Error> {
+    ) -> Result<ClusterMap<Result<String, String>>, ReconcileError> {
         let template = instance.spec.parameters_template.as_deref().unwrap_or_default();
         let uid = instance.uid().unwrap_or_default();
         if !template.contains("{{") {

@@ -7,7 +7,7 @@ use chandler_core::{identity::ClusterKey, placement::PlacementFace};
 use futures::future::BoxFuture;
 use kube::api::DynamicObject;
 
-use crate::Error;
+use crate::ReconcileError;
 
 type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 
@@ -23,7 +23,7 @@ pub trait Compose<P: PlacementFace>: Send + Sync {
         placement: &'a P,
         clusters: &'a ClusterMap<Arc<DynamicObject>>,
         existing: &'a ClusterMap<Arc<P::Release>>,
-    ) -> BoxFuture<'a, Result<Composed<P::Release>, Error>>;
+    ) -> BoxFuture<'a, Result<Composed<P::Release>, ReconcileError>>;
 
     /// What to write about a placement, from what all placements say about themselves.
     fn status(

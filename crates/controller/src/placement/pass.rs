@@ -26,7 +26,7 @@ use kube::{
 use serde_json::json;
 
 use super::{PlacementContext, dirty::Scope, written::CATCH_UP};
-use crate::{Error, clusters, overwrite, queue, status};
+use crate::{ManagementError, ReconcileError, clusters, overwrite, queue, status};
 
 /// Release objects written at the same time, by all placements together.
 pub const WRITES: usize = 16;
@@ -43,7 +43,7 @@ where
     P: PlacementFace + Resource<Scope = NamespaceResourceScope>,
     P::Release: Resource<Scope = NamespaceResourceScope>,
 {
-    pub async fn run(self) -> Result<Action, Error> {
+    pub async fn run(self) -> Result<Action, ReconcileError> {
         if self.object.annotations().contains_key(PAUSED_ANNOTATION) {
             return Ok(queue::resync(&*self.object));
         }
@@ -58,7 +58,11 @@ where
         done.map(|action| if lagging { Action::requeue(CATCH_UP) } else { action })
     }
 
-    async fn keep(&self, reference: &ObjectRef<P>, existing: &[Arc<P::Release>]) -> Result<Action, Error> {
+    async fn keep(
+        &self,
+        reference: &ObjectRef<P>,
+        existing: &[Arc<P::Release>],
+    ) -> Result<Action, ReconcileError> {
         status::hold(&self.context.client, &*self.object, P::FINALIZER).await?;
         let scope = self.context.desk.dirty.take(reference);
         let done = self.place(reference, &scope, existing).await;
@@ -75,7 +79,7 @@ where
         reference: &ObjectRef<P>,
         scope: &Scope,
         existing: &[Arc<P::Release>],
-    ) -> Result<Action, Error> {
+    ) -> Result<Action, ReconcileError> {
         let mut outcome = Outcome::default();
         let selected = match self.selected() {
             Ok(selected) => selected,
@@ -126,7 +130,7 @@ where
         &self,
         selected: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<P::Release>>,
-    ) -> Result<(ClusterMap<Option<P::Release>>, ClusterMap<String>), Error> {
+    ) -> Result<(ClusterMap<Option<P::Release>>, ClusterMap<String>), ReconcileError> {
         let living = selected.iter().filter(|(_, cluster)| !clusters::is_left_alone(cluster));
         let living = living.map(|(key, cluster)| (key.clone(), cluster.clone())).collect();
         let mut composed = self.context.compose.compose(&self.object, &living, existing).await?;
@@ -249,7 +253,7 @@ where
         reference: &ObjectRef<P>,
         selected: &ClusterMap<Arc<DynamicObject>>,
         mut outcome: Outcome,
-    ) -> Result<Action, Error> {
+    ) -> Result<Action, ReconcileError> {
         let before = self.object.status().cloned().unwrap_or_default();
         let old = before.as_ref();
         let generation = self.object.meta().generation;
@@ -296,7 +300,11 @@ where
     }
 
     /// Deletes the releases first, then lets the placement go.
-    async fn delete(&self, reference: &ObjectRef<P>, existing: &[Arc<P::Release>]) -> Result<Action, Error> {
+    async fn delete(
+        &self,
+        reference: &ObjectRef<P>,
+        existing: &[Arc<P::Release>],
+    ) -> Result<Action, ReconcileError> {
         if existing.is_empty() {
             self.context.desk.dirty.forget(reference);
             self.context.written.forget(reference);
@@ -327,7 +335,7 @@ where
     }
 
     /// Says why a placement that is being deleted does not go.
-    async fn tell_needed(&self, still_needed: Vec<ClusterFailure>) -> Result<(), Error> {
+    async fn tell_needed(&self, still_needed: Vec<ClusterFailure>) -> Result<(), ReconcileError> {
         let before = self.object.status().cloned().unwrap_or_default();
         let old = before.as_ref();
         let outcome = Outcome { still_needed, ..Outcome::default() };
@@ -344,19 +352,18 @@ where
             return Ok(());
         }
         self.warn_once(old, status.as_ref());
-        status::write(&self.context.client, &*self.object, &status).await
+        Ok(status::write(&self.context.client, &*self.object, &status).await?)
     }
 
     /// The releases of a placement that has moved live on too. `clusterctl move` takes its release objects along, but
     /// those of a Cluster that it does not pause may have been made again behind its back.
-    async fn mark_moved(&self, releases: &[&Arc<P::Release>]) -> Result<(), Error> {
+    async fn mark_moved(&self, releases: &[&Arc<P::Release>]) -> Result<(), ReconcileError> {
         let patch = Patch::Merge(json!({"metadata": {"annotations": {DELETE_FOR_MOVE_ANNOTATION: ""}}}));
         for release in releases {
             let name = release.name_any();
-            self.release_api()
-                .patch(&name, &PatchParams::default(), &patch)
-                .await
-                .map_err(|source| Error::Write { kind: status::kind::<P::Release>(), name, source })?;
+            self.release_api().patch(&name, &PatchParams::default(), &patch).await.map_err(|source| {
+                ManagementError::Write { kind: status::kind::<P::Release>(), name, source }
+            })?;
         }
         Ok(())
     }

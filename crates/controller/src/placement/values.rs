@@ -21,7 +21,7 @@ use kube::{ResourceExt as _, api::DynamicObject};
 use serde_json::Value;
 
 use super::{Compose, Composed};
-use crate::{Error, clusters::as_json, metrics::Metrics, references::References};
+use crate::{ReconcileError, clusters::as_json, metrics::Metrics, references::References};
 
 type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 
@@ -66,14 +66,14 @@ impl Templates {
         &self,
         template: &str,
         needed: Vec<Needed>,
-    ) -> Result<ClusterMap<Result<String, String>>, Error> {
+    ) -> Result<ClusterMap<Result<String, String>>, ReconcileError> {
         if needed.is_empty() {
             return Ok(BTreeMap::new());
         }
         let inputs =
             needed.iter().map(|needed| (needed.cluster.to_string(), needed.data.to_string().into_bytes()));
         self.metrics.tool_call("render");
-        let outputs = self.tool.render(template, inputs.collect()).await.map_err(Error::Render)?;
+        let outputs = self.tool.render(template, inputs.collect()).await.map_err(ReconcileError::Render)?;
         let texts = outputs.into_iter().map(|output| output.map_err(|failure| failure.message));
         Ok(needed.into_iter().map(|needed| needed.cluster).zip(texts).collect())
     }
@@ -102,7 +102,7 @@ impl Compose<HelmChartProxy> for Templates {
         placement: &'a HelmChartProxy,
         clusters: &'a ClusterMap<Arc<DynamicObject>>,
         existing: &'a ClusterMap<Arc<HelmReleaseProxy>>,
-    ) -> BoxFuture<'a, Result<Composed<HelmReleaseProxy>, Error>> {
+    ) -> BoxFuture<'a, Result<Composed<HelmReleaseProxy>, ReconcileError>> {
         self.releases(placement, clusters, existing).boxed()
     }
 
@@ -130,7 +130,7 @@ impl Templates {
         placement: &HelmChartProxy,
         clusters: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<HelmReleaseProxy>>,
-    ) -> Result<Composed<HelmReleaseProxy>, Error> {
+    ) -> Result<Composed<HelmReleaseProxy>, ReconcileError> {
         let template = &placement.spec.values_template;
         let (mut composed, mut needed, mut digests) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         for (key, cluster) in clusters {

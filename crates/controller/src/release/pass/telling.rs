@@ -9,14 +9,18 @@ use chandler_core::{
 use kube::{core::NamespaceResourceScope, runtime::controller::Action};
 
 use super::Pass;
-use crate::{Error, status};
+use crate::{ReconcileError, status};
 
 impl<R> Pass<R>
 where
     R: ReleaseFace + kube::Resource<Scope = NamespaceResourceScope>,
 {
     /// The spec itself cannot be used: says so, and waits for another.
-    pub(super) async fn refuse(mut self, before: &ReleaseStatus, failure: &Failure) -> Result<Action, Error> {
+    pub(super) async fn refuse(
+        mut self,
+        before: &ReleaseStatus,
+        failure: &Failure,
+    ) -> Result<Action, ReconcileError> {
         if self.deleting() && self.status.revision.is_none() {
             status::let_go(&self.context.client, &*self.object, R::FINALIZER).await?;
             return Ok(Action::await_change());
@@ -61,7 +65,7 @@ where
         self.status.last_failure.is_some() && self.status.observed_generation == self.object.meta().generation
     }
 
-    pub(super) async fn write(&mut self, before: &ReleaseStatus) -> Result<(), Error> {
+    pub(super) async fn write(&mut self, before: &ReleaseStatus) -> Result<(), ReconcileError> {
         // Kept even if the write fails: what was learned must not be learned again.
         self.context.memories.keep(&self.uid, self.memory.clone());
         if self.status != *before {
