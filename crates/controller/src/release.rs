@@ -22,7 +22,7 @@ use chandler_tool::PackageTool;
 use chandler_workload::Connections;
 use kube::{Client, ResourceExt as _, core::NamespaceResourceScope, runtime::controller::Action};
 pub use memory::Memories;
-pub use operate::Outcome;
+pub use operate::{Done, Outcome};
 pub use secrets::Secrets;
 
 use crate::{

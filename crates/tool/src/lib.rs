@@ -23,8 +23,9 @@ pub mod generated {
     }
 }
 
+pub use chandler_core::release::ApplyKind;
 pub use client::{
-    ApplyKind, ApplyOrder, OperationFailure, PackageFile, PackageTool, ReleaseDetails, RemoveOrder,
-    RenderFailure, StepReport, ToolIdentity,
+    ApplyOrder, OperationFailure, PackageFile, PackageTool, ReleaseDetails, RemoveOrder, RenderFailure,
+    StepReport, ToolIdentity,
 };
 pub use supervisor::{Supervisor, SupervisorConfig, ToolError};

@@ -15,7 +15,7 @@ use chandler_core::{
     inventory::{ReleaseStatus as InventoryStatus, Seen},
     poll::Poll,
     release::{
-        ClusterState, Collision, Desired, InFlight, InputState, InventoryState, LetGo, Observed,
+        ClusterState, Collision, Desired, InFlight, InputState, InventoryState, LetGo, Observed, Operation,
         OperationKind, Plan, ReleaseFace, Strategy, Wait, failure_key, history, plan,
     },
 };
@@ -26,7 +26,7 @@ use kube::{
     ResourceExt as _,
     api::{Patch, PatchParams},
     core::NamespaceResourceScope,
-    runtime::controller::Action,
+    runtime::{controller::Action, reflector::ObjectRef},
 };
 use serde_json::json;
 
@@ -176,9 +176,8 @@ where
                 .as_ref()
                 .map_or(InputState::Unresolved, |inputs| InputState::Resolved(&inputs.digest)),
             operation: running.as_ref().map(|running| InFlight {
-                kind: running.kind,
+                operation: running.operation.borrowed(),
                 waiting: running.waiting,
-                inputs: running.inputs.as_ref(),
             }),
             described: self.status.inventory_revision,
             differs: self.differs(inputs.as_ref()),
@@ -283,8 +282,16 @@ where
         let Some(target) = view.connection.as_ref().and_then(|connection| connection.target()) else {
             return;
         };
-        let inputs = self.known_inputs(desired, view).filter(|_| kind != OperationKind::Remove);
-        self.context.operate(&*self.object, kind, desired, target, inputs);
+        let operation = match (kind, self.known_inputs(desired, view)) {
+            (OperationKind::Remove, _) => Operation::Remove,
+            (OperationKind::Apply(kind), Some(inputs)) => Operation::Apply { kind, inputs },
+            (OperationKind::Apply(_), None) => {
+                // They changed after the plan was made, for example by a version that was published meanwhile.
+                self.context.trigger.look_at(ObjectRef::from_obj(&*self.object));
+                return;
+            }
+        };
+        self.context.operate(&*self.object, operation, desired, target);
     }
 
     fn inputs_key(&self, desired: &Desired, kubernetes_minor: Option<String>) -> InputsKey {

@@ -3,7 +3,7 @@
 use chandler_api::reasons::{ReleaseReason, ReleaseVocabulary};
 use jiff::Timestamp;
 
-use super::{LetGo, OperationKind, Plan, Step, Wait};
+use super::{ApplyKind, LetGo, OperationKind, Plan, Step, Wait};
 use crate::{
     conditions::{Status, Wanted, summary},
     failure::{Category, Failure},
@@ -127,8 +127,10 @@ fn release_condition(
             (Status::False, ReleaseReason::Preparing, format!("preparing release {release}"))
         }
         Plan::Operate(kind) | Plan::Wait(Wait::Operating(kind)) => {
-            let reason =
-                if *kind == OperationKind::Remove { ReleaseReason::Removing } else { ReleaseReason::Pending };
+            let reason = match kind {
+                OperationKind::Apply(_) => ReleaseReason::Pending,
+                OperationKind::Remove => ReleaseReason::Removing,
+            };
             (Status::False, reason, operating(*kind, release, step))
         }
         Plan::Cancel => (
@@ -185,9 +187,9 @@ fn again(failure: &Failure, until: Timestamp) -> String {
 
 fn operating(kind: OperationKind, release: &str, step: Option<&str>) -> String {
     let doing = match kind {
-        OperationKind::Install => "installing",
-        OperationKind::Upgrade => "upgrading",
-        OperationKind::Recover => "recovering",
+        OperationKind::Apply(ApplyKind::Install) => "installing",
+        OperationKind::Apply(ApplyKind::Upgrade) => "upgrading",
+        OperationKind::Apply(ApplyKind::Recover) => "recovering",
         OperationKind::Remove => "removing",
     };
     match step {
@@ -217,7 +219,7 @@ mod tests {
         let rows = [
             (Plan::NoOp, (Status::True, "Ready"), (Status::True, "Available"), (Status::True, "Ready")),
             (
-                Plan::Operate(OperationKind::Install),
+                Plan::Operate(OperationKind::Apply(ApplyKind::Install)),
                 (Status::False, "HelmReleasePending"),
                 (Status::True, "Available"),
                 (Status::False, "HelmReleasePending"),
