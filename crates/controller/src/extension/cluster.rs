@@ -12,7 +12,7 @@ use chandler_core::{
     cluster_conditions::{ADDONS_READY, Addon, addons_ready, arriving, conditions_of, gates, upgradable},
     cluster_list::{self, EXTENSIONS_ANNOTATION, Listed},
     conditions,
-    extension::{Circumstances, Implied, Origin, Wish, implied, namespace_of, parts},
+    extension::{Circumstances, ExtensionKey, Implied, Origin, Wish, implied},
     identity::ClusterKey,
     placement::addon_release_name,
 };
@@ -108,8 +108,7 @@ impl Pass {
             let selector = Selector::try_from(install.default.clone()).ok()?;
             (reaches && selector.matches(self.cluster.labels())).then(|| Wish {
                 origin: if install.enforced { Origin::Enforced } else { Origin::Default },
-                namespace,
-                name: volume.extension.name_any(),
+                extension: self.extension(&namespace, &volume.extension.name_any()),
                 range: None,
                 release_namespace: install.namespace.clone(),
             })
@@ -130,8 +129,7 @@ impl Pass {
             if let Some(namespace) = self.home(&entry) {
                 wishes.push(Wish {
                     origin: Origin::Listed,
-                    namespace,
-                    name: entry.name,
+                    extension: self.extension(&namespace, &entry.name),
                     range: entry.version,
                     release_namespace: None,
                 });
@@ -153,6 +151,10 @@ impl Pass {
         homes.find(|namespace| resolutions.shelf.get(namespace, &entry.name).is_some()).cloned()
     }
 
+    fn extension(&self, namespace: &str, name: &str) -> ExtensionKey {
+        ExtensionKey::in_namespace(namespace, name, &self.key.namespace)
+    }
+
     fn annotation(&self) -> Option<&str> {
         self.cluster.annotations().get(EXTENSIONS_ANNOTATION).map(String::as_str)
     }
@@ -163,9 +165,9 @@ impl Pass {
         told.iter().any(|known| known.type_ == ADDONS_READY && known.status == "True")
     }
 
-    fn given(&self) -> BTreeSet<String> {
+    fn given(&self) -> BTreeSet<ExtensionKey> {
         let given = self.cluster.annotations().get(GIVEN_ANNOTATION).map(String::as_str).unwrap_or_default();
-        given.split(',').map(str::trim).filter(|key| !key.is_empty()).map(ToOwned::to_owned).collect()
+        given.split(',').map(str::trim).filter(|key| !key.is_empty()).map(ExtensionKey::parse).collect()
     }
 
     /// Gives and takes. What was given just now is not on the cluster yet.
@@ -178,7 +180,7 @@ impl Pass {
         let given = self.given();
         let instances: Vec<_> = instances.iter().map(AsRef::as_ref).collect();
         let releases = self.context.resolutions.releases.on_cluster(&self.key);
-        let is_published = |key: &str| self.is_published(key);
+        let is_published = |key: &ExtensionKey| self.is_published(key);
         let is_needed = |instance: &ExtensionInstance| {
             let name = addon_release_name(instance, &self.key.name);
             releases.iter().any(|release| release.spec.depends_on.contains(&name))
@@ -199,11 +201,10 @@ impl Pass {
         Ok(arriving(&todo.apply, &instances))
     }
 
-    fn is_published(&self, key: &str) -> bool {
+    fn is_published(&self, key: &ExtensionKey) -> bool {
         let resolutions = &self.context.resolutions;
-        let (scope, name) = parts(key);
-        let namespace = namespace_of(scope, &self.key.namespace, &resolutions.platform.namespace);
-        resolutions.shelf.get(namespace, name).is_some()
+        let namespace = key.namespace(&self.key.namespace, &resolutions.platform.namespace);
+        resolutions.shelf.get(namespace, &key.local_name()).is_some()
     }
 
     async fn write(&self, todo: &Implied, instances: &[&ExtensionInstance]) -> Result<(), ReconcileError> {
@@ -237,8 +238,10 @@ impl Pass {
         }
     }
 
-    async fn note_given(&self, given: &BTreeSet<String>) -> Result<(), ManagementError> {
-        let given = given.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+    async fn note_given(&self, given: &BTreeSet<ExtensionKey>) -> Result<(), ManagementError> {
+        // Sorted as texts, so that the same set always is the same annotation.
+        let given: BTreeSet<_> = given.iter().map(ToString::to_string).collect();
+        let given = given.into_iter().collect::<Vec<_>>().join(",");
         let patch = json!({"metadata": {"annotations": {GIVEN_ANNOTATION: given}}});
         let parameters =
             PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };

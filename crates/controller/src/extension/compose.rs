@@ -10,7 +10,7 @@ use chandler_api::{
     status::PlacementStatus,
 };
 use chandler_core::{
-    extension::{implied_name, key, namespace_of, parts, shelf_name},
+    extension::{ExtensionKey, implied_name},
     failure::Failure,
     identity::ClusterKey,
     placement::{Content, addon_release, addon_release_name},
@@ -147,8 +147,8 @@ impl Instances {
             let layers = Layers { source: source.clone(), ..Layers::default() };
             return Ok(Some(Draft { content: Content { source, ..Content::default() }, layers }));
         };
-        let (namespace, extension) = self.key(reference, cluster_key);
-        let volume = match self.volume(reference, namespace, cluster_key).await {
+        let extension = self.key(reference, cluster_key).to_string();
+        let volume = match self.volume(reference, cluster_key).await {
             Ok(None) if reference.catalog.is_some() => return Ok(None),
             Ok(volume) => volume,
             Err(failure) => return Err(failure.message),
@@ -182,12 +182,13 @@ impl Instances {
     async fn volume(
         &self,
         reference: &ExtensionReference,
-        namespace: &str,
         cluster: &ClusterKey,
     ) -> Result<Option<Arc<Volume>>, Failure> {
         if reference.catalog.is_some() {
             self.resolutions.offers.volume(&cluster.namespace, reference).await
         } else {
+            let platform = &self.resolutions.platform.namespace;
+            let namespace = self.key(reference, cluster).namespace(&cluster.namespace, platform);
             Ok(self.resolutions.shelf.get(namespace, &reference.name))
         }
     }
@@ -205,31 +206,29 @@ impl Instances {
         source
     }
 
-    /// The namespace of an extension, and what it is called among those of a cluster.
-    fn key<'a>(&'a self, reference: &ExtensionReference, cluster: &'a ClusterKey) -> (&'a str, String) {
-        let namespace =
-            namespace_of(reference.scope, &cluster.namespace, &self.resolutions.platform.namespace);
-        (namespace, key(&cluster.namespace, namespace, &shelf_name(reference)))
+    fn key(&self, reference: &ExtensionReference, cluster: &ClusterKey) -> ExtensionKey {
+        ExtensionKey::of(reference, &cluster.namespace, &self.resolutions.platform.namespace)
     }
 
     /// Names of the release objects that bring what has to be ready first.
     fn depends_on(&self, resolved: &Resolved, after: &[String], cluster: &ClusterKey) -> Vec<String> {
         let name = |extension: &String| {
-            let provider = resolved.demand.providers.get(extension).and_then(|names| names.first());
+            let extension = ExtensionKey::parse(extension);
+            let provider = resolved.demand.providers.get(&extension).and_then(|names| names.first());
             let provider = provider.and_then(|name| {
                 self.resolutions.instances.get(&ObjectRef::new(name).within(&cluster.namespace))
             });
             if let Some(provider) = provider {
                 addon_release_name(&provider, &cluster.name)
             } else {
-                implied_name(parts(extension).1, &cluster.name)
+                implied_name(&extension.local_name(), &cluster.name)
             }
         };
         after.iter().map(name).collect()
     }
 
     fn resolution(&self, instance: &ExtensionInstance, cluster: &ClusterKey) -> Option<ClusterResolution> {
-        let (_, extension) = self.key(instance.spec.extension.as_ref()?, cluster);
+        let extension = self.key(instance.spec.extension.as_ref()?, cluster).to_string();
         let resolved = self.resolutions.last(cluster)?;
         let (version, message) = match resolved.verdict.chosen.get(&extension) {
             Some(chosen) => (Some(chosen.version.text.clone()), chosen.message.clone()),
