@@ -19,7 +19,7 @@ use kube::{
     },
 };
 
-pub use compose::{Compose, Composed};
+pub use compose::{Compose, ComposeError, Composed};
 pub use pass::WRITES;
 use tokio::sync::Semaphore;
 pub use told::Told;

@@ -14,4 +14,4 @@ pub use face::PlacementFace;
 pub use helm_chart_proxy::release_object;
 pub use render::{RENDERED_FROM_ANNOTATION, Rendering, TemplateObjects, looks_at, render_inputs, rendering};
 pub use report::{ClusterFailure, Outcome, report};
-pub use selection::Selection;
+pub use selection::{Selection, SelectionError};

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     ReconcileError, clusters,
-    placement::{Compose, Composed},
+    placement::{Compose, ComposeError, Composed},
 };
 
 type ClusterMap<T> = BTreeMap<ClusterKey, T>;
@@ -115,8 +115,8 @@ impl Instances {
                     drafts.insert(key.clone(), (cluster.clone(), draft));
                 }
                 Ok(None) => {}
-                Err(message) => {
-                    composed.insert(key.clone(), Err(message));
+                Err(error) => {
+                    composed.insert(key.clone(), Err(error));
                 }
             }
         }
@@ -126,7 +126,7 @@ impl Instances {
         let mut values = self.values.of(instance, layers.collect(), existing).await?;
         for (key, (_, draft)) in drafts {
             let there = existing.get(&key).map(AsRef::as_ref);
-            let made = values.remove(&key).unwrap_or_else(|| Err("no values were made".to_owned()));
+            let made = values.remove(&key).unwrap_or(Err(ComposeError::NoValues));
             let object = made.map(|(values, values_secret)| {
                 addon_release(instance, &key, Content { values, values_secret, ..draft.content }, there)
             });
@@ -141,7 +141,7 @@ impl Instances {
         instance: &ExtensionInstance,
         cluster_key: &ClusterKey,
         cluster: &DynamicObject,
-    ) -> Result<Option<Draft>, String> {
+    ) -> Result<Option<Draft>, ComposeError> {
         let Some(reference) = &instance.spec.extension else {
             let source = instance.spec.source.clone().unwrap_or_default();
             let layers = Layers { source: source.clone(), ..Layers::default() };
@@ -151,16 +151,17 @@ impl Instances {
         let volume = match self.volume(reference, cluster_key).await {
             Ok(None) if reference.catalog.is_some() => return Ok(None),
             Ok(volume) => volume,
-            Err(failure) => return Err(failure.message),
+            Err(failure) => return Err(failure.into()),
         };
         let resolved = match self.resolutions.of(cluster_key, cluster).await {
             Ok(resolved) => resolved,
             Err(Undecided::Awaited) => return Ok(None),
-            Err(Undecided::Because(why)) => return Err(why),
+            Err(Undecided::Because(why)) => return Err(why.into()),
         };
         let Some(chosen) = resolved.verdict.chosen.get(&extension) else {
             // Neither chosen nor refused: its moment has not come, or nobody needs it any more.
-            return resolved.verdict.refused.get(&extension).map_or(Ok(None), |why| Err(why.clone()));
+            let refused = resolved.verdict.refused.get(&extension);
+            return refused.map_or(Ok(None), |why| Err(ComposeError::NoVersion(why.clone())));
         };
         let Some(volume) = volume else { return Ok(None) };
         let Some(version) = volume.version(&chosen.version) else { return Ok(None) };

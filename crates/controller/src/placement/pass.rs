@@ -11,7 +11,7 @@ use chandler_core::{
     conditions,
     identity::ClusterKey,
     naming,
-    placement::{Change, ClusterFailure, Outcome, PlacementFace, changes, report},
+    placement::{Change, ClusterFailure, Outcome, PlacementFace, SelectionError, changes, report},
     release::ReleaseFace,
 };
 use futures::{StreamExt as _, stream};
@@ -84,7 +84,7 @@ where
         let selected = match self.selected() {
             Ok(selected) => selected,
             Err(why) => {
-                outcome.selection_failed = Some(why);
+                outcome.selection_failed = Some(why.to_string());
                 return self.finish(reference, &BTreeMap::new(), outcome).await;
             }
         };
@@ -119,7 +119,7 @@ where
         self.context.index.of_owner(&self.object.namespace().unwrap_or_default(), &owner)
     }
 
-    fn selected(&self) -> Result<ClusterMap<Arc<DynamicObject>>, String> {
+    fn selected(&self) -> Result<ClusterMap<Arc<DynamicObject>>, SelectionError> {
         let wanted = self.object.selection()?;
         let own = self.context.clusters.in_namespace(&self.object.namespace().unwrap_or_default());
         Ok(own.into_iter().filter(|(key, cluster)| wanted.matches(&key.name, cluster.labels())).collect())
@@ -137,8 +137,8 @@ where
         let (mut wanted, mut failing) = (BTreeMap::new(), BTreeMap::new());
         for key in selected.keys() {
             let object = match composed.remove(key) {
-                Some(Err(message)) => {
-                    failing.insert(key.clone(), message);
+                Some(Err(error)) => {
+                    failing.insert(key.clone(), error.to_string());
                     None
                 }
                 made => made.and_then(Result::ok),

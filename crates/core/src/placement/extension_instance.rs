@@ -10,7 +10,7 @@ use chandler_api::{
 };
 use kube_core::{Resource as _, ResourceExt};
 
-use super::{PlacementFace, Selection, helm_chart_proxy::contains};
+use super::{PlacementFace, Selection, SelectionError, helm_chart_proxy::contains};
 use crate::{identity::ClusterKey, naming, release::Strategy};
 
 impl PlacementFace for ExtensionInstance {
@@ -20,12 +20,12 @@ impl PlacementFace for ExtensionInstance {
     const OWNER_LABEL: &'static str = INSTANCE_LABEL;
     const VOCABULARY: PlacementVocabulary = PlacementVocabulary::ExtensionInstance;
 
-    fn selection(&self) -> Result<Selection, String> {
+    fn selection(&self) -> Result<Selection, SelectionError> {
         let clusters = &self.spec.clusters;
         match (&clusters.name, &clusters.selector) {
             (Some(name), _) => Ok(Selection::Name(name.clone())),
             (None, Some(selector)) => Selection::labels(selector, "spec.clusters.selector"),
-            (None, None) => Err("spec.clusters must have a name or a selector".to_owned()),
+            (None, None) => Err(SelectionError::Nothing),
         }
     }
 

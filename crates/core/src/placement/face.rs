@@ -6,7 +6,7 @@ use chandler_api::{reasons::PlacementVocabulary, status::PlacementStatus};
 use kube_core::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::Selection;
+use super::{Selection, SelectionError};
 use crate::{
     identity::ClusterKey,
     release::{ReleaseFace, Strategy},
@@ -28,7 +28,7 @@ pub trait PlacementFace:
     const VOCABULARY: PlacementVocabulary;
 
     /// Which clusters of the namespace it wants.
-    fn selection(&self) -> Result<Selection, String>;
+    fn selection(&self) -> Result<Selection, SelectionError>;
     fn strategy(&self) -> Strategy;
     /// Whether it wants a cluster with these labels.
     fn wants(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> bool {

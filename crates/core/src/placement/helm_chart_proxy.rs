@@ -13,7 +13,7 @@ use chandler_api::{
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube_core::{Resource as _, ResourceExt};
 
-use super::{PlacementFace, Selection};
+use super::{PlacementFace, Selection, SelectionError};
 use crate::{
     identity::ClusterKey,
     naming,
@@ -27,7 +27,7 @@ impl PlacementFace for HelmChartProxy {
     const OWNER_LABEL: &'static str = CHART_PROXY_NAME_LABEL;
     const VOCABULARY: PlacementVocabulary = PlacementVocabulary::HelmChartProxy;
 
-    fn selection(&self) -> Result<Selection, String> {
+    fn selection(&self) -> Result<Selection, SelectionError> {
         Selection::labels(&self.spec.cluster_selector, "spec.clusterSelector")
     }
 
