@@ -4,8 +4,11 @@ pub mod addons;
 pub mod capi;
 mod definition;
 pub mod extensions;
+pub mod failure;
 pub mod grants;
+pub mod reasons;
 pub mod status;
+mod words;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 

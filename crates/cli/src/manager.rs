@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use chandler_cli_support::programs;
 use chandler_controller::{ConfigMapKey, Election, Options};
 use chandler_core::{leadership::LeaseTimes, resolution::parse_version, schedule::Limits};
@@ -196,8 +196,8 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     Ok(ended?)
 }
 
-fn version(text: &str) -> Result<Version, String> {
-    parse_version(text).ok_or_else(|| "it is not a version such as 2.4.1".to_owned())
+fn version(text: &str) -> Result<Version> {
+    parse_version(text).context("it is not a version such as 2.4.1")
 }
 
 /// Managers that look after different objects do not wait for each other.

@@ -1,6 +1,6 @@
 //! Traces of the manager and its package tool.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use chandler_telemetry::trace::{TraceOptions, Tracing};
 use clap::Args;
 
@@ -38,11 +38,11 @@ impl TraceArgs {
 pub async fn end(tracing: Option<Tracing>) {
     let Some(tracing) = tracing else { return };
     if let Ok(Err(error)) = tokio::task::spawn_blocking(move || tracing.end()).await {
-        tracing::warn!(error, "the last traces are lost");
+        tracing::warn!(%error, "the last traces are lost");
     }
 }
 
-fn ratio(text: &str) -> Result<f64, String> {
+fn ratio(text: &str) -> Result<f64> {
     let ratio = text.parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
-    ratio.ok_or_else(|| "it is not a number from 0 to 1".to_owned())
+    ratio.context("it is not a number from 0 to 1")
 }

@@ -1,18 +1,34 @@
-use chandler_core::failure::Category;
+use std::net::SocketAddr;
 
-/// Why a pass over an object broke off. It is tried again.
+use chandler_core::failure::{Category, Failure};
+
+/// Why a request to the management cluster failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ManagementError {
     #[error("cannot write {kind} {name}: {source}")]
     Write { kind: &'static str, name: String, source: kube::Error },
     #[error("cannot read {what}: {source}")]
     Read { what: String, source: kube::Error },
+}
+
+/// Why a reconcile of an object failed. It is retried.
+#[derive(Debug, thiserror::Error)]
+pub enum ReconcileError {
+    #[error(transparent)]
+    Management(#[from] ManagementError),
     #[error("{kind} {name} has no {field}")]
     Incomplete { kind: &'static str, name: String, field: &'static str },
     #[error("the package tool cannot render templates: {0}")]
-    Render(chandler_core::failure::Failure),
+    Render(Failure),
+}
+
+/// Why a manager does not start, or ends.
+#[derive(Debug, thiserror::Error)]
+pub enum StartupError {
+    #[error(transparent)]
+    Management(#[from] ManagementError),
     #[error("cannot listen on {address}: {source}")]
-    Listen { address: std::net::SocketAddr, source: std::io::Error },
+    Listen { address: SocketAddr, source: std::io::Error },
     #[error(
         "{kind} is not served by the management cluster; install Chandler's CRDs and Cluster API first: {source}"
     )]
@@ -29,13 +45,80 @@ pub enum Error {
     Store(#[from] chandler_source::SourceError),
 }
 
-impl Error {
+impl ManagementError {
+    /// Every category that `category` returns.
+    pub const CATEGORIES: [Category; 7] = [
+        Category::Unauthorized,
+        Category::Forbidden,
+        Category::Conflict,
+        Category::Rejected,
+        Category::Timeout,
+        Category::Unreachable,
+        Category::Internal,
+    ];
+
+    /// What a request failed by, as far as the answer tells.
+    pub fn category(&self) -> Category {
+        let (Self::Write { source, .. } | Self::Read { source, .. }) = self;
+        match source {
+            kube::Error::Api(status) => answered(status.code),
+            kube::Error::Auth(_) => Category::Unauthorized,
+            kube::Error::HyperError(_) | kube::Error::Service(_) => Category::Unreachable,
+            _ => Category::Internal,
+        }
+    }
+}
+
+/// What an HTTP status of the API server means.
+fn answered(code: u16) -> Category {
+    match code {
+        401 => Category::Unauthorized,
+        403 => Category::Forbidden,
+        409 => Category::Conflict,
+        400 | 422 => Category::Rejected,
+        408 | 504 => Category::Timeout,
+        429 | 502 | 503 => Category::Unreachable,
+        _ => Category::Internal,
+    }
+}
+
+impl ReconcileError {
     /// The only label that metrics carry.
     pub fn category(&self) -> Category {
         match self {
+            Self::Management(error) => error.category(),
             Self::Render(failure) => failure.category,
             Self::Incomplete { .. } => Category::InvalidSpec,
-            _ => Category::Internal,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_of_the_management_cluster_keeps_its_category() {
+        let rows = [
+            (401, Category::Unauthorized),
+            (403, Category::Forbidden),
+            (409, Category::Conflict),
+            (422, Category::Rejected),
+            (429, Category::Unreachable),
+            (500, Category::Internal),
+            (503, Category::Unreachable),
+            (504, Category::Timeout),
+        ];
+        for (code, expected) in rows {
+            let source = kube::Error::Api(Status::failure("why", "Why").with_code(code).boxed());
+            let error = ManagementError::Write { kind: "Cluster", name: "blue".to_owned(), source };
+            assert_eq!(ReconcileError::from(error).category(), expected, "{code}");
+            assert!(ManagementError::CATEGORIES.contains(&expected), "{code}");
+        }
+        let source = kube::Error::Service("connection refused".into());
+        let unreachable = ManagementError::Read { what: "Leases".to_owned(), source };
+        assert_eq!(unreachable.category(), Category::Unreachable);
     }
 }

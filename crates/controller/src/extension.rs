@@ -20,8 +20,8 @@ pub use department::Department;
 pub use offers::Offers;
 pub use outlook::{Listed, Outlook};
 pub use packaged::Packaged;
-pub use platform::{ConfigMapKey, Platform};
-pub use resolutions::{Last, Resolutions};
+pub use platform::{BadConfigMapKey, ConfigMapError, ConfigMapKey, Platform};
+pub use resolutions::{Last, Resolutions, UnknownKubernetes};
 pub use shelf::Shelf;
 pub use values::Values;
 

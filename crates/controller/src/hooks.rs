@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{Client, CustomResourceExt as _};
 
 pub use self::answers::{Changing, UnderWay};
-use crate::Error;
+use crate::StartupError;
 
 /// Label that the API server puts on every namespace.
 const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
@@ -39,7 +39,7 @@ pub async fn serve(
     namespace: Option<&str>,
     watch_filter: Option<&str>,
     answers: Arc<dyn Answers>,
-) -> Result<Serving, Error> {
+) -> Result<Serving, StartupError> {
     let HookOptions { address, endpoint, before_upgrade, role } = options;
     let registration = Registration {
         name: registered_as(namespace, watch_filter),

@@ -14,7 +14,7 @@ use kube::{
 };
 use tokio::time::Instant;
 
-use crate::Error;
+use crate::ManagementError;
 
 /// The least that is waited between two attempts to renew.
 const RETRY: Duration = Duration::from_millis(200);
@@ -41,7 +41,7 @@ pub struct Leadership {
 
 impl Election {
     /// Waits until we lead.
-    pub async fn win(self, client: Client) -> Result<Leadership, Error> {
+    pub async fn win(self, client: Client) -> Result<Leadership, ManagementError> {
         let leases: Api<Lease> = Api::namespaced(client, &self.namespace);
         let mut watchman = Watchman::new(&self.identity, self.times);
         let mut told = String::new();
@@ -69,7 +69,7 @@ impl Election {
         leases: &Api<Lease>,
         over: Option<&Lease>,
         holder: &str,
-    ) -> Result<Option<Lease>, Error> {
+    ) -> Result<Option<Lease>, ManagementError> {
         let lease = self.lease(over, holder);
         let written = match over {
             None => leases.create(&PostParams::default(), &lease).await,
@@ -78,7 +78,7 @@ impl Election {
         match written {
             Ok(lease) => Ok(Some(lease)),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
-            Err(source) => Err(Error::Write { kind: "Lease", name: self.name.clone(), source }),
+            Err(source) => Err(ManagementError::Write { kind: "Lease", name: self.name.clone(), source }),
         }
     }
 
@@ -146,6 +146,6 @@ fn seen(lease: &Lease) -> SeenLease {
     }
 }
 
-fn reading(election: &Election, source: kube::Error) -> Error {
-    Error::Read { what: format!("Lease {}/{}", election.namespace, election.name), source }
+fn reading(election: &Election, source: kube::Error) -> ManagementError {
+    ManagementError::Read { what: format!("Lease {}/{}", election.namespace, election.name), source }
 }

@@ -28,8 +28,8 @@ mod watch;
 
 pub use catalog::{Catalogs, catalog_access};
 pub use clusters::resource as cluster_resource;
-pub use error::Error;
-pub use extension::{ConfigMapKey, Listed, Outlook, Platform};
+pub use error::{ManagementError, ReconcileError, StartupError};
+pub use extension::{BadConfigMapKey, ConfigMapError, ConfigMapKey, Listed, Outlook, Platform};
 pub use hooks::HookOptions;
 pub use leader::Election;
 pub use parameters::{ParameterSources, Read};

@@ -20,6 +20,7 @@ use self::labels::{
     RequestLabels, StateLabels,
 };
 pub use self::scrape::{CatalogCounts, ReleaseCounts, Sources};
+use crate::ManagementError;
 
 type Histograms = Family<KindLabels, Histogram, fn() -> Histogram>;
 
@@ -189,8 +190,9 @@ impl Metrics {
     /// The gauge of the objects of a kind that wait for a pass.
     pub fn queue_depth(&self, kind: &'static str) -> Gauge {
         // There from the start: what appears with its first failure shows no increase.
-        let first = CategoryLabels { kind, category: Category::Internal.as_str() };
-        drop(self.pass_errors.get_or_create(&first));
+        for category in ManagementError::CATEGORIES {
+            drop(self.pass_errors.get_or_create(&CategoryLabels { kind, category: category.as_str() }));
+        }
         self.queue_depth.get_or_create(&KindLabels { kind }).clone()
     }
 

@@ -9,7 +9,7 @@ use std::{
 use chandler_core::{
     digest::InputDigest,
     identity::ClusterKey,
-    release::{OperationKind, Progress},
+    release::{Operation, Progress},
     schedule::{Limits, Schedule},
 };
 use chandler_tool::StepReport;
@@ -30,14 +30,12 @@ type Notify = Arc<dyn Fn() + Send + Sync>;
 /// What is going on for a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Running {
-    pub kind: OperationKind,
+    pub operation: Operation<InputDigest>,
     pub progress: Progress,
     /// It only waits.
     pub waiting: bool,
     /// It takes long enough that its progress is worth telling.
     pub told: bool,
-    /// What it brings the release to. None: it removes it.
-    pub inputs: Option<InputDigest>,
 }
 
 struct Entry {
@@ -107,8 +105,7 @@ impl<O: Send + 'static> Operations<O> {
         &self,
         id: OperationId,
         cluster: ClusterKey,
-        kind: OperationKind,
-        inputs: Option<InputDigest>,
+        operation: Operation<InputDigest>,
         notify: impl Fn() + Send + Sync + 'static,
         job: impl FnOnce(Handle<O>) -> BoxFuture<'static, O> + Send + 'static,
     ) {
@@ -117,7 +114,7 @@ impl<O: Send + 'static> Operations<O> {
             return;
         }
         let entry = Entry {
-            running: Running { kind, progress: Progress::default(), waiting: false, told: false, inputs },
+            running: Running { operation, progress: Progress::default(), waiting: false, told: false },
             started: Instant::now(),
             cancel: CancellationToken::new(),
             notify: Arc::new(notify),
@@ -156,7 +153,7 @@ impl<O: Send + 'static> Operations<O> {
             let (Some(job), Some(entry)) = (table.jobs.remove(&id), table.entries.get_mut(&id)) else {
                 continue;
             };
-            self.metrics.slot(entry.running.kind.as_str(), entry.started.elapsed().as_secs_f64());
+            self.metrics.slot(entry.running.operation.kind().as_str(), entry.started.elapsed().as_secs_f64());
             entry.started = Instant::now();
             let handle = Handle { operations: self.clone(), id: id.clone(), cancel: entry.cancel.clone() };
             drop(table);
@@ -245,7 +242,7 @@ mod tests {
                 }
                 .boxed()
             };
-            operations.start(id.to_owned(), blue(), OperationKind::Install, None, notify, job);
+            operations.start(id.to_owned(), blue(), Operation::Remove, notify, job);
         }
         drop(told);
         assert_eq!((tell.recv().await, tell.recv().await), (Some("a"), Some("b")));
@@ -265,12 +262,12 @@ mod tests {
             .boxed()
         };
         let id = "gone".to_owned();
-        operations.start(id.clone(), blue(), OperationKind::Install, None, || {}, until_cancelled);
+        operations.start(id.clone(), blue(), Operation::Remove, || {}, until_cancelled);
         operations.forget(&id);
         let (told, mut tell) = mpsc::unbounded_channel();
         let notify = move || told.send(()).unwrap();
         let next = |_| async { "done" }.boxed();
-        operations.start("next".to_owned(), blue(), OperationKind::Install, None, notify, next);
+        operations.start("next".to_owned(), blue(), Operation::Remove, notify, next);
         tell.recv().await;
         assert_eq!((operations.running(&id), operations.take_outcome(&id)), (None, None));
     }
@@ -287,13 +284,12 @@ mod tests {
             }
             .boxed()
         };
-        operations.start("slow".to_owned(), blue(), OperationKind::Install, None, || {}, waiting);
+        operations.start("slow".to_owned(), blue(), Operation::Remove, || {}, waiting);
         let quick = |_| async { "done" }.boxed();
         operations.start(
             "quick".to_owned(),
             blue(),
-            OperationKind::Install,
-            None,
+            Operation::Remove,
             move || told.send(()).unwrap(),
             quick,
         );

@@ -19,7 +19,7 @@ use kube::{
     },
 };
 
-pub use compose::{Compose, Composed};
+pub use compose::{Compose, ComposeError, Composed};
 pub use pass::WRITES;
 use tokio::sync::Semaphore;
 pub use told::Told;
@@ -27,7 +27,7 @@ pub use values::{Needed, Templates};
 pub use written::Written;
 
 use self::dirty::Dirty;
-use crate::{Error, clusters::Clusters, events::Events, index::ReleaseIndex, queue::Trigger};
+use crate::{ReconcileError, clusters::Clusters, events::Events, index::ReleaseIndex, queue::Trigger};
 
 /// What a pass over a placement works with.
 pub struct PlacementContext<P: PlacementFace> {
@@ -102,7 +102,7 @@ impl<P: PlacementFace> Desk<P> {
 }
 
 /// One pass over one placement.
-pub async fn reconcile<P>(object: Arc<P>, context: Arc<PlacementContext<P>>) -> Result<Action, Error>
+pub async fn reconcile<P>(object: Arc<P>, context: Arc<PlacementContext<P>>) -> Result<Action, ReconcileError>
 where
     P: PlacementFace + kube::Resource<Scope = NamespaceResourceScope>,
     P::Release: kube::Resource<Scope = NamespaceResourceScope>,

@@ -12,7 +12,7 @@ use k8s_openapi::api::{
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
 use serde::de::DeserializeOwned;
 
-use crate::Error;
+use crate::{ManagementError, StartupError};
 
 const GROUP: &str = "addons.cluster.x-k8s.io";
 const RESOURCES: [&str; 2] = ["helmchartproxies", "helmreleaseproxies"];
@@ -21,19 +21,19 @@ const NEXT: &str = "remove it first, for example with `clusterctl delete --addon
                     HelmChartProxies and releases stay and are taken over as they are";
 
 /// Fails, saying what to do, while pieces of the other provider are there.
-pub async fn check(client: &Client) -> Result<(), Error> {
+pub async fn check(client: &Client) -> Result<(), StartupError> {
     match remains(client).await?.into_iter().next() {
-        Some(found) => Err(Error::Predecessor { found, next: NEXT }),
+        Some(found) => Err(StartupError::Predecessor { found, next: NEXT }),
         None => Ok(()),
     }
 }
 
 /// What there is of the other provider that would fight over releases, in words.
-pub async fn remains(client: &Client) -> Result<Vec<String>, Error> {
+pub async fn remains(client: &Client) -> Result<Vec<String>, ManagementError> {
     Ok(leader(client).await?.into_iter().chain(webhooks(client).await?).collect())
 }
 
-async fn leader(client: &Client) -> Result<Option<String>, Error> {
+async fn leader(client: &Client) -> Result<Option<String>, ManagementError> {
     let named = ListParams::default().fields(&format!("metadata.name={LEASE}"));
     let leases =
         Api::<Lease>::all(client.clone()).list(&named).await.map_err(|source| reading("Leases", source))?;
@@ -53,7 +53,7 @@ async fn leader(client: &Client) -> Result<Option<String>, Error> {
     }))
 }
 
-async fn webhooks(client: &Client) -> Result<Vec<String>, Error> {
+async fn webhooks(client: &Client) -> Result<Vec<String>, ManagementError> {
     let mutating = registered(client, |webhooks: &MutatingWebhookConfiguration| {
         rules(webhooks.webhooks.iter().flatten().map(|webhook| &webhook.rules))
     });
@@ -65,7 +65,7 @@ async fn webhooks(client: &Client) -> Result<Vec<String>, Error> {
 }
 
 /// The configurations of a kind whose rules concern us.
-async fn registered<K>(client: &Client, concerns: impl Fn(&K) -> bool) -> Result<Vec<String>, Error>
+async fn registered<K>(client: &Client, concerns: impl Fn(&K) -> bool) -> Result<Vec<String>, ManagementError>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
@@ -86,6 +86,6 @@ fn concerns_us(rule: &RuleWithOperations) -> bool {
     names(&rule.api_groups, &[GROUP]) && names(&rule.resources, &RESOURCES)
 }
 
-fn reading(what: &str, source: kube::Error) -> Error {
-    Error::Read { what: what.to_owned(), source }
+fn reading(what: &str, source: kube::Error) -> ManagementError {
+    ManagementError::Read { what: what.to_owned(), source }
 }

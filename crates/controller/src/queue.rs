@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use self::waiting::Waiting;
-use crate::{Error, metrics::Metrics};
+use crate::{ReconcileError, metrics::Metrics};
 
 /// Everything is looked at again this often, give or take a tenth.
 pub const RESYNC: Duration = Duration::from_mins(10);
@@ -80,7 +80,7 @@ pub async fn run<K, C, F>(
 ) where
     K: Resource + Clone + Debug + Send + Sync + 'static,
     K::DynamicType: Clone + Debug + Eq + Hash + Send + Sync + Unpin,
-    F: Future<Output = Result<Action, Error>> + Send + 'static,
+    F: Future<Output = Result<Action, ReconcileError>> + Send + 'static,
     C: Send + Sync + 'static,
 {
     let Queue { receiver, waiting } = queue;
@@ -105,7 +105,7 @@ pub async fn run<K, C, F>(
             }
             .boxed()
         },
-        move |object, error: &Error, _| {
+        move |object, error: &ReconcileError, _| {
             failed.pass_broke_off(kind, error.category());
             let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
             tracing::warn!(kind, namespace, name, category = %error.category(), "pass broke off: {error}");

@@ -22,11 +22,11 @@ use chandler_tool::PackageTool;
 use chandler_workload::Connections;
 use kube::{Client, ResourceExt as _, core::NamespaceResourceScope, runtime::controller::Action};
 pub use memory::Memories;
-pub use operate::Outcome;
+pub use operate::{Done, Outcome};
 pub use secrets::Secrets;
 
 use crate::{
-    Error, clusters::Clusters, events::Events, faces::Faces, index::ReleaseIndex, metrics::Metrics,
+    ReconcileError, clusters::Clusters, events::Events, faces::Faces, index::ReleaseIndex, metrics::Metrics,
     operations::Operations, queue::Trigger, references::References,
 };
 
@@ -58,7 +58,7 @@ pub struct ReleaseContext<R: ReleaseFace> {
 }
 
 /// One pass over one release object.
-pub async fn reconcile<R>(object: Arc<R>, context: Arc<ReleaseContext<R>>) -> Result<Action, Error>
+pub async fn reconcile<R>(object: Arc<R>, context: Arc<ReleaseContext<R>>) -> Result<Action, ReconcileError>
 where
     R: ReleaseFace + kube::Resource<Scope = NamespaceResourceScope>,
 {

@@ -28,7 +28,7 @@ use tokio::sync::{mpsc, watch as channel};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    Election, Error, HookOptions,
+    Election, HookOptions, StartupError,
     catalog::{self, CatalogOptions, Catalogs},
     clusters::{self, Clusters},
     events::Events,
@@ -115,7 +115,7 @@ pub struct Surroundings {
 }
 
 /// Runs the controllers until `stop` fires.
-pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), Error> {
+pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), StartupError> {
     let Options {
         namespace,
         watch_filter,
@@ -218,14 +218,14 @@ async fn lead(
     client: Client,
     election: Election,
     tool: &PackageTool,
-    work: impl Future<Output = Result<(), Error>>,
+    work: impl Future<Output = Result<(), StartupError>>,
     stop: &CancellationToken,
-) -> Result<(), Error> {
+) -> Result<(), StartupError> {
     let Some(won) = stop.run_until_cancelled(election.win(client)).await else { return Ok(()) };
     let mut leadership = won?;
     let (ended, leads) = tokio::select! {
         ended = work => (ended, true),
-        why = leadership.keep() => (Err(Error::LostLeadership(why)), false),
+        why = leadership.keep() => (Err(StartupError::LostLeadership(why)), false),
         () = stop.cancelled() => (Ok(()), true),
     };
     tool.supervisor().kill().await;
@@ -247,7 +247,7 @@ async fn controllers(
     platform: Platform,
     mut changes: mpsc::UnboundedReceiver<InventoryChange>,
     told: Told,
-) -> Result<(), Error> {
+) -> Result<(), StartupError> {
     let (catalogs, looking_after_catalogs) = catalog::start(CatalogOptions {
         client: shared.client.clone(),
         scope: shared.scope.clone(),
@@ -273,7 +273,7 @@ async fn controllers(
             && clusters.is_complete().await
     };
     if !all.await {
-        return Err(Error::WatchEnded);
+        return Err(StartupError::WatchEnded);
     }
     let clusters = Clusters::new(clusters.store);
     let references = references(&shared, &clusters);
@@ -352,7 +352,7 @@ fn references(shared: &Shared, clusters: &Clusters) -> References {
 }
 
 /// Says at once what is missing, instead of watching what will never come.
-async fn check_served(client: &Client, scope: &Scope) -> Result<(), Error> {
+async fn check_served(client: &Client, scope: &Scope) -> Result<(), StartupError> {
     let kinds = [
         ApiResource::erase::<HelmChartProxy>(&()),
         ApiResource::erase::<HelmReleaseProxy>(&()),
@@ -370,7 +370,7 @@ async fn check_served(client: &Client, scope: &Scope) -> Result<(), Error> {
         let kind = format!("{} {}", resource.api_version, resource.kind);
         api.list_metadata(&ListParams::default().limit(1))
             .await
-            .map_err(|source| Error::NotServed { kind, source })?;
+            .map_err(|source| StartupError::NotServed { kind, source })?;
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use axum::{
 use tokio::net::TcpListener;
 
 use crate::{
-    Error,
+    StartupError,
     metrics::{Metrics, Sources},
 };
 
@@ -33,8 +33,9 @@ pub struct Served {
 }
 
 /// Starts to serve; returns the address, which matters when port 0 was asked for.
-pub async fn serve(address: SocketAddr, served: Served) -> Result<SocketAddr, Error> {
-    let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+pub async fn serve(address: SocketAddr, served: Served) -> Result<SocketAddr, StartupError> {
+    let listener =
+        TcpListener::bind(address).await.map_err(|source| StartupError::Listen { address, source })?;
     let bound = listener.local_addr().unwrap_or(address);
     let router = Router::new()
         .route("/metrics", get(metrics))

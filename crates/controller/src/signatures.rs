@@ -37,7 +37,7 @@ impl SignatureDemands {
                 }
                 Err(error) => error.to_string(),
             },
-            Err(error) => error,
+            Err(error) => error.to_string(),
         };
         let why = format!("the policy for signatures in {from} cannot be used: {why}");
         if known.is_none() {

@@ -11,7 +11,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 
-use crate::Error;
+use crate::ManagementError;
 
 /// A namespaced kind whose objects can be read and written.
 pub trait Kind:
@@ -25,7 +25,11 @@ impl<K> Kind for K where
 }
 
 /// Writes the status of an object.
-pub async fn write<K: Kind, S: Serialize>(client: &Client, object: &K, status: &S) -> Result<(), Error> {
+pub async fn write<K: Kind, S: Serialize>(
+    client: &Client,
+    object: &K,
+    status: &S,
+) -> Result<(), ManagementError> {
     let name = object.name_any();
     let patch = json!({
         "apiVersion": K::api_version(&()), "kind": K::kind(&()),
@@ -37,12 +41,12 @@ pub async fn write<K: Kind, S: Serialize>(client: &Client, object: &K, status: &
         Ok(_) => Ok(()),
         // Deleted meanwhile: there is nobody left to tell.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(source) => Err(Error::Write { kind: kind::<K>(), name, source }),
+        Err(source) => Err(ManagementError::Write { kind: kind::<K>(), name, source }),
     }
 }
 
 /// Adds the finalizer, if it is not there.
-pub async fn hold<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Result<(), Error> {
+pub async fn hold<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Result<(), ManagementError> {
     if object.finalizers().iter().any(|held| held == finalizer) {
         return Ok(());
     }
@@ -51,7 +55,7 @@ pub async fn hold<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Resu
 }
 
 /// Takes the finalizer off: the object may go.
-pub async fn let_go<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Result<(), Error> {
+pub async fn let_go<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Result<(), ManagementError> {
     if !object.finalizers().iter().any(|held| held == finalizer) {
         return Ok(());
     }
@@ -60,14 +64,14 @@ pub async fn let_go<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Re
     finalize(client, object, &finalizers).await
 }
 
-async fn finalize<K: Kind>(client: &Client, object: &K, finalizers: &[&str]) -> Result<(), Error> {
+async fn finalize<K: Kind>(client: &Client, object: &K, finalizers: &[&str]) -> Result<(), ManagementError> {
     let name = object.name_any();
     // The resource version makes the write fail if someone else changed the list meanwhile.
     let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": finalizers}});
     match api(client, object).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(source) => Err(Error::Write { kind: kind::<K>(), name, source }),
+        Err(source) => Err(ManagementError::Write { kind: kind::<K>(), name, source }),
     }
 }
 

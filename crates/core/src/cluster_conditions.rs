@@ -1,6 +1,9 @@
 //! What a Cluster says about its add-ons.
 
-use chandler_api::extensions::{ExtensionInstance, Lifecycle};
+use chandler_api::{
+    extensions::{ExtensionInstance, Lifecycle},
+    reasons::ClusterReason,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_core::ResourceExt;
 use serde::Deserialize as _;
@@ -48,7 +51,12 @@ pub fn arriving(given: &[ExtensionInstance], there: &[&ExtensionInstance]) -> Ve
 pub fn addons_ready(addons: &[Addon]) -> Wanted {
     let troubled: Vec<_> = addons.iter().filter(|addon| addon.trouble.is_some()).collect();
     if troubled.is_empty() {
-        return Wanted { type_: ADDONS_READY, status: Status::True, reason: "Ready", message: String::new() };
+        return Wanted {
+            type_: ADDONS_READY,
+            status: Status::True,
+            reason: ClusterReason::Ready.into(),
+            message: String::new(),
+        };
     }
     let named = troubled.iter().take(NAMED).map(|addon| match addon.trouble.as_deref() {
         Some("") | None => addon.name.clone(),
@@ -57,7 +65,7 @@ pub fn addons_ready(addons: &[Addon]) -> Wanted {
     let more = troubled.len().saturating_sub(NAMED);
     let rest = (more > 0).then(|| format!("and {more} more"));
     let message = named.chain(rest).collect::<Vec<_>>().join("; ");
-    Wanted { type_: ADDONS_READY, status: Status::False, reason: "NotReady", message }
+    Wanted { type_: ADDONS_READY, status: Status::False, reason: ClusterReason::NotReady.into(), message }
 }
 
 /// What the next Kubernetes would mean: the one that is announced, else the next minor.
@@ -70,11 +78,14 @@ pub fn upgradable(question: &Question) -> Wanted {
     };
     let told = plan.steps.iter().filter(|step| step.outcome != Outcome::Stays || tied(&step.extension));
     let told: Vec<_> = told.map(ToString::to_string).collect();
-    let (status, reason) =
-        if plan.blocks() { (Status::False, "Blocked") } else { (Status::True, "Upgradable") };
+    let (status, reason) = if plan.blocks() {
+        (Status::False, ClusterReason::Blocked)
+    } else {
+        (Status::True, ClusterReason::Upgradable)
+    };
     let message = format!("Kubernetes {}.{}: {}", to.major, to.minor, told.join("; "));
     let message = message.trim_end_matches(": ").to_owned();
-    Wanted { type_: ADDONS_UPGRADABLE, status, reason, message }
+    Wanted { type_: ADDONS_UPGRADABLE, status, reason: reason.into(), message }
 }
 
 /// The conditions of a Cluster, as the API server returns it.

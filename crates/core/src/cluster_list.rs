@@ -6,7 +6,7 @@ use chandler_api::extensions::Scope;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::resolution::Range;
+use crate::{extension::ExtensionKey, resolution::Range};
 
 /// Annotation of a Cluster or ClusterClass: `NAME`, `NAME@RANGE` or `platform/NAME@RANGE`, separated by commas or lines.
 pub const EXTENSIONS_ANNOTATION: &str = "chandler.dev/extensions";
@@ -93,11 +93,8 @@ fn written(entry: &str) -> Listed {
         Some((name, version)) => (name, Some(version.trim().to_owned())),
         None => (entry, None),
     };
-    let (scope, name) = match name.trim().strip_prefix("platform/") {
-        Some(name) => (Scope::Platform, name),
-        None => (Scope::Namespace, name.trim()),
-    };
-    Listed { name: name.to_owned(), scope, version }
+    let key = ExtensionKey::parse(name.trim());
+    Listed { name: key.local_name(), scope: key.scope, version }
 }
 
 /// Refuses what names nothing, what cannot be a range, and what is listed twice.

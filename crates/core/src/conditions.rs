@@ -1,5 +1,6 @@
 //! Conditions in Kubernetes style: transition times move only when the status does.
 
+use chandler_api::reasons::Reason;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -8,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 pub struct Wanted {
     pub type_: &'static str,
     pub status: Status,
-    pub reason: &'static str,
+    pub reason: Reason,
     pub message: String,
 }
 
@@ -48,7 +49,7 @@ pub fn merge(
             Condition {
                 type_: wanted.type_.to_owned(),
                 status: status.to_owned(),
-                reason: wanted.reason.to_owned(),
+                reason: wanted.reason.as_str().to_owned(),
                 message: shortened(wanted.message),
                 observed_generation: generation,
                 last_transition_time: same.map_or(Time(now), |c| c.last_transition_time.clone()),
@@ -57,10 +58,10 @@ pub fn merge(
         .collect()
 }
 
-/// `Ready`: the first of `parts` that is not true speaks for all.
-pub fn summary(parts: &[Wanted]) -> Wanted {
+/// `Ready`: the first of `parts` that is not true speaks for all. If all are true, the reason is `ready`.
+pub fn summary(parts: &[Wanted], ready: Reason) -> Wanted {
     parts.iter().find(|part| part.status != Status::True).map_or_else(
-        || Wanted { type_: "Ready", status: Status::True, reason: "Ready", message: String::new() },
+        || Wanted { type_: "Ready", status: Status::True, reason: ready, message: String::new() },
         |part| Wanted { type_: "Ready", ..part.clone() },
     )
 }
@@ -75,10 +76,12 @@ fn shortened(mut message: String) -> String {
 
 #[cfg(test)]
 mod tests {
+    use chandler_api::reasons::ClusterReason;
+
     use super::*;
 
     fn wanted(status: Status, message: &str) -> Wanted {
-        Wanted { type_: "Ready", status, reason: "Because", message: message.to_owned() }
+        Wanted { type_: "Ready", status, reason: ClusterReason::NotReady.into(), message: message.to_owned() }
     }
 
     #[test]
@@ -103,7 +106,7 @@ mod tests {
     fn the_first_untrue_part_is_the_summary() {
         let parts =
             [wanted(Status::True, ""), wanted(Status::False, "why"), wanted(Status::Unknown, "later")];
-        assert_eq!(summary(&parts).message, "why");
-        assert_eq!(summary(&parts[..1]).status, Status::True);
+        assert_eq!(summary(&parts, ClusterReason::Ready.into()).message, "why");
+        assert_eq!(summary(&parts[..1], ClusterReason::Ready.into()).status, Status::True);
     }
 }

@@ -2,10 +2,12 @@
 
 mod demand;
 mod implied;
+mod key;
 mod kubernetes;
 mod verdict;
 
-pub use demand::{Demand, Shelved, demand, key, namespace_of, parts, shelf_name};
+pub use demand::{Defect, Demand, Shelved, demand};
 pub use implied::{Circumstances, Implied, Origin, Wish, implied, implied_name};
+pub use key::{ExtensionKey, namespace_of};
 pub use kubernetes::{Kubernetes, Upgrade, kubernetes};
 pub use verdict::{Chosen, Question, Verdict, verdict};

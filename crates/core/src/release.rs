@@ -6,6 +6,7 @@ mod desired;
 mod face;
 mod helm_release_proxy;
 mod history;
+mod operation;
 mod plan;
 mod report;
 mod state;
@@ -15,12 +16,13 @@ pub use desired::{
     Desired, ExecutionOptions, PackageReference, RenderingOptions, SecretKey, SourceAccess, Strategy,
     VALUES_KEY, Values, ValuesReuse,
 };
-pub use face::{ReleaseFace, ReleaseVocabulary};
+pub use face::ReleaseFace;
 pub(crate) use helm_release_proxy::strategy as helm_strategy;
 pub use history::history;
+pub use operation::{ApplyKind, Operation, OperationKind};
 pub use plan::{
-    ClusterState, InFlight, InputState, InventoryState, LetGo, Observed, OperationKind, PastFailure, Plan,
-    Step, Wait, failure_key, plan,
+    ClusterState, InFlight, InputState, InventoryState, LetGo, Observed, PastFailure, Plan, Step, Wait,
+    failure_key, plan,
 };
 pub use report::{ANOTHER_NAME, Progress, Report, report};
 pub use state::State;

@@ -19,15 +19,17 @@ const METADATA: [IpAddr; 3] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRange(IpNet);
 
-impl FromStr for AddressRange {
-    type Err = String;
+/// A text that is no range of addresses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is neither an address nor a range such as 10.0.0.0/8")]
+pub struct BadAddressRange(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for AddressRange {
+    type Err = BadAddressRange;
+
+    fn from_str(text: &str) -> Result<Self, BadAddressRange> {
         let single = text.parse::<IpAddr>().map(IpNet::from);
-        single
-            .or_else(|_| text.parse())
-            .map(Self)
-            .map_err(|_| format!("`{text}` is neither an address nor a range such as 10.0.0.0/8"))
+        single.or_else(|_| text.parse()).map(Self).map_err(|_| BadAddressRange(text.to_owned()))
     }
 }
 

@@ -22,11 +22,42 @@ const HIGHEST_RATIO: u64 = 200;
 const RATIO_MATTERS: u64 = 8 << 20;
 const LONGEST_HEADER: u64 = 64 << 10;
 
-/// Checks the archive; the error says what is wrong with it.
-pub(crate) fn check(archive: impl Read, packed: u64) -> Result<(), String> {
+/// What is wrong with an archive.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ArchiveError {
+    #[error("it cannot be read ({0})")]
+    Unreadable(#[from] io::Error),
+    #[error("it holds no files")]
+    Empty,
+    #[error("it unpacks to more than {} MiB", MOST_UNPACKED >> 20)]
+    TooLarge,
+    #[error("it unpacks to more than {HIGHEST_RATIO} times its size")]
+    TooDense,
+    #[error("it holds more than {MOST_FILES} files")]
+    TooManyFiles,
+    #[error("it nests charts more than {DEEPEST} deep")]
+    TooDeep,
+    #[error("it holds a link")]
+    Link,
+    #[error("it holds something that is neither file nor folder")]
+    NoFile,
+    #[error("it holds a header of more than {} KiB", LONGEST_HEADER >> 10)]
+    LongHeader,
+    #[error("it holds an extended size or link")]
+    ExtendedSizeOrLink,
+    #[error("it holds a sparse file")]
+    Sparse,
+    #[error("it holds a name that is not UTF-8")]
+    NameNotText,
+    #[error("the name {0:?} leads out of the chart")]
+    LeadsOut(String),
+}
+
+/// Checks the archive.
+pub(crate) fn check(archive: impl Read, packed: u64) -> Result<(), ArchiveError> {
     let mut seen = Seen { bytes: 0, files: 0, packed };
     walk(Box::new(archive), &mut seen, 0)?;
-    if seen.files == 0 { Err("it holds no files".to_owned()) } else { Ok(()) }
+    if seen.files == 0 { Err(ArchiveError::Empty) } else { Ok(()) }
 }
 
 struct Seen {
@@ -36,34 +67,34 @@ struct Seen {
 }
 
 impl Seen {
-    fn add(&mut self, bytes: u64) -> Result<(), String> {
+    fn add(&mut self, bytes: u64) -> Result<(), ArchiveError> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MOST_UNPACKED {
-            return Err(format!("it unpacks to more than {} MiB", MOST_UNPACKED >> 20));
+            return Err(ArchiveError::TooLarge);
         }
         if self.bytes > RATIO_MATTERS && self.bytes / self.packed.max(1) > HIGHEST_RATIO {
-            return Err(format!("it unpacks to more than {HIGHEST_RATIO} times its size"));
+            return Err(ArchiveError::TooDense);
         }
         Ok(())
     }
 
-    fn file(&mut self) -> Result<(), String> {
+    fn file(&mut self) -> Result<(), ArchiveError> {
         self.files += 1;
-        if self.files > MOST_FILES { Err(format!("it holds more than {MOST_FILES} files")) } else { Ok(()) }
+        if self.files > MOST_FILES { Err(ArchiveError::TooManyFiles) } else { Ok(()) }
     }
 }
 
-fn walk(packed: Box<dyn Read + '_>, seen: &mut Seen, depth: u32) -> Result<(), String> {
+fn walk(packed: Box<dyn Read + '_>, seen: &mut Seen, depth: u32) -> Result<(), ArchiveError> {
     if depth > DEEPEST {
-        return Err(format!("it nests charts more than {DEEPEST} deep"));
+        return Err(ArchiveError::TooDeep);
     }
     // Several compressed streams in a row are one, to Helm as well.
     let unpacked = MultiGzDecoder::new(packed);
     // Headers and padding count too: they take time, if not memory.
     let mut archive = tar::Archive::new(unpacked.take(2 * MOST_UNPACKED));
     let mut long_name = None;
-    for entry in archive.entries().map_err(broken)?.raw(true) {
-        let mut entry = entry.map_err(broken)?;
+    for entry in archive.entries()?.raw(true) {
+        let mut entry = entry?;
         seen.file()?;
         match entry.header().entry_type() {
             EntryType::Regular | EntryType::Directory => {
@@ -87,41 +118,41 @@ fn walk(packed: Box<dyn Read + '_>, seen: &mut Seen, depth: u32) -> Result<(), S
                 small(&mut entry)?;
             }
             EntryType::Symlink | EntryType::Link | EntryType::GNULongLink => {
-                return Err("it holds a link".to_owned());
+                return Err(ArchiveError::Link);
             }
-            _ => return Err("it holds something that is neither file nor folder".to_owned()),
+            _ => return Err(ArchiveError::NoFile),
         }
     }
     Ok(())
 }
 
 /// The content of a header that describes the next one.
-fn small(entry: &mut impl Read) -> Result<Vec<u8>, String> {
+fn small(entry: &mut impl Read) -> Result<Vec<u8>, ArchiveError> {
     let mut content = Vec::new();
-    entry.take(LONGEST_HEADER + 1).read_to_end(&mut content).map_err(broken)?;
+    entry.take(LONGEST_HEADER + 1).read_to_end(&mut content)?;
     if content.len() as u64 > LONGEST_HEADER {
-        return Err(format!("it holds a header of more than {} KiB", LONGEST_HEADER >> 10));
+        return Err(ArchiveError::LongHeader);
     }
     Ok(content)
 }
 
 /// The name in an extended header. Others than names and times would make others read another archive than we do.
-fn pax_name(content: &[u8]) -> Result<Option<Vec<u8>>, String> {
+fn pax_name(content: &[u8]) -> Result<Option<Vec<u8>>, ArchiveError> {
     let mut name = None;
     for record in tar::PaxExtensions::new(content) {
-        let record = record.map_err(broken)?;
+        let record = record?;
         match record.key_bytes() {
             b"path" => name = Some(record.value_bytes().to_vec()),
-            b"size" | b"linkpath" => return Err("it holds an extended size or link".to_owned()),
-            key if key.starts_with(b"GNU.sparse") => return Err("it holds a sparse file".to_owned()),
+            b"size" | b"linkpath" => return Err(ArchiveError::ExtendedSizeOrLink),
+            key if key.starts_with(b"GNU.sparse") => return Err(ArchiveError::Sparse),
             _ => {}
         }
     }
     Ok(name)
 }
 
-fn checked_name(name: &[u8]) -> Result<String, String> {
-    let name = std::str::from_utf8(name).map_err(|_| "it holds a name that is not UTF-8".to_owned())?;
+fn checked_name(name: &[u8]) -> Result<String, ArchiveError> {
+    let name = std::str::from_utf8(name).map_err(|_| ArchiveError::NameNotText)?;
     let name = name.trim_end_matches('\0').replace('\\', "/");
     let escapes = |part: &str| {
         Path::new(part)
@@ -131,7 +162,7 @@ fn checked_name(name: &[u8]) -> Result<String, String> {
     let drive = name.split('/').any(|part| part.len() == 2 && part.ends_with(':'));
     if name.is_empty() || escapes(&name) || drive || name.chars().any(char::is_control) {
         let shown: String = name.chars().take(100).collect();
-        return Err(format!("the name {shown:?} leads out of the chart"));
+        return Err(ArchiveError::LeadsOut(shown));
     }
     Ok(name)
 }
@@ -141,11 +172,6 @@ fn is_inner_chart(name: &str) -> bool {
     let path = Path::new(name);
     let beside = path.parent().is_some_and(|folder| folder.ends_with("charts"));
     beside && path.extension().is_some_and(|extension| extension == "tgz")
-}
-
-#[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
-fn broken(error: io::Error) -> String {
-    format!("it cannot be read ({error})")
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use crate::{
     Access, Resolved, SourceError, Store,
     changes::Changes,
-    index::{Entry, Index},
+    index::{Entry, Index, IndexError},
     packages::{Location, PublishedVersion},
     shared::Shared,
     web::{Answer, Ask, Web, shown},
@@ -208,8 +208,8 @@ impl Repositories {
     async fn read(&self, home: &Url, text: File) -> Result<Index, SourceError> {
         let versions = self.store.scratch()?;
         let read = tokio::task::spawn_blocking(move || Index::read(BufReader::new(text), versions)).await;
-        let read = read.unwrap_or_else(|error| Err(error.to_string()));
-        read.map_err(|reason| SourceError::BadIndex { url: home.to_string(), reason })
+        let bad = |reason| SourceError::BadIndex { url: home.to_string(), reason };
+        read.map_err(|error| bad(error.to_string()))?.map_err(|error| bad(error.to_string()))
     }
 
     async fn ask(
@@ -242,7 +242,7 @@ fn found(home: &Url, downloaded: &Downloaded, reference: &PackageReference) -> R
         newest: version::choose(None, published()).unwrap_or("none").to_owned(),
     })?;
     let archive = archive(home, entry)?;
-    let digest = announced(entry).map_err(bad_index)?;
+    let digest = announced(entry).map_err(|error| bad_index(error.to_string()))?;
     Ok(Resolved {
         version: entry.version.clone(),
         digest,
@@ -279,10 +279,9 @@ fn archive(home: &Url, entry: &Entry) -> Result<Url, SourceError> {
     url.ok_or_else(|| bad_address(text))
 }
 
-fn announced(entry: &Entry) -> Result<Option<Digest>, String> {
+fn announced(entry: &Entry) -> Result<Option<Digest>, IndexError> {
     let Some(text) = entry.digest.as_deref().filter(|text| !text.is_empty()) else { return Ok(None) };
-    let digest = Digest::parse(text)
-        .ok_or_else(|| format!("the digest of version {} is not a sha256", entry.version))?;
+    let digest = Digest::parse(text).ok_or_else(|| IndexError::Digest { version: entry.version.clone() })?;
     Ok(Some(digest))
 }
 

@@ -111,6 +111,19 @@ struct Span {
     length: u64,
 }
 
+/// Why an index cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum IndexError {
+    #[error("{0}")]
+    Yaml(String),
+    #[error("{0}")]
+    Scratch(io::Error),
+    #[error("it has no `entries`, so it is not an index of charts")]
+    NoEntries,
+    #[error("the digest of version {version} is not a sha256")]
+    Digest { version: String },
+}
+
 /// A read index.
 pub(crate) struct Index {
     charts: HashMap<Box<str>, Span>,
@@ -125,15 +138,15 @@ impl fmt::Debug for Index {
 }
 
 impl Index {
-    /// Reads YAML, keeping what is needed of it in `file`. The error says why it cannot be.
-    pub fn read(yaml: impl Read, file: File) -> Result<Self, String> {
+    /// Reads YAML, keeping what is needed of it in `file`.
+    pub fn read(yaml: impl Read, file: File) -> Result<Self, IndexError> {
         let mut sink = Sink { charts: None, file: BufWriter::new(file), position: 0 };
         serde_saphyr::with_deserializer_from_reader_with_options(yaml, limits(), |deserializer| {
             Document(&mut sink).deserialize(deserializer)
         })
-        .map_err(|error| first_line(&error.to_string()))?;
-        let file = sink.file.into_inner().map_err(|error| error.to_string())?;
-        let charts = sink.charts.ok_or("it has no `entries`, so it is not an index of charts")?;
+        .map_err(|error| IndexError::Yaml(first_line(&error.to_string())))?;
+        let file = sink.file.into_inner().map_err(|error| IndexError::Scratch(error.into_error()))?;
+        let charts = sink.charts.ok_or(IndexError::NoEntries)?;
         Ok(Self { charts, file, used: Mutex::default() })
     }
 

@@ -20,12 +20,15 @@ mod verified;
 mod web;
 
 pub use access::{Access, BadSecret, Credentials};
-pub use addresses::{AddressPolicy, AddressRange, RefusedAddress};
+pub use addresses::{AddressPolicy, AddressRange, BadAddressRange, RefusedAddress};
 pub use catalog::{Catalog, CatalogRequest, Chart, ChartSummary};
 pub use error::SourceError;
 pub use hyper_util::client::proxy::matcher::Matcher as ProxyMatcher;
 pub use limits::Limits;
 pub use packages::{Packages, PublishedVersion, Resolved, SourceOptions};
-pub use signature::{BadPolicy, BadSigners, Refusal, SignaturePolicy, Signers, SignersSpec, WantedIdentity};
+pub use signature::{
+    BadKey, BadPolicy, BadRule, BadSigners, BadSource, BadTrustedRoot, Refusal, SignaturePolicy, Signers,
+    SignersSpec, WantedIdentity,
+};
 pub use store::{Retention, Store, StoredPackage};
 pub use values::PackageValues;

@@ -16,9 +16,12 @@ use chandler_core::digest::Digest;
 
 pub(crate) use self::{bundle::Bundle, policy::Demand, simple::SimpleSignature};
 pub use self::{
-    policy::{BadPolicy, SignaturePolicy},
+    key::BadKey,
+    policy::{BadPolicy, BadRule, SignaturePolicy},
     refusal::Refusal,
     signers::{BadSigners, Signers, SignersSpec, WantedIdentity},
+    source_prefix::BadSource,
+    trusted_root::BadTrustedRoot,
 };
 
 /// A signature as it was found.

@@ -128,7 +128,7 @@ impl Incoming {
         let keep = move || {
             file.rewind().map_err(failed)?;
             archive::check(BufReader::new(file.as_file()), size)
-                .map_err(|reason| SourceError::BadArchive { url, reason })?;
+                .map_err(|error| SourceError::BadArchive { url, reason: error.to_string() })?;
             file.persist(store.path(&digest)).map_err(failed)?;
             Ok(digest)
         };

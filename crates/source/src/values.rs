@@ -6,7 +6,10 @@ use std::{
     path::{Component, Path},
 };
 
-use chandler_core::parameters::{Parameters, from_package_yaml};
+use chandler_core::{
+    failure::Failure,
+    parameters::{Parameters, from_package_yaml},
+};
 use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 
@@ -16,6 +19,21 @@ const SCHEMA: &str = "values.schema.json";
 const DEFAULTS: &str = "values.yaml";
 /// Real ones have a few hundred kilobytes.
 const LARGEST_FILE: u64 = 2 << 20;
+
+/// Why the values of a package cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ValuesError {
+    #[error("it cannot be read ({0})")]
+    Unreadable(#[from] std::io::Error),
+    #[error("{SCHEMA}: {0}")]
+    Schema(serde_json::Error),
+    #[error("{DEFAULTS} is not UTF-8 text")]
+    NotText,
+    #[error("{0}")]
+    Defaults(Failure),
+    #[error("{file} is larger than {} MiB", LARGEST_FILE >> 20)]
+    TooLarge { file: &'static str },
+}
 
 /// The values of a package.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,28 +50,28 @@ impl StoredPackage {
         let path = self.path().to_owned();
         let read = move || {
             let file = File::open(path).map_err(|error| SourceError::Store(error.to_string()))?;
-            values(BufReader::new(file)).map_err(SourceError::BadValues)
+            values(BufReader::new(file)).map_err(|error| SourceError::BadValues(error.to_string()))
         };
         tokio::task::spawn_blocking(read).await.map_err(|error| SourceError::Store(error.to_string()))?
     }
 }
 
-fn values(archive: impl Read) -> Result<PackageValues, String> {
+fn values(archive: impl Read) -> Result<PackageValues, ValuesError> {
     let mut values = PackageValues::default();
     let mut archive = tar::Archive::new(MultiGzDecoder::new(archive));
-    for entry in archive.entries().map_err(unreadable)? {
-        let mut entry = entry.map_err(unreadable)?;
-        let name = entry.path().map_err(unreadable)?.into_owned();
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let name = entry.path()?.into_owned();
         match top_level(&name) {
             Some(SCHEMA) => {
                 let text = small(&mut entry, SCHEMA)?;
-                let schema = serde_json::from_slice(&text).map_err(|error| format!("{SCHEMA}: {error}"))?;
+                let schema = serde_json::from_slice(&text).map_err(ValuesError::Schema)?;
                 values.schema = Some(schema);
             }
             Some(DEFAULTS) => {
                 let text = small(&mut entry, DEFAULTS)?;
-                let text = String::from_utf8(text).map_err(|_| format!("{DEFAULTS} is not UTF-8 text"))?;
-                values.defaults = from_package_yaml(DEFAULTS, &text).map_err(|failure| failure.message)?;
+                let text = String::from_utf8(text).map_err(|_| ValuesError::NotText)?;
+                values.defaults = from_package_yaml(DEFAULTS, &text).map_err(ValuesError::Defaults)?;
             }
             _ => {}
         }
@@ -68,18 +86,13 @@ fn top_level(path: &Path) -> Option<&str> {
     if parts.next().is_some() { None } else { file.as_os_str().to_str() }
 }
 
-fn small(file: &mut impl Read, name: &str) -> Result<Vec<u8>, String> {
+fn small(file: &mut impl Read, name: &'static str) -> Result<Vec<u8>, ValuesError> {
     let mut content = Vec::new();
-    file.take(LARGEST_FILE + 1).read_to_end(&mut content).map_err(unreadable)?;
+    file.take(LARGEST_FILE + 1).read_to_end(&mut content)?;
     if content.len() as u64 > LARGEST_FILE {
-        return Err(format!("{name} is larger than {} MiB", LARGEST_FILE >> 20));
+        return Err(ValuesError::TooLarge { file: name });
     }
     Ok(content)
-}
-
-#[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
-fn unreadable(error: std::io::Error) -> String {
-    format!("it cannot be read ({error})")
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use opentelemetry::{
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::{
     Resource,
+    error::OTelSdkResult,
     propagation::TraceContextPropagator,
     trace::{Sampler, SdkTracerProvider},
 };
@@ -72,9 +73,9 @@ impl Tracing {
     }
 
     /// Sends what is left, for a moment.
-    pub fn end(self) -> Result<(), String> {
+    pub fn end(self) -> OTelSdkResult {
         ON.store(false, Ordering::Release);
-        self.0.shutdown_with_timeout(PARTING).map_err(|error| error.to_string())
+        self.0.shutdown_with_timeout(PARTING)
     }
 }
 

@@ -8,7 +8,7 @@ use chandler_core::{
     failure::{Category, Failure},
     identity::ReleaseId,
     inventory::{ReleaseStatus, Seen},
-    release::{ExecutionOptions, RenderingOptions},
+    release::{ApplyKind, ExecutionOptions, RenderingOptions},
     target::Target,
 };
 use chandler_telemetry::{RequestCount, Requests, trace};
@@ -50,15 +50,6 @@ pub struct ApplyOrder {
     pub inputs: InputDigest,
     pub rendering: RenderingOptions,
     pub execution: ExecutionOptions,
-}
-
-/// Which state the plan saw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ApplyKind {
-    Install,
-    Upgrade,
-    /// The newest revision is pending, and its operation is dead.
-    Recover,
 }
 
 /// What a Remove is to do.

@@ -8,12 +8,12 @@ use chandler_core::{
     failure::{Category, Failure},
     identity::ReleaseId,
     inventory::ReleaseStatus,
-    release::{RenderingOptions, ValuesReuse},
+    release::{ApplyKind, RenderingOptions, ValuesReuse},
     target::{Target, TargetAuth},
 };
 
 use crate::{
-    client::{ApplyKind, ApplyOrder, PackageFile, ReleaseDetails, RemoveOrder, StepReport},
+    client::{ApplyOrder, PackageFile, ReleaseDetails, RemoveOrder, StepReport},
     generated::tool as proto,
 };
 

@@ -22,9 +22,10 @@ pub mod generated {
     }
 }
 
+pub use chandler_core::release::ApplyKind;
 pub use client::{
-    ApplyKind, ApplyOrder, OperationFailure, PackageFile, PackageTool, ReleaseDetails, RemoveOrder,
-    RenderFailure, StepReport, ToolIdentity,
+    ApplyOrder, OperationFailure, PackageFile, PackageTool, ReleaseDetails, RemoveOrder, RenderFailure,
+    StepReport, ToolIdentity,
 };
 pub use convert::target as target_message;
 pub use supervisor::{Lease, Supervisor, SupervisorConfig, ToolError};

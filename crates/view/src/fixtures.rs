@@ -87,6 +87,7 @@ pub fn question(extensions: &[(&str, &[(&str, &str)])]) -> Question {
     let extensions: BTreeMap<String, _> =
         extensions.iter().map(|(name, versions)| ((*name).to_owned(), *versions)).collect();
     Question {
+        defects: BTreeMap::new(),
         universe: Universe {
             extensions: extensions.iter().map(|(name, known)| (name.clone(), published(known))).collect(),
         },

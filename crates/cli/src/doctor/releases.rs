@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use chandler_api::reasons::{PlacementReason, ReleaseReason};
 use chandler_core::{backoff::needs_a_hand, failure::Category};
 use chandler_view::fleet::{Fleet, Placement, Release, State, advice};
 use jiff::{SignedDuration, Timestamp};
@@ -55,12 +56,13 @@ fn release_finding(release: &Release, now: Timestamp) -> Option<Finding> {
         .last_failure
         .as_ref()
         .is_some_and(|last| needs_a_hand(Category::parse(&last.category)));
-    match release.state() {
-        State::Failed if by_hand || ready.reason == "ReleaseCollision" => {
+    match (release.state(), release.reason()) {
+        (State::Failed, Some(ReleaseReason::ReleaseCollision | ReleaseReason::InvalidSpec))
+        | (State::Waiting, Some(ReleaseReason::GetClusterFailed)) => {
             Some(Finding::problem(CHECK, message, next))
         }
-        State::Waiting if ready.reason == "GetClusterFailed" => Some(Finding::problem(CHECK, message, next)),
-        State::Failed => Some(Finding::warning(CHECK, message, format!("it is tried again; {next}"))),
+        (State::Failed, _) if by_hand => Some(Finding::problem(CHECK, message, next)),
+        (State::Failed, _) => Some(Finding::warning(CHECK, message, format!("it is tried again; {next}"))),
         _ => None,
     }
 }
@@ -72,7 +74,7 @@ fn placement_finding(placement: &Placement, now: Timestamp) -> Option<Finding> {
         return Some(stuck(&name, since, &placement.finalizers, now));
     }
     let ready = placement.ready()?;
-    let failed = ready.status != "True" && ready.reason.ends_with("Failed");
+    let failed = placement.reason().is_some_and(PlacementReason::is_failure);
     failed.then(|| {
         let message = format!("{name}: {}: {}", ready.reason, ready.message);
         Finding::problem("placements", message, format!("correct the spec of {name}: the message says where"))
@@ -116,6 +118,7 @@ mod tests {
             (failed("Conflict"), ("releases", Verdict::Problem)),
             (failed("Timeout"), ("releases", Verdict::Warning)),
             (ready("False", "ReleaseCollision", ""), ("releases", Verdict::Problem)),
+            (ready("False", "InvalidSpec", ""), ("releases", Verdict::Problem)),
             (ready("False", "GetClusterFailed", ""), ("releases", Verdict::Problem)),
             (ready("False", "ClusterUnreachable", ""), ("clusters", Verdict::Problem)),
         ];

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chandler_view::fleet::{KINDS, Kind, ObjectName, Placement, Release};
+use chandler_api::reasons::{PlacementReason, ReleaseReason};
+use chandler_view::fleet::{KINDS, Kind, ObjectName, Placement, Release, State};
 use jiff::{Timestamp, fmt::temporal::DateTimePrinter};
 use k8s_openapi::{api::events::v1::Event, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::ResourceExt as _;
@@ -86,7 +87,9 @@ impl Timeline {
         let object = &release.object;
         self.clusters.insert((object.kind.clone(), object.name.clone()), release.cluster.clone());
         let revision = release.status.revision.map(|revision| format!(" at revision {revision}"));
-        self.said(object, &release.cluster, release.ready()?, &revision.unwrap_or_default(), now)
+        let bad = matches!(release.state(), State::Failed | State::Unreachable)
+            || release.reason() == Some(ReleaseReason::GetClusterFailed);
+        self.said(object, &release.cluster, release.ready()?, &revision.unwrap_or_default(), bad, now)
     }
 
     /// What a placement says, if it is news.
@@ -96,7 +99,8 @@ impl Timeline {
         }
         let ready = placement.status.ready_clusters.as_ref().map(|ready| format!(" on {ready} clusters"));
         let name = &placement.object.name;
-        self.said(&placement.object, name, placement.ready()?, &ready.unwrap_or_default(), now)
+        let bad = placement.reason().is_some_and(PlacementReason::is_failure);
+        self.said(&placement.object, name, placement.ready()?, &ready.unwrap_or_default(), bad, now)
     }
 
     fn said(
@@ -105,6 +109,7 @@ impl Timeline {
         who: &str,
         ready: &Condition,
         where_: &str,
+        bad: bool,
         now: Timestamp,
     ) -> Option<Line> {
         let good = ready.status == "True";
@@ -113,7 +118,6 @@ impl Timeline {
         let before = self.conditions.insert(of.clone(), what.clone());
         // A condition tells when its status changed; that its words changed is known only from having watched.
         let at = if before.is_some() { now } else { ready.last_transition_time.0 };
-        let bad = !good && ready.reason.ends_with("Failed");
         (before.as_ref() != Some(&what)).then(|| Line { at, who: who.to_owned(), what, bad })
     }
 

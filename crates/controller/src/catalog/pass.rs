@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::controller::Action};
 
 use super::{CatalogContext, access::catalog_access, ready};
-use crate::{Error, status};
+use crate::{ReconcileError, status};
 
 /// The pace of a catalog whose interval cannot be read.
 const HOURLY: Duration = Duration::from_hours(1);
@@ -21,7 +21,7 @@ const HOURLY: Duration = Duration::from_hours(1);
 pub(super) async fn reconcile(
     catalog: Arc<ExtensionCatalog>,
     context: Arc<CatalogContext>,
-) -> Result<Action, Error> {
+) -> Result<Action, ReconcileError> {
     let Some(uid) = catalog.uid().filter(|_| catalog.metadata.deletion_timestamp.is_none()) else {
         return Ok(Action::await_change());
     };
@@ -116,7 +116,7 @@ impl Pass<'_> {
     }
 
     /// Writes the status if it says anything new, and an Event if the state is another.
-    async fn tell(&self, look: &Look, now: Timestamp) -> Result<(), Error> {
+    async fn tell(&self, look: &Look, now: Timestamp) -> Result<(), ReconcileError> {
         let old = self.catalog.status.clone().unwrap_or_default();
         let new = report(&old, look, self.catalog.metadata.generation, now);
         if new == old {

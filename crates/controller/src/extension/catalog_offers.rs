@@ -8,7 +8,7 @@ use chandler_api::extensions::{
 };
 use chandler_core::{
     catalog::{Entry, implied},
-    extension::{namespace_of, shelf_name},
+    extension::ExtensionKey,
     failure::Failure,
 };
 use kube::ResourceExt as _;
@@ -53,8 +53,9 @@ impl CatalogOffers {
                 continue;
             }
             if let Ok(Some(volume)) = self.volume(own, reference).await {
-                let namespace = namespace_of(reference.scope, own, &self.catalogs.platform);
-                look.lay(namespace, &shelf_name(reference), volume.published.clone());
+                let platform = &self.catalogs.platform;
+                let key = ExtensionKey::of(reference, own, platform);
+                look.lay(key.namespace(own, platform), &key.local_name(), volume.published.clone());
             }
         }
     }
@@ -83,7 +84,8 @@ impl CatalogOffers {
             return Err(Unread::New);
         }
         let entries = self.catalogs.catalogs.entries(&found, &reference.name).await?;
-        let mut extension = Extension::new(&shelf_name(reference), spec(&catalog, &reference.name, &entries));
+        let name = ExtensionKey::of(reference, own, &self.catalogs.platform).local_name();
+        let mut extension = Extension::new(&name, spec(&catalog, &reference.name, &entries));
         extension.metadata.namespace = found.namespace();
         Ok(Arc::new(Volume { extension: Arc::new(extension), published: Arc::new(implied(&entries)) }))
     }

@@ -12,7 +12,7 @@ use chandler_core::{
     cluster_conditions::{ADDONS_READY, Addon, addons_ready, arriving, conditions_of, gates, upgradable},
     cluster_list::{self, EXTENSIONS_ANNOTATION, Listed},
     conditions,
-    extension::{Circumstances, Implied, Origin, Wish, implied, namespace_of, parts},
+    extension::{Circumstances, ExtensionKey, Implied, Origin, Wish, implied},
     identity::ClusterKey,
     placement::addon_release_name,
 };
@@ -30,7 +30,7 @@ use super::{
     resolutions::{Resolutions, Resolved},
     shelf::Volume,
 };
-use crate::{Error, clusters, events::Events, faces::Faces, overwrite};
+use crate::{ManagementError, ReconcileError, clusters, events::Events, faces::Faces, overwrite};
 
 /// What a pass over a Cluster works with.
 pub struct ClusterContext {
@@ -41,7 +41,10 @@ pub struct ClusterContext {
 }
 
 /// One pass over one Cluster.
-pub async fn reconcile(cluster: Arc<DynamicObject>, context: Arc<ClusterContext>) -> Result<Action, Error> {
+pub async fn reconcile(
+    cluster: Arc<DynamicObject>,
+    context: Arc<ClusterContext>,
+) -> Result<Action, ReconcileError> {
     let Some(key) = clusters::key(&cluster) else { return Ok(Action::await_change()) };
     let pass = Pass { key, cluster, context };
     if pass.cluster.metadata.deletion_timestamp.is_some() {
@@ -61,7 +64,7 @@ struct Pass {
 }
 
 impl Pass {
-    async fn run(&self) -> Result<Action, Error> {
+    async fn run(&self) -> Result<Action, ReconcileError> {
         let instances = self.context.resolutions.instances(&self.key, self.cluster.labels());
         let (listed, mut trouble) = self.listed();
         let defaults = self.defaults();
@@ -84,7 +87,7 @@ impl Pass {
     }
 
     /// Uninstalls what holds something outside of a Cluster that is going.
-    async fn remove_what_holds(&self) -> Result<Action, Error> {
+    async fn remove_what_holds(&self) -> Result<Action, ReconcileError> {
         let api: Api<AddonRelease> = Api::namespaced(self.context.client.clone(), &self.key.namespace);
         for release in self.context.resolutions.releases.on_cluster(&self.key) {
             let holds = release.spec.on_cluster_delete == OnClusterDelete::Uninstall;
@@ -105,8 +108,7 @@ impl Pass {
             let selector = Selector::try_from(install.default.clone()).ok()?;
             (reaches && selector.matches(self.cluster.labels())).then(|| Wish {
                 origin: if install.enforced { Origin::Enforced } else { Origin::Default },
-                namespace,
-                name: volume.extension.name_any(),
+                extension: self.extension(&namespace, &volume.extension.name_any()),
                 range: None,
                 release_namespace: install.namespace.clone(),
             })
@@ -127,8 +129,7 @@ impl Pass {
             if let Some(namespace) = self.home(&entry) {
                 wishes.push(Wish {
                     origin: Origin::Listed,
-                    namespace,
-                    name: entry.name,
+                    extension: self.extension(&namespace, &entry.name),
                     range: entry.version,
                     release_namespace: None,
                 });
@@ -150,6 +151,10 @@ impl Pass {
         homes.find(|namespace| resolutions.shelf.get(namespace, &entry.name).is_some()).cloned()
     }
 
+    fn extension(&self, namespace: &str, name: &str) -> ExtensionKey {
+        ExtensionKey::in_namespace(namespace, name, &self.key.namespace)
+    }
+
     fn annotation(&self) -> Option<&str> {
         self.cluster.annotations().get(EXTENSIONS_ANNOTATION).map(String::as_str)
     }
@@ -160,9 +165,9 @@ impl Pass {
         told.iter().any(|known| known.type_ == ADDONS_READY && known.status == "True")
     }
 
-    fn given(&self) -> BTreeSet<String> {
+    fn given(&self) -> BTreeSet<ExtensionKey> {
         let given = self.cluster.annotations().get(GIVEN_ANNOTATION).map(String::as_str).unwrap_or_default();
-        given.split(',').map(str::trim).filter(|key| !key.is_empty()).map(ToOwned::to_owned).collect()
+        given.split(',').map(str::trim).filter(|key| !key.is_empty()).map(ExtensionKey::parse).collect()
     }
 
     /// Gives and takes. What was given just now is not on the cluster yet.
@@ -171,11 +176,11 @@ impl Pass {
         instances: &[Arc<ExtensionInstance>],
         wishes: &[Wish],
         resolved: &Resolved,
-    ) -> Result<Vec<Addon>, Error> {
+    ) -> Result<Vec<Addon>, ReconcileError> {
         let given = self.given();
         let instances: Vec<_> = instances.iter().map(AsRef::as_ref).collect();
         let releases = self.context.resolutions.releases.on_cluster(&self.key);
-        let is_published = |key: &str| self.is_published(key);
+        let is_published = |key: &ExtensionKey| self.is_published(key);
         let is_needed = |instance: &ExtensionInstance| {
             let name = addon_release_name(instance, &self.key.name);
             releases.iter().any(|release| release.spec.depends_on.contains(&name))
@@ -196,22 +201,22 @@ impl Pass {
         Ok(arriving(&todo.apply, &instances))
     }
 
-    fn is_published(&self, key: &str) -> bool {
+    fn is_published(&self, key: &ExtensionKey) -> bool {
         let resolutions = &self.context.resolutions;
-        let (scope, name) = parts(key);
-        let namespace = namespace_of(scope, &self.key.namespace, &resolutions.platform.namespace);
-        resolutions.shelf.get(namespace, name).is_some()
+        let namespace = key.namespace(&self.key.namespace, &resolutions.platform.namespace);
+        resolutions.shelf.get(namespace, &key.local_name()).is_some()
     }
 
-    async fn write(&self, todo: &Implied, instances: &[&ExtensionInstance]) -> Result<(), Error> {
+    async fn write(&self, todo: &Implied, instances: &[&ExtensionInstance]) -> Result<(), ReconcileError> {
         let api: Api<ExtensionInstance> = Api::namespaced(self.context.client.clone(), &self.key.namespace);
         for instance in &todo.apply {
             let mut instance = instance.clone();
             instance.metadata.owner_references = Some(vec![self.owner()]);
             let name = instance.name_any();
-            let written = overwrite::apply(&api, &instance, |there, wanted| there.spec == wanted.spec)
-                .await
-                .map_err(|source| Error::Write { kind: "ExtensionInstance", name: name.clone(), source })?;
+            let written =
+                overwrite::apply(&api, &instance, |there, wanted| there.spec == wanted.spec).await.map_err(
+                    |source| ManagementError::Write { kind: "ExtensionInstance", name: name.clone(), source },
+                )?;
             if todo.restored.contains(&name) {
                 let note = "Restored: this extension is enforced on clusters like this one";
                 self.context.events.warning(&written, "Restored", note);
@@ -233,8 +238,10 @@ impl Pass {
         }
     }
 
-    async fn note_given(&self, given: &BTreeSet<String>) -> Result<(), Error> {
-        let given = given.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+    async fn note_given(&self, given: &BTreeSet<ExtensionKey>) -> Result<(), ManagementError> {
+        // Sorted as texts, so that the same set always is the same annotation.
+        let given: BTreeSet<_> = given.iter().map(ToString::to_string).collect();
+        let given = given.into_iter().collect::<Vec<_>>().join(",");
         let patch = json!({"metadata": {"annotations": {GIVEN_ANNOTATION: given}}});
         let parameters =
             PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
@@ -243,7 +250,7 @@ impl Pass {
     }
 
     /// Writes the conditions, if they are not what they should be.
-    async fn tell(&self, resolved: Option<&Resolved>, trouble: Vec<Addon>) -> Result<(), Error> {
+    async fn tell(&self, resolved: Option<&Resolved>, trouble: Vec<Addon>) -> Result<(), ManagementError> {
         let mut addons = self.context.faces.addons(&self.key, self.cluster.labels());
         if let Some(resolved) = resolved {
             let refused = resolved.verdict.refused.iter();
@@ -270,11 +277,13 @@ impl Pass {
         self.written(done)
     }
 
-    fn written(&self, done: Result<DynamicObject, kube::Error>) -> Result<(), Error> {
+    fn written(&self, done: Result<DynamicObject, kube::Error>) -> Result<(), ManagementError> {
         match done {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(source) => Err(Error::Write { kind: "Cluster", name: self.key.name.clone(), source }),
+            Err(source) => {
+                Err(ManagementError::Write { kind: "Cluster", name: self.key.name.clone(), source })
+            }
         }
     }
 
@@ -285,7 +294,7 @@ impl Pass {
 
 /// Deletes an object as it was seen. One that has changed meanwhile is looked at again when the watch shows it: whoever
 /// changed it may have made it theirs.
-async fn delete<K>(api: &Api<K>, object: &K) -> Result<(), Error>
+async fn delete<K>(api: &Api<K>, object: &K) -> Result<(), ManagementError>
 where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
@@ -294,6 +303,6 @@ where
     match api.delete(&name, &DeleteParams::default().preconditions(as_seen)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
-        Err(source) => Err(Error::Write { kind: crate::status::kind::<K>(), name, source }),
+        Err(source) => Err(ManagementError::Write { kind: crate::status::kind::<K>(), name, source }),
     }
 }

@@ -10,7 +10,7 @@ use chandler_api::{
     status::PlacementStatus,
 };
 use chandler_core::{
-    extension::{implied_name, key, namespace_of, parts, shelf_name},
+    extension::{ExtensionKey, implied_name},
     failure::Failure,
     identity::ClusterKey,
     placement::{Content, addon_release, addon_release_name},
@@ -26,8 +26,8 @@ use super::{
     values::{Layers, Values},
 };
 use crate::{
-    Error, clusters,
-    placement::{Compose, Composed},
+    ReconcileError, clusters,
+    placement::{Compose, ComposeError, Composed},
 };
 
 type ClusterMap<T> = BTreeMap<ClusterKey, T>;
@@ -56,7 +56,7 @@ impl Compose<ExtensionInstance> for Instances {
         instance: &'a ExtensionInstance,
         clusters: &'a ClusterMap<Arc<DynamicObject>>,
         existing: &'a ClusterMap<Arc<AddonRelease>>,
-    ) -> BoxFuture<'a, Result<Composed<AddonRelease>, Error>> {
+    ) -> BoxFuture<'a, Result<Composed<AddonRelease>, ReconcileError>> {
         self.releases(instance, clusters, existing).boxed()
     }
 
@@ -107,7 +107,7 @@ impl Instances {
         instance: &ExtensionInstance,
         clusters: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<AddonRelease>>,
-    ) -> Result<Composed<AddonRelease>, Error> {
+    ) -> Result<Composed<AddonRelease>, ReconcileError> {
         let (mut composed, mut drafts) = (BTreeMap::new(), BTreeMap::new());
         for (key, cluster) in clusters {
             match self.draft(instance, key, cluster).await {
@@ -115,8 +115,8 @@ impl Instances {
                     drafts.insert(key.clone(), (cluster.clone(), draft));
                 }
                 Ok(None) => {}
-                Err(message) => {
-                    composed.insert(key.clone(), Err(message));
+                Err(error) => {
+                    composed.insert(key.clone(), Err(error));
                 }
             }
         }
@@ -126,7 +126,7 @@ impl Instances {
         let mut values = self.values.of(instance, layers.collect(), existing).await?;
         for (key, (_, draft)) in drafts {
             let there = existing.get(&key).map(AsRef::as_ref);
-            let made = values.remove(&key).unwrap_or_else(|| Err("no values were made".to_owned()));
+            let made = values.remove(&key).unwrap_or(Err(ComposeError::NoValues));
             let object = made.map(|(values, values_secret)| {
                 addon_release(instance, &key, Content { values, values_secret, ..draft.content }, there)
             });
@@ -141,26 +141,27 @@ impl Instances {
         instance: &ExtensionInstance,
         cluster_key: &ClusterKey,
         cluster: &DynamicObject,
-    ) -> Result<Option<Draft>, String> {
+    ) -> Result<Option<Draft>, ComposeError> {
         let Some(reference) = &instance.spec.extension else {
             let source = instance.spec.source.clone().unwrap_or_default();
             let layers = Layers { source: source.clone(), ..Layers::default() };
             return Ok(Some(Draft { content: Content { source, ..Content::default() }, layers }));
         };
-        let (namespace, extension) = self.key(reference, cluster_key);
-        let volume = match self.volume(reference, namespace, cluster_key).await {
+        let extension = self.key(reference, cluster_key).to_string();
+        let volume = match self.volume(reference, cluster_key).await {
             Ok(None) if reference.catalog.is_some() => return Ok(None),
             Ok(volume) => volume,
-            Err(failure) => return Err(failure.message),
+            Err(failure) => return Err(failure.into()),
         };
         let resolved = match self.resolutions.of(cluster_key, cluster).await {
             Ok(resolved) => resolved,
             Err(Undecided::Awaited) => return Ok(None),
-            Err(Undecided::Because(why)) => return Err(why),
+            Err(Undecided::Because(why)) => return Err(why.into()),
         };
         let Some(chosen) = resolved.verdict.chosen.get(&extension) else {
             // Neither chosen nor refused: its moment has not come, or nobody needs it any more.
-            return resolved.verdict.refused.get(&extension).map_or(Ok(None), |why| Err(why.clone()));
+            let refused = resolved.verdict.refused.get(&extension);
+            return refused.map_or(Ok(None), |why| Err(ComposeError::NoVersion(why.clone())));
         };
         let Some(volume) = volume else { return Ok(None) };
         let Some(version) = volume.version(&chosen.version) else { return Ok(None) };
@@ -182,12 +183,13 @@ impl Instances {
     async fn volume(
         &self,
         reference: &ExtensionReference,
-        namespace: &str,
         cluster: &ClusterKey,
     ) -> Result<Option<Arc<Volume>>, Failure> {
         if reference.catalog.is_some() {
             self.resolutions.offers.volume(&cluster.namespace, reference).await
         } else {
+            let platform = &self.resolutions.platform.namespace;
+            let namespace = self.key(reference, cluster).namespace(&cluster.namespace, platform);
             Ok(self.resolutions.shelf.get(namespace, &reference.name))
         }
     }
@@ -205,31 +207,29 @@ impl Instances {
         source
     }
 
-    /// The namespace of an extension, and what it is called among those of a cluster.
-    fn key<'a>(&'a self, reference: &ExtensionReference, cluster: &'a ClusterKey) -> (&'a str, String) {
-        let namespace =
-            namespace_of(reference.scope, &cluster.namespace, &self.resolutions.platform.namespace);
-        (namespace, key(&cluster.namespace, namespace, &shelf_name(reference)))
+    fn key(&self, reference: &ExtensionReference, cluster: &ClusterKey) -> ExtensionKey {
+        ExtensionKey::of(reference, &cluster.namespace, &self.resolutions.platform.namespace)
     }
 
     /// Names of the release objects that bring what has to be ready first.
     fn depends_on(&self, resolved: &Resolved, after: &[String], cluster: &ClusterKey) -> Vec<String> {
         let name = |extension: &String| {
-            let provider = resolved.demand.providers.get(extension).and_then(|names| names.first());
+            let extension = ExtensionKey::parse(extension);
+            let provider = resolved.demand.providers.get(&extension).and_then(|names| names.first());
             let provider = provider.and_then(|name| {
                 self.resolutions.instances.get(&ObjectRef::new(name).within(&cluster.namespace))
             });
             if let Some(provider) = provider {
                 addon_release_name(&provider, &cluster.name)
             } else {
-                implied_name(parts(extension).1, &cluster.name)
+                implied_name(&extension.local_name(), &cluster.name)
             }
         };
         after.iter().map(name).collect()
     }
 
     fn resolution(&self, instance: &ExtensionInstance, cluster: &ClusterKey) -> Option<ClusterResolution> {
-        let (_, extension) = self.key(instance.spec.extension.as_ref()?, cluster);
+        let extension = self.key(instance.spec.extension.as_ref()?, cluster).to_string();
         let resolved = self.resolutions.last(cluster)?;
         let (version, message) = match resolved.verdict.chosen.get(&extension) {
             Some(chosen) => (Some(chosen.version.text.clone()), chosen.message.clone()),

@@ -22,7 +22,7 @@ use super::{
     Shelf, Values, answers::ExtensionAnswers, catalog_offers::CatalogOffers, cluster, publish,
 };
 use crate::{
-    Error,
+    StartupError,
     clusters::{self, Clusters},
     faces::Watcher,
     hooks::{self, Answers, Changing, Serving, UnderWay},
@@ -155,7 +155,7 @@ impl Department {
         pair: Pair<ExtensionInstance>,
         around: Surroundings,
         templates: Templates,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StartupError> {
         let Surroundings { clusters, references, catalogs } = around.clone();
         let (desk, instances, releases) = (pair.desk(), pair.placements(), pair.releases());
         let (wires, platform) = (self.wires, self.platform);
@@ -256,7 +256,7 @@ fn changing(shared: &Shared) -> Changing {
 }
 
 /// Serves hooks, if they are wanted, until what it returns is dropped.
-async fn serve_hooks(shared: &Shared, answers: Arc<dyn Answers>) -> Result<Option<Serving>, Error> {
+async fn serve_hooks(shared: &Shared, answers: Arc<dyn Answers>) -> Result<Option<Serving>, StartupError> {
     let Some(options) = shared.hooks.clone() else { return Ok(None) };
     let (namespace, filter) = (shared.scope.namespace.as_deref(), shared.watch_filter.as_deref());
     hooks::serve(shared.client.clone(), options, namespace, filter, answers).await.map(Some)

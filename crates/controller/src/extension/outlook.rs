@@ -86,7 +86,7 @@ impl Outlook {
             .ok_or_else(|| Failure::new(Category::InvalidSpec, "a Cluster without a namespace"))?;
         let control_plane = self.control_plane(&key, cluster).await?;
         let kubernetes = known_kubernetes(cluster, control_plane.as_ref())
-            .map_err(|why| Failure::new(Category::InvalidSpec, why))?;
+            .map_err(|why| Failure::new(Category::InvalidSpec, why.to_string()))?;
         let demand = self.demand(&key, cluster).await?;
         let releases = self.releases.iter().filter(|release| {
             release.spec.cluster == key.name && release.namespace().as_deref() == Some(&key.namespace)

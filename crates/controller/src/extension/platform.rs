@@ -26,28 +26,46 @@ pub struct ConfigMapKey {
     pub key: String,
 }
 
-impl FromStr for ConfigMapKey {
-    type Err = String;
+/// A text that names no key of a ConfigMap.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is not NAMESPACE/CONFIGMAP:KEY")]
+pub struct BadConfigMapKey;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+/// Why what is at a key of a ConfigMap cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigMapError {
+    #[error(transparent)]
+    Read(#[from] kube::Error),
+    #[error("there is no such ConfigMap")]
+    NoConfigMap,
+    #[error("the ConfigMap has no such key")]
+    NoKey,
+    #[error("{0:?} is not a version")]
+    NotAVersion(String),
+}
+
+impl FromStr for ConfigMapKey {
+    type Err = BadConfigMapKey;
+
+    fn from_str(text: &str) -> Result<Self, BadConfigMapKey> {
         let parts = text.split_once(':').and_then(|(object, key)| Some((object.split_once('/')?, key)));
         match parts {
             Some(((namespace, name), key)) if ![namespace, name, key].contains(&"") => {
                 Ok(Self { namespace: namespace.to_owned(), name: name.to_owned(), key: key.to_owned() })
             }
-            _ => Err("it is not NAMESPACE/CONFIGMAP:KEY".to_owned()),
+            _ => Err(BadConfigMapKey),
         }
     }
 }
 
 impl ConfigMapKey {
     /// What is kept there.
-    pub async fn text(&self, client: &Client) -> Result<String, String> {
+    pub async fn text(&self, client: &Client) -> Result<String, ConfigMapError> {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), &self.namespace);
-        let found = api.get_opt(&self.name).await.map_err(|error| error.to_string())?;
-        let found = found.ok_or("there is no such ConfigMap")?;
+        let found = api.get_opt(&self.name).await?;
+        let found = found.ok_or(ConfigMapError::NoConfigMap)?;
         let text = found.data.unwrap_or_default().remove(&self.key);
-        text.ok_or_else(|| "the ConfigMap has no such key".to_owned())
+        text.ok_or(ConfigMapError::NoKey)
     }
 }
 
@@ -98,9 +116,9 @@ impl Platform {
     }
 }
 
-async fn version(client: &Client, from: &ConfigMapKey) -> Result<Version, String> {
+async fn version(client: &Client, from: &ConfigMapKey) -> Result<Version, ConfigMapError> {
     let text = from.text(client).await?;
-    parse_version(text.trim()).ok_or_else(|| format!("{:?} is not a version", text.trim()))
+    parse_version(text.trim()).ok_or_else(|| ConfigMapError::NotAVersion(text.trim().to_owned()))
 }
 
 #[cfg(test)]

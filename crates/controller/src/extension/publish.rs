@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use chandler_api::extensions::{Extension, ExtensionStatus};
+use chandler_api::{
+    extensions::{Extension, ExtensionStatus},
+    reasons::ExtensionReason,
+};
 use chandler_core::{
     backoff,
     conditions::{self, Status, Wanted},
@@ -13,10 +16,13 @@ use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _, runtime::controller::Action};
 
 use super::{ExtensionContext, offers::Found, shelf::Volume};
-use crate::{Error, queue, status};
+use crate::{ReconcileError, queue, status};
 
 /// Publishes one Extension.
-pub async fn reconcile(object: Arc<Extension>, context: Arc<ExtensionContext>) -> Result<Action, Error> {
+pub async fn reconcile(
+    object: Arc<Extension>,
+    context: Arc<ExtensionContext>,
+) -> Result<Action, ReconcileError> {
     if object.meta().deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
@@ -25,8 +31,12 @@ pub async fn reconcile(object: Arc<Extension>, context: Arc<ExtensionContext>) -
         Err(failure) => {
             // What was published before stays so; what never was is awaited.
             let message = failure.to_string();
-            let trouble =
-                Wanted { type_: "Ready", status: Status::False, reason: failure.category.as_str(), message };
+            let trouble = Wanted {
+                type_: "Ready",
+                status: Status::False,
+                reason: ExtensionReason::Failed(failure.category).into(),
+                message,
+            };
             let known = object.status.clone().unwrap_or_default();
             tell(&object, &context, trouble, known).await?;
             Ok(Action::requeue(backoff::delay(failure.category, 2, &object.uid().unwrap_or_default())))
@@ -34,7 +44,11 @@ pub async fn reconcile(object: Arc<Extension>, context: Arc<ExtensionContext>) -
     }
 }
 
-async fn publish(object: Arc<Extension>, context: &ExtensionContext, found: Found) -> Result<Action, Error> {
+async fn publish(
+    object: Arc<Extension>,
+    context: &ExtensionContext,
+    found: Found,
+) -> Result<Action, ReconcileError> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let Found { published, asked } = found;
     let (ready, status) = said(&published);
@@ -61,15 +75,19 @@ fn said(published: &Published) -> (Wanted, ExtensionStatus) {
         .filter_map(|known| Some(format!("{}: {}", known.name, known.defect.as_ref()?)))
         .collect();
     let (status, reason, message) = if !defects.is_empty() {
-        (Status::False, "Defect", defects.join("; "))
+        (Status::False, ExtensionReason::Defect, defects.join("; "))
     } else if usable.is_empty() {
-        (Status::False, "NothingToChoose", "there is no version, or every one is withdrawn".to_owned())
+        (
+            Status::False,
+            ExtensionReason::NothingToChoose,
+            "there is no version, or every one is withdrawn".to_owned(),
+        )
     } else {
-        (Status::True, "Published", String::new())
+        (Status::True, ExtensionReason::Published, String::new())
     };
     let newest = usable.iter().map(|known| &known.name).max().map(|name| name.text.clone());
     let available = u32::try_from(usable.len()).ok();
-    let ready = Wanted { type_: "Ready", status, reason, message };
+    let ready = Wanted { type_: "Ready", status, reason: reason.into(), message };
     (ready, ExtensionStatus { newest, available, ..ExtensionStatus::default() })
 }
 
@@ -78,7 +96,7 @@ async fn tell(
     context: &ExtensionContext,
     ready: Wanted,
     known: ExtensionStatus,
-) -> Result<(), Error> {
+) -> Result<(), ReconcileError> {
     let old = object.status.clone().unwrap_or_default();
     let generation = object.meta().generation;
     let new = ExtensionStatus {

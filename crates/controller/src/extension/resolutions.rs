@@ -21,7 +21,12 @@ use super::{
     platform::Platform,
     shelf::{Look, Shelf},
 };
-use crate::{clusters::as_json, index::ReleaseIndex, metrics::Metrics, references::References};
+use crate::{
+    clusters::as_json,
+    index::ReleaseIndex,
+    metrics::Metrics,
+    references::{ReferenceError, References},
+};
 
 /// Told that the versions of a cluster's extensions have changed.
 pub type Changed = Box<dyn Fn(&ClusterKey, &BTreeMap<String, String>) + Send + Sync>;
@@ -51,11 +56,22 @@ pub struct Resolved {
 }
 
 /// Why nothing can be decided for a cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Undecided {
     /// Something is still being found out; who waits is looked at again.
     Awaited,
-    Because(String),
+    Because(UnknownKubernetes),
+}
+
+/// Why the Kubernetes version of a cluster is unknown.
+#[derive(Debug, thiserror::Error)]
+pub enum UnknownKubernetes {
+    #[error("the cluster's Kubernetes version is unknown: {0}")]
+    ControlPlane(#[from] ReferenceError),
+    #[error(
+        "the cluster's Kubernetes version is unknown: neither its topology nor its control plane names one"
+    )]
+    NotNamed,
 }
 
 impl Resolutions {
@@ -104,13 +120,14 @@ impl Resolutions {
         self.lock().remove(key);
     }
 
-    async fn kubernetes(&self, key: &ClusterKey, cluster: &DynamicObject) -> Result<Kubernetes, String> {
+    async fn kubernetes(
+        &self,
+        key: &ClusterKey,
+        cluster: &DynamicObject,
+    ) -> Result<Kubernetes, UnknownKubernetes> {
         let view = ClusterView::of(&cluster.data).unwrap_or_default();
         let control_plane = match &view.spec.control_plane_ref {
-            Some(reference) => {
-                let found = self.references.get(&key.namespace, reference).await;
-                Some(found.map_err(|error| format!("the cluster's Kubernetes version is unknown: {error}"))?)
-            }
+            Some(reference) => Some(self.references.get(&key.namespace, reference).await?),
             None => None,
         };
         known_kubernetes(cluster, control_plane.as_deref())
@@ -125,9 +142,6 @@ impl Resolutions {
 pub fn known_kubernetes(
     cluster: &DynamicObject,
     control_plane: Option<&DynamicObject>,
-) -> Result<Kubernetes, String> {
-    kubernetes(&as_json(cluster), control_plane.map(as_json).as_ref()).ok_or_else(|| {
-        "the cluster's Kubernetes version is unknown: neither its topology nor its control plane names one"
-            .to_owned()
-    })
+) -> Result<Kubernetes, UnknownKubernetes> {
+    kubernetes(&as_json(cluster), control_plane.map(as_json).as_ref()).ok_or(UnknownKubernetes::NotNamed)
 }

@@ -25,14 +25,14 @@ use serde_json::Value;
 
 use super::packaged::Packaged;
 use crate::{
-    Error,
+    ReconcileError,
     parameters::{ParameterSources, Read},
-    placement::{Needed, Templates},
+    placement::{ComposeError, Needed, Templates},
 };
 
 type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 /// Values as text, or the Secret they are in.
-type Made = Result<(Option<String>, Option<ValuesSecret>), String>;
+type Made = Result<(Option<String>, Option<ValuesSecret>), ComposeError>;
 
 /// Evaluated templates that are kept.
 const MOST_EVALUATED: usize = 10_000;
@@ -63,14 +63,14 @@ impl Values {
         instance: &ExtensionInstance,
         clusters: ClusterMap<(Arc<DynamicObject>, Layers)>,
         existing: &ClusterMap<Arc<AddonRelease>>,
-    ) -> Result<ClusterMap<Made>, Error> {
+    ) -> Result<ClusterMap<Made>, ReconcileError> {
         let namespace = instance.namespace().unwrap_or_default();
         let spec = &instance.spec;
         let account = spec.service_account_name.as_deref();
         let read = match self.sources.read(&namespace, account, &spec.parameters_from).await {
             Ok(read) => read,
             Err(failure) => {
-                return Ok(clusters.into_keys().map(|key| (key, Err(failure.message.clone()))).collect());
+                return Ok(clusters.into_keys().map(|key| (key, Err(failure.clone().into()))).collect());
             }
         };
         let mut templates = self.templates(instance, &clusters).await?;
@@ -80,11 +80,11 @@ impl Values {
             let there = existing.get(&key);
             let values = match template.and_then(|text| merged(instance, &layers, &read, &text)) {
                 Ok(parameters) => self.checked(&namespace, &layers, &parameters, there).await,
-                Err(message) => Err(message),
+                Err(error) => Err(error),
             };
             let values = match values {
                 Ok(values) => self.keep(instance, &key, values, read.secret, there).await,
-                Err(message) => Err(message),
+                Err(error) => Err(error),
             };
             made.insert(key, values);
         }
@@ -96,7 +96,7 @@ impl Values {
         &self,
         instance: &ExtensionInstance,
         clusters: &ClusterMap<(Arc<DynamicObject>, Layers)>,
-    ) -> Result<ClusterMap<Result<String, String>>, Error> {
+    ) -> Result<ClusterMap<Result<String, ComposeError>>, ReconcileError> {
         let template = instance.spec.parameters_template.as_deref().unwrap_or_default();
         let uid = instance.uid().unwrap_or_default();
         if !template.contains("{{") {
@@ -113,8 +113,8 @@ impl Values {
                         digests.insert(key.clone(), digest);
                     }
                 }
-                Err(message) => {
-                    results.insert(key.clone(), Err(message));
+                Err(error) => {
+                    results.insert(key.clone(), Err(error));
                 }
             }
         }
@@ -145,14 +145,14 @@ impl Values {
         layers: &Layers,
         parameters: &Parameters,
         there: Option<&Arc<AddonRelease>>,
-    ) -> Result<Rendered, String> {
+    ) -> Result<Rendered, ComposeError> {
         let values = rendered(parameters);
         let known = there.is_some_and(|there| there.spec.source == layers.source && has(there, &values));
         if known || layers.schema.is_some() {
             return Ok(values);
         }
         let objection = self.packaged.objection(namespace, &layers.source, parameters, &values).await;
-        objection.map_or(Ok(values), Err)
+        objection.map_or(Ok(values), |why| Err(ComposeError::Parameters(why)))
     }
 
     /// Values that a Secret had a part in are kept in a Secret.
@@ -176,7 +176,12 @@ impl Values {
         Ok((None, Some(kept)))
     }
 
-    async fn write(&self, instance: &ExtensionInstance, name: &str, values: &Rendered) -> Result<(), String> {
+    async fn write(
+        &self,
+        instance: &ExtensionInstance,
+        name: &str,
+        values: &Rendered,
+    ) -> Result<(), ComposeError> {
         let mut secret = Secret::default();
         secret.metadata.name = Some(name.to_owned());
         secret.metadata.namespace = instance.namespace();
@@ -186,7 +191,7 @@ impl Values {
             Api::namespaced(self.client.clone(), &instance.namespace().unwrap_or_default());
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         let written = api.patch(name, &parameters, &Patch::Apply(&secret)).await;
-        written.map(|_| ()).map_err(|error| format!("cannot write Secret {name} with the values: {error}"))
+        written.map(|_| ()).map_err(|source| ComposeError::WriteValues { name: name.to_owned(), source })
     }
 }
 
@@ -196,16 +201,16 @@ fn merged(
     layers: &Layers,
     read: &Read,
     template: &str,
-) -> Result<Parameters, String> {
-    let template = from_yaml("spec.parametersTemplate", template).map_err(|failure| failure.message)?;
+) -> Result<Parameters, ComposeError> {
+    let template = from_yaml("spec.parametersTemplate", template)?;
     let own = instance.spec.parameters.clone().unwrap_or_default();
     let all = [layers.defaults.clone()].into_iter().chain(read.layers.iter().cloned()).chain([template, own]);
     let parameters = merge(all);
     if let Some(schema) = &layers.schema {
-        let schema = Schema::new(&Value::Object(schema.clone())).map_err(|error| error.to_string())?;
-        let violations = schema.violations(&parameters).map_err(|error| error.to_string())?;
+        let schema = Schema::new(&Value::Object(schema.clone()))?;
+        let violations = schema.violations(&parameters)?;
         if let Some(failure) = told(&violations) {
-            return Err(failure.message);
+            return Err(failure.into());
         }
     }
     Ok(parameters)

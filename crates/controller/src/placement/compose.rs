@@ -3,17 +3,47 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::status::PlacementStatus;
-use chandler_core::{identity::ClusterKey, placement::PlacementFace};
+use chandler_core::{
+    failure::Failure, identity::ClusterKey, parameters::SchemaError, placement::PlacementFace,
+};
 use futures::future::BoxFuture;
 use kube::api::DynamicObject;
 
-use crate::Error;
+use crate::{ReconcileError, extension::UnknownKubernetes, references::ReferenceError};
 
 type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 
 /// What was made for each cluster: a release object, or why there is none. What is there stays then, as it does for
 /// clusters that are left out.
-pub type Composed<R> = ClusterMap<Result<R, String>>;
+pub type Composed<R> = ClusterMap<Result<R, ComposeError>>;
+
+/// Why no release object can be made for a cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum ComposeError {
+    #[error("the template looks at the Cluster's {field}, which is not set")]
+    ReferenceNotSet { field: &'static str },
+    #[error(transparent)]
+    Reference(#[from] ReferenceError),
+    /// The message is that of the package tool.
+    #[error("{0}")]
+    Template(String),
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    /// The schema of the package does not allow the parameters.
+    #[error("{0}")]
+    Parameters(String),
+    #[error("cannot write Secret {name} with the values: {source}")]
+    WriteValues { name: String, source: kube::Error },
+    #[error("no values were made")]
+    NoValues,
+    #[error(transparent)]
+    Kubernetes(#[from] UnknownKubernetes),
+    /// No version fits, and why.
+    #[error("{0}")]
+    NoVersion(String),
+}
 
 /// Makes release objects.
 pub trait Compose<P: PlacementFace>: Send + Sync {
@@ -23,7 +53,7 @@ pub trait Compose<P: PlacementFace>: Send + Sync {
         placement: &'a P,
         clusters: &'a ClusterMap<Arc<DynamicObject>>,
         existing: &'a ClusterMap<Arc<P::Release>>,
-    ) -> BoxFuture<'a, Result<Composed<P::Release>, Error>>;
+    ) -> BoxFuture<'a, Result<Composed<P::Release>, ReconcileError>>;
 
     /// What to write about a placement, from what all placements say about themselves.
     fn status(

@@ -4,13 +4,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_api::{
     capi::{CLUSTER_GROUP, CLUSTER_VERSION, DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION},
+    reasons::PlacementReason,
     status::PlacementStatus,
 };
 use chandler_core::{
     conditions,
     identity::ClusterKey,
     naming,
-    placement::{Change, ClusterFailure, Outcome, PlacementFace, changes, report},
+    placement::{Change, ClusterFailure, Outcome, PlacementFace, SelectionError, changes, report},
     release::ReleaseFace,
 };
 use futures::{StreamExt as _, stream};
@@ -25,7 +26,7 @@ use kube::{
 use serde_json::json;
 
 use super::{PlacementContext, dirty::Scope, written::CATCH_UP};
-use crate::{Error, clusters, overwrite, queue, status};
+use crate::{ManagementError, ReconcileError, clusters, overwrite, queue, status};
 
 /// Release objects written at the same time, by all placements together.
 pub const WRITES: usize = 16;
@@ -42,7 +43,7 @@ where
     P: PlacementFace + Resource<Scope = NamespaceResourceScope>,
     P::Release: Resource<Scope = NamespaceResourceScope>,
 {
-    pub async fn run(self) -> Result<Action, Error> {
+    pub async fn run(self) -> Result<Action, ReconcileError> {
         if self.object.annotations().contains_key(PAUSED_ANNOTATION) {
             return Ok(queue::resync(&*self.object));
         }
@@ -57,7 +58,11 @@ where
         done.map(|action| if lagging { Action::requeue(CATCH_UP) } else { action })
     }
 
-    async fn keep(&self, reference: &ObjectRef<P>, existing: &[Arc<P::Release>]) -> Result<Action, Error> {
+    async fn keep(
+        &self,
+        reference: &ObjectRef<P>,
+        existing: &[Arc<P::Release>],
+    ) -> Result<Action, ReconcileError> {
         status::hold(&self.context.client, &*self.object, P::FINALIZER).await?;
         let scope = self.context.desk.dirty.take(reference);
         let done = self.place(reference, &scope, existing).await;
@@ -74,12 +79,12 @@ where
         reference: &ObjectRef<P>,
         scope: &Scope,
         existing: &[Arc<P::Release>],
-    ) -> Result<Action, Error> {
+    ) -> Result<Action, ReconcileError> {
         let mut outcome = Outcome::default();
         let selected = match self.selected() {
             Ok(selected) => selected,
             Err(why) => {
-                outcome.selection_failed = Some(why);
+                outcome.selection_failed = Some(why.to_string());
                 return self.finish(reference, &BTreeMap::new(), outcome).await;
             }
         };
@@ -115,7 +120,7 @@ where
         self.context.index.of_owner(&self.object.namespace().unwrap_or_default(), &owner)
     }
 
-    fn selected(&self) -> Result<ClusterMap<Arc<DynamicObject>>, String> {
+    fn selected(&self) -> Result<ClusterMap<Arc<DynamicObject>>, SelectionError> {
         let wanted = self.object.selection()?;
         let own = self.context.clusters.in_namespace(&self.object.namespace().unwrap_or_default());
         Ok(own.into_iter().filter(|(key, cluster)| wanted.matches(&key.name, cluster.labels())).collect())
@@ -126,15 +131,15 @@ where
         &self,
         selected: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<P::Release>>,
-    ) -> Result<(ClusterMap<Option<P::Release>>, ClusterMap<String>), Error> {
+    ) -> Result<(ClusterMap<Option<P::Release>>, ClusterMap<String>), ReconcileError> {
         let living = selected.iter().filter(|(_, cluster)| !clusters::is_left_alone(cluster));
         let living = living.map(|(key, cluster)| (key.clone(), cluster.clone())).collect();
         let mut composed = self.context.compose.compose(&self.object, &living, existing).await?;
         let (mut wanted, mut failing) = (BTreeMap::new(), BTreeMap::new());
         for key in selected.keys() {
             let object = match composed.remove(key) {
-                Some(Err(message)) => {
-                    failing.insert(key.clone(), message);
+                Some(Err(error)) => {
+                    failing.insert(key.clone(), error.to_string());
                     None
                 }
                 made => made.and_then(Result::ok),
@@ -249,14 +254,14 @@ where
         reference: &ObjectRef<P>,
         selected: &ClusterMap<Arc<DynamicObject>>,
         mut outcome: Outcome,
-    ) -> Result<Action, Error> {
+    ) -> Result<Action, ReconcileError> {
         let before = self.object.status().cloned().unwrap_or_default();
         let old = before.as_ref();
         let generation = self.object.meta().generation;
         if !was_changed::<P>(old, generation) {
             outcome.updating = 0;
         }
-        let said = report(&outcome, &P::VOCABULARY);
+        let said = report(&outcome, P::VOCABULARY);
         let said = PlacementStatus {
             conditions: conditions::merge(&old.conditions, said, generation, Timestamp::now()),
             matching_clusters: selected.keys().map(cluster_reference).collect(),
@@ -283,12 +288,12 @@ where
 
     /// A placement that cannot be carried out is an Event, once.
     fn warn_once(&self, old: &PlacementStatus, new: &PlacementStatus) {
-        let type_ = P::VOCABULARY.specs_up_to_date;
+        let type_ = P::VOCABULARY.specs_up_to_date();
         let find = |status: &PlacementStatus| status.conditions.iter().find(|c| c.type_ == type_).cloned();
         let (before, now) = (find(old), find(new));
-        let under_way = [P::VOCABULARY.updating, P::VOCABULARY.reinstalling];
-        if let Some(now) =
-            now.filter(|now| now.status == "False" && !under_way.contains(&now.reason.as_str()))
+        let under_way = [Some(PlacementReason::Updating), Some(PlacementReason::Reinstalling)];
+        if let Some(now) = now
+            .filter(|now| now.status == "False" && !under_way.contains(&PlacementReason::parse(&now.reason)))
             && before.is_none_or(|before| before.message != now.message)
         {
             self.context.events.warning(&*self.object, &now.reason, &now.message);
@@ -296,7 +301,11 @@ where
     }
 
     /// Deletes the releases first, then lets the placement go.
-    async fn delete(&self, reference: &ObjectRef<P>, existing: &[Arc<P::Release>]) -> Result<Action, Error> {
+    async fn delete(
+        &self,
+        reference: &ObjectRef<P>,
+        existing: &[Arc<P::Release>],
+    ) -> Result<Action, ReconcileError> {
         if existing.is_empty() {
             self.context.desk.dirty.forget(reference);
             self.context.written.forget(reference);
@@ -327,13 +336,13 @@ where
     }
 
     /// Says why a placement that is being deleted does not go.
-    async fn tell_needed(&self, still_needed: Vec<ClusterFailure>) -> Result<(), Error> {
+    async fn tell_needed(&self, still_needed: Vec<ClusterFailure>) -> Result<(), ReconcileError> {
         let before = self.object.status().cloned().unwrap_or_default();
         let old = before.as_ref();
         let outcome = Outcome { still_needed, ..Outcome::default() };
         let conditions = conditions::merge(
             &old.conditions,
-            report(&outcome, &P::VOCABULARY),
+            report(&outcome, P::VOCABULARY),
             self.object.meta().generation,
             Timestamp::now(),
         );
@@ -344,19 +353,18 @@ where
             return Ok(());
         }
         self.warn_once(old, status.as_ref());
-        status::write(&self.context.client, &*self.object, &status).await
+        Ok(status::write(&self.context.client, &*self.object, &status).await?)
     }
 
     /// The releases of a placement that has moved live on too. `clusterctl move` takes its release objects along, but
     /// those of a Cluster that it does not pause may have been made again behind its back.
-    async fn mark_moved(&self, releases: &[&Arc<P::Release>]) -> Result<(), Error> {
+    async fn mark_moved(&self, releases: &[&Arc<P::Release>]) -> Result<(), ReconcileError> {
         let patch = Patch::Merge(json!({"metadata": {"annotations": {DELETE_FOR_MOVE_ANNOTATION: ""}}}));
         for release in releases {
             let name = release.name_any();
-            self.release_api()
-                .patch(&name, &PatchParams::default(), &patch)
-                .await
-                .map_err(|source| Error::Write { kind: status::kind::<P::Release>(), name, source })?;
+            self.release_api().patch(&name, &PatchParams::default(), &patch).await.map_err(|source| {
+                ManagementError::Write { kind: status::kind::<P::Release>(), name, source }
+            })?;
         }
         Ok(())
     }
@@ -374,7 +382,8 @@ fn by_cluster<P: PlacementFace>(releases: &[Arc<P::Release>]) -> ClusterMap<Arc<
 /// about is told by the counts alone.
 fn was_changed<P: PlacementFace>(old: &PlacementStatus, generation: Option<i64>) -> bool {
     let still_changing = |condition: &Condition| {
-        condition.type_ == P::VOCABULARY.specs_up_to_date && condition.reason == P::VOCABULARY.updating
+        condition.type_ == P::VOCABULARY.specs_up_to_date()
+            && PlacementReason::parse(&condition.reason) == Some(PlacementReason::Updating)
     };
     old.observed_generation != generation || old.conditions.iter().any(still_changing)
 }

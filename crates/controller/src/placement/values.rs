@@ -20,8 +20,8 @@ use futures::{FutureExt as _, future::BoxFuture};
 use kube::{ResourceExt as _, api::DynamicObject};
 use serde_json::Value;
 
-use super::{Compose, Composed};
-use crate::{Error, clusters::as_json, metrics::Metrics, references::References};
+use super::{Compose, ComposeError, Composed};
+use crate::{ReconcileError, clusters::as_json, metrics::Metrics, references::References};
 
 type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 
@@ -46,7 +46,7 @@ impl Templates {
         template: &str,
         key: &ClusterKey,
         cluster: &DynamicObject,
-    ) -> Result<(Value, Digest), String> {
+    ) -> Result<(Value, Digest), ComposeError> {
         let view = ClusterView::of(&cluster.data).unwrap_or_default();
         let (control_plane, infra_cluster) = looks_at(template);
         let control_plane =
@@ -66,15 +66,17 @@ impl Templates {
         &self,
         template: &str,
         needed: Vec<Needed>,
-    ) -> Result<ClusterMap<Result<String, String>>, Error> {
+    ) -> Result<ClusterMap<Result<String, ComposeError>>, ReconcileError> {
         if needed.is_empty() {
             return Ok(BTreeMap::new());
         }
         let inputs =
             needed.iter().map(|needed| (needed.cluster.to_string(), needed.data.to_string().into_bytes()));
         self.metrics.tool_call("render");
-        let outputs = self.tool.render(template, inputs.collect()).await.map_err(Error::Render)?;
-        let texts = outputs.into_iter().map(|output| output.map_err(|failure| failure.message));
+        let outputs = self.tool.render(template, inputs.collect()).await.map_err(ReconcileError::Render)?;
+        let texts = outputs
+            .into_iter()
+            .map(|output| output.map_err(|failure| ComposeError::Template(failure.message)));
         Ok(needed.into_iter().map(|needed| needed.cluster).zip(texts).collect())
     }
 
@@ -82,15 +84,14 @@ impl Templates {
         &self,
         cluster: &ClusterKey,
         wanted: bool,
-        field: &str,
+        field: &'static str,
         to: Option<ContractReference>,
-    ) -> Result<Option<Value>, String> {
+    ) -> Result<Option<Value>, ComposeError> {
         if !wanted {
             return Ok(None);
         }
-        let to =
-            to.ok_or_else(|| format!("the template looks at the Cluster's {field}, which is not set"))?;
-        let object = self.references.get(&cluster.namespace, &to).await.map_err(|error| error.to_string())?;
+        let to = to.ok_or(ComposeError::ReferenceNotSet { field })?;
+        let object = self.references.get(&cluster.namespace, &to).await?;
         Ok(Some(as_json(&object)))
     }
 }
@@ -102,7 +103,7 @@ impl Compose<HelmChartProxy> for Templates {
         placement: &'a HelmChartProxy,
         clusters: &'a ClusterMap<Arc<DynamicObject>>,
         existing: &'a ClusterMap<Arc<HelmReleaseProxy>>,
-    ) -> BoxFuture<'a, Result<Composed<HelmReleaseProxy>, Error>> {
+    ) -> BoxFuture<'a, Result<Composed<HelmReleaseProxy>, ReconcileError>> {
         self.releases(placement, clusters, existing).boxed()
     }
 
@@ -130,7 +131,7 @@ impl Templates {
         placement: &HelmChartProxy,
         clusters: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<HelmReleaseProxy>>,
-    ) -> Result<Composed<HelmReleaseProxy>, Error> {
+    ) -> Result<Composed<HelmReleaseProxy>, ReconcileError> {
         let template = &placement.spec.values_template;
         let (mut composed, mut needed, mut digests) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         for (key, cluster) in clusters {
@@ -147,8 +148,8 @@ impl Templates {
                     needed.push(Needed { cluster: key.clone(), data });
                     digests.insert(key.clone(), digest);
                 }
-                Err(message) => {
-                    composed.insert(key.clone(), Err(message));
+                Err(error) => {
+                    composed.insert(key.clone(), Err(error));
                 }
             }
         }
@@ -170,7 +171,7 @@ impl Templates {
         key: &ClusterKey,
         cluster: &DynamicObject,
         there: Option<&HelmReleaseProxy>,
-    ) -> Result<Known, String> {
+    ) -> Result<Known, ComposeError> {
         if !template.contains("{{") {
             return Ok(Known::Plain);
         }

@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Instant};
 
 use chandler_core::{
     failure::{Category, Failure},
-    release::{Desired, OperationKind, ReleaseFace, failure_key},
+    release::{ApplyKind, Desired, Operation, ReleaseFace, failure_key},
     target::Target,
 };
 use chandler_telemetry::trace::{self, Span};
-use chandler_tool::{ApplyKind, ApplyOrder, OperationFailure, ReleaseDetails, RemoveOrder};
+use chandler_tool::{ApplyOrder, OperationFailure, ReleaseDetails, RemoveOrder};
 use futures::FutureExt as _;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
@@ -21,22 +21,27 @@ use crate::operations::Handle;
 /// How an operation ended.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    pub kind: OperationKind,
     /// What failed, if it did: see [`failure_key`].
     pub key: String,
-    pub result: Result<Option<ReleaseDetails>, OperationFailure>,
+    pub result: Result<Done, OperationFailure>,
+}
+
+/// What an operation has done.
+#[derive(Clone, Debug)]
+pub enum Done {
+    Applied(ApplyKind, ReleaseDetails),
+    Removed,
 }
 
 /// Everything an operation needs, gathered before it is queued.
 struct Work<R: ReleaseFace> {
     context: Arc<ReleaseContext<R>>,
-    kind: OperationKind,
+    operation: Operation<Inputs>,
     id: String,
     /// Of the spec that asks for it.
     generation: Option<i64>,
     desired: Desired,
     target: Target,
-    inputs: Option<Inputs>,
 }
 
 impl<R: ReleaseFace> ReleaseContext<R> {
@@ -44,34 +49,31 @@ impl<R: ReleaseFace> ReleaseContext<R> {
     pub(super) fn operate(
         self: &Arc<Self>,
         object: &R,
-        kind: OperationKind,
+        operation: Operation<Inputs>,
         desired: &Desired,
         target: Target,
-        inputs: Option<Inputs>,
     ) {
         let id = object.uid().unwrap_or_default();
+        let started = operation.borrowed().map(|inputs| inputs.digest.clone());
         let work = Work {
             context: self.clone(),
-            kind,
+            operation,
             id: id.clone(),
             generation: object.meta().generation,
             desired: desired.clone(),
             target,
-            inputs,
         };
         let (trigger, reference) = (self.trigger.clone(), ObjectRef::from_obj(object));
         let span = Span::new("operation").map(|span| {
-            span.with("chandler.operation", kind.as_str())
+            span.with("chandler.operation", started.kind().as_str())
                 .with("chandler.cluster", desired.cluster.to_string())
                 .with("chandler.release", desired.release.to_string())
                 .below(trace::current())
         });
-        let digest = work.inputs.as_ref().map(|inputs| inputs.digest.clone());
         self.operations.start(
             id,
             desired.cluster.clone(),
-            kind,
-            digest,
+            started,
             move || trigger.look_at(reference.clone()),
             move |handle| trace::within(span, work.run(handle)).boxed(),
         );
@@ -82,7 +84,7 @@ impl<R: ReleaseFace> Work<R> {
     async fn run(self, handle: Handle<Outcome>) -> Outcome {
         let started = Instant::now();
         let (cluster, release, kind) =
-            (self.desired.cluster.clone(), self.desired.release.clone(), self.kind);
+            (self.desired.cluster.clone(), self.desired.release.clone(), self.operation.kind());
         tracing::info!(%cluster, %release, kind = kind.as_str(), "operation starts");
         let result = self.act(&handle).await;
         let outcome = match &result {
@@ -95,41 +97,41 @@ impl<R: ReleaseFace> Work<R> {
         let seconds = started.elapsed().as_secs_f64();
         self.context.metrics.operation(kind.as_str(), outcome, seconds);
         tracing::info!(%cluster, %release, kind = kind.as_str(), outcome, seconds, "operation ended");
-        let key = self
-            .inputs
-            .map_or_else(failure_key::remove, |inputs| failure_key::apply(self.generation, &inputs.digest));
-        Outcome { kind, key, result }
+        let key = match &self.operation {
+            Operation::Apply { inputs, .. } => failure_key::apply(self.generation, &inputs.digest),
+            Operation::Remove => failure_key::remove(),
+        };
+        Outcome { key, result }
     }
 
-    async fn act(&self, handle: &Handle<Outcome>) -> Result<Option<ReleaseDetails>, OperationFailure> {
+    async fn act(&self, handle: &Handle<Outcome>) -> Result<Done, OperationFailure> {
         if handle.cancel.is_cancelled() {
             return Err(
                 Failure::new(Category::Cancelled, "the operation was cancelled before it began").into()
             );
         }
         let operation_id = format!("{}-{}", self.id, jiff::Timestamp::now().as_nanosecond());
-        let kind = match self.kind {
-            OperationKind::Install => ApplyKind::Install,
-            OperationKind::Upgrade => ApplyKind::Upgrade,
-            OperationKind::Recover => ApplyKind::Recover,
-            OperationKind::Remove => {
-                self.context.metrics.tool_call("remove");
-                let order = RemoveOrder {
-                    operation_id,
-                    target: self.target.clone(),
-                    release: self.desired.release.clone(),
-                    rendering: self.desired.rendering.clone(),
-                    execution: self.desired.execution.clone(),
-                };
-                self.context.tool.remove(order, &handle.cancel, |step| handle.step(step)).await?;
-                return Ok(None);
+        match &self.operation {
+            Operation::Apply { kind, inputs } => {
+                let details = self.apply(operation_id, *kind, inputs, handle).await?;
+                Ok(Done::Applied(*kind, details))
             }
-        };
-        let inputs = self.inputs.as_ref().ok_or_else(|| {
-            Failure::new(Category::Internal, "an operation was planned before its inputs were known")
-        })?;
+            Operation::Remove => {
+                self.remove(operation_id, handle).await?;
+                Ok(Done::Removed)
+            }
+        }
+    }
+
+    async fn apply(
+        &self,
+        operation_id: String,
+        kind: ApplyKind,
+        inputs: &Inputs,
+        handle: &Handle<Outcome>,
+    ) -> Result<ReleaseDetails, OperationFailure> {
         let values = self.context.values_text(&self.desired).await?;
-        // Held until the operation has ended, so that nobody collects it meanwhile.
+        // Held until the operation has ended, so that the store does not collect it before.
         let stored = self.context.stored_package(&self.desired, &inputs.package).await?;
         self.context.metrics.tool_call("apply");
         let order = ApplyOrder {
@@ -143,6 +145,18 @@ impl<R: ReleaseFace> Work<R> {
             rendering: self.desired.rendering.clone(),
             execution: self.desired.execution.clone(),
         };
-        self.context.tool.apply(order, &handle.cancel, |step| handle.step(step)).await.map(Some)
+        self.context.tool.apply(order, &handle.cancel, |step| handle.step(step)).await
+    }
+
+    async fn remove(&self, operation_id: String, handle: &Handle<Outcome>) -> Result<(), OperationFailure> {
+        self.context.metrics.tool_call("remove");
+        let order = RemoveOrder {
+            operation_id,
+            target: self.target.clone(),
+            release: self.desired.release.clone(),
+            rendering: self.desired.rendering.clone(),
+            execution: self.desired.execution.clone(),
+        };
+        self.context.tool.remove(order, &handle.cancel, |step| handle.step(step)).await
     }
 }

@@ -15,7 +15,7 @@ use chandler_core::{
     inventory::{ReleaseStatus as InventoryStatus, Seen},
     poll::Poll,
     release::{
-        ClusterState, Collision, Desired, InFlight, InputState, InventoryState, LetGo, Observed,
+        ClusterState, Collision, Desired, InFlight, InputState, InventoryState, LetGo, Observed, Operation,
         OperationKind, Plan, ReleaseFace, Strategy, Wait, failure_key, history, plan,
     },
 };
@@ -26,7 +26,7 @@ use kube::{
     ResourceExt as _,
     api::{Patch, PatchParams},
     core::NamespaceResourceScope,
-    runtime::controller::Action,
+    runtime::{controller::Action, reflector::ObjectRef},
 };
 use serde_json::json;
 
@@ -35,7 +35,7 @@ use super::{
     inputs::Inputs,
     memory::{InputsKey, Memory},
 };
-use crate::{Error, clusters::ClusterFacts, queue, status};
+use crate::{ManagementError, ReconcileError, clusters::ClusterFacts, queue, status};
 
 /// How long our own word on an operation counts for more than the watch.
 const CATCH_UP: Duration = Duration::from_secs(30);
@@ -62,8 +62,8 @@ impl<R> Pass<R>
 where
     R: ReleaseFace + kube::Resource<Scope = NamespaceResourceScope>,
 {
-    pub fn begin(object: Arc<R>, context: Arc<ReleaseContext<R>>) -> Result<Self, Error> {
-        let uid = object.uid().ok_or_else(|| Error::Incomplete {
+    pub fn begin(object: Arc<R>, context: Arc<ReleaseContext<R>>) -> Result<Self, ReconcileError> {
+        let uid = object.uid().ok_or_else(|| ReconcileError::Incomplete {
             kind: status::kind::<R>(),
             name: object.name_any(),
             field: "uid",
@@ -73,7 +73,7 @@ where
         Ok(Self { context, object, uid, now: Timestamp::now(), memory, status })
     }
 
-    pub async fn run(mut self) -> Result<Action, Error> {
+    pub async fn run(mut self) -> Result<Action, ReconcileError> {
         let before = self.status.clone();
         let desired = match self.desired().await {
             Ok(desired) => desired,
@@ -176,9 +176,8 @@ where
                 .as_ref()
                 .map_or(InputState::Unresolved, |inputs| InputState::Resolved(&inputs.digest)),
             operation: running.as_ref().map(|running| InFlight {
-                kind: running.kind,
+                operation: running.operation.borrowed(),
                 waiting: running.waiting,
-                inputs: running.inputs.as_ref(),
             }),
             described: self.status.inventory_revision,
             differs: self.differs(inputs.as_ref()),
@@ -283,8 +282,16 @@ where
         let Some(target) = view.connection.as_ref().and_then(|connection| connection.target()) else {
             return;
         };
-        let inputs = self.known_inputs(desired, view).filter(|_| kind != OperationKind::Remove);
-        self.context.operate(&*self.object, kind, desired, target, inputs);
+        let operation = match (kind, self.known_inputs(desired, view)) {
+            (OperationKind::Remove, _) => Operation::Remove,
+            (OperationKind::Apply(kind), Some(inputs)) => Operation::Apply { kind, inputs },
+            (OperationKind::Apply(_), None) => {
+                // They changed after the plan was made, for example by a version that was published meanwhile.
+                self.context.trigger.look_at(ObjectRef::from_obj(&*self.object));
+                return;
+            }
+        };
+        self.context.operate(&*self.object, operation, desired, target);
     }
 
     fn inputs_key(&self, desired: &Desired, kubernetes_minor: Option<String>) -> InputsKey {
@@ -311,14 +318,14 @@ where
     }
 
     /// Writes down that the release has been installed, for objects that install once.
-    async fn mark_installed(&self) -> Result<(), Error> {
+    async fn mark_installed(&self) -> Result<(), ManagementError> {
         let patch = json!({"metadata": {"annotations": {R::INSTALLED_ANNOTATION: "true"}}});
         let name = self.object.name_any();
         status::api(&self.context.client, &*self.object)
             .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
             .await
             .map(|_| ())
-            .map_err(|source| Error::Write { kind: status::kind::<R>(), name, source })
+            .map_err(|source| ManagementError::Write { kind: status::kind::<R>(), name, source })
     }
 
     fn deleting(&self) -> bool {
@@ -332,7 +339,7 @@ where
         }
     }
 
-    async fn hold(&self) -> Result<(), Error> {
+    async fn hold(&self) -> Result<(), ManagementError> {
         if self.deleting() {
             return Ok(());
         }
@@ -344,7 +351,7 @@ where
         before: &ReleaseStatus,
         desired: &Desired,
         why: LetGo,
-    ) -> Result<Action, Error> {
+    ) -> Result<Action, ReconcileError> {
         if self.object.finalizers().iter().any(|held| held != R::FINALIZER) {
             // Others hold the object too, and its readers want to know how far it is.
             self.tell(desired, &Plan::LetGo(why));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chandler_api::extensions::Dependency;
 use serde::{Deserialize, Serialize};
 
-use crate::resolution::{Candidate, Published, VersionName, needed};
+use crate::resolution::{Candidate, Needed, Published, RangeError, VersionName, needed};
 
 /// All that charts say to Chandler begins with this.
 pub const ANNOTATIONS: &str = "chandler.dev/";
@@ -53,14 +53,22 @@ fn candidate(entry: &Entry) -> Option<Candidate> {
     Some(candidate)
 }
 
-fn dependencies(entry: &Entry) -> Result<Vec<crate::resolution::Needed>, String> {
+/// Why the dependencies that a chart names cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum DependenciesError {
+    #[error("it is not a list of {{extension, range, optional}}: {0}")]
+    NotAList(String),
+    #[error(transparent)]
+    Range(#[from] RangeError),
+}
+
+fn dependencies(entry: &Entry) -> Result<Vec<Needed>, DependenciesError> {
     let Some(text) = annotation(entry, DEPENDENCIES) else { return Ok(Vec::new()) };
     let listed: Vec<Dependency> = serde_saphyr::from_str(text).map_err(|error| {
         let error = error.to_string();
-        let first = error.lines().next().unwrap_or_default();
-        format!("it is not a list of {{extension, range, optional}}: {first}")
+        DependenciesError::NotAList(error.lines().next().unwrap_or_default().to_owned())
     })?;
-    listed.iter().map(|dependency| needed(dependency).map_err(|error| error.to_string())).collect()
+    Ok(listed.iter().map(needed).collect::<Result<_, _>>()?)
 }
 
 fn annotation<'a>(entry: &'a Entry, key: &str) -> Option<&'a str> {

@@ -1,6 +1,9 @@
 //! What a catalog says about itself.
 
-use chandler_api::extensions::{CatalogStatus, ExtensionCatalogSpec, Verifier};
+use chandler_api::{
+    extensions::{CatalogStatus, ExtensionCatalogSpec, Verifier},
+    reasons::CatalogReason,
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -55,23 +58,27 @@ pub fn report(old: &CatalogStatus, look: &Look, generation: Option<i64>, now: Ti
 
 fn ready(known: &CatalogStatus, look: &Look) -> Wanted {
     let (status, reason, message) = match look {
-        Look::Read { packages: 0, .. } => {
-            (Status::True, "Ready", "it has no packages; if that is not meant, check spec.filter".to_owned())
-        }
-        Look::Read { .. } => (Status::True, "Ready", String::new()),
-        Look::Failed { failure, .. } => {
-            (Status::False, failure.category.as_str(), format!("{failure}; {}", consequence(known)))
-        }
+        Look::Read { packages: 0, .. } => (
+            Status::True,
+            CatalogReason::Ready,
+            "it has no packages; if that is not meant, check spec.filter".to_owned(),
+        ),
+        Look::Read { .. } => (Status::True, CatalogReason::Ready, String::new()),
+        Look::Failed { failure, .. } => (
+            Status::False,
+            CatalogReason::Failed(failure.category),
+            format!("{failure}; {}", consequence(known)),
+        ),
         Look::Unverifiable(why) => (
             Status::False,
-            "VerificationUnavailable",
+            CatalogReason::VerificationUnavailable,
             format!(
                 "{why}, so nothing of this catalog is offered; publish its charts in a registry, signed with cosign, \
                  or remove spec.verify to take them unchecked"
             ),
         ),
     };
-    Wanted { type_: "Ready", status, reason, message }
+    Wanted { type_: "Ready", status, reason: reason.into(), message }
 }
 
 fn consequence(known: &CatalogStatus) -> String {

@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use chandler_api::extensions::{DependencyPolicy, ExtensionInstance, ExtensionReference, Scope};
+use chandler_api::extensions::{DependencyPolicy, ExtensionInstance};
 use kube_core::{Resource as _, ResourceExt as _};
 
-use super::Origin;
+use super::{ExtensionKey, Origin};
 use crate::resolution::{Published, Range, Universe, Wanted};
 
 /// Extensions by namespace and name.
@@ -19,48 +19,20 @@ pub struct Demand {
     pub universe: Universe,
     /// Oldest wish first.
     pub wanted: Vec<Wanted>,
+    /// Instances whose `spec.version` cannot be used, oldest first.
+    pub defects: Vec<Defect>,
     /// Which instances bring an extension: those that stay before those that go, the eldest first.
-    pub providers: BTreeMap<String, Vec<String>>,
+    pub providers: BTreeMap<ExtensionKey, Vec<String>>,
 }
 
-/// Begins what the extensions of the platform are called.
-const PLATFORM: &str = "platform/";
-
-/// What a reference means among the extensions of one namespace: an Extension by its name, or a package of a catalog.
-/// No Extension has a name with a slash.
-pub fn shelf_name(reference: &ExtensionReference) -> String {
-    match &reference.catalog {
-        Some(catalog) => format!("{catalog}/{}", reference.name),
-        None => reference.name.clone(),
-    }
-}
-
-/// What an extension is called among those of a cluster: its name, if it is beside the cluster.
-pub fn key(own: &str, namespace: &str, name: &str) -> String {
-    if namespace != own {
-        format!("{PLATFORM}{name}")
-    } else if name.starts_with(PLATFORM) {
-        // A catalog may be called like that.
-        format!("./{name}")
-    } else {
-        name.to_owned()
-    }
-}
-
-/// Whose an extension is that is called so among those of a cluster, and its name there: the reverse of [`key`].
-pub fn parts(key: &str) -> (Scope, &str) {
-    match key.strip_prefix(PLATFORM) {
-        Some(name) => (Scope::Platform, name),
-        None => (Scope::Namespace, key.strip_prefix("./").unwrap_or(key)),
-    }
-}
-
-/// The namespace that a reference means.
-pub fn namespace_of<'a>(scope: Scope, own: &'a str, platform: &'a str) -> &'a str {
-    match scope {
-        Scope::Namespace => own,
-        Scope::Platform => platform,
-    }
+/// An instance that asks for versions by a text that is not a range. No version is chosen for it: any choice would be a
+/// guess.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Defect {
+    pub extension: String,
+    /// What is wrong, for people.
+    pub message: String,
+    pub install_dependencies: bool,
 }
 
 /// What `instances` ask for on a cluster of namespace `own`. They all select it.
@@ -81,36 +53,39 @@ pub fn demand(
     let mut open = Vec::new();
     for instance in instances {
         let Some(reference) = instance.spec.extension.as_ref() else { continue };
-        let namespace = namespace_of(reference.scope, own, platform);
-        let name = shelf_name(reference);
-        let key = key(own, namespace, &name);
-        open.push((namespace.to_owned(), name));
+        let key = ExtensionKey::of(reference, own, platform);
         demand.providers.entry(key.clone()).or_default().push(instance.name_any());
         if Origin::of(instance) != Some(Origin::Dependency) && instance.meta().deletion_timestamp.is_none() {
-            demand.wanted.push(wanted(instance, key));
+            match wanted(instance, key.to_string()) {
+                Ok(wanted) => demand.wanted.push(wanted),
+                Err(defect) => demand.defects.push(defect),
+            }
         }
+        open.push(key);
     }
-    while let Some((namespace, name)) = open.pop() {
-        let key = key(own, &namespace, &name);
-        if demand.universe.extensions.contains_key(&key) {
+    while let Some(key) = open.pop() {
+        let name = key.to_string();
+        if demand.universe.extensions.contains_key(&name) {
             continue;
         }
-        let Some(published) = shelf.get(&namespace, &name) else { continue };
-        let published = qualified(&published, own, platform, &namespace, shelf, &mut open);
-        demand.universe.extensions.insert(key, published);
+        let namespace = key.namespace(own, platform);
+        let Some(published) = shelf.get(namespace, &key.local_name()) else { continue };
+        let published = qualified(&published, own, platform, namespace, shelf, &mut open);
+        demand.universe.extensions.insert(name, published);
     }
     demand
 }
 
-fn wanted(instance: &ExtensionInstance, extension: String) -> Wanted {
+fn wanted(instance: &ExtensionInstance, extension: String) -> Result<Wanted, Defect> {
     let spec = &instance.spec;
-    // The schema has checked the range.
-    let range = spec.version.as_deref().and_then(|range| range.parse().ok()).unwrap_or_else(Range::any);
-    Wanted {
-        extension,
-        range,
-        channel: spec.channel.clone(),
-        install_dependencies: spec.dependencies == DependencyPolicy::Install,
+    let install_dependencies = spec.dependencies == DependencyPolicy::Install;
+    match spec.version.as_deref().map_or(Ok(Range::any()), str::parse) {
+        Ok(range) => Ok(Wanted { extension, range, channel: spec.channel.clone(), install_dependencies }),
+        Err(error) => {
+            let name = instance.name_any();
+            let message = format!("spec.version of ExtensionInstance {name} cannot be used: {error}");
+            Err(Defect { extension, message, install_dependencies })
+        }
     }
 }
 
@@ -121,14 +96,15 @@ fn qualified(
     platform: &str,
     namespace: &str,
     shelf: &impl Shelved,
-    open: &mut Vec<(String, String)>,
+    open: &mut Vec<ExtensionKey>,
 ) -> Published {
     let mut published = published.clone();
     for needed in published.versions.iter_mut().flat_map(|version| &mut version.dependencies) {
         let beside = shelf.get(namespace, &needed.extension).is_some();
         let at = if beside { namespace } else { platform };
-        open.push((at.to_owned(), needed.extension.clone()));
-        needed.extension = key(own, at, &needed.extension);
+        let key = ExtensionKey::in_namespace(at, &needed.extension, own);
+        needed.extension = key.to_string();
+        open.push(key);
     }
     published
 }
@@ -184,7 +160,7 @@ mod tests {
         };
         assert_eq!(needs("app"), ["db", "platform/net"]);
         assert_eq!(needs("platform/net"), ["platform/db"]);
-        assert_eq!(found.providers["app"], ["mine"]);
+        assert_eq!(found.providers[&ExtensionKey::parse("app")], ["mine"]);
     }
 
     #[test]
@@ -213,5 +189,22 @@ mod tests {
         let found = demand("fleet", "system", &asked, &BTreeMap::new());
         assert_eq!(found.wanted[0].extension, "platform/gone");
         assert!(found.universe.extensions.is_empty());
+    }
+
+    #[test]
+    fn a_version_that_is_no_range_never_means_any_version() {
+        let mut asked = (*instance("a", &json!({"name": "app"}))).clone();
+        asked.spec.version = Some("latest".to_owned());
+        let shelf = BTreeMap::from([(("fleet", "app"), extension(&[]))]);
+        let found = demand("fleet", "system", &[Arc::new(asked)], &shelf);
+        assert_eq!(found.wanted, []);
+        let message = &found.defects[0].message;
+        assert!(message.starts_with("spec.version of ExtensionInstance a cannot be used: "), "{message}");
+        assert!(message.contains("latest"), "{message}");
+        assert_eq!(
+            found.providers[&ExtensionKey::parse("app")],
+            ["a"],
+            "it is not taken for a cluster without the extension"
+        );
     }
 }

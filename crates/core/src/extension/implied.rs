@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chandler_api::extensions::{
     Clusters, ExtensionInstance, ExtensionInstanceSpec, ExtensionReference, IMPLIED_BY_LABEL,
-    IMPLIED_SPEC_ANNOTATION, ReleasePlace, Scope,
+    IMPLIED_SPEC_ANNOTATION, ReleasePlace,
 };
 use kube_core::{Resource as _, ResourceExt};
 
-use super::{Verdict, key, namespace_of, parts, shelf_name};
+use super::{ExtensionKey, Verdict};
 use crate::{digest::Digest, identity::ClusterKey, naming};
 
 /// Why an instance is there that nobody wrote.
@@ -48,9 +48,7 @@ impl Origin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
     pub origin: Origin,
-    /// Namespace of the Extension.
-    pub namespace: String,
-    pub name: String,
+    pub extension: ExtensionKey,
     pub range: Option<String>,
     /// Namespace on the workload cluster.
     pub release_namespace: Option<String>,
@@ -62,12 +60,12 @@ pub struct Circumstances<'a> {
     /// Defaults and what is listed.
     pub wishes: &'a [Wish],
     /// What was given to the cluster before: who did away with it does not get it again.
-    pub given: &'a BTreeSet<String>,
+    pub given: &'a BTreeSet<ExtensionKey>,
     /// The instances that select the cluster.
     pub instances: &'a [&'a ExtensionInstance],
     pub verdict: &'a Verdict,
     /// Whether an extension is published: if it is not, nobody can say that it is no default any more.
-    pub is_published: &'a dyn Fn(&str) -> bool,
+    pub is_published: &'a dyn Fn(&ExtensionKey) -> bool,
     /// Whether releases of others need that of an instance.
     pub is_needed: &'a dyn Fn(&ExtensionInstance) -> bool,
 }
@@ -80,7 +78,7 @@ pub struct Implied {
     pub restored: Vec<String>,
     pub delete: Vec<String>,
     /// What has been given to the cluster, from now on.
-    pub given: BTreeSet<String>,
+    pub given: BTreeSet<ExtensionKey>,
 }
 
 /// Decides about a cluster's implied instances.
@@ -88,7 +86,7 @@ pub fn implied(at: &Circumstances<'_>) -> Implied {
     let mut result = Implied::default();
     let mut wanted = BTreeMap::new();
     for wish in at.wishes {
-        wanted.entry(key(&at.cluster.namespace, &wish.namespace, &wish.name)).or_insert_with(|| wish.clone());
+        wanted.entry(wish.extension.clone()).or_insert_with(|| wish.clone());
     }
     for (key, wish) in &wanted {
         let given_before = at.given.contains(key);
@@ -99,9 +97,10 @@ pub fn implied(at: &Circumstances<'_>) -> Implied {
         }
         result.apply.push(instance);
     }
-    for (key, chosen) in &at.verdict.chosen {
-        if !chosen.asked_for && !wanted.contains_key(key) && providers(at, key).next().is_none() {
-            result.apply.push(generated(at.cluster, &dependency(at, key)));
+    for (name, chosen) in &at.verdict.chosen {
+        let key = ExtensionKey::parse(name);
+        if !chosen.asked_for && !wanted.contains_key(&key) && providers(at, &key).next().is_none() {
+            result.apply.push(generated(at.cluster, &dependency(key)));
         }
     }
     let replaced: BTreeSet<_> = result.apply.iter().map(ResourceExt::name_any).collect();
@@ -111,7 +110,12 @@ pub fn implied(at: &Circumstances<'_>) -> Implied {
 }
 
 /// The instance to write for a wish, if any.
-fn decide(at: &Circumstances<'_>, key: &str, wish: &Wish, given_before: bool) -> Option<ExtensionInstance> {
+fn decide(
+    at: &Circumstances<'_>,
+    key: &ExtensionKey,
+    wish: &Wish,
+    given_before: bool,
+) -> Option<ExtensionInstance> {
     let instance = generated(at.cluster, wish);
     let there = at.instances.iter().find(|there| there.name_any() == instance.name_any());
     let enforced = wish.origin == Origin::Enforced;
@@ -125,7 +129,11 @@ fn decide(at: &Circumstances<'_>, key: &str, wish: &Wish, given_before: bool) ->
 }
 
 /// Whether an implied instance has no reason to be there any more. What somebody changed is theirs.
-fn is_over(at: &Circumstances<'_>, wanted: &BTreeMap<String, Wish>, instance: &ExtensionInstance) -> bool {
+fn is_over(
+    at: &Circumstances<'_>,
+    wanted: &BTreeMap<ExtensionKey, Wish>,
+    instance: &ExtensionInstance,
+) -> bool {
     let (Some(origin), Some(key)) = (Origin::of(instance), key_of(at, instance)) else { return false };
     if instance.meta().deletion_timestamp.is_some() || origin != Origin::Dependency && is_adopted(instance) {
         return false;
@@ -133,7 +141,7 @@ fn is_over(at: &Circumstances<'_>, wanted: &BTreeMap<String, Wish>, instance: &E
     let replaced = || providers(at, &key).any(|other| Origin::of(other) != Some(Origin::Dependency));
     match origin {
         Origin::Dependency => {
-            let chosen = at.verdict.chosen.get(&key);
+            let chosen = at.verdict.chosen.get(&key.to_string());
             replaced() || chosen.is_none_or(|chosen| chosen.asked_for) && !(at.is_needed)(instance)
         }
         Origin::Default | Origin::Enforced | Origin::Listed => {
@@ -145,30 +153,23 @@ fn is_over(at: &Circumstances<'_>, wanted: &BTreeMap<String, Wish>, instance: &E
 }
 
 /// The instances that bring an extension and are not going.
-fn providers<'a>(at: &'a Circumstances<'_>, key: &'a str) -> impl Iterator<Item = &'a ExtensionInstance> {
+fn providers<'a>(
+    at: &'a Circumstances<'_>,
+    key: &'a ExtensionKey,
+) -> impl Iterator<Item = &'a ExtensionInstance> {
     at.instances.iter().copied().filter(move |instance| {
-        instance.meta().deletion_timestamp.is_none() && key_of(at, instance).as_deref() == Some(key)
+        instance.meta().deletion_timestamp.is_none() && key_of(at, instance).as_ref() == Some(key)
     })
 }
 
-fn key_of(at: &Circumstances<'_>, instance: &ExtensionInstance) -> Option<String> {
+fn key_of(at: &Circumstances<'_>, instance: &ExtensionInstance) -> Option<ExtensionKey> {
     let extension = instance.spec.extension.as_ref()?;
-    let own = &*at.cluster.namespace;
     // Whatever the platform's namespace is called.
-    let namespace = namespace_of(extension.scope, own, "");
-    Some(key(own, namespace, &shelf_name(extension)))
+    Some(ExtensionKey::of(extension, &at.cluster.namespace, ""))
 }
 
-fn dependency(at: &Circumstances<'_>, key: &str) -> Wish {
-    let (scope, name) = parts(key);
-    Wish {
-        origin: Origin::Dependency,
-        // Whatever the platform's namespace is called.
-        namespace: namespace_of(scope, &at.cluster.namespace, "").to_owned(),
-        name: name.to_owned(),
-        range: None,
-        release_namespace: None,
-    }
+fn dependency(extension: ExtensionKey) -> Wish {
+    Wish { origin: Origin::Dependency, extension, range: None, release_namespace: None }
 }
 
 /// Whether somebody has changed an implied instance.
@@ -182,16 +183,20 @@ pub fn implied_name(extension: &str, cluster: &str) -> String {
 }
 
 fn generated(cluster: &ClusterKey, wish: &Wish) -> ExtensionInstance {
-    let scope = if wish.namespace == cluster.namespace { Scope::Namespace } else { Scope::Platform };
     let spec = ExtensionInstanceSpec {
-        extension: Some(ExtensionReference { name: wish.name.clone(), catalog: None, scope }),
+        extension: Some(ExtensionReference {
+            name: wish.extension.name.clone(),
+            catalog: wish.extension.catalog.clone(),
+            scope: wish.extension.scope,
+        }),
         version: wish.range.clone(),
         clusters: Clusters { name: Some(cluster.name.clone()), selector: None },
         release: ReleasePlace { name: None, namespace: wish.release_namespace.clone() },
         ..ExtensionInstanceSpec::default()
     };
     let digest = digest(&spec);
-    let mut instance = ExtensionInstance::new(&implied_name(&wish.name, &cluster.name), spec);
+    let mut instance =
+        ExtensionInstance::new(&implied_name(&wish.extension.local_name(), &cluster.name), spec);
     instance.metadata.namespace = Some(cluster.namespace.clone());
     instance.labels_mut().insert(IMPLIED_BY_LABEL.to_owned(), wish.origin.as_str().to_owned());
     instance.annotations_mut().insert(IMPLIED_SPEC_ANNOTATION.to_owned(), digest);
@@ -214,8 +219,7 @@ mod tests {
     fn wish(origin: Origin, name: &str) -> Wish {
         Wish {
             origin,
-            namespace: "system".to_owned(),
-            name: name.to_owned(),
+            extension: ExtensionKey::in_namespace("system", name, "fleet"),
             range: None,
             release_namespace: None,
         }
@@ -237,7 +241,7 @@ mod tests {
         instances: &[&ExtensionInstance],
         verdict: &Verdict,
     ) -> (usize, usize, usize) {
-        let given = given.iter().map(|key| (*key).to_owned()).collect();
+        let given = given.iter().map(|key| ExtensionKey::parse(key)).collect();
         let (cluster, verdict) = (blue(), verdict.clone());
         let result = implied(&Circumstances {
             cluster: &cluster,
@@ -245,7 +249,7 @@ mod tests {
             given: &given,
             instances,
             verdict: &verdict,
-            is_published: &|key| key != "platform/unpublished",
+            is_published: &|key| key.to_string() != "platform/unpublished",
             is_needed: &|instance| instance.name_any().starts_with("needed"),
         });
         (result.apply.len(), result.restored.len(), result.delete.len())

@@ -6,7 +6,7 @@ use chandler_api::extensions::AddonRelease;
 use kube_core::Resource as _;
 use semver::Version;
 
-use super::{Demand, Kubernetes};
+use super::{Defect, Demand, Kubernetes};
 use crate::resolution::{
     Candidate, Cluster, Conflict, Outcome, Range, Universe, UpgradePlan, VersionName, Wanted, plan_upgrade,
     resolve,
@@ -18,6 +18,8 @@ pub struct Question {
     pub universe: Universe,
     /// Oldest wish first.
     pub wanted: Vec<Wanted>,
+    /// Extensions that are asked for by a text that is not a range, and what is wrong with it.
+    pub defects: BTreeMap<String, String>,
     pub platform: Option<Version>,
     pub running: BTreeMap<String, VersionName>,
     pub kubernetes: Kubernetes,
@@ -51,13 +53,14 @@ impl Question {
         platform: Option<Version>,
         kubernetes: Kubernetes,
     ) -> Self {
-        Self {
-            universe: demand.universe.clone(),
-            wanted: demand.wanted.clone(),
-            platform,
-            running: running(releases),
-            kubernetes,
+        let running = running(releases);
+        let mut wanted = demand.wanted.clone();
+        for defect in &demand.defects {
+            wanted.extend(as_it_runs_despite(defect, &wanted, &running));
         }
+        let defects = demand.defects.iter().rev();
+        let defects = defects.map(|defect| (defect.extension.clone(), defect.message.clone())).collect();
+        Self { universe: demand.universe.clone(), wanted, defects, platform, running, kubernetes }
     }
 
     /// Where an upgrade leads from and to that nobody names: the one that is announced, else the next minor.
@@ -121,7 +124,7 @@ pub fn verdict(question: &Question) -> Verdict {
 fn settled(question: &Question) -> Verdict {
     let cluster = question.cluster(&question.kubernetes.runs);
     let mut wanted = question.wanted.clone();
-    let mut refused = BTreeMap::new();
+    let mut refused = question.defects.clone();
     loop {
         match resolve(&question.universe, &wanted, &cluster) {
             Ok(resolution) => {
@@ -179,6 +182,23 @@ fn as_it_runs(
     let others = wanted.iter().any(|other| other.extension == wish.extension);
     let again = refused.contains_key(&wish.extension);
     (!others && !again).then(|| Wanted { range: Range::exactly(&running.version), ..wish.clone() })
+}
+
+/// Instead of a request that cannot be read: what runs of it, so that nothing else is chosen that it cannot live with.
+/// Returns `None` if nothing runs, or if somebody else asks for it in a way that can be read.
+fn as_it_runs_despite(
+    defect: &Defect,
+    wanted: &[Wanted],
+    running: &BTreeMap<String, VersionName>,
+) -> Option<Wanted> {
+    let runs = running.get(&defect.extension)?;
+    let others = wanted.iter().any(|other| other.extension == defect.extension);
+    (!others).then(|| Wanted {
+        extension: defect.extension.clone(),
+        range: Range::exactly(&runs.version),
+        channel: None,
+        install_dependencies: defect.install_dependencies,
+    })
 }
 
 /// What runs and is refused stays as it is, with all that it needs.
@@ -263,7 +283,7 @@ fn candidate<'u>(universe: &'u Universe, extension: &str, version: &VersionName)
 
 #[cfg(test)]
 mod tests {
-    use chandler_api::extensions::{ExtensionSpec, UpgradeMoment};
+    use chandler_api::extensions::{AddonReleaseSpec, ExtensionSpec, UpgradeMoment};
     use serde_json::{Value, json};
 
     use super::*;
@@ -289,6 +309,7 @@ mod tests {
                     install_dependencies: true,
                 })
                 .collect(),
+            defects: BTreeMap::new(),
             platform: None,
             running: running
                 .iter()
@@ -328,6 +349,33 @@ mod tests {
         let answer = verdict(&question(&extensions, &["cni"], &[("cni", "1.0.0")]));
         assert_eq!(versions(&answer), [("cni", "1.0.0")]);
         assert!(answer.refused.contains_key("cni"));
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_read_chooses_nothing_and_moves_nothing() {
+        let extensions = json!({"app": {"versions": [listed("1.0.0", "*", &[]), listed("2.0.0", "*", &[])]}});
+        let asked = |running: &[AddonRelease]| {
+            let base = question(&extensions, &[], &[]);
+            let defect = Defect {
+                extension: "app".to_owned(),
+                message: "latest is not a range".to_owned(),
+                install_dependencies: true,
+            };
+            let demand = Demand { universe: base.universe, defects: vec![defect], ..Demand::default() };
+            Question::new(&demand, running, None, base.kubernetes)
+        };
+        let new = verdict(&asked(&[]));
+        assert_eq!(versions(&new), []);
+        assert_eq!(new.refused["app"], "latest is not a range");
+        let spec = AddonReleaseSpec {
+            extension: Some("app".to_owned()),
+            version: Some("1.0.0".to_owned()),
+            ..AddonReleaseSpec::default()
+        };
+        let runs = verdict(&asked(&[AddonRelease::new("app-blue", spec)]));
+        assert_eq!(versions(&runs), [("app", "1.0.0")]);
+        assert!(runs.chosen["app"].message.contains("latest is not a range"), "{runs:?}");
+        assert!(runs.chosen["app"].asked_for);
     }
 
     /// Whether the version is not offered any more or does not fit any more.

@@ -6,10 +6,11 @@ use chandler_api::{
         ADDON_RELEASE_FINALIZER, AddonRelease, AddonReleaseSpec, ExtensionInstance, INSTANCE_FINALIZER,
         INSTANCE_LABEL, InstanceStatus, OnClusterDelete, PackageSource, ReleaseIdentity, ValuesSecret,
     },
+    reasons::PlacementVocabulary,
 };
 use kube_core::{Resource as _, ResourceExt};
 
-use super::{PlacementFace, PlacementVocabulary, Selection, helm_chart_proxy::contains};
+use super::{PlacementFace, Selection, SelectionError, helm_chart_proxy::contains};
 use crate::{identity::ClusterKey, naming, release::Strategy};
 
 impl PlacementFace for ExtensionInstance {
@@ -17,23 +18,14 @@ impl PlacementFace for ExtensionInstance {
     type Status = InstanceStatus;
     const FINALIZER: &'static str = INSTANCE_FINALIZER;
     const OWNER_LABEL: &'static str = INSTANCE_LABEL;
-    const VOCABULARY: PlacementVocabulary = PlacementVocabulary {
-        specs_up_to_date: "Placed",
-        releases_ready: "ReleasesReady",
-        updating: "Updating",
-        reinstalling: "Reinstalling",
-        template_failed: "NotPossible",
-        write_failed: "WriteFailed",
-        delete_failed: "DeletionFailed",
-        selection_failed: "ClusterSelectionFailed",
-    };
+    const VOCABULARY: PlacementVocabulary = PlacementVocabulary::ExtensionInstance;
 
-    fn selection(&self) -> Result<Selection, String> {
+    fn selection(&self) -> Result<Selection, SelectionError> {
         let clusters = &self.spec.clusters;
         match (&clusters.name, &clusters.selector) {
             (Some(name), _) => Ok(Selection::Name(name.clone())),
             (None, Some(selector)) => Selection::labels(selector, "spec.clusters.selector"),
-            (None, None) => Err("spec.clusters must have a name or a selector".to_owned()),
+            (None, None) => Err(SelectionError::Nothing),
         }
     }
 

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, fmt::Debug};
 
-use chandler_api::status::PlacementStatus;
+use chandler_api::{reasons::PlacementVocabulary, status::PlacementStatus};
 use kube_core::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::Selection;
+use super::{Selection, SelectionError};
 use crate::{
     identity::ClusterKey,
     release::{ReleaseFace, Strategy},
@@ -28,7 +28,7 @@ pub trait PlacementFace:
     const VOCABULARY: PlacementVocabulary;
 
     /// Which clusters of the namespace it wants.
-    fn selection(&self) -> Result<Selection, String>;
+    fn selection(&self) -> Result<Selection, SelectionError>;
     fn strategy(&self) -> Strategy;
     /// Whether it wants a cluster with these labels.
     fn wants(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> bool {
@@ -43,17 +43,4 @@ pub trait PlacementFace:
     fn cluster_of(release: &Self::Release) -> Option<ClusterKey>;
     /// What was written about it last.
     fn status(&self) -> Option<&Self::Status>;
-}
-
-/// Names of a placement kind's conditions and reasons.
-#[derive(Clone, Copy, Debug)]
-pub struct PlacementVocabulary {
-    pub specs_up_to_date: &'static str,
-    pub releases_ready: &'static str,
-    pub updating: &'static str,
-    pub reinstalling: &'static str,
-    pub template_failed: &'static str,
-    pub write_failed: &'static str,
-    pub delete_failed: &'static str,
-    pub selection_failed: &'static str,
 }

@@ -7,12 +7,13 @@ use chandler_api::{
         RELEASE_NAME_GENERATED_ANNOTATION, RELEASE_PROXY_FINALIZER, SecretReference, TlsConfig, or_default,
     },
     capi::{CLUSTER_GROUP, CLUSTER_NAME_LABEL, CLUSTER_VERSION, WATCH_FILTER_LABEL},
+    reasons::PlacementVocabulary,
     status::PlacementStatus,
 };
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube_core::{Resource as _, ResourceExt};
 
-use super::{PlacementFace, PlacementVocabulary, Selection};
+use super::{PlacementFace, Selection, SelectionError};
 use crate::{
     identity::ClusterKey,
     naming,
@@ -24,18 +25,9 @@ impl PlacementFace for HelmChartProxy {
     type Status = PlacementStatus;
     const FINALIZER: &'static str = CHART_PROXY_FINALIZER;
     const OWNER_LABEL: &'static str = CHART_PROXY_NAME_LABEL;
-    const VOCABULARY: PlacementVocabulary = PlacementVocabulary {
-        specs_up_to_date: "HelmReleaseProxySpecsUpToDate",
-        releases_ready: "HelmReleaseProxiesReady",
-        updating: "HelmReleaseProxySpecsUpdating",
-        reinstalling: "HelmReleaseProxyReinstalling",
-        template_failed: "ValueParsingFailed",
-        write_failed: "HelmReleaseProxyCreationFailed",
-        delete_failed: "HelmReleaseProxyDeletionFailed",
-        selection_failed: "ClusterSelectionFailed",
-    };
+    const VOCABULARY: PlacementVocabulary = PlacementVocabulary::HelmChartProxy;
 
-    fn selection(&self) -> Result<Selection, String> {
+    fn selection(&self) -> Result<Selection, SelectionError> {
         Selection::labels(&self.spec.cluster_selector, "spec.clusterSelector")
     }
 

@@ -1,6 +1,7 @@
 //! What a placement says about itself.
 
-use super::PlacementVocabulary;
+use chandler_api::reasons::{PlacementReason, PlacementVocabulary};
+
 use crate::{
     conditions::{Status, Wanted, summary},
     identity::ClusterKey,
@@ -42,36 +43,36 @@ pub struct ClusterFailure {
 const NAMED: usize = 5;
 
 /// The conditions of a placement: `Ready` first.
-pub fn report(outcome: &Outcome, vocabulary: &PlacementVocabulary) -> Vec<Wanted> {
+pub fn report(outcome: &Outcome, vocabulary: PlacementVocabulary) -> Vec<Wanted> {
     let parts = [specs(outcome, vocabulary), releases(outcome, vocabulary)];
-    [summary(&parts)].into_iter().chain(parts).collect()
+    [summary(&parts, PlacementReason::Ready.spelled(vocabulary))].into_iter().chain(parts).collect()
 }
 
-fn specs(outcome: &Outcome, vocabulary: &PlacementVocabulary) -> Wanted {
+fn specs(outcome: &Outcome, vocabulary: PlacementVocabulary) -> Wanted {
     let (status, reason, message) = if let Some(why) = &outcome.selection_failed {
-        (Status::False, vocabulary.selection_failed, why.clone())
+        (Status::False, PlacementReason::ClusterSelectionFailed, why.clone())
     } else if !outcome.template_failures.is_empty() {
-        (Status::False, vocabulary.template_failed, named(&outcome.template_failures))
+        (Status::False, PlacementReason::NotPossible, named(&outcome.template_failures))
     } else if !outcome.write_failures.is_empty() {
-        (Status::False, vocabulary.write_failed, named(&outcome.write_failures))
+        (Status::False, PlacementReason::WriteFailed, named(&outcome.write_failures))
     } else if !outcome.delete_failures.is_empty() {
-        (Status::False, vocabulary.delete_failed, named(&outcome.delete_failures))
+        (Status::False, PlacementReason::DeletionFailed, named(&outcome.delete_failures))
     } else if !outcome.still_needed.is_empty() {
-        (Status::False, "StillNeeded", named(&outcome.still_needed))
+        (Status::False, PlacementReason::StillNeeded, named(&outcome.still_needed))
     } else if outcome.reinstalling > 0 {
         let message = format!("removed from {} clusters before it is installed anew", outcome.reinstalling);
-        (Status::False, vocabulary.reinstalling, message)
+        (Status::False, PlacementReason::Reinstalling, message)
     } else if outcome.updating > 0 {
-        (Status::False, vocabulary.updating, format!("changing on {} clusters", outcome.updating))
+        (Status::False, PlacementReason::Updating, format!("changing on {} clusters", outcome.updating))
     } else {
-        (Status::True, "UpToDate", String::new())
+        (Status::True, PlacementReason::UpToDate, String::new())
     };
-    Wanted { type_: vocabulary.specs_up_to_date, status, reason, message }
+    Wanted { type_: vocabulary.specs_up_to_date(), status, reason: reason.spelled(vocabulary), message }
 }
 
-fn releases(outcome: &Outcome, vocabulary: &PlacementVocabulary) -> Wanted {
+fn releases(outcome: &Outcome, vocabulary: PlacementVocabulary) -> Wanted {
     let (status, reason, message) = if outcome.ready == outcome.selected {
-        (Status::True, "AllReady", String::new())
+        (Status::True, PlacementReason::AllReady, String::new())
     } else {
         let waiting = format!("ready on {} of {} clusters", outcome.ready, outcome.selected);
         let message = if outcome.not_ready.is_empty() {
@@ -79,9 +80,9 @@ fn releases(outcome: &Outcome, vocabulary: &PlacementVocabulary) -> Wanted {
         } else {
             format!("{waiting}; {}", named(&outcome.not_ready))
         };
-        (Status::False, "NotAllReady", message)
+        (Status::False, PlacementReason::NotAllReady, message)
     };
-    Wanted { type_: vocabulary.releases_ready, status, reason, message }
+    Wanted { type_: vocabulary.releases_ready(), status, reason: reason.spelled(vocabulary), message }
 }
 
 fn named(failures: &[ClusterFailure]) -> String {
@@ -135,8 +136,8 @@ mod tests {
             ),
         ];
         for (outcome, (status, reason)) in rows {
-            let ready = &report(&outcome, &HelmChartProxy::VOCABULARY)[0];
-            assert_eq!((ready.status, ready.reason), (status, reason));
+            let ready = &report(&outcome, HelmChartProxy::VOCABULARY)[0];
+            assert_eq!((ready.status, ready.reason.as_str()), (status, reason));
         }
     }
 

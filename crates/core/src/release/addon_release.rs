@@ -4,13 +4,14 @@ use chandler_api::{
     extensions::{
         ADDON_RELEASE_FINALIZER, AddonRelease, INSTALLED_ANNOTATION, OnClusterDelete, ReleaseOptions,
     },
+    reasons::ReleaseVocabulary,
     status::ReleaseStatus,
 };
 use kube_core::ResourceExt as _;
 
 use super::{
-    Desired, ExecutionOptions, PackageReference, ReleaseFace, ReleaseVocabulary, RenderingOptions, SecretKey,
-    SourceAccess, Strategy, Values, ValuesReuse,
+    Desired, ExecutionOptions, PackageReference, ReleaseFace, RenderingOptions, SecretKey, SourceAccess,
+    Strategy, Values, ValuesReuse,
     helm_release_proxy::{invalid, timeout},
 };
 use crate::{
@@ -23,16 +24,7 @@ impl ReleaseFace for AddonRelease {
     const INSTALLED_ANNOTATION: &'static str = INSTALLED_ANNOTATION;
     const REFERRER: (&'static str, &'static str) = ("chandler.dev", "ExtensionInstance");
     const ORDERED: bool = true;
-    const VOCABULARY: ReleaseVocabulary = ReleaseVocabulary {
-        release_ready: "ReleaseReady",
-        preparing: "Preparing",
-        pending: "Pending",
-        failed: "ApplyFailed",
-        deletion_failed: "RemovalFailed",
-        unreadable: "ReadFailed",
-        deleted: "Removed",
-        deleting: "Removing",
-    };
+    const VOCABULARY: ReleaseVocabulary = ReleaseVocabulary::AddonRelease;
 
     fn desired(&self) -> Result<Desired, Failure> {
         let namespace = self.namespace().ok_or_else(|| invalid("the object has no namespace"))?;

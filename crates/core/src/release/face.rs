@@ -2,12 +2,15 @@
 
 use std::fmt::Debug;
 
-use chandler_api::status::ReleaseStatus;
+use chandler_api::{
+    reasons::{ReleaseReason, ReleaseVocabulary},
+    status::ReleaseStatus,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_core::{Resource, ResourceExt as _};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Desired, report::STILL_NEEDED};
+use super::Desired;
 use crate::{failure::Failure, inventory::ReleaseStatus as ReleaseState};
 
 /// A kind whose objects stand for one release each.
@@ -47,7 +50,8 @@ pub trait ReleaseFace:
     /// Whether those that need it can do with it: it is ready, or would be gone already but for them.
     fn serves(&self) -> bool {
         let is_held = self.meta().deletion_timestamp.is_some()
-            && self.readiness().is_some_and(|ready| ready.reason == STILL_NEEDED)
+            && self.readiness().and_then(|ready| ReleaseReason::parse(&ready.reason))
+                == Some(ReleaseReason::StillNeeded)
             && self.status().is_some_and(|status| status.status == ReleaseState::Deployed.as_str());
         is_held || self.is_ready()
     }
@@ -56,17 +60,4 @@ pub trait ReleaseFace:
     fn is_marked_installed(&self) -> bool {
         self.annotations().get(Self::INSTALLED_ANNOTATION).is_some_and(|value| value == "true")
     }
-}
-
-/// Names of a release kind's conditions and reasons.
-#[derive(Clone, Copy, Debug)]
-pub struct ReleaseVocabulary {
-    pub release_ready: &'static str,
-    pub preparing: &'static str,
-    pub pending: &'static str,
-    pub failed: &'static str,
-    pub deletion_failed: &'static str,
-    pub unreadable: &'static str,
-    pub deleted: &'static str,
-    pub deleting: &'static str,
 }

@@ -7,13 +7,14 @@ use chandler_api::{
         DEFAULT_CREDENTIALS_KEY, DEFAULT_NAMESPACE, HelmOptions, HelmReleaseProxy, RELEASE_PROXY_FINALIZER,
         ReconcileStrategy, SUCCESSFULLY_INSTALLED_ANNOTATION, SecretReference, Timeout, or_default,
     },
+    reasons::ReleaseVocabulary,
     status::ReleaseStatus,
 };
 use kube_core::ResourceExt as _;
 
 use super::{
-    Desired, ExecutionOptions, PackageReference, ReleaseFace, ReleaseVocabulary, RenderingOptions, SecretKey,
-    SourceAccess, Strategy, Values, ValuesReuse,
+    Desired, ExecutionOptions, PackageReference, ReleaseFace, RenderingOptions, SecretKey, SourceAccess,
+    Strategy, Values, ValuesReuse,
 };
 use crate::{
     failure::{Category, Failure},
@@ -25,16 +26,7 @@ impl ReleaseFace for HelmReleaseProxy {
     const INSTALLED_ANNOTATION: &'static str = SUCCESSFULLY_INSTALLED_ANNOTATION;
     /// What people write is the HelmChartProxy.
     const REFERRER: (&'static str, &'static str) = ("addons.cluster.x-k8s.io", "HelmChartProxy");
-    const VOCABULARY: ReleaseVocabulary = ReleaseVocabulary {
-        release_ready: "HelmReleaseReady",
-        preparing: "PreparingToHelmInstall",
-        pending: "HelmReleasePending",
-        failed: "HelmInstallOrUpgradeFailed",
-        deletion_failed: "HelmReleaseDeletionFailed",
-        unreadable: "HelmReleaseGetFailed",
-        deleted: "HelmReleaseDeleted",
-        deleting: "HelmReleaseDeleting",
-    };
+    const VOCABULARY: ReleaseVocabulary = ReleaseVocabulary::HelmReleaseProxy;
 
     fn desired(&self) -> Result<Desired, Failure> {
         let own_namespace = self.namespace().ok_or_else(|| invalid("the object has no namespace"))?;

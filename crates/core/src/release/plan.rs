@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Collision, Strategy};
+use super::{ApplyKind, Collision, Operation, OperationKind, Strategy};
 use crate::{
     digest::InputDigest,
     failure::Failure,
@@ -76,31 +76,9 @@ pub enum InputState<'a> {
 /// An operation of ours that has not ended.
 #[derive(Clone, Copy, Debug)]
 pub struct InFlight<'a> {
-    pub kind: OperationKind,
+    pub operation: Operation<&'a InputDigest>,
     /// It has done its writes and only waits, for objects to become ready or for a hook to end.
     pub waiting: bool,
-    /// What it brings the release to. None: it removes it.
-    pub inputs: Option<&'a InputDigest>,
-}
-
-/// What an operation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OperationKind {
-    Install,
-    Upgrade,
-    Recover,
-    Remove,
-}
-
-impl OperationKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Install => "install",
-            Self::Upgrade => "upgrade",
-            Self::Recover => "recover",
-            Self::Remove => "remove",
-        }
-    }
 }
 
 /// A failure that has not been overcome yet.
@@ -229,7 +207,7 @@ pub fn plan(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
 
 fn plan_deletion(observed: &Observed<'_>) -> Plan {
     match observed.operation {
-        Some(InFlight { kind: OperationKind::Remove, .. }) => {
+        Some(InFlight { operation: Operation::Remove, .. }) => {
             return Plan::Wait(Wait::Operating(OperationKind::Remove));
         }
         Some(_) => return Plan::Cancel,
@@ -301,13 +279,14 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
         }
         InputState::Resolved(inputs) => inputs,
     };
-    let wanted =
-        seen.map_or(Plan::Operate(OperationKind::Install), |seen| plan_existing(observed, inputs, seen));
+    let wanted = seen.map_or(operate(ApplyKind::Install), |seen| plan_existing(observed, inputs, seen));
     let backed_off = match wanted {
         Plan::Describe | Plan::Adopt { .. } => {
             backed_off(observed, Step::Read, &failure_key::read(generation, inputs))
         }
-        Plan::Operate(OperationKind::Install | OperationKind::Upgrade) if !observed.unmet.is_empty() => {
+        Plan::Operate(OperationKind::Apply(ApplyKind::Install | ApplyKind::Upgrade))
+            if !observed.unmet.is_empty() =>
+        {
             Some(Plan::Wait(Wait::Dependencies { on: observed.unmet.to_vec() }))
         }
         Plan::Operate(_) => backed_off(observed, Step::Apply, &failure_key::apply(generation, inputs)),
@@ -319,23 +298,28 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
 /// What to do while an operation of ours runs: wait for it, unless it waits itself for something that is not wanted any
 /// more. A person who mends a bad value must not have to sit out the time limit of the bad one.
 fn plan_in_flight(observed: &Observed<'_>, operation: &InFlight<'_>, generation: Option<i64>) -> Plan {
-    let wait = Plan::Wait(Wait::Operating(operation.kind));
-    if observed.paused || !operation.waiting || operation.inputs.is_none() {
+    let wait = Plan::Wait(Wait::Operating(operation.operation.kind()));
+    let Operation::Apply { inputs: applied, .. } = operation.operation else { return wait };
+    if observed.paused || !operation.waiting {
         return wait;
     }
     match observed.inputs {
         InputState::Unresolved if resolve_backed_off(observed, generation).is_some() => wait,
         InputState::Unresolved => Plan::Resolve,
-        InputState::Resolved(inputs) if operation.inputs != Some(inputs) => Plan::Cancel,
+        InputState::Resolved(inputs) if applied != inputs => Plan::Cancel,
         InputState::Resolved(_) => wait,
     }
+}
+
+fn operate(kind: ApplyKind) -> Plan {
+    Plan::Operate(OperationKind::Apply(kind))
 }
 
 /// What to do about a release that is there.
 fn plan_existing(observed: &Observed<'_>, inputs: &InputDigest, seen: &Seen) -> Plan {
     match seen.status {
         status if status.is_interrupted_or_running() => plan_interrupted(observed, seen),
-        ReleaseStatus::Uninstalled => Plan::Operate(OperationKind::Install),
+        ReleaseStatus::Uninstalled => operate(ApplyKind::Install),
         ReleaseStatus::Deployed => match &seen.mark {
             Some(mark) if mark.digest == *inputs => {
                 if observed.described == Some(seen.revision) {
@@ -344,11 +328,11 @@ fn plan_existing(observed: &Observed<'_>, inputs: &InputDigest, seen: &Seen) -> 
                     Plan::Describe
                 }
             }
-            Some(_) => Plan::Operate(OperationKind::Upgrade),
-            None if observed.differs == Some(seen.revision) => Plan::Operate(OperationKind::Upgrade),
+            Some(_) => operate(ApplyKind::Upgrade),
+            None if observed.differs == Some(seen.revision) => operate(ApplyKind::Upgrade),
             None => Plan::Adopt { revision: seen.revision },
         },
-        _ => Plan::Operate(OperationKind::Upgrade),
+        _ => operate(ApplyKind::Upgrade),
     }
 }
 
@@ -361,7 +345,7 @@ fn plan_interrupted(observed: &Observed<'_>, seen: &Seen) -> Plan {
         Some(until) if !ours && until > observed.now => {
             Plan::Wait(Wait::ForeignOperation { status: seen.status, until })
         }
-        _ => Plan::Operate(OperationKind::Recover),
+        _ => operate(ApplyKind::Recover),
     }
 }
 

@@ -1,8 +1,9 @@
 //! What a release object says about itself: conditions from the plan.
 
+use chandler_api::reasons::{ReleaseReason, ReleaseVocabulary};
 use jiff::Timestamp;
 
-use super::{LetGo, OperationKind, Plan, ReleaseVocabulary, Step, Wait};
+use super::{ApplyKind, LetGo, OperationKind, Plan, Step, Wait};
 use crate::{
     conditions::{Status, Wanted, summary},
     failure::{Category, Failure},
@@ -22,15 +23,13 @@ pub struct Report {
 
 /// What to do about a collision.
 pub const ANOTHER_NAME: &str = "give one of them another releaseName or namespace";
-/// It would go, but others need it.
-pub(super) const STILL_NEEDED: &str = "StillNeeded";
 const CLUSTER_AVAILABLE: &str = "ClusterAvailable";
 
 /// What to say, or None where the last word stands: paused objects are left alone, and an object that has `spoken`
 /// before does not take its word back just because its cluster is being read anew.
 pub fn report(
     plan: &Plan,
-    vocabulary: &ReleaseVocabulary,
+    vocabulary: ReleaseVocabulary,
     release: &str,
     progress: Option<&Progress>,
     spoken: bool,
@@ -38,91 +37,110 @@ pub fn report(
     if spoken && *plan == Plan::Wait(Wait::InventoryLoading) {
         return None;
     }
-    let cluster = cluster_condition(plan);
+    let cluster = cluster_condition(plan, vocabulary);
     let release = if cluster.status == Status::True {
         release_condition(plan, vocabulary, release, progress)?
     } else if matches!(plan, Plan::Wait(Wait::Paused)) {
         return None;
     } else {
         Wanted {
-            type_: vocabulary.release_ready,
+            type_: vocabulary.release_ready(),
             status: Status::Unknown,
             reason: cluster.reason,
             message: cluster.message.clone(),
         }
     };
     let parts = [cluster, release];
-    Some(Report { conditions: [summary(&parts)].into_iter().chain(parts).collect() })
+    Some(Report {
+        conditions: [summary(&parts, ReleaseReason::Ready.spelled(vocabulary))]
+            .into_iter()
+            .chain(parts)
+            .collect(),
+    })
 }
 
-fn cluster_condition(plan: &Plan) -> Wanted {
+fn cluster_condition(plan: &Plan, vocabulary: ReleaseVocabulary) -> Wanted {
     let (status, reason, message) = match plan {
         Plan::Wait(Wait::ClusterMissing) => (
             Status::False,
-            "GetClusterFailed",
+            ReleaseReason::GetClusterFailed,
             "the Cluster does not exist; it was deleted, or spec.clusterRef is wrong".to_owned(),
         ),
         Plan::Wait(Wait::ClusterDeleting) => {
-            (Status::False, "ClusterDeleting", "the Cluster is being deleted".to_owned())
+            (Status::False, ReleaseReason::ClusterDeleting, "the Cluster is being deleted".to_owned())
         }
         Plan::Wait(Wait::ControlPlaneNotInitialized) => (
             Status::False,
-            "NotAvailable",
+            ReleaseReason::NotAvailable,
             "waiting for the Cluster's control plane to be initialized".to_owned(),
         ),
-        Plan::Wait(Wait::InventoryLoading) => {
-            (Status::Unknown, "Connecting", "reading the releases of the workload cluster".to_owned())
-        }
+        Plan::Wait(Wait::InventoryLoading) => (
+            Status::Unknown,
+            ReleaseReason::Connecting,
+            "reading the releases of the workload cluster".to_owned(),
+        ),
         Plan::Wait(Wait::Unavailable(failure)) => {
             (Status::False, unavailable_reason(failure), failure.to_string())
         }
-        // Not the cluster's fault, but this is where users of these reasons look for them.
-        Plan::Wait(Wait::Backoff { failure, until, .. }) if names_a_secret(failure) => {
-            (Status::False, failure.category.as_str(), again(failure, *until))
-        }
-        _ => (Status::True, "Available", String::new()),
+        Plan::Wait(Wait::Backoff { failure, until, .. }) => match source_secret_reason(failure) {
+            Some(reason) => (Status::False, reason, again(failure, *until)),
+            None => available(),
+        },
+        _ => available(),
     };
-    Wanted { type_: CLUSTER_AVAILABLE, status, reason, message }
+    Wanted { type_: CLUSTER_AVAILABLE, status, reason: reason.spelled(vocabulary), message }
 }
 
-fn unavailable_reason(failure: &Failure) -> &'static str {
+fn available() -> (Status, ReleaseReason, String) {
+    (Status::True, ReleaseReason::Available, String::new())
+}
+
+fn unavailable_reason(failure: &Failure) -> ReleaseReason {
     match failure.category {
-        Category::InvalidSpec => "GetKubeconfigFailed",
-        Category::Unauthorized => "ClusterUnauthorized",
-        Category::Forbidden => "ClusterForbidden",
-        _ => "ClusterUnreachable",
+        Category::InvalidSpec => ReleaseReason::GetKubeconfigFailed,
+        Category::Unauthorized => ReleaseReason::ClusterUnauthorized,
+        Category::Forbidden => ReleaseReason::ClusterForbidden,
+        _ => ReleaseReason::ClusterUnreachable,
     }
 }
 
-fn names_a_secret(failure: &Failure) -> bool {
-    matches!(failure.category, Category::GetCredentialsFailed | Category::GetCaCertificateFailed)
+/// The reason if a Secret of the source cannot be used. That is not the cluster's fault, but users of these reasons look
+/// for them in the cluster's condition.
+fn source_secret_reason(failure: &Failure) -> Option<ReleaseReason> {
+    match failure.category {
+        Category::GetCredentialsFailed => Some(ReleaseReason::GetCredentialsFailed),
+        Category::GetCaCertificateFailed => Some(ReleaseReason::GetCaCertificateFailed),
+        _ => None,
+    }
 }
 
 fn release_condition(
     plan: &Plan,
-    vocabulary: &ReleaseVocabulary,
+    vocabulary: ReleaseVocabulary,
     release: &str,
     progress: Option<&Progress>,
 ) -> Option<Wanted> {
     let step = progress.map(|progress| progress.step.as_str()).filter(|step| !step.is_empty());
     let (status, reason, message) = match plan {
-        Plan::NoOp | Plan::Describe => (Status::True, "Ready", String::new()),
+        Plan::NoOp | Plan::Describe => (Status::True, ReleaseReason::Ready, String::new()),
         Plan::Resolve | Plan::Adopt { .. } => {
-            (Status::False, vocabulary.preparing, format!("preparing release {release}"))
+            (Status::False, ReleaseReason::Preparing, format!("preparing release {release}"))
         }
         Plan::Operate(kind) | Plan::Wait(Wait::Operating(kind)) => {
-            let reason =
-                if *kind == OperationKind::Remove { vocabulary.deleting } else { vocabulary.pending };
+            let reason = match kind {
+                OperationKind::Apply(_) => ReleaseReason::Pending,
+                OperationKind::Remove => ReleaseReason::Removing,
+            };
             (Status::False, reason, operating(*kind, release, step))
         }
         Plan::Cancel => (
             Status::False,
-            vocabulary.deleting,
+            ReleaseReason::Removing,
             format!("stopping the running operation of release {release}"),
         ),
         Plan::Wait(Wait::ForeignOperation { status, until }) => (
             Status::False,
-            vocabulary.pending,
+            ReleaseReason::Pending,
             format!(
                 "release {release} is {}: another client works on it, or died doing so; \
                  Chandler takes over at {until}",
@@ -131,32 +149,36 @@ fn release_condition(
         ),
         Plan::Wait(Wait::Backoff { step, failure, until }) => {
             let reason = match step {
-                Step::Read => vocabulary.unreadable,
-                Step::Remove => vocabulary.deletion_failed,
-                // Whoever has to sign looks for this, and not for what Helm might have done.
-                _ if failure.category == Category::VerificationFailed => failure.category.as_str(),
-                Step::Resolve | Step::Apply => vocabulary.failed,
+                Step::Read => ReleaseReason::ReadFailed,
+                Step::Remove => ReleaseReason::RemovalFailed,
+                // Who has to sign the package looks for this reason, not for a failure of Helm.
+                _ if failure.category == Category::VerificationFailed => ReleaseReason::VerificationFailed,
+                Step::Resolve | Step::Apply => ReleaseReason::ApplyFailed,
             };
             (Status::False, reason, again(failure, *until))
         }
         Plan::Wait(Wait::Taken { by }) => (
             Status::False,
-            "ReleaseCollision",
+            ReleaseReason::ReleaseCollision,
             format!("release {release} belongs to {by} already; {ANOTHER_NAME}"),
         ),
-        Plan::Wait(Wait::Dependencies { on }) => {
-            (Status::False, "WaitingForDependencies", format!("waiting until {} is ready", on.join(", ")))
-        }
-        Plan::Wait(Wait::Dependents { on }) => {
-            (Status::False, STILL_NEEDED, format!("stays until {} is removed, which needs it", on.join(", ")))
-        }
+        Plan::Wait(Wait::Dependencies { on }) => (
+            Status::False,
+            ReleaseReason::WaitingForDependencies,
+            format!("waiting until {} is ready", on.join(", ")),
+        ),
+        Plan::Wait(Wait::Dependents { on }) => (
+            Status::False,
+            ReleaseReason::StillNeeded,
+            format!("stays until {} is removed, which needs it", on.join(", ")),
+        ),
         Plan::LetGo(LetGo::Removed) => {
-            (Status::False, vocabulary.deleted, format!("release {release} has been removed"))
+            (Status::False, ReleaseReason::Removed, format!("release {release} has been removed"))
         }
-        Plan::LetGo(_) => (Status::False, vocabulary.deleting, format!("release {release} is let go")),
+        Plan::LetGo(_) => (Status::False, ReleaseReason::Removing, format!("release {release} is let go")),
         Plan::Wait(_) => return None,
     };
-    Some(Wanted { type_: vocabulary.release_ready, status, reason, message })
+    Some(Wanted { type_: vocabulary.release_ready(), status, reason: reason.spelled(vocabulary), message })
 }
 
 fn again(failure: &Failure, until: Timestamp) -> String {
@@ -165,9 +187,9 @@ fn again(failure: &Failure, until: Timestamp) -> String {
 
 fn operating(kind: OperationKind, release: &str, step: Option<&str>) -> String {
     let doing = match kind {
-        OperationKind::Install => "installing",
-        OperationKind::Upgrade => "upgrading",
-        OperationKind::Recover => "recovering",
+        OperationKind::Apply(ApplyKind::Install) => "installing",
+        OperationKind::Apply(ApplyKind::Upgrade) => "upgrading",
+        OperationKind::Apply(ApplyKind::Recover) => "recovering",
         OperationKind::Remove => "removing",
     };
     match step {
@@ -184,8 +206,8 @@ mod tests {
     use crate::release::ReleaseFace;
 
     fn said(plan: &Plan) -> Option<Vec<(&'static str, Status, &'static str)>> {
-        let report = report(plan, &HelmReleaseProxy::VOCABULARY, "default/hello", None, false)?;
-        Some(report.conditions.iter().map(|c| (c.type_, c.status, c.reason)).collect())
+        let report = report(plan, HelmReleaseProxy::VOCABULARY, "default/hello", None, false)?;
+        Some(report.conditions.iter().map(|c| (c.type_, c.status, c.reason.as_str())).collect())
     }
 
     #[test]
@@ -197,7 +219,7 @@ mod tests {
         let rows = [
             (Plan::NoOp, (Status::True, "Ready"), (Status::True, "Available"), (Status::True, "Ready")),
             (
-                Plan::Operate(OperationKind::Install),
+                Plan::Operate(OperationKind::Apply(ApplyKind::Install)),
                 (Status::False, "HelmReleasePending"),
                 (Status::True, "Available"),
                 (Status::False, "HelmReleasePending"),
@@ -269,7 +291,7 @@ mod tests {
     #[test]
     fn a_restart_takes_no_word_back() {
         let loading = Plan::Wait(Wait::InventoryLoading);
-        let said = |spoken| report(&loading, &HelmReleaseProxy::VOCABULARY, "default/hello", None, spoken);
+        let said = |spoken| report(&loading, HelmReleaseProxy::VOCABULARY, "default/hello", None, spoken);
         assert!(said(false).is_some());
         assert_eq!(said(true), None);
     }

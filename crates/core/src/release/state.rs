@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use chandler_api::reasons::ReleaseReason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 
@@ -42,36 +43,57 @@ impl State {
         let ready = status.and_then(|status| status.conditions.iter().find(|one| one.type_ == "Ready"));
         let meta = object.meta();
         let seen = status.and_then(|status| status.observed_generation);
-        Self::told(ready, meta.deletion_timestamp.is_some(), seen.is_some() && seen != meta.generation)
+        let changed = seen.is_some() && seen != meta.generation;
+        Self::from_ready(ready, meta.deletion_timestamp.is_some(), changed)
     }
 
-    /// What the Ready condition means, of an object that may be on its way out, or have changed since.
-    pub fn told(ready: Option<&Condition>, deleted: bool, outdated: bool) -> Self {
+    /// What the `Ready` condition of a release object means. `deleted`: the object is being deleted; `outdated`: its spec
+    /// has changed since.
+    pub fn from_ready(ready: Option<&Condition>, deleted: bool, outdated: bool) -> Self {
         let Some(ready) = ready else { return Self::Waiting };
-        match Self::said(ready) {
+        match Self::from_condition(ready) {
             Self::Failed => Self::Failed,
             _ if deleted => Self::Removing,
             _ if outdated => Self::Updating,
-            said => said,
+            state => state,
         }
     }
 
-    /// Kinds differ in their words, not in how the words end.
-    fn said(ready: &Condition) -> Self {
-        let reason = ready.reason.as_str();
+    fn from_condition(ready: &Condition) -> Self {
         if ready.status == "True" {
             return Self::Ready;
         }
+        // A reason of another version tells nothing to this one; its message is shown all the same.
+        ReleaseReason::parse(&ready.reason).map_or(Self::Waiting, Self::from_reason)
+    }
+
+    /// What it means that a release is not ready for this reason.
+    fn from_reason(reason: ReleaseReason) -> Self {
         match reason {
-            "ClusterUnreachable" | "ClusterUnauthorized" | "ClusterForbidden" | "GetKubeconfigFailed" => {
-                Self::Unreachable
-            }
-            "ReleaseCollision" | "StatusUnreadable" => Self::Failed,
-            "GetClusterFailed" => Self::Waiting,
-            _ if reason.ends_with("Failed") => Self::Failed,
-            _ if reason.ends_with("Pending") || reason.starts_with("Preparing") => Self::Updating,
-            _ if reason.ends_with("Deleting") || reason.ends_with("Deleted") => Self::Removing,
-            _ => Self::Waiting,
+            ReleaseReason::ApplyFailed
+            | ReleaseReason::ReadFailed
+            | ReleaseReason::RemovalFailed
+            | ReleaseReason::InvalidSpec
+            | ReleaseReason::VerificationFailed
+            | ReleaseReason::GetCredentialsFailed
+            | ReleaseReason::GetCaCertificateFailed
+            | ReleaseReason::ReleaseCollision
+            | ReleaseReason::StatusUnreadable => Self::Failed,
+            ReleaseReason::ClusterUnreachable
+            | ReleaseReason::ClusterUnauthorized
+            | ReleaseReason::ClusterForbidden
+            | ReleaseReason::GetKubeconfigFailed => Self::Unreachable,
+            ReleaseReason::Preparing | ReleaseReason::Pending => Self::Updating,
+            ReleaseReason::Removing
+            | ReleaseReason::Removed
+            | ReleaseReason::ClusterDeleting
+            | ReleaseReason::StillNeeded => Self::Removing,
+            ReleaseReason::GetClusterFailed
+            | ReleaseReason::NotAvailable
+            | ReleaseReason::Connecting
+            | ReleaseReason::WaitingForDependencies
+            | ReleaseReason::Available
+            | ReleaseReason::Ready => Self::Waiting,
         }
     }
 
@@ -96,41 +118,75 @@ impl fmt::Display for State {
 
 #[cfg(test)]
 mod tests {
+    use chandler_api::reasons::ReleaseVocabulary;
+
     use super::*;
 
-    fn said(status: &str, reason: &str) -> State {
+    fn state(status: &str, reason: &str) -> State {
         let condition = serde_json::json!({
             "type": "Ready", "status": status, "reason": reason, "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         });
-        State::said(&serde_json::from_value(condition).unwrap())
+        State::from_ready(Some(&serde_json::from_value(condition).unwrap()), false, false)
+    }
+
+    const TABLE: [(ReleaseReason, State); 25] = [
+        (ReleaseReason::Ready, State::Waiting),
+        (ReleaseReason::Available, State::Waiting),
+        (ReleaseReason::GetClusterFailed, State::Waiting),
+        (ReleaseReason::ClusterDeleting, State::Removing),
+        (ReleaseReason::NotAvailable, State::Waiting),
+        (ReleaseReason::Connecting, State::Waiting),
+        (ReleaseReason::GetKubeconfigFailed, State::Unreachable),
+        (ReleaseReason::ClusterUnreachable, State::Unreachable),
+        (ReleaseReason::ClusterUnauthorized, State::Unreachable),
+        (ReleaseReason::ClusterForbidden, State::Unreachable),
+        (ReleaseReason::GetCredentialsFailed, State::Failed),
+        (ReleaseReason::GetCaCertificateFailed, State::Failed),
+        (ReleaseReason::InvalidSpec, State::Failed),
+        (ReleaseReason::VerificationFailed, State::Failed),
+        (ReleaseReason::ReleaseCollision, State::Failed),
+        (ReleaseReason::WaitingForDependencies, State::Waiting),
+        (ReleaseReason::StillNeeded, State::Removing),
+        (ReleaseReason::Preparing, State::Updating),
+        (ReleaseReason::Pending, State::Updating),
+        (ReleaseReason::ApplyFailed, State::Failed),
+        (ReleaseReason::ReadFailed, State::Failed),
+        (ReleaseReason::RemovalFailed, State::Failed),
+        (ReleaseReason::Removing, State::Removing),
+        (ReleaseReason::Removed, State::Removing),
+        (ReleaseReason::StatusUnreadable, State::Failed),
+    ];
+
+    #[test]
+    fn every_reason_of_every_kind_has_a_state() {
+        for &reason in ReleaseReason::ALL {
+            let (_, expected) = TABLE.iter().find(|(row, _)| *row == reason).unwrap();
+            for vocabulary in ReleaseVocabulary::ALL {
+                let word = reason.spelled(vocabulary).as_str();
+                assert_eq!(state("False", word), *expected, "{word}");
+                assert_eq!(state("True", word), State::Ready);
+            }
+        }
     }
 
     #[test]
-    fn every_reason_has_a_state() {
-        let words = chandler_api::addons::HelmReleaseProxy::VOCABULARY;
-        let rows = [
-            ("Ready", State::Waiting),
-            (words.preparing, State::Updating),
-            (words.pending, State::Updating),
-            (words.failed, State::Failed),
-            (words.deletion_failed, State::Failed),
-            (words.unreadable, State::Failed),
-            (words.deleted, State::Removing),
-            (words.deleting, State::Removing),
-            ("GetCACertificateFailed", State::Failed),
-            ("GetCredentialsFailed", State::Failed),
-            ("ReleaseCollision", State::Failed),
-            ("ClusterUnreachable", State::Unreachable),
-            ("GetKubeconfigFailed", State::Unreachable),
-            ("GetClusterFailed", State::Waiting),
-            ("NotAvailable", State::Waiting),
-            ("Connecting", State::Waiting),
-            ("ClusterDeleting", State::Removing),
-        ];
-        for (reason, state) in rows {
-            assert_eq!(said("False", reason), state, "{reason}");
-            assert_eq!(said("True", reason), State::Ready);
-        }
+    fn a_reason_of_another_version_is_not_taken_for_a_failure() {
+        assert_eq!(state("False", "SomethingElseFailed"), State::Waiting);
+    }
+
+    #[test]
+    fn deletion_and_a_new_spec_hide_everything_but_a_failure() {
+        let at = |reason: ReleaseReason, deleted, outdated| {
+            let condition = serde_json::json!({
+                "type": "Ready", "status": "False", "reason": reason.as_str(), "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
+            State::from_ready(Some(&serde_json::from_value(condition).unwrap()), deleted, outdated)
+        };
+        assert_eq!(at(ReleaseReason::NotAvailable, true, true), State::Removing);
+        assert_eq!(at(ReleaseReason::NotAvailable, false, true), State::Updating);
+        assert_eq!(at(ReleaseReason::RemovalFailed, true, true), State::Failed);
+        assert_eq!(State::from_ready(None, false, false), State::Waiting);
     }
 }

@@ -27,7 +27,26 @@ pub struct Range {
 )]
 pub struct RangeError {
     text: String,
-    problem: String,
+    problem: Problem,
+}
+
+/// What is wrong with a text that is no range.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum Problem {
+    #[error("it is longer than {LONGEST} letters")]
+    TooLong,
+    #[error("it has more than {MOST_ALTERNATIVES} alternatives")]
+    TooManyAlternatives,
+    #[error("nothing is written")]
+    Empty,
+    #[error("a hyphen stands between two versions, without operators")]
+    Hyphen,
+    #[error("nothing follows the comma")]
+    EndsWithComma,
+    #[error("a version is missing")]
+    NoVersion,
+    #[error("`{0}` was not expected")]
+    Unexpected(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,13 +118,13 @@ impl FromStr for Range {
     type Err = RangeError;
 
     fn from_str(text: &str) -> Result<Self, RangeError> {
-        let refuse = |problem: String| RangeError { text: text.to_owned(), problem };
+        let refuse = |problem: Problem| RangeError { text: text.to_owned(), problem };
         if text.len() > LONGEST {
-            return Err(refuse(format!("it is longer than {LONGEST} letters")));
+            return Err(refuse(Problem::TooLong));
         }
         let parts: Vec<_> = text.split("||").collect();
         if parts.len() > MOST_ALTERNATIVES {
-            return Err(refuse(format!("it has more than {MOST_ALTERNATIVES} alternatives")));
+            return Err(refuse(Problem::TooManyAlternatives));
         }
         let alternatives = parts.into_iter().map(Alternative::parse).collect::<Result<_, _>>();
         Ok(Self { text: text.trim().to_owned(), alternatives: alternatives.map_err(refuse)? })
@@ -113,7 +132,7 @@ impl FromStr for Range {
 }
 
 impl Alternative {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, Problem> {
         let mut requirements = Vec::new();
         let mut rest = text.trim();
         while !rest.is_empty() {
@@ -129,7 +148,7 @@ impl Alternative {
             }
         }
         if requirements.is_empty() {
-            return Err("nothing is written".to_owned());
+            return Err(Problem::Empty);
         }
         let pre_releases = requirements.iter().any(|requirement| !requirement.version.pre.is_empty());
         Ok(Self { requirements, pre_releases })
@@ -147,31 +166,27 @@ fn hyphen(after: &str) -> Option<&str> {
     upper.starts_with(char::is_whitespace).then(|| upper.trim_start())
 }
 
-fn upper_bound<'a>(lower: &Requirement, text: &'a str) -> Result<(Requirement, &'a str), String> {
+fn upper_bound<'a>(lower: &Requirement, text: &'a str) -> Result<(Requirement, &'a str), Problem> {
     let (upper, after) = Requirement::parse(text)?;
     if (lower.operator, upper.operator) != (Operator::Equal, Operator::Equal) {
-        return Err("a hyphen stands between two versions, without operators".to_owned());
+        return Err(Problem::Hyphen);
     }
     Ok((Requirement { operator: Operator::LessOrEqual, ..upper }, after))
 }
 
 /// What follows the comma or space after a requirement.
-fn next(after: &str) -> Result<&str, String> {
+fn next(after: &str) -> Result<&str, Problem> {
     let after = after.trim_start();
     match after.strip_prefix(',').map(str::trim_start) {
-        Some("") => Err("nothing follows the comma".to_owned()),
+        Some("") => Err(Problem::EndsWithComma),
         Some(next) => Ok(next),
         None => Ok(after),
     }
 }
 
-fn unexpected(text: &str) -> String {
-    format!("`{text}` was not expected")
-}
-
 impl Requirement {
     /// The requirement at the beginning of a text, and what follows it.
-    fn parse(text: &str) -> Result<(Self, &str), String> {
+    fn parse(text: &str) -> Result<(Self, &str), Problem> {
         const OPERATORS: [(&str, Operator); 11] = [
             ("!=", Operator::NotEqual),
             (">=", Operator::GreaterOrEqual),
@@ -246,8 +261,8 @@ fn leftmost_set(version: &Version, given: Given) -> Given {
 }
 
 /// A version of which the end may be missing or `x`.
-fn pattern(text: &str) -> Result<(Version, Given), String> {
-    let refuse = || if text.is_empty() { "a version is missing".to_owned() } else { unexpected(text) };
+fn pattern(text: &str) -> Result<(Version, Given), Problem> {
+    let refuse = || if text.is_empty() { Problem::NoVersion } else { Problem::Unexpected(text.to_owned()) };
     let (rest, build) = text.split_once('+').map_or((text, None), |(rest, build)| (rest, Some(build)));
     let (numbers, pre) = rest.split_once('-').map_or((rest, None), |(rest, pre)| (rest, Some(pre)));
     let numbers: Vec<_> = numbers.strip_prefix('v').unwrap_or(numbers).split('.').collect();

@@ -6,12 +6,12 @@ use super::{
     *,
 };
 
-fn checked(archive: &[u8]) -> Result<(), String> {
+fn checked(archive: &[u8]) -> Result<(), ArchiveError> {
     check(archive, archive.len() as u64)
 }
 
 fn says(archive: &[u8], hint: &str) {
-    let reason = checked(archive).unwrap_err();
+    let reason = checked(archive).unwrap_err().to_string();
     assert!(reason.contains(hint), "{reason:?} does not say {hint:?}");
 }
 
@@ -96,7 +96,7 @@ fn bombs_are_refused_however_they_are_packed() {
 #[test]
 fn more_than_helm_loads_is_refused_whatever_its_ratio() {
     let archive = packed(&[("web/x", Regular, &vec![0; 101 << 20])]);
-    let reason = check(&archive[..], 50 << 20).unwrap_err();
+    let reason = check(&archive[..], 50 << 20).unwrap_err().to_string();
     assert!(reason.contains("more than 100 MiB"), "{reason}");
 }
 

@@ -2,12 +2,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn read(yaml: &[u8]) -> Result<Index, String> {
+fn read(yaml: &[u8]) -> Result<Index, IndexError> {
     Index::read(yaml, tempfile::tempfile().unwrap())
 }
 
 fn says(yaml: &str, hint: &str) {
-    let reason = read(yaml.as_bytes()).unwrap_err();
+    let reason = read(yaml.as_bytes()).unwrap_err().to_string();
     assert!(reason.contains(hint), "{reason:?} does not say {hint:?}");
 }
 
@@ -63,7 +63,7 @@ fn bombs_are_refused() {
     says("entries: {web: [*missing]}", "alias");
     says("entries: {web: [{<<: {version: 1.0.0}, urls: [x]}]}", "merge");
     let nested = "[".repeat(100) + &"]".repeat(100);
-    let reason = read(format!("x: {nested}\nentries: {{}}\n").as_bytes()).unwrap_err();
+    let reason = read(format!("x: {nested}\nentries: {{}}\n").as_bytes()).unwrap_err().to_string();
     assert!(reason.contains("depth") || reason.contains("nest"), "{reason}");
     says(&format!("entries:\n  web:\n{}", "  - {}\n".repeat(50_001)), "more than 50000 versions");
     let many: Vec<String> = (0..50_001).map(|n| format!("  c{n}: []\n")).collect();

@@ -18,30 +18,43 @@ pub(super) const ALGORITHMS: &[&dyn SignatureVerificationAlgorithm] = &[
     ring::RSA_PKCS1_2048_8192_SHA512,
 ];
 
+/// Why public keys cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadKey {
+    #[error("it holds something else than public keys")]
+    NotAKey,
+    #[error("it is not PEM: {0}")]
+    NotPem(String),
+    #[error("it holds no public key in PEM")]
+    Empty,
+    #[error("it holds a key that is neither ECDSA P-256 or P-384, nor Ed25519, nor RSA")]
+    Kind,
+}
+
 /// A public key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PublicKey(SubjectPublicKeyInfoDer<'static>);
 
 impl PublicKey {
     /// All keys in a text.
-    pub fn from_pem(pem: &[u8]) -> Result<Vec<Self>, String> {
+    pub fn from_pem(pem: &[u8]) -> Result<Vec<Self>, BadKey> {
         let mut keys = Vec::new();
         for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem) {
             match section {
                 Ok((SectionKind::PublicKey, der)) => keys.push(Self::from_der(der)?),
-                Ok(_) => return Err("it holds something else than public keys".to_owned()),
-                Err(error) => return Err(format!("it is not PEM: {error}")),
+                Ok(_) => return Err(BadKey::NotAKey),
+                Err(error) => return Err(BadKey::NotPem(error.to_string())),
             }
         }
-        if keys.is_empty() { Err("it holds no public key in PEM".to_owned()) } else { Ok(keys) }
+        if keys.is_empty() { Err(BadKey::Empty) } else { Ok(keys) }
     }
 
-    pub fn from_der(der: Vec<u8>) -> Result<Self, String> {
+    pub fn from_der(der: Vec<u8>) -> Result<Self, BadKey> {
         let key = Self(SubjectPublicKeyInfoDer::from(der));
         if key.is_usable() {
             return Ok(key);
         }
-        Err("it holds a key that is neither ECDSA P-256 or P-384, nor Ed25519, nor RSA".to_owned())
+        Err(BadKey::Kind)
     }
 
     /// Whether the key signed the message.
@@ -120,7 +133,7 @@ IQKSt+ZX42f6dI/j7dg=
             ("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", "neither ECDSA P-256"),
         ];
         for (pem, hint) in rows {
-            let why = PublicKey::from_pem(pem.as_bytes()).unwrap_err();
+            let why = PublicKey::from_pem(pem.as_bytes()).unwrap_err().to_string();
             assert!(why.contains(hint), "{why}");
         }
     }

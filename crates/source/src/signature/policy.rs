@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{
     BadSigners, Signers, SignersSpec, WantedIdentity,
-    source_prefix::{Place, SourcePrefix},
+    source_prefix::{BadSource, Place, SourcePrefix},
 };
 
 /// Which sources have to be signed, and by whom. Of several rules the one that says most about a source counts.
@@ -30,9 +30,22 @@ pub enum BadPolicy {
     #[error("it is not written as a policy is: {0}")]
     Unreadable(String),
     #[error("rule {number}: {why}")]
-    Rule { number: usize, why: String },
+    Rule { number: usize, why: BadRule },
     #[error("two rules are for {0}; say it once")]
     Twice(String),
+}
+
+/// Why a rule of a policy cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadRule {
+    #[error("it names no sources")]
+    NoSources,
+    #[error("it says unsigned, and who has to sign")]
+    UnsignedAndSigned,
+    #[error(transparent)]
+    Source(#[from] BadSource),
+    #[error(transparent)]
+    Signers(#[from] BadSigners),
 }
 
 #[derive(Deserialize)]
@@ -62,14 +75,14 @@ impl SignaturePolicy {
             serde_saphyr::from_str(text).map_err(|error| BadPolicy::Unreadable(error.to_string()))?;
         let mut rules: Vec<(SourcePrefix, Demand)> = Vec::new();
         for (at, rule) in document.rules.into_iter().enumerate() {
-            let bad = |why: String| BadPolicy::Rule { number: at + 1, why };
+            let bad = |why: BadRule| BadPolicy::Rule { number: at + 1, why };
             let sources = rule.sources.clone();
             if sources.is_empty() {
-                return Err(bad("it names no sources".to_owned()));
+                return Err(bad(BadRule::NoSources));
             }
             let demand = rule.demand().map_err(bad)?;
             for source in sources {
-                let prefix: SourcePrefix = source.parse().map_err(bad)?;
+                let prefix: SourcePrefix = source.parse().map_err(|error: BadSource| bad(error.into()))?;
                 if rules.iter().any(|(known, _)| *known == prefix) {
                     return Err(BadPolicy::Twice(source));
                 }
@@ -89,13 +102,13 @@ impl SignaturePolicy {
 }
 
 impl Rule {
-    fn demand(self) -> Result<Demand, String> {
+    fn demand(self) -> Result<Demand, BadRule> {
         let Self { sources: _, unsigned, keys, identities, trusted_root } = self;
         match Signers::new(&SignersSpec { keys, identities, trusted_root }) {
             Err(BadSigners::Nobody) if unsigned => Ok(Demand::Nothing),
-            Ok(_) if unsigned => Err("it says unsigned, and who has to sign".to_owned()),
+            Ok(_) if unsigned => Err(BadRule::UnsignedAndSigned),
             Ok(signers) => Ok(Demand::Signed(Arc::new(signers))),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -6,7 +6,11 @@ use chandler_core::digest::Digest;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-use super::{certificate::Identity, key::PublicKey, trusted_root::TrustedRoot};
+use super::{
+    certificate::Identity,
+    key::{BadKey, PublicKey},
+    trusted_root::{BadTrustedRoot, TrustedRoot},
+};
 
 /// Who may have signed, as it is written down. One of them is enough.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,9 +41,9 @@ pub struct WantedIdentity {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSigners {
     #[error("a public key cannot be used: {0}")]
-    Key(String),
+    Key(BadKey),
     #[error("the trusted root cannot be used: {0}")]
-    TrustedRoot(String),
+    TrustedRoot(BadTrustedRoot),
     #[error("identities need a trustedRoot: the file that `cosign trusted-root create` writes")]
     NoTrustedRoot,
     #[error("an identity needs one of {0} and {0}RegExp")]

@@ -54,10 +54,15 @@ impl SourcePrefix {
     }
 }
 
-impl FromStr for SourcePrefix {
-    type Err = String;
+/// A text that names no sources.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is neither * nor the beginning of an oci:// or https:// address")]
+pub struct BadSource(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for SourcePrefix {
+    type Err = BadSource;
+
+    fn from_str(text: &str) -> Result<Self, BadSource> {
         if text == "*" {
             return Ok(Self::All);
         }
@@ -71,7 +76,7 @@ impl FromStr for SourcePrefix {
         };
         match url.filter(|url| matches!(scheme, "oci" | "https") && url.has_host() && plain(url)) {
             Some(url) => Ok(Self::Below(Place::new(scheme, &url, segments(&url)))),
-            None => Err(format!("{text:?} is neither * nor the beginning of an oci:// or https:// address")),
+            None => Err(BadSource(text.to_owned())),
         }
     }
 }

@@ -5,7 +5,26 @@ use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;
 use serde::Deserialize;
 
-use super::key::PublicKey;
+use super::key::{BadKey, PublicKey};
+
+/// Why a trusted root cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadTrustedRoot {
+    #[error("it is no trusted root in JSON: {0}")]
+    NotJson(String),
+    #[error("it has no certificate authority or no transparency log")]
+    Incomplete,
+    #[error("a certificate authority has no certificate")]
+    NoCertificate,
+    #[error("the root of a certificate authority cannot be used: {0}")]
+    Root(String),
+    #[error("the key of a transparency log cannot be used: {0}")]
+    LogKey(BadKey),
+    #[error("`{0}` is not a time")]
+    Time(String),
+    #[error("what should be base64 is not")]
+    NotBase64,
+}
 
 /// Certificate authorities and transparency logs.
 #[derive(Clone, Debug)]
@@ -44,15 +63,15 @@ impl Period {
 }
 
 impl TrustedRoot {
-    pub fn parse(json: &str) -> Result<Self, String> {
+    pub fn parse(json: &str) -> Result<Self, BadTrustedRoot> {
         let document: Document =
-            serde_json::from_str(json).map_err(|error| format!("it is no trusted root in JSON: {error}"))?;
+            serde_json::from_str(json).map_err(|error| BadTrustedRoot::NotJson(error.to_string()))?;
         let authorities: Result<Vec<_>, _> =
             document.certificate_authorities.into_iter().map(authority).collect();
         let logs: Result<Vec<_>, _> = document.tlogs.into_iter().map(log).collect();
         let root = Self { authorities: authorities?, logs: logs? };
         if root.authorities.is_empty() || root.logs.is_empty() {
-            return Err("it has no certificate authority or no transparency log".to_owned());
+            return Err(BadTrustedRoot::Incomplete);
         }
         Ok(root)
     }
@@ -113,34 +132,32 @@ struct PeriodDocument {
     end: Option<String>,
 }
 
-fn authority(document: AuthorityDocument) -> Result<Authority, String> {
+fn authority(document: AuthorityDocument) -> Result<Authority, BadTrustedRoot> {
     let chain = document.cert_chain.certificates.into_iter();
     let chain: Result<Vec<_>, _> =
         chain.map(|raw| decoded(&raw.raw_bytes).map(CertificateDer::from)).collect();
     let mut intermediates = chain?;
     // The one who vouches for itself comes last.
-    let root = intermediates.pop().ok_or("a certificate authority has no certificate")?;
-    webpki::anchor_from_trusted_cert(&root)
-        .map_err(|error| format!("the root of a certificate authority cannot be used: {error}"))?;
+    let root = intermediates.pop().ok_or(BadTrustedRoot::NoCertificate)?;
+    webpki::anchor_from_trusted_cert(&root).map_err(|error| BadTrustedRoot::Root(error.to_string()))?;
     Ok(Authority { root, intermediates, valid: period(&document.valid_for)? })
 }
 
-fn log(document: LogDocument) -> Result<Log, String> {
+fn log(document: LogDocument) -> Result<Log, BadTrustedRoot> {
     let LogDocument { public_key: KeyDocument { raw_bytes, valid_for }, log_id } = document;
-    let key = PublicKey::from_der(decoded(&raw_bytes)?)
-        .map_err(|why| format!("the key of a transparency log cannot be used: {why}"))?;
+    let key = PublicKey::from_der(decoded(&raw_bytes)?).map_err(BadTrustedRoot::LogKey)?;
     Ok(Log { id: decoded(&log_id.key_id)?, key, valid: period(&valid_for)? })
 }
 
-fn period(document: &PeriodDocument) -> Result<Period, String> {
+fn period(document: &PeriodDocument) -> Result<Period, BadTrustedRoot> {
     let seconds = |text: &Option<String>| {
         let Some(text) = text else { return Ok(None) };
-        let time: Timestamp = text.parse().map_err(|_| format!("`{text}` is not a time"))?;
-        Ok::<_, String>(Some(u64::try_from(time.as_second()).unwrap_or_default()))
+        let time: Timestamp = text.parse().map_err(|_| BadTrustedRoot::Time(text.clone()))?;
+        Ok::<_, BadTrustedRoot>(Some(u64::try_from(time.as_second()).unwrap_or_default()))
     };
     Ok(Period { start: seconds(&document.start)?.unwrap_or_default(), end: seconds(&document.end)? })
 }
 
-fn decoded(text: &str) -> Result<Vec<u8>, String> {
-    BASE64_STANDARD.decode(text).map_err(|_| "what should be base64 is not".to_owned())
+fn decoded(text: &str) -> Result<Vec<u8>, BadTrustedRoot> {
+    BASE64_STANDARD.decode(text).map_err(|_| BadTrustedRoot::NotBase64)
 }

@@ -1,5 +1,6 @@
 //! What a person should do next, in words.
 
+use chandler_api::reasons::ReleaseReason;
 use chandler_core::failure::Category;
 
 use super::{model::Release, state::State};
@@ -7,13 +8,14 @@ use super::{model::Release, state::State};
 /// What to do about a release. None: nothing.
 pub fn advice(release: &Release) -> Option<String> {
     let state = release.state();
-    let reason = release.ready().map_or("", |ready| ready.reason.as_str());
+    let reason = release.reason();
     let words = match state {
         State::Ready => return None,
         State::Unreachable => unreachable(reason),
-        State::Failed if reason == "ReleaseCollision" => {
+        State::Failed if reason == Some(ReleaseReason::ReleaseCollision) => {
             "give one of the two another release name or namespace, or delete one of them"
         }
+        State::Failed if reason == Some(ReleaseReason::InvalidSpec) => after_failure(Category::InvalidSpec),
         State::Failed => release
             .status
             .last_failure
@@ -31,16 +33,16 @@ pub fn advice(release: &Release) -> Option<String> {
     Some(words.to_owned())
 }
 
-fn unreachable(reason: &str) -> &'static str {
+fn unreachable(reason: Option<ReleaseReason>) -> &'static str {
     match reason {
-        "GetKubeconfigFailed" => {
+        Some(ReleaseReason::GetKubeconfigFailed) => {
             "check the Secret <cluster>-kubeconfig in the Cluster's namespace: it must hold a kubeconfig with inline \
              certificates or a token"
         }
-        "ClusterUnauthorized" => {
+        Some(ReleaseReason::ClusterUnauthorized) => {
             "renew the credentials in the Secret <cluster>-kubeconfig: the workload cluster refuses them"
         }
-        "ClusterForbidden" => {
+        Some(ReleaseReason::ClusterForbidden) => {
             "give the user of the Secret <cluster>-kubeconfig the rights of an administrator on the workload cluster"
         }
         _ => {
@@ -49,20 +51,22 @@ fn unreachable(reason: &str) -> &'static str {
     }
 }
 
-fn waiting(reason: &str) -> &'static str {
+fn waiting(reason: Option<ReleaseReason>) -> &'static str {
     match reason {
-        "GetClusterFailed" => "create the Cluster again, or delete the placement or this release object",
-        "NotAvailable" => {
+        Some(ReleaseReason::GetClusterFailed) => {
+            "create the Cluster again, or delete the placement or this release object"
+        }
+        Some(ReleaseReason::NotAvailable) => {
             "wait until the Cluster's control plane is initialized; `kubectl describe cluster` tells more"
         }
-        "Connecting" => "wait: the cluster is being read",
+        Some(ReleaseReason::Connecting) => "wait: the cluster is being read",
         _ => "wait; if nothing happens, see whether a manager runs: `chandler doctor`",
     }
 }
 
-fn removing(reason: &str) -> &'static str {
+fn removing(reason: Option<ReleaseReason>) -> &'static str {
     match reason {
-        "ClusterDeleting" => "wait: the release goes with its Cluster",
+        Some(ReleaseReason::ClusterDeleting) => "wait: the release goes with its Cluster",
         _ => "wait until the release has been removed from the workload cluster",
     }
 }

@@ -1,6 +1,9 @@
 //! Placements and releases, read off objects of any of their kinds. Values and other large or secret parts are left out.
 
-use chandler_api::status::{PlacementStatus, ReleaseStatus};
+use chandler_api::{
+    reasons::{PlacementReason, ReleaseReason},
+    status::{PlacementStatus, ReleaseStatus},
+};
 use chandler_core::{backoff, failure::Category};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
@@ -68,6 +71,11 @@ impl Placement {
     pub fn ready(&self) -> Option<&Condition> {
         condition(&self.status.conditions, "Ready")
     }
+
+    /// Why it is not ready. Returns `None` if it is, or if this version does not know the reason.
+    pub fn reason(&self) -> Option<PlacementReason> {
+        PlacementReason::parse(&not_ready(self.ready())?.reason)
+    }
 }
 
 impl Release {
@@ -100,6 +108,11 @@ impl Release {
         condition(&self.status.conditions, "Ready")
     }
 
+    /// Why it is not ready. Returns `None` if it is, or if this version does not know the reason.
+    pub fn reason(&self) -> Option<ReleaseReason> {
+        ReleaseReason::parse(&not_ready(self.ready())?.reason)
+    }
+
     /// What people call it: the name of its placement, or its own.
     pub fn add_on(&self) -> &str {
         self.placement.as_ref().map_or(&self.object.name, |(_, name)| name)
@@ -121,6 +134,10 @@ impl Release {
 
 fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+fn not_ready(ready: Option<&Condition>) -> Option<&Condition> {
+    ready.filter(|ready| ready.status != "True")
 }
 
 /// What every object has.
@@ -166,7 +183,7 @@ fn status<S: DeserializeOwned + Default>(object: &DynamicObject, said: impl Fn(C
         said(Condition {
             type_: "Ready".to_owned(),
             status: "Unknown".to_owned(),
-            reason: "StatusUnreadable".to_owned(),
+            reason: ReleaseReason::StatusUnreadable.as_str().to_owned(),
             message: format!("its status is not as Chandler writes it: {error}"),
             observed_generation: None,
             last_transition_time: object.creation_timestamp().unwrap_or(Time(Timestamp::UNIX_EPOCH)),

@@ -7,6 +7,6 @@ use super::model::Release;
 impl Release {
     pub fn state(&self) -> State {
         let outdated = self.status.observed_generation.is_some_and(|seen| Some(seen) != self.generation);
-        State::told(self.ready(), self.deleted.is_some(), outdated)
+        State::from_ready(self.ready(), self.deleted.is_some(), outdated)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use anyhow::{Context as _, Result};
 use chandler_core::{
     extension::{Kubernetes, Question},
     resolution::parse_kubernetes_version,
@@ -26,13 +27,13 @@ pub struct Way {
 }
 
 impl FromStr for Target {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self> {
         let numbers = text.strip_prefix('v').unwrap_or(text);
         let parts = numbers.split(['-', '+']).next().unwrap_or_default().split('.').count();
         let version = parse_kubernetes_version(text).filter(|_| parts == 2 || parts == 3);
-        let version = version.ok_or("write it like 1.35 or v1.35.2")?;
+        let version = version.context("write it like 1.35 or v1.35.2")?;
         Ok(Self { version, minor: parts == 2 })
     }
 }

@@ -5,7 +5,7 @@ use chandler_core::{
     backoff,
     failure::{Category, Failure},
     inventory::{Expectation, Seen},
-    release::{Desired, OperationKind, PastFailure, ReleaseFace, failure_key},
+    release::{ApplyKind, Desired, PastFailure, ReleaseFace, failure_key},
 };
 use chandler_tool::ReleaseDetails;
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::NamespaceResourceScope;
 
 use super::{CATCH_UP, Outcome, Pass, View};
-use crate::status;
+use crate::{release::Done, status};
 
 impl<R> Pass<R>
 where
@@ -22,15 +22,15 @@ where
     /// Takes in how an operation ended.
     pub(super) fn take_in(&mut self, outcome: Outcome, desired: &Desired) {
         match outcome.result {
-            Ok(Some(details)) => {
+            Ok(Done::Applied(kind, details)) => {
                 self.take_details(&details);
                 self.expect(details.seen());
                 self.status.last_failure = None;
                 self.memory.differs = None;
-                let (reason, note) = applied(outcome.kind, desired, &details);
+                let (reason, note) = applied(kind, desired, &details);
                 self.context.events.normal(&*self.object, reason, &note);
             }
-            Ok(None) => {
+            Ok(Done::Removed) => {
                 self.memory.expectation = Some(self.expectation(None));
                 self.status.last_failure = None;
                 let note =
@@ -110,14 +110,14 @@ where
     }
 }
 
-fn applied(kind: OperationKind, desired: &Desired, details: &ReleaseDetails) -> (&'static str, String) {
-    let (reason, verb) = match kind {
-        OperationKind::Install => ("Installed", "Installed"),
-        OperationKind::Recover => ("Recovered", "Recovered"),
-        OperationKind::Upgrade | OperationKind::Remove => ("Upgraded", "Upgraded"),
+fn applied(kind: ApplyKind, desired: &Desired, details: &ReleaseDetails) -> (&'static str, String) {
+    let reason = match kind {
+        ApplyKind::Install => "Installed",
+        ApplyKind::Upgrade => "Upgraded",
+        ApplyKind::Recover => "Recovered",
     };
     let note = format!(
-        "{verb} release {} of {} {} at revision {} on cluster {}",
+        "{reason} release {} of {} {} at revision {} on cluster {}",
         desired.release,
         details.package_name,
         details.package_version,

@@ -1,6 +1,6 @@
 //! What a pass says about its object, and writes down.
 
-use chandler_api::status::ReleaseStatus;
+use chandler_api::{reasons::ReleaseReason, status::ReleaseStatus};
 use chandler_core::{
     conditions::{self, Status, Wanted},
     failure::Failure,
@@ -9,14 +9,18 @@ use chandler_core::{
 use kube::{core::NamespaceResourceScope, runtime::controller::Action};
 
 use super::Pass;
-use crate::{Error, status};
+use crate::{ReconcileError, status};
 
 impl<R> Pass<R>
 where
     R: ReleaseFace + kube::Resource<Scope = NamespaceResourceScope>,
 {
     /// The spec itself cannot be used: says so, and waits for another.
-    pub(super) async fn refuse(mut self, before: &ReleaseStatus, failure: &Failure) -> Result<Action, Error> {
+    pub(super) async fn refuse(
+        mut self,
+        before: &ReleaseStatus,
+        failure: &Failure,
+    ) -> Result<Action, ReconcileError> {
         if self.deleting() && self.status.revision.is_none() {
             status::let_go(&self.context.client, &*self.object, R::FINALIZER).await?;
             return Ok(Action::await_change());
@@ -25,10 +29,10 @@ where
         let wanted = |type_| Wanted {
             type_,
             status: Status::False,
-            reason: "InvalidSpec",
+            reason: ReleaseReason::InvalidSpec.spelled(R::VOCABULARY),
             message: failure.message.clone(),
         };
-        let conditions = vec![wanted("Ready"), wanted(R::VOCABULARY.release_ready)];
+        let conditions = vec![wanted("Ready"), wanted(R::VOCABULARY.release_ready())];
         self.status.conditions = conditions::merge(&self.status.conditions, conditions, generation, self.now);
         self.status.observed_generation = generation;
         self.write(before).await?;
@@ -44,7 +48,7 @@ where
         let progress = running.as_ref().filter(|running| running.told).map(|running| &running.progress);
         let name = desired.release.to_string();
         let spoken = !self.status.conditions.is_empty();
-        let said = report(decision, &R::VOCABULARY, &name, progress, spoken);
+        let said = report(decision, R::VOCABULARY, &name, progress, spoken);
         let Some(said) = said else { return };
         let mut wanted = said.conditions;
         if let Collision::Contested { by } = self.collision(desired) {
@@ -61,7 +65,7 @@ where
         self.status.last_failure.is_some() && self.status.observed_generation == self.object.meta().generation
     }
 
-    pub(super) async fn write(&mut self, before: &ReleaseStatus) -> Result<(), Error> {
+    pub(super) async fn write(&mut self, before: &ReleaseStatus) -> Result<(), ReconcileError> {
         // Kept even if the write fails: what was learned must not be learned again.
         self.context.memories.keep(&self.uid, self.memory.clone());
         if self.status != *before {

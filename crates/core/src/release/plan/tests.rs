@@ -43,29 +43,29 @@ fn quiet<'a>(inputs: &'a InputDigest, inventory: Option<&'a Seen>) -> Observed<'
     }
 }
 
-fn busy(kind: OperationKind) -> InFlight<'static> {
-    InFlight { kind, waiting: false, inputs: None }
+fn upgrading(inputs: &InputDigest) -> InFlight<'_> {
+    InFlight { operation: Operation::Apply { kind: ApplyKind::Upgrade, inputs }, waiting: false }
 }
 
 #[test]
 fn what_is_there_decides() {
-    use OperationKind::{Install, Recover, Upgrade};
+    use ApplyKind::{Install, Recover, Upgrade};
     use ReleaseStatus as S;
     let wanted = digest('a');
     let foreign_pending = |status| Plan::Wait(Wait::ForeignOperation { status, until: at(1_000 + 15 * 60) });
     let rows = [
-        ("absent", None, Plan::Operate(Install)),
+        ("absent", None, operate(Install)),
         ("ours, same inputs", Some(seen(S::Deployed, Some('a'))), Plan::NoOp),
-        ("ours, other inputs", Some(seen(S::Deployed, Some('b'))), Plan::Operate(Upgrade)),
+        ("ours, other inputs", Some(seen(S::Deployed, Some('b'))), operate(Upgrade)),
         ("someone else's", Some(seen(S::Deployed, None)), Plan::Adopt { revision: 4 }),
-        ("ours, failed", Some(seen(S::Failed, Some('a'))), Plan::Operate(Upgrade)),
-        ("someone else's, failed", Some(seen(S::Failed, None)), Plan::Operate(Upgrade)),
-        ("superseded on top", Some(seen(S::Superseded, None)), Plan::Operate(Upgrade)),
-        ("unknown word", Some(seen(S::Unknown, None)), Plan::Operate(Upgrade)),
-        ("history kept", Some(seen(S::Uninstalled, Some('a'))), Plan::Operate(Install)),
-        ("our install died", Some(seen(S::PendingInstall, Some('a'))), Plan::Operate(Recover)),
-        ("our upgrade died", Some(seen(S::PendingUpgrade, Some('b'))), Plan::Operate(Recover)),
-        ("our rollback died", Some(seen(S::PendingRollback, Some('b'))), Plan::Operate(Recover)),
+        ("ours, failed", Some(seen(S::Failed, Some('a'))), operate(Upgrade)),
+        ("someone else's, failed", Some(seen(S::Failed, None)), operate(Upgrade)),
+        ("superseded on top", Some(seen(S::Superseded, None)), operate(Upgrade)),
+        ("unknown word", Some(seen(S::Unknown, None)), operate(Upgrade)),
+        ("history kept", Some(seen(S::Uninstalled, Some('a'))), operate(Install)),
+        ("our install died", Some(seen(S::PendingInstall, Some('a'))), operate(Recover)),
+        ("our upgrade died", Some(seen(S::PendingUpgrade, Some('b'))), operate(Recover)),
+        ("our rollback died", Some(seen(S::PendingRollback, Some('b'))), operate(Recover)),
         (
             "ours, being removed by hand",
             Some(seen(S::Uninstalling, Some('a'))),
@@ -84,9 +84,9 @@ fn another_s_operation_is_given_up_on_in_the_end() {
     let wanted = digest('a');
     let pending = seen(ReleaseStatus::PendingUpgrade, None);
     let late = Observed { now: at(1_000 + 15 * 60), ..quiet(&wanted, Some(&pending)) };
-    assert_eq!(plan(&late, GENERATION), Plan::Operate(OperationKind::Recover));
+    assert_eq!(plan(&late, GENERATION), operate(ApplyKind::Recover));
     let undated = Seen { updated: None, ..pending };
-    assert_eq!(plan(&quiet(&wanted, Some(&undated)), GENERATION), Plan::Operate(OperationKind::Recover));
+    assert_eq!(plan(&quiet(&wanted, Some(&undated)), GENERATION), operate(ApplyKind::Recover));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_release_that_differs_is_upgraded_not_adopted_again() {
     let wanted = digest('a');
     let foreign = seen(ReleaseStatus::Deployed, None);
     let read = Observed { differs: Some(4), ..quiet(&wanted, Some(&foreign)) };
-    assert_eq!(plan(&read, GENERATION), Plan::Operate(OperationKind::Upgrade));
+    assert_eq!(plan(&read, GENERATION), operate(ApplyKind::Upgrade));
     let outdated = Observed { differs: Some(3), ..quiet(&wanted, Some(&foreign)) };
     assert_eq!(plan(&outdated, GENERATION), Plan::Adopt { revision: 4 });
 }
@@ -129,8 +129,8 @@ fn nothing_is_done_before_it_can_be_known() {
         ),
         (Observed { inputs: InputState::Unresolved, ..base() }, Plan::Resolve),
         (
-            Observed { operation: Some(busy(OperationKind::Upgrade)), ..base() },
-            Plan::Wait(Wait::Operating(OperationKind::Upgrade)),
+            Observed { operation: Some(upgrading(&wanted)), ..base() },
+            Plan::Wait(Wait::Operating(OperationKind::Apply(ApplyKind::Upgrade))),
         ),
     ];
     for (observed, expected) in rows {
@@ -152,18 +152,14 @@ fn a_failure_holds_back_the_same_thing_only() {
     let same = failed(failure_key::apply(GENERATION, &wanted), 2_000);
     let other = failed(failure_key::apply(GENERATION, &digest('b')), 2_000);
     let due = failed(failure_key::apply(GENERATION, &wanted), 1_010);
-    let upgrade = Plan::Operate(OperationKind::Upgrade);
+    let upgrade = operate(ApplyKind::Upgrade);
     for (past, expected) in [(&same, backoff(Step::Apply, &same)), (&other, upgrade.clone()), (&due, upgrade)]
     {
         let observed = Observed { failure: Some(past), ..quiet(&wanted, Some(&there)) };
         assert_eq!(plan(&observed, GENERATION), expected, "{}", past.key);
     }
     let changed = Observed { failure: Some(&same), ..quiet(&wanted, Some(&there)) };
-    assert_eq!(
-        plan(&changed, Some(4)),
-        Plan::Operate(OperationKind::Upgrade),
-        "a changed spec is tried at once"
-    );
+    assert_eq!(plan(&changed, Some(4)), operate(ApplyKind::Upgrade), "a changed spec is tried at once");
     let foreign = seen(ReleaseStatus::Deployed, None);
     let read = failed(failure_key::read(GENERATION, &wanted), 2_000);
     let unread = Observed { failure: Some(&read), ..quiet(&wanted, Some(&foreign)) };
@@ -179,8 +175,8 @@ fn a_failure_holds_back_the_same_thing_only() {
 #[test]
 fn an_operation_that_waits_for_what_is_not_wanted_any_more_is_stopped() {
     let (wanted, old) = (digest('a'), digest('b'));
-    let upgrade = |waiting, inputs| InFlight { kind: OperationKind::Upgrade, waiting, inputs: Some(inputs) };
-    let waits = Plan::Wait(Wait::Operating(OperationKind::Upgrade));
+    let upgrade = |waiting, inputs| InFlight { waiting, ..upgrading(inputs) };
+    let waits = Plan::Wait(Wait::Operating(OperationKind::Apply(ApplyKind::Upgrade)));
     let during = |operation| Observed { operation: Some(operation), ..quiet(&wanted, None) };
     let rows = [
         ("still writing", during(upgrade(false, &old)), waits.clone()),
@@ -208,7 +204,7 @@ fn a_release_of_another_object_is_left_alone() {
     assert_eq!(plan(&going, GENERATION), Plan::LetGo(LetGo::Taken));
     let contested = Collision::Contested { by: "fleet/younger".to_owned() };
     let elder = Observed { collision: &contested, ..quiet(&wanted, Some(&there)) };
-    assert_eq!(plan(&elder, GENERATION), Plan::Operate(OperationKind::Upgrade));
+    assert_eq!(plan(&elder, GENERATION), operate(ApplyKind::Upgrade));
 }
 
 #[test]
@@ -220,7 +216,7 @@ fn install_once_installs_once() {
         installed_before,
         ..quiet(&wanted, inventory)
     };
-    assert_eq!(plan(&once(false, None), GENERATION), Plan::Operate(OperationKind::Install));
+    assert_eq!(plan(&once(false, None), GENERATION), operate(ApplyKind::Install));
     assert_eq!(plan(&once(true, None), GENERATION), Plan::NoOp);
     assert_eq!(plan(&once(true, Some(&drifted)), GENERATION), Plan::NoOp);
     let gone = Observed { deleting: true, ..once(true, Some(&drifted)) };
@@ -250,7 +246,7 @@ fn deletion() {
         ),
         (
             "moved while an upgrade is running",
-            Observed { moved: true, operation: Some(busy(OperationKind::Upgrade)), ..base(Some(&there)) },
+            Observed { moved: true, operation: Some(upgrading(&wanted)), ..base(Some(&there)) },
             Plan::Cancel,
         ),
         (
@@ -285,12 +281,15 @@ fn deletion() {
         ),
         (
             "an upgrade is running",
-            Observed { operation: Some(busy(OperationKind::Upgrade)), ..base(Some(&there)) },
+            Observed { operation: Some(upgrading(&wanted)), ..base(Some(&there)) },
             Plan::Cancel,
         ),
         (
             "the removal is running",
-            Observed { operation: Some(busy(OperationKind::Remove)), ..base(Some(&there)) },
+            Observed {
+                operation: Some(InFlight { operation: Operation::Remove, waiting: false }),
+                ..base(Some(&there))
+            },
             Plan::Wait(Wait::Operating(OperationKind::Remove)),
         ),
     ];
@@ -316,7 +315,7 @@ fn what_is_needed_comes_first_and_goes_last() {
         ("not installed", None, Plan::Wait(Wait::Dependencies { on: on.clone() })),
         ("to be upgraded", Some(&old), Plan::Wait(Wait::Dependencies { on: on.clone() })),
         ("as it should be", Some(&there), Plan::NoOp),
-        ("interrupted", Some(&stuck), Plan::Operate(OperationKind::Recover)),
+        ("interrupted", Some(&stuck), operate(ApplyKind::Recover)),
     ];
     for (name, inventory, expected) in rows {
         let observed = Observed { unmet: &base, ..quiet(&wanted, inventory) };

@@ -1,0 +1,28 @@
+//! The reasons of conditions, one enum per kind of object that has them. They are part of the API: people and programs
+//! match on the words, so `tests` pins every one of them.
+
+mod catalog;
+mod cluster;
+mod extension;
+mod placement;
+mod release;
+
+pub use catalog::CatalogReason;
+pub use cluster::ClusterReason;
+pub use extension::ExtensionReason;
+pub use placement::{PlacementReason, PlacementVocabulary};
+pub use release::{ReleaseReason, ReleaseVocabulary};
+
+/// The reason of a condition as it is written. It is made from the typed reasons of this module only, so no condition can
+/// have a reason that its kind does not list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reason(&'static str);
+
+impl Reason {
+    pub const fn as_str(self) -> &'static str {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests;

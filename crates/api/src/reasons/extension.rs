@@ -1,0 +1,32 @@
+use super::Reason;
+use crate::failure::Category;
+
+/// Why the `Ready` condition of an Extension is as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtensionReason {
+    Published,
+    /// A version cannot be used.
+    Defect,
+    /// There is no version, or every one is withdrawn.
+    NothingToChoose,
+    /// The versions could not be read.
+    Failed(Category),
+}
+
+impl ExtensionReason {
+    pub fn all() -> impl Iterator<Item = Self> {
+        let failed = Category::ALL.iter().copied().map(Self::Failed);
+        [Self::Published, Self::Defect, Self::NothingToChoose].into_iter().chain(failed)
+    }
+}
+
+impl From<ExtensionReason> for Reason {
+    fn from(reason: ExtensionReason) -> Self {
+        Self(match reason {
+            ExtensionReason::Published => "Published",
+            ExtensionReason::Defect => "Defect",
+            ExtensionReason::NothingToChoose => "NothingToChoose",
+            ExtensionReason::Failed(category) => category.as_str(),
+        })
+    }
+}

@@ -1,0 +1,193 @@
+//! The words themselves. A failing test here means that stored conditions change: people's scripts and alerts match them.
+
+use super::*;
+use crate::failure::Category;
+
+fn sorted(reasons: impl IntoIterator<Item = Reason>) -> Vec<&'static str> {
+    let mut words: Vec<_> = reasons.into_iter().map(Reason::as_str).collect();
+    words.sort_unstable();
+    words
+}
+
+/// The categories, of which catalogs and Extensions make reasons.
+const CATEGORIES: [&str; 19] = [
+    "Cancelled",
+    "Conflict",
+    "Forbidden",
+    "GetCACertificateFailed",
+    "GetCredentialsFailed",
+    "HookFailed",
+    "Internal",
+    "InvalidPackage",
+    "InvalidSpec",
+    "InvalidValues",
+    "NotReady",
+    "PackageNotFound",
+    "Rejected",
+    "SourceUnavailable",
+    "Timeout",
+    "ToolUnavailable",
+    "Unauthorized",
+    "Unreachable",
+    "VerificationFailed",
+];
+
+fn with_categories(others: &[&'static str]) -> Vec<&'static str> {
+    let mut words = [&CATEGORIES[..], others].concat();
+    words.sort_unstable();
+    words
+}
+
+#[test]
+fn release_objects_keep_their_reasons() {
+    let of = |vocabulary| sorted(ReleaseReason::ALL.iter().map(|reason| reason.spelled(vocabulary)));
+    assert_eq!(
+        of(ReleaseVocabulary::HelmReleaseProxy),
+        [
+            "Available",
+            "ClusterDeleting",
+            "ClusterForbidden",
+            "ClusterUnauthorized",
+            "ClusterUnreachable",
+            "Connecting",
+            "GetCACertificateFailed",
+            "GetClusterFailed",
+            "GetCredentialsFailed",
+            "GetKubeconfigFailed",
+            "HelmInstallOrUpgradeFailed",
+            "HelmReleaseDeleted",
+            "HelmReleaseDeleting",
+            "HelmReleaseDeletionFailed",
+            "HelmReleaseGetFailed",
+            "HelmReleasePending",
+            "InvalidSpec",
+            "NotAvailable",
+            "PreparingToHelmInstall",
+            "Ready",
+            "ReleaseCollision",
+            "StatusUnreadable",
+            "StillNeeded",
+            "VerificationFailed",
+            "WaitingForDependencies",
+        ]
+    );
+    assert_eq!(
+        of(ReleaseVocabulary::AddonRelease),
+        [
+            "ApplyFailed",
+            "Available",
+            "ClusterDeleting",
+            "ClusterForbidden",
+            "ClusterUnauthorized",
+            "ClusterUnreachable",
+            "Connecting",
+            "GetCACertificateFailed",
+            "GetClusterFailed",
+            "GetCredentialsFailed",
+            "GetKubeconfigFailed",
+            "InvalidSpec",
+            "NotAvailable",
+            "Pending",
+            "Preparing",
+            "ReadFailed",
+            "Ready",
+            "ReleaseCollision",
+            "RemovalFailed",
+            "Removed",
+            "Removing",
+            "StatusUnreadable",
+            "StillNeeded",
+            "VerificationFailed",
+            "WaitingForDependencies",
+        ]
+    );
+    assert_eq!(
+        ReleaseVocabulary::ALL.map(ReleaseVocabulary::release_ready),
+        ["HelmReleaseReady", "ReleaseReady"]
+    );
+}
+
+#[test]
+fn placements_keep_their_reasons() {
+    let of = |vocabulary| sorted(PlacementReason::ALL.iter().map(|reason| reason.spelled(vocabulary)));
+    assert_eq!(
+        of(PlacementVocabulary::HelmChartProxy),
+        [
+            "AllReady",
+            "ClusterSelectionFailed",
+            "HelmReleaseProxyCreationFailed",
+            "HelmReleaseProxyDeletionFailed",
+            "HelmReleaseProxyReinstalling",
+            "HelmReleaseProxySpecsUpdating",
+            "NotAllReady",
+            "Ready",
+            "StatusUnreadable",
+            "StillNeeded",
+            "UpToDate",
+            "ValueParsingFailed",
+        ]
+    );
+    assert_eq!(
+        of(PlacementVocabulary::ExtensionInstance),
+        [
+            "AllReady",
+            "ClusterSelectionFailed",
+            "DeletionFailed",
+            "NotAllReady",
+            "NotPossible",
+            "Ready",
+            "Reinstalling",
+            "StatusUnreadable",
+            "StillNeeded",
+            "UpToDate",
+            "Updating",
+            "WriteFailed",
+        ]
+    );
+    let types = PlacementVocabulary::ALL.map(|one| [one.specs_up_to_date(), one.releases_ready()]);
+    assert_eq!(
+        types,
+        [["HelmReleaseProxySpecsUpToDate", "HelmReleaseProxiesReady"], ["Placed", "ReleasesReady"]]
+    );
+}
+
+#[test]
+fn catalogs_extensions_and_clusters_keep_their_reasons() {
+    let categories = Category::ALL.iter().map(|category| category.as_str());
+    let mut categories: Vec<_> = categories.collect();
+    categories.sort_unstable();
+    assert_eq!(categories, CATEGORIES);
+    let catalogs = sorted(CatalogReason::all().map(Reason::from));
+    assert_eq!(catalogs, with_categories(&["Ready", "VerificationUnavailable"]));
+    let extensions = sorted(ExtensionReason::all().map(Reason::from));
+    assert_eq!(extensions, with_categories(&["Defect", "NothingToChoose", "Published"]));
+    let clusters = sorted(ClusterReason::ALL.iter().copied().map(Reason::from));
+    assert_eq!(clusters, ["Blocked", "NotReady", "Ready", "Upgradable"]);
+}
+
+#[test]
+fn a_written_reason_reads_back_as_itself_whatever_the_kind() {
+    for reason in ReleaseReason::ALL.iter().copied() {
+        for vocabulary in ReleaseVocabulary::ALL {
+            assert_eq!(
+                ReleaseReason::parse(reason.spelled(vocabulary).as_str()),
+                Some(reason),
+                "{reason} of {vocabulary:?}"
+            );
+        }
+    }
+    for reason in PlacementReason::ALL.iter().copied() {
+        for vocabulary in PlacementVocabulary::ALL {
+            assert_eq!(
+                PlacementReason::parse(reason.spelled(vocabulary).as_str()),
+                Some(reason),
+                "{reason} of {vocabulary:?}"
+            );
+        }
+    }
+    for category in Category::ALL.iter().copied() {
+        assert_eq!(Category::parse(category.as_str()), category);
+    }
+    assert_eq!(ReleaseReason::parse("Because"), None);
+    assert_eq!(Category::parse("Because"), Category::Internal);
+}

@@ -1,0 +1,140 @@
+//! What an extension is called among those of one cluster.
+
+use std::{cmp::Ordering, fmt};
+
+use chandler_api::extensions::{ExtensionReference, Scope};
+
+/// Starts the text of extensions of the platform.
+const PLATFORM: &str = "platform/";
+/// Starts the text of a package of a catalog beside the cluster that is itself called `platform`.
+const BESIDE: &str = "./";
+
+/// Names an extension among those of one cluster: an Extension, or a package of a catalog, beside the cluster or of the
+/// platform. Its text is stored in release objects and in an annotation of the Cluster, and the solver knows extensions by
+/// it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ExtensionKey {
+    pub scope: Scope,
+    /// `None` means an Extension.
+    pub catalog: Option<String>,
+    pub name: String,
+}
+
+impl ExtensionKey {
+    /// What a reference means on a cluster of namespace `own`. If that is the namespace of the platform, its extensions are
+    /// beside the cluster.
+    pub fn of(reference: &ExtensionReference, own: &str, platform: &str) -> Self {
+        Self {
+            scope: scope_of(namespace_of(reference.scope, own, platform), own),
+            catalog: reference.catalog.clone(),
+            name: reference.name.clone(),
+        }
+    }
+
+    /// What is called `local_name` in `namespace`, on a cluster of namespace `own`.
+    pub fn in_namespace(namespace: &str, local_name: &str, own: &str) -> Self {
+        Self::within(scope_of(namespace, own), local_name)
+    }
+
+    /// Reads the text back.
+    pub fn parse(text: &str) -> Self {
+        if let Some(local_name) = text.strip_prefix(PLATFORM) {
+            return Self::within(Scope::Platform, local_name);
+        }
+        let beside = text.strip_prefix(BESIDE).filter(|rest| rest.starts_with(PLATFORM));
+        Self::within(Scope::Namespace, beside.unwrap_or(text))
+    }
+
+    /// No Extension has a name with a slash, so a slash is always that after a catalog.
+    fn within(scope: Scope, local_name: &str) -> Self {
+        match local_name.split_once('/') {
+            Some((catalog, name)) => Self { scope, catalog: Some(catalog.to_owned()), name: name.to_owned() },
+            None => Self { scope, catalog: None, name: local_name.to_owned() },
+        }
+    }
+
+    /// What it is called among the extensions of its own namespace.
+    pub fn local_name(&self) -> String {
+        match &self.catalog {
+            Some(catalog) => format!("{catalog}/{}", self.name),
+            None => self.name.clone(),
+        }
+    }
+
+    /// The namespace that it is in.
+    pub fn namespace<'a>(&self, own: &'a str, platform: &'a str) -> &'a str {
+        namespace_of(self.scope, own, platform)
+    }
+
+    fn order(&self) -> (bool, Option<&str>, &str) {
+        (self.scope == Scope::Platform, self.catalog.as_deref(), &self.name)
+    }
+}
+
+impl Ord for ExtensionKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order().cmp(&other.order())
+    }
+}
+
+impl PartialOrd for ExtensionKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for ExtensionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let local_name = self.local_name();
+        match self.scope {
+            Scope::Platform => write!(f, "{PLATFORM}{local_name}"),
+            Scope::Namespace if local_name.starts_with(PLATFORM) => write!(f, "{BESIDE}{local_name}"),
+            Scope::Namespace => f.write_str(&local_name),
+        }
+    }
+}
+
+/// The namespace that a reference means.
+pub fn namespace_of<'a>(scope: Scope, own: &'a str, platform: &'a str) -> &'a str {
+    match scope {
+        Scope::Namespace => own,
+        Scope::Platform => platform,
+    }
+}
+
+fn scope_of(namespace: &str, own: &str) -> Scope {
+    if namespace == own { Scope::Namespace } else { Scope::Platform }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_one_text_and_reads_back_from_it() {
+        let rows = [
+            (Scope::Namespace, None, "db", "db"),
+            (Scope::Platform, None, "db", "platform/db"),
+            (Scope::Namespace, Some("charts"), "app", "charts/app"),
+            (Scope::Platform, Some("charts"), "app", "platform/charts/app"),
+            (Scope::Namespace, Some("platform"), "db", "./platform/db"),
+            (Scope::Platform, Some("platform"), "db", "platform/platform/db"),
+        ];
+        for (scope, catalog, name, text) in rows {
+            let key = ExtensionKey { scope, catalog: catalog.map(str::to_owned), name: name.to_owned() };
+            assert_eq!(key.to_string(), text);
+            assert_eq!(ExtensionKey::parse(text), key);
+        }
+    }
+
+    #[test]
+    fn what_is_in_the_namespace_of_the_cluster_is_beside_it() {
+        let reference = ExtensionReference { name: "db".to_owned(), catalog: None, scope: Scope::Platform };
+        assert_eq!(ExtensionKey::of(&reference, "fleet", "system").to_string(), "platform/db");
+        assert_eq!(ExtensionKey::of(&reference, "system", "system").to_string(), "db");
+        assert_eq!(
+            ExtensionKey::in_namespace("system", "charts/db", "fleet").namespace("fleet", "system"),
+            "system"
+        );
+    }
+}
