@@ -21,8 +21,8 @@ mod references;
 mod release;
 mod run;
 mod server;
-mod shared;
 mod signatures;
+mod single_flight;
 mod status;
 mod watch;
 

@@ -1,9 +1,9 @@
 //! Placements: from clusters and a template to release objects, for every kind that is a face of a placement.
 
 mod compose;
-mod dirty;
 mod pass;
-mod told;
+mod pending;
+mod status_throttle;
 mod values;
 mod written;
 
@@ -21,12 +21,12 @@ use kube::{
 
 pub use compose::{Compose, Composed};
 pub use pass::WRITES;
+pub use status_throttle::Told;
 use tokio::sync::Semaphore;
-pub use told::Told;
 pub use values::{Needed, Templates};
 pub use written::Written;
 
-use self::dirty::Dirty;
+use self::pending::Dirty;
 use crate::{Error, clusters::Clusters, events::Events, index::ReleaseIndex, queue::Trigger};
 
 /// What a pass over a placement works with.

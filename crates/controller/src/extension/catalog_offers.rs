@@ -14,7 +14,7 @@ use chandler_core::{
 use kube::ResourceExt as _;
 
 use super::shelf::{Look, Volume};
-use crate::{release::NamedCatalogs, shared::Shared};
+use crate::{release::NamedCatalogs, single_flight::Shared};
 
 /// How long what a catalog offers is taken for granted while no catalog changes: who may use it can change as well.
 const TRUSTED: Duration = Duration::from_mins(5);

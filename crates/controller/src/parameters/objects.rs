@@ -12,7 +12,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use crate::shared::{MOMENT, Shared};
+use crate::single_flight::{MOMENT, Shared};
 
 /// How long a kind is known to be served.
 const KIND_KNOWN: Duration = Duration::from_mins(1);

@@ -24,7 +24,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{PlacementContext, dirty::Scope, written::CATCH_UP};
+use super::{PlacementContext, pending::Scope, written::CATCH_UP};
 use crate::{Error, clusters, overwrite, queue, status};
 
 /// Release objects written at the same time, by all placements together.

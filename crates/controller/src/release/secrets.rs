@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use super::grants;
 use crate::{
     metrics::Metrics,
-    shared::{MOMENT, Shared},
+    single_flight::{MOMENT, Shared},
 };
 
 /// The data of a Secret.
