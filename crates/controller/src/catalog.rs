@@ -8,14 +8,14 @@ mod signers;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
 use chandler_api::{
     capi::WATCH_FILTER_LABEL,
     extensions::{CatalogStatus, ExtensionCatalog},
 };
-use chandler_core::catalog::LastLook;
+use chandler_core::{catalog::LastLook, conditions};
 use chandler_source::Packages;
 use futures::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -31,6 +31,7 @@ use crate::{
     events::Events,
     metrics::Metrics,
     queue::{self, Trigger},
+    sync::{Mutex, MutexGuard},
     watch::{Scope, watch},
 };
 
@@ -48,7 +49,7 @@ struct CatalogContext {
 
 impl CatalogContext {
     fn looks(&self) -> MutexGuard<'_, HashMap<String, LastLook>> {
-        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.looks.lock()
     }
 
     fn touched(&self, catalog: &ExtensionCatalog) {
@@ -121,5 +122,5 @@ fn look_after(
 }
 
 fn ready(status: &CatalogStatus) -> Option<&Condition> {
-    status.conditions.iter().find(|condition| condition.type_ == "Ready")
+    conditions::find(&status.conditions, "Ready")
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
 use chandler_core::{
@@ -14,6 +14,8 @@ use kube::{
     ResourceExt as _,
     runtime::reflector::{ObjectRef, Store},
 };
+
+use crate::sync::{Mutex, MutexGuard};
 
 type References<R> = HashSet<ObjectRef<R>>;
 
@@ -121,6 +123,6 @@ impl<R: ReleaseFace> ReleaseIndex<R> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables<R>> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tables.lock()
     }
 }

@@ -24,6 +24,7 @@ mod server;
 mod signatures;
 mod single_flight;
 mod status;
+mod sync;
 mod watch;
 
 pub use catalog::{Catalogs, catalog_access};

@@ -1,9 +1,6 @@
 //! The pair of controllers of one face: placements, and the release objects they make.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_api::capi::WATCH_FILTER_LABEL;
 use chandler_core::{
@@ -30,6 +27,7 @@ use crate::{
     release::{self, IsOurs, ReleaseContext},
     run::{Shared, Surroundings},
     status,
+    sync::Mutex,
     watch::{Scope, Watched, watch},
 };
 

@@ -1,11 +1,7 @@
 //! Objects that Clusters refer to (control planes, infrastructure clusters), of kinds known only at run time. A kind is
 //! watched from the first time that one of its objects is asked for.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use chandler_api::capi::{CLUSTER_NAME_LABEL, ContractReference};
 use chandler_core::{contract, identity::ClusterKey};
@@ -18,7 +14,10 @@ use kube::{
 };
 use tokio::sync::OnceCell;
 
-use crate::watch::{Scope, watch};
+use crate::{
+    sync::Mutex,
+    watch::{Scope, watch},
+};
 
 /// How long a kind's first list may take.
 const LIST_LIMIT: Duration = Duration::from_secs(20);
@@ -91,7 +90,7 @@ impl References {
     }
 
     fn cell(&self, to: &ContractReference) -> Arc<OnceCell<Watched>> {
-        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = self.kinds.lock();
         kinds.entry((to.api_group.clone(), to.kind.clone())).or_default().clone()
     }
 

@@ -9,11 +9,7 @@ mod operate;
 mod pass;
 mod secrets;
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 pub use catalogs::NamedCatalogs;
 use chandler_core::release::{Claimant, ReleaseFace};
@@ -27,7 +23,7 @@ pub use secrets::Secrets;
 
 use crate::{
     Error, clusters::Clusters, events::Events, faces::Faces, index::ReleaseIndex, metrics::Metrics,
-    operations::Operations, queue::Trigger, references::References,
+    operations::Operations, queue::Trigger, references::References, sync::Mutex,
 };
 
 /// Tells whether a release object is ours to look after.

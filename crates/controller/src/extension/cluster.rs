@@ -156,8 +156,7 @@ impl Pass {
 
     /// Whether the Cluster says that its add-ons are ready: what is not known takes no word back.
     fn is_told_ready(&self) -> bool {
-        let told = conditions_of(&self.cluster.data);
-        told.iter().any(|known| known.type_ == ADDONS_READY && known.status == "True")
+        conditions::is_true(&conditions_of(&self.cluster.data), ADDONS_READY)
     }
 
     fn given(&self) -> BTreeSet<String> {

@@ -12,7 +12,7 @@ use chandler_api::{
 use chandler_core::{
     extension::{implied_name, key, namespace_of, parts, shelf_name},
     failure::Failure,
-    identity::ClusterKey,
+    identity::{ClusterKey, ClusterMap},
     placement::{Content, addon_release, addon_release_name},
     poll::Poll,
 };
@@ -29,8 +29,6 @@ use crate::{
     Error, clusters,
     placement::{Compose, Composed},
 };
-
-type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 
 /// How many clusters an instance's status speaks of one by one.
 const TOLD: usize = 100;

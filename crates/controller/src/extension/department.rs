@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, OnceLock},
 };
 
 use chandler_api::extensions::{Extension, ExtensionInstance};
@@ -32,6 +32,7 @@ use crate::{
     queue::{self, Queue, Trigger},
     run::{Shared, Surroundings},
     status,
+    sync::Mutex,
     watch::{Scope, Watched, watch},
 };
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use chandler_api::{
@@ -21,7 +21,13 @@ use super::{
     platform::Platform,
     shelf::{Look, Shelf},
 };
-use crate::{clusters::as_json, index::ReleaseIndex, metrics::Metrics, references::References};
+use crate::{
+    clusters::as_json,
+    index::ReleaseIndex,
+    metrics::Metrics,
+    references::References,
+    sync::{Mutex, MutexGuard},
+};
 
 /// Told that the versions of a cluster's extensions have changed.
 pub type Changed = Box<dyn Fn(&ClusterKey, &BTreeMap<String, String>) + Send + Sync>;
@@ -117,7 +123,7 @@ impl Resolutions {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ClusterKey, Arc<Resolved>>> {
-        self.last.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.0.lock()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use chandler_api::{
@@ -11,7 +11,7 @@ use chandler_api::{
 };
 use chandler_core::{
     digest::Digest,
-    identity::ClusterKey,
+    identity::{ClusterKey, ClusterMap},
     parameters::{Parameters, Rendered, Schema, from_yaml, merge, rendered, told},
     placement::addon_release_name,
     release::VALUES_KEY,
@@ -28,9 +28,9 @@ use crate::{
     Error,
     parameters::{ParameterSources, Read},
     placement::{Needed, Templates},
+    sync::Mutex,
 };
 
-type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 /// Values as text, or the Secret they are in.
 type Made = Result<(Option<String>, Option<ValuesSecret>), String>;
 
@@ -120,7 +120,7 @@ impl Values {
         }
         for (key, result) in self.templates.evaluate(template, needed).await? {
             if let (Ok(text), Some(digest)) = (&result, digests.remove(&key)) {
-                let mut evaluated = self.evaluated.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut evaluated = self.evaluated.lock();
                 if evaluated.len() >= MOST_EVALUATED {
                     // Some are of instances and clusters that are gone; the rest is evaluated once more.
                     evaluated.clear();
@@ -133,7 +133,7 @@ impl Values {
     }
 
     fn known(&self, uid: &str, key: &ClusterKey, digest: &Digest) -> Option<String> {
-        let evaluated = self.evaluated.lock().unwrap_or_else(PoisonError::into_inner);
+        let evaluated = self.evaluated.lock();
         let (from, text) = evaluated.get(&(uid.to_owned(), key.clone()))?;
         (from == digest).then(|| text.clone())
     }

@@ -8,7 +8,7 @@ use chandler_api::{
 };
 use chandler_core::{
     conditions,
-    identity::ClusterKey,
+    identity::{ClusterKey, ClusterMap},
     naming,
     placement::{Change, ClusterFailure, Outcome, PlacementFace, changes, report},
     release::ReleaseFace,
@@ -29,8 +29,6 @@ use crate::{Error, clusters, overwrite, queue, status};
 
 /// Release objects written at the same time, by all placements together.
 pub const WRITES: usize = 16;
-
-type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 
 pub struct Pass<P: PlacementFace> {
     pub object: Arc<P>,
@@ -283,8 +281,8 @@ where
     /// A placement that cannot be carried out is an Event, once.
     fn warn_once(&self, old: &PlacementStatus, new: &PlacementStatus) {
         let type_ = P::VOCABULARY.specs_up_to_date;
-        let find = |status: &PlacementStatus| status.conditions.iter().find(|c| c.type_ == type_).cloned();
-        let (before, now) = (find(old), find(new));
+        let before = conditions::find(&old.conditions, type_);
+        let now = conditions::find(&new.conditions, type_);
         let under_way = [P::VOCABULARY.updating, P::VOCABULARY.reinstalling];
         if let Some(now) =
             now.filter(|now| now.status == "False" && !under_way.contains(&now.reason.as_str()))

@@ -2,14 +2,17 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Instant,
 };
 
 use chandler_core::{identity::ClusterKey, placement::PlacementFace};
 use kube::runtime::reflector::ObjectRef;
 
-use crate::queue::RESYNC;
+use crate::{
+    queue::RESYNC,
+    sync::{Mutex, MutexGuard},
+};
 
 /// What has to be looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +106,7 @@ impl<P: PlacementFace> Dirty<P> {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef<P>, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

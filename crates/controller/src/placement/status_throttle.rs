@@ -2,12 +2,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use chandler_api::status::PlacementStatus;
 use kube::{Resource, runtime::reflector::ObjectRef};
+
+use crate::sync::{Mutex, MutexGuard};
 
 const COUNTS: Duration = Duration::from_secs(1);
 
@@ -42,7 +43,7 @@ impl<P: Resource<DynamicType = ()>> Told<P> {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef<P>, Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

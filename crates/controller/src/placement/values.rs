@@ -9,7 +9,7 @@ use chandler_api::{
 };
 use chandler_core::{
     digest::Digest,
-    identity::ClusterKey,
+    identity::{ClusterKey, ClusterMap},
     placement::{
         RENDERED_FROM_ANNOTATION, Rendering, TemplateObjects, looks_at, release_object, render_inputs,
         rendering,
@@ -22,8 +22,6 @@ use serde_json::Value;
 
 use super::{Compose, Composed};
 use crate::{Error, clusters::as_json, metrics::Metrics, references::References};
-
-type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 
 /// Evaluates templates over clusters.
 #[derive(Clone)]
