@@ -4,7 +4,7 @@ mod answers;
 mod catalog_offers;
 mod cluster;
 mod compose;
-mod department;
+mod controllers;
 mod offers;
 mod outlook;
 mod packaged;
@@ -16,7 +16,7 @@ mod values;
 
 pub use cluster::ClusterContext;
 pub use compose::Instances;
-pub use department::Department;
+pub use controllers::Department;
 pub use offers::Offers;
 pub use outlook::{Listed, Outlook};
 pub use packaged::Packaged;

@@ -5,7 +5,7 @@ mod clusters;
 mod error;
 mod events;
 mod extension;
-mod faces;
+mod caches;
 pub mod hooks;
 mod index;
 mod leader;

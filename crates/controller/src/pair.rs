@@ -19,7 +19,7 @@ use kube::{
 use tokio::sync::Semaphore;
 
 use crate::{
-    faces::Face,
+    caches::Face,
     index::ReleaseIndex,
     metrics::ReleaseCounts,
     placement::{self, Compose, Desk, PlacementContext},

@@ -22,7 +22,7 @@ pub use operate::Outcome;
 pub use secrets::Secrets;
 
 use crate::{
-    Error, clusters::Clusters, events::Events, faces::Faces, index::ReleaseIndex, metrics::Metrics,
+    Error, clusters::Clusters, events::Events, caches::Faces, index::ReleaseIndex, metrics::Metrics,
     operations::Operations, queue::Trigger, references::References, sync::Mutex,
 };
 

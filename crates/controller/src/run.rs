@@ -33,7 +33,7 @@ use crate::{
     clusters::{self, Clusters},
     events::Events,
     extension::{ConfigMapKey, Department, Platform},
-    faces::Faces,
+    caches::Faces,
     metrics::{Metrics, Sources},
     operations::Operations,
     pair::Pair,

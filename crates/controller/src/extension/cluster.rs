@@ -30,7 +30,7 @@ use super::{
     resolutions::{Resolutions, Resolved},
     shelf::Volume,
 };
-use crate::{Error, clusters, events::Events, faces::Faces, overwrite};
+use crate::{Error, clusters, events::Events, caches::Faces, overwrite};
 
 /// What a pass over a Cluster works with.
 pub struct ClusterContext {

@@ -19,7 +19,7 @@ use super::{
     CacheLabels, CategoryLabels, Census, ClientLabels, ClusterLabels, Metrics, RequestCount, RequestLabels,
     StateLabels, count,
 };
-use crate::{catalog::Catalogs, faces::Faces, status};
+use crate::{catalog::Catalogs, caches::Faces, status};
 
 /// Where the numbers of a scrape come from.
 #[derive(Clone)]

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     Error,
     clusters::{self, Clusters},
-    faces::Watcher,
+    caches::Watcher,
     hooks::{self, Answers, Changing, Serving, UnderWay},
     pair::Pair,
     parameters::ParameterSources,
