@@ -1,13 +1,13 @@
 //! The management side: watches, reconcilers, status, Events, metrics. Decisions are in `chandler-core`.
 
+mod caches;
 mod catalog;
 mod clusters;
+mod controllers;
 mod error;
 mod events;
 mod extension;
-mod caches;
 pub mod hooks;
-mod index;
 mod leader;
 mod metrics;
 mod operations;
@@ -19,12 +19,15 @@ mod predecessor;
 mod queue;
 mod references;
 mod release;
+mod routing;
 mod run;
+mod scoped;
 mod server;
 mod signatures;
 mod single_flight;
 mod status;
 mod sync;
+mod tasks;
 mod watch;
 
 pub use catalog::{Catalogs, catalog_access};

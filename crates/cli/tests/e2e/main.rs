@@ -12,6 +12,7 @@ mod cluster_life;
 mod collisions;
 mod crash;
 mod eight_by_ten;
+mod event_routing;
 mod extension_sources;
 mod extension_world;
 mod extensions;

@@ -30,13 +30,13 @@ use super::{
     resolutions::{Resolutions, Resolved},
     shelf::Volume,
 };
-use crate::{Error, clusters, events::Events, caches::Faces, overwrite};
+use crate::{Error, caches::AllKinds, clusters, events::Events, overwrite};
 
 /// What a pass over a Cluster works with.
 pub struct ClusterContext {
     pub client: Client,
     pub resolutions: Arc<Resolutions>,
-    pub faces: Faces,
+    pub all_kinds: AllKinds,
     pub events: Events,
 }
 
@@ -243,7 +243,7 @@ impl Pass {
 
     /// Writes the conditions, if they are not what they should be.
     async fn tell(&self, resolved: Option<&Resolved>, trouble: Vec<Addon>) -> Result<(), Error> {
-        let mut addons = self.context.faces.addons(&self.key, self.cluster.labels());
+        let mut addons = self.context.all_kinds.addons(&self.key, self.cluster.labels());
         if let Some(resolved) = resolved {
             let refused = resolved.verdict.refused.iter();
             addons.extend(refused.map(|(name, why)| Addon::not_ready(name, why)));

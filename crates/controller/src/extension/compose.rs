@@ -28,6 +28,7 @@ use super::{
 use crate::{
     Error, clusters,
     placement::{Compose, Composed},
+    tasks::take_turns,
 };
 
 /// How many clusters an instance's status speaks of one by one.
@@ -107,7 +108,8 @@ impl Instances {
         existing: &ClusterMap<Arc<AddonRelease>>,
     ) -> Result<Composed<AddonRelease>, Error> {
         let (mut composed, mut drafts) = (BTreeMap::new(), BTreeMap::new());
-        for (key, cluster) in clusters {
+        for (done, (key, cluster)) in clusters.iter().enumerate() {
+            take_turns(done).await;
             match self.draft(instance, key, cluster).await {
                 Ok(Some(draft)) => {
                     drafts.insert(key.clone(), (cluster.clone(), draft));

@@ -1,20 +1,12 @@
-//! Everything that looks after extensions, put together.
+//! Wires the controllers of Extensions, of their instances and of Clusters.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, OnceLock},
-};
+use std::sync::Arc;
 
 use chandler_api::extensions::{Extension, ExtensionInstance};
-use chandler_core::{
-    identity::ClusterKey,
-    placement::{PlacementFace as _, Selection},
-};
-use futures::future::join_all;
 use kube::{
     ResourceExt as _,
     api::{ApiResource, DynamicObject},
-    runtime::reflector::{ObjectRef, Store},
+    runtime::reflector::{Store, store::Writer},
 };
 
 use super::{
@@ -23,268 +15,214 @@ use super::{
 };
 use crate::{
     Error,
-    clusters::{self, Clusters},
-    caches::Watcher,
     hooks::{self, Answers, Changing, Serving, UnderWay},
-    pair::Pair,
+    metrics::Metrics,
+    pair::{Pair, WatchedPair},
     parameters::ParameterSources,
-    placement::{Desk, Templates},
-    queue::{self, Queue, Trigger},
-    run::{Shared, Surroundings},
+    placement::Templates,
+    queue::{self, Queue},
+    routing::ScopedQueue,
+    run::{ManagementCaches, Shared},
+    scoped::Scoped,
     status,
     sync::Mutex,
-    watch::{Scope, Watched, watch},
+    tasks::Tasks,
+    watch::{Change, FirstList, Scope, watch},
 };
 
-const CLUSTER: &str = "Cluster";
+/// The kind of Clusters, for metrics.
+pub const CLUSTER: &str = "Cluster";
 
-/// What is watched for extensions besides instances and their releases.
-pub struct Department {
+/// The controllers of Extensions, of their instances and of Clusters.
+pub struct ExtensionControllers {
     platform: Platform,
     shelf: Shelf,
-    extensions: Vec<(Watched<Extension>, Queue<Extension>)>,
+    extensions: Vec<Scoped<Extension>>,
     cluster_queue: Queue<DynamicObject>,
-    wires: Wires,
 }
 
-/// Where looks at Clusters are asked for, and at instances when something else can be chosen.
-#[derive(Clone)]
-struct Wires {
-    platform: String,
-    trigger: Trigger<DynamicObject>,
-    /// Known once they have been listed.
-    clusters: Arc<OnceLock<Clusters>>,
-    instances: Arc<OnceLock<(Desk<ExtensionInstance>, Store<ExtensionInstance>)>>,
-}
-
-impl Wires {
-    /// Something else can be chosen in a namespace, or everywhere.
-    fn published(&self, namespace: &str) {
-        let concerned = |other: Option<&str>| namespace == self.platform || other == Some(namespace);
-        if let Some((desk, instances)) = self.instances.get() {
-            for instance in instances.state_filter(|one| concerned(one.metadata.namespace.as_deref())) {
-                desk.placement(&instance);
-            }
-        }
-        let all = self.clusters.get().map(Clusters::keys).unwrap_or_default();
-        for cluster in all.iter().filter(|cluster| concerned(Some(&cluster.namespace))) {
-            self.cluster_touched(cluster);
-        }
-    }
-}
-
-/// Looks at everything whenever the platform has another version.
-fn follow_platform(
-    wires: Wires,
+/// The same, watched.
+pub struct WatchedExtensions {
     platform: Platform,
-    from: Option<ConfigMapKey>,
-    shared: &Shared,
-) -> impl Future<Output = ()> + use<> {
-    let (client, every) = (shared.client.clone(), shared.parameters_interval);
-    async move {
-        if let Some(from) = from {
-            platform.follow(&client, &from, every, || wires.published(&platform.namespace)).await;
-        }
-    }
+    shelf: Shelf,
+    extensions: Vec<(Store<Extension>, Queue<Extension>)>,
+    first_lists: Vec<FirstList>,
+    cluster_queue: Queue<DynamicObject>,
 }
 
-/// Looks at what instances want from catalogs whenever those offer something else.
-async fn follow_catalogs(wires: Wires, mut changes: tokio::sync::watch::Receiver<u64>) {
-    while changes.changed().await.is_ok() {
-        let Some((desk, instances)) = wires.instances.get() else { continue };
-        let wants = |instance: &ExtensionInstance| {
-            instance.spec.extension.as_ref().is_some_and(|extension| extension.catalog.is_some())
+impl ExtensionControllers {
+    pub fn new(
+        scopes: Vec<Scope>,
+        platform: Platform,
+        cluster_queue: Queue<DynamicObject>,
+        metrics: &Metrics,
+    ) -> (Self, Vec<ScopedQueue<Extension>>) {
+        let (extensions, queues) = Scoped::all(scopes, metrics);
+        (Self { platform, shelf: Shelf::default(), extensions, cluster_queue }, queues)
+    }
+
+    /// Starts to watch Extensions.
+    pub fn watch(self, shared: &Shared) -> WatchedExtensions {
+        let Self { platform, shelf, extensions, cluster_queue } = self;
+        let start = |Scoped { scope, store, writer, queue }| {
+            ((store, queue), watch_extensions(shared, &scope, writer, &shelf))
         };
-        for instance in instances.state_filter(wants) {
-            desk.placement(&instance);
-            if let (Ok(wanted), Some(namespace)) = (instance.selection(), instance.namespace()) {
-                wires.selection_touched(&namespace, &wanted);
-            }
-        }
+        let (extensions, first_lists) = extensions.into_iter().map(start).unzip();
+        WatchedExtensions { platform, shelf, extensions, first_lists, cluster_queue }
     }
 }
 
-impl Watcher for Wires {
-    fn cluster_touched(&self, cluster: &ClusterKey) {
-        self.trigger.look_at(clusters::reference(cluster));
-    }
-
-    fn selection_touched(&self, namespace: &str, wanted: &Selection) {
-        let Some(clusters) = self.clusters.get() else { return };
-        for (key, cluster) in clusters.in_namespace(namespace) {
-            if wanted.matches(&key.name, cluster.labels()) {
-                self.cluster_touched(&key);
-            }
-        }
-    }
-}
-
-impl Department {
-    /// Begins to watch.
-    pub fn open(shared: &Shared, platform: Platform) -> Self {
-        let (trigger, cluster_queue) = Trigger::new(CLUSTER, &shared.metrics);
-        let wires = Wires {
-            platform: platform.namespace.clone(),
-            trigger,
-            clusters: Arc::default(),
-            instances: Arc::default(),
-        };
-        let shelf = Shelf::default();
-        let scopes = shared.scope.clone().and_platform(&platform.namespace).into_iter();
-        let extensions = scopes.map(|scope| watch_extensions(shared, &scope, &shelf, &wires)).collect();
-        Self { platform, shelf, extensions, cluster_queue, wires }
-    }
-
-    pub fn watcher(&self) -> Box<dyn Watcher> {
-        Box::new(self.wires.clone())
-    }
-
-    /// Returns when everything has been listed. False: a watch has ended before that.
+impl WatchedExtensions {
+    /// Returns when everything has been listed; `false` if a watch has ended before that.
     pub async fn is_complete(&mut self) -> bool {
-        for (watched, _) in &mut self.extensions {
-            if !watched.is_complete().await {
+        for list in &mut self.first_lists {
+            if !list.is_complete().await {
                 return false;
             }
         }
         true
     }
 
-    /// Looks after Extensions, their instances, and what both mean for Clusters.
+    /// Runs the controllers. Hooks are served until what it returns is dropped.
     pub async fn run(
         self,
-        shared: Shared,
-        pair: Pair<ExtensionInstance>,
-        around: Surroundings,
+        tasks: &mut Tasks,
+        shared: &Shared,
+        pair: WatchedPair<ExtensionInstance>,
+        caches: &ManagementCaches,
         templates: Templates,
-    ) -> Result<(), Error> {
-        let Surroundings { clusters, references, catalogs } = around.clone();
-        let (desk, instances, releases) = (pair.desk(), pair.placements(), pair.releases());
-        let (wires, platform) = (self.wires, self.platform);
-        let version_from = shared.platform_version_from.clone();
-        if let Some(from) = &version_from {
+    ) -> Result<Option<Serving>, Error> {
+        let Self { platform, shelf, extensions, first_lists: _, cluster_queue } = self;
+        if let Some(from) = &shared.platform_version_from {
             // Before anything is refused for want of it.
             platform.read(&shared.client, from).await;
         }
-        // Both are told once.
-        let _ = wires.clusters.set(clusters.clone());
-        let _ = wires.instances.set((desk.clone(), instances.clone()));
-        let (placements, index) = (instances.clone(), releases.clone());
-        let trigger = wires.trigger.clone();
-        let changed = move |cluster: &ClusterKey, labels: &BTreeMap<String, String>| {
-            desk.cluster(&placements, &index, cluster, labels);
-            trigger.look_at(clusters::reference(cluster));
-        };
-        let resolutions = Arc::new(Resolutions {
-            references: references.clone(),
-            instances,
-            releases,
-            shelf: self.shelf.clone(),
-            offers: CatalogOffers::new(catalogs.clone()),
-            platform: platform.clone(),
-            changed: Box::new(changed),
-            last: Last::default(),
-            metrics: shared.metrics.clone(),
-        });
-        let compose = Instances {
-            resolutions: resolutions.clone(),
-            values: Values {
-                client: shared.client.clone(),
-                templates,
-                sources: ParameterSources::new(shared.client.clone()),
-                packaged: Packaged::new(shared.packages.clone(), catalogs.clone()),
-                evaluated: Mutex::default(),
-            },
-            clusters: clusters.clone(),
-            parameters_interval: shared.parameters_interval,
-        };
-        let under_way = UnderWay(changing(&shared));
-        let answers =
-            ExtensionAnswers { under_way, resolutions: resolutions.clone(), clusters: clusters.clone() };
-        let _hooks = serve_hooks(&shared, Arc::new(answers)).await?;
+        let resolutions = Arc::new(resolutions(shared, pair.pair(), caches, &platform, &shelf));
+        let serving = serve_hooks(shared, &resolutions, caches).await?;
+        let compose = instances(shared, caches, templates, resolutions.clone());
+        pair.run(tasks, shared, caches, Box::new(compose));
         let cluster_context = Arc::new(ClusterContext {
             client: shared.client.clone(),
             resolutions,
-            faces: shared.faces.clone(),
+            all_kinds: shared.all_kinds.clone(),
             events: shared.events.clone(),
         });
-        let following_platform = follow_platform(wires.clone(), platform, version_from, &shared);
-        let following_catalogs = follow_catalogs(wires.clone(), catalogs.catalogs.changes());
+        let (clusters, metrics) = (caches.clusters.store(), shared.metrics.clone());
+        tasks.spawn(queue::run(
+            CLUSTER,
+            clusters,
+            cluster_queue,
+            metrics,
+            cluster_context,
+            cluster::reconcile,
+        ));
         let publishing = Arc::new(ExtensionContext {
             client: shared.client.clone(),
-            shelf: self.shelf,
-            offers: Offers { packages: shared.packages.clone(), catalogs },
+            shelf,
+            offers: Offers { packages: shared.packages.clone(), catalogs: caches.catalogs.clone() },
             poll_interval: shared.poll_interval,
-            on_change: Box::new(move |namespace| wires.published(namespace)),
+            router: shared.router.clone(),
         });
-        for key in clusters.keys() {
-            cluster_context.faces.addon_touched(&key);
+        for (store, queue) in extensions {
+            let (kind, metrics) = (status::kind::<Extension>(), shared.metrics.clone());
+            tasks.spawn(queue::run(kind, store, queue, metrics, publishing.clone(), publish::reconcile));
         }
-        let extensions = self.extensions.into_iter().map(|(watched, queue)| {
-            queue::run(
-                status::kind::<Extension>(),
-                watched.store,
-                queue,
-                shared.metrics.clone(),
-                publishing.clone(),
-                publish::reconcile,
-            )
-        });
-        tokio::join!(
-            join_all(extensions),
-            following_catalogs,
-            following_platform,
-            queue::run(
-                CLUSTER,
-                clusters.store(),
-                self.cluster_queue,
-                shared.metrics.clone(),
-                cluster_context,
-                cluster::reconcile
-            ),
-            pair.run(shared, around, Box::new(compose)),
-        );
-        Ok(())
+        if let Some(from) = shared.platform_version_from.clone() {
+            tasks.spawn(follow_platform(shared, platform, from));
+        }
+        Ok(serving)
     }
 }
 
-/// Tells the add-ons of a cluster that are being changed.
+fn resolutions(
+    shared: &Shared,
+    instances: &Pair<ExtensionInstance>,
+    caches: &ManagementCaches,
+    platform: &Platform,
+    shelf: &Shelf,
+) -> Resolutions {
+    Resolutions {
+        references: caches.references.clone(),
+        instances: instances.placements(),
+        releases: instances.releases(),
+        shelf: shelf.clone(),
+        offers: CatalogOffers::new(caches.catalogs.clone()),
+        platform: platform.clone(),
+        router: shared.router.clone(),
+        last: Last::default(),
+        metrics: shared.metrics.clone(),
+    }
+}
+
+fn instances(
+    shared: &Shared,
+    caches: &ManagementCaches,
+    templates: Templates,
+    resolutions: Arc<Resolutions>,
+) -> Instances {
+    Instances {
+        resolutions,
+        values: Values {
+            client: shared.client.clone(),
+            templates,
+            sources: ParameterSources::new(shared.client.clone()),
+            packaged: Packaged::new(shared.packages.clone(), caches.catalogs.clone()),
+            evaluated: Mutex::default(),
+        },
+        clusters: caches.clusters.clone(),
+        parameters_interval: shared.parameters_interval,
+    }
+}
+
+/// Reconciles everything whenever the platform has another version.
+fn follow_platform(
+    shared: &Shared,
+    platform: Platform,
+    from: ConfigMapKey,
+) -> impl Future<Output = ()> + Send + use<> {
+    let (client, router, every) = (shared.client.clone(), shared.router.clone(), shared.parameters_interval);
+    async move {
+        platform.follow(&client, &from, every, || router.on_published(&platform.namespace)).await;
+    }
+}
+
+/// Returns the add-ons of a cluster that are being changed.
 fn changing(shared: &Shared) -> Changing {
-    let (faces, operations) = (shared.faces.clone(), shared.kept.operations.clone());
+    let (all_kinds, operations) = (shared.all_kinds.clone(), shared.kept.operations.clone());
     Box::new(move |cluster| {
-        let all = faces.releases(cluster).into_iter();
+        let all = all_kinds.releases(cluster).into_iter();
         all.filter(|(uid, _)| operations.running(uid).is_some()).map(|(_, name)| name).collect()
     })
 }
 
 /// Serves hooks, if they are wanted, until what it returns is dropped.
-async fn serve_hooks(shared: &Shared, answers: Arc<dyn Answers>) -> Result<Option<Serving>, Error> {
+async fn serve_hooks(
+    shared: &Shared,
+    resolutions: &Arc<Resolutions>,
+    caches: &ManagementCaches,
+) -> Result<Option<Serving>, Error> {
     let Some(options) = shared.hooks.clone() else { return Ok(None) };
+    let answers: Arc<dyn Answers> = Arc::new(ExtensionAnswers {
+        under_way: UnderWay(changing(shared)),
+        resolutions: resolutions.clone(),
+        clusters: caches.clusters.clone(),
+    });
     let (namespace, filter) = (shared.scope.namespace.as_deref(), shared.watch_filter.as_deref());
     hooks::serve(shared.client.clone(), options, namespace, filter, answers).await.map(Some)
 }
 
-fn watch_extensions(
-    shared: &Shared,
-    scope: &Scope,
-    shelf: &Shelf,
-    wires: &Wires,
-) -> (Watched<Extension>, Queue<Extension>) {
-    let (trigger, queue) = Trigger::new(status::kind::<Extension>(), &shared.metrics);
-    let store: Arc<OnceLock<Store<Extension>>> = Arc::default();
-    let (known, shelf, wires) = (store.clone(), shelf.clone(), wires.clone());
+fn watch_extensions(shared: &Shared, scope: &Scope, writer: Writer<Extension>, shelf: &Shelf) -> FirstList {
+    let (shelf, router) = (shelf.clone(), shared.router.clone());
     let resource = ApiResource::erase::<Extension>(&());
-    let watched = watch(shared.client.clone(), scope, &resource, (), move |extension: &Extension| {
-        let (namespace, name) = (extension.namespace().unwrap_or_default(), extension.name_any());
-        let reference = ObjectRef::from_obj(extension);
-        if known.get().is_some_and(|store| store.get(&reference).is_none()) {
-            shelf.remove(&namespace, &name);
-            wires.published(&namespace);
-        } else {
-            shelf.awaits(&namespace, &name);
-            trigger.look_at(reference);
+    watch(shared.client.clone(), scope, &resource, writer, move |change: &Change<'_, Extension>| {
+        match change {
+            Change::Applied(extension) => {
+                shelf.awaits(&extension.namespace().unwrap_or_default(), &extension.name_any());
+            }
+            Change::Deleted(extension) => {
+                shelf.remove(&extension.namespace().unwrap_or_default(), &extension.name_any());
+            }
         }
-    });
-    // Told once, before anything can be gone again.
-    let _ = store.set(watched.store.clone());
-    (watched, queue)
+        router.on_extension(change);
+    })
 }

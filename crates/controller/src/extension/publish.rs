@@ -47,7 +47,7 @@ async fn publish(object: Arc<Extension>, context: &ExtensionContext, found: Foun
     };
     let volume = Volume { extension: object, published: Arc::new(published) };
     if context.shelf.put(&namespace, &name, volume) {
-        context.changed(&namespace);
+        context.router.on_published(&namespace);
     }
     Ok(next)
 }

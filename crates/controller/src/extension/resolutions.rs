@@ -22,25 +22,23 @@ use super::{
     shelf::{Look, Shelf},
 };
 use crate::{
+    caches::ReleaseCache,
     clusters::as_json,
-    index::ReleaseIndex,
     metrics::Metrics,
     references::References,
+    routing::Router,
     sync::{Mutex, MutexGuard},
 };
-
-/// Told that the versions of a cluster's extensions have changed.
-pub type Changed = Box<dyn Fn(&ClusterKey, &BTreeMap<String, String>) + Send + Sync>;
 
 /// What is decided for clusters.
 pub struct Resolutions {
     pub references: References,
     pub instances: Store<ExtensionInstance>,
-    pub releases: ReleaseIndex<AddonRelease>,
+    pub releases: ReleaseCache<AddonRelease>,
     pub shelf: Shelf,
     pub offers: CatalogOffers,
     pub platform: Platform,
-    pub changed: Changed,
+    pub router: Router,
     pub last: Last,
     pub metrics: Metrics,
 }
@@ -96,7 +94,7 @@ impl Resolutions {
         let resolved = Arc::new(Resolved { verdict: verdict(&question), demand, question });
         self.lock().insert(key.clone(), resolved.clone());
         if last.is_some_and(|last| last.verdict.chosen != resolved.verdict.chosen) {
-            (self.changed)(key, cluster.labels());
+            self.router.on_resolution(key);
         }
         Ok(resolved)
     }

@@ -29,6 +29,7 @@ use crate::{
     parameters::{ParameterSources, Read},
     placement::{Needed, Templates},
     sync::Mutex,
+    tasks::take_turns,
 };
 
 /// Values as text, or the Secret they are in.
@@ -75,7 +76,8 @@ impl Values {
         };
         let mut templates = self.templates(instance, &clusters).await?;
         let mut made = BTreeMap::new();
-        for (key, (_, layers)) in clusters {
+        for (done, (key, (_, layers))) in clusters.into_iter().enumerate() {
+            take_turns(done).await;
             let template = templates.remove(&key).unwrap_or_else(|| Ok(String::new()));
             let there = existing.get(&key);
             let values = match template.and_then(|text| merged(instance, &layers, &read, &text)) {
@@ -103,7 +105,8 @@ impl Values {
             return Ok(clusters.keys().map(|key| (key.clone(), Ok(template.to_owned()))).collect());
         }
         let (mut results, mut needed, mut digests) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
-        for (key, (cluster, _)) in clusters {
+        for (done, (key, (cluster, _))) in clusters.iter().enumerate() {
+            take_turns(done).await;
             match self.templates.data(template, key, cluster).await {
                 Ok((data, digest)) => {
                     if let Some(text) = self.known(&uid, key, &digest) {

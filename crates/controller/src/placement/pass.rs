@@ -57,11 +57,12 @@ where
 
     async fn keep(&self, reference: &ObjectRef<P>, existing: &[Arc<P::Release>]) -> Result<Action, Error> {
         status::hold(&self.context.client, &*self.object, P::FINALIZER).await?;
-        let scope = self.context.desk.dirty.take(reference);
+        let scope = self.context.queue.pending.take(reference);
+        self.context.metrics.placement_reconcile(status::kind::<P>(), scope.as_str());
         let done = self.place(reference, &scope, existing).await;
         if done.is_err() {
             // What was taken has not been done.
-            self.context.desk.dirty.all(reference);
+            self.context.queue.pending.add(reference, &Scope::All);
         }
         done
     }
@@ -99,7 +100,7 @@ where
         outcome.still_needed = still_needed;
         (outcome.write_failures, outcome.delete_failures) = self.write(reference, changes).await;
         let failing =
-            self.context.desk.dirty.failing(reference, scope, failing, |key| selected.contains_key(key));
+            self.context.queue.pending.failing(reference, scope, failing, |key| selected.contains_key(key));
         outcome.template_failures =
             failing.into_iter().map(|(cluster, message)| ClusterFailure { cluster, message }).collect();
         Self::count(&selected, &by_cluster, &mut outcome);
@@ -109,7 +110,7 @@ where
     /// Its release objects, by label, in its own namespace.
     fn existing(&self) -> Vec<Arc<P::Release>> {
         let owner = naming::label_value(&self.object.name_any());
-        self.context.index.of_owner(&self.object.namespace().unwrap_or_default(), &owner)
+        self.context.releases.of_owner(&self.object.namespace().unwrap_or_default(), &owner)
     }
 
     fn selected(&self) -> Result<ClusterMap<Arc<DynamicObject>>, String> {
@@ -125,8 +126,12 @@ where
         existing: &ClusterMap<Arc<P::Release>>,
     ) -> Result<(ClusterMap<Option<P::Release>>, ClusterMap<String>), Error> {
         let living = selected.iter().filter(|(_, cluster)| !clusters::is_left_alone(cluster));
-        let living = living.map(|(key, cluster)| (key.clone(), cluster.clone())).collect();
-        let mut composed = self.context.compose.compose(&self.object, &living, existing).await?;
+        let living: ClusterMap<_> = living.map(|(key, cluster)| (key.clone(), cluster.clone())).collect();
+        let mut composed = if living.is_empty() {
+            ClusterMap::new()
+        } else {
+            self.context.compose.compose(&self.object, &living, existing).await?
+        };
         let (mut wanted, mut failing) = (BTreeMap::new(), BTreeMap::new());
         for key in selected.keys() {
             let object = match composed.remove(key) {
@@ -247,7 +252,7 @@ where
         selected: &ClusterMap<Arc<DynamicObject>>,
         mut outcome: Outcome,
     ) -> Result<Action, Error> {
-        let before = self.object.status().cloned().unwrap_or_default();
+        let before = self.context.throttle.current(&self.object);
         let old = before.as_ref();
         let generation = self.object.meta().generation;
         if !was_changed::<P>(old, generation) {
@@ -262,12 +267,14 @@ where
         };
         let status = self.context.compose.status(&self.object, selected, said);
         if status != before {
-            if let Some(wait) = self.context.told.hold_back(reference, old, status.as_ref()) {
+            if let Some(wait) = self.context.throttle.hold_back(reference, old, status.as_ref()) {
+                // The timer is for the status alone.
+                self.context.queue.pending.add(reference, &Scope::status());
                 return Ok(Action::requeue(wait));
             }
             self.warn_once(old, status.as_ref());
             status::write(&self.context.client, &*self.object, &status).await?;
-            self.context.told.note(reference);
+            self.context.throttle.written(&self.object, status);
         }
         let failed = !outcome.write_failures.is_empty() || !outcome.delete_failures.is_empty();
         Ok(if failed {
@@ -295,9 +302,9 @@ where
     /// Deletes the releases first, then lets the placement go.
     async fn delete(&self, reference: &ObjectRef<P>, existing: &[Arc<P::Release>]) -> Result<Action, Error> {
         if existing.is_empty() {
-            self.context.desk.dirty.forget(reference);
+            self.context.queue.pending.forget(reference);
             self.context.written.forget(reference);
-            self.context.told.forget(reference);
+            self.context.throttle.forget(reference);
             status::let_go(&self.context.client, &*self.object, P::FINALIZER).await?;
             return Ok(Action::await_change());
         }
@@ -325,7 +332,7 @@ where
 
     /// Says why a placement that is being deleted does not go.
     async fn tell_needed(&self, still_needed: Vec<ClusterFailure>) -> Result<(), Error> {
-        let before = self.object.status().cloned().unwrap_or_default();
+        let before = self.context.throttle.current(&self.object);
         let old = before.as_ref();
         let outcome = Outcome { still_needed, ..Outcome::default() };
         let conditions = conditions::merge(
@@ -341,7 +348,9 @@ where
             return Ok(());
         }
         self.warn_once(old, status.as_ref());
-        status::write(&self.context.client, &*self.object, &status).await
+        status::write(&self.context.client, &*self.object, &status).await?;
+        self.context.throttle.written(&self.object, status);
+        Ok(())
     }
 
     /// The releases of a placement that has moved live on too. `clusterctl move` takes its release objects along, but

@@ -1,4 +1,4 @@
-//! Which clusters of a placement have to be looked at, so that one cluster's change costs one cluster's work.
+//! Which clusters of a placement have to be reconciled, so that one cluster's change costs one cluster's work.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -14,7 +14,7 @@ use crate::{
     sync::{Mutex, MutexGuard},
 };
 
-/// What has to be looked at.
+/// The clusters of a placement that a reconcile is about. It brings the status up to date in any case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     All,
@@ -22,6 +22,20 @@ pub enum Scope {
 }
 
 impl Scope {
+    /// No cluster, only the status.
+    pub fn status() -> Self {
+        Self::Clusters(HashSet::new())
+    }
+
+    /// The word for it in metrics.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Clusters(some) if some.is_empty() => "none",
+            Self::Clusters(_) => "some",
+        }
+    }
+
     pub fn contains(&self, cluster: &ClusterKey) -> bool {
         match self {
             Self::All => true,
@@ -31,49 +45,42 @@ impl Scope {
 }
 
 /// What is to be done and what is remembered, per placement. Clones share.
-pub struct Dirty<P: PlacementFace>(Arc<Mutex<HashMap<ObjectRef<P>, Entry>>>);
+pub struct Pending<P: PlacementFace>(Arc<Mutex<HashMap<ObjectRef<P>, Entry>>>);
 
 #[derive(Default)]
 struct Entry {
-    /// None: nothing was marked, so whoever looks does so for a reason we do not know: everything.
+    /// `None`: no event has asked for the reconcile, so a timer has: it is about everything.
     scope: Option<Scope>,
-    /// When everything was looked at last.
+    /// When everything was reconciled last.
     complete: Option<Instant>,
     /// Clusters whose template fails.
     failing: BTreeMap<ClusterKey, String>,
 }
 
-impl<P: PlacementFace> Clone for Dirty<P> {
+impl<P: PlacementFace> Clone for Pending<P> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<P: PlacementFace> Default for Dirty<P> {
+impl<P: PlacementFace> Default for Pending<P> {
     fn default() -> Self {
         Self(Arc::default())
     }
 }
 
-impl<P: PlacementFace> Dirty<P> {
-    /// Everything of the placement.
-    pub fn all(&self, placement: &ObjectRef<P>) {
-        self.lock().entry(placement.clone()).or_default().scope = Some(Scope::All);
-    }
-
-    /// One cluster of the placement.
-    pub fn cluster(&self, placement: &ObjectRef<P>, cluster: &ClusterKey) {
+impl<P: PlacementFace> Pending<P> {
+    /// Adds to what the next reconcile of the placement is about.
+    pub fn add(&self, placement: &ObjectRef<P>, scope: &Scope) {
         let mut entries = self.lock();
-        match &mut entries.entry(placement.clone()).or_default().scope {
-            Some(Scope::All) => {}
-            Some(Scope::Clusters(some)) => {
-                some.insert(cluster.clone());
-            }
-            scope @ None => *scope = Some(Scope::Clusters(HashSet::from([cluster.clone()]))),
+        match (&mut entries.entry(placement.clone()).or_default().scope, scope) {
+            (Some(Scope::All), _) => {}
+            (Some(Scope::Clusters(some)), Scope::Clusters(more)) => some.extend(more.iter().cloned()),
+            (pending, scope) => *pending = Some(scope.clone()),
         }
     }
 
-    /// Takes what has to be looked at.
+    /// Takes what the reconcile that begins now is about.
     pub fn take(&self, placement: &ObjectRef<P>) -> Scope {
         let mut entries = self.lock();
         let entry = entries.entry(placement.clone()).or_default();
@@ -116,37 +123,40 @@ mod tests {
 
     use super::*;
 
-    fn blue() -> ClusterKey {
-        ClusterKey::new("fleet", "blue")
+    fn one(cluster: &str) -> Scope {
+        Scope::Clusters(HashSet::from([ClusterKey::new("fleet", cluster)]))
     }
 
     #[test]
     fn marks_add_up_and_are_taken_once() {
-        let (dirty, placement) =
-            (Dirty::<HelmChartProxy>::default(), ObjectRef::new("hello").within("fleet"));
-        assert_eq!(dirty.take(&placement), Scope::All, "the first look is at everything");
-        dirty.cluster(&placement, &blue());
-        dirty.cluster(&placement, &ClusterKey::new("fleet", "green"));
-        assert!(matches!(dirty.take(&placement), Scope::Clusters(some) if some.len() == 2));
-        assert_eq!(dirty.take(&placement), Scope::All, "a look that nobody asked for is at everything");
-        dirty.all(&placement);
-        dirty.cluster(&placement, &blue());
-        assert_eq!(dirty.take(&placement), Scope::All);
+        let (pending, placement) =
+            (Pending::<HelmChartProxy>::default(), ObjectRef::new("hello").within("fleet"));
+        assert_eq!(pending.take(&placement), Scope::All, "the first reconcile is about everything");
+        pending.add(&placement, &one("blue"));
+        pending.add(&placement, &one("green"));
+        pending.add(&placement, &Scope::status());
+        assert!(matches!(pending.take(&placement), Scope::Clusters(some) if some.len() == 2));
+        pending.add(&placement, &Scope::status());
+        assert_eq!(pending.take(&placement), Scope::status(), "the status alone is about no cluster");
+        assert_eq!(pending.take(&placement), Scope::All, "a timer means everything");
+        pending.add(&placement, &one("blue"));
+        pending.add(&placement, &Scope::All);
+        pending.add(&placement, &one("blue"));
+        assert_eq!(pending.take(&placement), Scope::All);
     }
 
     #[test]
     fn failures_of_other_clusters_are_remembered() {
-        let (dirty, placement) =
-            (Dirty::<HelmChartProxy>::default(), ObjectRef::new("hello").within("fleet"));
+        let (pending, placement) =
+            (Pending::<HelmChartProxy>::default(), ObjectRef::new("hello").within("fleet"));
         let failing = |names: &[&str]| {
             names
                 .iter()
                 .map(|name| (ClusterKey::new("fleet", *name), "bad".to_owned()))
                 .collect::<BTreeMap<_, _>>()
         };
-        dirty.failing(&placement, &Scope::All, failing(&["blue", "green", "gone"]), |_| true);
-        let only_blue = Scope::Clusters(HashSet::from([blue()]));
-        let left = dirty.failing(&placement, &only_blue, failing(&[]), |cluster| cluster.name != "gone");
+        pending.failing(&placement, &Scope::All, failing(&["blue", "green", "gone"]), |_| true);
+        let left = pending.failing(&placement, &one("blue"), failing(&[]), |cluster| cluster.name != "gone");
         assert_eq!(left, failing(&["green"]));
     }
 }

@@ -21,7 +21,7 @@ use kube::{ResourceExt as _, api::DynamicObject};
 use serde_json::Value;
 
 use super::{Compose, Composed};
-use crate::{Error, clusters::as_json, metrics::Metrics, references::References};
+use crate::{Error, clusters::as_json, metrics::Metrics, references::References, tasks::take_turns};
 
 /// Evaluates templates over clusters.
 #[derive(Clone)]
@@ -131,7 +131,8 @@ impl Templates {
     ) -> Result<Composed<HelmReleaseProxy>, Error> {
         let template = &placement.spec.values_template;
         let (mut composed, mut needed, mut digests) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
-        for (key, cluster) in clusters {
+        for (done, (key, cluster)) in clusters.iter().enumerate() {
+            take_turns(done).await;
             let there = existing.get(key).map(AsRef::as_ref);
             match self.known(template, key, cluster, there).await {
                 Ok(Known::Plain) => {

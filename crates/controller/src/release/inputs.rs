@@ -125,7 +125,7 @@ impl<R: ReleaseFace> ReleaseContext<R> {
         if self.republished.lock().insert(told) {
             self.metrics.republished();
             tracing::warn!(%cluster, %release, "{message}");
-            for object in self.index.claiming(cluster, release) {
+            for object in self.releases.claiming(cluster, release) {
                 self.events.warning(&*object, "PackageChanged", &message);
             }
         }

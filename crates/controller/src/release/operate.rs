@@ -59,7 +59,7 @@ impl<R: ReleaseFace> ReleaseContext<R> {
             target,
             inputs,
         };
-        let (trigger, reference) = (self.trigger.clone(), ObjectRef::from_obj(object));
+        let (queue, reference) = (self.queue.clone(), ObjectRef::from_obj(object));
         let span = Span::new("operation").map(|span| {
             span.with("chandler.operation", kind.as_str())
                 .with("chandler.cluster", desired.cluster.to_string())
@@ -72,7 +72,7 @@ impl<R: ReleaseFace> ReleaseContext<R> {
             desired.cluster.clone(),
             kind,
             digest,
-            move || trigger.look_at(reference.clone()),
+            move || queue.enqueue(reference.clone()),
             move |handle| trace::within(span, work.run(handle)).boxed(),
         );
     }
