@@ -84,17 +84,17 @@ impl Controllers {
         (Self { helm, instances, extensions, catalogs, clusters, platform: namespace }, handles)
     }
 
-    /// Watches and reconciles. Sets `ready` when everything has been listed.
+    /// Watches and reconciles in `tasks`. Sets `ready` when everything has been listed.
     pub async fn run(
         self,
+        tasks: &mut Tasks,
         shared: Shared,
         changes: mpsc::UnboundedReceiver<InventoryChange>,
         ready: Arc<AtomicBool>,
     ) -> Result<(), Error> {
         let Self { helm, instances, extensions, catalogs, clusters, platform } = self;
-        let mut tasks = Tasks::default();
         let catalog_cache = catalogs.catalogs();
-        catalogs.start(&mut tasks, &shared);
+        catalogs.start(tasks, &shared);
         let mut helm = WatchedPair::start(&shared, helm.0, helm.1);
         let mut instances = WatchedPair::start(&shared, instances.0, instances.1);
         let mut extensions = extensions.watch(&shared);
@@ -123,11 +123,11 @@ impl Controllers {
             tool: shared.tool.clone(),
             metrics: shared.metrics.clone(),
         };
-        follow(&mut tasks, shared.packages.changes(), shared.router.clone(), Router::on_source);
-        follow(&mut tasks, catalog_cache.changes(), shared.router.clone(), Router::on_catalogs);
+        follow(tasks, shared.packages.changes(), shared.router.clone(), Router::on_source);
+        follow(tasks, catalog_cache.changes(), shared.router.clone(), Router::on_catalogs);
         tasks.spawn(follow_inventories(shared.router.clone(), changes));
-        helm.run(&mut tasks, &shared, &caches, Box::new(templates.clone()));
-        let _hooks = extensions.run(&mut tasks, &shared, instances, &caches, templates).await?;
+        helm.run(tasks, &shared, &caches, Box::new(templates.clone()));
+        let _hooks = extensions.run(tasks, &shared, instances, &caches, templates).await?;
         tasks.join().await;
         Ok(())
     }

@@ -35,7 +35,7 @@ pub use clusters::resource as cluster_resource;
 pub use error::Error;
 pub use extension::{ConfigMapKey, Listed, Outlook, Platform};
 pub use hooks::HookOptions;
-pub use leader::Election;
+pub use leader::{Connect, Election};
 pub use parameters::{ParameterSources, Read};
 pub use predecessor::remains as predecessor_remains;
 pub use run::{Options, run};

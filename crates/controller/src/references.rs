@@ -17,7 +17,7 @@ use tokio::sync::OnceCell;
 use crate::{
     routing::Router,
     sync::Mutex,
-    watch::{Change, Scope, watch},
+    watch::{Scope, watch},
 };
 
 /// How long a kind's first list may take.
@@ -99,8 +99,7 @@ impl References {
         let writer = Writer::new(resource.clone());
         let store = writer.as_reader();
         watch(self.client.clone(), &self.scope, &resource, writer, move |change| {
-            let (Change::Applied(object) | Change::Deleted(object)) = change;
-            if let Some(cluster) = cluster_of(object) {
+            if let Some(cluster) = cluster_of(change.object()) {
                 router.on_reference(&cluster);
             }
         });

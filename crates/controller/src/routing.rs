@@ -85,30 +85,26 @@ impl Router {
     }
 
     pub fn on_placement<P: PlacementFace>(&self, change: &Change<'_, P>) {
+        let placement = facts::Placement::of(change.object());
         self.route(|index| match change {
-            Change::Applied(placement) => index.on_placement(facts::Placement::of(*placement)),
-            Change::Deleted(placement) => index.on_placement_deleted(&facts::Placement::of(*placement)),
+            Change::Applied(_) => index.on_placement(placement),
+            Change::Deleted(_) => index.on_placement_deleted(&placement),
         });
     }
 
     pub fn on_release<P: PlacementFace>(&self, change: &Change<'_, P::Release>) {
+        let release = facts::Release::of::<P>(change.object());
         self.route(|index| match change {
-            Change::Applied(release) => index.on_release(facts::Release::of::<P>(release)),
-            Change::Deleted(release) => index.on_release_deleted(&facts::Release::of::<P>(release)),
+            Change::Applied(_) => index.on_release(release),
+            Change::Deleted(_) => index.on_release_deleted(&release),
         });
     }
 
     pub fn on_cluster(&self, change: &Change<'_, DynamicObject>) {
-        self.route(|index| {
-            match change {
-                Change::Applied(cluster) => {
-                    facts::Cluster::of(cluster).map(|cluster| index.on_cluster(cluster))
-                }
-                Change::Deleted(cluster) => {
-                    facts::Cluster::of(cluster).map(|cluster| index.on_cluster_deleted(&cluster))
-                }
-            }
-            .unwrap_or_default()
+        let Some(cluster) = facts::Cluster::of(change.object()) else { return };
+        self.route(|index| match change {
+            Change::Applied(_) => index.on_cluster(cluster),
+            Change::Deleted(_) => index.on_cluster_deleted(&cluster),
         });
     }
 

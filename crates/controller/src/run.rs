@@ -31,6 +31,7 @@ use crate::{
     controllers::{Controllers, Handles},
     events::Events,
     extension::{ConfigMapKey, Platform},
+    leader::LeaderThread,
     metrics::{Metrics, Sources},
     operations::Operations,
     predecessor,
@@ -39,6 +40,7 @@ use crate::{
     routing::Router,
     server::{self, Served},
     signatures::SignatureDemands,
+    tasks::Tasks,
     watch::Scope,
 };
 
@@ -191,16 +193,15 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         Some(from) => Some(demand_signatures(&shared, from).await),
         None => None,
     };
-    let (client, tool, metrics) = (shared.client.clone(), shared.tool.clone(), shared.metrics.clone());
-    let controllers = Box::pin(controllers.run(shared, changes, ready));
-    let work = async move {
+    let (tool, metrics) = (shared.tool.clone(), shared.metrics.clone());
+    let work = async |tasks: &mut Tasks| {
         metrics.leads();
-        controllers.await
+        Box::pin(controllers.run(tasks, shared, changes, ready)).await
     };
     let ended = if let Some(election) = election {
-        lead(client, election, &tool, work, &stop).await
+        lead(election, &tool, work, &stop).await
     } else {
-        stop.run_until_cancelled(work).await.unwrap_or(Ok(()))
+        stop.run_until_cancelled(work(&mut Tasks::default())).await.unwrap_or(Ok(()))
     };
     tracing::info!("stopping");
     ended
@@ -216,22 +217,25 @@ async fn demand_signatures(shared: &Shared, from: ConfigMapKey) -> AbortOnDropHa
 
 /// Works while it leads. Whoever may not act any more stops its driver before anyone else may begin.
 async fn lead(
-    client: Client,
     election: Election,
     tool: &PackageTool,
-    work: impl Future<Output = Result<(), Error>>,
+    work: impl AsyncFnOnce(&mut Tasks) -> Result<(), Error>,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
-    let Some(won) = stop.run_until_cancelled(election.win(client)).await else { return Ok(()) };
-    let mut leadership = won?;
+    let mut leader = LeaderThread::start(election)?;
+    let Some(won) = stop.run_until_cancelled(leader.won()).await else { return Ok(()) };
+    won?;
+    let mut tasks = Tasks::default();
     let (ended, leads) = tokio::select! {
-        ended = work => (ended, true),
-        why = leadership.keep() => (Err(Error::LostLeadership(why)), false),
+        ended = work(&mut tasks) => (ended, true),
+        why = leader.lost() => (Err(Error::LostLeadership(why)), false),
         () = stop.cancelled() => (Ok(()), true),
     };
+    tasks.abort();
     tool.supervisor().kill().await;
+    tasks.join().await;
     if leads {
-        leadership.resign().await;
+        leader.resign().await;
     }
     ended
 }

@@ -49,6 +49,15 @@ pub enum Change<'a, K> {
     Deleted(&'a K),
 }
 
+impl<'a, K> Change<'a, K> {
+    /// Returns the object as the watch has shown it last.
+    pub fn object(&self) -> &'a K {
+        match self {
+            Self::Applied(object) | Self::Deleted(object) => object,
+        }
+    }
+}
+
 /// The first list of a watch.
 pub struct FirstList {
     complete: tokio::sync::watch::Receiver<bool>,

@@ -93,7 +93,7 @@ impl Resolutions {
         }
         let resolved = Arc::new(Resolved { verdict: verdict(&question), demand, question });
         self.lock().insert(key.clone(), resolved.clone());
-        if last.is_some_and(|last| last.verdict.chosen != resolved.verdict.chosen) {
+        if last.is_some_and(|last| last.verdict != resolved.verdict) {
             self.router.on_resolution(key);
         }
         Ok(resolved)
