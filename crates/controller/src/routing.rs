@@ -87,7 +87,7 @@ impl Router {
     pub fn on_placement<P: PlacementFace>(&self, change: &Change<'_, P>) {
         let placement = facts::Placement::of(change.object());
         self.route(|index| match change {
-            Change::Applied(_) => index.on_placement(placement),
+            Change::Applied(_) => index.on_placement(&placement),
             Change::Deleted(_) => index.on_placement_deleted(&placement),
         });
     }
@@ -95,7 +95,7 @@ impl Router {
     pub fn on_release<P: PlacementFace>(&self, change: &Change<'_, P::Release>) {
         let release = facts::Release::of::<P>(change.object());
         self.route(|index| match change {
-            Change::Applied(_) => index.on_release(release),
+            Change::Applied(_) => index.on_release(&release),
             Change::Deleted(_) => index.on_release_deleted(&release),
         });
     }
@@ -103,7 +103,7 @@ impl Router {
     pub fn on_cluster(&self, change: &Change<'_, DynamicObject>) {
         let Some(cluster) = facts::Cluster::of(change.object()) else { return };
         self.route(|index| match change {
-            Change::Applied(_) => index.on_cluster(cluster),
+            Change::Applied(_) => index.on_cluster(&cluster),
             Change::Deleted(_) => index.on_cluster_deleted(&cluster),
         });
     }

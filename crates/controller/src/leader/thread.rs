@@ -152,7 +152,7 @@ mod tests {
         let mut thread = LeaderThread::start(election).unwrap();
         thread.won().await.unwrap();
         // This is the only thread of the test's runtime.
-        std::thread::sleep(times.duration * 3);
+        thread::sleep(times.duration * 3);
         let renewed = updates.load(Ordering::Relaxed);
         assert!(renewed >= 5, "renewed {renewed} times, every {:?} expected", times.renew_every());
         assert!(thread.lost.try_recv().is_err(), "leadership is not lost");

@@ -98,7 +98,10 @@ where
         let changes = changes::<P>(&wanted, &there, self.object.strategy());
         let (changes, still_needed) = self.without_needed(changes, existing);
         outcome.still_needed = still_needed;
-        (outcome.write_failures, outcome.delete_failures) = self.write(reference, changes).await;
+        (outcome.write_failures, outcome.delete_failures) = self.write(reference, changes, existing).await;
+        let failed = [&outcome.write_failures, &outcome.delete_failures, &outcome.still_needed];
+        let unfinished = failed.into_iter().flatten().map(|failure| failure.cluster.clone()).collect();
+        self.context.queue.pending.unfinished(reference, unfinished);
         let failing =
             self.context.queue.pending.failing(reference, scope, failing, |key| selected.contains_key(key));
         outcome.template_failures =
@@ -173,13 +176,14 @@ where
         &self,
         reference: &ObjectRef<P>,
         changes: Vec<Change<P::Release>>,
+        existing: &[Arc<P::Release>],
     ) -> (Vec<ClusterFailure>, Vec<ClusterFailure>) {
         let api: Api<P::Release> = self.release_api();
         let (deletions, applies): (Vec<_>, Vec<_>) =
             changes.into_iter().partition(|change| matches!(change, Change::Delete(_)));
         let all = |changes: Vec<_>| {
             stream::iter(changes)
-                .map(|change| self.write_one(&api, reference, change))
+                .map(|change| self.write_one(&api, reference, change, existing))
                 .buffer_unordered(WRITES)
                 .filter_map(std::future::ready)
                 .collect()
@@ -192,6 +196,7 @@ where
         api: &Api<P::Release>,
         reference: &ObjectRef<P>,
         change: Change<P::Release>,
+        existing: &[Arc<P::Release>],
     ) -> Option<ClusterFailure> {
         // The semaphore is never closed.
         let _permit = self.context.writes.acquire().await;
@@ -212,7 +217,10 @@ where
                     None
                 }
                 Err(error) => {
-                    let cluster = ClusterKey::new(self.object.namespace().unwrap_or_default(), name);
+                    let release = existing.iter().find(|release| release.name_any() == name);
+                    let cluster = release.and_then(|release| P::cluster_of(release)).unwrap_or_else(|| {
+                        ClusterKey::new(self.object.namespace().unwrap_or_default(), name)
+                    });
                     Some(ClusterFailure { cluster, message: error.to_string() })
                 }
                 Ok(_) => None,
@@ -318,11 +326,11 @@ where
         if !still_needed.is_empty() {
             self.tell_needed(still_needed).await?;
         }
-        let (_, failures) = self.write(reference, deletions).await;
+        let (_, failures) = self.write(reference, deletions, existing).await;
         for failure in failures {
             tracing::warn!(
                 placement = self.object.name_any(),
-                release = failure.cluster.name,
+                cluster = %failure.cluster,
                 "{}",
                 failure.message
             );

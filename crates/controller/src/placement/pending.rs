@@ -51,6 +51,8 @@ pub struct Pending<P: PlacementFace>(Arc<Mutex<HashMap<ObjectRef<P>, Entry>>>);
 struct Entry {
     /// `None`: no event has asked for the reconcile, so a timer has: it is about everything.
     scope: Option<Scope>,
+    /// Clusters that every reconcile is about, because the last one could not do there what it should.
+    unfinished: HashSet<ClusterKey>,
     /// When everything was reconciled last.
     complete: Option<Instant>,
     /// Clusters whose template fails.
@@ -85,11 +87,21 @@ impl<P: PlacementFace> Pending<P> {
         let mut entries = self.lock();
         let entry = entries.entry(placement.clone()).or_default();
         let overdue = entry.complete.is_none_or(|complete| complete.elapsed() >= RESYNC);
-        let scope = entry.scope.take().filter(|_| !overdue).unwrap_or(Scope::All);
-        if scope == Scope::All {
-            entry.complete = Some(Instant::now());
+        match entry.scope.take().filter(|_| !overdue) {
+            Some(Scope::Clusters(mut some)) => {
+                some.extend(entry.unfinished.iter().cloned());
+                Scope::Clusters(some)
+            }
+            Some(Scope::All) | None => {
+                entry.complete = Some(Instant::now());
+                Scope::All
+            }
         }
-        scope
+    }
+
+    /// Remembers the clusters where a reconcile could not do what it should: the next one tries again, and reports them.
+    pub fn unfinished(&self, placement: &ObjectRef<P>, clusters: HashSet<ClusterKey>) {
+        self.lock().entry(placement.clone()).or_default().unfinished = clusters;
     }
 
     /// Remembers which of the clusters in `scope` fail; returns all that do, of those that are still wanted.
@@ -143,6 +155,22 @@ mod tests {
         pending.add(&placement, &Scope::All);
         pending.add(&placement, &one("blue"));
         assert_eq!(pending.take(&placement), Scope::All);
+    }
+
+    #[test]
+    fn unfinished_clusters_are_part_of_every_reconcile() {
+        let (pending, placement) =
+            (Pending::<HelmChartProxy>::default(), ObjectRef::new("hello").within("fleet"));
+        assert_eq!(pending.take(&placement), Scope::All);
+        pending.unfinished(&placement, HashSet::from([ClusterKey::new("fleet", "blue")]));
+        for _ in 0..2 {
+            pending.add(&placement, &Scope::status());
+            assert_eq!(pending.take(&placement), one("blue"));
+        }
+        assert_eq!(pending.take(&placement), Scope::All, "a timer still means everything");
+        pending.unfinished(&placement, HashSet::new());
+        pending.add(&placement, &Scope::status());
+        assert_eq!(pending.take(&placement), Scope::status());
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Index {
 
     /// Only a change of generation, labels, annotations or deletion means all clusters of a placement. Its status is
     /// written by its own reconciles, which have nothing to learn from it.
-    pub fn on_placement(&mut self, now: Placement) -> Vec<Enqueue> {
+    pub fn on_placement(&mut self, now: &Placement) -> Vec<Enqueue> {
         let key = now.key.clone();
         let own = self.placements.entry(key.namespace.clone()).or_default();
         let before = own.insert(key.clone(), now.clone());
@@ -67,7 +67,7 @@ impl Index {
             return Vec::new();
         }
         let mut work = Work::from([Enqueue::Placement(key)]);
-        self.selected_by(&now, &mut work);
+        self.selected_by(now, &mut work);
         if let Some(before) = before {
             self.selected_by(&before, &mut work);
         }
@@ -85,16 +85,16 @@ impl Index {
     }
 
     /// A change of the status alone concerns those that wait for the release or count it; nothing is made from it.
-    pub fn on_release(&mut self, now: Release) -> Vec<Enqueue> {
+    pub fn on_release(&mut self, now: &Release) -> Vec<Enqueue> {
         let before = self.remove(&now.key);
         self.insert(now.clone());
         let mut work = Work::from([Enqueue::Release(now.key.clone())]);
         match before {
             Some(before) if before.revision == now.revision && before.placement == now.placement => {
-                self.reported(&now, &mut work);
+                self.reported(now, &mut work);
             }
             before => {
-                for version in before.iter().chain([&now]) {
+                for version in before.iter().chain([now]) {
                     self.changed(version, &mut work);
                 }
             }
@@ -112,7 +112,7 @@ impl Index {
     }
 
     /// The conditions that Chandler itself writes to a Cluster concern its own reconcile alone.
-    pub fn on_cluster(&mut self, now: Cluster) -> Vec<Enqueue> {
+    pub fn on_cluster(&mut self, now: &Cluster) -> Vec<Enqueue> {
         let key = now.key.clone();
         let own = self.clusters.entry(key.namespace.clone()).or_default();
         let before = own.insert(key.name.clone(), now.clone());
@@ -120,7 +120,7 @@ impl Index {
             return vec![Enqueue::Cluster(key)];
         }
         let mut work = Work::new();
-        for version in before.iter().chain([&now]) {
+        for version in before.iter().chain([now]) {
             self.touched(version, |_| true, &mut work);
         }
         self.releases_on(&key, &mut work);
@@ -199,9 +199,8 @@ impl Index {
         work.extend(selecting.map(|one| Enqueue::PlacementCluster(one.key.clone(), key.clone())));
         let placed = keys(&self.by_cluster, key).filter_map(|release| self.releases.get(release));
         let placed = placed.filter_map(|release| release.placement.as_ref());
-        let is_concerned = |placement: &ObjectKey| {
-            own.and_then(|own| own.get(placement)).is_none_or(|placement| concerned(placement))
-        };
+        let is_concerned =
+            |placement: &ObjectKey| own.and_then(|own| own.get(placement)).is_none_or(&concerned);
         let placed = placed.filter(|(placement, _)| is_concerned(placement));
         work.extend(placed.map(|(one, on)| Enqueue::PlacementCluster(one.clone(), on.clone())));
         work.insert(Enqueue::Cluster(key.clone()));

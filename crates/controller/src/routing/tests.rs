@@ -102,12 +102,12 @@ fn cluster(name: &str, changes: &Value) -> facts::Cluster {
 fn world() -> Index {
     let mut index = Index::new(PLATFORM);
     for name in ["blue", "green"] {
-        index.on_cluster(cluster(name, &json!({})));
+        index.on_cluster(&cluster(name, &json!({})));
     }
-    index.on_placement(chart(&json!({})));
-    index.on_placement(instance(&json!({})));
-    index.on_release(chart_release("blue", &json!({})));
-    index.on_release(addon_release("ingress", &json!({})));
+    index.on_placement(&chart(&json!({})));
+    index.on_placement(&instance(&json!({})));
+    index.on_release(&chart_release("blue", &json!({})));
+    index.on_release(&addon_release("ingress", &json!({})));
     index
 }
 
@@ -149,7 +149,7 @@ fn only_what_a_placement_asks_for_means_all_of_its_clusters() {
         ("selector", green, &["all hello", "cluster blue", "cluster green"]),
     ];
     for (what, changes, expected) in rows {
-        assert_eq!(short(&world().on_placement(chart(&changes))), expected, "{what}");
+        assert_eq!(short(&world().on_placement(&chart(&changes))), expected, "{what}");
     }
 }
 
@@ -157,11 +157,11 @@ fn only_what_a_placement_asks_for_means_all_of_its_clusters() {
 fn another_placement_of_the_same_name_is_new() {
     let mut index = world();
     assert_eq!(
-        short(&index.on_placement(chart(&json!({"metadata": {"uid": "9"}})))),
+        short(&index.on_placement(&chart(&json!({"metadata": {"uid": "9"}})))),
         ["all hello", "cluster blue"]
     );
     assert_eq!(short(&index.on_placement_deleted(&chart(&json!({})))), ["cluster blue"]);
-    let known = index.on_placement(chart(&json!({"metadata": {"uid": "9"}})));
+    let known = index.on_placement(&chart(&json!({"metadata": {"uid": "9"}})));
     assert_eq!(known, [], "the deletion of the old one leaves the new one in the index");
 }
 
@@ -177,11 +177,11 @@ fn the_status_of_a_release_only_counts() {
         ("deletion", json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), &rendered),
     ];
     for (what, changes, expected) in rows {
-        assert_eq!(short(&world().on_release(chart_release("blue", &changes))), expected, "{what}");
+        assert_eq!(short(&world().on_release(&chart_release("blue", &changes))), expected, "{what}");
     }
     let mut index = world();
     assert_eq!(
-        short(&index.on_release(chart_release("green", &json!({})))),
+        short(&index.on_release(&chart_release("green", &json!({})))),
         ["cluster green", "hello on green", "release hello-green"]
     );
     assert_eq!(
@@ -195,7 +195,7 @@ fn the_status_of_a_release_only_counts() {
 fn claims_and_dependencies_concern_others() {
     let mut index = world();
     let same = json!({"metadata": {"name": "rival"}, "spec": {"release": {"name": "hello"}}});
-    let rival = index.on_release(addon_release("rival", &same));
+    let rival = index.on_release(&addon_release("rival", &same));
     assert_eq!(short(&rival), ["cluster blue", "release hello-blue", "release rival", "rival on blue"]);
     let id = ReleaseId::new("default", "hello");
     assert_eq!(
@@ -204,11 +204,11 @@ fn claims_and_dependencies_concern_others() {
     );
     let needing = json!({"spec": {"dependsOn": ["ingress-blue"]}});
     assert_eq!(
-        short(&index.on_release(addon_release("web", &needing))),
+        short(&index.on_release(&addon_release("web", &needing))),
         ["cluster blue", "ingress on blue", "release ingress-blue", "release web-blue", "web on blue"]
     );
     let ready = json!({"metadata": {"resourceVersion": "2"}, "status": {"revision": 1}});
-    let reported = index.on_release(addon_release("ingress", &ready));
+    let reported = index.on_release(&addon_release("ingress", &ready));
     assert_eq!(
         short(&reported),
         ["cluster blue", "release ingress-blue", "release web-blue", "status ingress"]
@@ -228,11 +228,11 @@ fn our_own_conditions_on_a_cluster_render_nothing() {
         ("left the selection", json!({"metadata": {"labels": {"color": "red"}}}), &all),
     ];
     for (what, changes, expected) in rows {
-        assert_eq!(short(&world().on_cluster(cluster("blue", &changes))), expected, "{what}");
+        assert_eq!(short(&world().on_cluster(&cluster("blue", &changes))), expected, "{what}");
     }
     let mut index = world();
     let joins = cluster("green", &json!({"metadata": {"labels": {"color": "blue"}}}));
-    assert_eq!(short(&index.on_cluster(joins)), ["cluster green", "hello on green", "ingress on green"]);
+    assert_eq!(short(&index.on_cluster(&joins)), ["cluster green", "hello on green", "ingress on green"]);
     assert_eq!(short(&index.on_cluster_deleted(&cluster("blue", &json!({})))), all);
     assert_eq!(index.on_reference(&ClusterKey::new("fleet", "blue")), [], "it is not there any more");
 }
@@ -263,10 +263,11 @@ fn extensions_concern_their_namespace_and_those_of_the_platform_all() {
 fn sources_concern_those_that_follow_them() {
     let mut index = world();
     assert_eq!((index.on_source(), index.on_catalogs()), (vec![], vec![]));
-    index.on_release(chart_release("blue", &json!({"metadata": {"generation": 2}, "spec": {"version": ""}})));
+    index
+        .on_release(&chart_release("blue", &json!({"metadata": {"generation": 2}, "spec": {"version": ""}})));
     assert_eq!(short(&index.on_source()), ["release hello-blue"]);
     let catalog = json!({"metadata": {"generation": 2}, "spec": {"extension": {"catalog": "charts"}}});
-    index.on_placement(instance(&catalog));
+    index.on_placement(&instance(&catalog));
     assert_eq!(short(&index.on_catalogs()), ["all ingress", "cluster blue", "release hello-blue"]);
 }
 
