@@ -13,6 +13,7 @@ pub struct LeaderThread {
     won: oneshot::Receiver<Result<(), Error>>,
     lost: oneshot::Receiver<String>,
     resign: oneshot::Sender<()>,
+    /// Closed when the thread has ended.
     ended: oneshot::Receiver<()>,
 }
 
@@ -25,18 +26,18 @@ struct Reports {
 
 impl LeaderThread {
     pub fn start(election: Election) -> Result<Self, Error> {
-        let failed =
-            |error: std::io::Error| Error::LostLeadership(format!("no thread can be started: {error}"));
-        let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let ((won_sender, won), (lost_sender, lost)) = (oneshot::channel(), oneshot::channel());
         let ((resign, resign_receiver), (ended_sender, ended)) = (oneshot::channel(), oneshot::channel());
         let reports = Reports { won: won_sender, lost: lost_sender, resign: resign_receiver };
         let work = move || {
-            runtime.block_on(lead(election, reports));
-            // Nobody waits for it if the manager ends for another reason.
-            let _ = ended_sender.send(());
+            match runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime.block_on(lead(election, reports)),
+                Err(error) => drop(reports.won.send(Err(not_started(&error)))),
+            }
+            drop(ended_sender);
         };
-        thread::Builder::new().name("lease".to_owned()).spawn(work).map_err(failed)?;
+        let started = thread::Builder::new().name("lease".to_owned()).spawn(work);
+        started.map_err(|error| not_started(&error))?;
         Ok(Self { won, lost, resign, ended })
     }
 
@@ -55,10 +56,14 @@ impl LeaderThread {
     /// Gives the Lease up, so that a successor need not wait for it to run out. Only when nothing acts any more.
     pub async fn resign(self) {
         if self.resign.send(()).is_ok() {
-            // Fails if the thread has ended, which is what it is waited for.
+            // The thread drops its side of the channel when it ends.
             let _ = self.ended.await;
         }
     }
+}
+
+fn not_started(error: &std::io::Error) -> Error {
+    Error::LostLeadership(format!("the thread that renews the Lease cannot be started: {error}"))
 }
 
 async fn lead(election: Election, reports: Reports) {
