@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
+use chandler_controller::Connect;
 use chandler_telemetry::Requests;
 use clap::Args;
 use http::{HeaderValue, header::USER_AGENT};
@@ -28,9 +29,10 @@ impl Connection {
         Ok(Client::try_from(self.config().await?)?)
     }
 
-    /// A client whose requests are counted.
-    pub async fn counted_client(self, requests: &Requests) -> Result<Client> {
-        Ok(ClientBuilder::try_from(self.config().await?)?.with_layer(requests).build())
+    /// Makes clients whose requests are counted.
+    pub async fn counted(self, requests: &Requests) -> Result<Connect> {
+        let (config, requests) = (self.config().await?, requests.clone());
+        Ok(Connect::new(move || Ok(ClientBuilder::try_from(config.clone())?.with_layer(&requests).build())))
     }
 
     async fn config(self) -> Result<Config> {

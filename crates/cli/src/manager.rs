@@ -155,13 +155,15 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let log_level = logging::start(&log_level, log_format)?;
     let tracing = traces.start()?;
     let hooks = hooks.options(&leader_election_namespace);
-    let election = (!no_leader_election).then_some(Election {
+    let requests = Requests::default();
+    let connect = connection.counted(&requests).await?;
+    let election = (!no_leader_election).then(|| Election {
         namespace: leader_election_namespace,
         name: lease_name(namespace.as_deref(), watch_filter.as_deref()),
         identity: identity(),
         times: LeaseTimes { duration: Duration::from_secs(lease_seconds) },
+        connect: connect.clone(),
     });
-    let requests = Requests::default();
     let options = Options {
         namespace,
         watch_filter,
@@ -187,7 +189,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         parameters_interval: Duration::from_secs(parameters_seconds),
         limits: Limits { per_cluster: concurrency_per_cluster.max(1), overall: concurrency.max(1) },
     };
-    let client = connection.counted_client(&requests).await?;
+    let client = connect.client()?;
     let stop = CancellationToken::new();
     control::serve(control::socket(&store), log_level);
     tokio::spawn(stop_on_signal(stop.clone()));

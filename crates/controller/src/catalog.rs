@@ -6,32 +6,26 @@ mod news;
 mod pass;
 mod signers;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
-use chandler_api::{
-    capi::WATCH_FILTER_LABEL,
-    extensions::{CatalogStatus, ExtensionCatalog},
-};
-use chandler_core::catalog::LastLook;
+use chandler_api::extensions::{CatalogStatus, ExtensionCatalog};
+use chandler_core::{catalog::LastLook, conditions};
 use chandler_source::Packages;
-use futures::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::{
-    Client, ResourceExt as _,
-    api::ApiResource,
-    runtime::reflector::{ObjectRef, Store},
-};
+use kube::{Client, ResourceExt as _, api::ApiResource};
 
 use self::news::News;
 pub use self::{access::catalog_access, handle::Catalogs, signers::catalog_signers};
 use crate::{
     events::Events,
     metrics::Metrics,
-    queue::{self, Trigger},
-    watch::{Scope, watch},
+    queue,
+    routing::ScopedQueue,
+    run::Shared,
+    scoped::Scoped,
+    sync::{Mutex, MutexGuard},
+    tasks::Tasks,
+    watch::{Change, Scope, watch},
 };
 
 const KIND: &str = "ExtensionCatalog";
@@ -40,7 +34,6 @@ struct CatalogContext {
     client: Client,
     packages: Arc<Packages>,
     events: Events,
-    catalogs: OnceLock<Store<ExtensionCatalog>>,
     news: Arc<News>,
     /// By uid.
     looks: Mutex<HashMap<String, LastLook>>,
@@ -48,78 +41,68 @@ struct CatalogContext {
 
 impl CatalogContext {
     fn looks(&self) -> MutexGuard<'_, HashMap<String, LastLook>> {
-        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.looks.lock()
     }
 
-    fn touched(&self, catalog: &ExtensionCatalog) {
-        // Objects that go before the store is known are none that anything was read for.
-        let Some(catalogs) = self.catalogs.get() else { return };
-        let there = catalogs.get(&ObjectRef::from_obj(catalog)).and_then(|there| there.uid());
-        let is_there = there == catalog.uid();
-        self.news.touched(catalog, is_there);
-        if let Some(uid) = catalog.uid().filter(|_| !is_there) {
-            // What was read for a catalog goes with it.
-            self.looks().remove(&uid);
-            self.packages.forget_catalog(&uid);
+    fn on_change(&self, change: &Change<'_, ExtensionCatalog>) {
+        match change {
+            Change::Applied(catalog) => self.news.touched(catalog, true),
+            Change::Deleted(catalog) => {
+                self.news.touched(catalog, false);
+                let uid = catalog.uid().unwrap_or_default();
+                self.looks().remove(&uid);
+                self.packages.forget_catalog(&uid);
+            }
         }
     }
 }
 
-/// What looks after catalogs.
-pub struct CatalogOptions {
-    pub client: Client,
-    pub scope: Scope,
-    /// The namespace whose catalogs are everyone's, also of who looks after one namespace only.
-    pub platform: String,
-    pub watch_filter: Option<String>,
-    pub packages: Arc<Packages>,
-    pub events: Events,
-    pub metrics: Metrics,
+/// The controllers of catalogs, one for each scope.
+pub struct CatalogControllers {
+    scopes: Vec<Scoped<ExtensionCatalog>>,
+    catalogs: Catalogs,
+    news: Arc<News>,
 }
 
-/// Watches all catalogs of the scope and of the platform. The future looks after them for as long as it is polled.
-pub fn start(options: CatalogOptions) -> (Catalogs, impl Future<Output = ()> + Send + use<>) {
-    let CatalogOptions { client, scope, platform, watch_filter, packages, events, metrics } = options;
-    let news = Arc::new(News::default());
-    let labels = watch_filter.map(|filter| format!("{WATCH_FILTER_LABEL}={filter}"));
-    let scopes = Scope { labels, ..scope }.and_platform(&platform);
-    let (stores, work): (Vec<_>, Vec<_>) = scopes
-        .into_iter()
-        .map(|scope| {
+impl CatalogControllers {
+    pub fn new(
+        scopes: Vec<Scope>,
+        packages: Arc<Packages>,
+        metrics: &Metrics,
+    ) -> (Self, Vec<ScopedQueue<ExtensionCatalog>>) {
+        let (scopes, queues) = Scoped::all(scopes, metrics);
+        let news = Arc::new(News::default());
+        let stores = scopes.iter().map(|scoped| scoped.store.clone()).collect();
+        let catalogs = Catalogs::new(stores, packages, news.sender());
+        (Self { scopes, catalogs, news }, queues)
+    }
+
+    pub fn catalogs(&self) -> Catalogs {
+        self.catalogs.clone()
+    }
+
+    /// Watches catalogs and reconciles them.
+    pub fn start(self, tasks: &mut Tasks, shared: &Shared) {
+        for Scoped { scope, store, writer, queue } in self.scopes {
             let context = Arc::new(CatalogContext {
-                client: client.clone(),
-                packages: packages.clone(),
-                events: events.clone(),
-                catalogs: OnceLock::new(),
-                news: news.clone(),
+                client: shared.client.clone(),
+                packages: shared.packages.clone(),
+                events: shared.events.clone(),
+                news: self.news.clone(),
                 looks: Mutex::default(),
             });
-            look_after(&scope, context, &metrics)
-        })
-        .unzip();
-    let catalogs = Catalogs::new(stores, packages, news.sender());
-    (catalogs, async move {
-        join_all(work).await;
-    })
-}
-
-fn look_after(
-    scope: &Scope,
-    context: Arc<CatalogContext>,
-    metrics: &Metrics,
-) -> (Store<ExtensionCatalog>, impl Future<Output = ()> + Send + use<>) {
-    let (trigger, queue) = Trigger::<ExtensionCatalog>::new(KIND, metrics);
-    let resource = ApiResource::erase::<ExtensionCatalog>(&());
-    let touching = context.clone();
-    let watched = watch(context.client.clone(), scope, &resource, (), move |catalog: &ExtensionCatalog| {
-        touching.touched(catalog);
-        trigger.look_at(ObjectRef::from_obj(catalog));
-    });
-    let _ = context.catalogs.set(watched.store.clone());
-    let store = watched.store;
-    (store.clone(), queue::run(KIND, store, queue, metrics.clone(), context, pass::reconcile))
+            let (router, watching) = (shared.router.clone(), context.clone());
+            let resource = ApiResource::erase::<ExtensionCatalog>(&());
+            watch(shared.client.clone(), &scope, &resource, writer, move |change| {
+                watching.on_change(change);
+                router.on_catalog(change);
+            });
+            let metrics = shared.metrics.clone();
+            tasks.spawn(queue::run(KIND, store, queue, metrics, context, pass::reconcile));
+        }
+    }
 }
 
 fn ready(status: &CatalogStatus) -> Option<&Condition> {
-    status.conditions.iter().find(|condition| condition.type_ == "Ready")
+    conditions::find(&status.conditions, "Ready")
 }

@@ -67,10 +67,6 @@ impl Clusters {
         self.0.clone()
     }
 
-    pub fn keys(&self) -> Vec<ClusterKey> {
-        self.0.state().iter().filter_map(|cluster| key(cluster)).collect()
-    }
-
     /// The Clusters of a namespace, in the order of their names.
     pub fn in_namespace(&self, namespace: &str) -> BTreeMap<ClusterKey, Arc<DynamicObject>> {
         let own = self.0.state_filter(|cluster| cluster.metadata.namespace.as_deref() == Some(namespace));

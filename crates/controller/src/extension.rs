@@ -4,7 +4,7 @@ mod answers;
 mod catalog_offers;
 mod cluster;
 mod compose;
-mod department;
+mod controllers;
 mod offers;
 mod outlook;
 mod packaged;
@@ -16,7 +16,7 @@ mod values;
 
 pub use cluster::ClusterContext;
 pub use compose::Instances;
-pub use department::Department;
+pub use controllers::{CLUSTER, ExtensionControllers};
 pub use offers::Offers;
 pub use outlook::{Listed, Outlook};
 pub use packaged::Packaged;
@@ -27,6 +27,8 @@ pub use values::Values;
 
 use std::time::Duration;
 
+use crate::routing::Router;
+
 /// What a pass over an Extension works with.
 pub struct ExtensionContext {
     pub client: kube::Client,
@@ -34,12 +36,5 @@ pub struct ExtensionContext {
     pub offers: Offers,
     /// How often sources that have to be asked are asked again.
     pub poll_interval: Duration,
-    /// Told the namespace in which something else can be chosen now.
-    pub on_change: Box<dyn Fn(&str) + Send + Sync>,
-}
-
-impl ExtensionContext {
-    fn changed(&self, namespace: &str) {
-        (self.on_change)(namespace);
-    }
+    pub router: Router,
 }

@@ -1,6 +1,8 @@
 //! Holds the Lease that says who acts.
 
-use std::time::Duration;
+mod thread;
+
+use std::{fmt, sync::Arc, time::Duration};
 
 use chandler_core::leadership::{Claim, LeaseTimes, SeenLease, Watchman};
 use jiff::Timestamp;
@@ -14,6 +16,7 @@ use kube::{
 };
 use tokio::time::Instant;
 
+pub use self::thread::LeaderThread;
 use crate::ManagementError;
 
 /// The least that is waited between two attempts to renew.
@@ -29,10 +32,32 @@ pub struct Election {
     /// Who we are, among all that ever were.
     pub identity: String,
     pub times: LeaseTimes,
+    /// Makes the client that reads and writes the Lease.
+    pub connect: Connect,
+}
+
+/// Makes clients of the management cluster. Connections of a client are driven by the runtime in which it was made.
+#[derive(Clone)]
+pub struct Connect(Arc<dyn Fn() -> Result<Client, kube::Error> + Send + Sync>);
+
+impl Connect {
+    pub fn new(connect: impl Fn() -> Result<Client, kube::Error> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(connect))
+    }
+
+    pub fn client(&self) -> Result<Client, kube::Error> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Connect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connect")
+    }
 }
 
 /// The Lease while it is ours.
-pub struct Leadership {
+struct Leadership {
     leases: Api<Lease>,
     election: Election,
     held: Lease,
@@ -41,7 +66,8 @@ pub struct Leadership {
 
 impl Election {
     /// Waits until we lead.
-    pub async fn win(self, client: Client) -> Result<Leadership, ManagementError> {
+    async fn win(self) -> Result<Leadership, ManagementError> {
+        let client = self.connect.client().map_err(|source| reading(&self, source))?;
         let leases: Api<Lease> = Api::namespaced(client, &self.namespace);
         let mut watchman = Watchman::new(&self.identity, self.times);
         let mut told = String::new();
@@ -107,7 +133,7 @@ impl Election {
 
 impl Leadership {
     /// Renews until leadership is lost, or in doubt for too long. Returns why.
-    pub async fn keep(&mut self) -> String {
+    async fn keep(&mut self) -> String {
         let times = self.election.times;
         loop {
             // Counted from the last renewal: one that took long is followed by the next one sooner.
@@ -131,7 +157,7 @@ impl Leadership {
     }
 
     /// Gives the Lease up, so that a successor need not wait for it to run out. Only when nothing acts any more.
-    pub async fn resign(self) {
+    async fn resign(self) {
         if let Err(error) = self.election.write(&self.leases, Some(&self.held), "").await {
             tracing::warn!(%error, "cannot give the Lease up; it runs out by itself");
         }

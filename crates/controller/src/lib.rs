@@ -1,13 +1,13 @@
 //! The management side: watches, reconcilers, status, Events, metrics. Decisions are in `chandler-core`.
 
+mod caches;
 mod catalog;
 mod clusters;
+mod controllers;
 mod error;
 mod events;
 mod extension;
-mod faces;
 pub mod hooks;
-mod index;
 mod leader;
 mod metrics;
 mod operations;
@@ -19,11 +19,15 @@ mod predecessor;
 mod queue;
 mod references;
 mod release;
+mod routing;
 mod run;
+mod scoped;
 mod server;
-mod shared;
 mod signatures;
+mod single_flight;
 mod status;
+mod sync;
+mod tasks;
 mod watch;
 
 pub use catalog::{Catalogs, catalog_access};
@@ -31,7 +35,7 @@ pub use clusters::resource as cluster_resource;
 pub use error::{ManagementError, ReconcileError, StartupError};
 pub use extension::{BadConfigMapKey, ConfigMapError, ConfigMapKey, Listed, Outlook, Platform};
 pub use hooks::HookOptions;
-pub use leader::Election;
+pub use leader::{Connect, Election};
 pub use parameters::{ParameterSources, Read};
 pub use predecessor::remains as predecessor_remains;
 pub use run::{Options, run};

@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 
 use self::labels::{
     CacheLabels, CallLabels, CategoryLabels, ClientLabels, ClusterLabels, KindLabels, OperationLabels,
-    RequestLabels, StateLabels,
+    RequestLabels, ScopeLabels, StateLabels,
 };
 pub use self::scrape::{CatalogCounts, ReleaseCounts, Sources};
 use crate::ManagementError;
@@ -42,6 +42,7 @@ pub struct Metrics {
     passes: Family<KindLabels, Counter>,
     pass_durations: Histograms,
     pass_errors: Family<CategoryLabels, Counter>,
+    placement_reconciles: Family<ScopeLabels, Counter>,
     queue_depth: Family<KindLabels, Gauge>,
     queue_waits: Histograms,
     clusters: Family<ClusterLabels, Gauge>,
@@ -116,6 +117,12 @@ impl Metrics {
                 "Passes that broke off and are tried again, by kind and category",
                 Family::default(),
             ),
+            placement_reconciles: to.add(
+                "placement_reconciles",
+                "Reconciles of placements, by kind and by the clusters they were about: all of the placement's, some, or \
+                 none (its status only)",
+                Family::default(),
+            ),
             queue_depth: to.add("queue_depth", "Objects that wait for a pass, by kind", Family::default()),
             queue_waits: to.histograms(
                 "queue_wait_seconds",
@@ -185,6 +192,18 @@ impl Metrics {
 
     pub fn pass_broke_off(&self, kind: &'static str, category: Category) {
         self.pass_errors.get_or_create(&CategoryLabels { kind, category: category.as_str() }).inc();
+    }
+
+    /// Counts the reconciles of a kind of placements from zero: a series that begins with an event shows no increase.
+    pub fn placement_kind(&self, kind: &'static str) {
+        for clusters in ["all", "some", "none"] {
+            drop(self.placement_reconciles.get_or_create(&ScopeLabels { kind, clusters }));
+        }
+    }
+
+    /// A placement is reconciled for `all`, `some` or `none` of its clusters.
+    pub fn placement_reconcile(&self, kind: &'static str, clusters: &'static str) {
+        self.placement_reconciles.get_or_create(&ScopeLabels { kind, clusters }).inc();
     }
 
     /// The gauge of the objects of a kind that wait for a pass.

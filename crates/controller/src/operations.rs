@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -16,7 +16,10 @@ use chandler_tool::StepReport;
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::Metrics;
+use crate::{
+    metrics::Metrics,
+    sync::{Mutex, MutexGuard},
+};
 
 /// Steps of an operation that is younger than this are not told: it may be over before anyone reads them.
 const QUIET: Duration = Duration::from_secs(2);
@@ -180,7 +183,7 @@ impl<O: Send + 'static> Operations<O> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table<O>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 

@@ -1,64 +1,56 @@
-//! The pair of controllers of one face: placements, and the release objects they make.
+//! The controllers of one kind of placements and of the release objects that they make.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashSet, sync::Arc};
 
 use chandler_api::capi::WATCH_FILTER_LABEL;
-use chandler_core::{
-    cluster_conditions::Addon,
-    identity::{ClusterKey, ReleaseId},
-    naming,
-    placement::PlacementFace,
-    release::{Claimant, ReleaseFace},
-};
+use chandler_core::placement::PlacementFace;
 use kube::{
     ResourceExt as _,
     api::ApiResource,
     core::NamespaceResourceScope,
-    runtime::reflector::{ObjectRef, Store},
+    runtime::reflector::{ObjectRef, Store, store::Writer},
 };
 use tokio::sync::Semaphore;
 
 use crate::{
-    faces::Face,
-    index::ReleaseIndex,
-    metrics::ReleaseCounts,
-    placement::{self, Compose, Desk, PlacementContext},
+    caches::{PairCaches, ReleaseCache},
+    metrics::Metrics,
+    placement::{self, Compose, PlacementContext, PlacementQueue},
     queue::{self, Queue, Trigger},
     release::{self, IsOurs, ReleaseContext},
-    run::{Shared, Surroundings},
+    routing::{PairQueues, SharedIndex},
+    run::{ManagementCaches, Shared},
     status,
-    watch::{Scope, Watched, watch},
+    sync::Mutex,
+    tasks::Tasks,
+    watch::{Change, FirstList, Scope, watch},
 };
 
-/// A kind of placements and the kind of their release objects, watched.
+/// The stores and queues of a kind of placements and of its release objects.
 pub struct Pair<P: PlacementFace> {
-    placements: Watched<P>,
-    releases: Watched<P::Release>,
-    placement_queue: Queue<P>,
-    release_queue: Queue<P::Release>,
-    wires: Wires<P>,
-}
-
-/// Where looks at objects of the pair are asked for.
-struct Wires<P: PlacementFace> {
-    desk: Desk<P>,
-    index: ReleaseIndex<P::Release>,
-    trigger: Trigger<P::Release>,
     placements: Store<P>,
     releases: Store<P::Release>,
+    cache: ReleaseCache<P::Release>,
+    placement_queue: PlacementQueue<P>,
+    release_queue: Trigger<P::Release>,
 }
 
-impl<P: PlacementFace> Clone for Wires<P> {
+/// What only the watches of a [`Pair`] and its controllers use, each once.
+pub struct PairEnds<P: PlacementFace> {
+    placement_writer: Writer<P>,
+    release_writer: Writer<P::Release>,
+    queued_placements: Queue<P>,
+    queued_releases: Queue<P::Release>,
+}
+
+impl<P: PlacementFace> Clone for Pair<P> {
     fn clone(&self) -> Self {
         Self {
-            desk: self.desk.clone(),
-            index: self.index.clone(),
-            trigger: self.trigger.clone(),
             placements: self.placements.clone(),
             releases: self.releases.clone(),
+            cache: self.cache.clone(),
+            placement_queue: self.placement_queue.clone(),
+            release_queue: self.release_queue.clone(),
         }
     }
 }
@@ -68,186 +60,158 @@ where
     P: PlacementFace + kube::Resource<Scope = NamespaceResourceScope>,
     P::Release: kube::Resource<Scope = NamespaceResourceScope>,
 {
-    /// Begins to watch both kinds.
-    pub fn watch(shared: &Shared) -> Self {
-        let (placement_trigger, placement_queue) = Trigger::<P>::new(status::kind::<P>(), &shared.metrics);
-        let (trigger, release_queue) = Trigger::new(status::kind::<P::Release>(), &shared.metrics);
-        let desk = Desk::new(placement_trigger);
-        let index = ReleaseIndex::new(P::OWNER_LABEL);
-        let placements = watch_placements::<P>(shared, desk.clone());
-        let releases = watch_releases::<P>(shared, desk.clone(), index.clone(), trigger.clone());
-        index.attach(releases.store.clone());
-        let wires = Wires {
-            desk,
-            index,
-            trigger,
-            placements: placements.store.clone(),
-            releases: releases.store.clone(),
+    /// Creates empty stores and queues.
+    pub fn new(metrics: &Metrics, index: &SharedIndex) -> (Self, PairEnds<P>) {
+        metrics.placement_kind(status::kind::<P>());
+        let (placement_writer, release_writer) = (Writer::new(()), Writer::new(()));
+        let (placement_trigger, queued_placements) = Trigger::new(status::kind::<P>(), metrics);
+        let (release_queue, queued_releases) = Trigger::new(status::kind::<P::Release>(), metrics);
+        let releases = release_writer.as_reader();
+        let pair = Self {
+            placements: placement_writer.as_reader(),
+            cache: ReleaseCache::new(index.clone(), releases.clone()),
+            releases,
+            placement_queue: PlacementQueue::new(placement_trigger),
+            release_queue,
         };
-        Self { placements, releases, placement_queue, release_queue, wires }
+        (pair, PairEnds { placement_writer, release_writer, queued_placements, queued_releases })
     }
 
-    /// The pair, as other faces see it.
-    pub fn face(&self) -> Box<dyn Face> {
-        Box::new(self.wires.clone())
+    pub fn queues(&self) -> Box<dyn PairQueues> {
+        Box::new((self.placement_queue.clone(), self.release_queue.clone()))
     }
 
-    /// Asks placements to look at themselves.
-    pub fn desk(&self) -> Desk<P> {
-        self.wires.desk.clone()
+    pub fn caches(&self) -> Box<dyn PairCaches> {
+        Box::new((self.placements.clone(), self.cache.clone()))
     }
 
     pub fn placements(&self) -> Store<P> {
-        self.wires.placements.clone()
+        self.placements.clone()
     }
 
-    pub fn releases(&self) -> ReleaseIndex<P::Release> {
-        self.wires.index.clone()
+    pub fn releases(&self) -> ReleaseCache<P::Release> {
+        self.cache.clone()
+    }
+}
+
+/// A kind of placements and its release objects, watched.
+pub struct WatchedPair<P: PlacementFace> {
+    pair: Pair<P>,
+    first_lists: [FirstList; 2],
+    queued_placements: Queue<P>,
+    queued_releases: Queue<P::Release>,
+}
+
+impl<P> WatchedPair<P>
+where
+    P: PlacementFace + kube::Resource<Scope = NamespaceResourceScope>,
+    P::Release: kube::Resource<Scope = NamespaceResourceScope>,
+{
+    /// Starts to watch both kinds.
+    pub fn start(shared: &Shared, pair: Pair<P>, ends: PairEnds<P>) -> Self {
+        let PairEnds { placement_writer, release_writer, queued_placements, queued_releases } = ends;
+        let first_lists =
+            [watch_placements::<P>(shared, placement_writer), watch_releases::<P>(shared, release_writer)];
+        Self { pair, first_lists, queued_placements, queued_releases }
     }
 
-    /// Returns when both kinds have been listed. False: a watch has ended before that.
+    pub fn pair(&self) -> &Pair<P> {
+        &self.pair
+    }
+
+    /// Returns when both kinds have been listed; `false` if a watch has ended before that.
     pub async fn is_complete(&mut self) -> bool {
-        self.placements.is_complete().await && self.releases.is_complete().await
+        let [placements, releases] = &mut self.first_lists;
+        placements.is_complete().await && releases.is_complete().await
     }
 
-    /// Looks after the objects of both kinds.
-    pub async fn run(self, shared: Shared, around: Surroundings, compose: Box<dyn Compose<P>>) {
-        let Wires { desk, index, trigger, placements, releases } = self.wires;
-        let Surroundings { clusters, references, catalogs } = around;
+    /// Runs the controllers of both kinds.
+    pub fn run(
+        self,
+        tasks: &mut Tasks,
+        shared: &Shared,
+        caches: &ManagementCaches,
+        compose: Box<dyn Compose<P>>,
+    ) {
+        let Self { pair, first_lists: _, queued_placements, queued_releases } = self;
         tracing::info!(
             kind = %P::kind(&()),
-            placements = placements.len(),
-            releases = releases.len(),
+            placements = pair.placements.len(),
+            releases = pair.releases.len(),
             "watches are synchronised"
         );
-        let placement_context = Arc::new(PlacementContext::<P> {
-            client: shared.client.clone(),
-            clusters: clusters.clone(),
-            index: index.clone(),
-            desk,
-            writes: Semaphore::new(placement::WRITES),
-            written: placement::Written::default(),
-            told: placement::Told::default(),
-            compose,
-            events: shared.events.clone(),
-        });
-        let metrics = shared.metrics.clone();
-        let release_context = Arc::new(ReleaseContext::<P::Release> {
-            secrets: release::Secrets::new(shared.client.clone(), shared.metrics.clone()),
-            client: shared.client,
-            clusters,
-            index,
-            faces: shared.faces,
-            references,
-            connections: shared.kept.connections,
-            packages: shared.packages,
-            catalogs,
-            tool: shared.tool,
-            operations: shared.kept.operations,
-            events: shared.events,
-            metrics: shared.metrics,
-            trigger,
-            memories: shared.kept.memories,
-            poll_interval: shared.poll_interval,
-            is_ours: ownership(shared.watch_filter, placements.clone()),
-            republished: Mutex::default(),
-        });
-        tokio::join!(
-            queue::run(
-                status::kind::<P>(),
-                placements,
-                self.placement_queue,
-                metrics.clone(),
-                placement_context,
-                placement::reconcile::<P>
-            ),
-            queue::run(
-                status::kind::<P::Release>(),
-                releases,
-                self.release_queue,
-                metrics,
-                release_context,
-                release::reconcile::<P::Release>
-            ),
-        );
+        let placement_context = Arc::new(placement_context(shared, caches, &pair, compose));
+        let release_context = Arc::new(release_context(shared, caches, &pair));
+        tasks.spawn(queue::run(
+            status::kind::<P>(),
+            pair.placements,
+            queued_placements,
+            shared.metrics.clone(),
+            placement_context,
+            placement::reconcile::<P>,
+        ));
+        tasks.spawn(queue::run(
+            status::kind::<P::Release>(),
+            pair.releases,
+            queued_releases,
+            shared.metrics.clone(),
+            release_context,
+            release::reconcile::<P::Release>,
+        ));
     }
 }
 
-impl<P: PlacementFace> Face for Wires<P> {
-    fn cluster_touched(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) {
-        self.desk.cluster(&self.placements, &self.index, cluster, labels);
-        self.release_touched(cluster, None);
-    }
-
-    fn release_touched(&self, cluster: &ClusterKey, release: Option<&ReleaseId>) {
-        let concerned = match release {
-            Some(release) => self.index.claiming(cluster, release),
-            None => self.index.on_cluster(cluster),
-        };
-        for release in concerned {
-            self.trigger.look_at(ObjectRef::from_obj(&*release));
-        }
-    }
-
-    fn source_changed(&self) {
-        let moves_with_it = |release: &P::Release| {
-            release
-                .desired()
-                .is_ok_and(|desired| desired.package.version.is_none() || desired.access.catalog.is_some())
-        };
-        for release in self.releases.state_filter(moves_with_it) {
-            self.trigger.look_at(ObjectRef::from_obj(&*release));
-        }
-    }
-
-    fn claimants(&self, cluster: &ClusterKey, release: &ReleaseId) -> Vec<Claimant> {
-        self.index.claiming(cluster, release).iter().map(|object| release::claimant(&**object)).collect()
-    }
-
-    fn uses(&self, cluster: &ClusterKey) -> bool {
-        !self.index.on_cluster(cluster).is_empty()
-    }
-
-    fn releases(&self, cluster: &ClusterKey) -> Vec<(String, String)> {
-        let named = |release: Arc<P::Release>| Some((release.uid()?, release.desired().ok()?.release.name));
-        self.index.on_cluster(cluster).into_iter().filter_map(named).collect()
-    }
-
-    fn release_counts(&self) -> ReleaseCounts {
-        ReleaseCounts::of(&self.releases.state())
-    }
-
-    fn addons(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Addon> {
-        let releases = self.index.on_cluster(cluster);
-        let wanting = self.placements.state_filter(|placement| placement.wants(cluster, labels));
-        let unplaced = wanting.iter().map(|placement| placement.name_any()).filter(|name| {
-            let owner = naming::label_value(name);
-            !releases.iter().any(|release| release.labels().get(P::OWNER_LABEL) == Some(&owner))
-        });
-        let unplaced = unplaced.map(|name| Addon::not_ready(&name, "it is not on the cluster yet"));
-        releases.iter().map(|release| addon::<P>(release)).chain(unplaced).collect()
+fn placement_context<P: PlacementFace>(
+    shared: &Shared,
+    caches: &ManagementCaches,
+    pair: &Pair<P>,
+    compose: Box<dyn Compose<P>>,
+) -> PlacementContext<P> {
+    PlacementContext {
+        client: shared.client.clone(),
+        clusters: caches.clusters.clone(),
+        releases: pair.cache.clone(),
+        queue: pair.placement_queue.clone(),
+        writes: Semaphore::new(placement::WRITES),
+        written: placement::Written::default(),
+        throttle: placement::StatusThrottle::default(),
+        compose,
+        events: shared.events.clone(),
+        metrics: shared.metrics.clone(),
     }
 }
 
-fn addon<P: PlacementFace>(release: &P::Release) -> Addon {
-    let name = release.labels().get(P::OWNER_LABEL).cloned().unwrap_or_else(|| release.name_any());
-    match release.readiness() {
-        Some(ready) if ready.status == "True" => Addon::ready(&name),
-        Some(ready) => Addon::not_ready(&name, &ready.message),
-        None => Addon::not_ready(&name, ""),
+fn release_context<P: PlacementFace>(
+    shared: &Shared,
+    caches: &ManagementCaches,
+    pair: &Pair<P>,
+) -> ReleaseContext<P::Release> {
+    let shared = shared.clone();
+    let ManagementCaches { clusters, references, catalogs } = caches.clone();
+    ReleaseContext {
+        secrets: release::Secrets::new(shared.client.clone(), shared.metrics.clone()),
+        client: shared.client,
+        clusters,
+        releases: pair.cache.clone(),
+        all_kinds: shared.all_kinds,
+        references,
+        connections: shared.kept.connections,
+        packages: shared.packages,
+        catalogs,
+        tool: shared.tool,
+        operations: shared.kept.operations,
+        events: shared.events,
+        metrics: shared.metrics,
+        queue: pair.release_queue.clone(),
+        memories: shared.kept.memories,
+        poll_interval: shared.poll_interval,
+        is_ours: ownership(shared.watch_filter, pair.placements.clone()),
+        republished: Mutex::new(HashSet::new()),
     }
-}
-
-/// Whether one of two release objects has to wait for the other.
-fn are_neighbours<R: ReleaseFace>(one: &R, other: &R) -> bool {
-    let needs = |one: &R, other: &R| {
-        one.desired().is_ok_and(|desired| desired.depends_on.contains(&other.name_any()))
-    };
-    needs(one, other) || needs(other, one)
 }
 
 /// Tells the release objects that are ours to look after: with a filter, those that carry its label, and those of the
-/// placements that do, whoever made them.
+/// placements that do, whatever made them.
 fn ownership<P: PlacementFace>(filter: Option<String>, placements: Store<P>) -> IsOurs<P::Release> {
     let Some(filter) = filter else { return Box::new(|_| true) };
     let kind = P::kind(&());
@@ -261,46 +225,21 @@ fn ownership<P: PlacementFace>(filter: Option<String>, placements: Store<P>) -> 
     })
 }
 
-fn watch_placements<P: PlacementFace>(shared: &Shared, desk: Desk<P>) -> Watched<P> {
+fn watch_placements<P: PlacementFace>(shared: &Shared, writer: Writer<P>) -> FirstList {
     let resource = ApiResource::erase::<P>(&());
     let labels = shared.watch_filter.as_ref().map(|filter| format!("{WATCH_FILTER_LABEL}={filter}"));
     let scope = Scope { labels, ..shared.scope.clone() };
-    let faces = shared.faces.clone();
-    watch(shared.client.clone(), &scope, &resource, (), move |placement: &P| {
-        desk.placement(placement);
-        if let (Ok(wanted), Some(namespace)) = (placement.selection(), placement.namespace()) {
-            faces.selection_touched(&namespace, &wanted);
-        }
-    })
+    let router = shared.router.clone();
+    watch(shared.client.clone(), &scope, &resource, writer, move |change| router.on_placement::<P>(change))
 }
 
-fn watch_releases<P: PlacementFace>(
-    shared: &Shared,
-    desk: Desk<P>,
-    index: ReleaseIndex<P::Release>,
-    trigger: Trigger<P::Release>,
-) -> Watched<P::Release> {
+fn watch_releases<P: PlacementFace>(shared: &Shared, writer: Writer<P::Release>) -> FirstList {
     let resource = ApiResource::erase::<P::Release>(&());
-    let (kept, faces) = (shared.kept.clone(), shared.faces.clone());
-    watch(shared.client.clone(), &shared.scope, &resource, (), move |object: &P::Release| {
-        if index.is_gone(object) {
-            kept.forget(&faces, object);
-        } else {
-            index.note(object);
+    let (router, kept, all_kinds) = (shared.router.clone(), shared.kept.clone(), shared.all_kinds.clone());
+    watch(shared.client.clone(), &shared.scope, &resource, writer, move |change| {
+        router.on_release::<P>(change);
+        if let Change::Deleted(release) = change {
+            kept.forget(&all_kinds, *release);
         }
-        trigger.look_at(ObjectRef::from_obj(object));
-        // Whoever claims the same release may have it now, or not any more.
-        if let Ok(desired) = object.desired() {
-            faces.release_touched(&desired.cluster, Some(&desired.release));
-            faces.addon_touched(&desired.cluster);
-            if P::Release::ORDERED {
-                let others = index.on_cluster(&desired.cluster);
-                for neighbour in others.iter().filter(|other| are_neighbours(&***other, object)) {
-                    trigger.look_at(ObjectRef::from_obj(&**neighbour));
-                    desk.release(neighbour);
-                }
-            }
-        }
-        desk.release(object);
     })
 }

@@ -1,103 +1,72 @@
 //! Placements: from clusters and a template to release objects, for every kind that is a face of a placement.
 
 mod compose;
-mod dirty;
 mod pass;
-mod told;
+mod pending;
+mod status_throttle;
 mod values;
 mod written;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
-use chandler_core::{identity::ClusterKey, placement::PlacementFace};
+use chandler_core::placement::PlacementFace;
 use kube::{
-    Client, ResourceExt as _,
+    Client,
     core::NamespaceResourceScope,
-    runtime::{
-        controller::Action,
-        reflector::{ObjectRef, Store},
-    },
+    runtime::{controller::Action, reflector::ObjectRef},
 };
 
 pub use compose::{Compose, ComposeError, Composed};
 pub use pass::WRITES;
+pub use pending::Scope;
+pub use status_throttle::StatusThrottle;
 use tokio::sync::Semaphore;
-pub use told::Told;
 pub use values::{Needed, Templates};
 pub use written::Written;
 
-use self::dirty::Dirty;
-use crate::{ReconcileError, clusters::Clusters, events::Events, index::ReleaseIndex, queue::Trigger};
+use self::pending::Pending;
+use crate::{
+    ReconcileError, caches::ReleaseCache, clusters::Clusters, events::Events, metrics::Metrics,
+    queue::Trigger,
+};
 
 /// What a pass over a placement works with.
 pub struct PlacementContext<P: PlacementFace> {
     pub client: Client,
     pub clusters: Clusters,
-    pub index: ReleaseIndex<P::Release>,
-    pub desk: Desk<P>,
+    pub releases: ReleaseCache<P::Release>,
+    pub queue: PlacementQueue<P>,
     /// Release objects that may be written at the same time, by all placements together: a fleet that starts at once
     /// must not drown its own API server, where the Lease is renewed too.
     pub writes: Semaphore,
     pub written: Written<P, P::Release>,
-    pub told: Told<P>,
+    pub throttle: StatusThrottle<P>,
     /// Makes the release objects.
     pub compose: Box<dyn Compose<P>>,
     pub events: Events,
+    pub metrics: Metrics,
 }
 
-/// Where placements are handed in to be looked at, in whole or for one cluster. Clones share it.
-pub struct Desk<P: PlacementFace> {
+/// The queue of a kind of placements, with the clusters that each reconcile is about. Clones share it.
+pub struct PlacementQueue<P: PlacementFace> {
     placements: Trigger<P>,
-    dirty: Dirty<P>,
+    pending: Pending<P>,
 }
 
-impl<P: PlacementFace> Clone for Desk<P> {
+impl<P: PlacementFace> Clone for PlacementQueue<P> {
     fn clone(&self) -> Self {
-        Self { placements: self.placements.clone(), dirty: self.dirty.clone() }
+        Self { placements: self.placements.clone(), pending: self.pending.clone() }
     }
 }
 
-impl<P: PlacementFace> Desk<P> {
+impl<P: PlacementFace> PlacementQueue<P> {
     pub fn new(placements: Trigger<P>) -> Self {
-        Self { placements, dirty: Dirty::default() }
+        Self { placements, pending: Pending::default() }
     }
 
-    /// A placement itself was touched.
-    pub fn placement(&self, placement: &P) {
-        let reference = ObjectRef::from_obj(placement);
-        self.dirty.all(&reference);
-        self.placements.look_at(reference);
-    }
-
-    /// A release object was touched: its placement looks at its cluster.
-    pub fn release(&self, release: &P::Release) {
-        let kind = P::kind(&());
-        let owner = release.owner_references().iter().find(|owner| owner.kind == kind);
-        if let (Some(owner), Some(cluster)) = (owner, P::cluster_of(release)) {
-            self.one(ObjectRef::new(&owner.name).within(&cluster.namespace), &cluster);
-        }
-    }
-
-    /// A Cluster was touched: the placements that want it, and those that have a release on it, look at it.
-    pub fn cluster(
-        &self,
-        placements: &Store<P>,
-        index: &ReleaseIndex<P::Release>,
-        cluster: &ClusterKey,
-        labels: &BTreeMap<String, String>,
-    ) {
-        for release in index.on_cluster(cluster) {
-            self.release(&release);
-        }
-        let wanting = placements.state_filter(|placement| placement.wants(cluster, labels));
-        for placement in wanting {
-            self.one(ObjectRef::from_obj(&*placement), cluster);
-        }
-    }
-
-    fn one(&self, placement: ObjectRef<P>, cluster: &ClusterKey) {
-        self.dirty.cluster(&placement, cluster);
-        self.placements.look_at(placement);
+    pub fn enqueue(&self, placement: ObjectRef<P>, scope: &Scope) {
+        self.pending.add(&placement, scope);
+        self.placements.enqueue(placement);
     }
 }
 

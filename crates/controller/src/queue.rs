@@ -1,4 +1,4 @@
-//! Objects that want a look, from whatever source; and the loop that gives it to them.
+//! Queues of objects to reconcile, and the loop that reconciles them.
 
 mod waiting;
 
@@ -35,7 +35,7 @@ const DEBOUNCE: Duration = Duration::from_millis(20);
 const PASSES: u16 = 32;
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Asks for a look at objects of one kind.
+/// Enqueues objects of one kind.
 #[derive(Debug)]
 pub struct Trigger<K: Resource> {
     sender: mpsc::UnboundedSender<ObjectRef<K>>,
@@ -48,7 +48,7 @@ impl<K: Resource> Clone for Trigger<K> {
     }
 }
 
-/// The objects that were asked for.
+/// The objects that are enqueued.
 #[derive(Debug)]
 pub struct Queue<K: Resource> {
     receiver: mpsc::UnboundedReceiver<ObjectRef<K>>,
@@ -62,9 +62,9 @@ impl<K: Resource + 'static> Trigger<K> {
         (Self { sender, waiting: waiting.clone() }, Queue { receiver, waiting })
     }
 
-    pub fn look_at(&self, object: ObjectRef<K>) {
+    pub fn enqueue(&self, object: ObjectRef<K>) {
         self.waiting.begin((object.namespace.clone(), object.name.clone()));
-        // Nobody listens only while the process ends.
+        // Fails only when the process ends.
         let _ = self.sender.send(object);
     }
 }

@@ -1,11 +1,7 @@
 //! Objects that Clusters refer to (control planes, infrastructure clusters), of kinds known only at run time. A kind is
 //! watched from the first time that one of its objects is asked for.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use chandler_api::capi::{CLUSTER_NAME_LABEL, ContractReference};
 use chandler_core::{contract, identity::ClusterKey};
@@ -14,17 +10,20 @@ use kube::{
     Api, Client, ResourceExt as _,
     api::{ApiResource, DynamicObject},
     discovery,
-    runtime::reflector::{ObjectRef, Store},
+    runtime::reflector::{ObjectRef, Store, store::Writer},
 };
 use tokio::sync::OnceCell;
 
-use crate::watch::{Scope, watch};
+use crate::{
+    routing::Router,
+    sync::Mutex,
+    watch::{Scope, watch},
+};
 
 /// How long a kind's first list may take.
 const LIST_LIMIT: Duration = Duration::from_secs(20);
 
 type Kind = (String, String);
-type Touched = Arc<dyn Fn(&ClusterKey) + Send + Sync>;
 
 /// One watched kind.
 #[derive(Debug)]
@@ -53,14 +52,13 @@ pub enum ReferenceError {
 pub struct References {
     client: Client,
     scope: Scope,
-    /// Called with the Cluster whose object was touched.
-    touched: Touched,
+    router: Router,
     kinds: Arc<Mutex<HashMap<Kind, Arc<OnceCell<Watched>>>>>,
 }
 
 impl References {
-    pub fn new(client: Client, scope: Scope, touched: impl Fn(&ClusterKey) + Send + Sync + 'static) -> Self {
-        Self { client, scope, touched: Arc::new(touched), kinds: Arc::default() }
+    pub fn new(client: Client, scope: Scope, router: Router) -> Self {
+        Self { client, scope, router, kinds: Arc::default() }
     }
 
     /// The object that a Cluster of `namespace` refers to.
@@ -91,16 +89,18 @@ impl References {
     }
 
     fn cell(&self, to: &ContractReference) -> Arc<OnceCell<Watched>> {
-        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = self.kinds.lock();
         kinds.entry((to.api_group.clone(), to.kind.clone())).or_default().clone()
     }
 
     async fn watch(&self, to: &ContractReference) -> Result<Watched, ReferenceError> {
         let resource = self.resource(to).await?;
-        let touched = self.touched.clone();
-        let watched = watch(self.client.clone(), &self.scope, &resource, resource.clone(), move |object| {
-            if let Some(cluster) = cluster_of(object) {
-                touched(&cluster);
+        let router = self.router.clone();
+        let writer = Writer::new(resource.clone());
+        let store = writer.as_reader();
+        watch(self.client.clone(), &self.scope, &resource, writer, move |change| {
+            if let Some(cluster) = cluster_of(change.object()) {
+                router.on_reference(&cluster);
             }
         });
         tracing::info!(
@@ -108,7 +108,7 @@ impl References {
             version = resource.version,
             "watching a kind that Clusters refer to"
         );
-        Ok(Watched { resource, store: watched.store })
+        Ok(Watched { resource, store })
     }
 
     async fn resource(&self, to: &ContractReference) -> Result<ApiResource, ReferenceError> {

@@ -9,11 +9,7 @@ mod operate;
 mod pass;
 mod secrets;
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 pub use catalogs::NamedCatalogs;
 use chandler_core::release::{Claimant, ReleaseFace};
@@ -26,8 +22,15 @@ pub use operate::{Done, Outcome};
 pub use secrets::Secrets;
 
 use crate::{
-    ReconcileError, clusters::Clusters, events::Events, faces::Faces, index::ReleaseIndex, metrics::Metrics,
-    operations::Operations, queue::Trigger, references::References,
+    ReconcileError,
+    caches::{AllKinds, ReleaseCache},
+    clusters::Clusters,
+    events::Events,
+    metrics::Metrics,
+    operations::Operations,
+    queue::Trigger,
+    references::References,
+    sync::Mutex,
 };
 
 /// Tells whether a release object is ours to look after.
@@ -37,8 +40,8 @@ pub type IsOurs<R> = Box<dyn Fn(&R) -> bool + Send + Sync>;
 pub struct ReleaseContext<R: ReleaseFace> {
     pub client: Client,
     pub clusters: Clusters,
-    pub index: ReleaseIndex<R>,
-    pub faces: Faces,
+    pub releases: ReleaseCache<R>,
+    pub all_kinds: AllKinds,
     pub references: References,
     pub connections: Connections,
     pub packages: Arc<Packages>,
@@ -48,7 +51,7 @@ pub struct ReleaseContext<R: ReleaseFace> {
     pub operations: Operations<Outcome>,
     pub events: Events,
     pub metrics: Metrics,
-    pub trigger: Trigger<R>,
+    pub queue: Trigger<R>,
     pub memories: Memories,
     /// How often a release that follows the newest version looks for it.
     pub poll_interval: Duration,
@@ -79,12 +82,12 @@ pub struct Kept {
 impl Kept {
     /// Lets go of everything kept for an object that is gone. It may have gone without our doing: `clusterctl move`
     /// takes finalizers off.
-    pub fn forget<R: ReleaseFace>(&self, faces: &Faces, gone: &R) {
+    pub fn forget<R: ReleaseFace>(&self, all_kinds: &AllKinds, gone: &R) {
         let uid = gone.uid().unwrap_or_default();
         self.memories.forget(&uid);
         self.operations.forget(&uid);
         if let Ok(desired) = gone.desired()
-            && !faces.uses(&desired.cluster)
+            && !all_kinds.uses(&desired.cluster)
         {
             self.connections.close(&desired.cluster);
         }

@@ -1,12 +1,9 @@
-//! Wires it all together: stores, queues, reconcilers, endpoints.
+//! Runs the manager: its options, endpoints and leadership.
 
 use std::{
     net::SocketAddr,
     path::PathBuf,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -18,32 +15,33 @@ use chandler_core::schedule::Limits;
 use chandler_source::{Packages, SourceOptions, Store as PackageStore};
 use chandler_telemetry::Requests;
 use chandler_tool::{PackageTool, Supervisor, SupervisorConfig};
-use chandler_workload::{Connections, InventoryChange};
+use chandler_workload::Connections;
 use kube::{
-    Api, Client, ResourceExt as _,
+    Api, Client,
     api::{ApiResource, DynamicObject, ListParams},
 };
 use semver::Version;
-use tokio::sync::{mpsc, watch as channel};
+use tokio::sync::watch as channel;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     Election, HookOptions, StartupError,
-    catalog::{self, CatalogOptions, Catalogs},
+    caches::AllKinds,
     clusters::{self, Clusters},
+    controllers::{Controllers, Handles},
     events::Events,
-    extension::{ConfigMapKey, Department, Platform},
-    faces::Faces,
+    extension::{ConfigMapKey, Platform},
+    leader::LeaderThread,
     metrics::{Metrics, Sources},
     operations::Operations,
-    pair::Pair,
-    placement::Templates,
     predecessor,
     references::References,
     release::{Kept, Memories, NamedCatalogs},
+    routing::Router,
     server::{self, Served},
     signatures::SignatureDemands,
-    watch::{Scope, Watched, watch},
+    tasks::Tasks,
+    watch::Scope,
 };
 
 /// How the controllers run.
@@ -94,7 +92,8 @@ pub struct Shared {
     pub client: Client,
     pub scope: Scope,
     pub watch_filter: Option<String>,
-    pub faces: Faces,
+    pub router: Router,
+    pub all_kinds: AllKinds,
     pub kept: Kept,
     pub packages: Arc<Packages>,
     pub tool: PackageTool,
@@ -106,9 +105,9 @@ pub struct Shared {
     pub hooks: Option<HookOptions>,
 }
 
-/// What there is on the management cluster besides the objects of a face.
+/// Caches of the management cluster besides placements and release objects.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct ManagementCaches {
     pub clusters: Clusters,
     pub references: References,
     pub catalogs: NamedCatalogs,
@@ -152,9 +151,14 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         ..SupervisorConfig::new(tool)
     };
     let metrics = Metrics::new();
+    let packages = Arc::new(Packages::new(PackageStore::open(store)?, sources));
+    let (controllers, handles) =
+        Controllers::new(&scope, watch_filter.as_deref(), platform, &packages, &metrics);
+    let Handles { router, all_kinds, catalogs } = handles;
     let shared = Shared {
         events: Events::new(client.clone()),
-        faces: Faces::default(),
+        router,
+        all_kinds,
         kept: Kept {
             memories: Memories::default(),
             operations: Operations::new(limits, metrics.clone()),
@@ -162,7 +166,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         },
         metrics,
         tool: PackageTool::new(Supervisor::new(supervisor)),
-        packages: Arc::new(Packages::new(PackageStore::open(store)?, sources)),
+        packages,
         client,
         scope,
         watch_filter,
@@ -172,13 +176,12 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         hooks,
     };
     let ready = Arc::new(AtomicBool::new(false));
-    let catalogs = Arc::default();
     let sources = Sources {
         tool: shared.tool.clone(),
         connections,
         packages: shared.packages.clone(),
-        faces: shared.faces.clone(),
-        catalogs: Arc::clone(&catalogs),
+        all_kinds: shared.all_kinds.clone(),
+        catalogs,
         requests,
     };
     let served = Served { metrics: shared.metrics.clone(), sources, ready: ready.clone() };
@@ -190,16 +193,15 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         Some(from) => Some(demand_signatures(&shared, from).await),
         None => None,
     };
-    let (client, tool, metrics) = (shared.client.clone(), shared.tool.clone(), shared.metrics.clone());
-    let controllers = Box::pin(controllers(shared, platform, changes, Told { ready, catalogs }));
-    let work = async move {
+    let (tool, metrics) = (shared.tool.clone(), shared.metrics.clone());
+    let work = async |tasks: &mut Tasks| {
         metrics.leads();
-        controllers.await
+        Box::pin(controllers.run(tasks, shared, changes, ready)).await
     };
     let ended = if let Some(election) = election {
-        lead(client, election, &tool, work, &stop).await
+        lead(election, &tool, work, &stop).await
     } else {
-        stop.run_until_cancelled(work).await.unwrap_or(Ok(()))
+        stop.run_until_cancelled(work(&mut Tasks::default())).await.unwrap_or(Ok(()))
     };
     tracing::info!("stopping");
     ended
@@ -215,140 +217,27 @@ async fn demand_signatures(shared: &Shared, from: ConfigMapKey) -> AbortOnDropHa
 
 /// Works while it leads. Whoever may not act any more stops its driver before anyone else may begin.
 async fn lead(
-    client: Client,
     election: Election,
     tool: &PackageTool,
-    work: impl Future<Output = Result<(), StartupError>>,
+    work: impl AsyncFnOnce(&mut Tasks) -> Result<(), StartupError>,
     stop: &CancellationToken,
 ) -> Result<(), StartupError> {
-    let Some(won) = stop.run_until_cancelled(election.win(client)).await else { return Ok(()) };
-    let mut leadership = won?;
+    let mut leader = LeaderThread::start(election)?;
+    let Some(won) = stop.run_until_cancelled(leader.won()).await else { return Ok(()) };
+    won?;
+    let mut tasks = Tasks::default();
     let (ended, leads) = tokio::select! {
-        ended = work => (ended, true),
-        why = leadership.keep() => (Err(StartupError::LostLeadership(why)), false),
+        ended = work(&mut tasks) => (ended, true),
+        why = leader.lost() => (Err(StartupError::LostLeadership(why)), false),
         () = stop.cancelled() => (Ok(()), true),
     };
+    tasks.abort();
     tool.supervisor().kill().await;
+    tasks.join().await;
     if leads {
-        leadership.resign().await;
+        leader.resign().await;
     }
     ended
-}
-
-/// What the endpoints are told once there is something to tell.
-struct Told {
-    ready: Arc<AtomicBool>,
-    catalogs: Arc<OnceLock<Catalogs>>,
-}
-
-/// Looks after all kinds.
-async fn controllers(
-    shared: Shared,
-    platform: Platform,
-    mut changes: mpsc::UnboundedReceiver<InventoryChange>,
-    told: Told,
-) -> Result<(), StartupError> {
-    let (catalogs, looking_after_catalogs) = catalog::start(CatalogOptions {
-        client: shared.client.clone(),
-        scope: shared.scope.clone(),
-        platform: platform.namespace.clone(),
-        watch_filter: shared.watch_filter.clone(),
-        packages: shared.packages.clone(),
-        events: shared.events.clone(),
-        metrics: shared.metrics.clone(),
-    });
-    // Told once.
-    let _ = told.catalogs.set(catalogs.clone());
-    let mut helm = Pair::<HelmChartProxy>::watch(&shared);
-    let mut instances = Pair::<ExtensionInstance>::watch(&shared);
-    let platform_namespace = platform.namespace.clone();
-    let mut department = Department::open(&shared, platform);
-    shared.faces.are(vec![helm.face(), instances.face()], department.watcher());
-    let mut clusters = watch_clusters(&shared);
-    let all = async {
-        helm.is_complete().await
-            && instances.is_complete().await
-            && department.is_complete().await
-            && catalogs.are_listed().await
-            && clusters.is_complete().await
-    };
-    if !all.await {
-        return Err(StartupError::WatchEnded);
-    }
-    let clusters = Clusters::new(clusters.store);
-    let references = references(&shared, &clusters);
-    told.ready.store(true, Ordering::Release);
-    let templates = Templates {
-        references: references.clone(),
-        tool: shared.tool.clone(),
-        metrics: shared.metrics.clone(),
-    };
-    let around = Surroundings {
-        clusters,
-        references,
-        catalogs: NamedCatalogs {
-            client: shared.client.clone(),
-            catalogs: catalogs.clone(),
-            platform: platform_namespace,
-        },
-    };
-    let faces = shared.faces.clone();
-    let mut published = shared.packages.changes();
-    let following_sources = async {
-        while published.changed().await.is_ok() {
-            faces.source_changed();
-        }
-    };
-    let mut offered = catalogs.changes();
-    let following_catalogs = async {
-        while offered.changed().await.is_ok() {
-            faces.source_changed();
-        }
-    };
-    let following = async {
-        while let Some(change) = changes.recv().await {
-            faces.release_touched(&change.cluster, change.release.as_ref());
-        }
-    };
-    let department = department.run(shared.clone(), instances, around.clone(), templates.clone());
-    let rest = async {
-        tokio::join!(
-            helm.run(shared, around, Box::new(templates)),
-            looking_after_catalogs,
-            following_catalogs,
-            following,
-            following_sources,
-        );
-    };
-    tokio::select! {
-        ended = department => ended,
-        () = rest => Ok(()),
-    }
-}
-
-fn watch_clusters(shared: &Shared) -> Watched<DynamicObject> {
-    let (faces, resource) = (shared.faces.clone(), clusters::resource());
-    watch(
-        shared.client.clone(),
-        &shared.scope,
-        &resource,
-        resource.clone(),
-        move |cluster: &DynamicObject| {
-            if let Some(key) = clusters::key(cluster) {
-                faces.cluster_touched(&key, cluster.labels());
-            }
-        },
-    )
-}
-
-/// A change of what a Cluster refers to is a change of the Cluster, as far as templates and charts look at it.
-fn references(shared: &Shared, clusters: &Clusters) -> References {
-    let (faces, clusters) = (shared.faces.clone(), clusters.clone());
-    References::new(shared.client.clone(), shared.scope.clone(), move |key| {
-        if let Some(cluster) = clusters.get(key) {
-            faces.cluster_touched(key, cluster.labels());
-        }
-    })
 }
 
 /// Says at once what is missing, instead of watching what will never come.

@@ -9,7 +9,7 @@ use kube::{
     api::{ApiResource, DynamicObject},
     runtime::{
         WatchStreamExt as _, reflector,
-        reflector::store::{Store, Writer},
+        reflector::store::Writer,
         watcher::{self, Event, watcher},
     },
 };
@@ -40,41 +40,48 @@ impl Scope {
     }
 }
 
-/// A kind that is watched.
-pub struct Watched<K>
-where
-    K: Resource + 'static,
-    K::DynamicType: Clone + Eq + Hash,
-{
-    pub store: Store<K>,
+/// What a watch has shown of an object. The store shows it already.
+#[derive(Debug)]
+pub enum Change<'a, K> {
+    /// It was added or changed, or is in a new list.
+    Applied(&'a K),
+    /// It was deleted, which a new list may have shown. Another object of its name may exist.
+    Deleted(&'a K),
+}
+
+impl<'a, K> Change<'a, K> {
+    /// Returns the object as the watch has shown it last.
+    pub fn object(&self) -> &'a K {
+        match self {
+            Self::Applied(object) | Self::Deleted(object) => object,
+        }
+    }
+}
+
+/// The first list of a watch.
+pub struct FirstList {
     complete: tokio::sync::watch::Receiver<bool>,
 }
 
-impl<K> Watched<K>
-where
-    K: Resource + 'static,
-    K::DynamicType: Clone + Eq + Hash,
-{
-    /// Returns when every object of the first list has been `touched`. False: the watch has ended before that.
+impl FirstList {
+    /// Returns when the handler has got every object of the first list; `false` if the watch has ended before that.
     pub async fn is_complete(&mut self) -> bool {
         self.complete.wait_for(|complete| *complete).await.is_ok()
     }
 }
 
-/// Watches a kind for the life of the process. `touched` gets every object that was added, changed or deleted, when the
-/// store shows it so, be it noticed by a list only.
+/// Watches a kind for the life of the process, and hands every change to `on_change` after `writer` has stored it.
 pub fn watch<K>(
     client: Client,
     scope: &Scope,
     resource: &ApiResource,
-    dynamic: K::DynamicType,
-    touched: impl Fn(&K) + Send + 'static,
-) -> Watched<K>
+    writer: Writer<K>,
+    on_change: impl Fn(&Change<'_, K>) + Send + 'static,
+) -> FirstList
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Clone + Eq + Hash + Debug + Send + Sync,
 {
-    let writer = Writer::new(dynamic);
     let store = writer.as_reader();
     let kind = resource.kind.clone();
     let config = watcher::Config { label_selector: scope.labels.clone(), ..watcher::Config::default() };
@@ -82,12 +89,12 @@ where
         .default_backoff()
         .filter_map(move |event| ready(decoded(&kind, event).transpose()));
     let (sender, complete) = tokio::sync::watch::channel(false);
-    let watched = Watched { store: store.clone(), complete };
     let kind = resource.kind.clone();
     let mut before = Vec::new();
     let stream = reflector(writer, events).for_each(move |event| {
         match event {
-            Ok(Event::Apply(object) | Event::Delete(object)) => touched(&object),
+            Ok(Event::Apply(object)) => on_change(&Change::Applied(&object)),
+            Ok(Event::Delete(object)) => on_change(&Change::Deleted(&object)),
             Ok(Event::Init) => before = store.state(),
             // Not in the store before the list is complete.
             Ok(Event::InitApply(_)) => {}
@@ -95,10 +102,14 @@ where
                 let there = store.state();
                 let uids: HashSet<_> = there.iter().map(|object| object.uid()).collect();
                 let gone = before.drain(..).filter(|object| !uids.contains(&object.uid()));
-                for object in there.iter().cloned().chain(gone) {
-                    touched(&object);
+                // First, as another object of the same name may be in the list.
+                for object in gone {
+                    on_change(&Change::Deleted(&object));
                 }
-                // Nobody waits any more once the process ends.
+                for object in &there {
+                    on_change(&Change::Applied(object));
+                }
+                // Fails only when the process ends.
                 let _ = sender.send(true);
             }
             Err(error) => tracing::warn!(%kind, %error, "watch broken; it is opened again"),
@@ -106,7 +117,7 @@ where
         ready(())
     });
     tokio::spawn(stream);
-    watched
+    FirstList { complete }
 }
 
 fn decoded<K: Resource + DeserializeOwned>(

@@ -58,6 +58,16 @@ pub fn merge(
         .collect()
 }
 
+/// Returns the condition of this type.
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// Returns whether the condition of this type has status `True`. One that is absent has not.
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    find(conditions, type_).is_some_and(|condition| condition.status == "True")
+}
+
 /// `Ready`: the first of `parts` that is not true speaks for all. If all are true, the reason is `ready`.
 pub fn summary(parts: &[Wanted], ready: Reason) -> Wanted {
     parts.iter().find(|part| part.status != Status::True).map_or_else(
@@ -92,6 +102,16 @@ mod tests {
         assert_eq!(message_changed[0].last_transition_time, Time(first));
         let status_changed = merge(&message_changed, vec![wanted(Status::True, "b")], Some(2), later);
         assert_eq!(status_changed[0].last_transition_time, Time(later));
+    }
+
+    #[test]
+    fn a_condition_is_true_only_if_it_is_there_and_says_true() {
+        let now = Timestamp::from_second(1).unwrap();
+        for (status, is) in [(Status::True, true), (Status::False, false), (Status::Unknown, false)] {
+            let conditions = merge(&[], vec![wanted(status, "")], None, now);
+            assert_eq!(is_true(&conditions, "Ready"), is, "{status:?}");
+            assert!(find(&conditions, "Ready").is_some() && !is_true(&conditions, "Other"));
+        }
     }
 
     #[test]

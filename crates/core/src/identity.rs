@@ -1,6 +1,6 @@
 //! Names of things, as types, so that a cluster's key is never mistaken for a release's.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 /// A Cluster on the management cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -10,6 +10,9 @@ pub struct ClusterKey {
     /// Name of the Cluster.
     pub name: String,
 }
+
+/// Something of each of several Clusters, in the order of their names.
+pub type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 
 /// A release on a workload cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

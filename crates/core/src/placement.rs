@@ -12,6 +12,8 @@ pub use changes::{Change, changes};
 pub use extension_instance::{Content, addon_release, addon_release_name, release_identity};
 pub use face::PlacementFace;
 pub use helm_chart_proxy::release_object;
-pub use render::{RENDERED_FROM_ANNOTATION, Rendering, TemplateObjects, looks_at, render_inputs, rendering};
+pub use render::{
+    RENDERED_FROM_ANNOTATION, Rendering, TemplateObjects, looks_at, render_inputs, rendering, visible,
+};
 pub use report::{ClusterFailure, Outcome, report};
 pub use selection::{Selection, SelectionError};

@@ -1,15 +1,14 @@
 //! Tells when catalogs are not what they were.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::HashMap;
 
 use chandler_api::extensions::ExtensionCatalog;
 use kube::ResourceExt as _;
 use tokio::sync::watch;
 
 use super::ready;
+
+use crate::sync::Mutex;
 
 /// Counts changes of catalogs, of their objects and of what they offer.
 #[derive(Debug, Default)]
@@ -35,7 +34,7 @@ impl News {
     /// An object was touched. What else its status says is no news: who waits for it to be read waits for Ready.
     pub fn touched(&self, catalog: &ExtensionCatalog, is_there: bool) {
         let uid = catalog.uid().unwrap_or_default();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let (before, now) = if is_there {
             let now = state(catalog);
             (known.insert(uid, now.clone()), Some(now))

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use chandler_api::extensions::{CatalogStatus, ExtensionCatalog};
 use chandler_core::{
     catalog::{LastLook, Look, Selection, interval, next_look, report, unverifiable},
+    conditions,
     digest::Digest,
     failure::{Category, Failure},
 };
@@ -55,7 +56,7 @@ impl Pass<'_> {
     /// A good look that the status tells of counts, if what was read is still there.
     fn before_this_process(&self) -> Option<LastLook> {
         let status = self.catalog.status.as_ref()?;
-        let is_good = ready(status).is_some_and(|ready| ready.status == "True");
+        let is_good = conditions::is_true(&status.conditions, "Ready");
         let at = status.read_at.as_ref().filter(|_| is_good)?.0;
         let selection = Selection::new(self.catalog.spec.filter.as_ref()).ok()?;
         self.context.packages.kept_catalog(self.request(&Access::default(), &selection))?;

@@ -14,7 +14,7 @@ use chandler_core::{
 use kube::ResourceExt as _;
 
 use super::shelf::{Look, Volume};
-use crate::{release::NamedCatalogs, shared::Shared};
+use crate::{release::NamedCatalogs, single_flight::SingleFlight};
 
 /// How long what a catalog offers is taken for granted while no catalog changes: who may use it can change as well.
 const TRUSTED: Duration = Duration::from_mins(5);
@@ -25,7 +25,7 @@ type Key = (String, ExtensionReference, u64);
 /// What catalogs offer to instances.
 pub struct CatalogOffers {
     catalogs: NamedCatalogs,
-    known: Shared<Key, Arc<Volume>>,
+    known: SingleFlight<Key, Arc<Volume>>,
 }
 
 /// Why a catalog offers nothing.
@@ -42,7 +42,7 @@ impl From<Failure> for Unread {
 
 impl CatalogOffers {
     pub fn new(catalogs: NamedCatalogs) -> Self {
-        Self { catalogs, known: Shared::new(TRUSTED) }
+        Self { catalogs, known: SingleFlight::new(TRUSTED) }
     }
 
     /// Lays what the instances of a namespace want from catalogs on the shelf that is looked at. What cannot be had is

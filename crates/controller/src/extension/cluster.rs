@@ -30,13 +30,13 @@ use super::{
     resolutions::{Resolutions, Resolved},
     shelf::Volume,
 };
-use crate::{ManagementError, ReconcileError, clusters, events::Events, faces::Faces, overwrite};
+use crate::{ManagementError, ReconcileError, caches::AllKinds, clusters, events::Events, overwrite};
 
 /// What a pass over a Cluster works with.
 pub struct ClusterContext {
     pub client: Client,
     pub resolutions: Arc<Resolutions>,
-    pub faces: Faces,
+    pub all_kinds: AllKinds,
     pub events: Events,
 }
 
@@ -161,8 +161,7 @@ impl Pass {
 
     /// Whether the Cluster says that its add-ons are ready: what is not known takes no word back.
     fn is_told_ready(&self) -> bool {
-        let told = conditions_of(&self.cluster.data);
-        told.iter().any(|known| known.type_ == ADDONS_READY && known.status == "True")
+        conditions::is_true(&conditions_of(&self.cluster.data), ADDONS_READY)
     }
 
     fn given(&self) -> BTreeSet<ExtensionKey> {
@@ -251,7 +250,7 @@ impl Pass {
 
     /// Writes the conditions, if they are not what they should be.
     async fn tell(&self, resolved: Option<&Resolved>, trouble: Vec<Addon>) -> Result<(), ManagementError> {
-        let mut addons = self.context.faces.addons(&self.key, self.cluster.labels());
+        let mut addons = self.context.all_kinds.addons(&self.key, self.cluster.labels());
         if let Some(resolved) = resolved {
             let refused = resolved.verdict.refused.iter();
             addons.extend(refused.map(|(name, why)| Addon::not_ready(name, why)));

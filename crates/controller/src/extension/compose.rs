@@ -12,7 +12,7 @@ use chandler_api::{
 use chandler_core::{
     extension::{ExtensionKey, implied_name},
     failure::Failure,
-    identity::ClusterKey,
+    identity::{ClusterKey, ClusterMap},
     placement::{Content, addon_release, addon_release_name},
     poll::Poll,
 };
@@ -28,9 +28,8 @@ use super::{
 use crate::{
     ReconcileError, clusters,
     placement::{Compose, ComposeError, Composed},
+    tasks::take_turns,
 };
-
-type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 
 /// How many clusters an instance's status speaks of one by one.
 const TOLD: usize = 100;
@@ -109,7 +108,8 @@ impl Instances {
         existing: &ClusterMap<Arc<AddonRelease>>,
     ) -> Result<Composed<AddonRelease>, ReconcileError> {
         let (mut composed, mut drafts) = (BTreeMap::new(), BTreeMap::new());
-        for (key, cluster) in clusters {
+        for (done, (key, cluster)) in clusters.iter().enumerate() {
+            take_turns(done).await;
             match self.draft(instance, key, cluster).await {
                 Ok(Some(draft)) => {
                     drafts.insert(key.clone(), (cluster.clone(), draft));

@@ -1,9 +1,6 @@
 //! Parameters held against the schema that a package brings along, before anything is sent to a cluster.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use chandler_api::extensions::PackageSource;
 use chandler_core::{
@@ -14,7 +11,10 @@ use chandler_core::{
 };
 use chandler_source::{PackageValues, Packages};
 
-use crate::release::NamedCatalogs;
+use crate::{
+    release::NamedCatalogs,
+    sync::{Mutex, MutexGuard},
+};
 
 /// How many verdicts are remembered; a fleet has a few for each of its extensions.
 const REMEMBERED: usize = 4096;
@@ -70,7 +70,7 @@ impl Packaged {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Option<String>>> {
-        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.verdicts.lock()
     }
 }
 

@@ -1,15 +1,13 @@
 //! The platform: the namespace whose Extensions are everyone's, and the version that some of them belong to.
 
-use std::{
-    str::FromStr,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{str::FromStr, sync::Arc, time::Duration};
 
 use chandler_core::resolution::parse_version;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use semver::Version;
+
+use crate::sync::RwLock;
 
 /// The platform. Clones share it.
 #[derive(Clone, Debug)]
@@ -82,7 +80,7 @@ impl Platform {
 
     /// None: it is not known.
     pub fn version(&self) -> Option<Version> {
-        self.version.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.version.read().clone()
     }
 
     /// Reads the version where the platform keeps it. What cannot be read leaves the version as it was. Says whether it
@@ -90,7 +88,7 @@ impl Platform {
     pub async fn read(&self, client: &Client, from: &ConfigMapKey) -> bool {
         match version(client, from).await {
             Ok(version) => {
-                let mut known = self.version.write().unwrap_or_else(PoisonError::into_inner);
+                let mut known = self.version.write();
                 let before = known.replace(version.clone());
                 if before.as_ref() == Some(&version) {
                     return false;

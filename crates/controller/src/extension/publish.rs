@@ -61,7 +61,7 @@ async fn publish(
     };
     let volume = Volume { extension: object, published: Arc::new(published) };
     if context.shelf.put(&namespace, &name, volume) {
-        context.changed(&namespace);
+        context.router.on_published(&namespace);
     }
     Ok(next)
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use chandler_api::{
@@ -22,24 +22,23 @@ use super::{
     shelf::{Look, Shelf},
 };
 use crate::{
+    caches::ReleaseCache,
     clusters::as_json,
-    index::ReleaseIndex,
     metrics::Metrics,
     references::{ReferenceError, References},
+    routing::Router,
+    sync::{Mutex, MutexGuard},
 };
-
-/// Told that the versions of a cluster's extensions have changed.
-pub type Changed = Box<dyn Fn(&ClusterKey, &BTreeMap<String, String>) + Send + Sync>;
 
 /// What is decided for clusters.
 pub struct Resolutions {
     pub references: References,
     pub instances: Store<ExtensionInstance>,
-    pub releases: ReleaseIndex<AddonRelease>,
+    pub releases: ReleaseCache<AddonRelease>,
     pub shelf: Shelf,
     pub offers: CatalogOffers,
     pub platform: Platform,
-    pub changed: Changed,
+    pub router: Router,
     pub last: Last,
     pub metrics: Metrics,
 }
@@ -105,8 +104,8 @@ impl Resolutions {
         }
         let resolved = Arc::new(Resolved { verdict: verdict(&question), demand, question });
         self.lock().insert(key.clone(), resolved.clone());
-        if last.is_some_and(|last| last.verdict.chosen != resolved.verdict.chosen) {
-            (self.changed)(key, cluster.labels());
+        if last.is_some_and(|last| last.verdict != resolved.verdict) {
+            self.router.on_resolution(key);
         }
         Ok(resolved)
     }
@@ -134,7 +133,7 @@ impl Resolutions {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ClusterKey, Arc<Resolved>>> {
-        self.last.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.0.lock()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     borrow::Cow,
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::Arc,
 };
 
 use chandler_api::extensions::{Extension, ExtensionVersion, PackageSource};
@@ -11,6 +11,8 @@ use chandler_core::{
     extension::Shelved,
     resolution::{Published, VersionName, parse_version},
 };
+
+use crate::sync::{Mutex, RwLock};
 
 /// Namespace and name.
 pub type Name = (String, String);
@@ -67,13 +69,13 @@ impl Shelf {
     /// An Extension is there, and will be published.
     pub fn awaits(&self, namespace: &str, name: &str) {
         let key = (namespace.to_owned(), name.to_owned());
-        self.0.write().unwrap_or_else(PoisonError::into_inner).entry(key).or_insert(Place::Awaited);
+        self.0.write().entry(key).or_insert(Place::Awaited);
     }
 
     /// Puts an Extension there. Says whether that changes what can be chosen, or how.
     pub fn put(&self, namespace: &str, name: &str, volume: Volume) -> bool {
         let key = (namespace.to_owned(), name.to_owned());
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.write();
         let same = matches!(all.get(&key), Some(Place::Known(known))
             if known.published == volume.published && known.extension.spec == volume.extension.spec);
         all.insert(key, Place::Known(Arc::new(volume)));
@@ -82,7 +84,7 @@ impl Shelf {
 
     pub fn remove(&self, namespace: &str, name: &str) {
         let key = (namespace.to_owned(), name.to_owned());
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        self.0.write().remove(&key);
     }
 
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<Volume>> {
@@ -94,7 +96,7 @@ impl Shelf {
 
     /// All that is published.
     pub fn all(&self) -> Vec<Arc<Volume>> {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.read();
         let known = all.values().filter_map(|place| match place {
             Place::Known(volume) => Some(volume.clone()),
             Place::Awaited => None,
@@ -104,13 +106,13 @@ impl Shelf {
 
     /// Whether everything that is there has been published.
     pub fn is_complete(&self) -> bool {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.read();
         all.values().all(|place| matches!(place, Place::Known(_)))
     }
 
     fn place(&self, namespace: &str, name: &str) -> Option<Place> {
         let key = (namespace.to_owned(), name.to_owned());
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+        self.0.read().get(&key).cloned()
     }
 }
 
@@ -133,7 +135,7 @@ impl<'a> Look<'a> {
 
     /// Namespace and name of what is not there yet.
     pub fn awaited(self) -> BTreeSet<Name> {
-        self.awaited.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.awaited.into_inner()
     }
 }
 
@@ -146,7 +148,7 @@ impl Shelved for Look<'_> {
             Place::Known(volume) => Some(volume.published.clone()),
             Place::Awaited => {
                 let awaited = (namespace.to_owned(), name.to_owned());
-                self.awaited.lock().unwrap_or_else(PoisonError::into_inner).insert(awaited);
+                self.awaited.lock().insert(awaited);
                 None
             }
         }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use chandler_api::{
@@ -11,7 +11,7 @@ use chandler_api::{
 };
 use chandler_core::{
     digest::Digest,
-    identity::ClusterKey,
+    identity::{ClusterKey, ClusterMap},
     parameters::{Parameters, Rendered, Schema, from_yaml, merge, rendered, told},
     placement::addon_release_name,
     release::VALUES_KEY,
@@ -28,9 +28,10 @@ use crate::{
     ReconcileError,
     parameters::{ParameterSources, Read},
     placement::{ComposeError, Needed, Templates},
+    sync::Mutex,
+    tasks::take_turns,
 };
 
-type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 /// Values as text, or the Secret they are in.
 type Made = Result<(Option<String>, Option<ValuesSecret>), ComposeError>;
 
@@ -75,7 +76,8 @@ impl Values {
         };
         let mut templates = self.templates(instance, &clusters).await?;
         let mut made = BTreeMap::new();
-        for (key, (_, layers)) in clusters {
+        for (done, (key, (_, layers))) in clusters.into_iter().enumerate() {
+            take_turns(done).await;
             let template = templates.remove(&key).unwrap_or_else(|| Ok(String::new()));
             let there = existing.get(&key);
             let values = match template.and_then(|text| merged(instance, &layers, &read, &text)) {
@@ -103,7 +105,8 @@ impl Values {
             return Ok(clusters.keys().map(|key| (key.clone(), Ok(template.to_owned()))).collect());
         }
         let (mut results, mut needed, mut digests) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
-        for (key, (cluster, _)) in clusters {
+        for (done, (key, (cluster, _))) in clusters.iter().enumerate() {
+            take_turns(done).await;
             match self.templates.data(template, key, cluster).await {
                 Ok((data, digest)) => {
                     if let Some(text) = self.known(&uid, key, &digest) {
@@ -120,7 +123,7 @@ impl Values {
         }
         for (key, result) in self.templates.evaluate(template, needed).await? {
             if let (Ok(text), Some(digest)) = (&result, digests.remove(&key)) {
-                let mut evaluated = self.evaluated.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut evaluated = self.evaluated.lock();
                 if evaluated.len() >= MOST_EVALUATED {
                     // Some are of instances and clusters that are gone; the rest is evaluated once more.
                     evaluated.clear();
@@ -133,7 +136,7 @@ impl Values {
     }
 
     fn known(&self, uid: &str, key: &ClusterKey, digest: &Digest) -> Option<String> {
-        let evaluated = self.evaluated.lock().unwrap_or_else(PoisonError::into_inner);
+        let evaluated = self.evaluated.lock();
         let (from, text) = evaluated.get(&(uid.to_owned(), key.clone()))?;
         (from == digest).then(|| text.clone())
     }

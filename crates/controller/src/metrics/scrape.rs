@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, OnceLock, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
 };
 
 use chandler_core::{
@@ -19,7 +19,7 @@ use super::{
     CacheLabels, CategoryLabels, Census, ClientLabels, ClusterLabels, Metrics, RequestCount, RequestLabels,
     StateLabels, count,
 };
-use crate::{catalog::Catalogs, faces::Faces, status};
+use crate::{caches::AllKinds, catalog::Catalogs, status};
 
 /// Where the numbers of a scrape come from.
 #[derive(Clone)]
@@ -27,9 +27,8 @@ pub struct Sources {
     pub tool: PackageTool,
     pub connections: Connections,
     pub packages: Arc<Packages>,
-    pub faces: Faces,
-    /// Empty until they are watched.
-    pub catalogs: Arc<OnceLock<Catalogs>>,
+    pub all_kinds: AllKinds,
+    pub catalogs: Catalogs,
     /// Of the management cluster.
     pub requests: Requests,
 }
@@ -81,12 +80,10 @@ impl Metrics {
             set(&self.caches.get_or_create(&CacheLabels::new(cache, false)), misses);
         }
         self.failing.clear();
-        for counts in sources.faces.release_counts() {
+        for counts in sources.all_kinds.release_counts() {
             self.releases(&counts);
         }
-        if let Some(catalogs) = sources.catalogs.get() {
-            self.catalogs(catalogs.counts());
-        }
+        self.catalogs(sources.catalogs.counts());
         self.text()
     }
 

@@ -12,7 +12,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use crate::shared::{MOMENT, Shared};
+use crate::single_flight::{MOMENT, SingleFlight};
 
 /// How long a kind is known to be served.
 const KIND_KNOWN: Duration = Duration::from_mins(1);
@@ -60,13 +60,13 @@ struct Reading {
 /// Objects that were read a moment ago.
 pub struct Objects {
     client: Client,
-    read: Shared<Reading, Arc<Value>>,
-    kinds: Shared<GroupVersionKind, Arc<(ApiResource, Scope)>>,
+    read: SingleFlight<Reading, Arc<Value>>,
+    kinds: SingleFlight<GroupVersionKind, Arc<(ApiResource, Scope)>>,
 }
 
 impl Objects {
     pub fn new(client: Client) -> Self {
-        Self { client, read: Shared::new(MOMENT), kinds: Shared::new(KIND_KNOWN) }
+        Self { client, read: SingleFlight::new(MOMENT), kinds: SingleFlight::new(KIND_KNOWN) }
     }
 
     /// A Secret or ConfigMap of the instance's namespace, with Chandler's own rights.

@@ -1,17 +1,15 @@
 //! The seam between placements: what a release object is made of differs from kind to kind, the rest does not.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use chandler_api::status::PlacementStatus;
 use chandler_core::{
-    failure::Failure, identity::ClusterKey, parameters::SchemaError, placement::PlacementFace,
+    failure::Failure, identity::ClusterMap, parameters::SchemaError, placement::PlacementFace,
 };
 use futures::future::BoxFuture;
 use kube::api::DynamicObject;
 
 use crate::{ReconcileError, extension::UnknownKubernetes, references::ReferenceError};
-
-type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 
 /// What was made for each cluster: a release object, or why there is none. What is there stays then, as it does for
 /// clusters that are left out.

@@ -9,7 +9,7 @@ use chandler_api::{
 };
 use chandler_core::{
     conditions,
-    identity::ClusterKey,
+    identity::{ClusterKey, ClusterMap},
     naming,
     placement::{Change, ClusterFailure, Outcome, PlacementFace, SelectionError, changes, report},
     release::ReleaseFace,
@@ -25,13 +25,11 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{PlacementContext, dirty::Scope, written::CATCH_UP};
+use super::{PlacementContext, pending::Scope, written::CATCH_UP};
 use crate::{ManagementError, ReconcileError, clusters, overwrite, queue, status};
 
 /// Release objects written at the same time, by all placements together.
 pub const WRITES: usize = 16;
-
-type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 
 pub struct Pass<P: PlacementFace> {
     pub object: Arc<P>,
@@ -64,11 +62,12 @@ where
         existing: &[Arc<P::Release>],
     ) -> Result<Action, ReconcileError> {
         status::hold(&self.context.client, &*self.object, P::FINALIZER).await?;
-        let scope = self.context.desk.dirty.take(reference);
+        let scope = self.context.queue.pending.take(reference);
+        self.context.metrics.placement_reconcile(status::kind::<P>(), scope.as_str());
         let done = self.place(reference, &scope, existing).await;
         if done.is_err() {
             // What was taken has not been done.
-            self.context.desk.dirty.all(reference);
+            self.context.queue.pending.add(reference, &Scope::All);
         }
         done
     }
@@ -103,9 +102,12 @@ where
         let changes = changes::<P>(&wanted, &there, self.object.strategy());
         let (changes, still_needed) = self.without_needed(changes, existing);
         outcome.still_needed = still_needed;
-        (outcome.write_failures, outcome.delete_failures) = self.write(reference, changes).await;
+        (outcome.write_failures, outcome.delete_failures) = self.write(reference, changes, existing).await;
+        let failed = [&outcome.write_failures, &outcome.delete_failures, &outcome.still_needed];
+        let unfinished = failed.into_iter().flatten().map(|failure| failure.cluster.clone()).collect();
+        self.context.queue.pending.unfinished(reference, unfinished);
         let failing =
-            self.context.desk.dirty.failing(reference, scope, failing, |key| selected.contains_key(key));
+            self.context.queue.pending.failing(reference, scope, failing, |key| selected.contains_key(key));
         outcome.template_failures =
             failing.into_iter().map(|(cluster, message)| ClusterFailure { cluster, message }).collect();
         // What was written just now has not been taken in yet.
@@ -117,7 +119,7 @@ where
     /// Its release objects, by label, in its own namespace.
     fn existing(&self) -> Vec<Arc<P::Release>> {
         let owner = naming::label_value(&self.object.name_any());
-        self.context.index.of_owner(&self.object.namespace().unwrap_or_default(), &owner)
+        self.context.releases.of_owner(&self.object.namespace().unwrap_or_default(), &owner)
     }
 
     fn selected(&self) -> Result<ClusterMap<Arc<DynamicObject>>, SelectionError> {
@@ -133,8 +135,12 @@ where
         existing: &ClusterMap<Arc<P::Release>>,
     ) -> Result<(ClusterMap<Option<P::Release>>, ClusterMap<String>), ReconcileError> {
         let living = selected.iter().filter(|(_, cluster)| !clusters::is_left_alone(cluster));
-        let living = living.map(|(key, cluster)| (key.clone(), cluster.clone())).collect();
-        let mut composed = self.context.compose.compose(&self.object, &living, existing).await?;
+        let living: ClusterMap<_> = living.map(|(key, cluster)| (key.clone(), cluster.clone())).collect();
+        let mut composed = if living.is_empty() {
+            ClusterMap::new()
+        } else {
+            self.context.compose.compose(&self.object, &living, existing).await?
+        };
         let (mut wanted, mut failing) = (BTreeMap::new(), BTreeMap::new());
         for key in selected.keys() {
             let object = match composed.remove(key) {
@@ -176,13 +182,14 @@ where
         &self,
         reference: &ObjectRef<P>,
         changes: Vec<Change<P::Release>>,
+        existing: &[Arc<P::Release>],
     ) -> (Vec<ClusterFailure>, Vec<ClusterFailure>) {
         let api: Api<P::Release> = self.release_api();
         let (deletions, applies): (Vec<_>, Vec<_>) =
             changes.into_iter().partition(|change| matches!(change, Change::Delete(_)));
         let all = |changes: Vec<_>| {
             stream::iter(changes)
-                .map(|change| self.write_one(&api, reference, change))
+                .map(|change| self.write_one(&api, reference, change, existing))
                 .buffer_unordered(WRITES)
                 .filter_map(std::future::ready)
                 .collect()
@@ -195,6 +202,7 @@ where
         api: &Api<P::Release>,
         reference: &ObjectRef<P>,
         change: Change<P::Release>,
+        existing: &[Arc<P::Release>],
     ) -> Option<ClusterFailure> {
         // The semaphore is never closed.
         let _permit = self.context.writes.acquire().await;
@@ -215,7 +223,10 @@ where
                     None
                 }
                 Err(error) => {
-                    let cluster = ClusterKey::new(self.object.namespace().unwrap_or_default(), name);
+                    let release = existing.iter().find(|release| release.name_any() == name);
+                    let cluster = release.and_then(|release| P::cluster_of(release)).unwrap_or_else(|| {
+                        ClusterKey::new(self.object.namespace().unwrap_or_default(), name)
+                    });
                     Some(ClusterFailure { cluster, message: error.to_string() })
                 }
                 Ok(_) => None,
@@ -255,7 +266,7 @@ where
         selected: &ClusterMap<Arc<DynamicObject>>,
         mut outcome: Outcome,
     ) -> Result<Action, ReconcileError> {
-        let before = self.object.status().cloned().unwrap_or_default();
+        let before = self.context.throttle.current(&self.object);
         let old = before.as_ref();
         let generation = self.object.meta().generation;
         if !was_changed::<P>(old, generation) {
@@ -270,12 +281,14 @@ where
         };
         let status = self.context.compose.status(&self.object, selected, said);
         if status != before {
-            if let Some(wait) = self.context.told.hold_back(reference, old, status.as_ref()) {
+            if let Some(wait) = self.context.throttle.hold_back(reference, old, status.as_ref()) {
+                // The timer is for the status alone.
+                self.context.queue.pending.add(reference, &Scope::status());
                 return Ok(Action::requeue(wait));
             }
             self.warn_once(old, status.as_ref());
             status::write(&self.context.client, &*self.object, &status).await?;
-            self.context.told.note(reference);
+            self.context.throttle.written(&self.object, status);
         }
         let failed = !outcome.write_failures.is_empty() || !outcome.delete_failures.is_empty();
         Ok(if failed {
@@ -289,8 +302,8 @@ where
     /// A placement that cannot be carried out is an Event, once.
     fn warn_once(&self, old: &PlacementStatus, new: &PlacementStatus) {
         let type_ = P::VOCABULARY.specs_up_to_date();
-        let find = |status: &PlacementStatus| status.conditions.iter().find(|c| c.type_ == type_).cloned();
-        let (before, now) = (find(old), find(new));
+        let before = conditions::find(&old.conditions, type_);
+        let now = conditions::find(&new.conditions, type_);
         let under_way = [Some(PlacementReason::Updating), Some(PlacementReason::Reinstalling)];
         if let Some(now) = now
             .filter(|now| now.status == "False" && !under_way.contains(&PlacementReason::parse(&now.reason)))
@@ -307,9 +320,9 @@ where
         existing: &[Arc<P::Release>],
     ) -> Result<Action, ReconcileError> {
         if existing.is_empty() {
-            self.context.desk.dirty.forget(reference);
+            self.context.queue.pending.forget(reference);
             self.context.written.forget(reference);
-            self.context.told.forget(reference);
+            self.context.throttle.forget(reference);
             status::let_go(&self.context.client, &*self.object, P::FINALIZER).await?;
             return Ok(Action::await_change());
         }
@@ -323,11 +336,11 @@ where
         if !still_needed.is_empty() {
             self.tell_needed(still_needed).await?;
         }
-        let (_, failures) = self.write(reference, deletions).await;
+        let (_, failures) = self.write(reference, deletions, existing).await;
         for failure in failures {
             tracing::warn!(
                 placement = self.object.name_any(),
-                release = failure.cluster.name,
+                cluster = %failure.cluster,
                 "{}",
                 failure.message
             );
@@ -337,7 +350,7 @@ where
 
     /// Says why a placement that is being deleted does not go.
     async fn tell_needed(&self, still_needed: Vec<ClusterFailure>) -> Result<(), ReconcileError> {
-        let before = self.object.status().cloned().unwrap_or_default();
+        let before = self.context.throttle.current(&self.object);
         let old = before.as_ref();
         let outcome = Outcome { still_needed, ..Outcome::default() };
         let conditions = conditions::merge(
@@ -353,7 +366,9 @@ where
             return Ok(());
         }
         self.warn_once(old, status.as_ref());
-        Ok(status::write(&self.context.client, &*self.object, &status).await?)
+        status::write(&self.context.client, &*self.object, &status).await?;
+        self.context.throttle.written(&self.object, status);
+        Ok(())
     }
 
     /// The releases of a placement that has moved live on too. `clusterctl move` takes its release objects along, but

@@ -9,7 +9,7 @@ use chandler_api::{
 };
 use chandler_core::{
     digest::Digest,
-    identity::ClusterKey,
+    identity::{ClusterKey, ClusterMap},
     placement::{
         RENDERED_FROM_ANNOTATION, Rendering, TemplateObjects, looks_at, release_object, render_inputs,
         rendering,
@@ -21,9 +21,7 @@ use kube::{ResourceExt as _, api::DynamicObject};
 use serde_json::Value;
 
 use super::{Compose, ComposeError, Composed};
-use crate::{ReconcileError, clusters::as_json, metrics::Metrics, references::References};
-
-type ClusterMap<T> = BTreeMap<ClusterKey, T>;
+use crate::{ReconcileError, clusters::as_json, metrics::Metrics, references::References, tasks::take_turns};
 
 /// Evaluates templates over clusters.
 #[derive(Clone)]
@@ -134,7 +132,8 @@ impl Templates {
     ) -> Result<Composed<HelmReleaseProxy>, ReconcileError> {
         let template = &placement.spec.values_template;
         let (mut composed, mut needed, mut digests) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
-        for (key, cluster) in clusters {
+        for (done, (key, cluster)) in clusters.iter().enumerate() {
+            take_turns(done).await;
             let there = existing.get(key).map(AsRef::as_ref);
             match self.known(template, key, cluster, there).await {
                 Ok(Known::Plain) => {

@@ -3,11 +3,13 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// How long our own word counts for more than the watch.
 pub const CATCH_UP: Duration = Duration::from_secs(10);
@@ -71,7 +73,7 @@ impl<P: kube::Resource<DynamicType = ()>, R: ResourceExt> Written<P, R> {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef<P>, Entries<R>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use prometheus_client::metrics::gauge::Gauge;
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// Namespace and name.
 pub type Waiter = (Option<String>, String);
@@ -39,7 +40,7 @@ impl Waiting {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Waiter, Instant>> {
-        self.since.lock().unwrap_or_else(PoisonError::into_inner)
+        self.since.lock()
     }
 }
 

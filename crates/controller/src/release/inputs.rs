@@ -1,6 +1,6 @@
 //! Finds out everything that decides what a release looks like. What the status already knows is not looked up again.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use chandler_api::{
     capi::ContractReference,
@@ -122,10 +122,10 @@ impl<R: ReleaseFace> ReleaseContext<R> {
         let (cluster, release) = (&desired.cluster, &desired.release);
         let message = changed(desired, &known.digest, found);
         let told = format!("{cluster} {release} {message}");
-        if self.republished.lock().unwrap_or_else(PoisonError::into_inner).insert(told) {
+        if self.republished.lock().insert(told) {
             self.metrics.republished();
             tracing::warn!(%cluster, %release, "{message}");
-            for object in self.index.claiming(cluster, release) {
+            for object in self.releases.claiming(cluster, release) {
                 self.events.warning(&*object, "PackageChanged", &message);
             }
         }

@@ -1,14 +1,13 @@
 //! What is remembered between passes. Losing it costs a look, never a release.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use chandler_api::status::ReleaseStatus;
 use chandler_core::{digest::InputDigest, inventory::Expectation};
 
 use super::inputs::Inputs;
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// What is remembered of one release object.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +51,6 @@ impl Memories {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Memory>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

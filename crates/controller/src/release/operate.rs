@@ -63,7 +63,7 @@ impl<R: ReleaseFace> ReleaseContext<R> {
             desired: desired.clone(),
             target,
         };
-        let (trigger, reference) = (self.trigger.clone(), ObjectRef::from_obj(object));
+        let (queue, reference) = (self.queue.clone(), ObjectRef::from_obj(object));
         let span = Span::new("operation").map(|span| {
             span.with("chandler.operation", started.kind().as_str())
                 .with("chandler.cluster", desired.cluster.to_string())
@@ -74,7 +74,7 @@ impl<R: ReleaseFace> ReleaseContext<R> {
             id,
             desired.cluster.clone(),
             started,
-            move || trigger.look_at(reference.clone()),
+            move || queue.enqueue(reference.clone()),
             move |handle| trace::within(span, work.run(handle)).boxed(),
         );
     }

@@ -195,7 +195,7 @@ where
 
     /// Whether other objects claim the same release.
     fn collision(&self, desired: &Desired) -> Collision {
-        let claimants = self.context.faces.claimants(&desired.cluster, &desired.release);
+        let claimants = self.context.all_kinds.claimants(&desired.cluster, &desired.release);
         Collision::among(&claimant(&*self.object), &claimants)
     }
 
@@ -205,7 +205,7 @@ where
             return (Vec::new(), Vec::new());
         }
         let own = self.object.name_any();
-        let all = self.context.index.on_cluster(&desired.cluster);
+        let all = self.context.releases.on_cluster(&desired.cluster);
         let is_met = |name: &String| all.iter().any(|other| other.name_any() == *name && other.serves());
         let unmet = desired.depends_on.iter().filter(|name| !is_met(name)).cloned();
         let needs_this =

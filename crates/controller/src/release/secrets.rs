@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use super::grants;
 use crate::{
     metrics::Metrics,
-    shared::{MOMENT, Shared},
+    single_flight::{MOMENT, SingleFlight},
 };
 
 /// The data of a Secret.
@@ -21,13 +21,13 @@ pub type SecretData = BTreeMap<String, Vec<u8>>;
 /// Reads Secrets of the management cluster.
 pub struct Secrets {
     client: Client,
-    read: Shared<SecretKey, Arc<SecretData>>,
+    read: SingleFlight<SecretKey, Arc<SecretData>>,
     metrics: Metrics,
 }
 
 impl Secrets {
     pub fn new(client: Client, metrics: Metrics) -> Self {
-        Self { client, read: Shared::new(MOMENT), metrics }
+        Self { client, read: SingleFlight::new(MOMENT), metrics }
     }
 
     /// The data of a Secret that a release object of `own_namespace` refers to.

@@ -33,6 +33,14 @@ impl PlacementFace for ExtensionInstance {
         Strategy::Continuous
     }
 
+    fn follows_extensions(&self) -> bool {
+        self.spec.extension.is_some()
+    }
+
+    fn follows_catalogs(&self) -> bool {
+        self.spec.extension.as_ref().is_some_and(|extension| extension.catalog.is_some())
+    }
+
     fn same_request(existing: &AddonRelease, wanted: &AddonRelease) -> bool {
         existing.spec == wanted.spec && contains(existing.labels(), wanted.labels())
     }

@@ -35,6 +35,14 @@ pub trait PlacementFace:
         self.meta().namespace.as_deref() == Some(&cluster.namespace)
             && self.selection().is_ok_and(|wanted| wanted.matches(&cluster.name, labels))
     }
+    /// Returns whether the versions that Extensions publish decide about its releases.
+    fn follows_extensions(&self) -> bool {
+        false
+    }
+    /// Returns whether the packages that catalogs offer decide about its releases.
+    fn follows_catalogs(&self) -> bool {
+        false
+    }
     /// Whether `existing` already asks for what `wanted` does.
     fn same_request(existing: &Self::Release, wanted: &Self::Release) -> bool;
     /// Whether both are the same release of the same package, so that one can become the other by an upgrade.

@@ -2,10 +2,16 @@
 
 use serde_json::Value;
 
-use crate::digest::Digest;
+use crate::{
+    cluster_conditions::{ADDONS_READY, ADDONS_UPGRADABLE},
+    digest::Digest,
+};
 
 /// Annotation of a release object: digest of the template and the data its values were rendered from.
 pub const RENDERED_FROM_ANNOTATION: &str = "chandler.dev/rendered-from";
+
+/// Conditions of a Cluster that Chandler writes.
+const OWN_CONDITIONS: [&str; 2] = [ADDONS_READY, ADDONS_UPGRADABLE];
 
 /// What has to be done to know a cluster's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,28 +54,47 @@ pub fn looks_at(template: &str) -> (bool, bool) {
 
 /// The template's data for a cluster, and the digest of template and data together.
 ///
-/// Bookkeeping that changes with every write (managed fields, resource version) is left out of both: a template that
-/// could read it would make every status update of a Cluster an upgrade.
+/// Both hold only what is [`visible`] to templates.
 pub fn render_inputs(template: &str, objects: &TemplateObjects<'_>) -> (Value, Digest) {
     let named = [
         ("Cluster", Some(objects.cluster)),
         ("ControlPlane", objects.control_plane),
         ("InfraCluster", objects.infra_cluster),
     ];
-    let data =
-        named.into_iter().filter_map(|(name, object)| Some((name.to_owned(), without_bookkeeping(object?))));
+    let data = named.into_iter().filter_map(|(name, object)| Some((name.to_owned(), visible(object?))));
     let data = Value::Object(data.collect());
     let digest = Digest::of(format!("{template}\n{data}"));
     (data, digest)
 }
 
-fn without_bookkeeping(object: &Value) -> Value {
+/// Returns what templates see of an object.
+///
+/// Bookkeeping that changes with every write (managed fields, resource version) is left out: a template that could read
+/// it would make every status update of a Cluster an upgrade. So are the conditions that Chandler itself writes to
+/// Clusters, because each add-on that becomes ready changes them for all others.
+pub fn visible(object: &Value) -> Value {
     let mut object = object.clone();
+    remove_own_conditions(&mut object);
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
         metadata.remove("resourceVersion");
     }
     object
+}
+
+/// Leaves no trace of them: a Cluster that only Chandler has written a status to has none.
+fn remove_own_conditions(object: &mut Value) {
+    let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) else { return };
+    let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) else { return };
+    conditions.retain(|condition| !OWN_CONDITIONS.iter().any(|own| condition["type"] == **own));
+    if conditions.is_empty() {
+        status.remove("conditions");
+    }
+    if status.is_empty()
+        && let Some(object) = object.as_object_mut()
+    {
+        object.remove("status");
+    }
 }
 
 #[cfg(test)]
@@ -94,6 +119,13 @@ mod tests {
         let (_, touched) =
             render_inputs(template, &only(&json!({"metadata": {"name": "blue", "resourceVersion": "2"}})));
         assert_eq!(touched, digest, "a new resource version alone renders nothing");
+        let ours = json!([{"type": "AddonsReady", "status": "True"}, {"type": "AddonsUpgradable"}]);
+        let with = |conditions: &Value| {
+            let cluster = json!({"metadata": {"name": "blue"}, "status": {"conditions": conditions}});
+            render_inputs(template, &only(&cluster)).1
+        };
+        assert_eq!(with(&ours), digest, "our own conditions render nothing");
+        assert_ne!(with(&json!([{"type": "Available", "status": "True"}])), digest);
         let (_, renamed) = render_inputs(template, &only(&json!({"metadata": {"name": "green"}})));
         assert_ne!(renamed, digest);
     }

@@ -11,7 +11,7 @@ use kube_core::{Resource, ResourceExt as _};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::Desired;
-use crate::{failure::Failure, inventory::ReleaseStatus as ReleaseState};
+use crate::{conditions, failure::Failure, inventory::ReleaseStatus as ReleaseState};
 
 /// A kind whose objects stand for one release each.
 pub trait ReleaseFace:
@@ -40,7 +40,7 @@ pub trait ReleaseFace:
 
     /// Its `Ready` condition, as far as it speaks of what the object asks for now.
     fn readiness(&self) -> Option<&Condition> {
-        self.current_status()?.conditions.iter().find(|condition| condition.type_ == "Ready")
+        conditions::find(&self.current_status()?.conditions, "Ready")
     }
 
     fn is_ready(&self) -> bool {

@@ -9,6 +9,7 @@ mod cluster_life;
 mod collisions;
 mod crash;
 mod eight_by_ten;
+mod event_routing;
 mod extension_sources;
 mod extensions;
 mod hooks;

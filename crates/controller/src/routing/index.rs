@@ -1,0 +1,317 @@
+//! Who has to be reconciled when something changes, from what the events so far have shown.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use chandler_core::identity::{ClusterKey, ReleaseId};
+
+use super::{
+    Enqueue, ObjectKey,
+    facts::{Cluster, Placement, Release},
+};
+
+type Keys = BTreeSet<ObjectKey>;
+/// Work without repetitions.
+type Work = BTreeSet<Enqueue>;
+/// A release on a cluster.
+type Claim = (ClusterKey, ReleaseId);
+
+/// Placements, release objects and Clusters, and how they belong together.
+#[derive(Debug, Default)]
+pub struct Index {
+    /// The namespace whose Extensions are available everywhere.
+    platform: String,
+    /// By namespace and key.
+    placements: HashMap<String, BTreeMap<ObjectKey, Placement>>,
+    /// By namespace and name.
+    clusters: HashMap<String, BTreeMap<String, Cluster>>,
+    releases: HashMap<ObjectKey, Release>,
+    /// By the kind and namespace of the release objects and the label that names their placement.
+    by_owner: HashMap<ObjectKey, Keys>,
+    by_cluster: HashMap<ClusterKey, Keys>,
+    by_claim: HashMap<Claim, Keys>,
+}
+
+impl Index {
+    pub fn new(platform: &str) -> Self {
+        Self { platform: platform.to_owned(), ..Self::default() }
+    }
+
+    /// Returns the release objects of a kind whose label names this placement.
+    pub fn of_owner(&self, kind: &'static str, namespace: &str, owner: &str) -> Vec<ObjectKey> {
+        keys(&self.by_owner, &ObjectKey::new(kind, namespace, owner)).cloned().collect()
+    }
+
+    /// Returns the release objects of a kind on a cluster.
+    pub fn on(&self, kind: &'static str, cluster: &ClusterKey) -> Vec<ObjectKey> {
+        keys(&self.by_cluster, cluster).filter(|release| release.kind == kind).cloned().collect()
+    }
+
+    /// Returns the release objects of a kind that claim a release: more than one of all kinds is a collision.
+    pub fn claiming(&self, kind: &'static str, cluster: &ClusterKey, release: &ReleaseId) -> Vec<ObjectKey> {
+        let claim = (cluster.clone(), release.clone());
+        keys(&self.by_claim, &claim).filter(|release| release.kind == kind).cloned().collect()
+    }
+
+    /// Returns whether a release object of any kind is on a cluster.
+    pub fn uses(&self, cluster: &ClusterKey) -> bool {
+        self.by_cluster.contains_key(cluster)
+    }
+
+    /// Only a change of generation, labels, annotations or deletion means all clusters of a placement. Its status is
+    /// written by its own reconciles, which have nothing to learn from it.
+    pub fn on_placement(&mut self, now: &Placement) -> Vec<Enqueue> {
+        let key = now.key.clone();
+        let own = self.placements.entry(key.namespace.clone()).or_default();
+        let before = own.insert(key.clone(), now.clone());
+        if before.as_ref().is_some_and(|before| before.revision == now.revision) {
+            return Vec::new();
+        }
+        let mut work = Work::from([Enqueue::Placement(key)]);
+        self.selected_by(now, &mut work);
+        if let Some(before) = before {
+            self.selected_by(&before, &mut work);
+        }
+        listed(work)
+    }
+
+    pub fn on_placement_deleted(&mut self, gone: &Placement) -> Vec<Enqueue> {
+        let Some(own) = self.placements.get_mut(&gone.key.namespace) else { return Vec::new() };
+        if own.get(&gone.key).is_some_and(|known| known.uid == gone.uid) {
+            own.remove(&gone.key);
+        }
+        let mut work = Work::new();
+        self.selected_by(gone, &mut work);
+        listed(work)
+    }
+
+    /// A change of the status alone concerns those that wait for the release or count it; nothing is made from it.
+    pub fn on_release(&mut self, now: &Release) -> Vec<Enqueue> {
+        let before = self.remove(&now.key);
+        self.insert(now.clone());
+        let mut work = Work::from([Enqueue::Release(now.key.clone())]);
+        match before {
+            Some(before) if before.revision == now.revision && before.placement == now.placement => {
+                self.reported(now, &mut work);
+            }
+            before => {
+                for version in before.iter().chain([now]) {
+                    self.changed(version, &mut work);
+                }
+            }
+        }
+        listed(work)
+    }
+
+    pub fn on_release_deleted(&mut self, gone: &Release) -> Vec<Enqueue> {
+        if self.releases.get(&gone.key).is_some_and(|known| known.uid == gone.uid) {
+            self.remove(&gone.key);
+        }
+        let mut work = Work::new();
+        self.changed(gone, &mut work);
+        listed(work)
+    }
+
+    /// The conditions that Chandler itself writes to a Cluster concern its own reconcile alone.
+    pub fn on_cluster(&mut self, now: &Cluster) -> Vec<Enqueue> {
+        let key = now.key.clone();
+        let own = self.clusters.entry(key.namespace.clone()).or_default();
+        let before = own.insert(key.name.clone(), now.clone());
+        if before.as_ref().is_some_and(|before| before.revision == now.revision) {
+            return vec![Enqueue::Cluster(key)];
+        }
+        let mut work = Work::new();
+        for version in before.iter().chain([now]) {
+            self.touched(version, |_| true, &mut work);
+        }
+        self.releases_on(&key, &mut work);
+        listed(work)
+    }
+
+    pub fn on_cluster_deleted(&mut self, gone: &Cluster) -> Vec<Enqueue> {
+        if let Some(own) = self.clusters.get_mut(&gone.key.namespace)
+            && own.get(&gone.key.name).is_some_and(|known| known.uid == gone.uid)
+        {
+            own.remove(&gone.key.name);
+        }
+        let mut work = Work::new();
+        self.touched(gone, |_| true, &mut work);
+        self.releases_on(&gone.key, &mut work);
+        listed(work)
+    }
+
+    /// Templates and charts look at the objects that a Cluster refers to, so a change of them is one of the Cluster.
+    pub fn on_reference(&self, cluster: &ClusterKey) -> Vec<Enqueue> {
+        let Some(cluster) = self.cluster(cluster) else { return Vec::new() };
+        let mut work = Work::new();
+        self.touched(cluster, |_| true, &mut work);
+        self.releases_on(&cluster.key, &mut work);
+        listed(work)
+    }
+
+    pub fn on_resolution(&self, cluster: &ClusterKey) -> Vec<Enqueue> {
+        let Some(cluster) = self.cluster(cluster) else { return Vec::new() };
+        let mut work = Work::new();
+        self.touched(cluster, |placement| placement.follows_extensions, &mut work);
+        listed(work)
+    }
+
+    /// What the platform publishes concerns every namespace.
+    pub fn on_published(&self, namespace: &str) -> Vec<Enqueue> {
+        let concerned = |other: &str| namespace == self.platform || namespace == other;
+        let placements = self.all_placements().filter(|placement| placement.follows_extensions);
+        let placements = placements.filter(|placement| concerned(&placement.key.namespace));
+        let clusters = self.clusters.iter().filter(|(other, _)| concerned(other));
+        let clusters = clusters.flat_map(|(_, own)| own.values());
+        let placements = placements.map(|placement| Enqueue::Placement(placement.key.clone()));
+        placements.chain(clusters.map(|cluster| Enqueue::Cluster(cluster.key.clone()))).collect()
+    }
+
+    pub fn on_catalogs(&self) -> Vec<Enqueue> {
+        let mut work: Work = self.on_source().into_iter().collect();
+        for placement in self.all_placements().filter(|placement| placement.follows_catalogs) {
+            work.insert(Enqueue::Placement(placement.key.clone()));
+            self.selected_by(placement, &mut work);
+        }
+        listed(work)
+    }
+
+    pub fn on_source(&self) -> Vec<Enqueue> {
+        let following = self.releases.values().filter(|release| release.follows_sources);
+        following.map(|release| Enqueue::Release(release.key.clone())).collect()
+    }
+
+    pub fn on_inventory(&self, cluster: &ClusterKey, release: Option<&ReleaseId>) -> Vec<Enqueue> {
+        let mut work = Work::new();
+        match release {
+            Some(release) => self.claimants(&(cluster.clone(), release.clone()), &mut work),
+            None => self.releases_on(cluster, &mut work),
+        }
+        listed(work)
+    }
+
+    /// The placements of a cluster that `concerned` accepts, those that select it and those with a release on it, and the
+    /// Cluster itself.
+    fn touched(&self, cluster: &Cluster, concerned: impl Fn(&Placement) -> bool, work: &mut Work) {
+        let key = &cluster.key;
+        let own = self.placements.get(&key.namespace);
+        let selecting = own.into_iter().flat_map(BTreeMap::values);
+        let selecting = selecting.filter(|placement| concerned(placement) && placement.selects(cluster));
+        work.extend(selecting.map(|one| Enqueue::PlacementCluster(one.key.clone(), key.clone())));
+        let placed = keys(&self.by_cluster, key).filter_map(|release| self.releases.get(release));
+        let placed = placed.filter_map(|release| release.placement.as_ref());
+        let is_concerned =
+            |placement: &ObjectKey| own.and_then(|own| own.get(placement)).is_none_or(&concerned);
+        let placed = placed.filter(|(placement, _)| is_concerned(placement));
+        work.extend(placed.map(|(one, on)| Enqueue::PlacementCluster(one.clone(), on.clone())));
+        work.insert(Enqueue::Cluster(key.clone()));
+    }
+
+    fn releases_on(&self, cluster: &ClusterKey, work: &mut Work) {
+        work.extend(keys(&self.by_cluster, cluster).cloned().map(Enqueue::Release));
+    }
+
+    fn claimants(&self, claim: &Claim, work: &mut Work) {
+        work.extend(keys(&self.by_claim, claim).cloned().map(Enqueue::Release));
+    }
+
+    /// The Clusters that a placement selects: their add-ons are others now.
+    fn selected_by(&self, placement: &Placement, work: &mut Work) {
+        let own = self.clusters.get(&placement.key.namespace).into_iter().flat_map(BTreeMap::values);
+        let selected = own.filter(|cluster| placement.selects(cluster));
+        work.extend(selected.map(|cluster| Enqueue::Cluster(cluster.key.clone())));
+    }
+
+    /// A release object was added or removed, or asks for something else.
+    fn changed(&self, release: &Release, work: &mut Work) {
+        if let Some((placement, cluster)) = &release.placement {
+            work.insert(Enqueue::PlacementCluster(placement.clone(), cluster.clone()));
+        }
+        if let Some(claim) = &release.claim {
+            self.claimants(claim, work);
+            work.insert(Enqueue::Cluster(claim.0.clone()));
+        }
+        for neighbor in self.neighbors(release) {
+            work.insert(Enqueue::Release(neighbor.key.clone()));
+            // Whether others need a release decides whether its placement may delete it.
+            if let Some((placement, cluster)) = &neighbor.placement {
+                work.insert(Enqueue::PlacementCluster(placement.clone(), cluster.clone()));
+            }
+        }
+    }
+
+    /// The status of a release object has changed, and nothing else of it.
+    fn reported(&self, release: &Release, work: &mut Work) {
+        if let Some((placement, _)) = &release.placement {
+            work.insert(Enqueue::PlacementStatus(placement.clone()));
+        }
+        if let Some((cluster, _)) = &release.claim {
+            work.insert(Enqueue::Cluster(cluster.clone()));
+        }
+        work.extend(self.neighbors(release).map(|neighbor| Enqueue::Release(neighbor.key.clone())));
+    }
+
+    /// The releases of the same cluster that wait for this one, or for which this one waits.
+    fn neighbors<'a>(&'a self, release: &'a Release) -> impl Iterator<Item = &'a Release> {
+        let cluster = release.claim.as_ref().map(|(cluster, _)| cluster);
+        let others = cluster.into_iter().flat_map(|cluster| keys(&self.by_cluster, cluster));
+        let others = others.filter_map(|other| self.releases.get(other));
+        others.filter(|other| other.is_ordered_with(release))
+    }
+
+    fn all_placements(&self) -> impl Iterator<Item = &Placement> {
+        self.placements.values().flat_map(BTreeMap::values)
+    }
+
+    fn cluster(&self, key: &ClusterKey) -> Option<&Cluster> {
+        self.clusters.get(&key.namespace)?.get(&key.name)
+    }
+
+    fn insert(&mut self, release: Release) {
+        let key = &release.key;
+        if let Some(owner) = owner(&release) {
+            self.by_owner.entry(owner).or_default().insert(key.clone());
+        }
+        if let Some(claim) = &release.claim {
+            self.by_cluster.entry(claim.0.clone()).or_default().insert(key.clone());
+            self.by_claim.entry(claim.clone()).or_default().insert(key.clone());
+        }
+        self.releases.insert(key.clone(), release);
+    }
+
+    fn remove(&mut self, key: &ObjectKey) -> Option<Release> {
+        let known = self.releases.remove(key)?;
+        if let Some(owner) = owner(&known) {
+            remove_from(&mut self.by_owner, &owner, key);
+        }
+        if let Some(claim) = &known.claim {
+            remove_from(&mut self.by_cluster, &claim.0, key);
+            remove_from(&mut self.by_claim, claim, key);
+        }
+        Some(known)
+    }
+}
+
+fn owner(release: &Release) -> Option<ObjectKey> {
+    let owner = release.owner.as_ref()?;
+    Some(ObjectKey::new(release.key.kind, release.key.namespace.clone(), owner.clone()))
+}
+
+fn keys<'a, K: Eq + std::hash::Hash>(
+    table: &'a HashMap<K, Keys>,
+    key: &K,
+) -> impl Iterator<Item = &'a ObjectKey> {
+    table.get(key).into_iter().flatten()
+}
+
+fn remove_from<K: Clone + Eq + std::hash::Hash>(table: &mut HashMap<K, Keys>, key: &K, object: &ObjectKey) {
+    if let Some(keys) = table.get_mut(key) {
+        keys.remove(object);
+        if keys.is_empty() {
+            table.remove(key);
+        }
+    }
+}
+
+fn listed(work: Work) -> Vec<Enqueue> {
+    work.into_iter().collect()
+}

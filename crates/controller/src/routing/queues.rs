@@ -1,0 +1,81 @@
+//! Where work is enqueued.
+
+use std::collections::HashSet;
+
+use chandler_api::extensions::{Extension, ExtensionCatalog};
+use chandler_core::placement::PlacementFace;
+use kube::{Resource, api::DynamicObject};
+
+use super::{Enqueue, ObjectKey};
+use crate::{
+    clusters,
+    placement::{PlacementQueue, Scope},
+    queue::Trigger,
+    status,
+};
+
+/// The queues of all controllers.
+pub struct Queues {
+    pub pairs: Vec<Box<dyn PairQueues>>,
+    pub clusters: Trigger<DynamicObject>,
+    pub extensions: Vec<ScopedQueue<Extension>>,
+    pub catalogs: Vec<ScopedQueue<ExtensionCatalog>>,
+}
+
+impl Queues {
+    pub fn enqueue(&self, work: &Enqueue) {
+        match work {
+            Enqueue::Placement(placement) => self.placement(placement, &Scope::All),
+            Enqueue::PlacementCluster(placement, cluster) => {
+                self.placement(placement, &Scope::Clusters(HashSet::from([cluster.clone()])));
+            }
+            Enqueue::PlacementStatus(placement) => self.placement(placement, &Scope::status()),
+            Enqueue::Release(release) => self.pairs.iter().for_each(|pair| pair.enqueue_release(release)),
+            Enqueue::Cluster(cluster) => self.clusters.enqueue(clusters::reference(cluster)),
+            Enqueue::Extension(extension) => enqueue_scoped(&self.extensions, extension),
+            Enqueue::Catalog(catalog) => enqueue_scoped(&self.catalogs, catalog),
+        }
+    }
+
+    fn placement(&self, placement: &ObjectKey, scope: &Scope) {
+        self.pairs.iter().for_each(|pair| pair.enqueue_placement(placement, scope));
+    }
+}
+
+/// The queues of a kind of placements and of its release objects. Objects of other kinds are ignored.
+pub trait PairQueues: Send + Sync {
+    fn enqueue_placement(&self, placement: &ObjectKey, scope: &Scope);
+    fn enqueue_release(&self, release: &ObjectKey);
+}
+
+impl<P: PlacementFace> PairQueues for (PlacementQueue<P>, Trigger<P::Release>) {
+    fn enqueue_placement(&self, placement: &ObjectKey, scope: &Scope) {
+        if placement.kind == status::kind::<P>() {
+            self.0.enqueue(placement.reference(), scope);
+        }
+    }
+
+    fn enqueue_release(&self, release: &ObjectKey) {
+        if release.kind == status::kind::<P::Release>() {
+            self.1.enqueue(release.reference());
+        }
+    }
+}
+
+/// A queue for the objects of one namespace. `None` means all namespaces.
+pub struct ScopedQueue<K: Resource> {
+    pub namespace: Option<String>,
+    pub queue: Trigger<K>,
+}
+
+fn enqueue_scoped<K>(queues: &[ScopedQueue<K>], object: &ObjectKey)
+where
+    K: Resource<DynamicType = ()> + 'static,
+{
+    let serves = |scoped: &&ScopedQueue<K>| {
+        scoped.namespace.as_ref().is_none_or(|namespace| *namespace == object.namespace)
+    };
+    if let Some(scoped) = queues.iter().find(serves) {
+        scoped.queue.enqueue(object.reference());
+    }
+}

@@ -1,0 +1,78 @@
+//! A cache of reads: concurrent requests for one key share one read, and its result serves later ones for a while.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::sync::Mutex;
+
+/// How long a Secret that was read serves others. A fleet asks within a moment; a person who fixes it takes longer.
+pub const MOMENT: Duration = Duration::from_secs(3);
+
+type Read<V> = Arc<tokio::sync::Mutex<Option<(Instant, V)>>>;
+
+/// The results of reads, by key. Failures are not cached.
+pub struct SingleFlight<K, V> {
+    lifespan: Duration,
+    read: Mutex<HashMap<K, Read<V>>>,
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
+    /// Creates a cache whose entries expire after `lifespan`.
+    pub fn new(lifespan: Duration) -> Self {
+        Self { lifespan, read: Mutex::default() }
+    }
+
+    /// Returns the cached value of `key`, or runs `read`. Others that ask for `key` meanwhile wait for it.
+    pub async fn get<E>(&self, key: &K, read: impl Future<Output = Result<V, E>>) -> Result<V, E> {
+        let shared = self.slot(key);
+        let mut last = shared.lock().await;
+        if let Some((_, value)) = last.as_ref().filter(|(at, _)| at.elapsed() < self.lifespan) {
+            return Ok(value.clone());
+        }
+        let value = read.await?;
+        *last = Some((Instant::now(), value.clone()));
+        Ok(value)
+    }
+
+    fn slot(&self, key: &K) -> Read<V> {
+        let mut read = self.read.lock();
+        // An expired value that no request waits for is dropped: it may be secret.
+        read.retain(|_, one| {
+            Arc::strong_count(one) > 1
+                || one
+                    .try_lock()
+                    .is_ok_and(|last| last.as_ref().is_some_and(|(at, _)| at.elapsed() < self.lifespan))
+        });
+        read.entry(key.clone()).or_default().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn concurrent_reads_of_one_key_are_one_and_failures_are_not_cached() {
+        let cache = SingleFlight::new(Duration::from_mins(1));
+        let reads = AtomicUsize::new(0);
+        let read = |result: Result<u32, ()>| {
+            let reads = &reads;
+            async move {
+                reads.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+                result
+            }
+        };
+        assert_eq!(cache.get(&"a", read(Err(()))).await, Err(()));
+        let (one, other) = tokio::join!(cache.get(&"a", read(Ok(1))), cache.get(&"a", read(Ok(2))));
+        assert_eq!((one, other), (Ok(1), Ok(1)));
+        assert_eq!(cache.get(&"b", read(Ok(3))).await, Ok(3));
+        assert_eq!(reads.load(Ordering::Relaxed), 3);
+    }
+}
