@@ -234,13 +234,13 @@ mod tests {
             let notify = move || told.send(id).unwrap();
             let job = move |_| {
                 async move {
-                    *at_work.lock().unwrap() += 1;
+                    *at_work.lock() += 1;
                     // Lets whatever else could run do so.
                     for _ in 0..100 {
                         tokio::task::yield_now().await;
                     }
-                    assert_eq!(*at_work.lock().unwrap(), 1, "the other one runs too");
-                    *at_work.lock().unwrap() -= 1;
+                    assert_eq!(*at_work.lock(), 1, "the other one runs too");
+                    *at_work.lock() -= 1;
                     outcome
                 }
                 .boxed()

@@ -6,7 +6,7 @@ use std::thread;
 use tokio::{runtime, sync::oneshot};
 
 use super::Election;
-use crate::Error;
+use crate::StartupError;
 
 /// The thread that holds the Lease, or waits for it. When this is dropped the thread ends, and the Lease runs out.
 pub struct LeaderThread {

@@ -287,7 +287,7 @@ where
             (OperationKind::Apply(kind), Some(inputs)) => Operation::Apply { kind, inputs },
             (OperationKind::Apply(_), None) => {
                 // They changed after the plan was made, for example by a version that was published meanwhile.
-                self.context.trigger.look_at(ObjectRef::from_obj(&*self.object));
+                self.context.queue.enqueue(ObjectRef::from_obj(&*self.object));
                 return;
             }
         };
