@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 
-use super::catalog::{CLUSTER_API_MODULE, Module};
+use super::catalog::{CLUSTER_API_MODULE, KWOK_MODULE, KWOK_STAGES, Module};
 use super::{Binary, Error, KubernetesVersion, go};
 use crate::progress::Progress;
 
@@ -70,6 +70,11 @@ impl Cache {
         self.folder(Binary::CapiManager.module(self.kubernetes)).join("config")
     }
 
+    /// The stages of the same version as kwok.
+    pub(super) fn kwok_stages(&self) -> PathBuf {
+        self.folder(Binary::Kwok.module(self.kubernetes)).join("kwok-stages.yaml")
+    }
+
     fn folder(&self, module: &Module) -> PathBuf {
         self.root.join(format!("{}-{}", module.name, fingerprint(module)))
     }
@@ -94,7 +99,12 @@ impl Cache {
     }
 
     pub(super) fn is_complete(&self, binary: Binary) -> bool {
-        self.path(binary).is_file() && (binary != Binary::CapiManager || self.capi_config().is_dir())
+        let manifests = match binary {
+            Binary::CapiManager => self.capi_config().is_dir(),
+            Binary::Kwok => self.kwok_stages().is_file(),
+            _ => true,
+        };
+        manifests && self.path(binary).is_file()
     }
 
     async fn build_group(&self, group: &Group, progress: &dyn Progress) -> Result<(), Error> {
@@ -119,8 +129,10 @@ impl Cache {
         })
         .await?;
         for binary in &group.binaries {
-            if *binary == Binary::CapiManager {
-                self.copy_capi_config(&source).await?;
+            match binary {
+                Binary::CapiManager => self.copy_capi_config(&source).await?,
+                Binary::Kwok => self.copy_kwok_stages(&source).await?,
+                _ => {}
             }
             rename(&unfinished.join(go::executable_name(binary.package())), &self.path(*binary))?;
         }
@@ -147,6 +159,21 @@ impl Cache {
         if target.is_dir() {
             return Ok(());
         }
+        rename(&unfinished, &target)
+    }
+
+    async fn copy_kwok_stages(&self, source: &Path) -> Result<(), Error> {
+        let folder = go::dependency_folder(source, KWOK_MODULE).await?.join("kustomize/stage");
+        let mut stages = String::new();
+        for stage in KWOK_STAGES {
+            let path = folder.join(stage);
+            let text = fs::read_to_string(&path).map_err(|source| Error::Read { path, source })?;
+            stages.push_str("---\n");
+            stages.push_str(&text);
+        }
+        let target = self.kwok_stages();
+        let unfinished = target.with_extension("unfinished");
+        write(&unfinished, &stages)?;
         rename(&unfinished, &target)
     }
 

@@ -66,6 +66,16 @@ static HELM: Module = module!("helm", "");
 
 /// The module path whose folder holds the Cluster API manifests.
 pub const CLUSTER_API_MODULE: &str = "sigs.k8s.io/cluster-api";
+/// The module path whose folder holds the stages that kwok runs.
+pub const KWOK_MODULE: &str = "sigs.k8s.io/kwok";
+/// kwok's `kustomize/stage/fast`: Nodes and Pods become Ready at once, and Nodes renew their Leases.
+pub const KWOK_STAGES: [&str; 5] = [
+    "node/fast/node-initialize.yaml",
+    "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+    "pod/fast/pod-ready.yaml",
+    "pod/fast/pod-complete.yaml",
+    "pod/fast/pod-delete.yaml",
+];
 
 impl Binary {
     pub const ALL: [Self; 12] = [

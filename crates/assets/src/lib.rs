@@ -13,7 +13,7 @@ use self::cache::Cache;
 pub use self::catalog::{Binary, KubernetesVersion, UnsupportedVersion};
 use crate::progress::Progress;
 
-/// A folder with all programs, and `cluster-api/config` as in the Cluster API module. API servers of other versions are in
+/// A folder with all programs, `cluster-api/config` as in the Cluster API module, and `kwok-stages.yaml` with kwok's stages. API servers of other versions are in
 /// folders named as `kubernetes-1.35`.
 pub const ASSETS_VARIABLE: &str = "CHANDLER_ASSETS";
 /// A folder as `setup-envtest` makes it: etcd, kube-apiserver and kubectl.
@@ -51,6 +51,8 @@ pub enum Error {
     GoFailed { command: String, output: String },
     #[error("`go mod download -json` answered in a way this version does not know: {source}")]
     ReadModuleFolder { source: serde_json::Error },
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: std::io::Error },
     #[error("cannot lock {}: {source}", path.display())]
@@ -62,6 +64,7 @@ pub enum Error {
 pub struct Assets {
     paths: BTreeMap<Binary, PathBuf>,
     capi_config: PathBuf,
+    kwok_stages: PathBuf,
     kubernetes: KubernetesVersion,
 }
 
@@ -106,7 +109,7 @@ impl Assets {
     fn with_api_server(&self, other: Self) -> Self {
         let mut paths = self.paths.clone();
         paths.extend(other.paths);
-        Self { paths, capi_config: self.capi_config.clone(), kubernetes: other.kubernetes }
+        Self { paths, kubernetes: other.kubernetes, ..self.clone() }
     }
 
     /// Finds or builds every program of every Kubernetes version, so that nothing has to be built later.
@@ -127,6 +130,11 @@ impl Assets {
     /// The `config` folder of the Cluster API module: `crd/bases` and `webhook/manifests.yaml`.
     pub fn capi_config(&self) -> &Path {
         &self.capi_config
+    }
+
+    /// The file with the stages that kwok runs.
+    pub fn kwok_stages(&self) -> &Path {
+        &self.kwok_stages
     }
 
     pub fn kubernetes(&self) -> KubernetesVersion {
@@ -159,7 +167,8 @@ impl Located {
             }
         }
         let capi_config = provided.capi_config().unwrap_or_else(|| cache.capi_config());
-        Ok(Self { cache, assets: Assets { paths, capi_config, kubernetes }, missing })
+        let kwok_stages = provided.kwok_stages().unwrap_or_else(|| cache.kwok_stages());
+        Ok(Self { cache, assets: Assets { paths, capi_config, kwok_stages, kubernetes }, missing })
     }
 }
 
@@ -196,6 +205,11 @@ impl Provided {
             }
         }
         None
+    }
+
+    fn kwok_stages(&self) -> Option<PathBuf> {
+        let stages = self.ours.as_ref()?.join("kwok-stages.yaml");
+        stages.is_file().then_some(stages)
     }
 
     fn capi_config(&self) -> Option<PathBuf> {

@@ -23,9 +23,6 @@ const TALKATIVE: &str = "info,chandler_controller=debug,chandler_source=debug,ch
 /// For so long, at least, a manager has nothing to do before it counts as settled.
 const QUIET: Duration = Duration::from_secs(2);
 
-const KINDS: [OperationKind; 4] =
-    [OperationKind::Install, OperationKind::Upgrade, OperationKind::Recover, OperationKind::Remove];
-
 /// An operation on a release, as the manager logs its start and its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
@@ -47,7 +44,7 @@ impl Operation {
         };
         let text =
             |field: &str| line[field].as_str().unwrap_or_else(|| panic!("no {field}: {line}")).to_owned();
-        let kind = KINDS.into_iter().find(|kind| kind.as_str() == text("kind"));
+        let kind = OperationKind::ALL.into_iter().find(|kind| kind.as_str() == text("kind"));
         let kind = kind.unwrap_or_else(|| panic!("not a kind of operation: {line}"));
         let outcome = ended.then(|| text("outcome"));
         Some(Self { kind, cluster: text("cluster"), release: text("release"), outcome })

@@ -79,7 +79,7 @@ async fn lead(election: Election, reports: Reports) {
             leadership
         }
         Err(error) => {
-            let _ = won.send(Err(error));
+            let _ = won.send(Err(error.into()));
             return;
         }
     };

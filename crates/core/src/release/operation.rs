@@ -17,6 +17,12 @@ pub enum OperationKind {
 }
 
 impl OperationKind {
+    pub const INSTALL: Self = Self::Apply(ApplyKind::Install);
+    pub const UPGRADE: Self = Self::Apply(ApplyKind::Upgrade);
+    pub const RECOVER: Self = Self::Apply(ApplyKind::Recover);
+    pub const REMOVE: Self = Self::Remove;
+    pub const ALL: [Self; 4] = [Self::INSTALL, Self::UPGRADE, Self::RECOVER, Self::REMOVE];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Apply(ApplyKind::Install) => "install",

@@ -5,6 +5,7 @@ use std::time::Duration;
 use chandler_e2e::{
     programs,
     shell::{Shell, processes_of, text},
+    wait::eventually,
 };
 use chandler_sandbox::process::{Child, Spec};
 use rustix::process::{Pid, Signal, kill_process};
@@ -113,7 +114,10 @@ async fn a_killed_demo_is_survived_by_running_it_again() {
         let demo = start(&shell, &format!("demo-{}", moment.len()));
         printed(&demo, moment).await;
         demo.kill().await;
-        eventually("everything ends with the demo", async || processes_of(&folder).is_empty()).await;
+        eventually("everything ends with the demo", || async {
+            processes_of(&folder).is_empty().then_some(())
+        })
+        .await;
     }
     let tool = programs::package_tool();
     let again = format!("chandler-sandbox demo --exit --dir {} --tool {tool}", folder.display());

@@ -58,7 +58,7 @@ async fn a_release_deleted_by_hand_comes_back() {
         world.helm_command(&alpha, &["uninstall", "hello", "--namespace", "default"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     eventually("the release is installed a second time", || async {
-        (manager.succeeded(OperationKind::Install) == 2).then_some(())
+        (manager.succeeded(OperationKind::INSTALL) == 2).then_some(())
     })
     .await;
     world.ready("hello", "alpha", 1).await;

@@ -67,7 +67,7 @@ async fn an_upgrade_that_cannot_become_ready_rolls_back_and_is_not_repeated_at_o
     assert_eq!(again.revision, Some(5), "a try is two revisions: the upgrade, and the way back");
     tokio::time::sleep(FIRST_BACKOFF).await;
     assert_eq!(newest_revision(&alpha).await, 5, "the second wait is longer than the first");
-    assert_eq!(manager.ended(OperationKind::Upgrade), 2);
+    assert_eq!(manager.ended(OperationKind::UPGRADE), 2);
 
     world.change("stubborn", values("Mended", false)).await;
     world.ready("stubborn", "alpha", 6).await;
@@ -99,14 +99,14 @@ async fn an_install_that_cannot_become_ready_is_uninstalled_and_not_repeated_at_
     assert_eq!(world.helm(&alpha, &["list", "--all-namespaces"]), json!([]));
     assert_eq!(config_value(&alpha, "stubborn", "greeting").await, None, "nothing is left of it");
     tokio::time::sleep(FIRST_BACKOFF / 2).await;
-    assert_eq!(manager.ended(OperationKind::Install), 1);
+    assert_eq!(manager.ended(OperationKind::INSTALL), 1);
     eventually("it is tried again in time", || async {
         let (_, count) = failure(&world).await;
         (count == 2).then_some(())
     })
     .await;
     tokio::time::sleep(FIRST_BACKOFF).await;
-    assert_eq!(manager.ended(OperationKind::Install), 2, "the second wait is longer than the first");
+    assert_eq!(manager.ended(OperationKind::INSTALL), 2, "the second wait is longer than the first");
 
     world.change("stubborn", values("Mended", false)).await;
     world.ready("stubborn", "alpha", 1).await;

@@ -184,7 +184,7 @@ async fn a_cluster_of_a_class_lives_with_its_extensions() {
         let revisions = [(1, "superseded".to_owned()), (2, "deployed".to_owned())];
         assert_eq!(test.world.history(&alpha, name), revisions, "{name}");
     }
-    assert_eq!((manager.ended(OperationKind::Install), manager.started(OperationKind::Remove)), (3, 0));
+    assert_eq!((manager.ended(OperationKind::INSTALL), manager.started(OperationKind::REMOVE)), (3, 0));
 }
 
 #[tokio::test]
@@ -219,7 +219,7 @@ async fn an_upgrade_that_an_extension_does_not_fit_is_refused_and_can_be_forced(
     })
     .await;
     assert_eq!(test.world.history(&bravo, "old"), [(1, "deployed".to_owned())]);
-    assert_eq!((manager.ended(OperationKind::Install), manager.started(OperationKind::Remove)), (1, 0));
+    assert_eq!((manager.ended(OperationKind::INSTALL), manager.started(OperationKind::REMOVE)), (1, 0));
 }
 
 #[tokio::test]
@@ -245,13 +245,13 @@ async fn what_holds_something_elsewhere_is_removed_before_its_cluster_goes() {
     let removals: Vec<_> = manager
         .operations()
         .into_iter()
-        .filter(|operation| operation.kind == OperationKind::Remove)
+        .filter(|operation| operation.kind == OperationKind::REMOVE)
         .collect();
     assert!(
         removals.iter().all(|removal| removal.release == "default/holding"),
         "the one that holds something, and no other: {removals:?}"
     );
-    assert_eq!(manager.succeeded(OperationKind::Remove), 1, "it was removed: {removals:?}");
+    assert_eq!(manager.succeeded(OperationKind::REMOVE), 1, "it was removed: {removals:?}");
     eventually("the release objects are gone", || async {
         test.releases().list(&ListParams::default()).await.unwrap().items.is_empty().then_some(())
     })

@@ -66,7 +66,7 @@ async fn the_younger_takes_over_when_the_elder_goes() {
     .await;
     world.ready("younger", "alpha", 2).await;
     assert_eq!(
-        manager.started(OperationKind::Remove),
+        manager.started(OperationKind::REMOVE),
         0,
         "what runs is handed over, not taken away and put back"
     );

@@ -316,7 +316,7 @@ async fn parameters_are_held_against_the_schema_in_the_package() {
     let why = test.instance_condition("strict", "NotPossible").await;
     assert!(why.contains("size") && why.contains('7') && !why.contains("9001"), "{why}");
     assert!(test.release("often/strict", "alpha").await.is_none(), "nothing was sent on its way");
-    assert_eq!(manager.started(OperationKind::Install), 0);
+    assert_eq!(manager.started(OperationKind::INSTALL), 0);
 
     test.instance("strict", "", of_size(5)).await;
     test.ready("often/strict", "alpha", "1.0.0").await;
@@ -479,6 +479,6 @@ async fn an_operator_and_its_resources_come_up_without_a_retry() {
             Api::namespaced_with(alpha.client().await.unwrap(), "default", &resource);
         assert_eq!(all.list(&ListParams::default()).await.unwrap().items.len(), 1, "{kind}");
     }
-    assert_eq!(manager.ended(OperationKind::Install), 3, "each was installed once");
+    assert_eq!(manager.ended(OperationKind::INSTALL), 3, "each was installed once");
     assert_eq!(test.warnings().await, []);
 }

@@ -33,7 +33,7 @@ async fn what_is_needed_comes_first_and_goes_last() {
     let whole =
         |release: &str| [(release.to_owned(), None), (release.to_owned(), Some("success".to_owned()))];
     assert_eq!(
-        steps(OperationKind::Install),
+        steps(OperationKind::INSTALL),
         [whole("base/base"), whole("default/app")].concat(),
         "what is needed is installed before what needs it begins"
     );
@@ -73,7 +73,7 @@ async fn what_is_needed_comes_first_and_goes_last() {
     .await;
     assert_eq!(test.world.helm(&alpha, &["list", "--all-namespaces"]), json!([]));
     assert_eq!(
-        steps(OperationKind::Remove),
+        steps(OperationKind::REMOVE),
         [whole("default/app"), whole("base/base")].concat(),
         "what needs is gone before what is needed goes"
     );

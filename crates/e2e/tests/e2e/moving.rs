@@ -321,7 +321,7 @@ async fn an_operation_that_runs_while_its_object_is_moved_is_stopped_and_recover
     move_everything(&moving.source, &moving.target).await;
     moving.source_is_empty().await;
     eventually("the source has stopped", || async {
-        (moving.source.manager.ended(OperationKind::Install) == 1).then_some(())
+        (moving.source.manager.ended(OperationKind::INSTALL) == 1).then_some(())
     })
     .await;
     let stopped = moving.source.manager.operations().into_iter().find_map(|operation| operation.outcome);

@@ -103,11 +103,11 @@ async fn only_signed_charts_are_rolled_out() {
     world.change("hello", json!({"version": "1.2.0"})).await;
     let status = signed.refused("hello", "it is not signed; sign it with `cosign sign`").await;
     assert_eq!(status.revision, Some(1), "what runs stays");
-    assert_eq!(manager.started(OperationKind::Upgrade), 0, "nothing was handed to the driver");
+    assert_eq!(manager.started(OperationKind::UPGRADE), 0, "nothing was handed to the driver");
 
     signed.ours.sign(&signed.registry, "hello", "1.2.0", Form::Tag).await.unwrap();
     world.ready("hello", "alpha", 2).await;
-    assert_eq!(manager.succeeded(OperationKind::Upgrade), 1);
+    assert_eq!(manager.succeeded(OperationKind::UPGRADE), 1);
     let handed_over = applies(&manager).await;
     assert_eq!(handed_over, "2", "the install and the upgrade");
 

@@ -51,7 +51,7 @@ async fn a_failed_upgrade_is_no_hot_loop() {
     world.status("hello", "alpha", "failed", |status| status.last_failure.is_some()).await;
     let before = passes(&manager).await;
     tokio::time::sleep(SOON).await;
-    assert_eq!(manager.ended(OperationKind::Upgrade), 1, "nothing is tried before its time");
+    assert_eq!(manager.ended(OperationKind::UPGRADE), 1, "nothing is tried before its time");
     assert_eq!(world.history(&alpha, "hello").len(), 2);
     let looked = passes(&manager).await - before;
     assert!(looked <= 5.0, "{looked} passes over a release that only waits");
@@ -69,7 +69,7 @@ async fn reused_values_do_not_loop() {
     world.ready("hello", "alpha", 2).await;
     assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("Hi from alpha"));
     tokio::time::sleep(SOON).await;
-    assert_eq!(manager.ended(OperationKind::Upgrade), 1);
+    assert_eq!(manager.ended(OperationKind::UPGRADE), 1);
     manager.stop().await;
     let manager = world.manager();
     manager.settled().await;

@@ -129,6 +129,7 @@ fn kwok(assets: &Assets, home: &Path) -> Spec {
         home,
         vec![
             format!("--kubeconfig={}", layout.kubeconfig(KWOK).display()),
+            format!("--config={}", assets.kwok_stages().display()),
             "--manage-all-nodes=true".to_owned(),
             "--node-lease-duration-seconds=40".to_owned(),
         ],

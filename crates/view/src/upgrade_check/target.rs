@@ -2,7 +2,6 @@
 
 use std::{fmt, str::FromStr};
 
-use anyhow::{Context as _, Result};
 use chandler_core::{
     extension::{Kubernetes, Question},
     resolution::parse_kubernetes_version,
@@ -26,14 +25,19 @@ pub struct Way {
     pub name: String,
 }
 
-impl FromStr for Target {
-    type Err = anyhow::Error;
+/// A text is neither a Kubernetes version nor a minor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("write it like 1.35 or v1.35.2")]
+pub struct NotAVersion;
 
-    fn from_str(text: &str) -> Result<Self> {
+impl FromStr for Target {
+    type Err = NotAVersion;
+
+    fn from_str(text: &str) -> Result<Self, NotAVersion> {
         let numbers = text.strip_prefix('v').unwrap_or(text);
         let parts = numbers.split(['-', '+']).next().unwrap_or_default().split('.').count();
         let version = parse_kubernetes_version(text).filter(|_| parts == 2 || parts == 3);
-        let version = version.context("write it like 1.35 or v1.35.2")?;
+        let version = version.ok_or(NotAVersion)?;
         Ok(Self { version, minor: parts == 2 })
     }
 }
