@@ -49,7 +49,9 @@ fn list_ignored(root: &Path, built: &Built) -> Result<()> {
     let names: Vec<_> = listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
     if !names.is_empty() {
         eprintln!("xtask: left out {} tests, which `cargo xtask test --full` runs:", names.len());
-        names.iter().for_each(|name| eprintln!("  {name}"));
+        for name in names {
+            eprintln!("  {name}");
+        }
     }
     Ok(())
 }

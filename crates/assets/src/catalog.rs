@@ -180,18 +180,12 @@ impl Binary {
     /// How long the program adds to a first build on two cores, measured with its neighbors in [`Binary::ALL`] built before it.
     pub fn usual_build_time(self) -> Duration {
         Duration::from_secs(match self {
-            Self::Etcd => 60,
             Self::KubeApiserver => 240,
-            Self::KubeControllerManager => 60,
-            Self::KubeScheduler => 15,
-            Self::Kubectl => 30,
-            Self::Kwok => 40,
-            Self::CapiManager => 60,
-            Self::Helm => 60,
-            Self::Registry => 60,
             Self::Cosign => 180,
-            Self::Clusterctl => 40,
-            Self::CapiOperator => 30,
+            Self::Etcd | Self::KubeControllerManager | Self::CapiManager | Self::Helm | Self::Registry => 60,
+            Self::Kwok | Self::Clusterctl => 40,
+            Self::Kubectl | Self::CapiOperator => 30,
+            Self::KubeScheduler => 15,
         })
     }
 }
