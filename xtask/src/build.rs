@@ -37,7 +37,7 @@ pub fn run(root: &Path, release: bool, programs: &[Binary]) -> Result<Built> {
         || cargo(root, release, &["--package", "chandler-cli", "--package", "chandler-sandbox-cli"]),
         || {
             go::driver(root, &built.driver)?;
-            if programs.is_empty() { Ok(()) } else { go::programs(programs) }
+            go::programs(programs).map(drop)
         },
     )?;
     Ok(built)
@@ -45,22 +45,16 @@ pub fn run(root: &Path, release: bool, programs: &[Binary]) -> Result<Built> {
 
 /// Builds the binaries together with all tests, in one compilation: cargo would otherwise build some dependencies twice,
 /// because tests enable more of their features.
-pub fn with_tests(root: &Path, meanwhile: impl FnOnce(&Built) -> Result<()> + Send) -> Result<Built> {
+pub fn with_tests(root: &Path, meanwhile: impl FnOnce() -> Result<()> + Send) -> Result<Built> {
     let built = Built::below(&folder(root, false));
     at_once(
         || cargo(root, false, &["--workspace", "--all-targets"]),
         || {
             go::driver(root, &built.driver)?;
-            meanwhile(&built)
+            meanwhile()
         },
     )?;
     Ok(built)
-}
-
-/// Builds `chandler-sandbox` alone.
-pub fn sandbox(root: &Path) -> Result<PathBuf> {
-    cargo(root, false, &["--package", "chandler-sandbox-cli"])?;
-    Ok(Built::below(&folder(root, false)).sandbox)
 }
 
 /// The folder in which cargo builds.

@@ -9,12 +9,10 @@ mod version;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use chandler_assets::Binary;
 use clap::Args;
 
-use crate::{
-    build,
-    command::{command, output},
-};
+use crate::go;
 
 #[derive(Debug, Args)]
 pub struct DistArgs {
@@ -52,7 +50,8 @@ pub fn run(root: &Path, arguments: DistArgs) -> Result<()> {
     let metadata = version::metadata(&version, &changelog)?;
     let helm = match helm {
         Some(helm) => helm,
-        None => sandbox_helm(root)?,
+        // The one that the tests compare with: a release does not depend on what a machine has installed.
+        None => go::programs(&[Binary::Helm])?.path(Binary::Helm).to_owned(),
     };
     std::fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
     let chart = chart::Chart::package(root, &helm, &version, image.as_deref(), &out)?;
@@ -61,13 +60,6 @@ pub fn run(root: &Path, arguments: DistArgs) -> Result<()> {
     write(&out, "chandler.yaml", &chart.render("deploy/manifest-values.yaml")?)?;
     println!("{}", out.display());
     Ok(())
-}
-
-/// The helm that the tests compare with, so that a release does not depend on what a machine has.
-fn sandbox_helm(root: &Path) -> Result<PathBuf> {
-    let sandbox = build::sandbox(root)?;
-    let path = output(command(root, &sandbox.to_string_lossy(), &["which", "helm"]))?;
-    Ok(PathBuf::from(path.trim()))
 }
 
 fn read(root: &Path, name: &str) -> Result<String> {

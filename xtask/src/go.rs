@@ -30,18 +30,16 @@ pub fn driver(root: &Path, path: &Path) -> Result<()> {
 }
 
 /// Finds or builds programs of the sandbox. Progress is printed as lines, because cargo prints at the same time.
-pub fn programs(binaries: &[Binary]) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime
-        .block_on(Assets::ensure(binaries, &Lines::default()))
-        .context("building the sandbox's programs")?;
-    Ok(())
+pub fn programs(binaries: &[Binary]) -> Result<Assets> {
+    wait(Assets::ensure(binaries, &Lines::default()))
 }
 
 /// Finds or builds the programs that tests run, of every Kubernetes version.
 pub fn programs_of_tests() -> Result<()> {
+    wait(Assets::ensure_every_version(&Lines::default()))
+}
+
+fn wait<T>(programs: impl Future<Output = Result<T, chandler_assets::Error>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime
-        .block_on(Assets::ensure_every_version(&Lines::default()))
-        .context("building the sandbox's programs")
+    runtime.block_on(programs).context("building the sandbox's programs")
 }

@@ -35,7 +35,7 @@ enum Task {
         #[arg(long)]
         release: bool,
     },
-    /// Write the generated files: code of the proto, CRDs, CLI reference
+    /// Write the generated files: code of the proto, CRDs, references of the API, the CLIs and the RBAC rules
     Generate,
     /// Run every test
     Test {

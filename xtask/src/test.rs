@@ -27,7 +27,7 @@ pub fn quick(root: &Path) -> Result<()> {
 
 /// Builds everything that the tests need. Meanwhile runs the tests of Go, which need nothing else.
 pub fn build(root: &Path) -> Result<Built> {
-    build::with_tests(root, |_| {
+    build::with_tests(root, || {
         go::programs_of_tests()?;
         go::in_each_module(root, &["test", "./..."])
     })

@@ -94,7 +94,18 @@ impl Binary {
     ];
 
     /// What most tests need.
-    pub const USUAL: &[Self] = Self::ALL.split_at(10).0;
+    pub const USUAL: [Self; 10] = [
+        Self::Etcd,
+        Self::KubeApiserver,
+        Self::KubeControllerManager,
+        Self::KubeScheduler,
+        Self::Kubectl,
+        Self::Kwok,
+        Self::CapiManager,
+        Self::Helm,
+        Self::Registry,
+        Self::Cosign,
+    ];
 
     /// The program that exists once per Kubernetes version. Controllers and scheduler of the default version, the oldest,
     /// serve newer API servers too: Kubernetes supports them one minor behind.
@@ -113,9 +124,6 @@ impl Binary {
         Self::Kwok,
         Self::CapiManager,
     ];
-
-    /// What a bare plane needs.
-    pub const BARE_PLANE: [Self; 2] = [Self::Etcd, Self::KubeApiserver];
 
     /// What a full plane needs.
     pub const FULL_PLANE: [Self; 5] =

@@ -13,7 +13,7 @@ use self::cache::Cache;
 pub use self::catalog::{Binary, KubernetesVersion, UnsupportedVersion};
 use crate::progress::Progress;
 
-/// A folder with all programs, `cluster-api/config` as in the Cluster API module, and `kwok-stages.yaml` with kwok's stages. API servers of other versions are in
+/// A folder with all programs, `cluster-api/config` as in the Cluster API module, and kwok's stages in `kwok-stages.yaml`. API servers of other versions are in
 /// folders named as `kubernetes-1.35`.
 pub const ASSETS_VARIABLE: &str = "CHANDLER_ASSETS";
 /// A folder as `setup-envtest` makes it: etcd, kube-apiserver and kubectl.

@@ -5,9 +5,16 @@ use std::{
     process::Command,
 };
 
+/// The folder of a module that the sandbox's programs are built from, in the version that they pin.
+pub fn of_sandbox(module: &str) -> PathBuf {
+    let modules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/modules");
+    folder(&modules.join("kubernetes-1.34"), module)
+}
+
 /// The folder of a module: of the version that `query` names after an `@`, else of the one that the `go.mod` in
 /// `folder` pins.
 pub fn folder(folder: &Path, query: &str) -> PathBuf {
+    assert!(folder.is_dir(), "there is no folder {}", folder.display());
     let output = Command::new("go")
         .args(["mod", "download", "-json", query])
         .current_dir(folder)

@@ -55,11 +55,11 @@ pub fn install_crypto() {
 pub async fn assets() -> Result<&'static Assets, Error> {
     install_crypto();
     ASSETS
-        .get_or_try_init(|| async { Ok(Assets::ensure(Binary::USUAL, progress::display().as_ref()).await?) })
+        .get_or_try_init(|| async { Ok(Assets::ensure(&Binary::USUAL, progress::display().as_ref()).await?) })
         .await
 }
 
-/// One of the programs that install providers, found or built: only the tests that run it pay for it.
+/// One of the programs that install providers, found or built.
 pub async fn installer(binary: Binary) -> Result<PathBuf, Error> {
     let assets = Assets::ensure(&[binary], progress::display().as_ref()).await?;
     Ok(assets.path(binary).to_owned())

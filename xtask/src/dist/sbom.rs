@@ -46,7 +46,7 @@ fn chandler(root: &Path, path: &Path) -> Result<()> {
 fn beside_manifests(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let crates = fs::read_dir(root.join("crates"))?.map(|entry| entry.map(|entry| entry.path()));
-    for package in crates.chain([Ok(root.join("xtask"))]) {
+    for package in crates.chain([Ok(root.join("xtask")), Ok(root.join("xtask/proto"))]) {
         for entry in fs::read_dir(package?)? {
             let path = entry?.path();
             if path.to_string_lossy().ends_with("_bin.cdx.json") {

@@ -53,8 +53,7 @@ async fn operator(plane: &Plane, home: &Path) -> Child {
 
 /// Its kinds, and those that the components of the core need.
 async fn install_kinds(client: &Client, providers: &Providers) {
-    let pinned = root().join("crates/sandbox/assets/cluster-api-operator");
-    let kinds = go_module::folder(&pinned, "sigs.k8s.io/cluster-api-operator").join("config/crd/bases");
+    let kinds = go_module::of_sandbox("sigs.k8s.io/cluster-api-operator").join("config/crd/bases");
     for file in std::fs::read_dir(kinds).unwrap() {
         apply::apply_all(client, &std::fs::read_to_string(file.unwrap().path()).unwrap()).await.unwrap();
     }

@@ -91,8 +91,7 @@ impl Providers {
 
     /// The real one, its webhooks being those of the process, if one runs.
     async fn core(&self, process: Option<&Client>) {
-        let module =
-            go_module::folder(&root().join("crates/sandbox/assets/cluster-api"), "sigs.k8s.io/cluster-api");
+        let module = go_module::of_sandbox("sigs.k8s.io/cluster-api");
         let target = self.version("cluster-api", "v1.12.3");
         let mut objects = kustomized(&module.join("config/default")).await;
         if let Some(client) = process {
