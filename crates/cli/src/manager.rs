@@ -152,6 +152,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         log_format,
     } = arguments;
     let watch_filter = watch_filter.filter(|value| !value.is_empty());
+    let tool = programs::package_tool(tool)?;
     let log_level = logging::start(&log_level, log_format)?;
     let tracing = traces.start()?;
     let hooks = hooks.options(&leader_election_namespace);
@@ -167,7 +168,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let options = Options {
         namespace,
         watch_filter,
-        tool: programs::package_tool(tool)?,
+        tool,
         tool_arguments: Vec::new(),
         tool_environment: traces.tool_environment(),
         tool_log_level: log_level.tool(),

@@ -14,7 +14,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
-    objects::{ADDON, CATALOG, CHART, EXTENSION, INSTANCE, object, without},
+    objects::{ADDON, CATALOG, CHART, EXTENSION, GRANT, INSTANCE, object, without},
     server::{Server, answer},
     validation::check,
 };
@@ -87,7 +87,7 @@ async fn the_objects_in_the_documentation_are_accepted() {
     }
     assert_eq!(
         kinds.into_iter().collect::<Vec<_>>(),
-        [EXTENSION, CATALOG, INSTANCE, CHART],
+        [EXTENSION, CATALOG, INSTANCE, CHART, GRANT],
         "kinds that users write are shown"
     );
 }
