@@ -215,6 +215,9 @@ async fn demand_signatures(shared: &Shared, from: ConfigMapKey) -> AbortOnDropHa
     AbortOnDropHandle::new(tokio::spawn(async move { demands.follow(known, every).await }))
 }
 
+/// How long tasks may take to end before the Lease is left to run out.
+const STOPPING: Duration = Duration::from_secs(5);
+
 /// Works while it leads. Whoever may not act any more stops its driver before anyone else may begin.
 async fn lead(
     election: Election,
@@ -232,10 +235,12 @@ async fn lead(
         () = stop.cancelled() => (Ok(()), true),
     };
     tasks.abort();
-    tool.supervisor().kill().await;
-    tasks.join().await;
+    tool.supervisor().close().await;
     if leads {
-        leader.resign().await;
+        // A task that does not end in time may still write: the Lease then runs out by itself.
+        if tokio::time::timeout(STOPPING, tasks.join()).await.is_ok() {
+            leader.resign().await;
+        }
     }
     ended
 }

@@ -73,6 +73,8 @@ pub enum ToolError {
     Exited(String),
     #[error("the package tool failed {count} times in a row; next start in {wait:?}; last: {last}")]
     BackingOff { count: u32, wait: Duration, last: String },
+    #[error("this manager starts no operation any more: it stops, or another one leads")]
+    Closed,
 }
 
 impl From<ToolError> for Failure {
@@ -98,6 +100,7 @@ struct State {
     last_failure: String,
     not_before: Option<Instant>,
     starts: u64,
+    closed: bool,
 }
 
 /// A process in use: it is not ended while this lives.
@@ -123,6 +126,9 @@ impl Supervisor {
     /// The running process; starts one if there is none.
     pub async fn lease(&self) -> Result<Lease, ToolError> {
         let mut state = self.0.state.lock().await;
+        if state.closed {
+            return Err(ToolError::Closed);
+        }
         if let Some(process) = state.current.as_ref().filter(|process| process.is_usable()) {
             return Ok(Lease(process.clone()));
         }
@@ -148,9 +154,14 @@ impl Supervisor {
 
     /// Ends the process at once, running operations included. The next call starts another.
     pub async fn kill(&self) {
-        if let Some(process) = self.0.state.lock().await.current.take() {
-            process.kill();
-        }
+        self.0.state.lock().await.kill();
+    }
+
+    /// Ends the process at once, and never starts another.
+    pub async fn close(&self) {
+        let mut state = self.0.state.lock().await;
+        state.closed = true;
+        state.kill();
     }
 
     async fn start(&self, state: &mut State) -> Result<Arc<Process>, ToolError> {
@@ -187,6 +198,9 @@ impl Supervisor {
     /// Starts the replacement first; the old process ends when its last lease does.
     async fn replace(&self, old: &Arc<Process>) {
         let mut state = self.0.state.lock().await;
+        if state.closed {
+            return;
+        }
         match self.start(&mut state).await {
             Ok(new) => {
                 tracing::info!(
@@ -224,6 +238,12 @@ fn watch(shared: Weak<Shared>, process: Weak<Process>) -> Pin<Box<dyn Future<Out
 }
 
 impl State {
+    fn kill(&mut self) {
+        if let Some(process) = self.current.take() {
+            process.kill();
+        }
+    }
+
     fn note_failure(&mut self, what: &str) {
         self.failures += 1;
         what.clone_into(&mut self.last_failure);

@@ -61,6 +61,17 @@ async fn a_killed_driver_is_started_again_at_the_next_call() {
 }
 
 #[tokio::test]
+async fn a_closed_supervisor_ends_the_driver_and_starts_no_other() {
+    let supervisor = Supervisor::new(config());
+    let first = pid(&supervisor).await;
+    supervisor.close().await;
+    gone(first).await;
+    let refused = PackageTool::new(supervisor.clone()).describe().await.unwrap_err();
+    assert_eq!(refused.category, Category::ToolUnavailable, "{refused}");
+    assert_eq!(supervisor.stats().await.0, 1);
+}
+
+#[tokio::test]
 async fn a_driver_that_has_grown_is_replaced_after_its_calls_have_ended() {
     // So low that the first look finds it too large; the replacement is not looked at before the test is over.
     let config =

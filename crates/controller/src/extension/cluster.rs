@@ -28,7 +28,7 @@ use serde_json::json;
 
 use super::{
     resolutions::{Resolutions, Resolved},
-    shelf::Volume,
+    shelf::{Snapshot, Volume},
 };
 use crate::{ManagementError, ReconcileError, caches::AllKinds, clusters, events::Events, overwrite};
 
@@ -46,7 +46,8 @@ pub async fn reconcile(
     context: Arc<ClusterContext>,
 ) -> Result<Action, ReconcileError> {
     let Some(key) = clusters::key(&cluster) else { return Ok(Action::await_change()) };
-    let pass = Pass { key, cluster, context };
+    let published = context.resolutions.shelf.snapshot();
+    let pass = Pass { key, cluster, context, published };
     if pass.cluster.metadata.deletion_timestamp.is_some() {
         pass.context.resolutions.forget(&pass.key);
         return pass.remove_what_holds().await;
@@ -61,6 +62,7 @@ struct Pass {
     key: ClusterKey,
     cluster: Arc<DynamicObject>,
     context: Arc<ClusterContext>,
+    published: Snapshot,
 }
 
 impl Pass {
@@ -72,7 +74,7 @@ impl Pass {
         let concerned = lists || !instances.is_empty() || !defaults.is_empty() || !self.given().is_empty();
         let resolved =
             if concerned { self.context.resolutions.of(&self.key, &self.cluster).await.ok() } else { None };
-        let complete = self.context.resolutions.shelf.is_complete();
+        let complete = self.published.is_complete();
         // While something is not known, nothing is given and nothing taken away.
         if let (Some(listed), Some(resolved), true) = (listed, &resolved, complete) {
             let wishes: Vec<_> = listed.into_iter().chain(defaults).collect();
@@ -101,7 +103,7 @@ impl Pass {
     /// What is a default of clusters like this one.
     fn defaults(&self) -> Vec<Wish> {
         let resolutions = &self.context.resolutions;
-        let wish = |volume: Arc<Volume>| {
+        let wish = |volume: &Arc<Volume>| {
             let install = volume.extension.spec.install.as_ref()?;
             let namespace = volume.extension.namespace()?;
             let reaches = namespace == self.key.namespace || namespace == resolutions.platform.namespace;
@@ -113,7 +115,7 @@ impl Pass {
                 release_namespace: install.namespace.clone(),
             })
         };
-        resolutions.shelf.all().into_iter().filter_map(wish).collect()
+        self.published.all().filter_map(wish).collect()
     }
 
     /// What the Cluster's annotation or its topology lists, and what of it cannot be had. None: it cannot be read.
@@ -148,7 +150,7 @@ impl Pass {
         let resolutions = &self.context.resolutions;
         let beside = Some(&self.key.namespace).filter(|_| entry.scope == Scope::Namespace);
         let mut homes = beside.into_iter().chain([&resolutions.platform.namespace]);
-        homes.find(|namespace| resolutions.shelf.get(namespace, &entry.name).is_some()).cloned()
+        homes.find(|namespace| self.published.is_published(namespace, &entry.name)).cloned()
     }
 
     fn extension(&self, namespace: &str, name: &str) -> ExtensionKey {
@@ -201,9 +203,8 @@ impl Pass {
     }
 
     fn is_published(&self, key: &ExtensionKey) -> bool {
-        let resolutions = &self.context.resolutions;
-        let namespace = key.namespace(&self.key.namespace, &resolutions.platform.namespace);
-        resolutions.shelf.get(namespace, &key.local_name()).is_some()
+        let platform = &self.context.resolutions.platform.namespace;
+        self.published.is_published(key.namespace(&self.key.namespace, platform), &key.local_name())
     }
 
     async fn write(&self, todo: &Implied, instances: &[&ExtensionInstance]) -> Result<(), ReconcileError> {

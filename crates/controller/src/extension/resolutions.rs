@@ -103,8 +103,9 @@ impl Resolutions {
             return Ok(same.clone());
         }
         let resolved = Arc::new(Resolved { verdict: verdict(&question), demand, question });
-        self.lock().insert(key.clone(), resolved.clone());
-        if last.is_some_and(|last| last.verdict != resolved.verdict) {
+        // Another reconcile may have decided meanwhile, from less: what it wrote counts, not what was read above.
+        let replaced = self.lock().insert(key.clone(), resolved.clone());
+        if replaced.is_some_and(|replaced| replaced.verdict != resolved.verdict) {
             self.router.on_resolution(key);
         }
         Ok(resolved)

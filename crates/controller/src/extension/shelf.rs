@@ -94,25 +94,37 @@ impl Shelf {
         }
     }
 
-    /// All that is published.
-    pub fn all(&self) -> Vec<Arc<Volume>> {
-        let all = self.0.read();
-        let known = all.values().filter_map(|place| match place {
-            Place::Known(volume) => Some(volume.clone()),
-            Place::Awaited => None,
-        });
-        known.collect()
-    }
-
-    /// Whether everything that is there has been published.
-    pub fn is_complete(&self) -> bool {
-        let all = self.0.read();
-        all.values().all(|place| matches!(place, Place::Known(_)))
+    /// Copies what is there now.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot(self.0.read().clone())
     }
 
     fn place(&self, namespace: &str, name: &str) -> Option<Place> {
         let key = (namespace.to_owned(), name.to_owned());
         self.0.read().get(&key).cloned()
+    }
+}
+
+/// What was there at one moment. Conclusions from several reads hold only if all of them see the same moment: an Extension
+/// that is published between two of them would look like one that nothing asks for.
+pub struct Snapshot(HashMap<Name, Place>);
+
+impl Snapshot {
+    /// All that is published.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Volume>> {
+        self.0.values().filter_map(|place| match place {
+            Place::Known(volume) => Some(volume),
+            Place::Awaited => None,
+        })
+    }
+
+    pub fn is_published(&self, namespace: &str, name: &str) -> bool {
+        matches!(self.0.get(&(namespace.to_owned(), name.to_owned())), Some(Place::Known(_)))
+    }
+
+    /// Whether everything that is there has been published.
+    pub fn is_complete(&self) -> bool {
+        self.0.values().all(|place| matches!(place, Place::Known(_)))
     }
 }
 
@@ -152,5 +164,28 @@ impl Shelved for Look<'_> {
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume() -> Volume {
+        let extension = Extension::new("net", chandler_api::extensions::ExtensionSpec::default());
+        Volume { extension: Arc::new(extension), published: Arc::default() }
+    }
+
+    #[test]
+    fn a_snapshot_does_not_see_what_is_published_later() {
+        let shelf = Shelf::default();
+        shelf.awaits("platform", "net");
+        let before = shelf.snapshot();
+        assert!(shelf.put("platform", "net", volume()));
+        let after = shelf.snapshot();
+        assert_eq!((before.is_complete(), after.is_complete()), (false, true));
+        assert_eq!((before.all().count(), after.all().count()), (0, 1));
+        let published = |at: &Snapshot| at.is_published("platform", "net");
+        assert_eq!((published(&before), published(&after)), (false, true));
     }
 }

@@ -1,7 +1,7 @@
 //! Seeks and keeps leadership on a thread of its own: however long reconciles keep the manager's runtime busy, the Lease
 //! is renewed in time.
 
-use std::thread;
+use std::{thread, time::Duration};
 
 use tokio::{runtime, sync::oneshot};
 
@@ -68,6 +68,7 @@ fn not_started(error: &std::io::Error) -> StartupError {
 
 async fn lead(election: Election, reports: Reports) {
     let Reports { won, lost, mut resign } = reports;
+    let patience = election.times.duration / 3;
     let winning = tokio::select! {
         winning = election.win() => winning,
         _ = &mut resign => return,
@@ -86,12 +87,23 @@ async fn lead(election: Election, reports: Reports) {
     let asked = tokio::select! {
         why = leadership.keep() => {
             let _ = lost.send(why);
+            end_if_stuck(patience, resign).await;
             return;
         }
         asked = &mut resign => asked,
     };
     if asked.is_ok() {
         leadership.resign().await;
+    }
+}
+
+/// Ends the process if the manager does not stop its package tool in time after it lost the Lease: a successor may act soon.
+/// The tool ends with the process.
+async fn end_if_stuck(patience: Duration, stopped: oneshot::Receiver<()>) {
+    // The manager drops its side when the tool is stopped.
+    if tokio::time::timeout(patience, stopped).await.is_err() {
+        tracing::error!("the Lease is lost and the manager does not stop: ending the process");
+        std::process::abort();
     }
 }
 

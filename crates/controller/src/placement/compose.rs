@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use chandler_api::status::PlacementStatus;
 use chandler_core::{
-    failure::Failure, identity::ClusterMap, parameters::SchemaError, placement::PlacementFace,
+    failure::{Category, Failure},
+    identity::ClusterMap,
+    parameters::SchemaError,
+    placement::PlacementFace,
 };
 use futures::future::BoxFuture;
 use kube::api::DynamicObject;
@@ -41,6 +44,23 @@ pub enum ComposeError {
     /// No version fits, and why.
     #[error("{0}")]
     NoVersion(String),
+}
+
+impl ComposeError {
+    /// Whether another try may succeed although no event will say so: what failed is a request, not what was asked for.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Reference(error) | Self::Kubernetes(UnknownKubernetes::ControlPlane(error)) => {
+                matches!(error, ReferenceError::NotServed { .. } | ReferenceError::NotListed { .. })
+            }
+            Self::WriteValues { .. } => true,
+            Self::Failed(failure) => matches!(
+                failure.category,
+                Category::Unreachable | Category::Timeout | Category::ToolUnavailable | Category::Internal
+            ),
+            _ => false,
+        }
+    }
 }
 
 /// Makes release objects.

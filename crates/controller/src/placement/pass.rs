@@ -1,6 +1,10 @@
 //! One pass over one placement.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use chandler_api::{
     capi::{CLUSTER_GROUP, CLUSTER_VERSION, DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION},
@@ -25,8 +29,11 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{PlacementContext, pending::Scope, written::CATCH_UP};
+use super::{ComposeError, PlacementContext, pending::Scope, written::CATCH_UP};
 use crate::{ManagementError, ReconcileError, clusters, overwrite, queue, status};
+
+/// How soon clusters that a reconcile could not finish are tried again.
+const RETRY: Duration = Duration::from_secs(10);
 
 /// Release objects written at the same time, by all placements together.
 pub const WRITES: usize = 16;
@@ -94,6 +101,9 @@ where
             .map(|(key, cluster)| (key.clone(), cluster.clone()))
             .collect();
         let (wanted, failing) = self.wanted(&concerned, &before).await?;
+        let transient = failing.iter().filter(|(_, error)| error.is_transient()).map(|(key, _)| key.clone());
+        let mut unfinished: HashSet<_> = transient.collect();
+        let failing = failing.into_iter().map(|(key, error)| (key, error.to_string())).collect();
         let there: Vec<_> = existing
             .iter()
             .filter(|release| P::cluster_of(release).is_none_or(|cluster| scope.contains(&cluster)))
@@ -104,7 +114,8 @@ where
         outcome.still_needed = still_needed;
         (outcome.write_failures, outcome.delete_failures) = self.write(reference, changes, existing).await;
         let failed = [&outcome.write_failures, &outcome.delete_failures, &outcome.still_needed];
-        let unfinished = failed.into_iter().flatten().map(|failure| failure.cluster.clone()).collect();
+        unfinished.extend(failed.into_iter().flatten().map(|failure| failure.cluster.clone()));
+        let retry = !unfinished.is_empty();
         self.context.queue.pending.unfinished(reference, unfinished);
         let failing =
             self.context.queue.pending.failing(reference, scope, failing, |key| selected.contains_key(key));
@@ -113,7 +124,13 @@ where
         // What was written just now has not been taken in yet.
         let (existing, _) = self.context.written.over(reference, self.existing());
         Self::count(&selected, &by_cluster::<P>(&existing), &mut outcome);
-        self.finish(reference, &selected, outcome).await
+        let done = self.finish(reference, &selected, outcome).await?;
+        if retry {
+            // The timer is for the unfinished clusters alone.
+            self.context.queue.pending.add(reference, &Scope::status());
+            return Ok(Action::requeue(RETRY));
+        }
+        Ok(done)
     }
 
     /// Its release objects, by label, in its own namespace.
@@ -133,7 +150,7 @@ where
         &self,
         selected: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<P::Release>>,
-    ) -> Result<(ClusterMap<Option<P::Release>>, ClusterMap<String>), ReconcileError> {
+    ) -> Result<(ClusterMap<Option<P::Release>>, ClusterMap<ComposeError>), ReconcileError> {
         let living = selected.iter().filter(|(_, cluster)| !clusters::is_left_alone(cluster));
         let living: ClusterMap<_> = living.map(|(key, cluster)| (key.clone(), cluster.clone())).collect();
         let mut composed = if living.is_empty() {
@@ -145,7 +162,7 @@ where
         for key in selected.keys() {
             let object = match composed.remove(key) {
                 Some(Err(error)) => {
-                    failing.insert(key.clone(), error.to_string());
+                    failing.insert(key.clone(), error);
                     None
                 }
                 made => made.and_then(Result::ok),
@@ -290,13 +307,8 @@ where
             status::write(&self.context.client, &*self.object, &status).await?;
             self.context.throttle.written(&self.object, status);
         }
-        let failed = !outcome.write_failures.is_empty() || !outcome.delete_failures.is_empty();
-        Ok(if failed {
-            Action::requeue(std::time::Duration::from_secs(10))
-        } else {
-            let again = self.context.compose.look_again(&self.object);
-            again.map_or_else(|| queue::resync(&*self.object), Action::requeue)
-        })
+        let again = self.context.compose.look_again(&self.object);
+        Ok(again.map_or_else(|| queue::resync(&*self.object), Action::requeue))
     }
 
     /// A placement that cannot be carried out is an Event, once.
