@@ -21,7 +21,6 @@ use kube::{
 use serde_json::{Value, json};
 
 use crate::{
-    documents::root,
     installed,
     providers::{OLDER, Providers},
 };

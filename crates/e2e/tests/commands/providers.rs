@@ -18,8 +18,6 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::documents::root;
-
 /// The version of the other provider, and of what it needs.
 const OTHER_PROVIDER: &str = "sigs.k8s.io/cluster-api-addon-provider-helm@v0.5.3";
 const CERT_MANAGER: &str = "github.com/cert-manager/cert-manager@v1.19.3";
