@@ -186,6 +186,10 @@ impl Pass {
             let name = addon_release_name(instance, &self.key.name);
             releases.iter().any(|release| release.spec.depends_on.contains(&name))
         };
+        let is_placed = |instance: &ExtensionInstance| {
+            let name = addon_release_name(instance, &self.key.name);
+            releases.iter().any(|release| release.name_any() == name)
+        };
         let todo = implied(&Circumstances {
             cluster: &self.key,
             wishes,
@@ -194,6 +198,7 @@ impl Pass {
             verdict: &resolved.verdict,
             is_published: &is_published,
             is_needed: &is_needed,
+            is_placed: &is_placed,
         });
         self.write(&todo, &instances).await?;
         if todo.given != given {

@@ -92,7 +92,19 @@ impl Compose<ExtensionInstance> for Instances {
         }
         let name = release.name_any();
         let others = self.resolutions.releases.on_cluster(&key);
-        let needing = others.iter().filter(|other| other.spec.depends_on.contains(&name));
+        // Dependents may name the object that takes the release over before it exists.
+        let extension = release.spec.extension.as_deref().map(ExtensionKey::parse);
+        let successor =
+            extension.map(|extension| implied_name(&extension.local_name(), &key.name)).unwrap_or_default();
+        let is_there = |name: &String| {
+            others
+                .iter()
+                .any(|other| other.name_any() == *name && other.metadata.deletion_timestamp.is_none())
+        };
+        let needing = others.iter().filter(|other| {
+            let depends_on = &other.spec.depends_on;
+            depends_on.contains(&name) || depends_on.contains(&successor) && !is_there(&successor)
+        });
         let needing: Vec<_> =
             needing.map(|other| other.spec.extension.clone().unwrap_or_else(|| other.name_any())).collect();
         (!needing.is_empty())

@@ -68,6 +68,8 @@ pub struct Circumstances<'a> {
     pub is_published: &'a dyn Fn(&ExtensionKey) -> bool,
     /// Whether releases of others need that of an instance.
     pub is_needed: &'a dyn Fn(&ExtensionInstance) -> bool,
+    /// Whether an instance has its release object on the cluster. One without cannot take a release over.
+    pub is_placed: &'a dyn Fn(&ExtensionInstance) -> bool,
 }
 
 /// What to do about a cluster's implied instances.
@@ -136,6 +138,15 @@ fn is_over(
 ) -> bool {
     let (Some(origin), Some(key)) = (Origin::of(instance), key_of(at, instance)) else { return false };
     if instance.meta().deletion_timestamp.is_some() || origin != Origin::Dependency && is_adopted(instance) {
+        return false;
+    }
+    // A release is handed over only to an object that exists. Until then it would be uninstalled and installed again.
+    let not_yet_placed = |other: &ExtensionInstance| {
+        other.name_any() != instance.name_any()
+            && Origin::of(other) != Some(Origin::Dependency)
+            && !(at.is_placed)(other)
+    };
+    if providers(at, &key).any(not_yet_placed) {
         return false;
     }
     let replaced = || providers(at, &key).any(|other| Origin::of(other) != Some(Origin::Dependency));
@@ -251,6 +262,7 @@ mod tests {
             verdict: &verdict,
             is_published: &|key| key.to_string() != "platform/unpublished",
             is_needed: &|instance| instance.name_any().starts_with("needed"),
+            is_placed: &|instance| !instance.name_any().starts_with("new"),
         });
         (result.apply.len(), result.restored.len(), result.delete.len())
     }
@@ -303,6 +315,9 @@ mod tests {
         let given = generated(&blue(), &wish(Origin::Default, "cni"));
         let found = seen(&[wish(Origin::Default, "cni")], &["platform/cni"], &[&own, &given], &none);
         assert_eq!(found, (0, 0, 1), "what somebody wrote takes its place");
+        own.metadata.name = Some("new".to_owned());
+        let found = seen(&[wish(Origin::Default, "cni")], &["platform/cni"], &[&own, &given], &none);
+        assert_eq!(found, (0, 0, 0), "not before it has a release object to take the release over");
     }
 
     #[test]
@@ -323,5 +338,7 @@ mod tests {
             ..Verdict::default()
         };
         assert_eq!(seen(&[], &[], &[&there, &own], &asked), (0, 0, 1));
+        own.metadata.name = Some("new".to_owned());
+        assert_eq!(seen(&[], &[], &[&there, &own], &asked), (0, 0, 0), "it has no release object yet");
     }
 }
