@@ -6,7 +6,7 @@ mod hooks;
 mod impersonation;
 mod kinds;
 mod leader;
-mod predecessor;
+mod caaph;
 mod releases;
 mod rights;
 
@@ -77,7 +77,7 @@ pub async fn examine(client: &Client, namespace: Option<String>, manager: &Manag
     findings.extend(told("rights", rights::check(client, manager, namespace.as_deref()).await));
     findings.extend(told("impersonation", impersonation::check(client, manager, namespace.as_deref()).await));
     findings.extend(told("cluster-api", cluster_api::check(client).await));
-    findings.extend(told("predecessor", predecessor::check(client).await));
+    findings.extend(told("caaph", caaph::check(client).await));
     let leases = leader::check(client, &manager.manager_namespace, namespace.as_deref(), now).await;
     let leases = told("leader", leases);
     let acts = leases.iter().any(|found| found.verdict == Verdict::Ok);

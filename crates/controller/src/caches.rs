@@ -6,8 +6,8 @@ use chandler_core::{
     cluster_conditions::Addon,
     identity::{ClusterKey, ReleaseId},
     naming,
-    placement::PlacementFace,
-    release::{Claimant, ReleaseFace},
+    placement::PlacementKind,
+    release::{Claimant, ReleaseKind},
 };
 use kube::{ResourceExt as _, runtime::reflector::Store};
 
@@ -19,18 +19,18 @@ use crate::{
 };
 
 /// The release objects of one kind. Clones share them.
-pub struct ReleaseCache<R: ReleaseFace> {
+pub struct ReleaseCache<R: ReleaseKind> {
     index: SharedIndex,
     store: Store<R>,
 }
 
-impl<R: ReleaseFace> Clone for ReleaseCache<R> {
+impl<R: ReleaseKind> Clone for ReleaseCache<R> {
     fn clone(&self) -> Self {
         Self { index: self.index.clone(), store: self.store.clone() }
     }
 }
 
-impl<R: ReleaseFace> ReleaseCache<R> {
+impl<R: ReleaseKind> ReleaseCache<R> {
     pub fn new(index: SharedIndex, store: Store<R>) -> Self {
         Self { index, store }
     }
@@ -104,7 +104,7 @@ pub trait PairCaches: Send + Sync {
     fn addons(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Addon>;
 }
 
-impl<P: PlacementFace> PairCaches for (Store<P>, ReleaseCache<P::Release>) {
+impl<P: PlacementKind> PairCaches for (Store<P>, ReleaseCache<P::Release>) {
     fn claimants(&self, cluster: &ClusterKey, release: &ReleaseId) -> Vec<Claimant> {
         self.1.claiming(cluster, release).iter().map(|object| release::claimant(&**object)).collect()
     }
@@ -130,7 +130,7 @@ impl<P: PlacementFace> PairCaches for (Store<P>, ReleaseCache<P::Release>) {
     }
 }
 
-fn addon<P: PlacementFace>(release: &P::Release) -> Addon {
+fn addon<P: PlacementKind>(release: &P::Release) -> Addon {
     let name = release.labels().get(P::OWNER_LABEL).cloned().unwrap_or_else(|| release.name_any());
     match release.readiness() {
         Some(_) if release.is_ready() => Addon::ready(&name),

@@ -2,8 +2,8 @@
 
 mod access;
 mod handle;
-mod news;
-mod pass;
+mod changes;
+mod reconciler;
 mod signers;
 
 use std::{collections::HashMap, sync::Arc};
@@ -14,7 +14,7 @@ use chandler_source::Packages;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Client, ResourceExt as _, api::ApiResource};
 
-use self::news::News;
+use self::changes::CatalogChanges;
 pub use self::{access::catalog_access, handle::Catalogs, signers::catalog_signers};
 use crate::{
     events::Events,
@@ -34,7 +34,7 @@ struct CatalogContext {
     client: Client,
     packages: Arc<Packages>,
     events: Events,
-    news: Arc<News>,
+    news: Arc<CatalogChanges>,
     /// By uid.
     looks: Mutex<HashMap<String, LastLook>>,
 }
@@ -61,7 +61,7 @@ impl CatalogContext {
 pub struct CatalogControllers {
     scopes: Vec<Scoped<ExtensionCatalog>>,
     catalogs: Catalogs,
-    news: Arc<News>,
+    news: Arc<CatalogChanges>,
 }
 
 impl CatalogControllers {
@@ -71,7 +71,7 @@ impl CatalogControllers {
         metrics: &Metrics,
     ) -> (Self, Vec<ScopedQueue<ExtensionCatalog>>) {
         let (scopes, queues) = Scoped::all(scopes, metrics);
-        let news = Arc::new(News::default());
+        let news = Arc::new(CatalogChanges::default());
         let stores = scopes.iter().map(|scoped| scoped.store.clone()).collect();
         let catalogs = Catalogs::new(stores, packages, news.sender());
         (Self { scopes, catalogs, news }, queues)
@@ -98,7 +98,7 @@ impl CatalogControllers {
                 router.on_catalog(change);
             });
             let metrics = shared.metrics.clone();
-            tasks.spawn(queue::run(KIND, store, queue, metrics, context, pass::reconcile));
+            tasks.spawn(queue::run(KIND, store, queue, metrics, context, reconciler::reconcile));
         }
     }
 }

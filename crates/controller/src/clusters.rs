@@ -40,11 +40,11 @@ pub struct ClusterFacts {
 
 impl ClusterFacts {
     /// Whether the Cluster is being deleted.
-    pub fn is_going(&self) -> bool {
+    pub fn is_deleting(&self) -> bool {
         self.state == ClusterState::Deleting
     }
 
-    /// Whether the Cluster is going, and there is still time to remove from it what holds something elsewhere.
+    /// Whether the Cluster is deleting, and there is still time to remove from it what holds something elsewhere.
     pub fn waits_for_removals(&self, now: Timestamp) -> bool {
         self.removals_until.is_some_and(|until| now < until)
     }
@@ -107,7 +107,7 @@ pub fn key(cluster: &DynamicObject) -> Option<ClusterKey> {
     Some(ClusterKey::new(cluster.namespace()?, cluster.name_any()))
 }
 
-/// Whether a Cluster's release objects stay as they are: it is going, or paused.
+/// Whether a Cluster's release objects stay as they are: it is deleting, or paused.
 pub fn is_left_alone(cluster: &DynamicObject) -> bool {
     let facts = facts(cluster);
     facts.paused || facts.state == ClusterState::Deleting

@@ -6,10 +6,13 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use chandler_api::{addons::HelmChartProxy, capi::WATCH_FILTER_LABEL, extensions::ExtensionInstance};
+use chandler_api::capi::WATCH_FILTER_LABEL;
 use chandler_source::Packages;
 use chandler_workload::InventoryChange;
-use kube::{api::DynamicObject, runtime::reflector::store::Writer};
+use kube::{
+    api::{ApiResource, DynamicObject},
+    runtime::reflector::store::Writer,
+};
 use tokio::sync::{mpsc, watch as channel};
 
 use crate::{
@@ -18,9 +21,8 @@ use crate::{
     catalog::{CatalogControllers, Catalogs},
     clusters::{self, Clusters},
     extension::{CLUSTER, ExtensionControllers, Platform},
+    kinds::{ComposeServices, Kinds},
     metrics::Metrics,
-    pair::{Pair, PairEnds, WatchedPair},
-    placement::Templates,
     queue::Trigger,
     references::References,
     release::NamedCatalogs,
@@ -28,13 +30,13 @@ use crate::{
     run::{ManagementCaches, Shared},
     sync::Mutex,
     tasks::Tasks,
+    templates::Templates,
     watch::{FirstList, Scope, watch},
 };
 
 /// The stores and queues of all controllers.
 pub struct Controllers {
-    helm: (Pair<HelmChartProxy>, PairEnds<HelmChartProxy>),
-    instances: (Pair<ExtensionInstance>, PairEnds<ExtensionInstance>),
+    kinds: Kinds,
     extensions: ExtensionControllers,
     catalogs: CatalogControllers,
     clusters: Writer<DynamicObject>,
@@ -58,8 +60,7 @@ impl Controllers {
         metrics: &Metrics,
     ) -> (Self, Handles) {
         let index = Arc::new(Mutex::new(Index::new(&platform.namespace)));
-        let helm = Pair::new(metrics, &index);
-        let instances = Pair::new(metrics, &index);
+        let kinds = Kinds::new(metrics, &index);
         let labels = watch_filter.map(|filter| format!("{WATCH_FILTER_LABEL}={filter}"));
         let filtered = Scope { labels, ..scope.clone() };
         let (catalogs, catalog_queues) =
@@ -70,18 +71,23 @@ impl Controllers {
         let (extensions, extension_queues) =
             ExtensionControllers::new(scopes, platform, cluster_queue, metrics);
         let queues = Queues {
-            pairs: vec![helm.0.queues(), instances.0.queues()],
+            pairs: kinds.queues(),
             clusters: cluster_trigger,
             extensions: extension_queues,
             catalogs: catalog_queues,
         };
         let handles = Handles {
-            all_kinds: AllKinds::new(index.clone(), vec![helm.0.caches(), instances.0.caches()]),
+            all_kinds: AllKinds::new(index.clone(), kinds.caches()),
             router: Router::new(index, queues),
             catalogs: catalogs.catalogs(),
         };
         let clusters = Writer::new(clusters::resource());
-        (Self { helm, instances, extensions, catalogs, clusters, platform: namespace }, handles)
+        (Self { kinds, extensions, catalogs, clusters, platform: namespace }, handles)
+    }
+
+    /// Returns the kinds of placements and releases that the API server has to serve.
+    pub fn resources(&self) -> Vec<ApiResource> {
+        self.kinds.resources()
     }
 
     /// Watches and reconciles in `tasks`. Sets `ready` when everything has been listed.
@@ -92,17 +98,20 @@ impl Controllers {
         changes: mpsc::UnboundedReceiver<InventoryChange>,
         ready: Arc<AtomicBool>,
     ) -> Result<(), StartupError> {
-        let Self { helm, instances, extensions, catalogs, clusters, platform } = self;
+        let Self { kinds, extensions, catalogs, clusters, platform } = self;
         let catalog_cache = catalogs.catalogs();
         catalogs.start(tasks, &shared);
-        let mut helm = WatchedPair::start(&shared, helm.0, helm.1);
-        let mut instances = WatchedPair::start(&shared, instances.0, instances.1);
+        let Kinds { controllers, instances } = kinds;
+        let mut watched: Vec<_> = controllers.into_iter().map(|kind| kind.watch(&shared)).collect();
         let mut extensions = extensions.watch(&shared);
         let cluster_cache = Clusters::new(clusters.as_reader());
         let mut clusters = watch_clusters(&shared, clusters);
-        let complete = helm.is_complete().await
-            && instances.is_complete().await
-            && extensions.is_complete().await
+        for kind in &mut watched {
+            if !kind.is_complete().await {
+                return Err(StartupError::WatchEnded);
+            }
+        }
+        let complete = extensions.is_complete().await
             && catalog_cache.are_listed().await
             && clusters.is_complete().await;
         if !complete {
@@ -120,14 +129,17 @@ impl Controllers {
         };
         let templates = Templates {
             references: caches.references.clone(),
-            tool: shared.tool.clone(),
+            service: shared.template_service.clone(),
             metrics: shared.metrics.clone(),
         };
         follow(tasks, shared.packages.changes(), shared.router.clone(), Router::on_source);
         follow(tasks, catalog_cache.changes(), shared.router.clone(), Router::on_catalogs);
         tasks.spawn(follow_inventories(shared.router.clone(), changes));
-        helm.run(tasks, &shared, &caches, Box::new(templates.clone()));
-        let _hooks = extensions.run(tasks, &shared, instances, &caches, templates).await?;
+        let (resolver, _hooks) = extensions.run(tasks, &shared, &instances, &caches).await?;
+        let services = ComposeServices { shared: &shared, caches: &caches, templates, resolver };
+        for kind in watched {
+            kind.run(tasks, &services);
+        }
         tasks.join().await;
         Ok(())
     }

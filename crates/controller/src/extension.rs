@@ -1,40 +1,35 @@
-//! Extensions: what is published, which versions clusters get, and what instances of them come to.
+//! Extensions: which versions are published, which of them each cluster gets, and the releases of instances.
 
-mod answers;
-mod catalog_offers;
 mod cluster;
-mod compose;
 mod controllers;
-mod offers;
-mod outlook;
-mod packaged;
-mod platform;
-mod publish;
-mod resolutions;
-mod shelf;
+mod hooks;
+mod registry;
+mod releases;
+mod resolver;
 mod values;
-
-pub use cluster::ClusterContext;
-pub use compose::Instances;
-pub use controllers::{CLUSTER, ExtensionControllers};
-pub use offers::Offers;
-pub use outlook::{Listed, Outlook};
-pub use packaged::Packaged;
-pub use platform::{BadConfigMapKey, ConfigMapError, ConfigMapKey, Platform};
-pub use resolutions::{Last, Resolutions, UnknownKubernetes};
-pub use shelf::Shelf;
-pub use values::Values;
 
 use std::time::Duration;
 
+pub use self::{
+    cluster::ClusterContext,
+    controllers::{CLUSTER, ExtensionControllers},
+    registry::{ExtensionRegistry, offers::Offers},
+    releases::InstanceReleases,
+    resolver::{
+        Resolver, UnknownKubernetes,
+        one_shot::{Listed, OneShotResolver},
+        platform::{BadConfigMapKey, ConfigMapError, ConfigMapKey, Platform},
+    },
+    values::{Values, schema_check::SchemaCheck},
+};
 use crate::routing::Router;
 
-/// What a pass over an Extension works with.
+/// The parts of the manager that the reconciler of Extensions uses.
 pub struct ExtensionContext {
     pub client: kube::Client,
-    pub shelf: Shelf,
+    pub registry: ExtensionRegistry,
     pub offers: Offers,
-    /// How often sources that have to be asked are asked again.
+    /// How often sources without a watch are read again.
     pub poll_interval: Duration,
     pub router: Router,
 }

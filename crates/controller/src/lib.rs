@@ -1,5 +1,6 @@
 //! The management side: watches, reconcilers, status, Events, metrics. Decisions are in `chandler-core`.
 
+mod caaph;
 mod caches;
 mod catalog;
 mod clusters;
@@ -8,6 +9,7 @@ mod error;
 mod events;
 mod extension;
 pub mod hooks;
+mod kinds;
 mod leader;
 mod metrics;
 mod operations;
@@ -15,7 +17,6 @@ mod overwrite;
 mod pair;
 mod parameters;
 mod placement;
-mod predecessor;
 mod queue;
 mod references;
 mod release;
@@ -28,14 +29,15 @@ mod single_flight;
 mod status;
 mod sync;
 mod tasks;
+mod templates;
 mod watch;
 
 pub use catalog::{Catalogs, catalog_access};
 pub use clusters::resource as cluster_resource;
 pub use error::{ManagementError, ReconcileError, StartupError};
-pub use extension::{BadConfigMapKey, ConfigMapError, ConfigMapKey, Listed, Outlook, Platform};
+pub use extension::{BadConfigMapKey, ConfigMapError, ConfigMapKey, Listed, OneShotResolver, Platform};
 pub use hooks::HookOptions;
 pub use leader::{Connect, Election};
 pub use parameters::{ParameterSources, Read};
-pub use predecessor::remains as predecessor_remains;
+pub use caaph::remains as caaph_remains;
 pub use run::{Options, run};

@@ -30,7 +30,7 @@ pub type OperationId = String;
 type Job<O> = Box<dyn FnOnce(Handle<O>) -> BoxFuture<'static, O> + Send>;
 type Notify = Arc<dyn Fn() + Send + Sync>;
 
-/// What is going on for a release.
+/// What is deleting on for a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Running {
     pub operation: Operation<InputDigest>,
@@ -93,7 +93,7 @@ impl<O: Send + 'static> Operations<O> {
         Self { table: Arc::new(Mutex::new(table)), metrics }
     }
 
-    /// What is going on for a release, queued or running.
+    /// What is deleting on for a release, queued or running.
     pub fn running(&self, id: &OperationId) -> Option<Running> {
         self.lock().entries.get(id).map(|entry| Running { told: entry.is_told(), ..entry.running.clone() })
     }
@@ -130,7 +130,7 @@ impl<O: Send + 'static> Operations<O> {
         self.start_due();
     }
 
-    /// Stops what is going on for an object that is gone; nobody will ask how it ended.
+    /// Stops what is deleting on for an object that is gone; nobody will ask how it ended.
     pub fn forget(&self, id: &OperationId) {
         let mut table = self.lock();
         table.ended.remove(id);

@@ -3,7 +3,8 @@
 use std::{collections::HashSet, sync::Arc};
 
 use chandler_api::capi::WATCH_FILTER_LABEL;
-use chandler_core::placement::PlacementFace;
+use chandler_core::placement::PlacementKind;
+use futures::{FutureExt as _, future::BoxFuture};
 use kube::{
     ResourceExt as _,
     api::ApiResource,
@@ -14,6 +15,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     caches::{PairCaches, ReleaseCache},
+    kinds::{ComposeServices, ManagedKind},
     metrics::Metrics,
     placement::{self, Compose, PlacementContext, PlacementQueue},
     queue::{self, Queue, Trigger},
@@ -27,7 +29,7 @@ use crate::{
 };
 
 /// The stores and queues of a kind of placements and of its release objects.
-pub struct Pair<P: PlacementFace> {
+pub struct Pair<P: PlacementKind> {
     placements: Store<P>,
     releases: Store<P::Release>,
     cache: ReleaseCache<P::Release>,
@@ -36,14 +38,14 @@ pub struct Pair<P: PlacementFace> {
 }
 
 /// What only the watches of a [`Pair`] and its controllers use, each once.
-pub struct PairEnds<P: PlacementFace> {
+pub struct PairEnds<P: PlacementKind> {
     placement_writer: Writer<P>,
     release_writer: Writer<P::Release>,
     queued_placements: Queue<P>,
     queued_releases: Queue<P::Release>,
 }
 
-impl<P: PlacementFace> Clone for Pair<P> {
+impl<P: PlacementKind> Clone for Pair<P> {
     fn clone(&self) -> Self {
         Self {
             placements: self.placements.clone(),
@@ -57,7 +59,7 @@ impl<P: PlacementFace> Clone for Pair<P> {
 
 impl<P> Pair<P>
 where
-    P: PlacementFace + kube::Resource<Scope = NamespaceResourceScope>,
+    P: ManagedKind,
     P::Release: kube::Resource<Scope = NamespaceResourceScope>,
 {
     /// Creates empty stores and queues.
@@ -77,11 +79,11 @@ where
         (pair, PairEnds { placement_writer, release_writer, queued_placements, queued_releases })
     }
 
-    pub fn queues(&self) -> Box<dyn PairQueues> {
+    fn queues(&self) -> Box<dyn PairQueues> {
         Box::new((self.placement_queue.clone(), self.release_queue.clone()))
     }
 
-    pub fn caches(&self) -> Box<dyn PairCaches> {
+    fn caches(&self) -> Box<dyn PairCaches> {
         Box::new((self.placements.clone(), self.cache.clone()))
     }
 
@@ -94,53 +96,80 @@ where
     }
 }
 
-/// A kind of placements and its release objects, watched.
-pub struct WatchedPair<P: PlacementFace> {
+/// The watched stores and the queues of a kind of placements and of its release objects.
+struct WatchedPair<P: PlacementKind> {
     pair: Pair<P>,
     first_lists: [FirstList; 2],
     queued_placements: Queue<P>,
     queued_releases: Queue<P::Release>,
 }
 
-impl<P> WatchedPair<P>
+/// A kind of placements and its release objects, before they are watched.
+pub trait KindController: Send {
+    fn resources(&self) -> [ApiResource; 2];
+    fn queues(&self) -> Box<dyn PairQueues>;
+    fn caches(&self) -> Box<dyn PairCaches>;
+    /// Starts to watch both kinds.
+    fn watch(self: Box<Self>, shared: &Shared) -> Box<dyn WatchedKind>;
+}
+
+/// A kind of placements and its release objects, watched.
+pub trait WatchedKind: Send {
+    /// Returns when both kinds have been listed; `false` if a watch has ended before that.
+    fn is_complete(&mut self) -> BoxFuture<'_, bool>;
+    /// Runs the controllers of both kinds.
+    fn run(self: Box<Self>, tasks: &mut Tasks, services: &ComposeServices<'_>);
+}
+
+impl<P> KindController for (Pair<P>, PairEnds<P>)
 where
-    P: PlacementFace + kube::Resource<Scope = NamespaceResourceScope>,
+    P: ManagedKind,
     P::Release: kube::Resource<Scope = NamespaceResourceScope>,
 {
-    /// Starts to watch both kinds.
-    pub fn start(shared: &Shared, pair: Pair<P>, ends: PairEnds<P>) -> Self {
+    fn resources(&self) -> [ApiResource; 2] {
+        [ApiResource::erase::<P>(&()), ApiResource::erase::<P::Release>(&())]
+    }
+
+    fn queues(&self) -> Box<dyn PairQueues> {
+        self.0.queues()
+    }
+
+    fn caches(&self) -> Box<dyn PairCaches> {
+        self.0.caches()
+    }
+
+    fn watch(self: Box<Self>, shared: &Shared) -> Box<dyn WatchedKind> {
+        let (pair, ends) = *self;
         let PairEnds { placement_writer, release_writer, queued_placements, queued_releases } = ends;
         let first_lists =
             [watch_placements::<P>(shared, placement_writer), watch_releases::<P>(shared, release_writer)];
-        Self { pair, first_lists, queued_placements, queued_releases }
+        Box::new(WatchedPair { pair, first_lists, queued_placements, queued_releases })
+    }
+}
+
+impl<P> WatchedKind for WatchedPair<P>
+where
+    P: ManagedKind,
+    P::Release: kube::Resource<Scope = NamespaceResourceScope>,
+{
+    fn is_complete(&mut self) -> BoxFuture<'_, bool> {
+        async {
+            let [placements, releases] = &mut self.first_lists;
+            placements.is_complete().await && releases.is_complete().await
+        }
+        .boxed()
     }
 
-    pub fn pair(&self) -> &Pair<P> {
-        &self.pair
-    }
-
-    /// Returns when both kinds have been listed; `false` if a watch has ended before that.
-    pub async fn is_complete(&mut self) -> bool {
-        let [placements, releases] = &mut self.first_lists;
-        placements.is_complete().await && releases.is_complete().await
-    }
-
-    /// Runs the controllers of both kinds.
-    pub fn run(
-        self,
-        tasks: &mut Tasks,
-        shared: &Shared,
-        caches: &ManagementCaches,
-        compose: Box<dyn Compose<P>>,
-    ) {
-        let Self { pair, first_lists: _, queued_placements, queued_releases } = self;
+    fn run(self: Box<Self>, tasks: &mut Tasks, services: &ComposeServices<'_>) {
+        let Self { pair, first_lists: _, queued_placements, queued_releases } = *self;
+        let ComposeServices { shared, caches, .. } = services;
         tracing::info!(
             kind = %P::kind(&()),
             placements = pair.placements.len(),
             releases = pair.releases.len(),
             "watches are synchronised"
         );
-        let placement_context = Arc::new(placement_context(shared, caches, &pair, compose));
+        let placement_context = Arc::new(placement_context(shared, caches, &pair, P::composer(services)));
         let release_context = Arc::new(release_context(shared, caches, &pair));
         tasks.spawn(queue::run(
             status::kind::<P>(),
@@ -161,7 +190,7 @@ where
     }
 }
 
-fn placement_context<P: PlacementFace>(
+fn placement_context<P: PlacementKind>(
     shared: &Shared,
     caches: &ManagementCaches,
     pair: &Pair<P>,
@@ -181,7 +210,7 @@ fn placement_context<P: PlacementFace>(
     }
 }
 
-fn release_context<P: PlacementFace>(
+fn release_context<P: PlacementKind>(
     shared: &Shared,
     caches: &ManagementCaches,
     pair: &Pair<P>,
@@ -195,15 +224,15 @@ fn release_context<P: PlacementFace>(
         releases: pair.cache.clone(),
         all_kinds: shared.all_kinds,
         references,
-        connections: shared.kept.connections,
+        connections: shared.release_caches.connections,
         packages: shared.packages,
         catalogs,
         tool: shared.tool,
-        operations: shared.kept.operations,
+        operations: shared.release_caches.operations,
         events: shared.events,
         metrics: shared.metrics,
         queue: pair.release_queue.clone(),
-        memories: shared.kept.memories,
+        reconcile_states: shared.release_caches.reconcile_states,
         poll_interval: shared.poll_interval,
         is_ours: ownership(shared.watch_filter, pair.placements.clone()),
         republished: Mutex::new(HashSet::new()),
@@ -212,7 +241,7 @@ fn release_context<P: PlacementFace>(
 
 /// Tells the release objects that are ours to look after: with a filter, those that carry its label, and those of the
 /// placements that do, whatever made them.
-fn ownership<P: PlacementFace>(filter: Option<String>, placements: Store<P>) -> IsOurs<P::Release> {
+fn ownership<P: PlacementKind>(filter: Option<String>, placements: Store<P>) -> IsOurs<P::Release> {
     let Some(filter) = filter else { return Box::new(|_| true) };
     let kind = P::kind(&());
     Box::new(move |release| {
@@ -225,7 +254,7 @@ fn ownership<P: PlacementFace>(filter: Option<String>, placements: Store<P>) -> 
     })
 }
 
-fn watch_placements<P: PlacementFace>(shared: &Shared, writer: Writer<P>) -> FirstList {
+fn watch_placements<P: PlacementKind>(shared: &Shared, writer: Writer<P>) -> FirstList {
     let resource = ApiResource::erase::<P>(&());
     let labels = shared.watch_filter.as_ref().map(|filter| format!("{WATCH_FILTER_LABEL}={filter}"));
     let scope = Scope { labels, ..shared.scope.clone() };
@@ -233,13 +262,13 @@ fn watch_placements<P: PlacementFace>(shared: &Shared, writer: Writer<P>) -> Fir
     watch(shared.client.clone(), &scope, &resource, writer, move |change| router.on_placement::<P>(change))
 }
 
-fn watch_releases<P: PlacementFace>(shared: &Shared, writer: Writer<P::Release>) -> FirstList {
+fn watch_releases<P: PlacementKind>(shared: &Shared, writer: Writer<P::Release>) -> FirstList {
     let resource = ApiResource::erase::<P::Release>(&());
-    let (router, kept, all_kinds) = (shared.router.clone(), shared.kept.clone(), shared.all_kinds.clone());
+    let (router, release_caches, all_kinds) = (shared.router.clone(), shared.release_caches.clone(), shared.all_kinds.clone());
     watch(shared.client.clone(), &shared.scope, &resource, writer, move |change| {
         router.on_release::<P>(change);
         if let Change::Deleted(release) = change {
-            kept.forget(&all_kinds, *release);
+            release_caches.forget(&all_kinds, *release);
         }
     })
 }

@@ -1,15 +1,14 @@
 //! Placements: from clusters and a template to release objects, for every kind that is a face of a placement.
 
 mod compose;
-mod pass;
+mod reconciler;
 mod pending;
 mod status_throttle;
-mod values;
 mod written;
 
 use std::sync::Arc;
 
-use chandler_core::placement::PlacementFace;
+use chandler_core::placement::PlacementKind;
 use kube::{
     Client,
     core::NamespaceResourceScope,
@@ -17,11 +16,10 @@ use kube::{
 };
 
 pub use compose::{Compose, ComposeError, Composed};
-pub use pass::WRITES;
+pub use reconciler::WRITES;
 pub use pending::Scope;
 pub use status_throttle::StatusThrottle;
 use tokio::sync::Semaphore;
-pub use values::{Needed, Templates};
 pub use written::Written;
 
 use self::pending::Pending;
@@ -31,7 +29,7 @@ use crate::{
 };
 
 /// What a pass over a placement works with.
-pub struct PlacementContext<P: PlacementFace> {
+pub struct PlacementContext<P: PlacementKind> {
     pub client: Client,
     pub clusters: Clusters,
     pub releases: ReleaseCache<P::Release>,
@@ -48,18 +46,18 @@ pub struct PlacementContext<P: PlacementFace> {
 }
 
 /// The queue of a kind of placements, with the clusters that each reconcile is about. Clones share it.
-pub struct PlacementQueue<P: PlacementFace> {
+pub struct PlacementQueue<P: PlacementKind> {
     placements: Trigger<P>,
     pending: Pending<P>,
 }
 
-impl<P: PlacementFace> Clone for PlacementQueue<P> {
+impl<P: PlacementKind> Clone for PlacementQueue<P> {
     fn clone(&self) -> Self {
         Self { placements: self.placements.clone(), pending: self.pending.clone() }
     }
 }
 
-impl<P: PlacementFace> PlacementQueue<P> {
+impl<P: PlacementKind> PlacementQueue<P> {
     pub fn new(placements: Trigger<P>) -> Self {
         Self { placements, pending: Pending::default() }
     }
@@ -73,8 +71,8 @@ impl<P: PlacementFace> PlacementQueue<P> {
 /// One pass over one placement.
 pub async fn reconcile<P>(object: Arc<P>, context: Arc<PlacementContext<P>>) -> Result<Action, ReconcileError>
 where
-    P: PlacementFace + kube::Resource<Scope = NamespaceResourceScope>,
+    P: PlacementKind + kube::Resource<Scope = NamespaceResourceScope>,
     P::Release: kube::Resource<Scope = NamespaceResourceScope>,
 {
-    pass::Pass { object, context }.run().await
+    reconciler::Reconciler { object, context }.run().await
 }

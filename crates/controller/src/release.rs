@@ -4,20 +4,20 @@ mod catalogs;
 mod grants;
 mod inputs;
 mod kubernetes;
-mod memory;
+mod reconcile_state;
 mod operate;
-mod pass;
+mod reconciler;
 mod secrets;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 pub use catalogs::NamedCatalogs;
-use chandler_core::release::{Claimant, ReleaseFace};
+use chandler_core::release::{Claimant, ReleaseKind};
 use chandler_source::Packages;
 use chandler_tool::PackageTool;
 use chandler_workload::Connections;
 use kube::{Client, ResourceExt as _, core::NamespaceResourceScope, runtime::controller::Action};
-pub use memory::Memories;
+pub use reconcile_state::ReconcileStates;
 pub use operate::{Done, Outcome};
 pub use secrets::Secrets;
 
@@ -37,7 +37,7 @@ use crate::{
 pub type IsOurs<R> = Box<dyn Fn(&R) -> bool + Send + Sync>;
 
 /// What a pass over a release object works with.
-pub struct ReleaseContext<R: ReleaseFace> {
+pub struct ReleaseContext<R: ReleaseKind> {
     pub client: Client,
     pub clusters: Clusters,
     pub releases: ReleaseCache<R>,
@@ -52,7 +52,7 @@ pub struct ReleaseContext<R: ReleaseFace> {
     pub events: Events,
     pub metrics: Metrics,
     pub queue: Trigger<R>,
-    pub memories: Memories,
+    pub reconcile_states: ReconcileStates,
     /// How often a release that follows the newest version looks for it.
     pub poll_interval: Duration,
     pub is_ours: IsOurs<R>,
@@ -63,28 +63,28 @@ pub struct ReleaseContext<R: ReleaseFace> {
 /// One pass over one release object.
 pub async fn reconcile<R>(object: Arc<R>, context: Arc<ReleaseContext<R>>) -> Result<Action, ReconcileError>
 where
-    R: ReleaseFace + kube::Resource<Scope = NamespaceResourceScope>,
+    R: ReleaseKind + kube::Resource<Scope = NamespaceResourceScope>,
 {
     if !(context.is_ours)(&object) {
         return Ok(Action::await_change());
     }
-    pass::Pass::begin(object, context)?.run().await
+    reconciler::Reconciler::begin(object, context)?.run().await
 }
 
-/// What is kept for release objects while they are there.
+/// What is release_caches for release objects while they are there.
 #[derive(Clone)]
-pub struct Kept {
-    pub memories: Memories,
+pub struct ReleaseCaches {
+    pub reconcile_states: ReconcileStates,
     pub operations: Operations<Outcome>,
     pub connections: Connections,
 }
 
-impl Kept {
-    /// Lets go of everything kept for an object that is gone. It may have gone without our doing: `clusterctl move`
+impl ReleaseCaches {
+    /// Lets go of everything release_caches for an object that is gone. It may have gone without our doing: `clusterctl move`
     /// takes finalizers off.
-    pub fn forget<R: ReleaseFace>(&self, all_kinds: &AllKinds, gone: &R) {
+    pub fn forget<R: ReleaseKind>(&self, all_kinds: &AllKinds, gone: &R) {
         let uid = gone.uid().unwrap_or_default();
-        self.memories.forget(&uid);
+        self.reconcile_states.forget(&uid);
         self.operations.forget(&uid);
         if let Ok(desired) = gone.desired()
             && !all_kinds.uses(&desired.cluster)
@@ -95,8 +95,8 @@ impl Kept {
 }
 
 /// How an object stands among those that claim the same release.
-pub fn claimant<R: ReleaseFace>(object: &R) -> Claimant {
+pub fn claimant<R: ReleaseKind>(object: &R) -> Claimant {
     let created = object.meta().creation_timestamp.as_ref().map(|time| time.0);
     let name = format!("{} {}/{}", R::kind(&()), object.namespace().unwrap_or_default(), object.name_any());
-    Claimant { created, name, going: object.meta().deletion_timestamp.is_some() }
+    Claimant { created, name, deleting: object.meta().deletion_timestamp.is_some() }
 }

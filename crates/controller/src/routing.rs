@@ -15,7 +15,7 @@ use std::{fmt, sync::Arc};
 use chandler_api::extensions::{Extension, ExtensionCatalog};
 use chandler_core::{
     identity::{ClusterKey, ReleaseId},
-    placement::PlacementFace,
+    placement::PlacementKind,
 };
 use kube::{Resource, ResourceExt as _, api::DynamicObject, runtime::reflector::ObjectRef};
 
@@ -84,7 +84,7 @@ impl Router {
         Self { index, queues: Arc::new(queues) }
     }
 
-    pub fn on_placement<P: PlacementFace>(&self, change: &Change<'_, P>) {
+    pub fn on_placement<P: PlacementKind>(&self, change: &Change<'_, P>) {
         let placement = facts::Placement::of(change.object());
         self.route(|index| match change {
             Change::Applied(_) => index.on_placement(&placement),
@@ -92,7 +92,7 @@ impl Router {
         });
     }
 
-    pub fn on_release<P: PlacementFace>(&self, change: &Change<'_, P::Release>) {
+    pub fn on_release<P: PlacementKind>(&self, change: &Change<'_, P::Release>) {
         let release = facts::Release::of::<P>(change.object());
         self.route(|index| match change {
             Change::Applied(_) => index.on_release(&release),

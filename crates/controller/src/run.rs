@@ -34,9 +34,9 @@ use crate::{
     leader::LeaderThread,
     metrics::{Metrics, Sources},
     operations::Operations,
-    predecessor,
+    caaph,
     references::References,
-    release::{Kept, Memories, NamedCatalogs},
+    release::{ReleaseCaches, ReconcileStates, NamedCatalogs},
     routing::Router,
     server::{self, Served},
     signatures::SignatureDemands,
@@ -72,7 +72,7 @@ pub struct Options {
     pub platform_namespace: String,
     /// The version that Extensions with `lifecycle: Platform` are held against.
     pub platform_version: Option<Version>,
-    /// Where that version is kept, if it is not given.
+    /// Where that version is release_caches, if it is not given.
     pub platform_version_from: Option<ConfigMapKey>,
     /// Where the platform keeps what it demands of signatures. None: it demands none.
     pub verify_policy: Option<ConfigMapKey>,
@@ -94,7 +94,7 @@ pub struct Shared {
     pub watch_filter: Option<String>,
     pub router: Router,
     pub all_kinds: AllKinds,
-    pub kept: Kept,
+    pub release_caches: ReleaseCaches,
     pub packages: Arc<Packages>,
     pub tool: PackageTool,
     pub events: Events,
@@ -139,7 +139,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let platform = Platform::new(platform_namespace, platform_version);
     let scope = Scope { namespace, labels: None };
     check_served(&client, &scope).await?;
-    predecessor::check(&client).await?;
+    caaph::check(&client).await?;
     let (connections, changes) = Connections::new(client.clone());
     let mut sources = sources;
     // Whoever wants to look more often wants to see more, too.
@@ -159,8 +159,8 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         events: Events::new(client.clone()),
         router,
         all_kinds,
-        kept: Kept {
-            memories: Memories::default(),
+        release_caches: ReleaseCaches {
+            reconcile_states: ReconcileStates::default(),
             operations: Operations::new(limits, metrics.clone()),
             connections: connections.clone(),
         },

@@ -46,7 +46,7 @@ pub async fn write<K: Kind, S: Serialize>(
 }
 
 /// Adds the finalizer, if it is not there.
-pub async fn hold<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Result<(), ManagementError> {
+pub async fn add_finalizer<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Result<(), ManagementError> {
     if object.finalizers().iter().any(|held| held == finalizer) {
         return Ok(());
     }
@@ -55,7 +55,7 @@ pub async fn hold<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Resu
 }
 
 /// Takes the finalizer off: the object may go.
-pub async fn let_go<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Result<(), ManagementError> {
+pub async fn remove_finalizer<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Result<(), ManagementError> {
     if !object.finalizers().iter().any(|held| held == finalizer) {
         return Ok(());
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     conditions::{Status, Wanted},
-    extension::Question,
+    extension::ResolutionInput,
     resolution::Outcome,
 };
 
@@ -69,11 +69,11 @@ pub fn addons_ready(addons: &[Addon]) -> Wanted {
 }
 
 /// What the next Kubernetes would mean: the one that is announced, else the next minor.
-pub fn upgradable(question: &Question) -> Wanted {
-    let (from, to) = question.next_upgrade();
-    let plan = question.plan(&from, &to);
+pub fn upgradable(input: &ResolutionInput) -> Wanted {
+    let (from, to) = input.next_upgrade();
+    let plan = input.plan(&from, &to);
     let tied = |name: &str| {
-        let published = question.universe.extensions.get(name);
+        let published = input.universe.extensions.get(name);
         published.is_none_or(|published| published.lifecycle != Lifecycle::Independent)
     };
     let told = plan.steps.iter().filter(|step| step.outcome != Outcome::Stays || tied(&step.extension));

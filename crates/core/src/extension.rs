@@ -4,10 +4,10 @@ mod demand;
 mod implied;
 mod key;
 mod kubernetes;
-mod verdict;
+mod resolve;
 
-pub use demand::{Defect, Demand, Shelved, demand};
-pub use implied::{Circumstances, Implied, Origin, Wish, implied, implied_name};
+pub use demand::{Defect, Demand, PublishedExtensions, demand};
+pub use implied::{Circumstances, Implied, Origin, ImplicitRequest, implied, implied_name};
 pub use key::{ExtensionKey, namespace_of};
 pub use kubernetes::{Kubernetes, Upgrade, kubernetes};
-pub use verdict::{Chosen, Question, Verdict, verdict};
+pub use resolve::{Chosen, ResolutionInput, Resolution, resolution};

@@ -2,17 +2,17 @@
 
 mod changes;
 mod extension_instance;
-mod face;
+mod kind;
 mod helm_chart_proxy;
-mod render;
+mod templates;
 mod report;
 mod selection;
 
 pub use changes::{Change, changes};
 pub use extension_instance::{Content, addon_release, addon_release_name, release_identity};
-pub use face::PlacementFace;
+pub use kind::PlacementKind;
 pub use helm_chart_proxy::release_object;
-pub use render::{
+pub use templates::{
     RENDERED_FROM_ANNOTATION, Rendering, TemplateObjects, looks_at, render_inputs, rendering, visible,
 };
 pub use report::{ClusterFailure, Outcome, report};

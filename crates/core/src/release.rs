@@ -3,9 +3,9 @@
 mod addon_release;
 mod claim;
 mod desired;
-mod face;
 mod helm_release_proxy;
 mod history;
+mod kind;
 mod operation;
 mod plan;
 mod report;
@@ -16,12 +16,12 @@ pub use desired::{
     Desired, ExecutionOptions, PackageReference, RenderingOptions, SecretKey, SourceAccess, Strategy,
     VALUES_KEY, Values, ValuesReuse,
 };
-pub use face::ReleaseFace;
 pub(crate) use helm_release_proxy::strategy as helm_strategy;
 pub use history::history;
+pub use kind::ReleaseKind;
 pub use operation::{ApplyKind, Operation, OperationKind};
 pub use plan::{
-    ClusterState, InFlight, InputState, InventoryState, LetGo, Observed, PastFailure, Plan, Step, Wait,
+    ClusterState, InFlight, InputState, InventoryState, RemoveFinalizer, Observed, PastFailure, Plan, Step, Wait,
     failure_key, plan,
 };
 pub use report::{ANOTHER_NAME, Progress, Report, report};

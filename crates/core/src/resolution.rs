@@ -18,7 +18,7 @@ mod tests;
 mod universe;
 mod upgrade;
 
-pub use answer::{Choice, Resolution, Why};
+pub use answer::{Choice, Solution, Why};
 pub use conflict::{About, Conflict, Fact};
 pub(crate) use definition::needed;
 pub use definition::{followed, published};
@@ -28,20 +28,20 @@ pub use universe::{Candidate, Cluster, Needed, Published, Universe, VersionName,
 pub use upgrade::{Outcome, Step, UpgradePlan, moment_in_words, plan_upgrade};
 
 use self::{
-    problem::{Problem, Question},
+    problem::{Problem, ProblemInput},
     solve::Search,
 };
 
 /// Versions for a cluster, or why there are none.
-pub fn resolve(universe: &Universe, wanted: &[Wanted], cluster: &Cluster) -> Result<Resolution, Conflict> {
-    solve(Question { universe, wanted, cluster, from: None })
+pub fn resolve(universe: &Universe, wanted: &[Wanted], cluster: &Cluster) -> Result<Solution, Conflict> {
+    solve(ProblemInput { universe, wanted, cluster, from: None })
 }
 
-fn solve(question: Question<'_>) -> Result<Resolution, Conflict> {
-    let problem = Problem::new(question);
+fn solve(input: ProblemInput<'_>) -> Result<Solution, Conflict> {
+    let problem = Problem::new(input);
     let mut search = Search::new(&problem);
     match search.run() {
-        Ok((chosen, order)) => Ok(answer::answer(&problem, &chosen, &order, question.cluster)),
+        Ok((chosen, order)) => Ok(answer::answer(&problem, &chosen, &order, input.cluster)),
         Err(proof) => Err(Conflict::new(&search, &proof)),
     }
 }

@@ -15,8 +15,8 @@ pub enum Answer {
 
 /// Answers from caches: whatever takes longer is begun elsewhere, and [`Answer::Wait`] is the answer until it is done.
 ///
-/// Whoever reaches the port can ask, so a question is no news about a cluster: that it upgrades or is being deleted is
-/// only true if the Cluster says so. The same question comes again and again. A message appears on the Cluster; one
+/// Whoever reaches the port can ask, so a request is no news about a cluster: that it upgrades or is being deleted is
+/// only true if the Cluster says so. The same request comes again and again. A message appears on the Cluster; one
 /// that changes with every answer makes Cluster API write it, look at it, and ask again.
 pub trait Answers: Send + Sync {
     /// Once, before anything of an upgrade happens. `to` is where it ends, maybe several minor versions away.

@@ -9,7 +9,7 @@ mod endpoint;
 mod error;
 mod hook;
 mod keeper;
-mod question;
+mod request;
 mod registration;
 mod server;
 mod wire;

@@ -1,4 +1,4 @@
-//! A question as Cluster API asks it: of a request, only the fields we read.
+//! A request as Cluster API asks it: of a request, only the fields we read.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{Answer, Answers, Hook};
 
 /// What Cluster API asks about a Cluster.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct HookRequest {
     pub cluster: ClusterKey,
     /// A person has said that an answer which holds is not to be heard. The request is as good a source for it as a
     /// cache: whoever makes one up only gets an answer.
@@ -61,7 +61,7 @@ struct Metadata {
     annotations: BTreeMap<String, String>,
 }
 
-impl Question {
+impl HookRequest {
     pub fn read(hook: Hook, request: &[u8]) -> Result<Self, serde_json::Error> {
         let Metadata { namespace, name, annotations } = part::<About>(request)?.cluster.metadata;
         let step = match hook {
@@ -169,9 +169,9 @@ mod tests {
         ];
         for (hook, extra, asked) in rows {
             let noted = Noted::default();
-            let question = Question::read(hook, &request(extra)).unwrap();
-            assert_eq!((&question.cluster, question.overruled), (&ClusterKey::new("fleet", "blue"), false));
-            question.put(&noted);
+            let request = HookRequest::read(hook, &request(extra)).unwrap();
+            assert_eq!((&request.cluster, request.overruled), (&ClusterKey::new("fleet", "blue"), false));
+            request.put(&noted);
             assert_eq!(*noted.0.lock().unwrap(), [asked], "{hook:?}");
         }
     }
@@ -185,7 +185,7 @@ mod tests {
             (Hook::BeforeClusterUpgrade, request(&json!({}))),
             (Hook::AfterClusterUpgrade, request(&json!({}))),
         ] {
-            assert!(Question::read(hook, &body).is_err(), "{hook:?}");
+            assert!(HookRequest::read(hook, &body).is_err(), "{hook:?}");
         }
     }
 
@@ -195,7 +195,7 @@ mod tests {
             let metadata =
                 json!({"namespace": "fleet", "name": "blue", "annotations": {"chandler.dev/proceed": value}});
             let body = request(&json!({"cluster": {"metadata": metadata}, "kubernetesVersion": "v1.35.4"}));
-            Question::read(Hook::AfterClusterUpgrade, &body).unwrap().overruled
+            HookRequest::read(Hook::AfterClusterUpgrade, &body).unwrap().overruled
         };
         assert!(annotated("AfterClusterUpgrade"));
         assert!(!annotated("BeforeClusterDelete"));

@@ -26,7 +26,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use crate::{Answer, Answers, Error, FailurePolicy, Hook, certificates::Served, question::Question, wire};
+use crate::{Answer, Answers, Error, FailurePolicy, Hook, certificates::Served, request::HookRequest, wire};
 
 /// From the first byte to the last. Cluster API has given up by then.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(10);
@@ -113,14 +113,14 @@ fn router(site: &Site) -> Router {
 
 async fn answer(hook: Hook, body: Body, answers: Arc<dyn Answers>) -> Response {
     let read = match to_bytes(body, LARGEST_REQUEST).await {
-        Ok(request) => Question::read(hook, &request).map_err(|error| error.to_string()),
+        Ok(request) => HookRequest::read(hook, &request).map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
     match read {
-        Ok(question) => {
-            let answer = in_time(question.clone(), answers).await;
-            tell(hook, &question, &answer);
-            json(&wire::response(hook, &answer, question.overruled))
+        Ok(request) => {
+            let answer = in_time(request.clone(), answers).await;
+            tell(hook, &request, &answer);
+            json(&wire::response(hook, &answer, request.overruled))
         }
         Err(error) => {
             tracing::warn!(hook = hook.name(), error, "a hook was called with what is no request");
@@ -130,9 +130,9 @@ async fn answer(hook: Hook, body: Body, answers: Arc<dyn Answers>) -> Response {
 }
 
 /// Cluster API goes on, or backs off, when it has to wait: so whoever has no answer yet asks for patience.
-async fn in_time(question: Question, answers: Arc<dyn Answers>) -> Answer {
+async fn in_time(request: HookRequest, answers: Arc<dyn Answers>) -> Answer {
     let patience = |why: &str| Answer::Wait { seconds: PATIENCE_SECONDS, message: why.to_owned() };
-    let asked = tokio::task::spawn_blocking(move || question.put(answers.as_ref()));
+    let asked = tokio::task::spawn_blocking(move || request.put(answers.as_ref()));
     match tokio::time::timeout(DEADLINE, asked).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => {
@@ -143,11 +143,11 @@ async fn in_time(question: Question, answers: Arc<dyn Answers>) -> Answer {
     }
 }
 
-fn tell(hook: Hook, question: &Question, answer: &Answer) {
-    let (hook, cluster) = (hook.name(), question.cluster.to_string());
+fn tell(hook: Hook, request: &HookRequest, answer: &Answer) {
+    let (hook, cluster) = (hook.name(), request.cluster.to_string());
     match answer {
         Answer::Go => tracing::info!(hook, cluster, "go"),
-        Answer::Wait { message, .. } | Answer::Refuse { message } if question.overruled => {
+        Answer::Wait { message, .. } | Answer::Refuse { message } if request.overruled => {
             tracing::warn!(
                 hook,
                 cluster,
@@ -217,14 +217,14 @@ mod tests {
     #[tokio::test]
     async fn cluster_api_is_asked_for_patience_by_whoever_has_no_answer() {
         let request = br#"{"cluster": {"metadata": {"namespace": "fleet", "name": "blue"}}}"#;
-        let question = Question::read(Hook::BeforeClusterDelete, request).unwrap();
+        let request = HookRequest::read(Hook::BeforeClusterDelete, request).unwrap();
         let (end, ended) = mpsc::channel();
         let rows = [
             (Clumsy::Slow(Mutex::new(ended)), "Chandler has not answered in time"),
             (Clumsy::Broken, "Chandler could not answer; its log says why"),
         ];
         for (clumsy, message) in rows {
-            let answer = in_time(question.clone(), Arc::new(clumsy)).await;
+            let answer = in_time(request.clone(), Arc::new(clumsy)).await;
             assert_eq!(answer, Answer::Wait { seconds: PATIENCE_SECONDS, message: message.to_owned() });
         }
         drop(end);

@@ -6,7 +6,7 @@ mod target;
 
 use std::sync::Arc;
 
-use chandler_controller::{Outlook, Platform};
+use chandler_controller::{OneShotResolver, Platform};
 use chandler_source::Packages;
 use futures::{StreamExt as _, stream};
 use kube::Client;
@@ -55,7 +55,7 @@ pub async fn check(
     let reader = Reader::new(client.clone(), namespace, &platform_namespace, progress);
     let chosen = reader.clusters(&clusters).await?;
     let listed = reader.listed().await?;
-    let outlook = Outlook::new(client, platform, packages, listed);
+    let outlook = OneShotResolver::new(client, platform, packages, listed);
     let (count, outlook) = (chosen.len(), &outlook);
     let checks =
         stream::iter(&chosen).map(|cluster| async move { (cluster, outlook.question(cluster).await) });

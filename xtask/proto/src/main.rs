@@ -32,10 +32,19 @@ fn main() -> Result<()> {
 }
 
 fn rust(root: &Path, descriptors: FileDescriptorSet) -> Result<()> {
-    let out = root.join("crates/tool/src/generated");
+    let client = tonic_prost_build::configure().build_server(false);
+    generate(client, descriptors.clone(), &root.join("crates/tool/src/generated"))?;
+    // The package tool of the tests serves the contract; nothing else in Rust does.
+    let server = tonic_prost_build::configure()
+        .build_client(false)
+        .extern_path(".chandler.tool.v1", "::chandler_tool::generated::tool")
+        .extern_path(".chandler.template.v1", "::chandler_tool::generated::template");
+    generate(server, descriptors, &root.join("crates/e2e/src/bin/manifest-tool/generated"))
+}
+
+fn generate(builder: tonic_prost_build::Builder, descriptors: FileDescriptorSet, out: &Path) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    tonic_prost_build::configure()
-        .build_server(false)
+    builder
         .build_transport(true)
         .out_dir(&folder)
         .compile_fds(descriptors)

@@ -12,7 +12,7 @@ use chandler_core::{
     cluster_conditions::{ADDONS_READY, Addon, addons_ready, arriving, conditions_of, gates, upgradable},
     cluster_list::{self, EXTENSIONS_ANNOTATION, Listed},
     conditions,
-    extension::{Circumstances, ExtensionKey, Implied, Origin, Wish, implied},
+    extension::{Circumstances, ExtensionKey, Implied, Origin, ImplicitRequest, implied},
     identity::ClusterKey,
     placement::addon_release_name,
 };
@@ -27,15 +27,15 @@ use kube::{
 use serde_json::json;
 
 use super::{
-    resolutions::{Resolutions, Resolved},
-    shelf::{Snapshot, Volume},
+    resolver::{Resolver, Resolved},
+    registry::{Snapshot, RegisteredExtension},
 };
 use crate::{ManagementError, ReconcileError, caches::AllKinds, clusters, events::Events, overwrite};
 
 /// What a pass over a Cluster works with.
 pub struct ClusterContext {
     pub client: Client,
-    pub resolutions: Arc<Resolutions>,
+    pub resolver: Arc<Resolver>,
     pub all_kinds: AllKinds,
     pub events: Events,
 }
@@ -46,10 +46,10 @@ pub async fn reconcile(
     context: Arc<ClusterContext>,
 ) -> Result<Action, ReconcileError> {
     let Some(key) = clusters::key(&cluster) else { return Ok(Action::await_change()) };
-    let published = context.resolutions.shelf.snapshot();
-    let pass = Pass { key, cluster, context, published };
+    let published = context.resolver.registry.snapshot();
+    let pass = Reconciler { key, cluster, context, published };
     if pass.cluster.metadata.deletion_timestamp.is_some() {
-        pass.context.resolutions.forget(&pass.key);
+        pass.context.resolver.forget(&pass.key);
         return pass.remove_what_holds().await;
     }
     if clusters::is_left_alone(&pass.cluster) {
@@ -58,27 +58,27 @@ pub async fn reconcile(
     pass.run().await
 }
 
-struct Pass {
+struct Reconciler {
     key: ClusterKey,
     cluster: Arc<DynamicObject>,
     context: Arc<ClusterContext>,
     published: Snapshot,
 }
 
-impl Pass {
+impl Reconciler {
     async fn run(&self) -> Result<Action, ReconcileError> {
-        let instances = self.context.resolutions.instances(&self.key, self.cluster.labels());
+        let instances = self.context.resolver.instances(&self.key, self.cluster.labels());
         let (listed, mut trouble) = self.listed();
         let defaults = self.defaults();
         let lists = cluster_list::has_list(self.annotation(), &self.cluster.data);
         let concerned = lists || !instances.is_empty() || !defaults.is_empty() || !self.given().is_empty();
         let resolved =
-            if concerned { self.context.resolutions.of(&self.key, &self.cluster).await.ok() } else { None };
+            if concerned { self.context.resolver.resolve(&self.key, &self.cluster).await.ok() } else { None };
         let complete = self.published.is_complete();
         // While something is not known, nothing is given and nothing taken away.
         if let (Some(listed), Some(resolved), true) = (listed, &resolved, complete) {
-            let wishes: Vec<_> = listed.into_iter().chain(defaults).collect();
-            trouble.extend(self.imply(&instances, &wishes, resolved).await?);
+            let requests: Vec<_> = listed.into_iter().chain(defaults).collect();
+            trouble.extend(self.imply(&instances, &requests, resolved).await?);
         } else if (concerned || !complete) && trouble.is_empty() && !self.is_told_ready() {
             trouble.push(Addon::not_ready("extensions", "they are being looked at"));
         }
@@ -88,10 +88,10 @@ impl Pass {
         Ok(Action::await_change())
     }
 
-    /// Uninstalls what holds something outside of a Cluster that is going.
+    /// Uninstalls what holds something outside of a Cluster that is deleting.
     async fn remove_what_holds(&self) -> Result<Action, ReconcileError> {
         let api: Api<AddonRelease> = Api::namespaced(self.context.client.clone(), &self.key.namespace);
-        for release in self.context.resolutions.releases.on_cluster(&self.key) {
+        for release in self.context.resolver.releases.on_cluster(&self.key) {
             let holds = release.spec.on_cluster_delete == OnClusterDelete::Uninstall;
             if holds && release.meta().deletion_timestamp.is_none() {
                 delete(&api, &*release).await?;
@@ -101,35 +101,35 @@ impl Pass {
     }
 
     /// What is a default of clusters like this one.
-    fn defaults(&self) -> Vec<Wish> {
-        let resolutions = &self.context.resolutions;
-        let wish = |volume: &Arc<Volume>| {
-            let install = volume.extension.spec.install.as_ref()?;
-            let namespace = volume.extension.namespace()?;
-            let reaches = namespace == self.key.namespace || namespace == resolutions.platform.namespace;
+    fn defaults(&self) -> Vec<ImplicitRequest> {
+        let resolver = &self.context.resolver;
+        let request = |registered: &Arc<RegisteredExtension>| {
+            let install = registered.extension.spec.install.as_ref()?;
+            let namespace = registered.extension.namespace()?;
+            let reaches = namespace == self.key.namespace || namespace == resolver.platform.namespace;
             let selector = Selector::try_from(install.default.clone()).ok()?;
-            (reaches && selector.matches(self.cluster.labels())).then(|| Wish {
+            (reaches && selector.matches(self.cluster.labels())).then(|| ImplicitRequest {
                 origin: if install.enforced { Origin::Enforced } else { Origin::Default },
-                extension: self.extension(&namespace, &volume.extension.name_any()),
+                extension: self.extension(&namespace, &registered.extension.name_any()),
                 range: None,
                 release_namespace: install.namespace.clone(),
             })
         };
-        self.published.all().filter_map(wish).collect()
+        self.published.all().filter_map(request).collect()
     }
 
     /// What the Cluster's annotation or its topology lists, and what of it cannot be had. None: it cannot be read.
-    fn listed(&self) -> (Option<Vec<Wish>>, Vec<Addon>) {
+    fn listed(&self) -> (Option<Vec<ImplicitRequest>>, Vec<Addon>) {
         let (entries, errors) = cluster_list::listed(self.annotation(), &self.cluster.data);
         if !errors.is_empty() {
             let named = "the cluster's list of extensions";
             let trouble = errors.iter().map(|error| Addon::not_ready(named, &error.to_string()));
             return (None, trouble.collect());
         }
-        let (mut wishes, mut trouble) = (Vec::new(), Vec::new());
+        let (mut requests, mut trouble) = (Vec::new(), Vec::new());
         for entry in entries {
             if let Some(namespace) = self.home(&entry) {
-                wishes.push(Wish {
+                requests.push(ImplicitRequest {
                     origin: Origin::Listed,
                     extension: self.extension(&namespace, &entry.name),
                     range: entry.version,
@@ -142,14 +142,14 @@ impl Pass {
                 ));
             }
         }
-        (Some(wishes), trouble)
+        (Some(requests), trouble)
     }
 
     /// The namespace of an Extension that is listed: beside the cluster, or the platform's.
     fn home(&self, entry: &Listed) -> Option<String> {
-        let resolutions = &self.context.resolutions;
+        let resolver = &self.context.resolver;
         let beside = Some(&self.key.namespace).filter(|_| entry.scope == Scope::Namespace);
-        let mut homes = beside.into_iter().chain([&resolutions.platform.namespace]);
+        let mut homes = beside.into_iter().chain([&resolver.platform.namespace]);
         homes.find(|namespace| self.published.is_published(namespace, &entry.name)).cloned()
     }
 
@@ -175,12 +175,12 @@ impl Pass {
     async fn imply(
         &self,
         instances: &[Arc<ExtensionInstance>],
-        wishes: &[Wish],
+        requests: &[ImplicitRequest],
         resolved: &Resolved,
     ) -> Result<Vec<Addon>, ReconcileError> {
         let given = self.given();
         let instances: Vec<_> = instances.iter().map(AsRef::as_ref).collect();
-        let releases = self.context.resolutions.releases.on_cluster(&self.key);
+        let releases = self.context.resolver.releases.on_cluster(&self.key);
         let is_published = |key: &ExtensionKey| self.is_published(key);
         let is_needed = |instance: &ExtensionInstance| {
             let name = addon_release_name(instance, &self.key.name);
@@ -192,10 +192,10 @@ impl Pass {
         };
         let todo = implied(&Circumstances {
             cluster: &self.key,
-            wishes,
+            requests,
             given: &given,
             instances: &instances,
-            verdict: &resolved.verdict,
+            resolution: &resolved.resolution,
             is_published: &is_published,
             is_needed: &is_needed,
             is_placed: &is_placed,
@@ -208,7 +208,7 @@ impl Pass {
     }
 
     fn is_published(&self, key: &ExtensionKey) -> bool {
-        let platform = &self.context.resolutions.platform.namespace;
+        let platform = &self.context.resolver.platform.namespace;
         self.published.is_published(key.namespace(&self.key.namespace, platform), &key.local_name())
     }
 
@@ -258,13 +258,13 @@ impl Pass {
     async fn tell(&self, resolved: Option<&Resolved>, trouble: Vec<Addon>) -> Result<(), ManagementError> {
         let mut addons = self.context.all_kinds.addons(&self.key, self.cluster.labels());
         if let Some(resolved) = resolved {
-            let refused = resolved.verdict.refused.iter();
+            let refused = resolved.resolution.refused.iter();
             addons.extend(refused.map(|(name, why)| Addon::not_ready(name, why)));
         }
         // The watch may have told of it meanwhile.
         let untold: Vec<_> = trouble.into_iter().filter(|one| !addons.contains(one)).collect();
         addons.extend(untold);
-        let wanted = [Some(addons_ready(&addons)), resolved.map(|resolved| upgradable(&resolved.question))];
+        let wanted = [Some(addons_ready(&addons)), resolved.map(|resolved| upgradable(&resolved.input))];
         let old = conditions_of(&self.cluster.data);
         let wanted: Vec<_> = wanted.into_iter().flatten().collect();
         let types: Vec<_> = wanted.iter().map(|wanted| wanted.type_).collect();

@@ -1,4 +1,4 @@
-//! Wires the controllers of Extensions, of their instances and of Clusters.
+//! Wires the controllers of Extensions and of Clusters.
 
 use std::sync::Arc;
 
@@ -10,22 +10,21 @@ use kube::{
 };
 
 use super::{
-    ClusterContext, ConfigMapKey, ExtensionContext, Instances, Last, Offers, Packaged, Platform, Resolutions,
-    Shelf, Values, answers::ExtensionAnswers, catalog_offers::CatalogOffers, cluster, publish,
+    ClusterContext, ConfigMapKey, ExtensionContext, ExtensionRegistry, Offers, Platform, Resolver, cluster,
+    hooks::ExtensionAnswers,
+    registry::{catalog_offers::CatalogOffers, publish},
+    resolver::LastResolutions,
 };
 use crate::{
     StartupError,
     hooks::{self, Answers, Changing, Serving, UnderWay},
     metrics::Metrics,
-    pair::{Pair, WatchedPair},
-    parameters::ParameterSources,
-    placement::Templates,
+    pair::Pair,
     queue::{self, Queue},
     routing::ScopedQueue,
     run::{ManagementCaches, Shared},
     scoped::Scoped,
     status,
-    sync::Mutex,
     tasks::Tasks,
     watch::{Change, FirstList, Scope, watch},
 };
@@ -33,10 +32,10 @@ use crate::{
 /// The kind of Clusters, for metrics.
 pub const CLUSTER: &str = "Cluster";
 
-/// The controllers of Extensions, of their instances and of Clusters.
+/// The controllers of Extensions and of Clusters.
 pub struct ExtensionControllers {
     platform: Platform,
-    shelf: Shelf,
+    registry: ExtensionRegistry,
     extensions: Vec<Scoped<Extension>>,
     cluster_queue: Queue<DynamicObject>,
 }
@@ -44,7 +43,7 @@ pub struct ExtensionControllers {
 /// The same, watched.
 pub struct WatchedExtensions {
     platform: Platform,
-    shelf: Shelf,
+    registry: ExtensionRegistry,
     extensions: Vec<(Store<Extension>, Queue<Extension>)>,
     first_lists: Vec<FirstList>,
     cluster_queue: Queue<DynamicObject>,
@@ -58,17 +57,17 @@ impl ExtensionControllers {
         metrics: &Metrics,
     ) -> (Self, Vec<ScopedQueue<Extension>>) {
         let (extensions, queues) = Scoped::all(scopes, metrics);
-        (Self { platform, shelf: Shelf::default(), extensions, cluster_queue }, queues)
+        (Self { platform, registry: ExtensionRegistry::default(), extensions, cluster_queue }, queues)
     }
 
     /// Starts to watch Extensions.
     pub fn watch(self, shared: &Shared) -> WatchedExtensions {
-        let Self { platform, shelf, extensions, cluster_queue } = self;
+        let Self { platform, registry, extensions, cluster_queue } = self;
         let start = |Scoped { scope, store, writer, queue }| {
-            ((store, queue), watch_extensions(shared, &scope, writer, &shelf))
+            ((store, queue), watch_extensions(shared, &scope, writer, &registry))
         };
         let (extensions, first_lists) = extensions.into_iter().map(start).unzip();
-        WatchedExtensions { platform, shelf, extensions, first_lists, cluster_queue }
+        WatchedExtensions { platform, registry, extensions, first_lists, cluster_queue }
     }
 }
 
@@ -83,27 +82,24 @@ impl WatchedExtensions {
         true
     }
 
-    /// Runs the controllers. Hooks are served until what it returns is dropped.
+    /// Runs the controllers. Returns the resolver, and the server of hooks, which ends when it is dropped.
     pub async fn run(
         self,
         tasks: &mut Tasks,
         shared: &Shared,
-        pair: WatchedPair<ExtensionInstance>,
+        instances: &Pair<ExtensionInstance>,
         caches: &ManagementCaches,
-        templates: Templates,
-    ) -> Result<Option<Serving>, StartupError> {
-        let Self { platform, shelf, extensions, first_lists: _, cluster_queue } = self;
+    ) -> Result<(Arc<Resolver>, Option<Serving>), StartupError> {
+        let Self { platform, registry, extensions, first_lists: _, cluster_queue } = self;
         if let Some(from) = &shared.platform_version_from {
             // Before anything is refused for want of it.
             platform.read(&shared.client, from).await;
         }
-        let resolutions = Arc::new(resolutions(shared, pair.pair(), caches, &platform, &shelf));
-        let serving = serve_hooks(shared, &resolutions, caches).await?;
-        let compose = instances(shared, caches, templates, resolutions.clone());
-        pair.run(tasks, shared, caches, Box::new(compose));
+        let resolver = Arc::new(resolver(shared, instances, caches, &platform, &registry));
+        let serving = serve_hooks(shared, &resolver, caches).await?;
         let cluster_context = Arc::new(ClusterContext {
             client: shared.client.clone(),
-            resolutions,
+            resolver: resolver.clone(),
             all_kinds: shared.all_kinds.clone(),
             events: shared.events.clone(),
         });
@@ -118,7 +114,7 @@ impl WatchedExtensions {
         ));
         let publishing = Arc::new(ExtensionContext {
             client: shared.client.clone(),
-            shelf,
+            registry,
             offers: Offers { packages: shared.packages.clone(), catalogs: caches.catalogs.clone() },
             poll_interval: shared.poll_interval,
             router: shared.router.clone(),
@@ -130,47 +126,27 @@ impl WatchedExtensions {
         if let Some(from) = shared.platform_version_from.clone() {
             tasks.spawn(follow_platform(shared, platform, from));
         }
-        Ok(serving)
+        Ok((resolver, serving))
     }
 }
 
-fn resolutions(
+fn resolver(
     shared: &Shared,
     instances: &Pair<ExtensionInstance>,
     caches: &ManagementCaches,
     platform: &Platform,
-    shelf: &Shelf,
-) -> Resolutions {
-    Resolutions {
+    registry: &ExtensionRegistry,
+) -> Resolver {
+    Resolver {
         references: caches.references.clone(),
         instances: instances.placements(),
         releases: instances.releases(),
-        shelf: shelf.clone(),
+        registry: registry.clone(),
         offers: CatalogOffers::new(caches.catalogs.clone()),
         platform: platform.clone(),
         router: shared.router.clone(),
-        last: Last::default(),
+        last: LastResolutions::default(),
         metrics: shared.metrics.clone(),
-    }
-}
-
-fn instances(
-    shared: &Shared,
-    caches: &ManagementCaches,
-    templates: Templates,
-    resolutions: Arc<Resolutions>,
-) -> Instances {
-    Instances {
-        resolutions,
-        values: Values {
-            client: shared.client.clone(),
-            templates,
-            sources: ParameterSources::new(shared.client.clone()),
-            packaged: Packaged::new(shared.packages.clone(), caches.catalogs.clone()),
-            evaluated: Mutex::default(),
-        },
-        clusters: caches.clusters.clone(),
-        parameters_interval: shared.parameters_interval,
     }
 }
 
@@ -188,7 +164,7 @@ fn follow_platform(
 
 /// Returns the add-ons of a cluster that are being changed.
 fn changing(shared: &Shared) -> Changing {
-    let (all_kinds, operations) = (shared.all_kinds.clone(), shared.kept.operations.clone());
+    let (all_kinds, operations) = (shared.all_kinds.clone(), shared.release_caches.operations.clone());
     Box::new(move |cluster| {
         let all = all_kinds.releases(cluster).into_iter();
         all.filter(|(uid, _)| operations.running(uid).is_some()).map(|(_, name)| name).collect()
@@ -198,29 +174,29 @@ fn changing(shared: &Shared) -> Changing {
 /// Serves hooks, if they are wanted, until what it returns is dropped.
 async fn serve_hooks(
     shared: &Shared,
-    resolutions: &Arc<Resolutions>,
+    resolver: &Arc<Resolver>,
     caches: &ManagementCaches,
 ) -> Result<Option<Serving>, StartupError> {
     let Some(options) = shared.hooks.clone() else { return Ok(None) };
     let answers: Arc<dyn Answers> = Arc::new(ExtensionAnswers {
         under_way: UnderWay(changing(shared)),
-        resolutions: resolutions.clone(),
+        resolver: resolver.clone(),
         clusters: caches.clusters.clone(),
     });
     let (namespace, filter) = (shared.scope.namespace.as_deref(), shared.watch_filter.as_deref());
     hooks::serve(shared.client.clone(), options, namespace, filter, answers).await.map(Some)
 }
 
-fn watch_extensions(shared: &Shared, scope: &Scope, writer: Writer<Extension>, shelf: &Shelf) -> FirstList {
-    let (shelf, router) = (shelf.clone(), shared.router.clone());
+fn watch_extensions(shared: &Shared, scope: &Scope, writer: Writer<Extension>, registry: &ExtensionRegistry) -> FirstList {
+    let (registry, router) = (registry.clone(), shared.router.clone());
     let resource = ApiResource::erase::<Extension>(&());
     watch(shared.client.clone(), scope, &resource, writer, move |change: &Change<'_, Extension>| {
         match change {
             Change::Applied(extension) => {
-                shelf.awaits(&extension.namespace().unwrap_or_default(), &extension.name_any());
+                registry.insert_pending(&extension.namespace().unwrap_or_default(), &extension.name_any());
             }
             Change::Deleted(extension) => {
-                shelf.remove(&extension.namespace().unwrap_or_default(), &extension.name_any());
+                registry.remove(&extension.namespace().unwrap_or_default(), &extension.name_any());
             }
         }
         router.on_extension(change);

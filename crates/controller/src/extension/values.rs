@@ -1,5 +1,7 @@
 //! The values of an instance's releases: layers of parameters, merged, checked, and kept where they may be read.
 
+pub mod schema_check;
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
@@ -23,13 +25,14 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::packaged::Packaged;
+use self::schema_check::SchemaCheck;
 use crate::{
     ReconcileError,
     parameters::{ParameterSources, Read},
-    placement::{ComposeError, Needed, Templates},
+    placement::ComposeError,
     sync::Mutex,
     tasks::take_turns,
+    templates::{TemplateInput, Templates},
 };
 
 /// Values as text, or the Secret they are in.
@@ -52,7 +55,7 @@ pub struct Values {
     pub client: Client,
     pub templates: Templates,
     pub sources: ParameterSources,
-    pub packaged: Packaged,
+    pub schema_check: SchemaCheck,
     /// What templates came to, by instance and cluster.
     pub evaluated: Mutex<HashMap<(String, ClusterKey), (Digest, String)>>,
 }
@@ -112,7 +115,7 @@ impl Values {
                     if let Some(text) = self.known(&uid, key, &digest) {
                         results.insert(key.clone(), Ok(text));
                     } else {
-                        needed.push(Needed { cluster: key.clone(), data });
+                        needed.push(TemplateInput { cluster: key.clone(), data });
                         digests.insert(key.clone(), digest);
                     }
                 }
@@ -154,8 +157,8 @@ impl Values {
         if known || layers.schema.is_some() {
             return Ok(values);
         }
-        let objection = self.packaged.objection(namespace, &layers.source, parameters, &values).await;
-        objection.map_or(Ok(values), |why| Err(ComposeError::Parameters(why)))
+        let validate = self.schema_check.validate(namespace, &layers.source, parameters, &values).await;
+        validate.map_or(Ok(values), |why| Err(ComposeError::Parameters(why)))
     }
 
     /// Values that a Secret had a part in are kept in a Secret.

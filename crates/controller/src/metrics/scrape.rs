@@ -7,7 +7,7 @@ use std::{
 
 use chandler_core::{
     failure::Category,
-    release::{ReleaseFace, State},
+    release::{ReleaseKind, State},
 };
 use chandler_source::Packages;
 use chandler_telemetry::Requests;
@@ -41,7 +41,7 @@ pub struct ReleaseCounts {
 }
 
 impl ReleaseCounts {
-    pub fn of<R: ReleaseFace>(objects: &[Arc<R>]) -> Self {
+    pub fn of<R: ReleaseKind>(objects: &[Arc<R>]) -> Self {
         let (mut states, mut failing) = (BTreeMap::new(), BTreeMap::new());
         for object in objects {
             *states.entry(State::of(&**object)).or_default() += 1;

@@ -7,7 +7,7 @@ use chandler_core::{
     failure::{Category, Failure},
     identity::ClusterMap,
     parameters::SchemaError,
-    placement::PlacementFace,
+    placement::PlacementKind,
 };
 use futures::future::BoxFuture;
 use kube::api::DynamicObject;
@@ -64,7 +64,7 @@ impl ComposeError {
 }
 
 /// Makes release objects.
-pub trait Compose<P: PlacementFace>: Send + Sync {
+pub trait Compose<P: PlacementKind>: Send + Sync {
     /// For each of `clusters`. What fails for one cluster fails for that one alone.
     fn compose<'a>(
         &'a self,
@@ -82,7 +82,7 @@ pub trait Compose<P: PlacementFace>: Send + Sync {
     ) -> P::Status;
 
     /// How long until a placement has to be looked at again although nothing was seen to change. None: whenever all are.
-    fn look_again(&self, placement: &P) -> Option<Duration>;
+    fn requeue_after(&self, placement: &P) -> Option<Duration>;
 
     /// Why a release has to stay where it is although its placement does not want it any more.
     fn is_needed(&self, release: &P::Release) -> Option<String>;

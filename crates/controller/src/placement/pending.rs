@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use chandler_core::{identity::ClusterKey, placement::PlacementFace};
+use chandler_core::{identity::ClusterKey, placement::PlacementKind};
 use kube::runtime::reflector::ObjectRef;
 
 use crate::{
@@ -45,7 +45,7 @@ impl Scope {
 }
 
 /// What is to be done and what is remembered, per placement. Clones share.
-pub struct Pending<P: PlacementFace>(Arc<Mutex<HashMap<ObjectRef<P>, Entry>>>);
+pub struct Pending<P: PlacementKind>(Arc<Mutex<HashMap<ObjectRef<P>, Entry>>>);
 
 #[derive(Default)]
 struct Entry {
@@ -59,19 +59,19 @@ struct Entry {
     failing: BTreeMap<ClusterKey, String>,
 }
 
-impl<P: PlacementFace> Clone for Pending<P> {
+impl<P: PlacementKind> Clone for Pending<P> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<P: PlacementFace> Default for Pending<P> {
+impl<P: PlacementKind> Default for Pending<P> {
     fn default() -> Self {
         Self(Arc::default())
     }
 }
 
-impl<P: PlacementFace> Pending<P> {
+impl<P: PlacementKind> Pending<P> {
     /// Adds to what the next reconcile of the placement is about.
     pub fn add(&self, placement: &ObjectRef<P>, scope: &Scope) {
         let mut entries = self.lock();

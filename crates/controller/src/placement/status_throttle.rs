@@ -7,7 +7,7 @@ use std::{
 };
 
 use chandler_api::status::PlacementStatus;
-use chandler_core::placement::PlacementFace;
+use chandler_core::placement::PlacementKind;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
 use crate::sync::{Mutex, MutexGuard};
@@ -18,22 +18,22 @@ const COUNTS: Duration = Duration::from_secs(1);
 const CATCH_UP: Duration = Duration::from_secs(10);
 
 /// The last status write of each placement.
-pub struct StatusThrottle<P: PlacementFace>(Mutex<HashMap<ObjectRef<P>, Write<P>>>);
+pub struct StatusThrottle<P: PlacementKind>(Mutex<HashMap<ObjectRef<P>, Write<P>>>);
 
-struct Write<P: PlacementFace> {
+struct Write<P: PlacementKind> {
     at: Instant,
     /// Another object of the same name has another status.
     uid: Option<String>,
     status: P::Status,
 }
 
-impl<P: PlacementFace> Default for StatusThrottle<P> {
+impl<P: PlacementKind> Default for StatusThrottle<P> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<P: PlacementFace> StatusThrottle<P> {
+impl<P: PlacementKind> StatusThrottle<P> {
     /// Remembers a write.
     pub fn written(&self, placement: &P, status: P::Status) {
         let write = Write { at: Instant::now(), uid: placement.uid(), status };

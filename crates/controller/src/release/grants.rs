@@ -4,13 +4,13 @@ use chandler_api::grants::ReferenceGrant;
 use chandler_core::{
     failure::{Category, Failure},
     grant::{self, Referrer},
-    release::{ReleaseFace, SecretKey},
+    release::{ReleaseKind, SecretKey},
 };
 use kube::{Api, Client, api::ListParams};
 
 /// Refuses a Secret of another namespace that has not been granted. Whoever may write a release object need not be
 /// allowed to read that Secret.
-pub async fn check<R: ReleaseFace>(
+pub async fn check<R: ReleaseKind>(
     client: &Client,
     own_namespace: &str,
     secret: &SecretKey,

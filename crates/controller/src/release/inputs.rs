@@ -9,7 +9,7 @@ use chandler_api::{
 use chandler_core::{
     digest::{self, Digest, InputDigest},
     failure::{Category, Failure},
-    release::{Desired, ReleaseFace, VALUES_KEY, Values},
+    release::{Desired, ReleaseKind, VALUES_KEY, Values},
 };
 use chandler_source::{Access, Credentials, Signers, StoredPackage};
 use chandler_tool::PackageFile;
@@ -26,7 +26,7 @@ pub struct Inputs {
     pub kubernetes_minor: Option<String>,
 }
 
-impl<R: ReleaseFace> ReleaseContext<R> {
+impl<R: ReleaseKind> ReleaseContext<R> {
     /// Finds out the inputs of `desired`.
     pub(super) async fn inputs(
         &self,

@@ -5,14 +5,14 @@ use chandler_api::capi::ContractReference;
 use chandler_core::{
     failure::{Category, Failure},
     identity::ClusterKey,
-    release::ReleaseFace,
+    release::ReleaseKind,
     resolution::parse_kubernetes_version,
 };
 use kube::api::DynamicObject;
 
 use super::ReleaseContext;
 
-impl<R: ReleaseFace> ReleaseContext<R> {
+impl<R: ReleaseKind> ReleaseContext<R> {
     /// For example `1.34`. None: the Cluster names no control plane, or that tells no version.
     pub(super) async fn kubernetes_minor(
         &self,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use chandler_core::{
     failure::{Category, Failure},
-    release::{ApplyKind, Desired, Operation, ReleaseFace, failure_key},
+    release::{ApplyKind, Desired, Operation, ReleaseKind, failure_key},
     target::Target,
 };
 use chandler_telemetry::trace::{self, Span};
@@ -34,7 +34,7 @@ pub enum Done {
 }
 
 /// Everything an operation needs, gathered before it is queued.
-struct Work<R: ReleaseFace> {
+struct Work<R: ReleaseKind> {
     context: Arc<ReleaseContext<R>>,
     operation: Operation<Inputs>,
     id: String,
@@ -44,7 +44,7 @@ struct Work<R: ReleaseFace> {
     target: Target,
 }
 
-impl<R: ReleaseFace> ReleaseContext<R> {
+impl<R: ReleaseKind> ReleaseContext<R> {
     /// Queues an operation; its end asks for another look at the object.
     pub(super) fn operate(
         self: &Arc<Self>,
@@ -80,7 +80,7 @@ impl<R: ReleaseFace> ReleaseContext<R> {
     }
 }
 
-impl<R: ReleaseFace> Work<R> {
+impl<R: ReleaseKind> Work<R> {
     async fn run(self, handle: Handle<Outcome>) -> Outcome {
         let started = Instant::now();
         let (cluster, release, kind) =

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_core::{
     failure::{Category, Failure},
-    release::{ReleaseFace, SecretKey},
+    release::{ReleaseKind, SecretKey},
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
@@ -31,7 +31,7 @@ impl Secrets {
     }
 
     /// The data of a Secret that a release object of `own_namespace` refers to.
-    pub async fn data<R: ReleaseFace>(
+    pub async fn data<R: ReleaseKind>(
         &self,
         own_namespace: &str,
         secret: &SecretKey,
@@ -49,7 +49,7 @@ impl Secrets {
     }
 
     /// One value of it.
-    pub async fn value<R: ReleaseFace>(
+    pub async fn value<R: ReleaseKind>(
         &self,
         own_namespace: &str,
         secret: &SecretKey,

@@ -7,8 +7,8 @@ use std::{
 
 use chandler_core::{
     identity::{ClusterKey, ReleaseId},
-    placement::{PlacementFace, Selection, visible},
-    release::ReleaseFace as _,
+    placement::{PlacementKind, Selection, visible},
+    release::ReleaseKind as _,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource as _, ResourceExt as _, api::DynamicObject};
@@ -53,7 +53,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    pub fn of<P: PlacementFace>(placement: &P) -> Self {
+    pub fn of<P: PlacementKind>(placement: &P) -> Self {
         Self {
             key: ObjectKey::of(placement),
             uid: placement.uid(),
@@ -89,7 +89,7 @@ pub struct Release {
 }
 
 impl Release {
-    pub fn of<P: PlacementFace>(release: &P::Release) -> Self {
+    pub fn of<P: PlacementKind>(release: &P::Release) -> Self {
         let kind = status::kind::<P>();
         let desired = release.desired().ok();
         let owner = release.owner_references().iter().find(|owner| owner.kind == kind);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use chandler_api::extensions::{Extension, ExtensionCatalog};
-use chandler_core::placement::PlacementFace;
+use chandler_core::placement::PlacementKind;
 use kube::{Resource, api::DynamicObject};
 
 use super::{Enqueue, ObjectKey};
@@ -48,7 +48,7 @@ pub trait PairQueues: Send + Sync {
     fn enqueue_release(&self, release: &ObjectKey);
 }
 
-impl<P: PlacementFace> PairQueues for (PlacementQueue<P>, Trigger<P::Release>) {
+impl<P: PlacementKind> PairQueues for (PlacementQueue<P>, Trigger<P::Release>) {
     fn enqueue_placement(&self, placement: &ObjectKey, scope: &Scope) {
         if placement.kind == status::kind::<P>() {
             self.0.enqueue(placement.reference(), scope);

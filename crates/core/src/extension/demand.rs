@@ -9,7 +9,7 @@ use super::{ExtensionKey, Origin};
 use crate::resolution::{Published, Range, Universe, Wanted};
 
 /// Extensions by namespace and name.
-pub trait Shelved {
+pub trait PublishedExtensions {
     fn get(&self, namespace: &str, name: &str) -> Option<Arc<Published>>;
 }
 
@@ -17,7 +17,7 @@ pub trait Shelved {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Demand {
     pub universe: Universe,
-    /// Oldest wish first.
+    /// Oldest request first.
     pub wanted: Vec<Wanted>,
     /// Instances whose `spec.version` cannot be used, oldest first.
     pub defects: Vec<Defect>,
@@ -40,14 +40,14 @@ pub fn demand(
     own: &str,
     platform: &str,
     instances: &[impl AsRef<ExtensionInstance>],
-    shelf: &impl Shelved,
+    registry: &impl PublishedExtensions,
 ) -> Demand {
     let mut instances: Vec<&ExtensionInstance> = instances.iter().map(AsRef::as_ref).collect();
     instances.sort_by_key(|instance| {
-        let going = instance.meta().deletion_timestamp.is_some();
+        let deleting = instance.meta().deletion_timestamp.is_some();
         let implied = Origin::of(instance) == Some(Origin::Dependency);
         let created = instance.meta().creation_timestamp.as_ref().map(|time| time.0);
-        (going, implied, created, instance.name_any())
+        (deleting, implied, created, instance.name_any())
     });
     let mut demand = Demand::default();
     let mut open = Vec::new();
@@ -69,8 +69,8 @@ pub fn demand(
             continue;
         }
         let namespace = key.namespace(own, platform);
-        let Some(published) = shelf.get(namespace, &key.local_name()) else { continue };
-        let published = qualified(&published, own, platform, namespace, shelf, &mut open);
+        let Some(published) = registry.get(namespace, &key.local_name()) else { continue };
+        let published = qualified(&published, own, platform, namespace, registry, &mut open);
         demand.universe.extensions.insert(name, published);
     }
     demand
@@ -95,12 +95,12 @@ fn qualified(
     own: &str,
     platform: &str,
     namespace: &str,
-    shelf: &impl Shelved,
+    registry: &impl PublishedExtensions,
     open: &mut Vec<ExtensionKey>,
 ) -> Published {
     let mut published = published.clone();
     for needed in published.versions.iter_mut().flat_map(|version| &mut version.dependencies) {
-        let beside = shelf.get(namespace, &needed.extension).is_some();
+        let beside = registry.get(namespace, &needed.extension).is_some();
         let at = if beside { namespace } else { platform };
         let key = ExtensionKey::in_namespace(at, &needed.extension, own);
         needed.extension = key.to_string();
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::resolution::published;
 
-    impl Shelved for BTreeMap<(&str, &str), Arc<Published>> {
+    impl PublishedExtensions for BTreeMap<(&str, &str), Arc<Published>> {
         fn get(&self, namespace: &str, name: &str) -> Option<Arc<Published>> {
             BTreeMap::get(self, &(namespace, name)).cloned()
         }
@@ -144,14 +144,14 @@ mod tests {
 
     #[test]
     fn what_is_needed_is_found_beside_and_then_in_the_platform() {
-        let shelf = BTreeMap::from([
+        let registry = BTreeMap::from([
             (("fleet", "app"), extension(&["db", "net"])),
             (("fleet", "db"), extension(&[])),
             (("system", "db"), extension(&[])),
             (("system", "net"), extension(&["db"])),
         ]);
         let asked = [instance("mine", &json!({"name": "app"}))];
-        let found = demand("fleet", "system", &asked, &shelf);
+        let found = demand("fleet", "system", &asked, &registry);
         let keys: Vec<_> = found.universe.extensions.keys().map(String::as_str).collect();
         assert_eq!(keys, ["app", "db", "platform/db", "platform/net"]);
         let needs = |key: &str| -> Vec<_> {
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn packages_of_catalogs_are_never_taken_for_extensions() {
-        let shelf = BTreeMap::from([
+        let registry = BTreeMap::from([
             (("fleet", "charts/app"), extension(&["db"])),
             (("fleet", "platform/db"), extension(&[])),
             (("system", "charts/app"), extension(&[])),
@@ -176,7 +176,7 @@ mod tests {
             instance("b", &json!({"name": "db", "catalog": "platform"})),
             instance("c", &json!({"name": "app", "catalog": "charts", "scope": "Platform"})),
         ];
-        let found = demand("fleet", "system", &asked, &shelf);
+        let found = demand("fleet", "system", &asked, &registry);
         let keys: Vec<_> = found.universe.extensions.keys().map(String::as_str).collect();
         assert_eq!(keys, ["./platform/db", "charts/app", "platform/charts/app", "platform/db"]);
         let needed = &found.universe.extensions["charts/app"].versions[0].dependencies[0];
@@ -195,8 +195,8 @@ mod tests {
     fn a_version_that_is_no_range_never_means_any_version() {
         let mut asked = (*instance("a", &json!({"name": "app"}))).clone();
         asked.spec.version = Some("latest".to_owned());
-        let shelf = BTreeMap::from([(("fleet", "app"), extension(&[]))]);
-        let found = demand("fleet", "system", &[Arc::new(asked)], &shelf);
+        let registry = BTreeMap::from([(("fleet", "app"), extension(&[]))]);
+        let found = demand("fleet", "system", &[Arc::new(asked)], &registry);
         assert_eq!(found.wanted, []);
         let message = &found.defects[0].message;
         assert!(message.starts_with("spec.version of ExtensionInstance a cannot be used: "), "{message}");

@@ -8,7 +8,7 @@ use chandler_api::extensions::{
 };
 use kube_core::{Resource as _, ResourceExt};
 
-use super::{ExtensionKey, Verdict};
+use super::{ExtensionKey, Resolution};
 use crate::{digest::Digest, identity::ClusterKey, naming};
 
 /// Why an instance is there that nobody wrote.
@@ -46,7 +46,7 @@ impl Origin {
 
 /// An extension that a cluster should have without anybody asking.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct ImplicitRequest {
     pub origin: Origin,
     pub extension: ExtensionKey,
     pub range: Option<String>,
@@ -58,12 +58,12 @@ pub struct Wish {
 pub struct Circumstances<'a> {
     pub cluster: &'a ClusterKey,
     /// Defaults and what is listed.
-    pub wishes: &'a [Wish],
+    pub requests: &'a [ImplicitRequest],
     /// What was given to the cluster before: who did away with it does not get it again.
     pub given: &'a BTreeSet<ExtensionKey>,
     /// The instances that select the cluster.
     pub instances: &'a [&'a ExtensionInstance],
-    pub verdict: &'a Verdict,
+    pub resolution: &'a Resolution,
     /// Whether an extension is published: if it is not, nobody can say that it is no default any more.
     pub is_published: &'a dyn Fn(&ExtensionKey) -> bool,
     /// Whether releases of others need that of an instance.
@@ -87,19 +87,19 @@ pub struct Implied {
 pub fn implied(at: &Circumstances<'_>) -> Implied {
     let mut result = Implied::default();
     let mut wanted = BTreeMap::new();
-    for wish in at.wishes {
-        wanted.entry(wish.extension.clone()).or_insert_with(|| wish.clone());
+    for request in at.requests {
+        wanted.entry(request.extension.clone()).or_insert_with(|| request.clone());
     }
-    for (key, wish) in &wanted {
+    for (key, request) in &wanted {
         let given_before = at.given.contains(key);
         result.given.insert(key.clone());
-        let Some(instance) = decide(at, key, wish, given_before) else { continue };
+        let Some(instance) = decide(at, key, request, given_before) else { continue };
         if given_before {
             result.restored.push(instance.name_any());
         }
         result.apply.push(instance);
     }
-    for (name, chosen) in &at.verdict.chosen {
+    for (name, chosen) in &at.resolution.chosen {
         let key = ExtensionKey::parse(name);
         if !chosen.asked_for && !wanted.contains_key(&key) && providers(at, &key).next().is_none() {
             result.apply.push(generated(at.cluster, &dependency(key)));
@@ -111,19 +111,19 @@ pub fn implied(at: &Circumstances<'_>) -> Implied {
     result
 }
 
-/// The instance to write for a wish, if any.
+/// The instance to write for a request, if any.
 fn decide(
     at: &Circumstances<'_>,
     key: &ExtensionKey,
-    wish: &Wish,
+    request: &ImplicitRequest,
     given_before: bool,
 ) -> Option<ExtensionInstance> {
-    let instance = generated(at.cluster, wish);
+    let instance = generated(at.cluster, request);
     let there = at.instances.iter().find(|there| there.name_any() == instance.name_any());
-    let enforced = wish.origin == Origin::Enforced;
+    let enforced = request.origin == Origin::Enforced;
     match there {
         Some(there) if there.meta().deletion_timestamp.is_some() => None,
-        Some(there) if there.spec == instance.spec && Origin::of(there) == Some(wish.origin) => None,
+        Some(there) if there.spec == instance.spec && Origin::of(there) == Some(request.origin) => None,
         Some(there) => (enforced || !is_adopted(there)).then_some(instance),
         None if enforced => Some(instance),
         None => (!given_before && providers(at, key).next().is_none()).then_some(instance),
@@ -133,7 +133,7 @@ fn decide(
 /// Whether an implied instance has no reason to be there any more. What somebody changed is theirs.
 fn is_over(
     at: &Circumstances<'_>,
-    wanted: &BTreeMap<ExtensionKey, Wish>,
+    wanted: &BTreeMap<ExtensionKey, ImplicitRequest>,
     instance: &ExtensionInstance,
 ) -> bool {
     let (Some(origin), Some(key)) = (Origin::of(instance), key_of(at, instance)) else { return false };
@@ -152,7 +152,7 @@ fn is_over(
     let replaced = || providers(at, &key).any(|other| Origin::of(other) != Some(Origin::Dependency));
     match origin {
         Origin::Dependency => {
-            let chosen = at.verdict.chosen.get(&key.to_string());
+            let chosen = at.resolution.chosen.get(&key.to_string());
             replaced() || chosen.is_none_or(|chosen| chosen.asked_for) && !(at.is_needed)(instance)
         }
         Origin::Default | Origin::Enforced | Origin::Listed => {
@@ -163,7 +163,7 @@ fn is_over(
     }
 }
 
-/// The instances that bring an extension and are not going.
+/// The instances that bring an extension and are not deleting.
 fn providers<'a>(
     at: &'a Circumstances<'_>,
     key: &'a ExtensionKey,
@@ -179,8 +179,8 @@ fn key_of(at: &Circumstances<'_>, instance: &ExtensionInstance) -> Option<Extens
     Some(ExtensionKey::of(extension, &at.cluster.namespace, ""))
 }
 
-fn dependency(extension: ExtensionKey) -> Wish {
-    Wish { origin: Origin::Dependency, extension, range: None, release_namespace: None }
+fn dependency(extension: ExtensionKey) -> ImplicitRequest {
+    ImplicitRequest { origin: Origin::Dependency, extension, range: None, release_namespace: None }
 }
 
 /// Whether somebody has changed an implied instance.
@@ -193,23 +193,23 @@ pub fn implied_name(extension: &str, cluster: &str) -> String {
     naming::release_object(extension, cluster)
 }
 
-fn generated(cluster: &ClusterKey, wish: &Wish) -> ExtensionInstance {
+fn generated(cluster: &ClusterKey, request: &ImplicitRequest) -> ExtensionInstance {
     let spec = ExtensionInstanceSpec {
         extension: Some(ExtensionReference {
-            name: wish.extension.name.clone(),
-            catalog: wish.extension.catalog.clone(),
-            scope: wish.extension.scope,
+            name: request.extension.name.clone(),
+            catalog: request.extension.catalog.clone(),
+            scope: request.extension.scope,
         }),
-        version: wish.range.clone(),
+        version: request.range.clone(),
         clusters: Clusters { name: Some(cluster.name.clone()), selector: None },
-        release: ReleasePlace { name: None, namespace: wish.release_namespace.clone() },
+        release: ReleasePlace { name: None, namespace: request.release_namespace.clone() },
         ..ExtensionInstanceSpec::default()
     };
     let digest = digest(&spec);
     let mut instance =
-        ExtensionInstance::new(&implied_name(&wish.extension.local_name(), &cluster.name), spec);
+        ExtensionInstance::new(&implied_name(&request.extension.local_name(), &cluster.name), spec);
     instance.metadata.namespace = Some(cluster.namespace.clone());
-    instance.labels_mut().insert(IMPLIED_BY_LABEL.to_owned(), wish.origin.as_str().to_owned());
+    instance.labels_mut().insert(IMPLIED_BY_LABEL.to_owned(), request.origin.as_str().to_owned());
     instance.annotations_mut().insert(IMPLIED_SPEC_ANNOTATION.to_owned(), digest);
     instance
 }
@@ -227,8 +227,8 @@ mod tests {
         ClusterKey::new("fleet", "blue")
     }
 
-    fn wish(origin: Origin, name: &str) -> Wish {
-        Wish {
+    fn request(origin: Origin, name: &str) -> ImplicitRequest {
+        ImplicitRequest {
             origin,
             extension: ExtensionKey::in_namespace("system", name, "fleet"),
             range: None,
@@ -247,19 +247,19 @@ mod tests {
 
     /// Names applied, restored and deleted.
     fn seen(
-        wishes: &[Wish],
+        requests: &[ImplicitRequest],
         given: &[&str],
         instances: &[&ExtensionInstance],
-        verdict: &Verdict,
+        resolution: &Resolution,
     ) -> (usize, usize, usize) {
         let given = given.iter().map(|key| ExtensionKey::parse(key)).collect();
-        let (cluster, verdict) = (blue(), verdict.clone());
+        let (cluster, resolution) = (blue(), resolution.clone());
         let result = implied(&Circumstances {
             cluster: &cluster,
-            wishes,
+            requests,
             given: &given,
             instances,
-            verdict: &verdict,
+            resolution: &resolution,
             is_published: &|key| key.to_string() != "platform/unpublished",
             is_needed: &|instance| instance.name_any().starts_with("needed"),
             is_placed: &|instance| !instance.name_any().starts_with("new"),
@@ -269,28 +269,28 @@ mod tests {
 
     #[test]
     fn a_default_is_given_once_and_an_enforced_one_comes_back() {
-        let none = Verdict::default();
+        let none = Resolution::default();
         for (origin, again) in [(Origin::Default, 0), (Origin::Listed, 0), (Origin::Enforced, 1)] {
-            let wishes = [wish(origin, "cni")];
-            assert_eq!(seen(&wishes, &[], &[], &none), (1, 0, 0), "{origin:?}: new");
-            let there = generated(&blue(), &wishes[0]);
-            assert_eq!(seen(&wishes, &["platform/cni"], &[&there], &none), (0, 0, 0), "{origin:?}: there");
+            let requests = [request(origin, "cni")];
+            assert_eq!(seen(&requests, &[], &[], &none), (1, 0, 0), "{origin:?}: new");
+            let there = generated(&blue(), &requests[0]);
+            assert_eq!(seen(&requests, &["platform/cni"], &[&there], &none), (0, 0, 0), "{origin:?}: there");
             assert_eq!(
-                seen(&wishes, &["platform/cni"], &[], &none),
+                seen(&requests, &["platform/cni"], &[], &none),
                 (again, again, 0),
                 "{origin:?}: deleted"
             );
             let mut changed = there.clone();
             changed.spec.version = Some("1.x".to_owned());
-            let found = seen(&wishes, &["platform/cni"], &[&changed], &none);
+            let found = seen(&requests, &["platform/cni"], &[&changed], &none);
             assert_eq!(found, (again, again, 0), "{origin:?}: changed");
         }
     }
 
     #[test]
     fn removing_a_default_removes_nothing_that_is_adopted() {
-        let none = Verdict::default();
-        let mut there = generated(&blue(), &wish(Origin::Default, "cni"));
+        let none = Resolution::default();
+        let mut there = generated(&blue(), &request(Origin::Default, "cni"));
         assert_eq!(seen(&[], &["platform/cni"], &[&there], &none), (0, 0, 1));
         there.spec.version = Some("1.x".to_owned());
         assert_eq!(seen(&[], &["platform/cni"], &[&there], &none), (0, 0, 0));
@@ -298,44 +298,44 @@ mod tests {
 
     #[test]
     fn what_is_not_published_any_more_or_still_needed_stays() {
-        let none = Verdict::default();
-        let there = generated(&blue(), &wish(Origin::Default, "unpublished"));
+        let none = Resolution::default();
+        let there = generated(&blue(), &request(Origin::Default, "unpublished"));
         assert_eq!(seen(&[], &[], &[&there], &none), (0, 0, 0));
-        let there = generated(&blue(), &wish(Origin::Dependency, "needed"));
+        let there = generated(&blue(), &request(Origin::Dependency, "needed"));
         assert_eq!(seen(&[], &[], &[&there], &none), (0, 0, 0));
     }
 
     #[test]
     fn who_asks_for_a_default_gets_no_second_one() {
-        let mut own = generated(&blue(), &wish(Origin::Default, "cni"));
+        let mut own = generated(&blue(), &request(Origin::Default, "cni"));
         own.metadata.name = Some("mine".to_owned());
         own.metadata.labels = None;
-        let none = Verdict::default();
-        assert_eq!(seen(&[wish(Origin::Default, "cni")], &[], &[&own], &none), (0, 0, 0));
-        let given = generated(&blue(), &wish(Origin::Default, "cni"));
-        let found = seen(&[wish(Origin::Default, "cni")], &["platform/cni"], &[&own, &given], &none);
+        let none = Resolution::default();
+        assert_eq!(seen(&[request(Origin::Default, "cni")], &[], &[&own], &none), (0, 0, 0));
+        let given = generated(&blue(), &request(Origin::Default, "cni"));
+        let found = seen(&[request(Origin::Default, "cni")], &["platform/cni"], &[&own, &given], &none);
         assert_eq!(found, (0, 0, 1), "what somebody wrote takes its place");
         own.metadata.name = Some("new".to_owned());
-        let found = seen(&[wish(Origin::Default, "cni")], &["platform/cni"], &[&own, &given], &none);
+        let found = seen(&[request(Origin::Default, "cni")], &["platform/cni"], &[&own, &given], &none);
         assert_eq!(found, (0, 0, 0), "not before it has a release object to take the release over");
     }
 
     #[test]
     fn what_is_needed_is_there_as_long_as_it_is_needed() {
-        let needed = Verdict {
+        let needed = Resolution {
             chosen: BTreeMap::from([("platform/db".to_owned(), chosen(false))]),
-            ..Verdict::default()
+            ..Resolution::default()
         };
         assert_eq!(seen(&[], &[], &[], &needed), (1, 0, 0));
-        let there = generated(&blue(), &wish(Origin::Dependency, "db"));
+        let there = generated(&blue(), &request(Origin::Dependency, "db"));
         assert_eq!(seen(&[], &[], &[&there], &needed), (0, 0, 0));
-        assert_eq!(seen(&[], &[], &[&there], &Verdict::default()), (0, 0, 1));
+        assert_eq!(seen(&[], &[], &[&there], &Resolution::default()), (0, 0, 1));
         let mut own = there.clone();
         own.metadata.name = Some("mine".to_owned());
         own.metadata.labels = None;
-        let asked = Verdict {
+        let asked = Resolution {
             chosen: BTreeMap::from([("platform/db".to_owned(), chosen(true))]),
-            ..Verdict::default()
+            ..Resolution::default()
         };
         assert_eq!(seen(&[], &[], &[&there, &own], &asked), (0, 0, 1));
         own.metadata.name = Some("new".to_owned());

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use kube_core::{Resource as _, ResourceExt as _};
 
-use super::PlacementFace;
+use super::PlacementKind;
 use crate::{
     identity::ClusterKey,
-    release::{ReleaseFace, Strategy},
+    release::{ReleaseKind, Strategy},
 };
 
 /// Something to write.
@@ -25,7 +25,7 @@ pub enum Change<R> {
 /// failed): then what is there stays as it is. A release whose identity changes is deleted first and made anew once it
 /// is gone. Objects of clusters that are not selected any more are deleted, except
 /// under [`Strategy::InstallOnce`], which leaves them.
-pub fn changes<P: PlacementFace>(
+pub fn changes<P: PlacementKind>(
     wanted: &BTreeMap<ClusterKey, Option<P::Release>>,
     existing: &[impl AsRef<P::Release>],
     strategy: Strategy,
@@ -137,10 +137,10 @@ mod tests {
 
     #[test]
     fn objects_that_are_going_are_let_go() {
-        let mut going = release("blue", "a: 1", None);
-        going.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+        let mut deleting = release("blue", "a: 1", None);
+        deleting.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
         let wanted = wanted(vec![("blue", Some(release("blue", "a: 2", None)))]);
-        assert_eq!(planned(&wanted, vec![going], Strategy::Continuous), []);
+        assert_eq!(planned(&wanted, vec![deleting], Strategy::Continuous), []);
     }
 
     #[test]

@@ -10,10 +10,10 @@ use chandler_api::{
 };
 use kube_core::{Resource as _, ResourceExt};
 
-use super::{PlacementFace, Selection, SelectionError, helm_chart_proxy::contains};
+use super::{PlacementKind, Selection, SelectionError, helm_chart_proxy::contains};
 use crate::{identity::ClusterKey, naming, release::Strategy};
 
-impl PlacementFace for ExtensionInstance {
+impl PlacementKind for ExtensionInstance {
     type Release = AddonRelease;
     type Status = InstanceStatus;
     const FINALIZER: &'static str = INSTANCE_FINALIZER;

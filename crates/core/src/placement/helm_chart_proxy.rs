@@ -13,14 +13,14 @@ use chandler_api::{
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube_core::{Resource as _, ResourceExt};
 
-use super::{PlacementFace, Selection, SelectionError};
+use super::{PlacementKind, Selection, SelectionError};
 use crate::{
     identity::ClusterKey,
     naming,
     release::{Strategy, helm_strategy},
 };
 
-impl PlacementFace for HelmChartProxy {
+impl PlacementKind for HelmChartProxy {
     type Release = HelmReleaseProxy;
     type Status = PlacementStatus;
     const FINALIZER: &'static str = CHART_PROXY_FINALIZER;

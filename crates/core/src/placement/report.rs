@@ -97,7 +97,7 @@ mod tests {
     use chandler_api::addons::HelmChartProxy;
 
     use super::*;
-    use crate::placement::PlacementFace as _;
+    use crate::placement::PlacementKind as _;
 
     fn failures(count: usize) -> Vec<ClusterFailure> {
         (0..count)

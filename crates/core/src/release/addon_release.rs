@@ -10,7 +10,7 @@ use chandler_api::{
 use kube_core::ResourceExt as _;
 
 use super::{
-    Desired, ExecutionOptions, PackageReference, ReleaseFace, RenderingOptions, SecretKey, SourceAccess,
+    Desired, ExecutionOptions, PackageReference, ReleaseKind, RenderingOptions, SecretKey, SourceAccess,
     Strategy, Values, ValuesReuse,
     helm_release_proxy::{invalid, timeout},
 };
@@ -19,7 +19,7 @@ use crate::{
     identity::{ClusterKey, ReleaseId},
 };
 
-impl ReleaseFace for AddonRelease {
+impl ReleaseKind for AddonRelease {
     const FINALIZER: &'static str = ADDON_RELEASE_FINALIZER;
     const INSTALLED_ANNOTATION: &'static str = INSTALLED_ANNOTATION;
     const REFERRER: (&'static str, &'static str) = ("chandler.dev", "ExtensionInstance");

@@ -1,4 +1,4 @@
-//! Two objects that claim one release on one cluster: the elder has it, the younger says so and keeps its hands off.
+//! Two objects that claim one release on one cluster: the older has it, the younger says so and keeps its hands off.
 
 use jiff::Timestamp;
 
@@ -9,7 +9,7 @@ pub struct Claimant {
     /// Namespace and name.
     pub name: String,
     /// It is being deleted, and will not want the release any more.
-    pub going: bool,
+    pub deleting: bool,
 }
 
 /// Whether a release is claimed by others too.
@@ -24,7 +24,7 @@ pub enum Collision {
     Taken {
         by: String,
         /// That one is being deleted.
-        going: bool,
+        deleting: bool,
     },
 }
 
@@ -35,10 +35,10 @@ impl Collision {
         match others().min() {
             None => Self::None,
             Some(eldest) if (&eldest.created, &eldest.name) < (&me.created, &me.name) => {
-                Self::Taken { by: eldest.name.clone(), going: eldest.going }
+                Self::Taken { by: eldest.name.clone(), deleting: eldest.deleting }
             }
             Some(_) => {
-                let staying = others().filter(|claimant| !claimant.going);
+                let staying = others().filter(|claimant| !claimant.deleting);
                 let names: Vec<_> = staying.map(|claimant| claimant.name.as_str()).collect();
                 if names.is_empty() { Self::None } else { Self::Contested { by: names.join(", ") } }
             }
@@ -51,29 +51,29 @@ mod tests {
     use super::*;
 
     fn claimant(second: i64, name: &str) -> Claimant {
-        Claimant { created: Timestamp::from_second(second).ok(), name: name.to_owned(), going: false }
+        Claimant { created: Timestamp::from_second(second).ok(), name: name.to_owned(), deleting: false }
     }
 
     #[test]
     fn the_elder_has_it_and_both_know() {
-        let (elder, younger) = (claimant(1, "fleet/b"), claimant(2, "fleet/a"));
-        let all = [elder.clone(), younger.clone()];
-        assert_eq!(Collision::among(&elder, &all), Collision::Contested { by: "fleet/a".to_owned() });
+        let (older, younger) = (claimant(1, "fleet/b"), claimant(2, "fleet/a"));
+        let all = [older.clone(), younger.clone()];
+        assert_eq!(Collision::among(&older, &all), Collision::Contested { by: "fleet/a".to_owned() });
         assert_eq!(
             Collision::among(&younger, &all),
-            Collision::Taken { by: "fleet/b".to_owned(), going: false }
+            Collision::Taken { by: "fleet/b".to_owned(), deleting: false }
         );
-        assert_eq!(Collision::among(&elder, &all[..1]), Collision::None);
+        assert_eq!(Collision::among(&older, &all[..1]), Collision::None);
     }
 
     #[test]
     fn who_goes_leaves_nothing_to_others_who_go() {
-        let elder = claimant(1, "fleet/b");
-        let going = Claimant { going: true, ..claimant(2, "fleet/a") };
-        assert_eq!(Collision::among(&elder, &[elder.clone(), going.clone()]), Collision::None);
-        let elder = Claimant { going: true, ..elder };
-        let taken = Collision::Taken { by: "fleet/b".to_owned(), going: true };
-        assert_eq!(Collision::among(&going, &[elder, going.clone()]), taken);
+        let older = claimant(1, "fleet/b");
+        let deleting = Claimant { deleting: true, ..claimant(2, "fleet/a") };
+        assert_eq!(Collision::among(&older, &[older.clone(), deleting.clone()]), Collision::None);
+        let older = Claimant { deleting: true, ..older };
+        let taken = Collision::Taken { by: "fleet/b".to_owned(), deleting: true };
+        assert_eq!(Collision::among(&deleting, &[older, deleting.clone()]), taken);
     }
 
     #[test]

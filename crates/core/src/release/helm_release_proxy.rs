@@ -13,7 +13,7 @@ use chandler_api::{
 use kube_core::ResourceExt as _;
 
 use super::{
-    Desired, ExecutionOptions, PackageReference, ReleaseFace, RenderingOptions, SecretKey, SourceAccess,
+    Desired, ExecutionOptions, PackageReference, ReleaseKind, RenderingOptions, SecretKey, SourceAccess,
     Strategy, Values, ValuesReuse,
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     identity::{ClusterKey, ReleaseId},
 };
 
-impl ReleaseFace for HelmReleaseProxy {
+impl ReleaseKind for HelmReleaseProxy {
     const FINALIZER: &'static str = RELEASE_PROXY_FINALIZER;
     const INSTALLED_ANNOTATION: &'static str = SUCCESSFULLY_INSTALLED_ANNOTATION;
     /// What people write is the HelmChartProxy.

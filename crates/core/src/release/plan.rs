@@ -133,7 +133,7 @@ pub enum Plan {
     /// Stop the operation in flight.
     Cancel,
     /// Let the object go without touching the cluster.
-    LetGo(LetGo),
+    RemoveFinalizer(RemoveFinalizer),
 }
 
 /// Why nothing can be done now.
@@ -187,12 +187,12 @@ pub enum Step {
 
 /// Why an object may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LetGo {
+pub enum RemoveFinalizer {
     /// The release is gone.
     Removed,
     /// The release is looked after from another management cluster now.
     Moved,
-    /// The cluster is gone or going, and its releases with it.
+    /// The cluster is gone or deleting, and its releases with it.
     ClusterGone,
     /// The release is another object's, or will be: others claim it too.
     Taken,
@@ -214,32 +214,32 @@ fn plan_deletion(observed: &Observed<'_>) -> Plan {
         None => {}
     }
     if observed.moved {
-        return Plan::LetGo(LetGo::Moved);
+        return Plan::RemoveFinalizer(RemoveFinalizer::Moved);
     }
     if observed.paused {
         return Plan::Wait(Wait::Paused);
     }
     let lives_on = observed.cluster == ClusterState::Deleting && observed.remove_with_cluster;
     if matches!(observed.cluster, ClusterState::Missing | ClusterState::Deleting) && !lives_on {
-        return Plan::LetGo(LetGo::ClusterGone);
+        return Plan::RemoveFinalizer(RemoveFinalizer::ClusterGone);
     }
     match observed.collision {
         Collision::None => {}
         // Who has it goes too: what it leaves behind, if anything, is ours to remove.
-        Collision::Taken { by, going: true } => return Plan::Wait(Wait::Taken { by: by.clone() }),
-        Collision::Taken { .. } | Collision::Contested { .. } => return Plan::LetGo(LetGo::Taken),
+        Collision::Taken { by, deleting: true } => return Plan::Wait(Wait::Taken { by: by.clone() }),
+        Collision::Taken { .. } | Collision::Contested { .. } => return Plan::RemoveFinalizer(RemoveFinalizer::Taken),
     }
     if observed.strategy == Strategy::InstallOnce {
-        return Plan::LetGo(LetGo::InstallOnce);
+        return Plan::RemoveFinalizer(RemoveFinalizer::InstallOnce);
     }
     if observed.cluster == ClusterState::ControlPlaneNotInitialized && !observed.installed_before {
-        return Plan::LetGo(LetGo::Removed);
+        return Plan::RemoveFinalizer(RemoveFinalizer::Removed);
     }
     match observed.inventory {
         InventoryState::Loading => Plan::Wait(Wait::InventoryLoading),
         InventoryState::Unavailable(failure) => Plan::Wait(Wait::Unavailable(failure.clone())),
         InventoryState::Known(None | Some(Seen { status: ReleaseStatus::Uninstalled, .. })) => {
-            Plan::LetGo(LetGo::Removed)
+            Plan::RemoveFinalizer(RemoveFinalizer::Removed)
         }
         InventoryState::Known(Some(_)) if !observed.needed_by.is_empty() => {
             Plan::Wait(Wait::Dependents { on: observed.needed_by.to_vec() })

@@ -3,7 +3,7 @@
 use chandler_api::reasons::{ReleaseReason, ReleaseVocabulary};
 use jiff::Timestamp;
 
-use super::{ApplyKind, LetGo, OperationKind, Plan, Step, Wait};
+use super::{ApplyKind, RemoveFinalizer, OperationKind, Plan, Step, Wait};
 use crate::{
     conditions::{Status, Wanted, summary},
     failure::{Category, Failure},
@@ -172,10 +172,10 @@ fn release_condition(
             ReleaseReason::StillNeeded,
             format!("stays until {} is removed, which needs it", on.join(", ")),
         ),
-        Plan::LetGo(LetGo::Removed) => {
+        Plan::RemoveFinalizer(RemoveFinalizer::Removed) => {
             (Status::False, ReleaseReason::Removed, format!("release {release} has been removed"))
         }
-        Plan::LetGo(_) => (Status::False, ReleaseReason::Removing, format!("release {release} is let go")),
+        Plan::RemoveFinalizer(_) => (Status::False, ReleaseReason::Removing, format!("release {release} is let go")),
         Plan::Wait(_) => return None,
     };
     Some(Wanted { type_: vocabulary.release_ready(), status, reason: reason.spelled(vocabulary), message })
@@ -203,7 +203,7 @@ mod tests {
     use chandler_api::addons::HelmReleaseProxy;
 
     use super::*;
-    use crate::release::ReleaseFace;
+    use crate::release::ReleaseKind;
 
     fn said(plan: &Plan) -> Option<Vec<(&'static str, Status, &'static str)>> {
         let report = report(plan, HelmReleaseProxy::VOCABULARY, "default/hello", None, false)?;
@@ -267,7 +267,7 @@ mod tests {
                 (Status::False, "VerificationFailed"),
             ),
             (
-                Plan::LetGo(LetGo::Removed),
+                Plan::RemoveFinalizer(RemoveFinalizer::Removed),
                 (Status::False, "HelmReleaseDeleted"),
                 (Status::True, "Available"),
                 (Status::False, "HelmReleaseDeleted"),

@@ -6,7 +6,7 @@ use chandler_api::reasons::ReleaseReason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 
-use super::ReleaseFace;
+use super::ReleaseKind;
 
 /// How a release is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -38,7 +38,7 @@ impl State {
     ];
 
     /// Of a release object.
-    pub fn of<R: ReleaseFace>(object: &R) -> Self {
+    pub fn of<R: ReleaseKind>(object: &R) -> Self {
         let status = object.status();
         let ready = status.and_then(|status| status.conditions.iter().find(|one| one.type_ == "Ready"));
         let meta = object.meta();

@@ -11,7 +11,7 @@ use super::{
 
 /// The versions that a cluster gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resolution {
+pub struct Solution {
     /// In order of installation: what is needed comes first.
     pub choices: Vec<Choice>,
     /// What runs and is neither asked for nor needed.
@@ -73,12 +73,12 @@ impl fmt::Display for Choice {
     }
 }
 
-pub(super) fn answer(problem: &Problem<'_>, chosen: &Chosen, order: &[Id], cluster: &Cluster) -> Resolution {
+pub(super) fn answer(problem: &Problem<'_>, chosen: &Chosen, order: &[Id], cluster: &Cluster) -> Solution {
     let choices =
         order.iter().enumerate().filter_map(|(done, id)| choice(problem, chosen, *id, &order[..done]));
     let is_chosen = |name: &str| problem.id(name).is_some_and(|id| chosen.contains_key(&id));
     let unneeded = cluster.running.iter().filter(|(name, _)| !is_chosen(name));
-    Resolution {
+    Solution {
         choices: choices.collect(),
         unneeded: unneeded.map(|(name, version)| (name.clone(), version.clone())).collect(),
     }

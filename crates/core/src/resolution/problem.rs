@@ -1,4 +1,4 @@
-//! The question that is put to the solver: every extension that could play a part, and what each version of it is worth.
+//! The input that is put to the solver: every extension that could play a part, and what each version of it is worth.
 
 use std::{
     borrow::Cow,
@@ -45,7 +45,7 @@ struct Rated<'a> {
 
 /// What a problem is made of.
 #[derive(Clone, Copy)]
-pub(super) struct Question<'a> {
+pub(super) struct ProblemInput<'a> {
     pub universe: &'a Universe,
     pub wanted: &'a [Wanted],
     pub cluster: &'a Cluster,
@@ -54,10 +54,10 @@ pub(super) struct Question<'a> {
 }
 
 impl<'a> Problem<'a> {
-    pub fn new(question: Question<'a>) -> Self {
-        let names = reachable(question);
+    pub fn new(input: ProblemInput<'a>) -> Self {
+        let names = reachable(input);
         let ids = names.iter().enumerate().map(|(id, name)| (*name, id)).collect();
-        let extensions = names.into_iter().map(|name| Extension::new(name, question)).collect();
+        let extensions = names.into_iter().map(|name| Extension::new(name, input)).collect();
         Self { extensions, ids }
     }
 
@@ -72,12 +72,12 @@ impl<'a> Problem<'a> {
 }
 
 /// Names of all extensions that are wanted, or needed by some version of one that is reachable.
-fn reachable(question: Question<'_>) -> BTreeSet<&str> {
+fn reachable(input: ProblemInput<'_>) -> BTreeSet<&str> {
     let mut found = BTreeSet::new();
-    let mut open: Vec<&str> = question.wanted.iter().map(|wanted| wanted.extension.as_str()).collect();
+    let mut open: Vec<&str> = input.wanted.iter().map(|wanted| wanted.extension.as_str()).collect();
     while let Some(name) = open.pop() {
         if found.insert(name) {
-            let versions = question.universe.extensions.get(name).map_or(&[][..], |known| &known.versions);
+            let versions = input.universe.extensions.get(name).map_or(&[][..], |known| &known.versions);
             let needed = versions.iter().flat_map(|version| &version.dependencies);
             open.extend(needed.map(|needed| needed.extension.as_str()).filter(|name| !found.contains(name)));
         }
@@ -86,21 +86,21 @@ fn reachable(question: Question<'_>) -> BTreeSet<&str> {
 }
 
 impl<'a> Extension<'a> {
-    fn new(name: &'a str, question: Question<'a>) -> Self {
-        let published = question.universe.extensions.get(name);
-        let running = question.cluster.running.get(name);
-        let mut wanted: Vec<_> = question.wanted.iter().filter(|wanted| wanted.extension == name).collect();
+    fn new(name: &'a str, input: ProblemInput<'a>) -> Self {
+        let published = input.universe.extensions.get(name);
+        let running = input.cluster.running.get(name);
+        let mut wanted: Vec<_> = input.wanted.iter().filter(|wanted| wanted.extension == name).collect();
         wanted.sort_by_key(|wanted| (wanted.range.to_string(), wanted.channel.clone()));
         let candidates = candidates(published, running);
         let running = running.and_then(|running| {
             candidates.iter().position(|candidate| candidate.name.version == running.version)
         });
-        let asked_for = |name: &str| question.wanted.iter().any(|wanted| wanted.extension == name);
+        let asked_for = |name: &str| input.wanted.iter().any(|wanted| wanted.extension == name);
         let only_asked_for = !wanted.is_empty() && wanted.iter().all(|wanted| !wanted.install_dependencies);
         let circumstances = Circumstances {
             extension: name,
             lifecycle: published.map(|known| known.lifecycle).unwrap_or_default(),
-            cluster: question.cluster,
+            cluster: input.cluster,
             channel: wanted.iter().find_map(|wanted| wanted.channel.as_deref()),
             only: only_asked_for.then_some(&asked_for),
         };
@@ -110,7 +110,7 @@ impl<'a> Extension<'a> {
         };
         let versions: Vec<_> = candidates.into_iter().enumerate().map(rate).collect();
         let blocks = published.is_none_or(|known| known.upgrade.block);
-        let preferred = preferred(&versions, running, question.from, blocks);
+        let preferred = preferred(&versions, running, input.from, blocks);
         Self { name, wanted, running: running.map(place), versions, preferred }
     }
 

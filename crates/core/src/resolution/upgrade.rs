@@ -10,7 +10,7 @@ use chandler_api::extensions::UpgradeMoment;
 use semver::Version;
 
 use super::{
-    Choice, Cluster, Conflict, Published, Resolution, Universe, VersionName, Wanted, problem::Question,
+    Choice, Cluster, Conflict, Published, Solution, Universe, VersionName, Wanted, problem::ProblemInput,
     solve, universe::Candidate,
 };
 
@@ -91,9 +91,9 @@ pub fn plan_upgrade(
     let mut left = wanted.to_vec();
     let mut conflicts: Vec<Conflict> = Vec::new();
     loop {
-        let question =
-            Question { universe, wanted: &left, cluster: &upgraded, from: Some(&cluster.kubernetes) };
-        let conflict = match solve(question) {
+        let input =
+            ProblemInput { universe, wanted: &left, cluster: &upgraded, from: Some(&cluster.kubernetes) };
+        let conflict = match solve(input) {
             Ok(resolution) => {
                 let steps = steps(universe, cluster, target, &resolution);
                 return UpgradePlan {
@@ -121,7 +121,7 @@ fn first(conflicts: Vec<Conflict>) -> Option<Conflict> {
     conflicts.into_iter().next()
 }
 
-fn steps(universe: &Universe, cluster: &Cluster, target: &Version, resolution: &Resolution) -> Vec<Step> {
+fn steps(universe: &Universe, cluster: &Cluster, target: &Version, resolution: &Solution) -> Vec<Step> {
     let moments = moments(universe, cluster, resolution);
     let step = |choice: &Choice| Step {
         extension: choice.extension.clone(),
@@ -138,7 +138,7 @@ fn steps(universe: &Universe, cluster: &Cluster, target: &Version, resolution: &
     resolution.choices.iter().map(step).collect()
 }
 
-fn because(choice: &Choice, resolution: &Resolution) -> String {
+fn because(choice: &Choice, resolution: &Solution) -> String {
     if let super::Why::Moves { because } = &choice.why {
         return because.clone();
     }
@@ -162,7 +162,7 @@ fn stays(universe: &Universe, choice: &Choice, target: &Version) -> Outcome {
 fn moments<'r>(
     universe: &Universe,
     cluster: &Cluster,
-    resolution: &'r Resolution,
+    resolution: &'r Solution,
 ) -> BTreeMap<&'r str, UpgradeMoment> {
     let changes = resolution.choices.iter().filter(|choice| choice.running.as_ref() != Some(&choice.version));
     let mut moments: BTreeMap<_, _> =
@@ -187,7 +187,7 @@ fn moment(universe: &Universe, cluster: &Cluster, choice: &Choice) -> UpgradeMom
 /// An extension that would move before one that it needs has, or before one that needs it as it is; and when that moves.
 fn too_early<'r>(
     universe: &Universe,
-    resolution: &'r Resolution,
+    resolution: &'r Solution,
     moments: &BTreeMap<&'r str, UpgradeMoment>,
 ) -> Option<(&'r str, UpgradeMoment)> {
     for needing in &resolution.choices {

@@ -20,7 +20,7 @@ fn seen(status: ReleaseStatus, mark: Option<char>) -> Seen {
     }
 }
 
-/// A healthy cluster, a resolved spec, nothing going on.
+/// A healthy cluster, a resolved spec, nothing deleting on.
 fn quiet<'a>(inputs: &'a InputDigest, inventory: Option<&'a Seen>) -> Observed<'a> {
     Observed {
         deleting: false,
@@ -197,14 +197,14 @@ fn an_operation_that_waits_for_what_is_not_wanted_any_more_is_stopped() {
 #[test]
 fn a_release_of_another_object_is_left_alone() {
     let (wanted, there) = (digest('a'), seen(ReleaseStatus::Deployed, Some('b')));
-    let taken = Collision::Taken { by: "fleet/elder".to_owned(), going: false };
+    let taken = Collision::Taken { by: "fleet/older".to_owned(), deleting: false };
     let younger = Observed { collision: &taken, ..quiet(&wanted, Some(&there)) };
-    assert_eq!(plan(&younger, GENERATION), Plan::Wait(Wait::Taken { by: "fleet/elder".to_owned() }));
-    let going = Observed { deleting: true, ..younger };
-    assert_eq!(plan(&going, GENERATION), Plan::LetGo(LetGo::Taken));
+    assert_eq!(plan(&younger, GENERATION), Plan::Wait(Wait::Taken { by: "fleet/older".to_owned() }));
+    let deleting = Observed { deleting: true, ..younger };
+    assert_eq!(plan(&deleting, GENERATION), Plan::RemoveFinalizer(RemoveFinalizer::Taken));
     let contested = Collision::Contested { by: "fleet/younger".to_owned() };
-    let elder = Observed { collision: &contested, ..quiet(&wanted, Some(&there)) };
-    assert_eq!(plan(&elder, GENERATION), operate(ApplyKind::Upgrade));
+    let older = Observed { collision: &contested, ..quiet(&wanted, Some(&there)) };
+    assert_eq!(plan(&older, GENERATION), operate(ApplyKind::Upgrade));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn install_once_installs_once() {
     assert_eq!(plan(&once(true, None), GENERATION), Plan::NoOp);
     assert_eq!(plan(&once(true, Some(&drifted)), GENERATION), Plan::NoOp);
     let gone = Observed { deleting: true, ..once(true, Some(&drifted)) };
-    assert_eq!(plan(&gone, GENERATION), Plan::LetGo(LetGo::InstallOnce));
+    assert_eq!(plan(&gone, GENERATION), Plan::RemoveFinalizer(RemoveFinalizer::InstallOnce));
 }
 
 #[test]
@@ -235,14 +235,14 @@ fn deletion() {
     let rows = [
         ("there", base(Some(&there)), remove.clone()),
         ("pending", base(Some(&pending)), remove),
-        ("absent", base(None), Plan::LetGo(LetGo::Removed)),
-        ("history kept", base(Some(&kept)), Plan::LetGo(LetGo::Removed)),
+        ("absent", base(None), Plan::RemoveFinalizer(RemoveFinalizer::Removed)),
+        ("history kept", base(Some(&kept)), Plan::RemoveFinalizer(RemoveFinalizer::Removed)),
         ("paused", Observed { paused: true, ..base(Some(&there)) }, Plan::Wait(Wait::Paused)),
-        ("moved", Observed { moved: true, ..base(Some(&there)) }, Plan::LetGo(LetGo::Moved)),
+        ("moved", Observed { moved: true, ..base(Some(&there)) }, Plan::RemoveFinalizer(RemoveFinalizer::Moved)),
         (
             "moved and paused",
             Observed { moved: true, paused: true, ..base(Some(&there)) },
-            Plan::LetGo(LetGo::Moved),
+            Plan::RemoveFinalizer(RemoveFinalizer::Moved),
         ),
         (
             "moved while an upgrade is running",
@@ -252,12 +252,12 @@ fn deletion() {
         (
             "cluster gone",
             Observed { cluster: ClusterState::Missing, ..base(None) },
-            Plan::LetGo(LetGo::ClusterGone),
+            Plan::RemoveFinalizer(RemoveFinalizer::ClusterGone),
         ),
         (
-            "cluster going",
+            "cluster deleting",
             Observed { cluster: ClusterState::Deleting, ..base(Some(&there)) },
-            Plan::LetGo(LetGo::ClusterGone),
+            Plan::RemoveFinalizer(RemoveFinalizer::ClusterGone),
         ),
         (
             "cluster never came up",
@@ -267,7 +267,7 @@ fn deletion() {
                 inventory: InventoryState::Loading,
                 ..base(None)
             },
-            Plan::LetGo(LetGo::Removed),
+            Plan::RemoveFinalizer(RemoveFinalizer::Removed),
         ),
         (
             "not listed yet",
@@ -324,23 +324,23 @@ fn what_is_needed_comes_first_and_goes_last() {
     let needed = Observed { deleting: true, needed_by: &base, ..quiet(&wanted, Some(&there)) };
     assert_eq!(plan(&needed, GENERATION), Plan::Wait(Wait::Dependents { on }));
     let gone = Observed { deleting: true, needed_by: &base, ..quiet(&wanted, None) };
-    assert_eq!(plan(&gone, GENERATION), Plan::LetGo(LetGo::Removed), "what is not there serves nobody");
-    let going = Observed { cluster: ClusterState::Deleting, ..needed };
-    assert_eq!(plan(&going, GENERATION), Plan::LetGo(LetGo::ClusterGone), "the cluster goes with all of it");
+    assert_eq!(plan(&gone, GENERATION), Plan::RemoveFinalizer(RemoveFinalizer::Removed), "what is not there serves nobody");
+    let deleting = Observed { cluster: ClusterState::Deleting, ..needed };
+    assert_eq!(plan(&deleting, GENERATION), Plan::RemoveFinalizer(RemoveFinalizer::ClusterGone), "the cluster goes with all of it");
 }
 
 #[test]
 fn what_a_release_holds_elsewhere_is_given_back_before_its_cluster_goes() {
     let (wanted, there) = (digest('a'), seen(ReleaseStatus::Deployed, Some('a')));
-    let going = Observed {
+    let deleting = Observed {
         deleting: true,
         cluster: ClusterState::Deleting,
         remove_with_cluster: true,
         ..quiet(&wanted, Some(&there))
     };
-    assert_eq!(plan(&going, GENERATION), Plan::Operate(OperationKind::Remove));
-    let late = Observed { remove_with_cluster: false, ..going.clone() };
-    assert_eq!(plan(&late, GENERATION), Plan::LetGo(LetGo::ClusterGone));
-    let gone = Observed { cluster: ClusterState::Missing, ..going };
-    assert_eq!(plan(&gone, GENERATION), Plan::LetGo(LetGo::ClusterGone));
+    assert_eq!(plan(&deleting, GENERATION), Plan::Operate(OperationKind::Remove));
+    let late = Observed { remove_with_cluster: false, ..deleting.clone() };
+    assert_eq!(plan(&late, GENERATION), Plan::RemoveFinalizer(RemoveFinalizer::ClusterGone));
+    let gone = Observed { cluster: ClusterState::Missing, ..deleting };
+    assert_eq!(plan(&gone, GENERATION), Plan::RemoveFinalizer(RemoveFinalizer::ClusterGone));
 }

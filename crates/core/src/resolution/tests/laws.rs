@@ -6,7 +6,7 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::world::{cluster, name};
 use crate::resolution::{
-    Candidate, Cluster, Needed, Published, Resolution, Universe, VersionName, Wanted, resolve,
+    Candidate, Cluster, Needed, Published, Solution, Universe, VersionName, Wanted, resolve,
 };
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
@@ -168,12 +168,12 @@ impl World {
         })
     }
 
-    fn answer(&self) -> Option<Resolution> {
+    fn answer(&self) -> Option<Solution> {
         resolve(&self.universe, &self.wanted, &self.cluster).ok()
     }
 }
 
-fn assignment(resolution: &Resolution) -> Assignment {
+fn assignment(resolution: &Solution) -> Assignment {
     resolution.choices.iter().map(|choice| (choice.extension.clone(), choice.version.clone())).collect()
 }
 

@@ -5,7 +5,7 @@ use std::process::Command;
 use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
 use chandler_core::{
     identity::ClusterKey,
-    placement::{PlacementFace as _, release_object},
+    placement::{PlacementKind as _, release_object},
 };
 use chandler_e2e::programs;
 use chandler_sandbox::{assets::Binary, testing};

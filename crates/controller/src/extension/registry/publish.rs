@@ -1,4 +1,4 @@
-//! One pass over one Extension: finds out what it publishes, puts it on the shelf, and says so.
+//! One pass over one Extension: finds out what it publishes, puts it on the registry, and says so.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use chandler_core::{
 use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _, runtime::controller::Action};
 
-use super::{ExtensionContext, offers::Found, shelf::Volume};
-use crate::{ReconcileError, queue, status};
+use super::{RegisteredExtension, offers::Found};
+use crate::{ReconcileError, extension::ExtensionContext, queue, status};
 
 /// Publishes one Extension.
 pub async fn reconcile(
@@ -59,8 +59,8 @@ async fn publish(
     } else {
         queue::resync(&*object)
     };
-    let volume = Volume { extension: object, published: Arc::new(published) };
-    if context.shelf.put(&namespace, &name, volume) {
+    let registered = RegisteredExtension { extension: object, published: Arc::new(published) };
+    if context.registry.insert(&namespace, &name, registered) {
         context.router.on_published(&namespace);
     }
     Ok(next)

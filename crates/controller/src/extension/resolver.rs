@@ -1,4 +1,7 @@
-//! Which versions the extensions of a cluster should be at: asked again when something has changed that decides it.
+//! Resolves which versions of their extensions clusters get, again whenever an input has changed.
+
+pub mod one_shot;
+pub mod platform;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,17 +13,14 @@ use chandler_api::{
     extensions::{AddonRelease, ExtensionInstance},
 };
 use chandler_core::{
-    extension::{Demand, Kubernetes, Question, Verdict, demand, kubernetes, verdict},
+    extension::{Demand, Kubernetes, ResolutionInput, Resolution, demand, kubernetes, resolve},
     identity::ClusterKey,
-    placement::PlacementFace as _,
+    placement::PlacementKind as _,
 };
 use kube::{ResourceExt as _, api::DynamicObject, runtime::reflector::Store};
 
-use super::{
-    catalog_offers::CatalogOffers,
-    platform::Platform,
-    shelf::{Look, Shelf},
-};
+use self::platform::Platform;
+use super::registry::{ExtensionRegistry, catalog_offers::CatalogOffers};
 use crate::{
     caches::ReleaseCache,
     clusters::as_json,
@@ -30,36 +30,36 @@ use crate::{
     sync::{Mutex, MutexGuard},
 };
 
-/// What is decided for clusters.
-pub struct Resolutions {
+/// Resolves the versions of all clusters.
+pub struct Resolver {
     pub references: References,
     pub instances: Store<ExtensionInstance>,
     pub releases: ReleaseCache<AddonRelease>,
-    pub shelf: Shelf,
+    pub registry: ExtensionRegistry,
     pub offers: CatalogOffers,
     pub platform: Platform,
     pub router: Router,
-    pub last: Last,
+    pub last: LastResolutions,
     pub metrics: Metrics,
 }
 
-/// What was asked last, and answered.
+/// The last resolution of each cluster.
 #[derive(Default)]
-pub struct Last(Mutex<HashMap<ClusterKey, Arc<Resolved>>>);
+pub struct LastResolutions(Mutex<HashMap<ClusterKey, Arc<Resolved>>>);
 
-/// What is decided for a cluster.
+/// The resolution of a cluster, with its input.
 pub struct Resolved {
     pub demand: Demand,
-    pub question: Question,
-    pub verdict: Verdict,
+    pub input: ResolutionInput,
+    pub resolution: Resolution,
 }
 
-/// Why nothing can be decided for a cluster.
+/// Why a cluster cannot be resolved.
 #[derive(Debug)]
-pub enum Undecided {
-    /// Something is still being found out; who waits is looked at again.
-    Awaited,
-    Because(UnknownKubernetes),
+pub enum ResolveError {
+    /// The versions of an Extension are still being read; the cluster is reconciled again when they are known.
+    Pending,
+    UnknownKubernetes(UnknownKubernetes),
 }
 
 /// Why the Kubernetes version of a cluster is unknown.
@@ -73,7 +73,7 @@ pub enum UnknownKubernetes {
     NotNamed,
 }
 
-impl Resolutions {
+impl Resolver {
     /// The instances that select a cluster.
     pub fn instances(
         &self,
@@ -83,35 +83,35 @@ impl Resolutions {
         self.instances.state_filter(|instance| instance.wants(key, labels))
     }
 
-    /// What is decided for a cluster now.
-    pub async fn of(&self, key: &ClusterKey, cluster: &DynamicObject) -> Result<Arc<Resolved>, Undecided> {
-        let mut look = Look::at(&self.shelf);
+    /// Resolves a cluster.
+    pub async fn resolve(&self, key: &ClusterKey, cluster: &DynamicObject) -> Result<Arc<Resolved>, ResolveError> {
+        let mut snapshot = self.registry.snapshot();
         let instances = self.instances(key, cluster.labels());
-        self.offers.lay_out(&key.namespace, &instances, &mut look).await;
-        let demand = demand(&key.namespace, &self.platform.namespace, &instances, &look);
-        if !look.awaited().is_empty() {
-            return Err(Undecided::Awaited);
+        self.offers.insert_into(&key.namespace, &instances, &mut snapshot).await;
+        let demand = demand(&key.namespace, &self.platform.namespace, &instances, &snapshot);
+        if !snapshot.into_missing().is_empty() {
+            return Err(ResolveError::Pending);
         }
-        let kubernetes = self.kubernetes(key, cluster).await.map_err(Undecided::Because)?;
+        let kubernetes = self.kubernetes(key, cluster).await.map_err(ResolveError::UnknownKubernetes)?;
         let releases = self.releases.on_cluster(key);
         let releases = releases.iter().map(AsRef::as_ref);
-        let question = Question::new(&demand, releases, self.platform.version(), kubernetes);
+        let input = ResolutionInput::new(&demand, releases, self.platform.version(), kubernetes);
         let last = self.lock().get(key).cloned();
-        let same = last.as_ref().filter(|last| last.question == question && last.demand == demand);
+        let same = last.as_ref().filter(|last| last.input == input && last.demand == demand);
         self.metrics.cache("resolution", same.is_some());
         if let Some(same) = same {
             return Ok(same.clone());
         }
-        let resolved = Arc::new(Resolved { verdict: verdict(&question), demand, question });
+        let resolved = Arc::new(Resolved { resolution: resolve(&input), demand, input });
         // Another reconcile may have decided meanwhile, from less: what it wrote counts, not what was read above.
         let replaced = self.lock().insert(key.clone(), resolved.clone());
-        if replaced.is_some_and(|replaced| replaced.verdict != resolved.verdict) {
+        if replaced.is_some_and(|replaced| replaced.resolution != resolved.resolution) {
             self.router.on_resolution(key);
         }
         Ok(resolved)
     }
 
-    /// What was decided for a cluster last.
+    /// Returns the last resolution of a cluster.
     pub fn last(&self, key: &ClusterKey) -> Option<Arc<Resolved>> {
         self.lock().get(key).cloned()
     }

@@ -12,7 +12,7 @@ use crate::sync::Mutex;
 
 /// Counts changes of catalogs, of their objects and of what they offer.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub(super) struct CatalogChanges {
     count: watch::Sender<u64>,
     /// By uid.
     known: Mutex<HashMap<String, State>>,
@@ -21,7 +21,7 @@ pub(super) struct News {
 /// The generation of a catalog, and whether it is Ready.
 type State = (Option<i64>, Option<String>);
 
-impl News {
+impl CatalogChanges {
     pub fn sender(&self) -> watch::Sender<u64> {
         self.count.clone()
     }
@@ -66,7 +66,7 @@ mod tests {
             });
             serde_json::from_value(json).unwrap()
         };
-        let news = News::default();
+        let news = CatalogChanges::default();
         let seen = news.sender().subscribe();
         let rows = [(1, true, 1), (1, true, 1), (2, true, 2), (2, false, 3), (2, false, 3), (2, true, 4)];
         for (generation, is_there, count) in rows {

@@ -1,89 +1,45 @@
-//! What an ExtensionInstance comes to on each cluster.
+//! The release objects of an ExtensionInstance.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
-use chandler_api::{
-    extensions::{
-        AddonRelease, ClusterResolution, ExtensionInstance, ExtensionReference, InstanceStatus,
-        PackageSource, Scope,
-    },
-    status::PlacementStatus,
+use chandler_api::extensions::{
+    AddonRelease, ClusterResolution, ExtensionInstance, ExtensionReference, PackageSource, Scope,
 };
 use chandler_core::{
     extension::{ExtensionKey, implied_name},
     failure::Failure,
     identity::{ClusterKey, ClusterMap},
     placement::{Content, addon_release, addon_release_name},
-    poll::Poll,
 };
-use futures::{FutureExt as _, future::BoxFuture};
-use jiff::Timestamp;
 use kube::{ResourceExt as _, api::DynamicObject, runtime::reflector::ObjectRef};
 
 use super::{
-    resolutions::{Resolutions, Resolved, Undecided},
-    shelf::Volume,
+    registry::RegisteredExtension,
+    resolver::{ResolveError, Resolved, Resolver},
     values::{Layers, Values},
 };
 use crate::{
     ReconcileError, clusters,
-    placement::{Compose, ComposeError, Composed},
+    placement::{ComposeError, Composed},
     tasks::take_turns,
 };
 
-/// How many clusters an instance's status speaks of one by one.
-const TOLD: usize = 100;
-
-/// Makes the release objects of instances.
-pub struct Instances {
-    pub resolutions: Arc<Resolutions>,
+/// Composes the release objects of instances.
+pub struct InstanceReleases {
+    pub resolver: Arc<Resolver>,
     pub values: Values,
     pub clusters: clusters::Clusters,
-    /// How often sources of parameters are read again.
-    pub parameters_interval: Duration,
 }
 
-/// What an instance comes to on a cluster, but for its values.
+/// The release object of an instance without its values.
 struct Draft {
     content: Content,
     layers: Layers,
 }
 
-impl Compose<ExtensionInstance> for Instances {
-    fn compose<'a>(
-        &'a self,
-        instance: &'a ExtensionInstance,
-        clusters: &'a ClusterMap<Arc<DynamicObject>>,
-        existing: &'a ClusterMap<Arc<AddonRelease>>,
-    ) -> BoxFuture<'a, Result<Composed<AddonRelease>, ReconcileError>> {
-        self.releases(instance, clusters, existing).boxed()
-    }
-
-    fn status(
-        &self,
-        instance: &ExtensionInstance,
-        clusters: &ClusterMap<Arc<DynamicObject>>,
-        said: PlacementStatus,
-    ) -> InstanceStatus {
-        let resolution: Vec<_> = clusters.keys().filter_map(|key| self.resolution(instance, key)).collect();
-        let mut versions: Vec<_> = resolution.iter().filter_map(|one| one.version.clone()).collect();
-        versions.sort();
-        versions.dedup();
-        InstanceStatus {
-            placement: said,
-            versions: (!versions.is_empty()).then(|| versions.join(", ")),
-            resolution: resolution.into_iter().take(TOLD).collect(),
-        }
-    }
-
-    /// What `parametersFrom` names is not watched.
-    fn look_again(&self, instance: &ExtensionInstance) -> Option<Duration> {
-        let follows = !instance.spec.parameters_from.is_empty();
-        let seed = instance.uid().unwrap_or_default();
-        follows.then(|| Poll::new(self.parameters_interval, &seed).wait(Timestamp::now()))
-    }
-
-    fn is_needed(&self, release: &AddonRelease) -> Option<String> {
+impl InstanceReleases {
+    /// Returns why a release must stay although its instance no longer selects the cluster.
+    pub fn is_needed(&self, release: &AddonRelease) -> Option<String> {
         let key = ClusterKey::new(release.namespace()?, release.spec.cluster.clone());
         let lives =
             self.clusters.get(&key).is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_none());
@@ -91,7 +47,7 @@ impl Compose<ExtensionInstance> for Instances {
             return None;
         }
         let name = release.name_any();
-        let others = self.resolutions.releases.on_cluster(&key);
+        let others = self.resolver.releases.on_cluster(&key);
         // Dependents may name the object that takes the release over before it exists.
         let extension = release.spec.extension.as_deref().map(ExtensionKey::parse);
         let successor =
@@ -110,10 +66,9 @@ impl Compose<ExtensionInstance> for Instances {
         (!needing.is_empty())
             .then(|| format!("stays until {} is removed, which needs it", needing.join(", ")))
     }
-}
 
-impl Instances {
-    async fn releases(
+    /// Returns the release object for each of `clusters`.
+    pub async fn compose(
         &self,
         instance: &ExtensionInstance,
         clusters: &ClusterMap<Arc<DynamicObject>>,
@@ -160,29 +115,29 @@ impl Instances {
             return Ok(Some(Draft { content: Content { source, ..Content::default() }, layers }));
         };
         let extension = self.key(reference, cluster_key).to_string();
-        let volume = match self.volume(reference, cluster_key).await {
+        let registered = match self.registered(reference, cluster_key).await {
             Ok(None) if reference.catalog.is_some() => return Ok(None),
-            Ok(volume) => volume,
+            Ok(registered) => registered,
             Err(failure) => return Err(failure.into()),
         };
-        let resolved = match self.resolutions.of(cluster_key, cluster).await {
+        let resolved = match self.resolver.resolve(cluster_key, cluster).await {
             Ok(resolved) => resolved,
-            Err(Undecided::Awaited) => return Ok(None),
-            Err(Undecided::Because(why)) => return Err(why.into()),
+            Err(ResolveError::Pending) => return Ok(None),
+            Err(ResolveError::UnknownKubernetes(why)) => return Err(why.into()),
         };
-        let Some(chosen) = resolved.verdict.chosen.get(&extension) else {
+        let Some(chosen) = resolved.resolution.chosen.get(&extension) else {
             // Neither chosen nor refused: its moment has not come, or nobody needs it any more.
-            let refused = resolved.verdict.refused.get(&extension);
+            let refused = resolved.resolution.refused.get(&extension);
             return refused.map_or(Ok(None), |why| Err(ComposeError::NoVersion(why.clone())));
         };
-        let Some(volume) = volume else { return Ok(None) };
-        let Some(version) = volume.version(&chosen.version) else { return Ok(None) };
-        let source = self.seen_from(cluster_key, &volume, &version.source);
+        let Some(registered) = registered else { return Ok(None) };
+        let Some(version) = registered.version(&chosen.version) else { return Ok(None) };
+        let source = self.seen_from(cluster_key, &registered, &version.source);
         let content = Content {
             extension: Some((extension, chosen.version.text.clone())),
             source: source.clone(),
             depends_on: self.depends_on(&resolved, &chosen.after, cluster_key),
-            on_cluster_delete: volume.extension.spec.on_cluster_delete,
+            on_cluster_delete: registered.extension.spec.on_cluster_delete,
             ..Content::default()
         };
         let parameters = version.parameters.clone().unwrap_or_default();
@@ -192,26 +147,26 @@ impl Instances {
     }
 
     /// What an extension publishes. None: it is not there, or not known yet.
-    async fn volume(
+    async fn registered(
         &self,
         reference: &ExtensionReference,
         cluster: &ClusterKey,
-    ) -> Result<Option<Arc<Volume>>, Failure> {
+    ) -> Result<Option<Arc<RegisteredExtension>>, Failure> {
         if reference.catalog.is_some() {
-            self.resolutions.offers.volume(&cluster.namespace, reference).await
+            self.resolver.offers.registered(&cluster.namespace, reference).await
         } else {
-            let platform = &self.resolutions.platform.namespace;
+            let platform = &self.resolver.platform.namespace;
             let namespace = self.key(reference, cluster).namespace(&cluster.namespace, platform);
-            Ok(self.resolutions.shelf.get(namespace, &reference.name))
+            Ok(self.resolver.registry.get(namespace, &reference.name))
         }
     }
 
     /// A source as a cluster's namespace has to name it: what is beside an Extension of the platform is the platform's.
-    fn seen_from(&self, cluster: &ClusterKey, volume: &Volume, source: &PackageSource) -> PackageSource {
+    fn seen_from(&self, cluster: &ClusterKey, registered: &RegisteredExtension, source: &PackageSource) -> PackageSource {
         let mut source = source.clone();
-        let home = volume.extension.namespace().unwrap_or_default();
+        let home = registered.extension.namespace().unwrap_or_default();
         if home != cluster.namespace
-            && home == self.resolutions.platform.namespace
+            && home == self.resolver.platform.namespace
             && let Some(catalog) = &mut source.catalog
         {
             catalog.scope = Scope::Platform;
@@ -220,7 +175,7 @@ impl Instances {
     }
 
     fn key(&self, reference: &ExtensionReference, cluster: &ClusterKey) -> ExtensionKey {
-        ExtensionKey::of(reference, &cluster.namespace, &self.resolutions.platform.namespace)
+        ExtensionKey::of(reference, &cluster.namespace, &self.resolver.platform.namespace)
     }
 
     /// Names of the release objects that bring what has to be ready first.
@@ -229,7 +184,7 @@ impl Instances {
             let extension = ExtensionKey::parse(extension);
             let provider = resolved.demand.providers.get(&extension).and_then(|names| names.first());
             let provider = provider.and_then(|name| {
-                self.resolutions.instances.get(&ObjectRef::new(name).within(&cluster.namespace))
+                self.resolver.instances.get(&ObjectRef::new(name).within(&cluster.namespace))
             });
             if let Some(provider) = provider {
                 addon_release_name(&provider, &cluster.name)
@@ -240,14 +195,14 @@ impl Instances {
         after.iter().map(name).collect()
     }
 
-    fn resolution(&self, instance: &ExtensionInstance, cluster: &ClusterKey) -> Option<ClusterResolution> {
+    pub fn resolution(&self, instance: &ExtensionInstance, cluster: &ClusterKey) -> Option<ClusterResolution> {
         let extension = self.key(instance.spec.extension.as_ref()?, cluster).to_string();
-        let resolved = self.resolutions.last(cluster)?;
-        let (version, message) = match resolved.verdict.chosen.get(&extension) {
+        let resolved = self.resolver.last(cluster)?;
+        let (version, message) = match resolved.resolution.chosen.get(&extension) {
             Some(chosen) => (Some(chosen.version.text.clone()), chosen.message.clone()),
-            None => (None, resolved.verdict.refused.get(&extension)?.clone()),
+            None => (None, resolved.resolution.refused.get(&extension)?.clone()),
         };
-        let kubernetes = Some(resolved.question.kubernetes.runs.to_string());
+        let kubernetes = Some(resolved.input.kubernetes.runs.to_string());
         Some(ClusterResolution { cluster: cluster.name.clone(), version, kubernetes, message })
     }
 }

@@ -13,14 +13,14 @@ use kube::{
 
 use super::Finding;
 
-const CHECK: &str = "predecessor";
+const CHECK: &str = "caaph";
 const LEASE: &str = "controller-leader-election-caaph";
 const INJECTED: &str = "cert-manager.io/inject-ca-from";
 const NEXT: &str =
     "follow the guide about moving from the add-on provider for Helm; HelmChartProxies and releases stay";
 
 pub async fn check(client: &Client) -> Result<Vec<Finding>> {
-    let mut remains = chandler_controller::predecessor_remains(client).await?;
+    let mut remains = chandler_controller::caaph_remains(client).await?;
     let named = ListParams::default().fields("metadata.name=caaph-controller-manager");
     let deployments =
         Api::<Deployment>::all(client.clone()).list(&named).await.context("listing Deployments")?;

@@ -20,21 +20,21 @@ use crate::{
 const REMEMBERED: usize = 4096;
 
 /// Looks into packages.
-pub struct Packaged {
+pub struct SchemaCheck {
     packages: Arc<Packages>,
     catalogs: NamedCatalogs,
     /// By the digest of package and parameters; None: they fit.
     verdicts: Mutex<HashMap<Digest, Option<String>>>,
 }
 
-impl Packaged {
+impl SchemaCheck {
     pub fn new(packages: Arc<Packages>, catalogs: NamedCatalogs) -> Self {
         Self { packages, catalogs, verdicts: Mutex::default() }
     }
 
     /// Why parameters do not fit the schema in the package of a source that is named in namespace `own`. A package that
     /// cannot be had, or whose schema cannot be used, is no reason: whoever installs it sees for themselves.
-    pub async fn objection(
+    pub async fn validate(
         &self,
         own: &str,
         source: &PackageSource,
@@ -52,7 +52,7 @@ impl Packaged {
                 return None;
             }
         };
-        let verdict = objection(package, parameters);
+        let verdict = validate(package, parameters);
         let mut verdicts = self.lock();
         if verdicts.len() >= REMEMBERED {
             verdicts.clear();
@@ -80,7 +80,7 @@ fn key(own: &str, source: &PackageSource, parameters: &Digest) -> Digest {
 }
 
 /// The schema is meant for the package's own values with the parameters laid over them.
-fn objection(package: PackageValues, parameters: &Parameters) -> Option<String> {
+fn validate(package: PackageValues, parameters: &Parameters) -> Option<String> {
     let schema = Schema::new(&package.schema?).ok()?;
     let violations = schema.violations(&merge([package.defaults, parameters.clone()])).ok()?;
     told(&violations).map(|failure| failure.message)
@@ -112,7 +112,7 @@ mod tests {
             (None, json!({"size": 9}), None),
         ];
         for (schema, parameters, hint) in rows {
-            let found = objection(package(schema), &map(parameters.clone()));
+            let found = validate(package(schema), &map(parameters.clone()));
             assert_eq!(found.is_some(), hint.is_some(), "{parameters}: {found:?}");
             assert!(found.unwrap_or_default().contains(hint.unwrap_or_default()), "{parameters}");
         }

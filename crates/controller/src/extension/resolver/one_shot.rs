@@ -1,4 +1,4 @@
-//! One look at the extensions of clusters, for who watches nothing: what the manager would ask, asked once.
+//! Resolves clusters once, without watches, from the same input as the manager.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,10 +7,10 @@ use chandler_api::{
     extensions::{AddonRelease, Extension, ExtensionCatalog, ExtensionInstance},
 };
 use chandler_core::{
-    extension::{Demand, Question, demand},
+    extension::{Demand, ResolutionInput, demand},
     failure::{Category, Failure},
     identity::ClusterKey,
-    placement::PlacementFace as _,
+    placement::PlacementKind as _,
 };
 use chandler_source::Packages;
 use kube::{
@@ -20,14 +20,15 @@ use kube::{
 };
 use tokio::sync::Mutex;
 
-use super::{
-    Offers, Platform, Shelf,
-    resolutions::known_kubernetes,
-    shelf::{Look, Name, Volume},
+use super::{known_kubernetes, platform::Platform};
+use crate::{
+    catalog::Catalogs,
+    clusters,
+    extension::registry::{ExtensionRegistry, Name, RegisteredExtension, offers::Offers},
+    release::NamedCatalogs,
 };
-use crate::{catalog::Catalogs, clusters, release::NamedCatalogs};
 
-/// What was listed, of the clusters' namespaces and the platform's.
+/// The objects of the clusters' namespaces and of the platform's namespace.
 #[derive(Debug, Default)]
 pub struct Listed {
     pub instances: Vec<ExtensionInstance>,
@@ -36,21 +37,22 @@ pub struct Listed {
     pub catalogs: Vec<ExtensionCatalog>,
 }
 
-/// Asks about clusters what the manager would. Only sources that a cluster's extensions need are read, and once.
-pub struct Outlook {
+/// Resolves clusters as the manager would. It reads only the sources that a cluster's extensions need, each once.
+pub struct OneShotResolver {
     client: Client,
     platform: Platform,
     offers: Offers,
-    shelf: Shelf,
+    registry: ExtensionRegistry,
     instances: Vec<Arc<ExtensionInstance>>,
     releases: Vec<AddonRelease>,
     extensions: HashMap<Name, Arc<Extension>>,
-    /// Extensions whose sources cannot be read. Who holds it publishes, so that nobody asks a source twice.
+    /// Extensions whose sources cannot be read. The lock is held while an Extension is published, so that each source is
+    /// read once.
     unread: Mutex<HashMap<Name, Failure>>,
     kinds: Mutex<HashMap<(String, String), ApiResource>>,
 }
 
-impl Outlook {
+impl OneShotResolver {
     pub fn new(client: Client, platform: Platform, packages: Arc<Packages>, listed: Listed) -> Self {
         let Listed { instances, releases, extensions, catalogs } = listed;
         let catalogs = NamedCatalogs {
@@ -58,12 +60,12 @@ impl Outlook {
             catalogs: Catalogs::listed(catalogs, packages.clone()),
             platform: platform.namespace.clone(),
         };
-        let shelf = Shelf::default();
+        let registry = ExtensionRegistry::default();
         let extensions: HashMap<_, _> = extensions
             .into_iter()
             .map(|extension| {
                 let (namespace, name) = (extension.namespace().unwrap_or_default(), extension.name_any());
-                shelf.awaits(&namespace, &name);
+                registry.insert_pending(&namespace, &name);
                 ((namespace, name), Arc::new(extension))
             })
             .collect();
@@ -71,7 +73,7 @@ impl Outlook {
             client,
             platform,
             offers: Offers { packages, catalogs },
-            shelf,
+            registry,
             instances: instances.into_iter().map(Arc::new).collect(),
             releases,
             extensions,
@@ -80,8 +82,8 @@ impl Outlook {
         }
     }
 
-    /// What decides about a cluster's extensions.
-    pub async fn question(&self, cluster: &DynamicObject) -> Result<Question, Failure> {
+    /// Returns the input of the resolution of a cluster.
+    pub async fn input(&self, cluster: &DynamicObject) -> Result<ResolutionInput, Failure> {
         let key = clusters::key(cluster)
             .ok_or_else(|| Failure::new(Category::InvalidSpec, "a Cluster without a namespace"))?;
         let control_plane = self.control_plane(&key, cluster).await?;
@@ -91,21 +93,21 @@ impl Outlook {
         let releases = self.releases.iter().filter(|release| {
             release.spec.cluster == key.name && release.namespace().as_deref() == Some(&key.namespace)
         });
-        Ok(Question::new(&demand, releases, self.platform.version(), kubernetes))
+        Ok(ResolutionInput::new(&demand, releases, self.platform.version(), kubernetes))
     }
 
-    /// What is asked for on a cluster. What that takes is published until nothing is missing.
+    /// Returns the extensions that a cluster requests, after it has published all that they need.
     async fn demand(&self, key: &ClusterKey, cluster: &DynamicObject) -> Result<Demand, Failure> {
         let selecting = self.instances.iter().filter(|instance| instance.wants(key, cluster.labels()));
         let selecting: Vec<_> = selecting.cloned().collect();
         loop {
-            let look = Look::at(&self.shelf);
-            let demand = demand(&key.namespace, &self.platform.namespace, &selecting, &look);
-            let awaited = look.awaited();
-            if awaited.is_empty() {
+            let snapshot = self.registry.snapshot();
+            let demand = demand(&key.namespace, &self.platform.namespace, &selecting, &snapshot);
+            let missing = snapshot.into_missing();
+            if missing.is_empty() {
                 return Ok(demand);
             }
-            for name in &awaited {
+            for name in &missing {
                 self.publish(name).await?;
             }
         }
@@ -118,19 +120,19 @@ impl Outlook {
         }
         let (namespace, plain) = name;
         let Some(extension) =
-            self.extensions.get(name).filter(|_| self.shelf.get(namespace, plain).is_none())
+            self.extensions.get(name).filter(|_| self.registry.get(namespace, plain).is_none())
         else {
             return Ok(());
         };
         match self.offers.published(extension).await {
             Ok(found) => {
-                let volume = Volume { extension: extension.clone(), published: Arc::new(found.published) };
-                self.shelf.put(namespace, plain, volume);
+                let registered = RegisteredExtension { extension: extension.clone(), published: Arc::new(found.published) };
+                self.registry.insert(namespace, plain, registered);
                 Ok(())
             }
             Err(failure) => {
-                let told = format!("Extension {namespace}/{plain}: {}", failure.message);
-                let failure = Failure { message: told, ..failure };
+                let message = format!("Extension {namespace}/{plain}: {}", failure.message);
+                let failure = Failure { message, ..failure };
                 unread.insert(name.clone(), failure.clone());
                 Err(failure)
             }

@@ -5,19 +5,19 @@ use chandler_core::{
     backoff,
     failure::{Category, Failure},
     inventory::{Expectation, Seen},
-    release::{ApplyKind, Desired, PastFailure, ReleaseFace, failure_key},
+    release::{ApplyKind, Desired, PastFailure, ReleaseKind, failure_key},
 };
 use chandler_tool::ReleaseDetails;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::NamespaceResourceScope;
 
-use super::{CATCH_UP, Outcome, Pass, View};
+use super::{CATCH_UP, Outcome, Reconciler, View};
 use crate::{release::Done, status};
 
-impl<R> Pass<R>
+impl<R> Reconciler<R>
 where
-    R: ReleaseFace + kube::Resource<Scope = NamespaceResourceScope>,
+    R: ReleaseKind + kube::Resource<Scope = NamespaceResourceScope>,
 {
     /// Takes in how an operation ended.
     pub(super) fn take_in(&mut self, outcome: Outcome, desired: &Desired) {
@@ -26,12 +26,12 @@ where
                 self.take_details(&details);
                 self.expect(details.seen());
                 self.status.last_failure = None;
-                self.memory.differs = None;
+                self.state.differs = None;
                 let (reason, note) = applied(kind, desired, &details);
                 self.context.events.normal(&*self.object, reason, &note);
             }
             Ok(Done::Removed) => {
-                self.memory.expectation = Some(self.expectation(None));
+                self.state.expectation = Some(self.expectation(None));
                 self.status.last_failure = None;
                 let note =
                     format!("Removed release {} from cluster {}", desired.release, desired.cluster.name);
@@ -69,7 +69,7 @@ where
     }
 
     pub(super) fn expect(&mut self, seen: Seen) {
-        self.memory.expectation = Some(self.expectation(Some(seen)));
+        self.state.expectation = Some(self.expectation(Some(seen)));
     }
 
     fn expectation(&self, seen: Option<Seen>) -> Expectation {

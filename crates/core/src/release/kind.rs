@@ -14,7 +14,7 @@ use super::Desired;
 use crate::{conditions, failure::Failure, inventory::ReleaseStatus as ReleaseState};
 
 /// A kind whose objects stand for one release each.
-pub trait ReleaseFace:
+pub trait ReleaseKind:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
     /// Keeps the object until its release has been removed.

@@ -4,16 +4,16 @@ use chandler_api::{reasons::ReleaseReason, status::ReleaseStatus};
 use chandler_core::{
     conditions::{self, Status, Wanted},
     failure::Failure,
-    release::{ANOTHER_NAME, Collision, Desired, Plan, ReleaseFace, report},
+    release::{ANOTHER_NAME, Collision, Desired, Plan, ReleaseKind, report},
 };
 use kube::{core::NamespaceResourceScope, runtime::controller::Action};
 
-use super::Pass;
+use super::Reconciler;
 use crate::{ReconcileError, status};
 
-impl<R> Pass<R>
+impl<R> Reconciler<R>
 where
-    R: ReleaseFace + kube::Resource<Scope = NamespaceResourceScope>,
+    R: ReleaseKind + kube::Resource<Scope = NamespaceResourceScope>,
 {
     /// The spec itself cannot be used: says so, and waits for another.
     pub(super) async fn refuse(
@@ -22,7 +22,7 @@ where
         failure: &Failure,
     ) -> Result<Action, ReconcileError> {
         if self.deleting() && self.status.revision.is_none() {
-            status::let_go(&self.context.client, &*self.object, R::FINALIZER).await?;
+            status::remove_finalizer(&self.context.client, &*self.object, R::FINALIZER).await?;
             return Ok(Action::await_change());
         }
         let generation = self.object.meta().generation;
@@ -66,13 +66,13 @@ where
     }
 
     pub(super) async fn write(&mut self, before: &ReleaseStatus) -> Result<(), ReconcileError> {
-        // Kept even if the write fails: what was learned must not be learned again.
-        self.context.memories.keep(&self.uid, self.memory.clone());
+        // ReleaseCaches even if the write fails: what was learned must not be learned again.
+        self.context.reconcile_states.keep(&self.uid, self.state.clone());
         if self.status != *before {
             status::write(&self.context.client, &*self.object, &self.status).await?;
         }
-        self.memory.status = Some(self.status.clone());
-        self.context.memories.keep(&self.uid, std::mem::take(&mut self.memory));
+        self.state.status = Some(self.status.clone());
+        self.context.reconcile_states.keep(&self.uid, std::mem::take(&mut self.state));
         Ok(())
     }
 }

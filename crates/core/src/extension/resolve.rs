@@ -14,9 +14,9 @@ use crate::resolution::{
 
 /// Everything that decides.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Question {
+pub struct ResolutionInput {
     pub universe: Universe,
-    /// Oldest wish first.
+    /// Oldest request first.
     pub wanted: Vec<Wanted>,
     /// Extensions that are asked for by a text that is not a range, and what is wrong with it.
     pub defects: BTreeMap<String, String>,
@@ -27,7 +27,7 @@ pub struct Question {
 
 /// What each extension of a cluster should be at now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Resolution {
     pub chosen: BTreeMap<String, Chosen>,
     /// Extensions that are wanted and cannot be had, and why.
     pub refused: BTreeMap<String, String>,
@@ -45,7 +45,7 @@ pub struct Chosen {
     pub asked_for: bool,
 }
 
-impl Question {
+impl ResolutionInput {
     /// What is asked about a cluster on which `demand` is asked for and `releases` stand.
     pub fn new<'a>(
         demand: &Demand,
@@ -80,14 +80,14 @@ impl Question {
         }
     }
 
-    /// What an upgrade would mean. A wish that cannot be had today holds nothing up: nothing of it runs.
+    /// What an upgrade would mean. A request that cannot be had today holds nothing up: nothing of it runs.
     pub fn plan(&self, from: &Version, to: &Version) -> UpgradePlan {
         self.plan_without(&settled(self).refused, from, to)
     }
 
     fn plan_without(&self, refused: &BTreeMap<String, String>, from: &Version, to: &Version) -> UpgradePlan {
-        let is_there = |wish: &&Wanted| {
-            !refused.contains_key(&wish.extension) || self.running.contains_key(&wish.extension)
+        let is_there = |request: &&Wanted| {
+            !refused.contains_key(&request.extension) || self.running.contains_key(&request.extension)
         };
         let wanted: Vec<_> = self.wanted.iter().filter(is_there).cloned().collect();
         plan_upgrade(&self.universe, &wanted, &self.cluster(from), to)
@@ -105,28 +105,28 @@ fn running<'a>(releases: impl IntoIterator<Item = &'a AddonRelease>) -> BTreeMap
         .collect()
 }
 
-/// Decides. What cannot be had together is refused wish by wish, the youngest first, so that one bad wish keeps nothing
+/// Decides. What cannot be had together is refused request by request, the youngest first, so that one bad request keeps nothing
 /// else from a cluster.
-pub fn verdict(question: &Question) -> Verdict {
-    let today = settled(question);
-    let Some(upgrade) = &question.kubernetes.upgrade else { return today };
-    let plan = question.plan_without(&today.refused, &upgrade.from, &upgrade.to);
+pub fn resolution(input: &ResolutionInput) -> Resolution {
+    let today = settled(input);
+    let Some(upgrade) = &input.kubernetes.upgrade else { return today };
+    let plan = input.plan_without(&today.refused, &upgrade.from, &upgrade.to);
     if plan.blocks() {
         // What stands in the way of an upgrade must not stand in the way of today.
-        return Verdict { upgrade: Some(plan), ..today };
+        return Resolution { upgrade: Some(plan), ..today };
     }
-    let chosen = moved(question, &plan, upgrade.reached);
+    let chosen = moved(input, &plan, upgrade.reached);
     let mut refused = today.refused;
     refused.retain(|extension, _| !chosen.contains_key(extension));
-    Verdict { chosen, refused, upgrade: Some(plan) }
+    Resolution { chosen, refused, upgrade: Some(plan) }
 }
 
-fn settled(question: &Question) -> Verdict {
-    let cluster = question.cluster(&question.kubernetes.runs);
-    let mut wanted = question.wanted.clone();
-    let mut refused = question.defects.clone();
+fn settled(input: &ResolutionInput) -> Resolution {
+    let cluster = input.cluster(&input.kubernetes.runs);
+    let mut wanted = input.wanted.clone();
+    let mut refused = input.defects.clone();
     loop {
-        match resolve(&question.universe, &wanted, &cluster) {
+        match resolve(&input.universe, &wanted, &cluster) {
             Ok(resolution) => {
                 let mut chosen: BTreeMap<_, _> = resolution
                     .choices
@@ -141,47 +141,47 @@ fn settled(question: &Question) -> Verdict {
                         (choice.extension.clone(), chosen)
                     })
                     .collect();
-                keep_running(question, &refused, &mut chosen);
+                keep_running(input, &refused, &mut chosen);
                 tell_refused(&refused, &mut chosen);
-                return Verdict { chosen, refused, upgrade: None };
+                return Resolution { chosen, refused, upgrade: None };
             }
             Err(conflict) => {
-                let Some(at) = culprit(&wanted, &question.running, &conflict) else {
-                    return Verdict { refused, ..Verdict::default() };
+                let Some(at) = request_to_drop(&wanted, &input.running, &conflict) else {
+                    return Resolution { refused, ..Resolution::default() };
                 };
-                let wish = wanted.remove(at);
-                if let Some(stays) = as_it_runs(question, &wish, &wanted, &refused) {
+                let request = wanted.remove(at);
+                if let Some(stays) = as_it_runs(input, &request, &wanted, &refused) {
                     wanted.insert(at, stays);
                 }
-                refused.entry(wish.extension).or_insert_with(|| conflict.to_string());
+                refused.entry(request.extension).or_insert_with(|| conflict.to_string());
             }
         }
     }
 }
 
-/// The wish to give up: the youngest with a part in the conflict, of those that do not run if there is one.
-fn culprit(wanted: &[Wanted], running: &BTreeMap<String, VersionName>, conflict: &Conflict) -> Option<usize> {
+/// The request to give up: the youngest with a part in the conflict, of those that do not run if there is one.
+fn request_to_drop(wanted: &[Wanted], running: &BTreeMap<String, VersionName>, conflict: &Conflict) -> Option<usize> {
     let guilty = conflict.extensions();
     let of = |new: bool| {
-        wanted.iter().rposition(|wish| {
-            guilty.contains(wish.extension.as_str()) && running.contains_key(&wish.extension) != new
+        wanted.iter().rposition(|request| {
+            guilty.contains(request.extension.as_str()) && running.contains_key(&request.extension) != new
         })
     };
     of(true).or_else(|| of(false)).or_else(|| wanted.len().checked_sub(1))
 }
 
-/// Instead of a wish that cannot be had: what runs of it, so that nothing else is chosen that it cannot live with. None:
+/// Instead of a request that cannot be had: what runs of it, so that nothing else is chosen that it cannot live with. None:
 /// nothing runs, or not even that can be had, or somebody else wants it too.
 fn as_it_runs(
-    question: &Question,
-    wish: &Wanted,
+    input: &ResolutionInput,
+    request: &Wanted,
     wanted: &[Wanted],
     refused: &BTreeMap<String, String>,
 ) -> Option<Wanted> {
-    let running = question.running.get(&wish.extension)?;
-    let others = wanted.iter().any(|other| other.extension == wish.extension);
-    let again = refused.contains_key(&wish.extension);
-    (!others && !again).then(|| Wanted { range: Range::exactly(&running.version), ..wish.clone() })
+    let running = input.running.get(&request.extension)?;
+    let others = wanted.iter().any(|other| other.extension == request.extension);
+    let again = refused.contains_key(&request.extension);
+    (!others && !again).then(|| Wanted { range: Range::exactly(&running.version), ..request.clone() })
 }
 
 /// Instead of a request that cannot be read: what runs of it, so that nothing else is chosen that it cannot live with.
@@ -203,24 +203,24 @@ fn as_it_runs_despite(
 
 /// What runs and is refused stays as it is, with all that it needs.
 fn keep_running(
-    question: &Question,
+    input: &ResolutionInput,
     refused: &BTreeMap<String, String>,
     chosen: &mut BTreeMap<String, Chosen>,
 ) {
     let mut staying: Vec<_> = refused.keys().map(|extension| (extension.clone(), None)).collect();
     while let Some((extension, needed_by)) = staying.pop() {
-        let (Some(version), false) = (question.running.get(&extension), chosen.contains_key(&extension))
+        let (Some(version), false) = (input.running.get(&extension), chosen.contains_key(&extension))
         else {
             continue;
         };
-        let there = |needed: &String| chosen.contains_key(needed) || question.running.contains_key(needed);
-        let after = needs(question, &extension, version, there);
+        let there = |needed: &String| chosen.contains_key(needed) || input.running.contains_key(needed);
+        let after = needs(input, &extension, version, there);
         staying.extend(after.iter().map(|needed| (needed.clone(), Some(extension.clone()))));
         let stays = Chosen {
             version: version.clone(),
             message: needed_by.map(|by| format!("{version} stays: {by} needs it")).unwrap_or_default(),
             after,
-            asked_for: is_asked_for(question, &extension),
+            asked_for: is_asked_for(input, &extension),
         };
         chosen.insert(extension, stays);
     }
@@ -236,25 +236,25 @@ fn tell_refused(refused: &BTreeMap<String, String>, chosen: &mut BTreeMap<String
 
 /// What a version needs, in order, of what is `there`.
 fn needs(
-    question: &Question,
+    input: &ResolutionInput,
     extension: &str,
     version: &VersionName,
     there: impl Fn(&String) -> bool,
 ) -> Vec<String> {
-    let needs = candidate(&question.universe, extension, version)
+    let needs = candidate(&input.universe, extension, version)
         .map_or(&[][..], |candidate| &candidate.dependencies);
     let mut needs: Vec<_> = needs.iter().map(|needed| needed.extension.clone()).filter(there).collect();
     needs.sort();
     needs
 }
 
-fn is_asked_for(question: &Question, extension: &str) -> bool {
-    question.wanted.iter().any(|wanted| wanted.extension == extension)
+fn is_asked_for(input: &ResolutionInput, extension: &str) -> bool {
+    input.wanted.iter().any(|wanted| wanted.extension == extension)
 }
 
 /// Where everything is at a moment of an upgrade.
 fn moved(
-    question: &Question,
+    input: &ResolutionInput,
     plan: &UpgradePlan,
     reached: chandler_api::extensions::UpgradeMoment,
 ) -> BTreeMap<String, Chosen> {
@@ -268,8 +268,8 @@ fn moved(
         let entry = Chosen {
             version: version.clone(),
             message: step.to_string(),
-            after: needs(question, &step.extension, version, |needed| chosen.contains_key(needed)),
-            asked_for: is_asked_for(question, &step.extension),
+            after: needs(input, &step.extension, version, |needed| chosen.contains_key(needed)),
+            asked_for: is_asked_for(input, &step.extension),
         };
         chosen.insert(step.extension.clone(), entry);
     }
@@ -293,12 +293,12 @@ mod tests {
         VersionName::parse(text).unwrap().version
     }
 
-    fn question(extensions: &Value, wanted: &[&str], running: &[(&str, &str)]) -> Question {
+    fn input(extensions: &Value, wanted: &[&str], running: &[(&str, &str)]) -> ResolutionInput {
         let extensions = extensions.as_object().unwrap().iter().map(|(name, spec)| {
             let spec: ExtensionSpec = serde_json::from_value(spec.clone()).unwrap();
             (name.clone(), published(&spec, |_| None, []))
         });
-        Question {
+        ResolutionInput {
             universe: Universe { extensions: extensions.collect() },
             wanted: wanted
                 .iter()
@@ -327,8 +327,8 @@ mod tests {
         })
     }
 
-    fn versions(verdict: &Verdict) -> Vec<(&str, &str)> {
-        verdict.chosen.iter().map(|(name, chosen)| (name.as_str(), chosen.version.text.as_str())).collect()
+    fn versions(resolution: &Resolution) -> Vec<(&str, &str)> {
+        resolution.chosen.iter().map(|(name, chosen)| (name.as_str(), chosen.version.text.as_str())).collect()
     }
 
     #[test]
@@ -337,7 +337,7 @@ mod tests {
             "good": {"versions": [listed("1.0.0", "*", &[])]},
             "bad": {"versions": [listed("1.0.0", ">=1.40", &[])]},
         });
-        let answer = verdict(&question(&extensions, &["bad", "good", "unknown"], &[]));
+        let answer = resolution(&input(&extensions, &["bad", "good", "unknown"], &[]));
         assert_eq!(versions(&answer), [("good", "1.0.0")]);
         assert_eq!(answer.refused.keys().collect::<Vec<_>>(), ["bad", "unknown"]);
         assert!(answer.refused["bad"].contains("1.40"), "{:?}", answer.refused);
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn what_runs_and_does_not_fit_stays() {
         let extensions = json!({"cni": {"versions": [listed("1.0.0", "<1.34", &[])]}});
-        let answer = verdict(&question(&extensions, &["cni"], &[("cni", "1.0.0")]));
+        let answer = resolution(&input(&extensions, &["cni"], &[("cni", "1.0.0")]));
         assert_eq!(versions(&answer), [("cni", "1.0.0")]);
         assert!(answer.refused.contains_key("cni"));
     }
@@ -355,16 +355,16 @@ mod tests {
     fn a_request_that_cannot_be_read_chooses_nothing_and_moves_nothing() {
         let extensions = json!({"app": {"versions": [listed("1.0.0", "*", &[]), listed("2.0.0", "*", &[])]}});
         let asked = |running: &[AddonRelease]| {
-            let base = question(&extensions, &[], &[]);
+            let base = input(&extensions, &[], &[]);
             let defect = Defect {
                 extension: "app".to_owned(),
                 message: "latest is not a range".to_owned(),
                 install_dependencies: true,
             };
             let demand = Demand { universe: base.universe, defects: vec![defect], ..Demand::default() };
-            Question::new(&demand, running, None, base.kubernetes)
+            ResolutionInput::new(&demand, running, None, base.kubernetes)
         };
-        let new = verdict(&asked(&[]));
+        let new = resolution(&asked(&[]));
         assert_eq!(versions(&new), []);
         assert_eq!(new.refused["app"], "latest is not a range");
         let spec = AddonReleaseSpec {
@@ -372,7 +372,7 @@ mod tests {
             version: Some("1.0.0".to_owned()),
             ..AddonReleaseSpec::default()
         };
-        let runs = verdict(&asked(&[AddonRelease::new("app-blue", spec)]));
+        let runs = resolution(&asked(&[AddonRelease::new("app-blue", spec)]));
         assert_eq!(versions(&runs), [("app", "1.0.0")]);
         assert!(runs.chosen["app"].message.contains("latest is not a range"), "{runs:?}");
         assert!(runs.chosen["app"].asked_for);
@@ -388,9 +388,9 @@ mod tests {
                 "base": {"versions": [listed("1.0.0", "*", &[]), listed("2.0.0", "*", &[])]},
             });
             let running = [("web", "2.1.0"), ("certs", "1.0.0"), ("base", "1.0.0")];
-            let mut asked = question(&extensions, &["web"], &running);
+            let mut asked = input(&extensions, &["web"], &running);
             asked.wanted[0].range = "2.2.x".parse().unwrap();
-            let answer = verdict(&asked);
+            let answer = resolution(&asked);
             assert_eq!(versions(&answer), [("base", "1.0.0"), ("certs", "1.0.0"), ("web", "2.1.0")]);
             assert!(answer.refused["web"].contains("2.2.x"), "{:?}", answer.refused);
             let web = &answer.chosen["web"];
@@ -412,14 +412,14 @@ mod tests {
             "steady": {"versions": [listed("1.0.0", "*", &["early"])]},
         });
         let running = [("early", "1.0.0"), ("lockstep", "1.34.0"), ("late", "1.34.0"), ("steady", "1.0.0")];
-        let mut asked = question(&extensions, &["early", "lockstep", "late", "steady"], &running);
+        let mut asked = input(&extensions, &["early", "lockstep", "late", "steady"], &running);
         let to = version("1.35.0");
         let mut seen = |runs: &str, reached: Option<UpgradeMoment>| {
             asked.kubernetes = Kubernetes {
                 runs: version(runs),
                 upgrade: reached.map(|reached| Upgrade { from: version("1.34.0"), to: to.clone(), reached }),
             };
-            let answer = verdict(&asked);
+            let answer = resolution(&asked);
             for (name, chosen) in &answer.chosen {
                 asked.running.insert(name.clone(), chosen.version.clone());
             }
@@ -440,11 +440,11 @@ mod tests {
     #[test]
     fn what_cannot_be_had_today_holds_no_upgrade_up() {
         let extensions = json!({"cni": {"versions": [listed("1.0.0", "*", &[])]}});
-        let mut asked = question(&extensions, &["cni", "unknown"], &[("cni", "1.0.0")]);
+        let mut asked = input(&extensions, &["cni", "unknown"], &[("cni", "1.0.0")]);
         let (from, to) = (version("1.34.0"), version("1.35.0"));
         assert!(!asked.plan(&from, &to).blocks());
         asked.kubernetes.upgrade = Some(Upgrade { from, to, reached: UpgradeMoment::BeforeControlPlane });
-        let answer = verdict(&asked);
+        let answer = resolution(&asked);
         assert_eq!(versions(&answer), [("cni", "1.0.0")]);
         assert_eq!(answer.refused.keys().collect::<Vec<_>>(), ["unknown"]);
     }
@@ -452,10 +452,10 @@ mod tests {
     #[test]
     fn a_blocked_upgrade_changes_nothing_today() {
         let extensions = json!({"cni": {"versions": [listed("1.0.0", "<1.35", &[])]}});
-        let mut asked = question(&extensions, &["cni"], &[("cni", "1.0.0")]);
+        let mut asked = input(&extensions, &["cni"], &[("cni", "1.0.0")]);
         let reached = UpgradeMoment::BeforeControlPlane;
         asked.kubernetes.upgrade = Some(Upgrade { from: version("1.34.0"), to: version("1.35.0"), reached });
-        let answer = verdict(&asked);
+        let answer = resolution(&asked);
         assert!(answer.upgrade.as_ref().is_some_and(UpgradePlan::blocks));
         assert_eq!((versions(&answer), answer.refused.len()), (vec![("cni", "1.0.0")], 0));
     }

@@ -11,7 +11,7 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// What is remembered of one release object.
 #[derive(Clone, Debug, Default)]
-pub struct Memory {
+pub struct ReconcileState {
     /// The status as it was written last: the watch may lag behind.
     pub status: Option<ReleaseStatus>,
     /// The inputs, and what they were found for.
@@ -35,22 +35,22 @@ pub struct InputsKey {
 
 /// By uid. Clones share.
 #[derive(Clone, Debug, Default)]
-pub struct Memories(Arc<Mutex<HashMap<String, Memory>>>);
+pub struct ReconcileStates(Arc<Mutex<HashMap<String, ReconcileState>>>);
 
-impl Memories {
-    pub fn recall(&self, uid: &str) -> Memory {
+impl ReconcileStates {
+    pub fn get(&self, uid: &str) -> ReconcileState {
         self.lock().get(uid).cloned().unwrap_or_default()
     }
 
-    pub fn keep(&self, uid: &str, memory: Memory) {
-        self.lock().insert(uid.to_owned(), memory);
+    pub fn keep(&self, uid: &str, state: ReconcileState) {
+        self.lock().insert(uid.to_owned(), state);
     }
 
     pub fn forget(&self, uid: &str) {
         self.lock().remove(uid);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Memory>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, ReconcileState>> {
         self.0.lock()
     }
 }

@@ -15,8 +15,8 @@ use chandler_core::{
     conditions,
     identity::{ClusterKey, ClusterMap},
     naming,
-    placement::{Change, ClusterFailure, Outcome, PlacementFace, SelectionError, changes, report},
-    release::ReleaseFace,
+    placement::{Change, ClusterFailure, Outcome, PlacementKind, SelectionError, changes, report},
+    release::ReleaseKind,
 };
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
@@ -38,14 +38,14 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Release objects written at the same time, by all placements together.
 pub const WRITES: usize = 16;
 
-pub struct Pass<P: PlacementFace> {
+pub struct Reconciler<P: PlacementKind> {
     pub object: Arc<P>,
     pub context: Arc<PlacementContext<P>>,
 }
 
-impl<P> Pass<P>
+impl<P> Reconciler<P>
 where
-    P: PlacementFace + Resource<Scope = NamespaceResourceScope>,
+    P: PlacementKind + Resource<Scope = NamespaceResourceScope>,
     P::Release: Resource<Scope = NamespaceResourceScope>,
 {
     pub async fn run(self) -> Result<Action, ReconcileError> {
@@ -68,7 +68,7 @@ where
         reference: &ObjectRef<P>,
         existing: &[Arc<P::Release>],
     ) -> Result<Action, ReconcileError> {
-        status::hold(&self.context.client, &*self.object, P::FINALIZER).await?;
+        status::add_finalizer(&self.context.client, &*self.object, P::FINALIZER).await?;
         let scope = self.context.queue.pending.take(reference);
         self.context.metrics.placement_reconcile(status::kind::<P>(), scope.as_str());
         let done = self.place(reference, &scope, existing).await;
@@ -307,7 +307,7 @@ where
             status::write(&self.context.client, &*self.object, &status).await?;
             self.context.throttle.written(&self.object, status);
         }
-        let again = self.context.compose.look_again(&self.object);
+        let again = self.context.compose.requeue_after(&self.object);
         Ok(again.map_or_else(|| queue::resync(&*self.object), Action::requeue))
     }
 
@@ -335,7 +335,7 @@ where
             self.context.queue.pending.forget(reference);
             self.context.written.forget(reference);
             self.context.throttle.forget(reference);
-            status::let_go(&self.context.client, &*self.object, P::FINALIZER).await?;
+            status::remove_finalizer(&self.context.client, &*self.object, P::FINALIZER).await?;
             return Ok(Action::await_change());
         }
         let standing: Vec<_> =
@@ -401,13 +401,13 @@ where
     }
 }
 
-fn by_cluster<P: PlacementFace>(releases: &[Arc<P::Release>]) -> ClusterMap<Arc<P::Release>> {
+fn by_cluster<P: PlacementKind>(releases: &[Arc<P::Release>]) -> ClusterMap<Arc<P::Release>> {
     releases.iter().filter_map(|release| Some((P::cluster_of(release)?, release.clone()))).collect()
 }
 
 /// Whether the placement itself was changed and its release objects have not all followed yet. What single clusters bring
 /// about is told by the counts alone.
-fn was_changed<P: PlacementFace>(old: &PlacementStatus, generation: Option<i64>) -> bool {
+fn was_changed<P: PlacementKind>(old: &PlacementStatus, generation: Option<i64>) -> bool {
     let still_changing = |condition: &Condition| {
         condition.type_ == P::VOCABULARY.specs_up_to_date()
             && PlacementReason::parse(&condition.reason) == Some(PlacementReason::Updating)

@@ -13,7 +13,7 @@ use chandler_core::{
 };
 use kube::ResourceExt as _;
 
-use super::shelf::{Look, Volume};
+use super::{RegisteredExtension, Snapshot};
 use crate::{release::NamedCatalogs, single_flight::SingleFlight};
 
 /// How long what a catalog offers is taken for granted while no catalog changes: who may use it can change as well.
@@ -25,7 +25,7 @@ type Key = (String, ExtensionReference, u64);
 /// What catalogs offer to instances.
 pub struct CatalogOffers {
     catalogs: NamedCatalogs,
-    known: SingleFlight<Key, Arc<Volume>>,
+    known: SingleFlight<Key, Arc<RegisteredExtension>>,
 }
 
 /// Why a catalog offers nothing.
@@ -45,38 +45,38 @@ impl CatalogOffers {
         Self { catalogs, known: SingleFlight::new(TRUSTED) }
     }
 
-    /// Lays what the instances of a namespace want from catalogs on the shelf that is looked at. What cannot be had is
-    /// left out: [`CatalogOffers::volume`] tells why.
-    pub async fn lay_out(&self, own: &str, instances: &[Arc<ExtensionInstance>], look: &mut Look<'_>) {
+    /// Adds the extensions that the instances of a namespace request from catalogs. Those that are unavailable are left
+    /// out; [`CatalogOffers::registered`] returns why.
+    pub async fn insert_into(&self, own: &str, instances: &[Arc<ExtensionInstance>], snapshot: &mut Snapshot) {
         for reference in instances.iter().filter_map(|instance| instance.spec.extension.as_ref()) {
             if reference.catalog.is_none() {
                 continue;
             }
-            if let Ok(Some(volume)) = self.volume(own, reference).await {
+            if let Ok(Some(registered)) = self.registered(own, reference).await {
                 let platform = &self.catalogs.platform;
                 let key = ExtensionKey::of(reference, own, platform);
-                look.lay(key.namespace(own, platform), &key.local_name(), volume.published.clone());
+                snapshot.insert(key.namespace(own, platform), &key.local_name(), registered.published.clone());
             }
         }
     }
 
     /// What the package of a catalog publishes, or why a namespace cannot have it. None: the catalog is new, and is about
     /// to be read.
-    pub async fn volume(
+    pub async fn registered(
         &self,
         own: &str,
         reference: &ExtensionReference,
-    ) -> Result<Option<Arc<Volume>>, Failure> {
+    ) -> Result<Option<Arc<RegisteredExtension>>, Failure> {
         let changes = *self.catalogs.catalogs.changes().borrow();
         let key = (own.to_owned(), reference.clone(), changes);
         match self.known.get(&key, self.read(own, reference)).await {
-            Ok(volume) => Ok(Some(volume)),
+            Ok(registered) => Ok(Some(registered)),
             Err(Unread::New) => Ok(None),
             Err(Unread::Because(failure)) => Err(failure),
         }
     }
 
-    async fn read(&self, own: &str, reference: &ExtensionReference) -> Result<Arc<Volume>, Unread> {
+    async fn read(&self, own: &str, reference: &ExtensionReference) -> Result<Arc<RegisteredExtension>, Unread> {
         let catalog =
             Reference { name: reference.catalog.clone().unwrap_or_default(), scope: reference.scope };
         let found = self.catalogs.get(own, &catalog).await?;
@@ -87,7 +87,7 @@ impl CatalogOffers {
         let name = ExtensionKey::of(reference, own, &self.catalogs.platform).local_name();
         let mut extension = Extension::new(&name, spec(&catalog, &reference.name, &entries));
         extension.metadata.namespace = found.namespace();
-        Ok(Arc::new(Volume { extension: Arc::new(extension), published: Arc::new(implied(&entries)) }))
+        Ok(Arc::new(RegisteredExtension { extension: Arc::new(extension), published: Arc::new(implied(&entries)) }))
     }
 }
 

@@ -9,15 +9,15 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{Selection, SelectionError};
 use crate::{
     identity::ClusterKey,
-    release::{ReleaseFace, Strategy},
+    release::{ReleaseKind, Strategy},
 };
 
 /// A kind whose objects put a package on clusters.
-pub trait PlacementFace:
+pub trait PlacementKind:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
     /// The kind of its release objects.
-    type Release: ReleaseFace;
+    type Release: ReleaseKind;
     /// What is written about it.
     type Status: AsRef<PlacementStatus> + Clone + Debug + Default + PartialEq + Serialize + Send + Sync;
     /// Keeps the object until its releases are gone.

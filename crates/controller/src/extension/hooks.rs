@@ -5,13 +5,13 @@ use std::sync::Arc;
 use chandler_api::extensions::{AddonRelease, OnClusterDelete, UpgradeMoment};
 use chandler_core::{
     identity::ClusterKey,
-    release::ReleaseFace as _,
+    release::ReleaseKind as _,
     resolution::{Outcome, UpgradePlan, VersionName, parse_kubernetes_version},
 };
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
-use super::resolutions::{Resolutions, Resolved};
+use super::resolver::{Resolver, Resolved};
 use crate::{
     clusters::Clusters,
     hooks::{Answer, Answers, UnderWay},
@@ -23,7 +23,7 @@ const SOON: u32 = 5;
 /// Answers from what was decided last.
 pub struct ExtensionAnswers {
     pub under_way: UnderWay,
-    pub resolutions: Arc<Resolutions>,
+    pub resolver: Arc<Resolver>,
     pub clusters: Clusters,
 }
 
@@ -49,13 +49,13 @@ impl Answers for ExtensionAnswers {
 
     fn before_cluster_delete(&self, cluster: &ClusterKey) -> Answer {
         let facts = self.clusters.facts(cluster);
-        let releases = self.resolutions.releases.on_cluster(cluster);
+        let releases = self.resolver.releases.on_cluster(cluster);
         let holding: Vec<_> = releases
             .iter()
             .filter(|release| release.spec.on_cluster_delete == OnClusterDelete::Uninstall)
             .map(called)
             .collect();
-        if holding.is_empty() || facts.is_going() && !facts.waits_for_removals(Timestamp::now()) {
+        if holding.is_empty() || facts.is_deleting() && !facts.waits_for_removals(Timestamp::now()) {
             return Answer::Go;
         }
         wait(format!("uninstalling {} first, for what it holds outside of the cluster", holding.join(", ")))
@@ -68,12 +68,12 @@ impl ExtensionAnswers {
         else {
             return self.unknown(cluster);
         };
-        if resolved.question.kubernetes.runs != version {
+        if resolved.input.kubernetes.runs != version {
             return wait("the extensions of this cluster are being looked at".to_owned());
         }
-        let from = resolved.question.kubernetes.upgrade.as_ref().map(|upgrade| upgrade.from.clone());
-        let in_lockstep = resolved.verdict.chosen.iter().filter(|(name, chosen)| {
-            let published = resolved.question.universe.extensions.get(*name);
+        let from = resolved.input.kubernetes.upgrade.as_ref().map(|upgrade| upgrade.from.clone());
+        let in_lockstep = resolved.resolution.chosen.iter().filter(|(name, chosen)| {
+            let published = resolved.input.universe.extensions.get(*name);
             let stated = published.and_then(|published| {
                 published.versions.iter().find(|known| known.name.version == chosen.version.version)
             });
@@ -89,7 +89,7 @@ impl ExtensionAnswers {
         let (Some(resolved), Some((from, to))) = (self.resolved(cluster), versions) else {
             return self.unknown(cluster);
         };
-        let plan = resolved.question.plan(&from, &to);
+        let plan = resolved.input.plan(&from, &to);
         if plan.blocks() {
             return Answer::Refuse { message: blocked(&plan, &to.to_string()) };
         }
@@ -100,7 +100,7 @@ impl ExtensionAnswers {
             _ => None,
         });
         // What has moved already is to be ready as well.
-        let chosen = resolved.verdict.chosen.iter().filter(|_| resolved.verdict.upgrade.is_some());
+        let chosen = resolved.resolution.chosen.iter().filter(|_| resolved.resolution.upgrade.is_some());
         let moving = chosen.filter(|(name, chosen)| self.is_moving(cluster, name, &chosen.version));
         let moving = moving.map(|(name, chosen)| (name.as_str(), &chosen.version));
         self.arrived(cluster, moves.chain(moving))
@@ -109,7 +109,7 @@ impl ExtensionAnswers {
     /// Nothing was decided for the cluster: it has no extensions, or this process has just begun.
     fn unknown(&self, cluster: &ClusterKey) -> Answer {
         let labels = self.clusters.get(cluster).map(|cluster| cluster.labels().clone()).unwrap_or_default();
-        if self.resolutions.instances(cluster, &labels).is_empty() {
+        if self.resolver.instances(cluster, &labels).is_empty() {
             Answer::Go
         } else {
             wait("the extensions of this cluster are being looked at".to_owned())
@@ -117,7 +117,7 @@ impl ExtensionAnswers {
     }
 
     fn resolved(&self, cluster: &ClusterKey) -> Option<Arc<Resolved>> {
-        self.resolutions.last(cluster)
+        self.resolver.last(cluster)
     }
 
     /// Go, once all of these are at their versions and ready.
@@ -157,7 +157,7 @@ impl ExtensionAnswers {
     }
 
     fn releases_of(&self, cluster: &ClusterKey, extension: &str) -> Vec<Arc<AddonRelease>> {
-        let releases = self.resolutions.releases.on_cluster(cluster);
+        let releases = self.resolver.releases.on_cluster(cluster);
         releases.into_iter().filter(|release| release.spec.extension.as_deref() == Some(extension)).collect()
     }
 }

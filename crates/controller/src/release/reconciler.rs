@@ -1,7 +1,7 @@
 //! One pass over one release object.
 
 mod outcome;
-mod telling;
+mod status;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -15,8 +15,8 @@ use chandler_core::{
     inventory::{ReleaseStatus as InventoryStatus, Seen},
     poll::Poll,
     release::{
-        ClusterState, Collision, Desired, InFlight, InputState, InventoryState, LetGo, Observed, Operation,
-        OperationKind, Plan, ReleaseFace, Strategy, Wait, failure_key, history, plan,
+        ClusterState, Collision, Desired, InFlight, InputState, InventoryState, RemoveFinalizer, Observed, Operation,
+        OperationKind, Plan, ReleaseKind, Strategy, Wait, failure_key, history, plan,
     },
 };
 use chandler_tool::ReleaseDetails;
@@ -33,7 +33,7 @@ use serde_json::json;
 use super::{
     Outcome, ReleaseContext, claimant,
     inputs::Inputs,
-    memory::{InputsKey, Memory},
+    reconcile_state::{InputsKey, ReconcileState},
 };
 use crate::{ManagementError, ReconcileError, clusters::ClusterFacts, queue, status};
 
@@ -42,12 +42,12 @@ const CATCH_UP: Duration = Duration::from_secs(30);
 /// A plan leads to another at most this often in one pass.
 const ROUNDS: usize = 5;
 
-pub struct Pass<R: ReleaseFace> {
+pub struct Reconciler<R: ReleaseKind> {
     context: Arc<ReleaseContext<R>>,
     object: Arc<R>,
     uid: String,
     now: Timestamp,
-    memory: Memory,
+    state: ReconcileState,
     status: ReleaseStatus,
 }
 
@@ -58,9 +58,9 @@ struct View {
     inventory: InventoryView,
 }
 
-impl<R> Pass<R>
+impl<R> Reconciler<R>
 where
-    R: ReleaseFace + kube::Resource<Scope = NamespaceResourceScope>,
+    R: ReleaseKind + kube::Resource<Scope = NamespaceResourceScope>,
 {
     pub fn begin(object: Arc<R>, context: Arc<ReleaseContext<R>>) -> Result<Self, ReconcileError> {
         let uid = object.uid().ok_or_else(|| ReconcileError::Incomplete {
@@ -68,9 +68,9 @@ where
             name: object.name_any(),
             field: "uid",
         })?;
-        let memory = context.memories.recall(&uid);
-        let status = memory.status.clone().or_else(|| object.status().cloned()).unwrap_or_default();
-        Ok(Self { context, object, uid, now: Timestamp::now(), memory, status })
+        let state = context.reconcile_states.get(&uid);
+        let status = state.status.clone().or_else(|| object.status().cloned()).unwrap_or_default();
+        Ok(Self { context, object, uid, now: Timestamp::now(), state, status })
     }
 
     pub async fn run(mut self) -> Result<Action, ReconcileError> {
@@ -103,7 +103,7 @@ where
                     self.context.operations.cancel(&self.uid);
                     break;
                 }
-                Plan::LetGo(why) => return self.let_go(&before, &desired, *why).await,
+                Plan::RemoveFinalizer(why) => return self.remove_finalizer(&before, &desired, *why).await,
                 Plan::NoOp => {
                     self.status.last_failure = None;
                     break;
@@ -137,8 +137,8 @@ where
             InventoryView::Known(inventory) => inventory.newest(&desired.release),
             _ => None,
         };
-        self.memory.expectation = self.memory.expectation.take().filter(|ours| ours.holds(listed, self.now));
-        let expectation = self.memory.expectation.clone();
+        self.state.expectation = self.state.expectation.take().filter(|ours| ours.holds(listed, self.now));
+        let expectation = self.state.expectation.clone();
         let seen = expectation.as_ref().map_or(listed, |ours| ours.seen.as_ref());
         let running = self.context.operations.running(&self.uid);
         // What a young operation has not finished yet is not worth a write.
@@ -189,7 +189,7 @@ where
 
     /// A revision that was read and differs from these very inputs.
     fn differs(&self, inputs: Option<&Inputs>) -> Option<u32> {
-        let (revision, from) = self.memory.differs.as_ref()?;
+        let (revision, from) = self.state.differs.as_ref()?;
         inputs.is_some_and(|inputs| inputs.digest == *from).then_some(*revision)
     }
 
@@ -221,7 +221,7 @@ where
                 self.status.package = Some(inputs.package.clone());
                 self.status.values = Some(inputs.values.clone());
                 let key = self.inputs_key(desired, inputs.kubernetes_minor.clone());
-                self.memory.inputs = Some((key, inputs));
+                self.state.inputs = Some((key, inputs));
             }
             Err(failure) => {
                 let key = failure_key::resolve(self.object.meta().generation);
@@ -234,7 +234,7 @@ where
     async fn describe(&mut self, desired: &Desired, view: &View) {
         match self.observe(desired, view).await {
             Ok(Some(details)) => self.take_details(&details),
-            Ok(None) => self.memory.expectation = None,
+            Ok(None) => self.state.expectation = None,
             Err(failure) => self.note_read_failure(desired, view, &failure),
         }
     }
@@ -245,13 +245,13 @@ where
         let details = match self.observe(desired, view).await {
             Ok(Some(details)) if details.revision == revision => details,
             Ok(_) => {
-                self.memory.differs = Some((revision, inputs.digest));
+                self.state.differs = Some((revision, inputs.digest));
                 return;
             }
             Err(failure) => return self.note_read_failure(desired, view, &failure),
         };
         if !is_wanted(&details, desired, &inputs) {
-            self.memory.differs = Some((revision, inputs.digest));
+            self.state.differs = Some((revision, inputs.digest));
             return;
         }
         let mark = InputMark { digest: inputs.digest.clone(), revision };
@@ -311,7 +311,7 @@ where
     }
 
     fn known_inputs(&self, desired: &Desired, view: &View) -> Option<Inputs> {
-        let (of, inputs) = self.memory.inputs.as_ref()?;
+        let (of, inputs) = self.state.inputs.as_ref()?;
         let control_plane = view.facts.control_plane.as_ref().filter(|_| inputs.package.reads_capabilities);
         let minor = self.context.known_kubernetes_minor(&desired.cluster, control_plane);
         (*of == self.inputs_key(desired, minor)).then(|| inputs.clone())
@@ -343,23 +343,23 @@ where
         if self.deleting() {
             return Ok(());
         }
-        status::hold(&self.context.client, &*self.object, R::FINALIZER).await
+        status::add_finalizer(&self.context.client, &*self.object, R::FINALIZER).await
     }
 
-    async fn let_go(
+    async fn remove_finalizer(
         mut self,
         before: &ReleaseStatus,
         desired: &Desired,
-        why: LetGo,
+        why: RemoveFinalizer,
     ) -> Result<Action, ReconcileError> {
         if self.object.finalizers().iter().any(|held| held != R::FINALIZER) {
             // Others hold the object too, and its readers want to know how far it is.
-            self.tell(desired, &Plan::LetGo(why));
+            self.tell(desired, &Plan::RemoveFinalizer(why));
             self.write(before).await?;
         }
-        status::let_go(&self.context.client, &*self.object, R::FINALIZER).await?;
+        status::remove_finalizer(&self.context.client, &*self.object, R::FINALIZER).await?;
         tracing::info!(cluster = %desired.cluster, release = %desired.release, ?why, "release object let go");
-        self.context.memories.forget(&self.uid);
+        self.context.reconcile_states.forget(&self.uid);
         Ok(Action::await_change())
     }
 
@@ -369,7 +369,7 @@ where
             Plan::Wait(Wait::Backoff { until, .. } | Wait::ForeignOperation { until, .. }) => {
                 queue::at(*until)
             }
-            _ if self.context.memories.recall(&self.uid).expectation.is_some() => Action::requeue(CATCH_UP),
+            _ if self.context.reconcile_states.get(&self.uid).expectation.is_some() => Action::requeue(CATCH_UP),
             _ => poll.map_or_else(|| queue::resync(&*self.object), Action::requeue),
         }
     }

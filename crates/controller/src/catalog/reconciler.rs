@@ -26,7 +26,7 @@ pub(super) async fn reconcile(
     let Some(uid) = catalog.uid().filter(|_| catalog.metadata.deletion_timestamp.is_none()) else {
         return Ok(Action::await_change());
     };
-    let pass = Pass { catalog: &catalog, context: &context, uid };
+    let pass = Reconciler { catalog: &catalog, context: &context, uid };
     let wait = pass.wait(Timestamp::now());
     if !wait.is_zero() {
         return Ok(Action::requeue(wait));
@@ -38,13 +38,13 @@ pub(super) async fn reconcile(
     Ok(Action::requeue(pass.wait(now).max(Duration::from_secs(1))))
 }
 
-struct Pass<'a> {
+struct Reconciler<'a> {
     catalog: &'a ExtensionCatalog,
     context: &'a CatalogContext,
     uid: String,
 }
 
-impl Pass<'_> {
+impl Reconciler<'_> {
     /// How long until it is due; zero: it is.
     fn wait(&self, now: Timestamp) -> Duration {
         let last = self.context.looks().get(&self.uid).copied();

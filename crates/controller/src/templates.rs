@@ -1,0 +1,87 @@
+//! Value templates: evaluated for many clusters in one call of the template service.
+
+use std::collections::BTreeMap;
+
+use chandler_api::capi::{ClusterView, ContractReference};
+use chandler_core::{
+    digest::Digest,
+    identity::{ClusterKey, ClusterMap},
+    placement::{TemplateObjects, looks_at, render_inputs},
+};
+use chandler_tool::TemplateService;
+use kube::api::DynamicObject;
+use serde_json::Value;
+
+use crate::{
+    ReconcileError, clusters::as_json, metrics::Metrics, placement::ComposeError, references::References,
+};
+
+/// Evaluates templates over clusters.
+#[derive(Clone)]
+pub struct Templates {
+    pub references: References,
+    pub service: TemplateService,
+    pub metrics: Metrics,
+}
+
+/// The data for which a template has to be evaluated.
+pub struct TemplateInput {
+    pub cluster: ClusterKey,
+    pub data: Value,
+}
+
+impl Templates {
+    /// Returns the data that a template reads, and the digest of both.
+    pub async fn data(
+        &self,
+        template: &str,
+        key: &ClusterKey,
+        cluster: &DynamicObject,
+    ) -> Result<(Value, Digest), ComposeError> {
+        let view = ClusterView::of(&cluster.data).unwrap_or_default();
+        let (control_plane, infra_cluster) = looks_at(template);
+        let control_plane =
+            self.referenced(key, control_plane, "controlPlaneRef", view.spec.control_plane_ref).await?;
+        let infra_cluster =
+            self.referenced(key, infra_cluster, "infrastructureRef", view.spec.infrastructure_ref).await?;
+        let objects = TemplateObjects {
+            cluster: &as_json(cluster),
+            control_plane: control_plane.as_ref(),
+            infra_cluster: infra_cluster.as_ref(),
+        };
+        Ok(render_inputs(template, &objects))
+    }
+
+    /// Evaluates a template for many clusters. A failure concerns its own cluster only.
+    pub async fn evaluate(
+        &self,
+        template: &str,
+        inputs: Vec<TemplateInput>,
+    ) -> Result<ClusterMap<Result<String, ComposeError>>, ReconcileError> {
+        if inputs.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let requests = inputs.iter().map(|input| (input.cluster.to_string(), input.data.to_string().into_bytes()));
+        self.metrics.tool_call("render");
+        let outputs = self.service.render(template, requests.collect()).await.map_err(ReconcileError::Render)?;
+        let texts = outputs
+            .into_iter()
+            .map(|output| output.map_err(|failure| ComposeError::Template(failure.message)));
+        Ok(inputs.into_iter().map(|input| input.cluster).zip(texts).collect())
+    }
+
+    async fn referenced(
+        &self,
+        cluster: &ClusterKey,
+        wanted: bool,
+        field: &'static str,
+        to: Option<ContractReference>,
+    ) -> Result<Option<Value>, ComposeError> {
+        if !wanted {
+            return Ok(None);
+        }
+        let to = to.ok_or(ComposeError::ReferenceNotSet { field })?;
+        let object = self.references.get(&cluster.namespace, &to).await?;
+        Ok(Some(as_json(&object)))
+    }
+}
