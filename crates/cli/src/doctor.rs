@@ -1,12 +1,12 @@
 //! `chandler doctor`: what is wrong with a management cluster, and what to do about it.
 
+mod caaph;
 mod cluster_api;
 mod finding;
 mod hooks;
 mod impersonation;
 mod kinds;
 mod leader;
-mod caaph;
 mod releases;
 mod rights;
 

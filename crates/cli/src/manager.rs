@@ -40,9 +40,13 @@ pub struct ManagerArgs {
     /// Only look after objects whose label `cluster.x-k8s.io/watch-filter` has this value [default: all]
     #[arg(long, value_name = "VALUE")]
     watch_filter: Option<String>,
-    /// The package tool's binary [default: chandler-helm beside this program]
+    /// Binary of a package tool; may be given several times, the package format selects one
+    /// [default: chandler-helm beside this program]
     #[arg(long, env = "CHANDLER_TOOL")]
-    tool: Option<PathBuf>,
+    tool: Vec<PathBuf>,
+    /// Binary that serves value templates [default: the first --tool]
+    #[arg(long, value_name = "PATH")]
+    templates: Option<PathBuf>,
     /// Folder in which downloaded packages are kept
     #[arg(long, env = "CHANDLER_STORE", default_value = STORE)]
     store: PathBuf,
@@ -127,6 +131,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         namespace,
         watch_filter,
         tool,
+        templates,
         store,
         store_limit,
         allow_source_address,
@@ -152,7 +157,8 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         log_format,
     } = arguments;
     let watch_filter = watch_filter.filter(|value| !value.is_empty());
-    let tool = programs::package_tool(tool)?;
+    let tools = programs::package_tools(tool)?;
+    let templates = programs::template_service(templates, &tools)?;
     let log_level = logging::start(&log_level, log_format)?;
     let tracing = traces.start()?;
     let hooks = hooks.options(&leader_election_namespace);
@@ -168,8 +174,8 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let options = Options {
         namespace,
         watch_filter,
-        tool,
-        tool_arguments: Vec::new(),
+        tools,
+        templates,
         tool_environment: traces.tool_environment(),
         tool_log_level: log_level.tool(),
         store: store.clone(),

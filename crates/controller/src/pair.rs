@@ -227,7 +227,7 @@ fn release_context<P: PlacementKind>(
         connections: shared.release_caches.connections,
         packages: shared.packages,
         catalogs,
-        tool: shared.tool,
+        tools: shared.tools,
         operations: shared.release_caches.operations,
         events: shared.events,
         metrics: shared.metrics,
@@ -264,7 +264,8 @@ fn watch_placements<P: PlacementKind>(shared: &Shared, writer: Writer<P>) -> Fir
 
 fn watch_releases<P: PlacementKind>(shared: &Shared, writer: Writer<P::Release>) -> FirstList {
     let resource = ApiResource::erase::<P::Release>(&());
-    let (router, release_caches, all_kinds) = (shared.router.clone(), shared.release_caches.clone(), shared.all_kinds.clone());
+    let (router, release_caches, all_kinds) =
+        (shared.router.clone(), shared.release_caches.clone(), shared.all_kinds.clone());
     watch(shared.client.clone(), &shared.scope, &resource, writer, move |change| {
         router.on_release::<P>(change);
         if let Change::Deleted(release) = change {

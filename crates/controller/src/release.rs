@@ -4,8 +4,8 @@ mod catalogs;
 mod grants;
 mod inputs;
 mod kubernetes;
-mod reconcile_state;
 mod operate;
+mod reconcile_state;
 mod reconciler;
 mod secrets;
 
@@ -14,11 +14,11 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 pub use catalogs::NamedCatalogs;
 use chandler_core::release::{Claimant, ReleaseKind};
 use chandler_source::Packages;
-use chandler_tool::PackageTool;
+use chandler_tool::Tools;
 use chandler_workload::Connections;
 use kube::{Client, ResourceExt as _, core::NamespaceResourceScope, runtime::controller::Action};
-pub use reconcile_state::ReconcileStates;
 pub use operate::{Done, Outcome};
+pub use reconcile_state::ReconcileStates;
 pub use secrets::Secrets;
 
 use crate::{
@@ -47,7 +47,7 @@ pub struct ReleaseContext<R: ReleaseKind> {
     pub packages: Arc<Packages>,
     pub catalogs: NamedCatalogs,
     pub secrets: Secrets,
-    pub tool: PackageTool,
+    pub tools: Tools,
     pub operations: Operations<Outcome>,
     pub events: Events,
     pub metrics: Metrics,

@@ -1,31 +1,35 @@
 //! The contract's verbs, in Chandler's own types.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use chandler_api::status::ObjectRecord;
 use chandler_core::{
     digest::{Digest, InputDigest, InputMark},
     failure::{Category, Failure},
-    identity::ReleaseId,
-    inventory::{ReleaseStatus, Seen},
+    identity::{ReleaseId, ToolId},
+    inventory::{ReleaseRecords, ReleaseStatus, Seen},
+    package_format::PackageFormat,
     release::{ApplyKind, ExecutionOptions, RenderingOptions},
     target::Target,
 };
 use chandler_telemetry::{RequestCount, Requests, trace};
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status, Streaming, metadata::AsciiMetadataKey, transport::Channel};
 
 use crate::{
     convert,
-    generated::{
-        template::{self, template_service_client::TemplateServiceClient},
-        tool::{self as proto, package_tool_client::PackageToolClient},
-    },
+    description_cache::DescriptionCache,
+    generated::tool::{self as proto, package_tool_client::PackageToolClient},
     supervisor::{Lease, Supervisor},
 };
 
 /// Largest message either way.
-const MESSAGE_LIMIT: usize = 64 << 20;
+pub(crate) const MESSAGE_LIMIT: usize = 64 << 20;
 /// Limit of a call that touches no cluster.
 const LOCAL_LIMIT: Duration = Duration::from_mins(1);
 /// What an operation gets on top of its own time limit, to say how it ended.
@@ -107,52 +111,89 @@ impl From<Failure> for OperationFailure {
     }
 }
 
-/// Why a template has no result for one input.
+/// How a tool describes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RenderFailure {
-    pub message: String,
-}
-
-/// Who a tool is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolIdentity {
+pub struct ToolDescription {
     pub name: String,
     pub version: String,
     pub driver_version: String,
-    pub formats: Vec<String>,
+    pub formats: Vec<PackageFormat>,
     pub capabilities: Vec<String>,
+    /// Where it records its releases.
+    pub records: Arc<ReleaseRecords>,
 }
 
-/// A tool that can be called. Clones share its process.
+/// A package tool. Clones share its process.
 #[derive(Clone, Debug)]
 pub struct PackageTool {
+    id: ToolId,
     supervisor: Supervisor,
+    description: Arc<OnceCell<Arc<ToolDescription>>>,
+    cache: Option<DescriptionCache>,
 }
 
 impl PackageTool {
-    pub fn new(supervisor: Supervisor) -> Self {
-        Self { supervisor }
+    pub fn new(id: ToolId, supervisor: Supervisor) -> Self {
+        Self { id, supervisor, description: Arc::default(), cache: None }
+    }
+
+    /// Keeps the description in `folder`.
+    #[must_use]
+    pub fn described_in(self, folder: &Path) -> Self {
+        let cache = DescriptionCache::new(folder, self.supervisor.path());
+        Self { cache, ..self }
+    }
+
+    pub fn id(&self) -> ToolId {
+        self.id
     }
 
     pub fn supervisor(&self) -> &Supervisor {
         &self.supervisor
     }
 
-    /// Says who the tool is.
-    pub async fn describe(&self) -> Result<ToolIdentity, Failure> {
-        let lease = self.supervisor.lease().await?;
-        let answer =
-            client(&lease).describe(local(proto::DescribeRequest {})).await.map_err(transport)?.into_inner();
-        Ok(ToolIdentity {
+    /// Returns the tool's description. The tool is asked once.
+    pub async fn description(&self) -> Result<Arc<ToolDescription>, Failure> {
+        self.description.get_or_try_init(|| self.describe()).await.cloned()
+    }
+
+    async fn describe(&self) -> Result<Arc<ToolDescription>, Failure> {
+        let answer = match self.cache.as_ref().and_then(DescriptionCache::read) {
+            Some(cached) => cached,
+            None => self.ask_description().await?,
+        };
+        let records = answer.records.ok_or_else(|| {
+            Failure::new(
+                Category::Internal,
+                format!("the package tool {} breaks the contract: it declares no records", answer.name),
+            )
+        })?;
+        Ok(Arc::new(ToolDescription {
             name: answer.name,
             version: answer.version,
             driver_version: answer.driver_version,
-            formats: answer.formats,
+            formats: answer.formats.into_iter().map(PackageFormat::new).collect(),
             capabilities: answer.capabilities,
-        })
+            records: Arc::new(convert::records(records)),
+        }))
     }
 
-    /// What the running process has asked clusters for since it started. No process is started to be asked.
+    async fn ask_description(&self) -> Result<proto::DescribeResponse, Failure> {
+        let lease = self.supervisor.lease().await?;
+        let answer = client(&lease).describe(local(proto::DescribeRequest {})).await.map_err(transport)?;
+        let answer = answer.into_inner();
+        if let Some(cache) = &self.cache {
+            cache.write(&answer);
+        }
+        Ok(answer)
+    }
+
+    /// The description, if the tool has been asked for it.
+    pub(crate) fn known_description(&self) -> Option<&Arc<ToolDescription>> {
+        self.description.get()
+    }
+
+    /// Returns the requests that the running process has made to clusters. Starts no process.
     pub async fn requests(&self) -> Vec<RequestCount> {
         let Some(lease) = self.supervisor.current().await else { return Vec::new() };
         let answer = client(&lease).describe(local(proto::DescribeRequest {})).await;
@@ -241,40 +282,6 @@ impl PackageTool {
         let opened = client.remove(traced(convert::remove(order))).await.map_err(transport)?;
         follow(&lease, opened.into_inner(), &id, limit, cancel, on_step).await.map(|_| ())
     }
-
-    /// Evaluates a value template for many inputs: `(key, data as JSON)`. The answers are in the order of the inputs.
-    pub async fn render(
-        &self,
-        template: &str,
-        inputs: Vec<(String, Vec<u8>)>,
-    ) -> Result<Vec<Result<String, RenderFailure>>, Failure> {
-        let lease = self.supervisor.lease().await?;
-        let asked = inputs.len();
-        let request = template::RenderRequest {
-            template: template.to_owned(),
-            inputs: inputs.into_iter().map(|(key, data)| template::Input { key, data }).collect(),
-            timeout: None,
-            max_output_bytes: 0,
-        };
-        let mut client = TemplateServiceClient::new(lease.channel())
-            .max_decoding_message_size(MESSAGE_LIMIT)
-            .max_encoding_message_size(MESSAGE_LIMIT);
-        let answer = client.render(local(request)).await.map_err(transport)?.into_inner();
-        if answer.outputs.len() != asked {
-            return Err(broken("Render"));
-        }
-        answer.outputs.into_iter().map(rendered).collect()
-    }
-}
-
-fn rendered(output: template::Output) -> Result<Result<String, RenderFailure>, Failure> {
-    match output.outcome {
-        Some(template::output::Outcome::Text(text)) => Ok(Ok(text)),
-        Some(template::output::Outcome::Failure(failure)) => {
-            Ok(Err(RenderFailure { message: failure.message }))
-        }
-        None => Err(broken("Render")),
-    }
 }
 
 /// Follows an operation to its end.
@@ -336,7 +343,7 @@ fn client(lease: &Lease) -> PackageToolClient<Channel> {
         .max_encoding_message_size(MESSAGE_LIMIT)
 }
 
-fn local<T>(message: T) -> tonic::Request<T> {
+pub(crate) fn local<T>(message: T) -> tonic::Request<T> {
     let mut request = traced(message);
     request.set_timeout(LOCAL_LIMIT);
     request
@@ -354,7 +361,7 @@ fn traced<T>(message: T) -> tonic::Request<T> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the signature that map_err calls")]
-fn transport(status: Status) -> Failure {
+pub(crate) fn transport(status: Status) -> Failure {
     match status.code() {
         Code::DeadlineExceeded => Failure::new(Category::Timeout, "the package tool did not answer in time"),
         Code::Cancelled => Failure::new(Category::Cancelled, "the call to the package tool was cancelled"),
@@ -365,7 +372,7 @@ fn transport(status: Status) -> Failure {
     }
 }
 
-fn broken(verb: &str) -> Failure {
+pub(crate) fn broken(verb: &str) -> Failure {
     Failure::new(
         Category::Internal,
         format!("the package tool breaks the contract: {verb} ended without an answer"),

@@ -7,7 +7,7 @@ use chandler_core::{
     digest::{Digest, InputDigest},
     failure::{Category, Failure},
     identity::ReleaseId,
-    inventory::ReleaseStatus,
+    inventory::{ReleaseRecords, ReleaseStatus},
     release::{ApplyKind, RenderingOptions, ValuesReuse},
     target::{Target, TargetAuth},
 };
@@ -130,6 +130,20 @@ pub fn details(state: proto::ReleaseState) -> ReleaseDetails {
         inputs: InputDigest::parse(&state.input_digest),
         inventory: state.inventory.into_iter().map(object).collect(),
         description: state.description,
+    }
+}
+
+pub fn records(records: proto::ReleaseRecords) -> ReleaseRecords {
+    ReleaseRecords {
+        api_version: records.api_version,
+        kind: records.kind,
+        plural: records.plural,
+        label_selector: records.label_selector,
+        object_name: records.object_name,
+        release_label: records.release_label,
+        revision_label: records.revision_label,
+        status_label: records.status_label,
+        time_labels: records.time_labels,
     }
 }
 

@@ -5,7 +5,7 @@ mod log;
 mod process;
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     pin::Pin,
     sync::{Arc, Weak},
     time::{Duration, Instant},
@@ -24,9 +24,28 @@ pub use self::process::ProcessStats;
 /// A process that was found well so often has proved itself.
 const PROVED: u32 = 2;
 
-/// How a tool is run.
+/// The service that a supervised process serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    PackageTool,
+    Templates,
+}
+
+impl Service {
+    /// As messages name it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PackageTool => "package tool",
+            Self::Templates => "template service",
+        }
+    }
+}
+
+/// How a process is run.
 #[derive(Clone, Debug)]
 pub struct SupervisorConfig {
+    /// The service that the process serves.
+    pub service: Service,
     /// The tool's binary.
     pub path: PathBuf,
     /// Further arguments.
@@ -47,6 +66,7 @@ impl SupervisorConfig {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         const MIB: u64 = 1 << 20;
         Self {
+            service: Service::PackageTool,
             path: path.into(),
             arguments: Vec::new(),
             environment: Vec::new(),
@@ -54,6 +74,15 @@ impl SupervisorConfig {
             hard_memory_limit: 1024 * MIB,
             check_interval: Duration::from_secs(5),
             log_level: watch::channel("info").1,
+        }
+    }
+
+    /// Runs the template service that is in the Helm driver.
+    pub fn templates(driver: impl Into<PathBuf>) -> Self {
+        Self {
+            service: Service::Templates,
+            arguments: vec!["--service".to_owned(), "template".to_owned()],
+            ..Self::new(driver)
         }
     }
 }
@@ -121,6 +150,11 @@ impl Lease {
 impl Supervisor {
     pub fn new(config: SupervisorConfig) -> Self {
         Self(Arc::new(Shared { config, state: Mutex::default() }))
+    }
+
+    /// The binary.
+    pub fn path(&self) -> &Path {
+        &self.0.config.path
     }
 
     /// The running process; starts one if there is none.

@@ -187,7 +187,12 @@ async fn serve_hooks(
     hooks::serve(shared.client.clone(), options, namespace, filter, answers).await.map(Some)
 }
 
-fn watch_extensions(shared: &Shared, scope: &Scope, writer: Writer<Extension>, registry: &ExtensionRegistry) -> FirstList {
+fn watch_extensions(
+    shared: &Shared,
+    scope: &Scope,
+    writer: Writer<Extension>,
+    registry: &ExtensionRegistry,
+) -> FirstList {
     let (registry, router) = (registry.clone(), shared.router.clone());
     let resource = ApiResource::erase::<Extension>(&());
     watch(shared.client.clone(), scope, &resource, writer, move |change: &Change<'_, Extension>| {

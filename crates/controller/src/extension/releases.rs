@@ -162,7 +162,12 @@ impl InstanceReleases {
     }
 
     /// A source as a cluster's namespace has to name it: what is beside an Extension of the platform is the platform's.
-    fn seen_from(&self, cluster: &ClusterKey, registered: &RegisteredExtension, source: &PackageSource) -> PackageSource {
+    fn seen_from(
+        &self,
+        cluster: &ClusterKey,
+        registered: &RegisteredExtension,
+        source: &PackageSource,
+    ) -> PackageSource {
         let mut source = source.clone();
         let home = registered.extension.namespace().unwrap_or_default();
         if home != cluster.namespace
@@ -195,7 +200,11 @@ impl InstanceReleases {
         after.iter().map(name).collect()
     }
 
-    pub fn resolution(&self, instance: &ExtensionInstance, cluster: &ClusterKey) -> Option<ClusterResolution> {
+    pub fn resolution(
+        &self,
+        instance: &ExtensionInstance,
+        cluster: &ClusterKey,
+    ) -> Option<ClusterResolution> {
         let extension = self.key(instance.spec.extension.as_ref()?, cluster).to_string();
         let resolved = self.resolver.last(cluster)?;
         let (version, message) = match resolved.resolution.chosen.get(&extension) {

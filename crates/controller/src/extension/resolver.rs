@@ -13,7 +13,7 @@ use chandler_api::{
     extensions::{AddonRelease, ExtensionInstance},
 };
 use chandler_core::{
-    extension::{Demand, Kubernetes, ResolutionInput, Resolution, demand, kubernetes, resolve},
+    extension::{Demand, Kubernetes, Resolution, ResolutionInput, demand, kubernetes, resolve},
     identity::ClusterKey,
     placement::PlacementKind as _,
 };
@@ -84,7 +84,11 @@ impl Resolver {
     }
 
     /// Resolves a cluster.
-    pub async fn resolve(&self, key: &ClusterKey, cluster: &DynamicObject) -> Result<Arc<Resolved>, ResolveError> {
+    pub async fn resolve(
+        &self,
+        key: &ClusterKey,
+        cluster: &DynamicObject,
+    ) -> Result<Arc<Resolved>, ResolveError> {
         let mut snapshot = self.registry.snapshot();
         let instances = self.instances(key, cluster.labels());
         self.offers.insert_into(&key.namespace, &instances, &mut snapshot).await;

@@ -9,10 +9,11 @@ use chandler_api::{
 use chandler_core::{
     digest::{self, Digest, InputDigest},
     failure::{Category, Failure},
+    package_format::PackageFormat,
     release::{Desired, ReleaseKind, VALUES_KEY, Values},
 };
 use chandler_source::{Access, Credentials, Signers, StoredPackage};
-use chandler_tool::PackageFile;
+use chandler_tool::{PackageFile, PackageTool};
 
 use super::{ReleaseContext, secrets::unusable};
 
@@ -35,7 +36,9 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         control_plane: Option<&ContractReference>,
     ) -> Result<Inputs, Failure> {
         let package = self.package(desired, known.package.as_ref()).await?;
-        let values = self.values(desired, known.values.as_ref()).await?;
+        check_format(known, &package)?;
+        let tool = self.tools.for_format(&package_format(&package)).await?;
+        let values = self.values(desired, known.values.as_ref(), &tool).await?;
         let kubernetes_minor = if package.reads_capabilities {
             self.kubernetes_minor(&desired.cluster, control_plane).await?
         } else {
@@ -59,7 +62,9 @@ impl<R: ReleaseKind> ReleaseContext<R> {
     ) -> Result<StoredPackage, Failure> {
         let digest = parsed(&package.digest)?;
         let signers = self.signers(desired).await?;
-        if let Some(stored) = self.packages.stored(&desired.package, &digest, signers.as_ref()) {
+        if let Some(stored) =
+            self.packages.stored(&desired.package, &digest, &package_format(package), signers.as_ref())
+        {
             return Ok(stored);
         }
         let access = self.access(desired).await?;
@@ -106,13 +111,15 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         if let Some(known) = same.filter(|known| known.digest != stored.digest.as_str()) {
             return Ok(self.unmoved(desired, known, stored.digest.as_str()));
         }
+        let tool = self.tools.for_format(&resolved.format).await?;
         self.metrics.tool_call("inspect");
-        let info = self.tool.inspect(&file(&stored)).await?;
+        let info = tool.inspect(&file(&stored)).await?;
         Ok(PackageRecord {
             reference,
             version: info.version,
             digest: stored.digest.to_string(),
             reads_capabilities: info.reads_capabilities,
+            format: resolved.format.to_stored(),
         })
     }
 
@@ -132,7 +139,12 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         known.clone()
     }
 
-    async fn values(&self, desired: &Desired, known: Option<&ValuesRecord>) -> Result<ValuesRecord, Failure> {
+    async fn values(
+        &self,
+        desired: &Desired,
+        known: Option<&ValuesRecord>,
+        tool: &PackageTool,
+    ) -> Result<ValuesRecord, Failure> {
         let text = match &desired.values {
             Values::Text(text) => Digest::of(text).to_string(),
             Values::Secret(_, digest) => digest.clone(),
@@ -142,7 +154,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         }
         let values = self.values_text(desired).await?;
         self.metrics.tool_call("canonicalize");
-        let canonical = self.tool.canonical_digest(&values).await?;
+        let canonical = tool.canonical_digest(&values).await?;
         Ok(ValuesRecord { text, canonical: canonical.to_string() })
     }
 
@@ -195,6 +207,28 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         };
         let insecure_skip_tls_verify = wanted.insecure_skip_tls_verify;
         Ok(Access { ca_pem, credentials, insecure_skip_tls_verify, signers: None })
+    }
+}
+
+/// Returns the format of a resolved package.
+pub(super) fn package_format(package: &PackageRecord) -> PackageFormat {
+    PackageFormat::stored(package.format.as_deref())
+}
+
+/// Refuses a package of another format than that of the installed release: another tool would install it beside the first.
+fn check_format(known: &ReleaseStatus, package: &PackageRecord) -> Result<(), Failure> {
+    let installed = known.package.as_ref().filter(|_| known.revision.is_some()).map(package_format);
+    let wanted = package_format(package);
+    match installed.filter(|installed| *installed != wanted) {
+        Some(installed) => Err(Failure::new(
+            Category::InvalidPackage,
+            format!(
+                "{} is a package of type {wanted}, but the release was installed from one of type {installed}; remove the \
+                 release first, then install the new package",
+                package.reference
+            ),
+        )),
+        None => Ok(()),
     }
 }
 

@@ -8,7 +8,7 @@ use chandler_core::{
     target::Target,
 };
 use chandler_telemetry::trace::{self, Span};
-use chandler_tool::{ApplyOrder, OperationFailure, ReleaseDetails, RemoveOrder};
+use chandler_tool::{ApplyOrder, OperationFailure, PackageTool, ReleaseDetails, RemoveOrder};
 use futures::FutureExt as _;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
@@ -41,6 +41,7 @@ struct Work<R: ReleaseKind> {
     /// Of the spec that asks for it.
     generation: Option<i64>,
     desired: Desired,
+    tool: PackageTool,
     target: Target,
 }
 
@@ -51,6 +52,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         object: &R,
         operation: Operation<Inputs>,
         desired: &Desired,
+        tool: PackageTool,
         target: Target,
     ) {
         let id = object.uid().unwrap_or_default();
@@ -61,6 +63,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             id: id.clone(),
             generation: object.meta().generation,
             desired: desired.clone(),
+            tool,
             target,
         };
         let (queue, reference) = (self.queue.clone(), ObjectRef::from_obj(object));
@@ -145,7 +148,7 @@ impl<R: ReleaseKind> Work<R> {
             rendering: self.desired.rendering.clone(),
             execution: self.desired.execution.clone(),
         };
-        self.context.tool.apply(order, &handle.cancel, |step| handle.step(step)).await
+        self.tool.apply(order, &handle.cancel, |step| handle.step(step)).await
     }
 
     async fn remove(&self, operation_id: String, handle: &Handle<Outcome>) -> Result<(), OperationFailure> {
@@ -157,6 +160,6 @@ impl<R: ReleaseKind> Work<R> {
             rendering: self.desired.rendering.clone(),
             execution: self.desired.execution.clone(),
         };
-        self.context.tool.remove(order, &handle.cancel, |step| handle.step(step)).await
+        self.tool.remove(order, &handle.cancel, |step| handle.step(step)).await
     }
 }

@@ -1,7 +1,7 @@
 //! One pass over one release object.
 
 mod outcome;
-mod status;
+mod report;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -15,11 +15,12 @@ use chandler_core::{
     inventory::{ReleaseStatus as InventoryStatus, Seen},
     poll::Poll,
     release::{
-        ClusterState, Collision, Desired, InFlight, InputState, InventoryState, RemoveFinalizer, Observed, Operation,
-        OperationKind, Plan, ReleaseKind, Strategy, Wait, failure_key, history, plan,
+        ClusterState, Collision, Desired, InFlight, InputState, InventoryState, Observed, Operation,
+        OperationKind, Plan, ReleaseKind, RemoveFinalizer, Strategy, Wait, failure_key, history, plan,
     },
+    target::Target,
 };
-use chandler_tool::ReleaseDetails;
+use chandler_tool::{PackageTool, ReleaseDetails};
 use chandler_workload::{Connection, InventoryView};
 use jiff::Timestamp;
 use kube::{
@@ -32,7 +33,7 @@ use serde_json::json;
 
 use super::{
     Outcome, ReleaseContext, claimant,
-    inputs::Inputs,
+    inputs::{Inputs, package_format},
     reconcile_state::{InputsKey, ReconcileState},
 };
 use crate::{ManagementError, ReconcileError, clusters::ClusterFacts, queue, status};
@@ -54,8 +55,19 @@ pub struct Reconciler<R: ReleaseKind> {
 /// What a pass sees of the cluster.
 struct View {
     facts: ClusterFacts,
-    connection: Option<Arc<Connection>>,
+    /// The tool of the release and the connection that watches its records. `None` means that the cluster is not connected.
+    connected: Option<(PackageTool, Arc<Connection>)>,
     inventory: InventoryView,
+}
+
+impl View {
+    fn connection(&self) -> Option<&Arc<Connection>> {
+        self.connected.as_ref().map(|(_, connection)| connection)
+    }
+
+    fn target(&self) -> Option<Target> {
+        self.connection()?.target()
+    }
 }
 
 impl<R> Reconciler<R>
@@ -88,7 +100,7 @@ where
         }
         let mut decision = Plan::NoOp;
         for _ in 0..ROUNDS {
-            let view = self.view(&desired);
+            let view = self.view(&desired).await;
             decision = self.decide(&desired, &view);
             match &decision {
                 Plan::Resolve => self.resolve(&desired, &view).await,
@@ -122,14 +134,45 @@ where
         if self.deleting() { Ok(desired) } else { self.context.catalogs.located(desired).await }
     }
 
-    fn view(&self, desired: &Desired) -> View {
+    async fn view(&self, desired: &Desired) -> View {
         let facts = self.context.clusters.facts(&desired.cluster);
         let reachable = facts.state == ClusterState::Available
             || desired.remove_with_cluster && facts.waits_for_removals(self.now);
-        let connection = reachable.then(|| self.context.connections.to(&desired.cluster));
-        let inventory =
-            connection.as_ref().map_or(InventoryView::Loading, |connection| connection.inventory());
-        View { facts, connection, inventory }
+        if !reachable {
+            return View { facts, connected: None, inventory: InventoryView::Loading };
+        }
+        match self.connect(desired).await {
+            Ok((tool, connection)) => {
+                let inventory = connection.inventory();
+                View { facts, connected: Some((tool, connection)), inventory }
+            }
+            Err(failure) => View { facts, connected: None, inventory: InventoryView::Unavailable(failure) },
+        }
+    }
+
+    /// Returns the tool of the release and the connection that watches its records. While the package is not resolved, this
+    /// is the first tool; nothing is applied before the package is resolved.
+    async fn connect(&self, desired: &Desired) -> Result<(PackageTool, Arc<Connection>), Failure> {
+        let tools = &self.context.tools;
+        let connected = |tool: PackageTool| {
+            let connection = self.context.connections.to(&desired.cluster, tool.id());
+            (tool, connection)
+        };
+        if let Some(package) = &self.status.package {
+            return tools.for_format(&package_format(package)).await.map(connected);
+        }
+        let mut all = tools.all().iter().cloned().map(connected);
+        let first = all.next().ok_or_else(|| Failure::new(Category::Internal, "there is no package tool"))?;
+        if !self.deleting() {
+            return Ok(first);
+        }
+        // The status was lost: the release belongs to the tool that has a record of it, and to none only if all are known.
+        let holds = |(_, connection): &(PackageTool, Arc<Connection>)| match connection.inventory() {
+            InventoryView::Known(inventory) => inventory.newest(&desired.release).is_some(),
+            InventoryView::Loading | InventoryView::Unavailable(_) => true,
+        };
+        let holder = std::iter::once(first.clone()).chain(all).find(holds);
+        Ok(holder.unwrap_or(first))
     }
 
     fn decide(&mut self, desired: &Desired, view: &View) -> Plan {
@@ -255,7 +298,7 @@ where
             return;
         }
         let mark = InputMark { digest: inputs.digest.clone(), revision };
-        let marked = match &view.connection {
+        let marked = match view.connection() {
             Some(connection) => connection.mark(&desired.release, &mark).await,
             None => return,
         };
@@ -271,17 +314,15 @@ where
     }
 
     async fn observe(&self, desired: &Desired, view: &View) -> Result<Option<ReleaseDetails>, Failure> {
-        let target = view.connection.as_ref().and_then(|connection| connection.target());
-        let target =
-            target.ok_or_else(|| Failure::new(Category::Unreachable, "the cluster is not connected"))?;
+        let (Some((tool, _)), Some(target)) = (&view.connected, view.target()) else {
+            return Err(Failure::new(Category::Unreachable, "the cluster is not connected"));
+        };
         self.context.metrics.tool_call("observe");
-        self.context.tool.observe(&target, &desired.release).await
+        tool.observe(&target, &desired.release).await
     }
 
     fn start(&self, kind: OperationKind, desired: &Desired, view: &View) {
-        let Some(target) = view.connection.as_ref().and_then(|connection| connection.target()) else {
-            return;
-        };
+        let (Some((tool, _)), Some(target)) = (&view.connected, view.target()) else { return };
         let operation = match (kind, self.known_inputs(desired, view)) {
             (OperationKind::Remove, _) => Operation::Remove,
             (OperationKind::Apply(kind), Some(inputs)) => Operation::Apply { kind, inputs },
@@ -291,7 +332,7 @@ where
                 return;
             }
         };
-        self.context.operate(&*self.object, operation, desired, target);
+        self.context.operate(&*self.object, operation, desired, tool.clone(), target);
     }
 
     fn inputs_key(&self, desired: &Desired, kubernetes_minor: Option<String>) -> InputsKey {
@@ -369,7 +410,9 @@ where
             Plan::Wait(Wait::Backoff { until, .. } | Wait::ForeignOperation { until, .. }) => {
                 queue::at(*until)
             }
-            _ if self.context.reconcile_states.get(&self.uid).expectation.is_some() => Action::requeue(CATCH_UP),
+            _ if self.context.reconcile_states.get(&self.uid).expectation.is_some() => {
+                Action::requeue(CATCH_UP)
+            }
             _ => poll.map_or_else(|| queue::resync(&*self.object), Action::requeue),
         }
     }

@@ -21,8 +21,11 @@ use tokio::{
 };
 use tonic::transport::{Channel, Endpoint};
 
-use super::{SupervisorConfig, ToolError, log};
-use crate::generated::tool::{DescribeRequest, package_tool_client::PackageToolClient};
+use super::{Service, SupervisorConfig, ToolError, log};
+use crate::generated::{
+    template::{RenderRequest, template_service_client::TemplateServiceClient},
+    tool::{DescribeRequest, package_tool_client::PackageToolClient},
+};
 
 const START_LIMIT: Duration = Duration::from_secs(15);
 /// After its owner lets go, a process gets this long to end by itself.
@@ -73,7 +76,7 @@ impl Process {
         let pid = child.id().unwrap_or_default();
         let last_lines = log::forward(child.stderr.take(), pid);
         let channel = channel(&socket);
-        wait_ready(&mut child, &channel, &last_lines).await?;
+        wait_ready(config.service, &mut child, &channel, &last_lines).await?;
         let exited = std::sync::Arc::new(AtomicBool::new(false));
         let (kill, killed) = oneshot::channel();
         let (in_use, unused) = oneshot::channel();
@@ -186,6 +189,7 @@ fn channel(socket: &std::path::Path) -> Channel {
 }
 
 async fn wait_ready(
+    service: Service,
     child: &mut Child,
     channel: &Channel,
     last_lines: &log::LastLines,
@@ -195,10 +199,22 @@ async fn wait_ready(
         if let Ok(Some(status)) = child.try_wait() {
             return Err(ToolError::Exited(format!("{status}; {}", last_lines.joined())));
         }
-        if PackageToolClient::new(channel.clone()).describe(DescribeRequest {}).await.is_ok() {
+        if answers(service, channel).await {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Err(ToolError::NotReady(START_LIMIT))
+}
+
+/// Returns whether the process serves.
+async fn answers(service: Service, channel: &Channel) -> bool {
+    match service {
+        Service::PackageTool => {
+            PackageToolClient::new(channel.clone()).describe(DescribeRequest {}).await.is_ok()
+        }
+        Service::Templates => {
+            TemplateServiceClient::new(channel.clone()).render(RenderRequest::default()).await.is_ok()
+        }
+    }
 }

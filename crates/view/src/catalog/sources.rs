@@ -6,6 +6,7 @@ use chandler_api::extensions::ExtensionCatalog;
 use chandler_controller::catalog_access;
 use chandler_core::{
     catalog::{Selection, unverifiable},
+    identity::ToolId,
     release::PackageReference,
 };
 use chandler_source::{Catalog, CatalogRequest, Packages, SourceError};
@@ -69,7 +70,7 @@ impl Sources {
         };
         let resolved = self.packages.resolve(&reference, &access).await?;
         let stored = self.packages.fetch(&resolved, &access).await?;
-        let tool = PackageTool::new(Supervisor::new(SupervisorConfig::new(tool)));
+        let tool = PackageTool::new(ToolId(0), Supervisor::new(SupervisorConfig::new(tool)));
         let file = PackageFile { path: stored.path().to_owned(), digest: stored.digest.clone() };
         let told = tool.inspect(&file).await;
         tool.supervisor().kill().await;

@@ -126,7 +126,10 @@ impl OneShotResolver {
         };
         match self.offers.published(extension).await {
             Ok(found) => {
-                let registered = RegisteredExtension { extension: extension.clone(), published: Arc::new(found.published) };
+                let registered = RegisteredExtension {
+                    extension: extension.clone(),
+                    published: Arc::new(found.published),
+                };
                 self.registry.insert(namespace, plain, registered);
                 Ok(())
             }
