@@ -47,9 +47,9 @@ use crate::{
 /// How the controllers run.
 #[derive(Debug)]
 pub struct Options {
-    /// None: all namespaces.
+    /// `None` means all namespaces.
     pub namespace: Option<String>,
-    /// Only placements whose watch-filter label has this value, and their releases. None: all.
+    /// Only placements whose watch-filter label has this value, and their releases. `None` means all.
     pub watch_filter: Option<String>,
     /// The binaries of the package tools. The package format selects one of them.
     pub tools: Vec<PathBuf>,
@@ -61,32 +61,32 @@ pub struct Options {
     pub tool_log_level: channel::Receiver<&'static str>,
     /// Folder of the package store.
     pub store: PathBuf,
-    /// How repositories and registries are asked.
+    /// Options for requests to repositories and registries.
     pub sources: SourceOptions,
     /// Where `/metrics`, `/healthz` and `/readyz` are served.
     pub address: SocketAddr,
     pub limits: Limits,
-    /// How often a release that follows the newest version looks for it.
+    /// How often releases without a version poll for a newer one.
     pub poll_interval: Duration,
-    /// The namespace whose Extensions and catalogs are everyone's.
+    /// The namespace whose Extensions and catalogs are available to all namespaces.
     pub platform_namespace: String,
-    /// The version that Extensions with `lifecycle: Platform` are held against.
+    /// The version that Extensions with `lifecycle: Platform` must support.
     pub platform_version: Option<Version>,
-    /// Where that version is release_caches, if it is not given.
+    /// The ConfigMap key with that version, if it is not given.
     pub platform_version_from: Option<ConfigMapKey>,
-    /// Where the platform keeps what it demands of signatures. None: it demands none.
+    /// The ConfigMap key with the signature policy. `None` means that no package must be signed.
     pub verify_policy: Option<ConfigMapKey>,
-    /// How often these are read again, and the sources of parameters: none is watched.
+    /// How often these ConfigMaps and the sources of parameters are polled. They are not watched.
     pub parameters_interval: Duration,
     /// Counts the requests of the client that the controllers get.
     pub requests: Requests,
-    /// None: this process is the only one.
+    /// `None` means that this process is the only one.
     pub election: Option<Election>,
-    /// None: Cluster API does not ask.
+    /// `None` means that no runtime hooks are served.
     pub hooks: Option<HookOptions>,
 }
 
-/// What all controllers share.
+/// The parts of the manager that all controllers share.
 #[derive(Clone)]
 pub struct Shared {
     pub client: Client,
@@ -140,7 +140,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let platform = Platform::new(platform_namespace, platform_version);
     let scope = Scope { namespace, labels: None };
     let mut sources = sources;
-    // Whoever wants to look more often wants to see more, too.
+    // A cached index must not be older than the poll interval.
     sources.limits.fresh = sources.limits.fresh.min(poll_interval);
     let configured = |config: SupervisorConfig| SupervisorConfig {
         environment: tool_environment.clone(),
@@ -229,7 +229,7 @@ fn records_of(tools: &Tools) -> RecordsOf {
     })
 }
 
-/// Before anything can be installed, and from then on.
+/// Reads the signature policy once, before anything is installed, then polls it.
 async fn demand_signatures(shared: &Shared, from: ConfigMapKey) -> AbortOnDropHandle<()> {
     let (client, packages) = (shared.client.clone(), shared.packages.clone());
     let (demands, every) = (SignatureDemands { client, packages, from }, shared.parameters_interval);
@@ -240,7 +240,7 @@ async fn demand_signatures(shared: &Shared, from: ConfigMapKey) -> AbortOnDropHa
 /// How long tasks may take to end before the Lease is left to run out.
 const STOPPING: Duration = Duration::from_secs(5);
 
-/// Works while it leads. Whoever may not act any more stops its driver before anyone else may begin.
+/// Works while it leads. A manager that loses the Lease stops its package tools before another manager may start.
 async fn lead(
     election: Election,
     tools: &Tools,
@@ -269,7 +269,7 @@ async fn lead(
     ended
 }
 
-/// Says at once what is missing, instead of watching what will never come.
+/// Fails early if a kind is not served, instead of retrying a watch forever.
 async fn check_served(
     client: &Client,
     scope: &Scope,

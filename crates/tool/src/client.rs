@@ -1,4 +1,4 @@
-//! The contract's verbs, in Chandler's own types.
+//! The client of a package tool, in Chandler's own types.
 
 use std::{
     path::{Path, PathBuf},
@@ -32,7 +32,7 @@ use crate::{
 pub(crate) const MESSAGE_LIMIT: usize = 64 << 20;
 /// Limit of a call that touches no cluster.
 const LOCAL_LIMIT: Duration = Duration::from_mins(1);
-/// What an operation gets on top of its own time limit, to say how it ended.
+/// Added to the time limit of an operation, for its last message.
 const GRACE: Duration = Duration::from_secs(90);
 
 /// A package on the local disk.
@@ -42,7 +42,7 @@ pub struct PackageFile {
     pub digest: Digest,
 }
 
-/// What an Apply is to do.
+/// An install or upgrade to run.
 #[derive(Clone, Debug)]
 pub struct ApplyOrder {
     pub operation_id: String,
@@ -56,7 +56,7 @@ pub struct ApplyOrder {
     pub execution: ExecutionOptions,
 }
 
-/// What a Remove is to do.
+/// A removal to run.
 #[derive(Clone, Debug)]
 pub struct RemoveOrder {
     pub operation_id: String,
@@ -75,30 +75,30 @@ pub struct ReleaseDetails {
     pub package_version: String,
     /// Of the values given for this revision.
     pub values: Option<Digest>,
-    /// None: someone else made this revision.
+    /// `None` means that Chandler did not make this revision.
     pub inputs: Option<InputDigest>,
     pub inventory: Vec<ObjectRecord>,
     pub description: String,
 }
 
 impl ReleaseDetails {
-    /// The revision as the inventory will show it. Whose it is, the tool says: a failed operation may have gone back to
-    /// an older state, and that is not what its inputs ask for.
+    /// Returns the revision as the inventory will list it. The input mark is the tool's: a failed operation may have rolled
+    /// back to an older revision, which has other inputs.
     pub fn seen(&self) -> Seen {
         let mark = self.inputs.clone().map(|digest| InputMark { digest, revision: self.revision });
         Seen { revision: self.revision, status: self.status, mark, updated: None }
     }
 }
 
-/// How far an operation is.
+/// A step of a running operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepReport {
     pub message: String,
-    /// Only waiting from here: the operation's slot is free.
+    /// The operation only waits from here on, so its slot is free.
     pub waiting: bool,
 }
 
-/// An operation that failed, and the state it left, where that is known.
+/// A failed operation, with the state that it left, if known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationFailure {
     pub failure: Failure,
@@ -217,7 +217,7 @@ impl PackageTool {
         }
     }
 
-    /// The digest of what `values` mean to the tool.
+    /// Returns the digest of the canonical form of `values`.
     pub async fn canonical_digest(&self, values: &str) -> Result<Digest, Failure> {
         let lease = self.supervisor.lease().await?;
         let request = proto::CanonicalizeRequest { values: vec![convert::values(values)] };
@@ -231,7 +231,7 @@ impl PackageTool {
         }
     }
 
-    /// Reads a release. None: the cluster answered and there is none.
+    /// Reads a release. `None` means that the cluster has no such release.
     pub async fn observe(
         &self,
         target: &Target,
@@ -326,10 +326,10 @@ async fn follow(
     }
 }
 
-/// When an operation is given up on from outside. The way back of an atomic one gets its own time.
+/// Returns the time limit of an operation, with time for the rollback of an atomic one.
 fn limit(options: &ExecutionOptions) -> Duration {
-    let ways = if options.atomic { 2 } else { 1 };
-    options.timeout.saturating_mul(ways).saturating_add(GRACE)
+    let directions = if options.atomic { 2 } else { 1 };
+    options.timeout.saturating_mul(directions).saturating_add(GRACE)
 }
 
 async fn stop(lease: &Lease, operation_id: &str) -> Result<(), Failure> {
@@ -349,7 +349,7 @@ pub(crate) fn local<T>(message: T) -> tonic::Request<T> {
     request
 }
 
-/// A request that goes on with the trace that led to it.
+/// A request that carries the current trace.
 fn traced<T>(message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     trace::carry(|key, value| {

@@ -1,4 +1,4 @@
-//! Between Chandler's types and the contract's messages.
+//! Converts between Chandler's types and the contract's messages.
 
 use std::time::Duration;
 
@@ -207,7 +207,7 @@ fn values_reuse(reuse: ValuesReuse) -> proto::ValuesReuse {
     }
 }
 
-/// Longer than the contract can say is as good as no limit of its own.
+/// Returns `None`, which means no limit, if the duration is too long for the message.
 fn duration(duration: Duration) -> Option<prost_types::Duration> {
     duration.try_into().ok()
 }

@@ -1,4 +1,4 @@
-//! The package-tool contract: its client, and the supervision of the process that serves it.
+//! Clients of package tools and of the template service, and the supervision of their processes.
 
 mod client;
 mod convert;

@@ -74,7 +74,7 @@ pub enum UnknownKubernetes {
 }
 
 impl Resolver {
-    /// The instances that select a cluster.
+    /// Returns the instances that select a cluster.
     pub fn instances(
         &self,
         key: &ClusterKey,
@@ -142,7 +142,7 @@ impl Resolver {
     }
 }
 
-/// What a Cluster and its control plane say about their Kubernetes.
+/// Returns the Kubernetes version of a Cluster and the upgrade that it is in.
 pub fn known_kubernetes(
     cluster: &DynamicObject,
     control_plane: Option<&DynamicObject>,

@@ -1,4 +1,4 @@
-//! One pass over one release object.
+//! The reconciler of one release object.
 
 mod outcome;
 mod report;
@@ -38,9 +38,9 @@ use super::{
 };
 use crate::{ManagementError, ReconcileError, clusters::ClusterFacts, queue, status};
 
-/// How long our own word on an operation counts for more than the watch.
+/// How long the reported result of an operation takes precedence over the watch.
 const CATCH_UP: Duration = Duration::from_secs(30);
-/// A plan leads to another at most this often in one pass.
+/// How many plans one reconcile follows.
 const ROUNDS: usize = 5;
 
 pub struct Reconciler<R: ReleaseKind> {
@@ -52,7 +52,7 @@ pub struct Reconciler<R: ReleaseKind> {
     status: ReleaseStatus,
 }
 
-/// What a pass sees of the cluster.
+/// The cluster as a reconcile sees it.
 struct View {
     facts: ClusterFacts,
     /// The tool of the release and the connection that watches its records. `None` means that the cluster is not connected.
@@ -107,7 +107,7 @@ where
                 Plan::Describe => self.describe(&desired, &view).await,
                 Plan::Adopt { revision } => self.adopt(&desired, &view, *revision).await,
                 Plan::Operate(kind) => {
-                    self.hold().await?;
+                    self.add_finalizer().await?;
                     self.start(*kind, &desired, &view);
                     break;
                 }
@@ -123,12 +123,12 @@ where
                 Plan::Wait(_) => break,
             }
         }
-        self.tell(&desired, &decision);
+        self.update_conditions(&desired, &decision);
         self.write(&before).await?;
         Ok(self.next(&desired, &decision))
     }
 
-    /// What the object asks for, and where that is to be found. What is removed is not looked for.
+    /// Returns the desired release, with its repository unless the object is being deleted.
     async fn desired(&self) -> Result<Desired, Failure> {
         let desired = self.object.desired()?;
         if self.deleting() { Ok(desired) } else { self.context.catalogs.located(desired).await }
@@ -180,12 +180,13 @@ where
             InventoryView::Known(inventory) => inventory.newest(&desired.release),
             _ => None,
         };
-        self.state.expectation = self.state.expectation.take().filter(|ours| ours.holds(listed, self.now));
+        self.state.expectation =
+            self.state.expectation.take().filter(|expected| expected.holds(listed, self.now));
         let expectation = self.state.expectation.clone();
-        let seen = expectation.as_ref().map_or(listed, |ours| ours.seen.as_ref());
+        let seen = expectation.as_ref().map_or(listed, |expected| expected.seen.as_ref());
         let running = self.context.operations.running(&self.uid);
-        // What a young operation has not finished yet is not worth a write.
-        let finished = running.as_ref().is_none_or(|running| running.told);
+        // The intermediate state of a short operation is not written.
+        let finished = running.as_ref().is_none_or(|running| running.reportable);
         if let InventoryView::Known(inventory) = &view.inventory
             && finished
         {
@@ -196,7 +197,7 @@ where
             self.status.history = history(&self.status.history, stored, seen, self.now);
         }
         let collision = self.collision(desired);
-        let (unmet, needed_by) = self.neighbours(desired);
+        let (unmet, needed_by) = self.dependencies(desired);
         let inputs = self.known_inputs(desired, view);
         let past = self.past_failure();
         let observed = Observed {
@@ -230,20 +231,20 @@ where
         plan(&observed, self.object.meta().generation)
     }
 
-    /// A revision that was read and differs from these very inputs.
+    /// Returns the revision that was read and differs from these inputs.
     fn differs(&self, inputs: Option<&Inputs>) -> Option<u32> {
         let (revision, from) = self.state.differs.as_ref()?;
         inputs.is_some_and(|inputs| inputs.digest == *from).then_some(*revision)
     }
 
-    /// Whether other objects claim the same release.
+    /// Returns whether other objects claim the same release.
     fn collision(&self, desired: &Desired) -> Collision {
         let claimants = self.context.all_kinds.claimants(&desired.cluster, &desired.release);
         Collision::among(&claimant(&*self.object), &claimants)
     }
 
-    /// The objects that have to be ready before this one and are not, and those that this one has to outlive.
-    fn neighbours(&self, desired: &Desired) -> (Vec<String>, Vec<String>) {
+    /// Returns the dependencies that are not ready, and the objects that depend on this one.
+    fn dependencies(&self, desired: &Desired) -> (Vec<String>, Vec<String>) {
         if !R::ORDERED {
             return (Vec::new(), Vec::new());
         }
@@ -251,8 +252,7 @@ where
         let all = self.context.releases.on_cluster(&desired.cluster);
         let is_met = |name: &String| all.iter().any(|other| other.name_any() == *name && other.serves());
         let unmet = desired.depends_on.iter().filter(|name| !is_met(name)).cloned();
-        let needs_this =
-            |other: &&Arc<R>| other.desired().is_ok_and(|theirs| theirs.depends_on.contains(&own));
+        let needs_this = |other: &&Arc<R>| other.desired().is_ok_and(|other| other.depends_on.contains(&own));
         let needed_by = all.iter().filter(needs_this).map(|other| other.name_any());
         (unmet.collect(), needed_by.collect())
     }
@@ -273,7 +273,7 @@ where
         }
     }
 
-    /// Reads the release, so that the status knows its details again.
+    /// Reads the release to fill in the details of the status.
     async fn describe(&mut self, desired: &Desired, view: &View) {
         match self.observe(desired, view).await {
             Ok(Some(details)) => self.take_details(&details),
@@ -282,7 +282,7 @@ where
         }
     }
 
-    /// Reads someone else's revision, and makes it ours if it is what is wanted.
+    /// Reads a foreign revision, and adopts it if it matches the desired release.
     async fn adopt(&mut self, desired: &Desired, view: &View, revision: u32) {
         let Some(inputs) = self.known_inputs(desired, view) else { return };
         let details = match self.observe(desired, view).await {
@@ -327,7 +327,7 @@ where
             (OperationKind::Remove, _) => Operation::Remove,
             (OperationKind::Apply(kind), Some(inputs)) => Operation::Apply { kind, inputs },
             (OperationKind::Apply(_), None) => {
-                // They changed after the plan was made, for example by a version that was published meanwhile.
+                // The inputs changed after the plan was made, for example because a version was published.
                 self.context.queue.enqueue(ObjectRef::from_obj(&*self.object));
                 return;
             }
@@ -345,7 +345,7 @@ where
         }
     }
 
-    /// When to look for a newer version. None: the version is pinned.
+    /// Returns when to poll for a newer version. `None` means that the version is pinned.
     fn poll(&self, desired: &Desired) -> Option<Poll> {
         let unpinned = desired.package.version.is_none();
         unpinned.then(|| Poll::new(self.context.poll_interval, &self.uid))
@@ -358,7 +358,7 @@ where
         (*of == self.inputs_key(desired, minor)).then(|| inputs.clone())
     }
 
-    /// Writes down that the release has been installed, for objects that install once.
+    /// Records that the release has been installed, for objects that install once.
     async fn mark_installed(&self) -> Result<(), ManagementError> {
         let patch = json!({"metadata": {"annotations": {R::INSTALLED_ANNOTATION: "true"}}});
         let name = self.object.name_any();
@@ -380,7 +380,7 @@ where
         }
     }
 
-    async fn hold(&self) -> Result<(), ManagementError> {
+    async fn add_finalizer(&self) -> Result<(), ManagementError> {
         if self.deleting() {
             return Ok(());
         }
@@ -395,12 +395,12 @@ where
     ) -> Result<Action, ReconcileError> {
         if self.object.finalizers().iter().any(|held| held != R::FINALIZER) {
             // Others hold the object too, and its readers want to know how far it is.
-            self.tell(desired, &Plan::RemoveFinalizer(why));
+            self.update_conditions(desired, &Plan::RemoveFinalizer(why));
             self.write(before).await?;
         }
         status::remove_finalizer(&self.context.client, &*self.object, R::FINALIZER).await?;
-        tracing::info!(cluster = %desired.cluster, release = %desired.release, ?why, "release object let go");
-        self.context.reconcile_states.forget(&self.uid);
+        tracing::info!(cluster = %desired.cluster, release = %desired.release, ?why, "finalizer removed");
+        self.context.reconcile_states.remove(&self.uid);
         Ok(Action::await_change())
     }
 
