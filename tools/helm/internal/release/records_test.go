@@ -20,21 +20,21 @@ func (s *secrets) Update(_ context.Context, secret *corev1.Secret, _ metav1.Upda
 	return secret, s.err
 }
 
-func TestAWriteThatFailedIsKnownUntilItSucceeds(t *testing.T) {
+func TestWriteErrorIsReportedUntilAWriteSucceeds(t *testing.T) {
 	storage := &secrets{err: errors.New("no network")}
 	records := newRecords(storage, "web")
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "web.v1"}}
 	if _, err := records.Update(context.Background(), secret, metav1.UpdateOptions{}); err == nil {
-		t.Fatal("the update failed")
+		t.Fatal("the update did not fail")
 	}
-	if err := records.written(); !errors.Is(err, storage.err) {
+	if err := records.writeError(); !errors.Is(err, storage.err) {
 		t.Fatalf("got %v", err)
 	}
 	storage.err = nil
 	if _, err := records.Update(context.Background(), secret, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := records.written(); err != nil {
+	if err := records.writeError(); err != nil {
 		t.Fatalf("got %v", err)
 	}
 }

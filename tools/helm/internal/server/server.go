@@ -1,4 +1,4 @@
-// Package server answers the calls of the protocol: request in, operation, events out.
+// Package server implements the gRPC services of the driver.
 package server
 
 import (
@@ -20,7 +20,7 @@ import (
 	"chandler.dev/tools/helm/internal/values"
 )
 
-// Server serves PackageTool and TemplateService.
+// Server implements PackageTool and TemplateService.
 type Server struct {
 	toolv1.UnimplementedPackageToolServer
 	templatev1.UnimplementedTemplateServiceServer
@@ -30,11 +30,11 @@ type Server struct {
 	clusters   *cluster.Pool
 	charts     *chart.Store
 	operations *operation.Set
-	requests   *telemetry.Requests
+	requests   *telemetry.RequestCounter
 	tracing    *telemetry.Tracing
 }
 
-// New makes a server of a driver of the given version. No tracing: nil.
+// New returns a server for a driver of the given version. tracing may be nil.
 func New(version string, operations *operation.Set, tracing *telemetry.Tracing, log *slog.Logger) *Server {
 	return &Server{
 		version:    version,
@@ -42,12 +42,12 @@ func New(version string, operations *operation.Set, tracing *telemetry.Tracing, 
 		clusters:   cluster.NewPool(),
 		charts:     chart.NewStore(),
 		operations: operations,
-		requests:   telemetry.NewRequests(),
+		requests:   telemetry.NewRequestCounter(),
 		tracing:    tracing,
 	}
 }
 
-// Describe says who the driver is.
+// Describe returns the name, versions and capabilities of the driver.
 func (s *Server) Describe(context.Context, *toolv1.DescribeRequest) (*toolv1.DescribeResponse, error) {
 	return &toolv1.DescribeResponse{
 		Name:              "helm",
@@ -60,7 +60,7 @@ func (s *Server) Describe(context.Context, *toolv1.DescribeRequest) (*toolv1.Des
 	}, nil
 }
 
-// helmVersion is the version of the SDK that the binary was linked with.
+// helmVersion returns the version of the Helm SDK in the binary.
 func helmVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, module := range info.Deps {
@@ -72,7 +72,7 @@ func helmVersion() string {
 	return "unknown"
 }
 
-// Inspect reads a package.
+// Inspect reads the metadata of a package.
 func (s *Server) Inspect(_ context.Context, request *toolv1.InspectRequest) (*toolv1.InspectResponse, error) {
 	loaded, err := s.charts.Load(request.GetPackage())
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *Server) Inspect(_ context.Context, request *toolv1.InspectRequest) (*to
 	return &toolv1.InspectResponse{Outcome: &toolv1.InspectResponse_Info{Info: loaded.Info()}}, nil
 }
 
-// Canonicalize parses and merges values.
+// Canonicalize parses and merges values and returns their canonical JSON.
 func (s *Server) Canonicalize(_ context.Context, request *toolv1.CanonicalizeRequest) (*toolv1.CanonicalizeResponse, error) {
 	canonical, err := canonicalize(request.GetValues())
 	if err != nil {
@@ -100,7 +100,7 @@ func canonicalize(layers []*toolv1.Values) ([]byte, error) {
 	return values.Canonical(merged)
 }
 
-// Render evaluates a value template.
+// Render renders a values template.
 func (s *Server) Render(ctx context.Context, request *templatev1.RenderRequest) (*templatev1.RenderResponse, error) {
 	return template.Render(ctx, request), nil
 }

@@ -14,23 +14,23 @@ import (
 	"chandler.dev/tools/helm/internal/operation"
 )
 
-func TestARequestWithoutATargetIsRefused(t *testing.T) {
+func TestRequestWithoutTargetFails(t *testing.T) {
 	server := New("test", operation.NewSet(), nil, slog.New(slog.DiscardHandler))
-	answer, err := server.Observe(context.Background(), &toolv1.ObserveRequest{})
+	response, err := server.Observe(context.Background(), &toolv1.ObserveRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := answer.GetFailure(); got.GetCategory() != failure.Internal || got.GetMessage() != "the request names no target" {
-		t.Fatalf("got %v", answer)
+	if got := response.GetFailure(); got.GetCategory() != failure.Internal || got.GetMessage() != "the request has no target" {
+		t.Fatalf("got %v", response)
 	}
 }
 
-func TestRecovered(t *testing.T) {
+func TestRecoverPanic(t *testing.T) {
 	call := func() (err error) {
-		defer recovered(slog.New(slog.DiscardHandler), &err)
-		panic("defect")
+		defer recoverPanic(slog.New(slog.DiscardHandler), &err)
+		panic("boom")
 	}
-	if err := call(); status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "the driver has a defect: defect") {
+	if err := call(); status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "the Helm driver panicked: boom") {
 		t.Fatalf("got %v", err)
 	}
 }
