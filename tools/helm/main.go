@@ -1,4 +1,4 @@
-// chandler-helm is Chandler's Helm driver. It serves the package tool protocol and the template service on a unix
+// chandler-helm is Chandler's Helm driver. It serves either the package tool protocol or the template service on a unix
 // socket.
 //
 // When its standard input is closed, it stops all operations and exits immediately. On SIGTERM it finishes running
@@ -43,6 +43,12 @@ const (
 	traceFlushTimeout = time.Second
 )
 
+// Values of the flag --service.
+const (
+	serviceTool     = "tool"
+	serviceTemplate = "template"
+)
+
 func main() {
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "chandler-helm:", err)
@@ -52,6 +58,7 @@ func main() {
 
 func run() error {
 	socket := flag.String("socket", "", "path of the unix socket to serve on")
+	service := flag.String("service", serviceTool, "service to serve: tool (PackageTool) or template (TemplateService)")
 	memory := flag.Int64("memory-limit", 0, "soft memory limit in bytes; 0 means no limit")
 	showVersion := flag.Bool("version", false, "print the version and exit")
 	flag.Parse()
@@ -66,10 +73,10 @@ func run() error {
 		debug.SetMemoryLimit(*memory)
 	}
 	var level slog.LevelVar
-	return serve(*socket, logging.New(os.Stderr, &level), &level)
+	return serve(*socket, *service, logging.New(os.Stderr, &level), &level)
 }
 
-func serve(socket string, log *slog.Logger, level *slog.LevelVar) error {
+func serve(socket, service string, log *slog.Logger, level *slog.LevelVar) error {
 	kube.ManagedFieldsManager = release.FieldManager
 	operations := operation.NewSet()
 	tracing, err := telemetry.StartTracing(context.Background(), version)
@@ -80,9 +87,9 @@ func serve(socket string, log *slog.Logger, level *slog.LevelVar) error {
 	options := append(tracing.ServerOptions(), server.Recovery(log)...)
 	options = append(options, grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
 	grpcServer := grpc.NewServer(options...)
-	service := server.New(version, operations, tracing, log)
-	toolv1.RegisterPackageToolServer(grpcServer, service)
-	templatev1.RegisterTemplateServiceServer(grpcServer, service)
+	if err := register(grpcServer, service, server.New(version, operations, tracing, log)); err != nil {
+		return err
+	}
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -96,8 +103,21 @@ func serve(socket string, log *slog.Logger, level *slog.LevelVar) error {
 
 	go readCommands(operations, tracing, log, level)
 	go drainOnTerminate(grpcServer, log)
-	log.Info("serving", "version", version)
+	log.Info("serving", "service", service, "version", version)
 	return grpcServer.Serve(listener)
+}
+
+// register registers the service that the flag --service selects.
+func register(registrar grpc.ServiceRegistrar, service string, tool *server.Server) error {
+	switch service {
+	case serviceTool:
+		toolv1.RegisterPackageToolServer(registrar, tool)
+	case serviceTemplate:
+		templatev1.RegisterTemplateServiceServer(registrar, server.TemplateServer{})
+	default:
+		return fmt.Errorf("--service must be %s or %s, not %q", serviceTool, serviceTemplate, service)
+	}
+	return nil
 }
 
 // readCommands executes the commands on standard input, one per line. When standard input is closed, the parent process

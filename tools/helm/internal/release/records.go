@@ -16,7 +16,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 )
+
+// Records describes the Secrets in which Helm stores releases.
+func Records() *toolv1.ReleaseRecords {
+	return &toolv1.ReleaseRecords{
+		ApiVersion:    "v1",
+		Kind:          "Secret",
+		Plural:        "secrets",
+		LabelSelector: "owner=helm",
+		ObjectName:    "sh.helm.release.v1.{release}.v{revision}",
+		ReleaseLabel:  "name",
+		RevisionLabel: "version",
+		StatusLabel:   "status",
+		TimeLabels:    []string{"modifiedAt", "createdAt"},
+	}
+}
 
 // records caches the Secrets of one release for Helm's storage driver, which lists them often. It reads them once per
 // operation and updates the cache with the operation's writes. Creating a revision fails if another client has created

@@ -9,21 +9,19 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	templatev1 "chandler.dev/tools/helm/gen/chandler/template/v1"
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 	"chandler.dev/tools/helm/internal/chart"
 	"chandler.dev/tools/helm/internal/cluster"
 	"chandler.dev/tools/helm/internal/failure"
 	"chandler.dev/tools/helm/internal/operation"
+	"chandler.dev/tools/helm/internal/release"
 	"chandler.dev/tools/helm/internal/telemetry"
-	"chandler.dev/tools/helm/internal/template"
 	"chandler.dev/tools/helm/internal/values"
 )
 
-// Server implements PackageTool and TemplateService.
+// Server implements PackageTool.
 type Server struct {
 	toolv1.UnimplementedPackageToolServer
-	templatev1.UnimplementedTemplateServiceServer
 
 	version    string
 	log        *slog.Logger
@@ -47,16 +45,23 @@ func New(version string, operations *operation.Set, tracing *telemetry.Tracing, 
 	}
 }
 
+// formats are the OCI artifact types of the packages that the driver supports.
+var formats = []string{"application/vnd.cncf.helm.config.v1+json"}
+
+// capabilities are the optional features of the protocol that the driver supports.
+var capabilities = []string{"hooks", "wait", "server-side-apply", "take-ownership", "crds", "helm-records"}
+
 // Describe returns the name, versions and capabilities of the driver.
 func (s *Server) Describe(context.Context, *toolv1.DescribeRequest) (*toolv1.DescribeResponse, error) {
 	return &toolv1.DescribeResponse{
 		Name:              "helm",
 		Version:           helmVersion(),
 		DriverVersion:     s.version,
-		Formats:           []string{"helm/v1", "helm/v2"},
-		Capabilities:      []string{"hooks", "wait", "server-side-apply", "take-ownership", "crds"},
+		Formats:           formats,
+		Capabilities:      capabilities,
 		RunningOperations: uint32(s.operations.Running()), //nolint:gosec // never negative
 		Requests:          s.requests.Counts(),
+		Records:           release.Records(),
 	}, nil
 }
 
@@ -98,11 +103,6 @@ func canonicalize(layers []*toolv1.Values) ([]byte, error) {
 		return nil, err
 	}
 	return values.Canonical(merged)
-}
-
-// Render renders a values template.
-func (s *Server) Render(ctx context.Context, request *templatev1.RenderRequest) (*templatev1.RenderResponse, error) {
-	return template.Render(ctx, request), nil
 }
 
 func durationOr(duration *durationpb.Duration, fallback time.Duration) time.Duration {

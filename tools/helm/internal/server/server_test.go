@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 	"chandler.dev/tools/helm/internal/failure"
@@ -22,6 +23,35 @@ func TestRequestWithoutTargetFails(t *testing.T) {
 	}
 	if got := response.GetFailure(); got.GetCategory() != failure.Internal || got.GetMessage() != "the request has no target" {
 		t.Fatalf("got %v", response)
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	server := New("v1.2.3", operation.NewSet(), nil, slog.New(slog.DiscardHandler))
+	got, err := server.Describe(context.Background(), &toolv1.DescribeRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &toolv1.DescribeResponse{
+		Name:          "helm",
+		Version:       helmVersion(),
+		DriverVersion: "v1.2.3",
+		Formats:       []string{"application/vnd.cncf.helm.config.v1+json"},
+		Capabilities:  []string{"hooks", "wait", "server-side-apply", "take-ownership", "crds", "helm-records"},
+		Records: &toolv1.ReleaseRecords{
+			ApiVersion:    "v1",
+			Kind:          "Secret",
+			Plural:        "secrets",
+			LabelSelector: "owner=helm",
+			ObjectName:    "sh.helm.release.v1.{release}.v{revision}",
+			ReleaseLabel:  "name",
+			RevisionLabel: "version",
+			StatusLabel:   "status",
+			TimeLabels:    []string{"modifiedAt", "createdAt"},
+		},
+	}
+	if !proto.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
