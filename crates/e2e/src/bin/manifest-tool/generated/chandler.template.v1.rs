@@ -12,7 +12,7 @@ pub mod template_service_server {
     /// Generated trait containing gRPC methods that should be implemented for use with TemplateServiceServer.
     #[async_trait]
     pub trait TemplateService: std::marker::Send + std::marker::Sync + 'static {
-        /// Evaluates one template once per input. A failing input fails alone.
+        /// Renders a template once per input. A failure of one input does not affect the others.
         async fn render(
             &self,
             request: tonic::Request<::chandler_tool::generated::template::RenderRequest>,

@@ -15,27 +15,27 @@ import (
 	"chandler.dev/tools/helm/internal/failure"
 )
 
-func get(t *testing.T, guard *Guard, url string) (*http.Response, error) {
+func get(t *testing.T, transport *Transport, url string) (*http.Response, error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return guard.RoundTrip(request)
+	return transport.RoundTrip(request)
 }
 
-func TestGuardRefusesAfterStop(t *testing.T) {
+func TestTransportRejectsRequestsAfterStop(t *testing.T) {
 	var served atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) }))
 	defer server.Close()
-	guard := NewGuard(http.DefaultTransport, time.Second)
-	response, err := get(t, guard, server.URL)
+	transport := NewTransport(http.DefaultTransport, time.Second)
+	response, err := get(t, transport, server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = response.Body.Close()
-	guard.Stop()
-	if _, err := get(t, guard, server.URL); !errors.Is(err, ErrStopped) {
+	transport.Stop()
+	if _, err := get(t, transport, server.URL); !errors.Is(err, ErrStopped) {
 		t.Fatalf("got %v", err)
 	}
 	if served.Load() != 1 {
@@ -43,22 +43,22 @@ func TestGuardRefusesAfterStop(t *testing.T) {
 	}
 }
 
-func TestGuardAbortsWhatIsInFlight(t *testing.T) {
+func TestStopAbortsRequestsInFlight(t *testing.T) {
 	arrived := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(arrived)
 		<-r.Context().Done()
 	}))
 	defer server.Close()
-	guard := NewGuard(http.DefaultTransport, time.Minute)
-	guard.settling = 10 * time.Millisecond
+	transport := NewTransport(http.DefaultTransport, time.Minute)
+	transport.drainTimeout = 10 * time.Millisecond
 	ended := make(chan error, 1)
 	go func() {
-		_, err := get(t, guard, server.URL)
+		_, err := get(t, transport, server.URL)
 		ended <- err
 	}()
 	<-arrived
-	guard.Stop()
+	transport.Stop()
 	select {
 	case err := <-ended:
 		if !errors.Is(err, ErrStopped) {
@@ -69,7 +69,7 @@ func TestGuardAbortsWhatIsInFlight(t *testing.T) {
 	}
 }
 
-func TestGuardWaitsForWhatHasLeft(t *testing.T) {
+func TestStopWaitsForRequestsInFlight(t *testing.T) {
 	arrived := make(chan struct{})
 	var done atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -79,49 +79,49 @@ func TestGuardWaitsForWhatHasLeft(t *testing.T) {
 		w.WriteHeader(http.StatusOK)
 	}))
 	defer server.Close()
-	guard := NewGuard(http.DefaultTransport, time.Minute)
+	transport := NewTransport(http.DefaultTransport, time.Minute)
 	ended := make(chan error, 1)
-	caller, giveUp := context.WithCancel(context.Background())
+	caller, cancel := context.WithCancel(context.Background())
 	go func() {
 		request, err := http.NewRequestWithContext(caller, http.MethodPost, server.URL, nil)
 		if err == nil {
 			var response *http.Response
-			if response, err = guard.RoundTrip(request); err == nil {
+			if response, err = transport.RoundTrip(request); err == nil {
 				err = response.Body.Close()
 			}
 		}
 		ended <- err
 	}()
 	<-arrived
-	giveUp()
-	guard.Stop()
+	cancel()
+	transport.Stop()
 	if !done.Load() {
-		t.Fatal("Stop returned while the server was still at it")
+		t.Fatal("Stop returned while the server was still processing the request")
 	}
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestGuardEndsAWatchAtOnce(t *testing.T) {
+func TestStopEndsWatchesImmediately(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	}))
 	defer server.Close()
-	guard := NewGuard(http.DefaultTransport, time.Minute)
-	response, err := get(t, guard, server.URL+"?watch=true")
+	transport := NewTransport(http.DefaultTransport, time.Minute)
+	response, err := get(t, transport, server.URL+"?watch=true")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	guard.Stop()
+	transport.Stop()
 	if _, err := io.ReadAll(response.Body); !errors.Is(err, ErrStopped) {
 		t.Fatalf("got %v", err)
 	}
 }
 
-func TestGuardLimitsRequestsButNotWatches(t *testing.T) {
+func TestTimeoutAppliesToRequestsButNotWatches(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		w.(http.Flusher).Flush()
@@ -138,14 +138,14 @@ func TestGuardLimitsRequestsButNotWatches(t *testing.T) {
 	}{"request": {"", true}, "watch": {"?watch=true", false}}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			guard := NewGuard(http.DefaultTransport, 50*time.Millisecond)
-			response, err := get(t, guard, server.URL+c.query)
+			transport := NewTransport(http.DefaultTransport, 50*time.Millisecond)
+			response, err := get(t, transport, server.URL+c.query)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = response.Body.Close() }()
 			body, err := io.ReadAll(response.Body)
-			_, timedOut := errors.AsType[*failure.RequestTimeout](err)
+			_, timedOut := errors.AsType[*failure.RequestTimeoutError](err)
 			if timedOut != c.timeout || !timedOut && (err != nil || string(body) != "late") {
 				t.Fatalf("got %q, %v", body, err)
 			}
@@ -153,47 +153,47 @@ func TestGuardLimitsRequestsButNotWatches(t *testing.T) {
 	}
 }
 
-func TestGuardAsksForStrictValidation(t *testing.T) {
+func TestWritesUseStrictFieldValidation(t *testing.T) {
 	cases := map[string]struct{ method, query, want string }{
-		"a read":        {http.MethodGet, "", ""},
-		"a create":      {http.MethodPost, "", "Strict"},
-		"a patch":       {http.MethodPatch, "?fieldManager=helm", "Strict"},
-		"what was said": {http.MethodPatch, "?fieldValidation=Ignore", "Ignore"},
+		"a read":      {http.MethodGet, "", ""},
+		"a create":    {http.MethodPost, "", "Strict"},
+		"a patch":     {http.MethodPatch, "?fieldManager=helm", "Strict"},
+		"already set": {http.MethodPatch, "?fieldValidation=Ignore", "Ignore"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			request := httptest.NewRequest(c.method, "http://server/"+c.query, nil)
-			if got := strict(request).URL.Query().Get("fieldValidation"); got != c.want {
+			if got := withStrictValidation(request).URL.Query().Get("fieldValidation"); got != c.want {
 				t.Fatalf("got %q, want %q", got, c.want)
 			}
 		})
 	}
 }
 
-func TestGuardRemembersFailedReads(t *testing.T) {
+func TestFailedReadsAreReported(t *testing.T) {
 	status := http.StatusForbidden
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 	defer server.Close()
-	guard := NewGuard(http.DefaultTransport, time.Second)
+	transport := NewTransport(http.DefaultTransport, time.Second)
 	read := func() {
-		response, err := get(t, guard, server.URL+"/x")
+		response, err := get(t, transport, server.URL+"/x")
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = response.Body.Close()
 	}
 	read()
-	if got := failure.Classify(guard.FailedRead()).Category; got != failure.Forbidden {
+	if got := failure.Classify(transport.FailedRead()).Category; got != failure.Forbidden {
 		t.Fatalf("got %v", got)
 	}
 	status = http.StatusNotFound
 	read()
-	if err := guard.FailedRead(); err != nil {
-		t.Fatalf("not found is an answer: %v", err)
+	if err := transport.FailedRead(); err != nil {
+		t.Fatalf("not found is not a failed read: %v", err)
 	}
 }
 
-func TestOperationEndsWithItsWork(t *testing.T) {
+func TestRunReturnsAfterTheWorkHasEnded(t *testing.T) {
 	cases := map[string]struct {
 		begin func() (context.Context, context.CancelFunc)
 		want  toolv1.FailureCategory
@@ -222,7 +222,7 @@ func TestOperationEndsWithItsWork(t *testing.T) {
 			err = operation.Run(func() error {
 				<-operation.Context().Done()
 				time.Sleep(20 * time.Millisecond)
-				_, err := get(t, operation.Guard, "http://127.0.0.1:1")
+				_, err := get(t, operation.Transport, "http://127.0.0.1:1")
 				ended.Store(true)
 				return err
 			})
