@@ -1,7 +1,7 @@
 //! Packages of all sources, as the manager reads them, in a store of the user's own.
 
 use anyhow::{Context as _, Result};
-use chandler_cli_support::place;
+use chandler_cli_support::user_dirs;
 use chandler_source::{AddressPolicy, AddressRange, Packages, SourceOptions, Store};
 use clap::Args;
 
@@ -16,7 +16,7 @@ pub struct SourceArgs {
 impl SourceArgs {
     pub fn open(self) -> Result<Packages> {
         let Self { allow_source_address } = self;
-        let folder = place::cache_folder("sources")?;
+        let folder = user_dirs::cache_folder("sources")?;
         let store = Store::open(&folder).with_context(|| format!("using {}", folder.display()))?;
         let addresses = AddressPolicy { allowed: allow_source_address, refused: Vec::new() };
         let options = SourceOptions { addresses, ..SourceOptions::default() };
