@@ -66,7 +66,7 @@ async fn a_controller_that_cannot_do_the_work_costs_no_figures() {
     let output = shell.run(&line, &[], LIMIT).await;
     assert!(!output.status.success());
     let complained = text(&output.stderr);
-    assert!(complained.contains("controller ended ("), "{complained}");
+    assert!(complained.contains("controller exited ("), "{complained}");
     let figures: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!(figures["phases"].as_array().unwrap().len(), PHASES.len());
 }

@@ -36,7 +36,7 @@ impl Side {
         let dir = testing::fresh_dir(name).await.unwrap();
         let options = Options { dir: dir.join("sandbox"), clusters: 0, nodes: 1 };
         let sandbox = match beside {
-            Some(other) => other.sandbox.beside(&options, &Silent).await.unwrap(),
+            Some(other) => other.sandbox.second_management(&options, &Silent).await.unwrap(),
             None => Sandbox::up(testing::assets().await.unwrap(), &options, &Silent).await.unwrap(),
         };
         Self { name, sandbox, dir }
@@ -184,6 +184,6 @@ async fn the_commands_of_the_guide_move_live_addons() {
     assert!(instances.get_opt("greeter").await.unwrap().is_some());
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(stored_revisions(&alpha).await, revisions, "no revision is added, none is lost");
-    assert_eq!(audit.written().unwrap(), [], "the workload cluster notices nothing");
+    assert_eq!(audit.chandler_writes().unwrap(), [], "the workload cluster notices nothing");
     assert!(manager.is_running() && successor.is_running());
 }

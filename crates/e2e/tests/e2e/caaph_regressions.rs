@@ -354,7 +354,7 @@ async fn an_object_older_than_the_rule_on_repositories_can_go() {
 
 /// When the manager read the kubeconfig.
 fn reads(requests: &[AuditEntry]) -> Vec<jiff::Timestamp> {
-    let reads = requests.iter().filter(|entry| entry.is_chandlers() && entry.name == "alpha-kubeconfig");
+    let reads = requests.iter().filter(|entry| entry.is_from_chandler() && entry.name == "alpha-kubeconfig");
     reads.map(|entry| entry.received).collect()
 }
 
@@ -402,7 +402,7 @@ async fn a_missing_kubeconfig_is_told_once() {
     assert!(pause >= FIRST_BACKOFF.try_into().unwrap(), "read again after {pause:?}");
     let told_again: Vec<_> = requests
         .iter()
-        .filter(|entry| entry.is_chandlers() && entry.is_write() && entry.resource != "leases")
+        .filter(|entry| entry.is_from_chandler() && entry.is_write() && entry.resource != "leases")
         .filter(|entry| entry.received > reads[1])
         .collect();
     assert!(told_again.is_empty(), "{told_again:#?}");

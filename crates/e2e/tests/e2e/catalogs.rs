@@ -9,7 +9,7 @@ use chandler_e2e::{
 use chandler_sandbox::{
     chart::{self, Package},
     registry::Registry,
-    repository::{ChartRepository, Guard},
+    repository::{Authentication, ChartRepository},
 };
 use k8s_openapi::{api::events::v1::Event, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
@@ -127,9 +127,10 @@ async fn a_catalog_says_what_to_do() {
     let status = told(&world, "signed", "VerificationUnavailable").await;
     assert!(status.packages.is_none() && ready(&status).unwrap().message.contains("remove spec.verify"));
 
-    let guard = Guard::Basic { user: "user".to_owned(), password: "canary".to_owned() };
+    let guard = Authentication::Basic { user: "user".to_owned(), password: "canary".to_owned() };
     let served = world.dir.join("private");
-    let private = ChartRepository::start_guarded(world.sandbox.authority(), &served, guard).await.unwrap();
+    let private =
+        ChartRepository::start_with_authentication(world.sandbox.authority(), &served, guard).await.unwrap();
     private.publish(&hello()).unwrap();
     let login = json!({"credentials": {"name": "login", "key": "config.json"}});
     create(&world, "private", private.url(), login).await;

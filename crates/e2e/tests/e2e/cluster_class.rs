@@ -7,7 +7,9 @@ use chandler_e2e::{
     wait::eventually,
     world::{World, condition},
 };
-use chandler_sandbox::{assets::KubernetesVersion, clusters::unavailable, provider::cluster_resource};
+use chandler_sandbox::{
+    assets::KubernetesVersion, clusters::unavailable_message, provider::cluster_resource,
+};
 use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::{
@@ -131,7 +133,7 @@ async fn a_cluster_of_the_example_class_is_available_when_its_add_ons_are_ready(
         (cluster_condition(&cluster, "ControlPlaneAvailable")?["status"] == "True").then_some(())
     })
     .await;
-    let why = unavailable(&clusters.get(CLUSTER).await.unwrap().data).unwrap();
+    let why = unavailable_message(&clusters.get(CLUSTER).await.unwrap().data).unwrap();
     assert!(why.contains("AddonsReady"), "{why}");
 
     // No pod of the cloud provider can run yet: one add-on is ready, the other is named.
@@ -139,18 +141,18 @@ async fn a_cluster_of_the_example_class_is_available_when_its_add_ons_are_ready(
     cordon(&workload, true).await;
     let _manager = world.manager();
     let why = eventually("the Cluster names what it waits for", || async {
-        let why = unavailable(&clusters.get(CLUSTER).await.unwrap().data)?;
+        let why = unavailable_message(&clusters.get(CLUSTER).await.unwrap().data)?;
         (why.contains("cloud-provider") && !why.contains("network-")).then_some(why)
     })
     .await;
     assert!(why.contains("AddonsReady"), "{why}");
     eventually("a Cluster that wants no extension is Available", || async {
-        unavailable(&clusters.get("plain").await.unwrap().data).is_none().then_some(())
+        unavailable_message(&clusters.get("plain").await.unwrap().data).is_none().then_some(())
     })
     .await;
     cordon(&workload, false).await;
     eventually("the Cluster is Available", || async {
-        unavailable(&clusters.get(CLUSTER).await.unwrap().data).is_none().then_some(())
+        unavailable_message(&clusters.get(CLUSTER).await.unwrap().data).is_none().then_some(())
     })
     .await;
     let releases: Api<AddonRelease> = Api::namespaced(world.client.clone(), &world.namespace);

@@ -275,7 +275,7 @@ async fn a_moved_release_is_taken_over_as_it_is() {
     assert_eq!((new.revision, new.inventory), (Some(1), old.inventory));
 
     assert_eq!(moving.stored_revisions().await, revisions, "no revision is added, none is lost");
-    assert_eq!(audit.written().unwrap(), [], "the workload cluster notices nothing");
+    assert_eq!(audit.chandler_writes().unwrap(), [], "the workload cluster notices nothing");
     let maps: Api<ConfigMap> = Api::namespaced(moving.workload.client().await.unwrap(), "default");
     let name = &after.spec.release_name;
     assert_eq!(maps.get(name).await.unwrap().data.unwrap()["greeting"], "Hello from alpha");
@@ -306,7 +306,7 @@ async fn objects_that_are_moved_away_from_a_cluster_that_is_not_paused_leave_its
     .await;
     moving.source_is_empty().await;
     assert_eq!(moving.stored_revisions().await, revisions);
-    assert_eq!(audit.written().unwrap(), [], "the workload cluster notices nothing");
+    assert_eq!(audit.chandler_writes().unwrap(), [], "the workload cluster notices nothing");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use serde_json::json;
 
 /// Requests of Chandler and of its driver, as the API server logged them.
 fn ours(entries: Vec<AuditEntry>) -> Vec<(String, String)> {
-    let ours = entries.into_iter().filter(AuditEntry::is_chandlers);
+    let ours = entries.into_iter().filter(AuditEntry::is_from_chandler);
     ours.map(|entry| (entry.verb, entry.resource)).collect()
 }
 

@@ -17,8 +17,8 @@ use chandler_e2e::{
 };
 use chandler_sandbox::{
     chart::{self, Package},
-    registry::{LOGIN, Registry},
-    repository::{ChartRepository, Guard},
+    registry::{CREDENTIALS, Registry},
+    repository::{Authentication, ChartRepository},
 };
 use serde_json::{Value, json};
 
@@ -77,9 +77,11 @@ async fn no_secret_is_told_by_anything_that_touches_it() {
 }
 
 async fn private_repository(world: &World) {
-    let guard = Guard::Basic { user: "user".to_owned(), password: "canary-of-a-repository".to_owned() };
+    let guard =
+        Authentication::Basic { user: "user".to_owned(), password: "canary-of-a-repository".to_owned() };
     let served = world.dir.join("private");
-    let repository = ChartRepository::start_guarded(world.sandbox.authority(), &served, guard).await.unwrap();
+    let repository =
+        ChartRepository::start_with_authentication(world.sandbox.authority(), &served, guard).await.unwrap();
     repository.publish(&hello()).unwrap();
     let login = json!({"username": "user", "password": "canary-of-a-repository"});
     world.apply(&secret(world, "login", &login)).await;
@@ -107,9 +109,11 @@ async fn private_repository(world: &World) {
 async fn private_registry(world: &World) {
     let home = world.dir.join("registry");
     let registry =
-        Registry::start_guarded(world.sandbox.assets(), world.sandbox.authority(), &home).await.unwrap();
+        Registry::start_with_authentication(world.sandbox.assets(), world.sandbox.authority(), &home)
+            .await
+            .unwrap();
     registry.push(&Package::pack(&hello(), None).unwrap()).await.unwrap();
-    let (username, password) = LOGIN;
+    let (username, password) = CREDENTIALS;
     let config = json!({"auths": {registry.host(): {"username": username, "password": password}}});
     world.apply(&secret(world, "docker", &json!({"config.json": config.to_string()}))).await;
     let credentials = json!({"secret": {"name": "docker"}, "key": "config.json"});

@@ -10,7 +10,7 @@ use chandler_e2e::{
 use chandler_sandbox::{
     assets::Binary,
     chart::Package,
-    cosign::{Cosign, Form},
+    cosign::{Cosign, SignatureFormat},
     registry::Registry,
 };
 use chandler_source::{Signers, SignersSpec, WantedIdentity};
@@ -28,10 +28,12 @@ impl Signed {
     async fn new(name: &str) -> Self {
         let world = World::new(name).await;
         let (assets, authority) = (world.sandbox.assets(), world.sandbox.authority());
-        let registry = Registry::start_guarded(assets, authority, &world.dir.join("registry")).await.unwrap();
+        let registry = Registry::start_with_authentication(assets, authority, &world.dir.join("registry"))
+            .await
+            .unwrap();
         let ours = Cosign::new(assets, &world.dir.join("ours")).await.unwrap();
         let theirs = Cosign::new(assets, &world.dir.join("theirs")).await.unwrap();
-        let (username, password) = chandler_sandbox::registry::LOGIN;
+        let (username, password) = chandler_sandbox::registry::CREDENTIALS;
         let login = json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": "login", "namespace": world.namespace},
@@ -87,8 +89,8 @@ async fn only_signed_charts_are_rolled_out() {
     for version in ["1.0.0", "1.1.0", "1.2.0"] {
         signed.push(version).await;
     }
-    signed.ours.sign(&signed.registry, "hello", "1.0.0", Form::Bundle).await.unwrap();
-    signed.theirs.sign(&signed.registry, "hello", "1.1.0", Form::Bundle).await.unwrap();
+    signed.ours.sign(&signed.registry, "hello", "1.0.0", SignatureFormat::Bundle).await.unwrap();
+    signed.theirs.sign(&signed.registry, "hello", "1.1.0", SignatureFormat::Bundle).await.unwrap();
     signed.demand(signed.ours.public_key()).await;
     let policy = format!("{}/signatures:policy.yaml", world.namespace);
     let manager = world.manager_with(&["--verify-policy", &policy, "--parameters-seconds", "1"]);
@@ -105,7 +107,7 @@ async fn only_signed_charts_are_rolled_out() {
     assert_eq!(status.revision, Some(1), "what runs stays");
     assert_eq!(manager.started(OperationKind::UPGRADE), 0, "nothing was handed to the driver");
 
-    signed.ours.sign(&signed.registry, "hello", "1.2.0", Form::Tag).await.unwrap();
+    signed.ours.sign(&signed.registry, "hello", "1.2.0", SignatureFormat::Tag).await.unwrap();
     world.ready("hello", "alpha", 2).await;
     assert_eq!(manager.succeeded(OperationKind::UPGRADE), 1);
     let handed_over = applies(&manager).await;
@@ -122,7 +124,7 @@ async fn only_signed_charts_are_rolled_out() {
     let status = signed.refused("hello", "none of the given keys").await;
     assert_eq!(status.revision, Some(2));
     assert_eq!(applies(&manager).await, handed_over, "nothing was handed to the driver");
-    signed.theirs.sign(&signed.registry, "hello", "1.2.0", Form::Bundle).await.unwrap();
+    signed.theirs.sign(&signed.registry, "hello", "1.2.0", SignatureFormat::Bundle).await.unwrap();
     world.ready("hello", "alpha", 3).await;
 
     // What the policy does not speak of is as it was.
@@ -191,7 +193,7 @@ async fn a_catalog_demands_signatures_of_its_own() {
         (ready.reason == "VerificationFailed" && ready.message.contains("it is not signed")).then_some(())
     })
     .await;
-    signed.ours.sign(&signed.registry, "hello", "1.0.0", Form::Bundle).await.unwrap();
+    signed.ours.sign(&signed.registry, "hello", "1.0.0", SignatureFormat::Bundle).await.unwrap();
     eventually("it is rolled out", || async { (ready().await?.status == "True").then_some(()) }).await;
 }
 
@@ -216,7 +218,7 @@ async fn the_commands_of_the_guide_to_signed_charts_work() {
     signed.push("1.0.0").await;
     let host = signed.registry.host();
     let authority = signed.registry.ca_file().to_string_lossy().into_owned();
-    let (user, password) = chandler_sandbox::registry::LOGIN;
+    let (user, password) = chandler_sandbox::registry::CREDENTIALS;
     let login =
         ["--registry-cacert", &authority, "--registry-username", user, "--registry-password", password];
     for name in ["cosign.key", "cosign.pub"] {

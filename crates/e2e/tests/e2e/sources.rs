@@ -6,7 +6,7 @@ use chandler_e2e::{
     wait::eventually,
     world::{World, condition, config_value, hello},
 };
-use chandler_sandbox::repository::{ChartRepository, Guard};
+use chandler_sandbox::repository::{Authentication, ChartRepository};
 use k8s_openapi::api::events::v1::Event;
 use kube::{Api, api::ListParams};
 use serde_json::json;
@@ -16,9 +16,10 @@ async fn a_private_repository_lets_in_who_has_the_secret() {
     let world = World::new("private-repository").await;
     let alpha = world.cluster("alpha").await;
     let _manager = world.manager();
-    let guard = Guard::Basic { user: "user".to_owned(), password: "canary".to_owned() };
+    let guard = Authentication::Basic { user: "user".to_owned(), password: "canary".to_owned() };
     let served = world.dir.join("private");
-    let repository = ChartRepository::start_guarded(world.sandbox.authority(), &served, guard).await.unwrap();
+    let repository =
+        ChartRepository::start_with_authentication(world.sandbox.authority(), &served, guard).await.unwrap();
     repository.publish(&hello()).unwrap();
     let private =
         json!({"repoURL": repository.url(), "credentials": {"secret": {"name": "login"}, "key": ""}});

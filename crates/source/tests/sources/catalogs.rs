@@ -9,7 +9,7 @@ use axum::{
 use chandler_core::{catalog::Selection, digest::Digest, failure::Failure};
 use chandler_sandbox::{
     chart::{self, Package},
-    registry::{LOGIN, Registry},
+    registry::{CREDENTIALS, Registry},
     repository::ChartRepository,
     testing,
 };
@@ -221,11 +221,12 @@ async fn a_registry_offers_what_the_filter_names() {
 async fn a_registry_that_lists_what_it_has_is_filtered_by_patterns() {
     let world = World::new();
     let assets = testing::assets().await.unwrap();
-    let registry = Registry::start_guarded(assets, &world.authority, &world.path("registry")).await.unwrap();
+    let registry =
+        Registry::start_with_authentication(assets, &world.authority, &world.path("registry")).await.unwrap();
     for name in ["web", "web-old", "db"] {
         registry.push(&Package::pack(&described(&world, name), Some("1.0.0")).unwrap()).await.unwrap();
     }
-    let (user, password) = LOGIN;
+    let (user, password) = CREDENTIALS;
     let access = world.access_with(&[("username", user), ("password", password)]);
     let (packages, url) = (curious(&world), registry.url());
     let rows = [

@@ -7,7 +7,7 @@ use axum::{
 use chandler_core::digest::Digest;
 use chandler_sandbox::{
     chart::Package,
-    registry::{LOGIN, Registry},
+    registry::{CREDENTIALS, Registry},
     testing,
 };
 use serde_json::json;
@@ -21,7 +21,8 @@ use crate::{
 async fn a_real_registry_with_a_login() {
     let world = World::new();
     let assets = testing::assets().await.unwrap();
-    let registry = Registry::start_guarded(assets, &world.authority, &world.path("registry")).await.unwrap();
+    let registry =
+        Registry::start_with_authentication(assets, &world.authority, &world.path("registry")).await.unwrap();
     let chart = world.chart("web");
     for version in ["1.0.0", "1.1.0+build.2", "2.0.0-rc.1"] {
         registry.push(&Package::pack(&chart, Some(version)).unwrap()).await.unwrap();
@@ -29,8 +30,8 @@ async fn a_real_registry_with_a_login() {
     let docker = format!(
         r#"{{"auths": {{"{}": {{"username": "{}", "password": "{}"}}}}}}"#,
         registry.host(),
-        LOGIN.0,
-        LOGIN.1
+        CREDENTIALS.0,
+        CREDENTIALS.1
     );
     let access = world.access_with(&[("config.json", &docker)]);
     let packages = world.packages();

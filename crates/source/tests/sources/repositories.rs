@@ -3,7 +3,7 @@
 use chandler_core::{digest::Digest, package_format::PackageFormat};
 use chandler_sandbox::{
     chart::Package,
-    repository::{ChartRepository, Guard},
+    repository::{Authentication, ChartRepository},
 };
 use chandler_source::Access;
 use futures::future::join_all;
@@ -13,15 +13,16 @@ use crate::{
     world::{World, failure, get, options, reference},
 };
 
-async fn guarded(world: &World, guard: Guard) -> ChartRepository {
+async fn guarded(world: &World, guard: Authentication) -> ChartRepository {
     let served = world.path("served");
-    let repository = ChartRepository::start_guarded(&world.authority, &served, guard).await.unwrap();
+    let repository =
+        ChartRepository::start_with_authentication(&world.authority, &served, guard).await.unwrap();
     repository.publish(&world.chart("web")).unwrap();
     repository
 }
 
-fn basic() -> Guard {
-    Guard::Basic { user: "user".to_owned(), password: "word".to_owned() }
+fn basic() -> Authentication {
+    Authentication::Basic { user: "user".to_owned(), password: "word".to_owned() }
 }
 
 #[tokio::test]
@@ -54,7 +55,7 @@ async fn basic_authentication_from_keys_docker_configuration_or_address() {
 #[tokio::test]
 async fn bearer_tokens() {
     let world = World::new();
-    let repository = guarded(&world, Guard::Bearer("token".to_owned())).await;
+    let repository = guarded(&world, Authentication::Bearer("token".to_owned())).await;
     get(&world.packages(), repository.url(), &world.access_with(&[("bearerToken", "token")])).await.unwrap();
     let wrong = world.access_with(&[("bearerToken", "canary")]);
     let message = failure(get(&world.packages(), repository.url(), &wrong).await);
@@ -64,7 +65,7 @@ async fn bearer_tokens() {
 #[tokio::test]
 async fn client_certificates() {
     let world = World::new();
-    let repository = guarded(&world, Guard::Certificate).await;
+    let repository = guarded(&world, Authentication::ClientCertificate).await;
     let pair = world.authority.client("chandler", &[]).unwrap();
     let access = world.access_with(&[("tls.crt", &pair.certificate), ("tls.key", &pair.key)]);
     get(&world.packages(), repository.url(), &access).await.unwrap();
@@ -77,7 +78,7 @@ async fn client_certificates() {
 #[tokio::test]
 async fn trust_is_the_authoritys_or_waived() {
     let world = World::new();
-    let repository = guarded(&world, Guard::Open).await;
+    let repository = guarded(&world, Authentication::Anonymous).await;
     get(&world.packages(), repository.url(), &world.access()).await.unwrap();
     let waived = Access { insecure_skip_tls_verify: true, ..Access::default() };
     get(&world.packages(), repository.url(), &waived).await.unwrap();
@@ -91,7 +92,7 @@ async fn trust_is_the_authoritys_or_waived() {
 #[tokio::test]
 async fn many_ask_once() {
     let world = World::new();
-    let repository = guarded(&world, Guard::Open).await;
+    let repository = guarded(&world, Authentication::Anonymous).await;
     let (packages, access) = (world.packages(), world.access());
     let asked = join_all((0..50).map(|_| get(&packages, repository.url(), &access))).await;
     assert!(asked.iter().all(Result::is_ok));
@@ -102,7 +103,7 @@ async fn many_ask_once() {
 #[tokio::test]
 async fn an_index_that_has_not_changed_is_not_sent_again() {
     let world = World::new();
-    let repository = guarded(&world, Guard::Open).await;
+    let repository = guarded(&world, Authentication::Anonymous).await;
     let mut options = options();
     options.limits.fresh = std::time::Duration::ZERO;
     let (packages, access) = (world.packages_with(options), world.access());
@@ -183,7 +184,7 @@ async fn credentials_go_to_the_repository_and_nowhere_else() {
 async fn certificates_are_shown_to_the_repository_and_nowhere_else() {
     let world = World::new();
     // Elsewhere asks for a certificate and would accept ours.
-    let elsewhere = guarded(&world, Guard::Certificate).await;
+    let elsewhere = guarded(&world, Authentication::ClientCertificate).await;
     let target = format!("{}/web-1.0.0.tgz", elsewhere.url());
     let home = Server::start(&world.authority, move |_, _| index(&target, None)).await;
     let pair = world.authority.client("chandler", &[]).unwrap();

@@ -6,8 +6,8 @@ use chandler_core::package_format::PackageFormat;
 use chandler_sandbox::{
     assets::Assets,
     chart::Package,
-    cosign::{Cosign, Form},
-    registry::{LOGIN, Registry},
+    cosign::{Cosign, SignatureFormat},
+    registry::{CREDENTIALS, Registry},
     repository::ChartRepository,
     testing,
 };
@@ -25,8 +25,9 @@ impl Signed {
     async fn new() -> Self {
         let world = World::new();
         let assets = testing::assets().await.unwrap();
-        let registry =
-            Registry::start_guarded(assets, &world.authority, &world.path("registry")).await.unwrap();
+        let registry = Registry::start_with_authentication(assets, &world.authority, &world.path("registry"))
+            .await
+            .unwrap();
         Self { world, registry, assets }
     }
 
@@ -40,7 +41,7 @@ impl Signed {
     }
 
     fn access(&self) -> Access {
-        self.world.access_with(&[("username", LOGIN.0), ("password", LOGIN.1)])
+        self.world.access_with(&[("username", CREDENTIALS.0), ("password", CREDENTIALS.1)])
     }
 
     async fn get(&self, packages: &Packages, chart: &str) -> Result<String, String> {
@@ -71,9 +72,9 @@ async fn only_what_the_right_key_signed_comes_out() {
     for chart in ["tagged", "bundled", "strange", "bare"] {
         signed.push(chart).await;
     }
-    ours.sign(&signed.registry, "tagged", "1.0.0", Form::Tag).await.unwrap();
-    ours.sign(&signed.registry, "bundled", "1.0.0", Form::Bundle).await.unwrap();
-    theirs.sign(&signed.registry, "strange", "1.0.0", Form::Tag).await.unwrap();
+    ours.sign(&signed.registry, "tagged", "1.0.0", SignatureFormat::Tag).await.unwrap();
+    ours.sign(&signed.registry, "bundled", "1.0.0", SignatureFormat::Bundle).await.unwrap();
+    theirs.sign(&signed.registry, "strange", "1.0.0", SignatureFormat::Tag).await.unwrap();
     let packages = signed.world.packages();
     packages.demand_signatures(Ok(policy(&signed.registry.url(), ours.public_key())));
     for chart in ["tagged", "bundled"] {
@@ -86,9 +87,9 @@ async fn only_what_the_right_key_signed_comes_out() {
     );
     let bare = signed.get(&packages, "bare").await.unwrap_err();
     assert!(bare.contains("it is not signed; sign it with `cosign sign`"), "{bare}");
-    theirs.sign(&signed.registry, "bare", "1.0.0", Form::Bundle).await.unwrap();
-    ours.sign(&signed.registry, "bare", "1.0.0", Form::Bundle).await.unwrap();
-    ours.sign(&signed.registry, "strange", "1.0.0", Form::Tag).await.unwrap();
+    theirs.sign(&signed.registry, "bare", "1.0.0", SignatureFormat::Bundle).await.unwrap();
+    ours.sign(&signed.registry, "bare", "1.0.0", SignatureFormat::Bundle).await.unwrap();
+    ours.sign(&signed.registry, "strange", "1.0.0", SignatureFormat::Tag).await.unwrap();
     for chart in ["bare", "strange"] {
         // A failure is true for as long as it took to find out.
         let mut got = signed.get(&packages, chart).await;
@@ -109,7 +110,7 @@ async fn what_was_verified_is_not_asked_for_again_and_a_new_policy_is() {
     let signed = Signed::new().await;
     let (ours, theirs) = (signed.cosign("ours").await, signed.cosign("theirs").await);
     signed.push("web").await;
-    ours.sign(&signed.registry, "web", "1.0.0", Form::Tag).await.unwrap();
+    ours.sign(&signed.registry, "web", "1.0.0", SignatureFormat::Tag).await.unwrap();
     let packages = signed.world.packages();
     packages.demand_signatures(Ok(policy("*", ours.public_key())));
     signed.get(&packages, "web").await.unwrap();

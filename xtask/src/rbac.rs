@@ -1,24 +1,24 @@
-//! The table of Chandler's rights, from `deploy/rbac.yaml`: each rule with the comment above it, which says why.
+//! Writes the table of Chandler's RBAC rules from `deploy/rbac.yaml`. The comment above a rule is its reason.
 
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result, ensure};
 
-const HEAD: &str = "# Rights\n\n\
-    Generated from `deploy/rbac.yaml` by `cargo xtask generate`. What they are for and how to narrow them: \
-    [Security](../security.md).\n";
+const HEAD: &str = "# RBAC permissions\n\n\
+    Generated from `deploy/rbac.yaml` by `cargo xtask generate`. [Security](../security.md) describes how to restrict \
+    them.\n";
 
-/// A rule and why it is there.
+/// A rule and its reason.
 #[derive(Default)]
 struct Rule {
-    why: String,
+    reason: String,
     groups: String,
     resources: String,
     names: String,
     verbs: String,
 }
 
-/// Markdown of all roles in the file.
+/// Returns the rules of all roles in the file as Markdown.
 pub fn markdown(yaml: &str) -> Result<String> {
     let mut text = HEAD.to_owned();
     for document in yaml.split("\n---\n") {
@@ -28,9 +28,9 @@ pub fn markdown(yaml: &str) -> Result<String> {
         }
         let name = field(document, "  name: ");
         let (_, rules) = document.split_once("\nrules:\n").context("a role has rules")?;
-        write!(text, "\n## {kind} `{name}`\n\n| why | resources | verbs |\n|---|---|---|\n")?;
-        for rule in rules_of(rules) {
-            ensure!(!rule.why.is_empty(), "a rule of {name} does not say why: {}", rule.resources);
+        write!(text, "\n## {kind} `{name}`\n\n| reason | resources | verbs |\n|---|---|---|\n")?;
+        for rule in parse_rules(rules) {
+            ensure!(!rule.reason.is_empty(), "a rule of {name} has no comment: {}", rule.resources);
             writeln!(text, "{}", row(&rule))?;
         }
     }
@@ -41,14 +41,14 @@ fn field<'a>(document: &'a str, name: &str) -> &'a str {
     document.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default()
 }
 
-fn rules_of(text: &str) -> Vec<Rule> {
+fn parse_rules(text: &str) -> Vec<Rule> {
     let mut rules = Vec::new();
     let mut rule = Rule::default();
     for line in text.lines().map(|line| line.trim().trim_start_matches("- ")) {
-        if let Some(why) = line.strip_prefix("# ") {
-            let gap = if rule.why.is_empty() { "" } else { " " };
-            rule.why.push_str(gap);
-            rule.why.push_str(why);
+        if let Some(reason) = line.strip_prefix("# ") {
+            let separator = if rule.reason.is_empty() { "" } else { " " };
+            rule.reason.push_str(separator);
+            rule.reason.push_str(reason);
         } else if let Some((name, list)) = line.split_once(": ") {
             let list = list.trim_matches(['[', ']']).replace('"', "");
             match name {
@@ -67,10 +67,10 @@ fn rules_of(text: &str) -> Vec<Rule> {
 }
 
 fn row(rule: &Rule) -> String {
-    let Rule { why, groups, resources, names, verbs } = rule;
+    let Rule { reason, groups, resources, names, verbs } = rule;
     let groups = if groups.is_empty() { "core" } else { groups };
     let names = if names.is_empty() { String::new() } else { format!(" named {names}") };
-    format!("| {why} | {} ({groups}){names} | {verbs} |", resources.replace('*', "all"))
+    format!("| {reason} | {} ({groups}){names} | {verbs} |", resources.replace('*', "all"))
 }
 
 #[cfg(test)]
@@ -81,15 +81,15 @@ mod tests {
         - apiGroups: [\"\"]\n    resources: [secrets, configmaps]\n    resourceNames: [a]\n    verbs: [get]\n";
 
     #[test]
-    fn every_rule_says_why() -> Result<()> {
+    fn every_rule_has_a_reason() -> Result<()> {
         let text = markdown(ROLE)?;
         assert!(text.contains("## ClusterRole `reader`"), "{text}");
         assert!(
             text.contains("| To read, one by one. | secrets, configmaps (core) named a | get |"),
             "{text}"
         );
-        let silent = ROLE.replace("  # To read,\n  # one by one.\n", "");
-        assert!(markdown(&silent).is_err());
+        let without_reason = ROLE.replace("  # To read,\n  # one by one.\n", "");
+        assert!(markdown(&without_reason).is_err());
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! What the demo shows: the manager at work on one HelmChartProxy, then on a Cluster of a class.
+//! The steps of the demo: the manager installs a HelmChartProxy, then the extensions of a Cluster with a ClusterClass.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -18,40 +18,40 @@ use kube::{Api, Client, ResourceExt as _, api::ListParams};
 use serde_json::{Value, json};
 
 use super::{
-    fitting_out::{self, FittingOut},
-    what_next,
+    cluster_class::{self, ClusterProgress},
+    next_steps,
 };
-use crate::programs::Found;
+use crate::programs::ProgramPaths;
 
 const EXAMPLE: &str = include_str!("../../../../examples/hello.yaml");
-/// The address that the examples name; the demo's own repository takes its place.
+/// The chart repository in the examples, which is replaced by the repository of the demo.
 pub const EXAMPLE_REPOSITORY: &str = "https://charts.example";
-const RIGHTS: &str = include_str!("../../../../deploy/rbac.yaml");
+const RBAC: &str = include_str!("../../../../deploy/rbac.yaml");
 pub const NAMESPACE: &str = "default";
-pub const LIMIT: Duration = Duration::from_mins(3);
-pub const LOOK: Duration = Duration::from_millis(250);
+pub const TIMEOUT: Duration = Duration::from_mins(3);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-pub struct Story<'a> {
+pub struct Walkthrough<'a> {
     sandbox: &'a Sandbox,
     client: Client,
-    programs: Found,
+    programs: ProgramPaths,
     manager: Child,
 }
 
-impl<'a> Story<'a> {
-    /// Installs the kinds, starts the manager and applies the example.
-    pub async fn begin(
+impl<'a> Walkthrough<'a> {
+    /// Installs the CRDs, starts the manager and applies the example.
+    pub async fn start(
         sandbox: &'a Sandbox,
         repository: &ChartRepository,
         dir: &Path,
-        programs: Found,
+        programs: ProgramPaths,
     ) -> Result<Self> {
         let client = sandbox.management().client().await?;
         for crd in chandler_api::crds() {
             apply::apply(&client, &serde_json::to_value(&crd)?).await?;
         }
         wait_served(&client).await?;
-        apply::apply_all(&client, RIGHTS).await?;
+        apply::apply_all(&client, RBAC).await?;
         let config =
             service_account::kubeconfig(sandbox.management(), "chandler-system", "chandler-manager").await?;
         let manager = start_manager(&config, dir, &programs)?;
@@ -67,18 +67,18 @@ impl<'a> Story<'a> {
         Ok(Self { sandbox, client, programs, manager })
     }
 
-    /// Shows what happens until the add-on is ready on every cluster.
-    pub async fn until_ready(&self) -> Result<()> {
+    /// Prints the progress of the releases until the add-on is ready on every cluster.
+    pub async fn wait_addon_ready(&self) -> Result<()> {
         let releases: Api<HelmReleaseProxy> = Api::namespaced(self.client.clone(), NAMESPACE);
         let placements: Api<HelmChartProxy> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let mut shown = BTreeMap::new();
-        let deadline = tokio::time::Instant::now() + LIMIT;
+        let mut printed = BTreeMap::new();
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         while tokio::time::Instant::now() < deadline {
             self.manager.check()?;
             self.sandbox.check().await?;
             for release in releases.list(&ListParams::default()).await?.items {
                 let line = line(&release);
-                if shown.insert(release.name_any(), line.clone()) != Some(line.clone()) {
+                if printed.insert(release.name_any(), line.clone()) != Some(line.clone()) {
                     eprintln!("  {line}");
                 }
             }
@@ -86,35 +86,35 @@ impl<'a> Story<'a> {
                 eprintln!("the add-on is ready on all {} clusters", crate::demo::CLUSTERS);
                 return Ok(());
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
-        bail!("the add-on was not ready within {LIMIT:?}; see {}", self.manager.log().display())
+        bail!("the add-on was not ready within {TIMEOUT:?}; see {}", self.manager.log().display())
     }
 
-    /// Shows how a Cluster of a class comes to be Available with its extensions.
-    pub async fn fit_out(&self, repository: &ChartRepository) -> Result<()> {
-        fitting_out::begin(&self.client, repository).await?;
-        let mut fitting_out = FittingOut::new(&self.client);
-        while !fitting_out.look().await? {
+    /// Creates a Cluster with a ClusterClass and prints the progress until it is Available.
+    pub async fn show_cluster_class(&self, repository: &ChartRepository) -> Result<()> {
+        cluster_class::apply_example(&self.client, repository).await?;
+        let mut progress = ClusterProgress::new(&self.client);
+        while !progress.poll().await? {
             self.manager.check()?;
             self.sandbox.check().await?;
         }
         Ok(())
     }
 
-    /// Prints commands to copy.
-    pub fn what_next(&self) -> Result<()> {
-        println!("\n{}", what_next::text(self.sandbox, &self.programs)?);
+    /// Prints commands to try.
+    pub fn print_next_steps(&self) -> Result<()> {
+        println!("\n{}", next_steps::text(self.sandbox, &self.programs)?);
         Ok(())
     }
 
-    /// Stops the manager in order.
-    pub async fn end(self) {
+    /// Stops the manager.
+    pub async fn stop(self) {
         self.manager.stop(Duration::from_secs(10)).await;
     }
 }
 
-fn start_manager(config: &str, dir: &Path, programs: &Found) -> Result<Child> {
+fn start_manager(config: &str, dir: &Path, programs: &ProgramPaths) -> Result<Child> {
     let path = dir.join("manager-kubeconfig");
     chandler_sandbox::certificates::write_private(&path, config)?;
     let text = |path: &Path| path.to_string_lossy().into_owned();
@@ -126,7 +126,7 @@ fn start_manager(config: &str, dir: &Path, programs: &Found) -> Result<Child> {
         text(&programs.tool),
         "--store".to_owned(),
         text(&dir.join("store")),
-        // The demo's repository is on this machine.
+        // The chart repository of the demo listens on the loopback address.
         "--allow-source-address".to_owned(),
         "127.0.0.1".to_owned(),
         "--metrics-address".to_owned(),
@@ -141,7 +141,7 @@ fn start_manager(config: &str, dir: &Path, programs: &Found) -> Result<Child> {
     })?)
 }
 
-/// A definition is served a moment after it was accepted.
+/// Waits until the API server serves the kinds, which happens shortly after it has accepted the CRDs.
 async fn wait_served(client: &Client) -> Result<()> {
     for _ in 0..100 {
         let served = [
@@ -157,7 +157,7 @@ async fn wait_served(client: &Client) -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    bail!("the management plane does not serve Chandler's kinds")
+    bail!("the management cluster does not serve the kinds of Chandler's CRDs")
 }
 
 async fn is_served<K>(client: &Client) -> bool
@@ -172,7 +172,7 @@ fn line(release: &HelmReleaseProxy) -> String {
     format!("{cluster}: {}", readiness(release.status.as_ref()))
 }
 
-/// How far a release is.
+/// Returns a summary of a release's condition `Ready`.
 pub fn readiness(status: Option<&ReleaseStatus>) -> String {
     let ready = status.and_then(|status| status.conditions.iter().find(|c| c.type_ == "Ready"));
     match ready {

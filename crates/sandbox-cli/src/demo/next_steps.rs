@@ -1,11 +1,11 @@
-//! The commands that the demo prints. They need no program but those that the demo has built.
+//! The commands that the demo prints at its end. They need only programs that the demo has built.
 
 use std::{env, path::Path};
 
 use anyhow::{Context as _, Result};
 use chandler_sandbox::Sandbox;
 
-use crate::programs::Found;
+use crate::programs::ProgramPaths;
 
 const COMMANDS: &str = r#"
   chandler get
@@ -23,10 +23,10 @@ const COMMANDS: &str = r#"
 
 Ctrl-C ends the demo and removes everything."#;
 
-/// Returns what to type in another terminal.
-pub fn text(sandbox: &Sandbox, programs: &Found) -> Result<String> {
-    let own = env::current_exe().context("finding this program's own path")?;
-    let mut folders: Vec<_> = [&own, &programs.chandler].map(|program| folder(program)).to_vec();
+/// Returns the commands to type in another terminal.
+pub fn text(sandbox: &Sandbox, programs: &ProgramPaths) -> Result<String> {
+    let executable = env::current_exe().context("finding the path of this program")?;
+    let mut folders: Vec<_> = [&executable, &programs.chandler].map(|program| folder(program)).to_vec();
     folders.dedup();
     Ok(format!(
         "Try, in another terminal:\n  \

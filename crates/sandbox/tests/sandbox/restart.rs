@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, PostParams};
 
 #[tokio::test]
-async fn a_sandbox_comes_back_with_its_clusters() {
+async fn a_sandbox_keeps_its_clusters_after_a_restart() {
     let options = Options { dir: testing::fresh_dir("whole").await.unwrap(), clusters: 1, nodes: 0 };
     let assets = testing::assets().await.unwrap();
     let key = ClusterKey::new("default", "alpha");
@@ -22,7 +22,7 @@ async fn a_sandbox_comes_back_with_its_clusters() {
     let mut kept = ConfigMap::default();
     kept.metadata.name = Some("kept".to_owned());
     config_maps.create(&PostParams::default(), &kept).await.unwrap();
-    assert!(Sandbox::up(assets, &options, &Silent).await.is_err(), "one owner at a time");
+    assert!(Sandbox::up(assets, &options, &Silent).await.is_err(), "only one process may run the sandbox");
     sandbox.down().await;
 
     let sandbox = Sandbox::up(assets, &options, &Silent).await.unwrap();

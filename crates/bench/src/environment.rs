@@ -1,6 +1,7 @@
-//! Where the work happens: a management plane that holds Clusters made by hand, a bare plane for each, a repository.
+//! The environment of a benchmark: a management cluster, workload clusters and a chart repository.
 //!
-//! Nothing else runs there, so that what is measured is the controller alone.
+//! Cluster API does not run in it, so that only the controller is measured. The Clusters are written by hand, and their
+//! control planes are only etcd and the API server.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,7 +15,7 @@ use chandler_sandbox::{
     certificates::Authority,
     clusters,
     plane::{Plane, PlaneOptions},
-    progress::Progress,
+    progress::ProgressReporter,
     repository::ChartRepository,
 };
 use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
@@ -29,28 +30,28 @@ use crate::{
     traffic::{Traffic, USER_AGENT},
 };
 
-/// Where the objects of the management cluster are.
+/// The namespace of all objects on the management cluster.
 pub const NAMESPACE: &str = "default";
-/// Where the add-ons are put on the workload clusters.
+/// The namespace of the add-ons on the workload clusters.
 pub const TARGET_NAMESPACE: &str = "fleet";
-/// Names the HelmChartProxy of a release.
+/// The label of a HelmReleaseProxy with the name of its HelmChartProxy.
 pub const ADDON_LABEL: &str = "helmreleaseproxy.addons.cluster.x-k8s.io/helmchartproxy-name";
 /// The versions of the chart.
 pub const VERSIONS: [&str; 2] = ["1.0.0", "1.1.0"];
 
 const GROUP: &str = "addons.cluster.x-k8s.io";
 const CA_SECRET: &str = "charts-ca";
-/// Planes that start at once: more of them only wait for each other.
-const AT_ONCE: usize = 2;
+/// The number of control planes that start in parallel. More of them would not be faster.
+const PARALLEL_STARTS: usize = 2;
 
-/// What every add-on is to be.
+/// The desired version and values of every add-on.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct DesiredAddon {
     pub version: &'static str,
     pub greeting: &'static str,
 }
 
-pub struct World {
+pub struct Environment {
     dir: PathBuf,
     management: Plane,
     workloads: Vec<Plane>,
@@ -58,23 +59,23 @@ pub struct World {
     client: Client,
 }
 
-impl World {
-    pub async fn up(
+impl Environment {
+    pub async fn start(
         assets: &Assets,
         dir: &Path,
         clusters: u32,
-        kinds: &[Value],
-        progress: &dyn Progress,
+        crds: &[Value],
+        progress: &dyn ProgressReporter,
     ) -> Result<Self> {
         let management =
             Plane::start(assets, PlaneOptions::bare("management", &dir.join("management"))).await?;
-        let step = format!("starting {clusters} workload planes");
+        let step = format!("starting {clusters} workload clusters");
         progress.begin(&step, None);
         let starting = (0..clusters).map(|index| {
             let name = clusters::name(index);
             Plane::start(assets, PlaneOptions::bare(&name, &dir.join(&name)))
         });
-        let workloads = stream::iter(starting).buffered(AT_ONCE).try_collect().await?;
+        let workloads = stream::iter(starting).buffered(PARALLEL_STARTS).try_collect().await?;
         progress.finish(&step);
         let authority = Authority::open(&dir.join("pki"), "bench")?;
         let repository = ChartRepository::start(&authority, &dir.join("charts")).await?;
@@ -83,13 +84,13 @@ impl World {
             repository.publish_version(&chart, version)?;
         }
         let client = management.client_as(USER_AGENT).await?;
-        let world = Self { dir: dir.to_owned(), management, workloads, repository, client };
-        world.install_kinds(assets, kinds).await?;
-        world.register_clusters().await?;
-        Ok(world)
+        let environment = Self { dir: dir.to_owned(), management, workloads, repository, client };
+        environment.install_crds(assets, crds).await?;
+        environment.register_clusters().await?;
+        Ok(environment)
     }
 
-    pub async fn down(self) {
+    pub async fn kill(self) {
         for plane in self.workloads.iter().chain([&self.management]) {
             plane.kill().await;
         }
@@ -119,14 +120,14 @@ impl World {
         Traffic::of(&self.management, &self.workloads)
     }
 
-    /// Makes all add-ons as they are wanted.
-    pub async fn place(&self, addons: &[String], wanted: &Wanted) -> Result<()> {
-        let objects: Vec<_> = addons.iter().map(|addon| self.addon(addon, wanted)).collect();
+    /// Applies the `HelmChartProxy` objects of add-ons.
+    pub async fn apply_addons(&self, addons: &[String], desired: &DesiredAddon) -> Result<()> {
+        let objects: Vec<_> = addons.iter().map(|addon| self.helm_chart_proxy(addon, desired)).collect();
         try_join_all(objects.iter().map(|object| apply(&self.client, object))).await?;
         Ok(())
     }
 
-    pub async fn remove(&self, addon: &str) -> Result<()> {
+    pub async fn delete_addon(&self, addon: &str) -> Result<()> {
         let api: Api<DynamicObject> = Api::namespaced_with(
             self.client.clone(),
             NAMESPACE,
@@ -136,8 +137,9 @@ impl World {
         Ok(())
     }
 
-    /// Puts objects that belong to nobody where the add-ons want theirs.
-    pub async fn occupy(&self, addons: &[String]) -> Result<()> {
+    /// Creates objects with the names that the add-ons use but without the labels of Helm, so that their installation
+    /// fails.
+    pub async fn create_conflicts(&self, addons: &[String]) -> Result<()> {
         for plane in &self.workloads {
             let client = plane.client_as(USER_AGENT).await?;
             let namespace =
@@ -152,27 +154,27 @@ impl World {
         Ok(())
     }
 
-    fn addon(&self, name: &str, wanted: &Wanted) -> Value {
+    fn helm_chart_proxy(&self, name: &str, desired: &DesiredAddon) -> Value {
         json!({
             "apiVersion": format!("{GROUP}/v1alpha1"), "kind": "HelmChartProxy",
             "metadata": {"name": name, "namespace": NAMESPACE},
             "spec": {
                 "clusterSelector": {"matchLabels": {"fleet": "bench"}},
-                "repoURL": self.repository.url(), "chartName": chart::NAME, "version": wanted.version,
+                "repoURL": self.repository.url(), "chartName": chart::NAME, "version": desired.version,
                 "releaseName": name, "namespace": TARGET_NAMESPACE,
-                "valuesTemplate": format!("greeting: {}\ncluster: {{{{ .Cluster.metadata.name }}}}\n", wanted.greeting),
+                "valuesTemplate": format!("greeting: {}\ncluster: {{{{ .Cluster.metadata.name }}}}\n", desired.greeting),
                 "tlsConfig": {"caSecret": {"name": CA_SECRET, "namespace": NAMESPACE}},
             },
         })
     }
 
-    async fn install_kinds(&self, assets: &Assets, kinds: &[Value]) -> Result<()> {
+    async fn install_crds(&self, assets: &Assets, crds: &[Value]) -> Result<()> {
         let path = assets.capi_config().join("crd/bases/cluster.x-k8s.io_clusters.yaml");
         let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
         let cluster: Value =
             serde_saphyr::from_str(&text).with_context(|| format!("reading {}", path.display()))?;
-        for definition in kinds.iter().chain([&cluster]) {
-            apply(&self.client, definition).await?;
+        for crd in crds.iter().chain([&cluster]) {
+            apply(&self.client, crd).await?;
         }
         for kind in ["HelmChartProxy", "HelmReleaseProxy"] {
             self.wait_served(&resource(GROUP, "v1alpha1", kind)).await?;
@@ -180,7 +182,7 @@ impl World {
         self.wait_served(&resource("cluster.x-k8s.io", "v1beta2", "Cluster")).await
     }
 
-    /// A definition is served a moment after it was accepted.
+    /// Waits until the API server serves a kind, which happens shortly after it has accepted the CRD.
     async fn wait_served(&self, kind: &ApiResource) -> Result<()> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), kind);
         for _ in 0..200 {
@@ -189,7 +191,7 @@ impl World {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        bail!("the management plane does not serve {}", kind.kind)
+        bail!("the management cluster does not serve {}", kind.kind)
     }
 
     async fn register_clusters(&self) -> Result<()> {
