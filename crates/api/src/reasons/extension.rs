@@ -1,11 +1,11 @@
 use super::Reason;
 use crate::failure::Category;
 
-/// Why the `Ready` condition of an Extension is as it is.
+/// The reason of the `Ready` condition of an Extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtensionReason {
     Published,
-    /// A version cannot be used.
+    /// A version is invalid.
     Defect,
     /// There is no version, or every one is withdrawn.
     NothingToChoose,

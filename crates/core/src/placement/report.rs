@@ -45,7 +45,7 @@ const NAMED: usize = 5;
 /// The conditions of a placement: `Ready` first.
 pub fn report(outcome: &Outcome, vocabulary: PlacementVocabulary) -> Vec<Wanted> {
     let parts = [specs(outcome, vocabulary), releases(outcome, vocabulary)];
-    [summary(&parts, PlacementReason::Ready.spelled(vocabulary))].into_iter().chain(parts).collect()
+    [summary(&parts, PlacementReason::Ready.in_vocabulary(vocabulary))].into_iter().chain(parts).collect()
 }
 
 fn specs(outcome: &Outcome, vocabulary: PlacementVocabulary) -> Wanted {
@@ -67,7 +67,7 @@ fn specs(outcome: &Outcome, vocabulary: PlacementVocabulary) -> Wanted {
     } else {
         (Status::True, PlacementReason::UpToDate, String::new())
     };
-    Wanted { type_: vocabulary.specs_up_to_date(), status, reason: reason.spelled(vocabulary), message }
+    Wanted { type_: vocabulary.specs_up_to_date(), status, reason: reason.in_vocabulary(vocabulary), message }
 }
 
 fn releases(outcome: &Outcome, vocabulary: PlacementVocabulary) -> Wanted {
@@ -82,7 +82,7 @@ fn releases(outcome: &Outcome, vocabulary: PlacementVocabulary) -> Wanted {
         };
         (Status::False, PlacementReason::NotAllReady, message)
     };
-    Wanted { type_: vocabulary.releases_ready(), status, reason: reason.spelled(vocabulary), message }
+    Wanted { type_: vocabulary.releases_ready(), status, reason: reason.in_vocabulary(vocabulary), message }
 }
 
 fn named(failures: &[ClusterFailure]) -> String {
