@@ -6,9 +6,9 @@ use crate::failure::Category;
 pub enum ExtensionReason {
     Published,
     /// A version is invalid.
-    Defect,
+    InvalidVersion,
     /// There is no version, or every one is withdrawn.
-    NothingToChoose,
+    NoAvailableVersion,
     /// The versions could not be read.
     Failed(Category),
 }
@@ -16,7 +16,7 @@ pub enum ExtensionReason {
 impl ExtensionReason {
     pub fn all() -> impl Iterator<Item = Self> {
         let failed = Category::ALL.iter().copied().map(Self::Failed);
-        [Self::Published, Self::Defect, Self::NothingToChoose].into_iter().chain(failed)
+        [Self::Published, Self::InvalidVersion, Self::NoAvailableVersion].into_iter().chain(failed)
     }
 }
 
@@ -24,8 +24,8 @@ impl From<ExtensionReason> for Reason {
     fn from(reason: ExtensionReason) -> Self {
         Self(match reason {
             ExtensionReason::Published => "Published",
-            ExtensionReason::Defect => "Defect",
-            ExtensionReason::NothingToChoose => "NothingToChoose",
+            ExtensionReason::InvalidVersion => "InvalidVersion",
+            ExtensionReason::NoAvailableVersion => "NoAvailableVersion",
             ExtensionReason::Failed(category) => category.as_str(),
         })
     }

@@ -12,7 +12,7 @@ string_enum! {
         NotAllReady = "NotAllReady",
         ClusterSelectionFailed = "ClusterSelectionFailed",
         /// A release object could not be built: its values could not be rendered, or no version fits.
-        NotPossible = "NotPossible",
+        ResolutionFailed = "ResolutionFailed",
         WriteFailed = "WriteFailed",
         DeletionFailed = "DeletionFailed",
         /// Releases should be removed, but other releases depend on them.
@@ -69,7 +69,7 @@ impl PlacementReason {
     pub const fn is_failure(self) -> bool {
         match self {
             Self::ClusterSelectionFailed
-            | Self::NotPossible
+            | Self::ResolutionFailed
             | Self::WriteFailed
             | Self::DeletionFailed
             | Self::StatusUnreadable => true,
@@ -86,7 +86,7 @@ impl PlacementReason {
     /// Returns the reason that the Cluster API add-on provider for Helm uses. HelmChartProxy keeps it.
     const fn caaph(self) -> &'static str {
         match self {
-            Self::NotPossible => "ValueParsingFailed",
+            Self::ResolutionFailed => "ValueParsingFailed",
             Self::WriteFailed => "HelmReleaseProxyCreationFailed",
             Self::DeletionFailed => "HelmReleaseProxyDeletionFailed",
             Self::Reinstalling => "HelmReleaseProxyReinstalling",

@@ -134,9 +134,9 @@ fn reasons_of_placements_are_stable() {
             "ClusterSelectionFailed",
             "DeletionFailed",
             "NotAllReady",
-            "NotPossible",
             "Ready",
             "Reinstalling",
+            "ResolutionFailed",
             "StatusUnreadable",
             "StillNeeded",
             "UpToDate",
@@ -160,7 +160,7 @@ fn reasons_of_catalogs_extensions_and_clusters_are_stable() {
     let catalogs = sorted(CatalogReason::all().map(Reason::from));
     assert_eq!(catalogs, with_categories(&["Ready", "VerificationUnavailable"]));
     let extensions = sorted(ExtensionReason::all().map(Reason::from));
-    assert_eq!(extensions, with_categories(&["Defect", "NothingToChoose", "Published"]));
+    assert_eq!(extensions, with_categories(&["InvalidVersion", "NoAvailableVersion", "Published"]));
     let clusters = sorted(ClusterReason::ALL.iter().copied().map(Reason::from));
     assert_eq!(clusters, ["Blocked", "NotReady", "Ready", "Upgradable"]);
 }

@@ -52,7 +52,7 @@ fn specs(outcome: &Outcome, vocabulary: PlacementVocabulary) -> Wanted {
     let (status, reason, message) = if let Some(why) = &outcome.selection_failed {
         (Status::False, PlacementReason::ClusterSelectionFailed, why.clone())
     } else if !outcome.template_failures.is_empty() {
-        (Status::False, PlacementReason::NotPossible, named(&outcome.template_failures))
+        (Status::False, PlacementReason::ResolutionFailed, named(&outcome.template_failures))
     } else if !outcome.write_failures.is_empty() {
         (Status::False, PlacementReason::WriteFailed, named(&outcome.write_failures))
     } else if !outcome.delete_failures.is_empty() {
