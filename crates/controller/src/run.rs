@@ -13,7 +13,7 @@ use chandler_api::{
 };
 use chandler_core::schedule::Limits;
 use chandler_source::{Packages, SourceOptions, Store as PackageStore};
-use chandler_telemetry::Requests;
+use chandler_telemetry::RequestCounter;
 use chandler_tool::{PackageTool, Supervisor, SupervisorConfig};
 use chandler_workload::Connections;
 use kube::{
@@ -79,7 +79,7 @@ pub struct Options {
     /// How often these are read again, and the sources of parameters: none is watched.
     pub parameters_interval: Duration,
     /// Counts the requests of the client that the controllers get.
-    pub requests: Requests,
+    pub requests: RequestCounter,
     /// None: this process is the only one.
     pub election: Option<Election>,
     /// None: Cluster API does not ask.

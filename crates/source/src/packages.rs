@@ -6,7 +6,7 @@ use std::{
 };
 
 use chandler_core::{digest::Digest, release::PackageReference};
-use chandler_telemetry::Hits;
+use chandler_telemetry::CacheHits;
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::Url;
 use tokio::sync::watch;
@@ -74,7 +74,7 @@ pub struct Packages {
     pub(crate) repositories: Repositories,
     pub(crate) registries: Registries,
     fetched: Shared<(Url, Option<Digest>, Access), Digest>,
-    pub(crate) found: Hits,
+    pub(crate) found: CacheHits,
     pub(crate) verified: Verified,
 }
 
@@ -86,7 +86,7 @@ impl Packages {
             repositories: Repositories::new(web.clone(), store.clone()),
             registries: Registries::new(web, store.clone()),
             fetched: Shared::new(limits.fresh),
-            found: Hits::default(),
+            found: CacheHits::default(),
             verified: Verified::new(limits.fresh),
             retention,
             store,
@@ -141,7 +141,7 @@ impl Packages {
     pub async fn fetch(&self, resolved: &Resolved, access: &Access) -> Result<StoredPackage, SourceError> {
         self.verify(resolved, access).await?;
         let found = resolved.digest.as_ref().and_then(|digest| self.store.get(digest));
-        self.found.note(found.is_some());
+        self.found.record(found.is_some());
         if let Some(found) = found {
             return Ok(found);
         }

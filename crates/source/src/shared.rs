@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use chandler_telemetry::Hits;
+use chandler_telemetry::CacheHits;
 
 use crate::SourceError;
 
@@ -39,7 +39,7 @@ impl<V> Known<V> {
 pub(crate) struct Shared<K, V> {
     fresh: Duration,
     slots: Mutex<HashMap<K, Slot<V>>>,
-    pub hits: Hits,
+    pub hits: CacheHits,
 }
 
 impl<K, V> std::fmt::Debug for Shared<K, V> {
@@ -51,7 +51,7 @@ impl<K, V> std::fmt::Debug for Shared<K, V> {
 impl<K: Clone + Eq + Hash, V: Clone> Shared<K, V> {
     /// Answers are true for `fresh`.
     pub fn new(fresh: Duration) -> Self {
-        Self { fresh, slots: Mutex::default(), hits: Hits::default() }
+        Self { fresh, slots: Mutex::default(), hits: CacheHits::default() }
     }
 
     /// The answer: a fresh one, that of whoever is asking already, or else what `work` makes of the last good one.
@@ -77,7 +77,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Shared<K, V> {
         let mut known = slot.lock().await;
         let serves = |known: &&Known<V>| known.at >= asked || known.at.elapsed() < known.lasts(age);
         let fresh = known.as_ref().filter(serves);
-        self.hits.note(fresh.is_some());
+        self.hits.record(fresh.is_some());
         if let Some(known) = fresh {
             return known.answer.clone();
         }

@@ -76,7 +76,7 @@ impl Packages {
         let (scheme, home) = place(reference).ok()?;
         let demanded = self.demanded(scheme, &home, signers).ok()?;
         let is_verified = demanded.iter().all(|signers| self.verified.knows(digest, signers));
-        if is_verified { self.store.get(digest).inspect(|_| self.found.note(true)) } else { None }
+        if is_verified { self.store.get(digest).inspect(|_| self.found.record(true)) } else { None }
     }
 
     pub(crate) async fn verify(&self, resolved: &Resolved, access: &Access) -> Result<(), SourceError> {

@@ -14,7 +14,7 @@ use chandler_core::{
     inventory::ReleaseInventory,
     target::Target,
 };
-use chandler_telemetry::Requests;
+use chandler_telemetry::RequestCounter;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client,
@@ -124,7 +124,7 @@ pub struct Connections {
     management: Arc<ManagementClient>,
     open: Arc<Mutex<HashMap<ClusterKey, Arc<Connection>>>>,
     changes: mpsc::UnboundedSender<InventoryChange>,
-    requests: Requests,
+    requests: RequestCounter,
 }
 
 struct ManagementClient(Client);
@@ -140,7 +140,7 @@ impl Connections {
     pub fn new(management: Client) -> (Self, mpsc::UnboundedReceiver<InventoryChange>) {
         let (changes, receiver) = mpsc::unbounded_channel();
         let management = Arc::new(ManagementClient(management));
-        (Self { management, open: Arc::default(), changes, requests: Requests::default() }, receiver)
+        (Self { management, open: Arc::default(), changes, requests: RequestCounter::default() }, receiver)
     }
 
     /// The connection to a cluster; opened if it is not.
@@ -182,7 +182,7 @@ impl Connections {
     }
 
     /// The requests made to workload clusters from here; those of the package tool are its own.
-    pub fn requests(&self) -> &Requests {
+    pub fn requests(&self) -> &RequestCounter {
         &self.requests
     }
 
