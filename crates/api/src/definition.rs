@@ -19,8 +19,7 @@ const LABELS: [(&str, &str); 4] = [
 
 /// With this label, `clusterctl move` moves objects of the kind together with the objects that they own, although no
 /// Cluster owns them.
-pub(crate) const MOVE_HIERARCHY_LABEL: (&str, &str) =
-    ("clusterctl.cluster.x-k8s.io/move-hierarchy", "true");
+pub(crate) const MOVE_HIERARCHY_LABEL: (&str, &str) = ("clusterctl.cluster.x-k8s.io/move-hierarchy", "true");
 
 /// Returns the definition of a kind. The labels are added here because `kube_derive` would also put them on every object.
 pub(crate) fn of<K: CustomResourceExt>(labels: &[(&str, &str)]) -> CustomResourceDefinition {

@@ -143,7 +143,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let (connections, changes) = Connections::new(client.clone());
     let mut sources = sources;
     // Whoever wants to look more often wants to see more, too.
-    sources.limits.fresh = sources.limits.fresh.min(poll_interval);
+    sources.limits.cache_ttl = sources.limits.cache_ttl.min(poll_interval);
     let supervisor = SupervisorConfig {
         arguments: tool_arguments,
         environment: tool_environment,
@@ -188,7 +188,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let address = server::serve(address, served).await?;
     tracing::info!(%address, "serving /metrics, /healthz and /readyz");
     let packages = shared.packages.clone();
-    let _collecting = AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_regularly().await }));
+    let _collecting = AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_garbage().await }));
     let _demanding = match verify_policy {
         Some(from) => Some(demand_signatures(&shared, from).await),
         None => None,

@@ -190,7 +190,10 @@ mod tests {
         certificates.rotate(at(20)).unwrap();
         let both = certificates.ca_bundle();
         assert!(both.starts_with(&first) && both.len() > first.len());
-        assert!(trusted(&first, 20) && trusted(&both, 20), "the new certificate is not served before it is trusted");
+        assert!(
+            trusted(&first, 20) && trusted(&both, 20),
+            "the new certificate is not served before it is trusted"
+        );
         assert_eq!(certificates.until_next_rotation(at(20)), Duration::from_mins(1));
 
         certificates.rotate(at(20)).unwrap();

@@ -85,7 +85,9 @@ impl Owner {
             Self::ClusterRole(name) => {
                 cluster_roles(client).get_metadata_opt(name).await?.map(|o| o.metadata)
             }
-            Self::CustomResourceDefinition(name) => crds(client).get_metadata_opt(name).await?.map(|o| o.metadata),
+            Self::CustomResourceDefinition(name) => {
+                crds(client).get_metadata_opt(name).await?.map(|o| o.metadata)
+            }
         };
         Ok(found.and_then(|metadata| metadata.uid))
     }

@@ -135,10 +135,8 @@ async fn handle(hook: Hook, body: Body, handler: Arc<dyn HookHandler>) -> Respon
 /// Calls the handler. If it times out or panics, responds with `RetryAfter`: if Cluster API ran into its own timeout, it would
 /// proceed or back off, depending on the failure policy.
 async fn call_handler(request: HookRequest, handler: Arc<dyn HookHandler>) -> HookResponse {
-    let retry = |message: &str| HookResponse::RetryAfter {
-        seconds: RETRY_SECONDS,
-        message: message.to_owned(),
-    };
+    let retry =
+        |message: &str| HookResponse::RetryAfter { seconds: RETRY_SECONDS, message: message.to_owned() };
     let call = tokio::task::spawn_blocking(move || request.dispatch(handler.as_ref()));
     match tokio::time::timeout(HANDLER_TIMEOUT, call).await {
         Ok(Ok(response)) => response,

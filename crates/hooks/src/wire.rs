@@ -94,7 +94,8 @@ pub fn response(hook: Hook, response: &HookResponse, overridden: bool) -> RetryR
             ((*seconds).clamp(1, MAX_RETRY_SECONDS), truncated(message))
         }
         HookResponse::Block { message } => {
-            let hint = format!("to proceed anyway, set annotation {PROCEED_ANNOTATION}: {hook_name} on the Cluster");
+            let hint =
+                format!("to proceed anyway, set annotation {PROCEED_ANNOTATION}: {hook_name} on the Cluster");
             (BLOCKED_RETRY_SECONDS, format!("{} ({hint})", truncated(message)))
         }
     };

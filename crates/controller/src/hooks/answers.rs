@@ -1,7 +1,7 @@
 //! Answers from what is under way: nothing pulls an API server away from beneath an operation.
 
 use chandler_core::identity::ClusterKey;
-use chandler_hooks::{HookResponse, HookHandler};
+use chandler_hooks::{HookHandler, HookResponse};
 
 /// When Cluster API asks again.
 const ASK_AGAIN_SECONDS: u32 = 5;
@@ -59,7 +59,10 @@ mod tests {
             _ => Vec::new(),
         });
         let answers = UnderWay(changing);
-        let wait = HookResponse::RetryAfter { seconds: 5, message: "add-ons are being changed: cni, ingress".to_owned() };
+        let wait = HookResponse::RetryAfter {
+            seconds: 5,
+            message: "add-ons are being changed: cni, ingress".to_owned(),
+        };
         assert_eq!(answers.before_cluster_upgrade(&blue, "v1.34.4", "v1.35.4"), wait);
         assert_eq!(answers.before_control_plane_upgrade(&blue, "v1.34.4", "v1.35.4"), wait);
         assert_eq!(answers.after_control_plane_upgrade(&blue, "v1.35.4"), wait);

@@ -67,7 +67,7 @@ impl TestEnv {
     }
 
     /// Waits until Cluster API has discovered the current generation of the ExtensionConfig, and returns it.
-    pub async fn discovered(&self) -> DynamicObject {
+    pub async fn wait_for_discovery(&self) -> DynamicObject {
         let configs = self.extension_configs();
         wait_for("discovered", async || {
             let config = configs.get_opt(&self.options.registration.name).await.unwrap()?;

@@ -73,7 +73,8 @@ async fn extension_config_is_deleted_with_the_first_existing_owner() {
     let owners = vec![Owner::ClusterRole(role.clone()), Owner::CustomResourceDefinition(crd.name_any())];
     env.options.registration.owners = owners;
     let (configs, name) = (env.extension_configs(), env.options.registration.name.clone());
-    let deleted = || wait_for("deleted", async || configs.get_opt(&name).await.unwrap().is_none().then_some(()));
+    let deleted =
+        || wait_for("deleted", async || configs.get_opt(&name).await.unwrap().is_none().then_some(()));
     let handler = Arc::new(ScriptedHandler::default());
     let server = env.serve(&handler).await;
     env.wait_for_discovery().await;

@@ -46,7 +46,7 @@ impl Sources {
         match self.packages.read_catalog(request).await {
             Ok(catalog) => Ok(ReadCatalog { catalog, outdated: None }),
             Err(error) => {
-                let catalog = self.packages.kept_catalog(request).ok_or_else(|| error.clone())?;
+                let catalog = self.packages.stored_catalog(request).ok_or_else(|| error.clone())?;
                 Ok(ReadCatalog { catalog, outdated: Some(error) })
             }
         }
