@@ -51,7 +51,7 @@ impl CatalogContext {
                 self.news.touched(catalog, false);
                 let uid = catalog.uid().unwrap_or_default();
                 self.looks().remove(&uid);
-                self.packages.forget_catalog(&uid);
+                self.packages.remove_catalog(&uid);
             }
         }
     }

@@ -59,14 +59,14 @@ impl Reconciler<'_> {
         let is_good = conditions::is_true(&status.conditions, "Ready");
         let at = status.read_at.as_ref().filter(|_| is_good)?.0;
         let selection = Selection::new(self.catalog.spec.filter.as_ref()).ok()?;
-        self.context.packages.kept_catalog(self.request(&Access::default(), &selection))?;
+        self.context.packages.stored_catalog(self.request(&Access::default(), &selection))?;
         Some(LastLook { generation: status.observed_generation, at, failures: None })
     }
 
     async fn look(&self) -> Look {
         if let Some(why) = unverifiable(&self.catalog.spec) {
             // The object has changed for this, which was told already.
-            self.context.packages.forget_catalog(&self.uid);
+            self.context.packages.remove_catalog(&self.uid);
             return Look::Unverifiable(why);
         }
         match self.read().await {
@@ -81,7 +81,7 @@ impl Reconciler<'_> {
         let namespace = self.catalog.namespace().unwrap_or_default();
         let access = catalog_access(&self.context.client, &namespace, &self.catalog.spec).await?;
         let request = self.request(&access, &selection);
-        let before = self.context.packages.kept_catalog(request).map(|kept| kept.digest().to_owned());
+        let before = self.context.packages.stored_catalog(request).map(|kept| kept.digest().to_owned());
         let read = self.context.packages.read_catalog(request).await?;
         if before.as_deref() != Some(read.digest()) {
             self.context.news.changed();
@@ -95,7 +95,7 @@ impl Reconciler<'_> {
     fn is_kept(&self) -> bool {
         let told = self.catalog.status.as_ref().and_then(|status| status.digest.as_deref());
         let Ok(selection) = Selection::new(self.catalog.spec.filter.as_ref()) else { return false };
-        let kept = self.context.packages.kept_catalog(self.request(&Access::default(), &selection));
+        let kept = self.context.packages.stored_catalog(self.request(&Access::default(), &selection));
         kept.is_some_and(|kept| Some(kept.digest()) == told)
     }
 

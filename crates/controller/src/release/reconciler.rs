@@ -341,7 +341,7 @@ where
             generation: self.object.meta().generation,
             kubernetes_minor,
             period: poll.map_or(0, |poll| poll.period(self.now)),
-            changes: poll.map_or(0, |_| self.context.packages.changed(&desired.package.repository)),
+            changes: poll.map_or(0, |_| self.context.packages.change_count(&desired.package.repository)),
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chandler_api::extensions::{
     Clusters, ExtensionInstance, ExtensionInstanceSpec, ExtensionReference, IMPLIED_BY_LABEL,
-    IMPLIED_SPEC_ANNOTATION, ReleasePlace,
+    IMPLIED_SPEC_ANNOTATION, ReleaseTarget,
 };
 use kube_core::{Resource as _, ResourceExt};
 
@@ -202,7 +202,7 @@ fn generated(cluster: &ClusterKey, request: &ImplicitRequest) -> ExtensionInstan
         }),
         version: request.range.clone(),
         clusters: Clusters { name: Some(cluster.name.clone()), selector: None },
-        release: ReleasePlace { name: None, namespace: request.release_namespace.clone() },
+        release: ReleaseTarget { name: None, namespace: request.release_namespace.clone() },
         ..ExtensionInstanceSpec::default()
     };
     let digest = digest(&spec);

@@ -45,14 +45,14 @@ const NAMED: usize = 5;
 /// The conditions of a placement: `Ready` first.
 pub fn report(outcome: &Outcome, vocabulary: PlacementVocabulary) -> Vec<Wanted> {
     let parts = [specs(outcome, vocabulary), releases(outcome, vocabulary)];
-    [summary(&parts, PlacementReason::Ready.spelled(vocabulary))].into_iter().chain(parts).collect()
+    [summary(&parts, PlacementReason::Ready.in_vocabulary(vocabulary))].into_iter().chain(parts).collect()
 }
 
 fn specs(outcome: &Outcome, vocabulary: PlacementVocabulary) -> Wanted {
     let (status, reason, message) = if let Some(why) = &outcome.selection_failed {
         (Status::False, PlacementReason::ClusterSelectionFailed, why.clone())
     } else if !outcome.template_failures.is_empty() {
-        (Status::False, PlacementReason::NotPossible, named(&outcome.template_failures))
+        (Status::False, PlacementReason::ResolutionFailed, named(&outcome.template_failures))
     } else if !outcome.write_failures.is_empty() {
         (Status::False, PlacementReason::WriteFailed, named(&outcome.write_failures))
     } else if !outcome.delete_failures.is_empty() {
@@ -67,7 +67,7 @@ fn specs(outcome: &Outcome, vocabulary: PlacementVocabulary) -> Wanted {
     } else {
         (Status::True, PlacementReason::UpToDate, String::new())
     };
-    Wanted { type_: vocabulary.specs_up_to_date(), status, reason: reason.spelled(vocabulary), message }
+    Wanted { type_: vocabulary.specs_up_to_date(), status, reason: reason.in_vocabulary(vocabulary), message }
 }
 
 fn releases(outcome: &Outcome, vocabulary: PlacementVocabulary) -> Wanted {
@@ -82,7 +82,7 @@ fn releases(outcome: &Outcome, vocabulary: PlacementVocabulary) -> Wanted {
         };
         (Status::False, PlacementReason::NotAllReady, message)
     };
-    Wanted { type_: vocabulary.releases_ready(), status, reason: reason.spelled(vocabulary), message }
+    Wanted { type_: vocabulary.releases_ready(), status, reason: reason.in_vocabulary(vocabulary), message }
 }
 
 fn named(failures: &[ClusterFailure]) -> String {

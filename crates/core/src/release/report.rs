@@ -52,7 +52,7 @@ pub fn report(
     };
     let parts = [cluster, release];
     Some(Report {
-        conditions: [summary(&parts, ReleaseReason::Ready.spelled(vocabulary))]
+        conditions: [summary(&parts, ReleaseReason::Ready.in_vocabulary(vocabulary))]
             .into_iter()
             .chain(parts)
             .collect(),
@@ -88,7 +88,7 @@ fn cluster_condition(plan: &Plan, vocabulary: ReleaseVocabulary) -> Wanted {
         },
         _ => available(),
     };
-    Wanted { type_: CLUSTER_AVAILABLE, status, reason: reason.spelled(vocabulary), message }
+    Wanted { type_: CLUSTER_AVAILABLE, status, reason: reason.in_vocabulary(vocabulary), message }
 }
 
 fn available() -> (Status, ReleaseReason, String) {
@@ -180,7 +180,7 @@ fn release_condition(
         }
         Plan::Wait(_) => return None,
     };
-    Some(Wanted { type_: vocabulary.release_ready(), status, reason: reason.spelled(vocabulary), message })
+    Some(Wanted { type_: vocabulary.release_ready(), status, reason: reason.in_vocabulary(vocabulary), message })
 }
 
 fn again(failure: &Failure, until: Timestamp) -> String {

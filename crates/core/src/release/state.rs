@@ -163,7 +163,7 @@ mod tests {
         for &reason in ReleaseReason::ALL {
             let (_, expected) = TABLE.iter().find(|(row, _)| *row == reason).unwrap();
             for vocabulary in ReleaseVocabulary::ALL {
-                let word = reason.spelled(vocabulary).as_str();
+                let word = reason.in_vocabulary(vocabulary).as_str();
                 assert_eq!(state("False", word), *expected, "{word}");
                 assert_eq!(state("True", word), State::Ready);
             }

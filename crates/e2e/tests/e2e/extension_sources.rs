@@ -100,7 +100,7 @@ async fn a_package_of_a_catalog_is_an_extension() {
 
     let absent = json!({"extension": {"name": "hello", "catalog": "absent"}});
     test.instance("absent", "", absent).await;
-    let why = test.instance_condition("absent", "NotPossible").await;
+    let why = test.instance_condition("absent", "ResolutionFailed").await;
     assert!(why.contains("absent does not exist"), "{why}");
 }
 
@@ -119,7 +119,7 @@ async fn a_catalog_of_the_platform_is_for_whom_it_selects() {
     catalog(&test, "some", &platform, some).await;
     let reference = json!({"name": "hello", "catalog": "some", "scope": "Platform"});
     test.instance("hello", "", json!({"extension": reference, "version": "1.x"})).await;
-    let why = test.instance_condition("hello", "NotPossible").await;
+    let why = test.instance_condition("hello", "ResolutionFailed").await;
     let refusal = format!("ExtensionCatalog {platform}/some is not for namespace {}", test.world.namespace);
     assert!(why.contains(&refusal), "{why}");
     assert!(test.release("platform/some/hello", "alpha").await.is_none());
@@ -150,7 +150,7 @@ async fn a_lifecycle_of_the_platform_is_held_against_its_version() {
     test.world.cluster("alpha").await;
     let manager = test.world.manager();
     platform_extensions(&test).await;
-    let why = test.instance_condition("tied", "NotPossible").await;
+    let why = test.instance_condition("tied", "ResolutionFailed").await;
     assert!(why.contains("platform") && why.contains("not configured"), "{why}");
     test.ready("free", "alpha", "1.0.0").await;
     manager.stop().await;
@@ -255,12 +255,12 @@ async fn master_data_is_read_with_the_rights_of_the_instance() {
     let from = json!([{"object": object, "parameter": "greeting"}]);
     test.instance("hello", "hello", json!({"serviceAccountName": "reader", "parametersFrom": from})).await;
     let namespace = &test.world.namespace;
-    let why = test.instance_condition("hello", "NotPossible").await;
+    let why = test.instance_condition("hello", "ResolutionFailed").await;
     assert!(why.contains(&format!("may not act as ServiceAccount {namespace}/reader")), "{why}");
     let command = why.split('`').nth(1).unwrap_or_default();
     test.world.kubectl(&command.split(' ').skip(1).collect::<Vec<_>>());
     eventually("the owner of the object is asked", || async {
-        let why = test.instance_condition("hello", "NotPossible").await;
+        let why = test.instance_condition("hello", "ResolutionFailed").await;
         ["configmaps", "network", "reader", "get", &owner].iter().all(|part| why.contains(part)).then_some(())
     })
     .await;
@@ -313,7 +313,7 @@ async fn parameters_are_held_against_the_schema_in_the_package() {
     catalog(&test, "often", &test.world.namespace, json!({})).await;
     let of_size = |size: u32| json!({"extension": {"name": "strict", "catalog": "often"}, "parameters": {"size": size}});
     test.instance("strict", "", of_size(9001)).await;
-    let why = test.instance_condition("strict", "NotPossible").await;
+    let why = test.instance_condition("strict", "ResolutionFailed").await;
     assert!(why.contains("size") && why.contains('7') && !why.contains("9001"), "{why}");
     assert!(test.release("often/strict", "alpha").await.is_none(), "nothing was sent on its way");
     assert_eq!(manager.started(OperationKind::INSTALL), 0);
@@ -327,7 +327,7 @@ async fn parameters_are_held_against_the_schema_in_the_package() {
     assert_eq!(asked, 1, "who has looked into a package does not fetch it again");
 
     test.instance("strict", "", of_size(9001)).await;
-    test.instance_condition("strict", "NotPossible").await;
+    test.instance_condition("strict", "ResolutionFailed").await;
     assert_eq!(config_value(&alpha, "strict", "size").await.as_deref(), Some("5"), "what runs stays");
 }
 

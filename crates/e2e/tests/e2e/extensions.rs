@@ -139,7 +139,7 @@ async fn parameters_come_from_everywhere_and_are_checked() {
     assert!(!manager.logs().contains("CANARY"));
 
     test.instance("hello", "hello", json!({"parameters": {"replicas": "many"}})).await;
-    let why = test.instance_condition("hello", "NotPossible").await;
+    let why = test.instance_condition("hello", "ResolutionFailed").await;
     assert!(why.contains("replicas") && why.contains("integer") && !why.contains("many"), "{why}");
     assert_eq!(
         config_value(&alpha, "hello", "greeting").await.as_deref(),

@@ -167,7 +167,7 @@ async fn parameters(test: &Extensions) -> &'static str {
         let from = json!([{"secret": {"name": "parameters", "key": key}}]);
         test.extension(&name, versions.clone(), json!({})).await;
         test.instance(&name, &name, json!({"parametersFrom": from})).await;
-        test.instance_condition(&name, "NotPossible").await;
+        test.instance_condition(&name, "ResolutionFailed").await;
     }
     greeting
 }

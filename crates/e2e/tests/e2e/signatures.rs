@@ -13,7 +13,7 @@ use chandler_sandbox::{
     cosign::{Cosign, SignatureFormat},
     registry::Registry,
 };
-use chandler_source::{Signers, SignersSpec, WantedIdentity};
+use chandler_source::{ExpectedIdentity, Signers, SignersSpec};
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 
@@ -237,10 +237,10 @@ async fn the_commands_of_the_guide_to_signed_charts_work() {
         }
     }
     let root = std::fs::read_to_string(home.join("trusted_root.json")).unwrap();
-    let anyone = WantedIdentity {
+    let anyone = ExpectedIdentity {
         issuer_reg_exp: Some(".*".to_owned()),
         subject_reg_exp: Some(".*".to_owned()),
-        ..WantedIdentity::default()
+        ..ExpectedIdentity::default()
     };
     let keyless =
         SignersSpec { identities: vec![anyone], trusted_root: Some(root), ..SignersSpec::default() };

@@ -75,11 +75,11 @@ fn said(published: &Published) -> (Wanted, ExtensionStatus) {
         .filter_map(|known| Some(format!("{}: {}", known.name, known.defect.as_ref()?)))
         .collect();
     let (status, reason, message) = if !defects.is_empty() {
-        (Status::False, ExtensionReason::Defect, defects.join("; "))
+        (Status::False, ExtensionReason::InvalidVersion, defects.join("; "))
     } else if usable.is_empty() {
         (
             Status::False,
-            ExtensionReason::NothingToChoose,
+            ExtensionReason::NoAvailableVersion,
             "there is no version, or every one is withdrawn".to_owned(),
         )
     } else {

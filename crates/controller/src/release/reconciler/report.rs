@@ -29,7 +29,7 @@ where
         let wanted = |type_| Wanted {
             type_,
             status: Status::False,
-            reason: ReleaseReason::InvalidSpec.spelled(R::VOCABULARY),
+            reason: ReleaseReason::InvalidSpec.in_vocabulary(R::VOCABULARY),
             message: failure.message.clone(),
         };
         let conditions = vec![wanted("Ready"), wanted(R::VOCABULARY.release_ready())];

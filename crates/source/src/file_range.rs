@@ -1,4 +1,4 @@
-//! A part of a file, read without a position that others share.
+//! A reader of a byte range of a file.
 
 use std::{
     fs::File,
@@ -6,22 +6,23 @@ use std::{
     os::unix::fs::FileExt as _,
 };
 
-pub(crate) struct Section<'a> {
+/// Reads a byte range of a file with its own position, so that several readers can share the file.
+pub(crate) struct FileRange<'a> {
     file: &'a File,
     position: u64,
     end: u64,
 }
 
-impl<'a> Section<'a> {
+impl<'a> FileRange<'a> {
     pub fn new(file: &'a File, start: u64, end: u64) -> Self {
         Self { file, position: start, end }
     }
 }
 
-impl Read for Section<'_> {
+impl Read for FileRange<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.end - self.position).unwrap_or(usize::MAX);
-        let length = buffer.len().min(left);
+        let remaining = usize::try_from(self.end - self.position).unwrap_or(usize::MAX);
+        let length = buffer.len().min(remaining);
         let read = self.file.read_at(&mut buffer[..length], self.position)?;
         self.position += read as u64;
         Ok(read)

@@ -1,4 +1,4 @@
-//! An https server that answers as a test wants.
+//! An https server with configurable responses.
 
 use std::{
     net::SocketAddr,
@@ -24,11 +24,11 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
 /// Path and `Authorization` of every request.
-type Seen = Arc<Mutex<Vec<(String, Option<String>)>>>;
+type Requests = Arc<Mutex<Vec<(String, Option<String>)>>>;
 
 pub struct Server {
     pub address: SocketAddr,
-    seen: Seen,
+    requests: Requests,
     bodies: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
 }
@@ -36,24 +36,24 @@ pub struct Server {
 impl Server {
     pub async fn start(
         authority: &Authority,
-        answer: impl Fn(&str, &HeaderMap) -> Response + Clone + Send + Sync + 'static,
+        respond: impl Fn(&str, &HeaderMap) -> Response + Clone + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let tls = tls(authority);
-        let seen = Seen::default();
-        let log = seen.clone();
+        let requests = Requests::default();
+        let request_log = requests.clone();
         let bodies = Arc::<Mutex<Vec<String>>>::default();
-        let kept = bodies.clone();
+        let body_log = bodies.clone();
         let router = Router::new().fallback(move |request: Request| {
             let path = request.uri().path_and_query().unwrap().to_string();
             let authorization = request.headers().get(AUTHORIZATION).map(|v| v.to_str().unwrap().to_owned());
-            log.lock().unwrap().push((path.clone(), authorization));
-            let response = answer(&path, request.headers());
-            let kept = kept.clone();
+            request_log.lock().unwrap().push((path.clone(), authorization));
+            let response = respond(&path, request.headers());
+            let body_log = body_log.clone();
             async move {
                 let body = axum::body::to_bytes(request.into_body(), 1 << 20).await.unwrap();
-                kept.lock().unwrap().push(String::from_utf8(body.to_vec()).unwrap());
+                body_log.lock().unwrap().push(String::from_utf8(body.to_vec()).unwrap());
                 response
             }
         });
@@ -70,25 +70,25 @@ impl Server {
                 });
             }
         });
-        Self { address, seen, bodies, task }
+        Self { address, requests, bodies, task }
     }
 
-    /// By its address, or by a name that leads to it.
+    /// Returns the URL with the IP address of the server.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
+    /// Returns the URL with a host name that resolves to the server.
     pub fn url_by_name(&self) -> String {
         format!("https://localhost:{}", self.address.port())
     }
 
-    pub fn seen(&self) -> Vec<(String, Option<String>)> {
-        self.seen.lock().unwrap().clone()
+    /// Returns path and `Authorization` of every request.
+    pub fn requests(&self) -> Vec<(String, Option<String>)> {
+        self.requests.lock().unwrap().clone()
     }
-}
 
-impl Server {
-    /// What was sent with each request.
+    /// Returns the body of every request.
     pub fn bodies(&self) -> Vec<String> {
         self.bodies.lock().unwrap().clone()
     }
@@ -114,7 +114,7 @@ fn tls(authority: &Authority) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config))
 }
 
-/// An index with version 1.0.0 of the chart `web`.
+/// Returns an index with version 1.0.0 of the chart `web`.
 pub fn index(url: &str, digest: Option<&str>) -> Response {
     let digest = digest.map(|digest| format!(", digest: {digest}")).unwrap_or_default();
     format!("entries:\n  web:\n  - {{version: 1.0.0, urls: ['{url}']{digest}}}\n").into_response()
@@ -128,11 +128,11 @@ pub fn not_found() -> Response {
     StatusCode::NOT_FOUND.into_response()
 }
 
-/// A body that never ends: pieces of `piece`, after a pause each.
-pub fn endless(piece: Vec<u8>, pause: std::time::Duration) -> Response {
-    let pieces = stream::unfold(piece, move |piece| async move {
+/// Returns a response with an endless body, which repeats `chunk` after a pause.
+pub fn endless(chunk: Vec<u8>, pause: std::time::Duration) -> Response {
+    let chunks = stream::unfold(chunk, move |chunk| async move {
         tokio::time::sleep(pause).await;
-        Some((Ok::<_, std::convert::Infallible>(piece.clone()), piece))
+        Some((Ok::<_, std::convert::Infallible>(chunk.clone()), chunk))
     });
-    Body::from_stream(pieces).into_response()
+    Body::from_stream(chunks).into_response()
 }

@@ -1,4 +1,4 @@
-//! What a test stands in: an authority, a folder, and packages of its own.
+//! The environment of a test: a certificate authority, a directory, and its own package store.
 
 use std::{
     collections::BTreeMap,
@@ -13,29 +13,29 @@ use chandler_source::{
     StoredPackage,
 };
 
-pub struct World {
-    pub folder: tempfile::TempDir,
+pub struct TestEnv {
+    pub directory: tempfile::TempDir,
     pub authority: Authority,
 }
 
-impl World {
+impl TestEnv {
     pub fn new() -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let folder = tempfile::tempdir().unwrap();
-        let authority = Authority::open(&folder.path().join("pki"), "test").unwrap();
-        Self { folder, authority }
+        let directory = tempfile::tempdir().unwrap();
+        let authority = Authority::open(&directory.path().join("pki"), "test").unwrap();
+        Self { directory, authority }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
-    /// Trusts the world's authority, and has no credentials.
+    /// Returns an access that trusts the authority, without credentials.
     pub fn access(&self) -> Access {
         Access { ca_pem: Some(self.authority.certificate().as_bytes().to_vec()), ..Access::default() }
     }
 
-    /// With the data of a Secret.
+    /// Returns an access with the credentials of a Secret.
     pub fn access_with(&self, data: &[(&str, &str)]) -> Access {
         let data: BTreeMap<_, _> =
             data.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect();
@@ -43,7 +43,7 @@ impl World {
         Access { credentials: Some(credentials), ..self.access() }
     }
 
-    /// Packages from this machine, with little patience.
+    /// Returns packages that allow local sources, with short timeouts.
     pub fn packages(&self) -> Packages {
         self.packages_with(options())
     }
@@ -52,7 +52,7 @@ impl World {
         Packages::new(Store::open(self.path("store")).unwrap(), options)
     }
 
-    /// A chart's folder.
+    /// Writes a chart, and returns its directory.
     pub fn chart(&self, name: &str) -> PathBuf {
         write_chart(&self.path(name), name)
     }
@@ -63,17 +63,17 @@ pub fn options() -> SourceOptions {
         addresses: AddressPolicy { allowed: vec!["127.0.0.1".parse().unwrap()], refused: vec![] },
         proxies: ProxyMatcher::builder().build(),
         limits: Limits {
-            pause: Duration::from_secs(2),
-            overall: Duration::from_secs(4),
+            read_timeout: Duration::from_secs(2),
+            total_timeout: Duration::from_secs(4),
             ..Limits::default()
         },
         ..SourceOptions::default()
     }
 }
 
-pub fn write_chart(folder: &Path, name: &str) -> PathBuf {
+pub fn write_chart(directory: &Path, name: &str) -> PathBuf {
     let metadata = format!("apiVersion: v2\nname: {name}\nversion: 1.0.0\n");
-    chart::write(folder, &[("Chart.yaml", &metadata), ("templates/x.yaml", "kind: ConfigMap\n")]).unwrap()
+    chart::write(directory, &[("Chart.yaml", &metadata), ("templates/x.yaml", "kind: ConfigMap\n")]).unwrap()
 }
 
 pub fn reference(repository: &str, name: &str, version: Option<&str>) -> PackageReference {
@@ -84,7 +84,7 @@ pub fn reference(repository: &str, name: &str, version: Option<&str>) -> Package
     }
 }
 
-/// Resolves and fetches.
+/// Resolves and fetches version 1.0.0 of the chart `web`.
 pub async fn get(
     packages: &Packages,
     repository: &str,
@@ -94,7 +94,7 @@ pub async fn get(
     packages.fetch(&resolved, access).await
 }
 
-/// The message of the failure that someone sees.
+/// Returns the category and the message of the failure, as users see it.
 pub fn failure(result: Result<StoredPackage, SourceError>) -> String {
     let failure = chandler_core::failure::Failure::from(result.unwrap_err());
     format!("{}: {}", failure.category, failure.message)

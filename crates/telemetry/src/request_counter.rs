@@ -1,4 +1,4 @@
-//! Counts the requests of a Kubernetes client: what was asked, and how it was answered.
+//! Counts the requests of a Kubernetes client by verb and result.
 
 use std::{
     array,
@@ -26,11 +26,11 @@ const RESULTS: [&str; 9] = [
     "unreachable",
 ];
 
-/// A layer for a client, and what it has counted. Clones share the counts.
+/// A layer that counts the requests of a client. Clones share the counts.
 #[derive(Clone, Debug)]
-pub struct Requests(Arc<[[AtomicU64; RESULTS.len()]; VERBS.len()]>);
+pub struct RequestCounter(Arc<[[AtomicU64; RESULTS.len()]; VERBS.len()]>);
 
-/// How often a verb had a result.
+/// The number of requests with a verb and a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestCount {
     pub verb: &'static str,
@@ -38,14 +38,14 @@ pub struct RequestCount {
     pub count: u64,
 }
 
-impl Default for Requests {
+impl Default for RequestCounter {
     fn default() -> Self {
         Self(Arc::new(array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0)))))
     }
 }
 
-impl Requests {
-    /// What has been counted, less what never happened.
+impl RequestCounter {
+    /// Returns all counts above zero.
     pub fn counts(&self) -> Vec<RequestCount> {
         let all = self.0.iter().zip(VERBS).flat_map(|(results, verb)| {
             results.iter().zip(RESULTS).map(move |(count, result)| RequestCount {
@@ -57,13 +57,13 @@ impl Requests {
         all.filter(|one| one.count > 0).collect()
     }
 
-    /// The same words as they are known here. None: they are not.
-    pub fn known(verb: &str, result: &str) -> Option<(&'static str, &'static str)> {
-        let word = |known: &[&'static str], word| known.iter().copied().find(|known| *known == word);
-        Some((word(&VERBS, verb)?, word(&RESULTS, result)?))
+    /// Returns the static labels that equal `verb` and `result`, or `None` if either is unknown.
+    pub fn labels(verb: &str, result: &str) -> Option<(&'static str, &'static str)> {
+        let label = |known: &[&'static str], text| known.iter().copied().find(|known| *known == text);
+        Some((label(&VERBS, verb)?, label(&RESULTS, result)?))
     }
 
-    fn note(&self, verb: usize, status: Option<u16>) {
+    fn record(&self, verb: usize, status: Option<u16>) {
         if let Some(counter) = self.0.get(verb).and_then(|results| results.get(result(status))) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
@@ -71,9 +71,9 @@ impl Requests {
 }
 
 fn verb(method: &Method, uri: &Uri) -> usize {
-    let watches = uri.query().is_some_and(|query| query.split('&').any(|one| one == "watch=true"));
-    let word = match method.as_str() {
-        "GET" if watches => "watch",
+    let is_watch = uri.query().is_some_and(|query| query.split('&').any(|one| one == "watch=true"));
+    let verb = match method.as_str() {
+        "GET" if is_watch => "watch",
         "GET" => "get",
         "POST" => "post",
         "PUT" => "put",
@@ -81,12 +81,12 @@ fn verb(method: &Method, uri: &Uri) -> usize {
         "DELETE" => "delete",
         _ => "other",
     };
-    VERBS.iter().position(|known| *known == word).unwrap_or(VERBS.len())
+    VERBS.iter().position(|known| *known == verb).unwrap_or(VERBS.len())
 }
 
-/// None: there was no answer.
+/// Returns the index of the result. A `status` of `None` means that there was no response.
 fn result(status: Option<u16>) -> usize {
-    let word = match status {
+    let result = match status {
         None => "unreachable",
         Some(..400) => "success",
         Some(401) => "unauthorized",
@@ -97,25 +97,25 @@ fn result(status: Option<u16>) -> usize {
         Some(..500) => "refused",
         Some(_) => "server_error",
     };
-    RESULTS.iter().position(|known| *known == word).unwrap_or(RESULTS.len())
+    RESULTS.iter().position(|known| *known == result).unwrap_or(RESULTS.len())
 }
 
-impl<S> Layer<S> for Requests {
-    type Service = Counted<S>;
+impl<S> Layer<S> for RequestCounter {
+    type Service = CountedService<S>;
 
-    fn layer(&self, inner: S) -> Counted<S> {
-        Counted { requests: self.clone(), inner }
+    fn layer(&self, inner: S) -> CountedService<S> {
+        CountedService { counter: self.clone(), inner }
     }
 }
 
 /// A service whose requests are counted.
 #[derive(Clone, Debug)]
-pub struct Counted<S> {
-    requests: Requests,
+pub struct CountedService<S> {
+    counter: RequestCounter,
     inner: S,
 }
 
-impl<S, B, A> Service<Request<B>> for Counted<S>
+impl<S, B, A> Service<Request<B>> for CountedService<S>
 where
     S: Service<Request<B>, Response = Response<A>>,
     S::Future: Send + 'static,
@@ -129,12 +129,12 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (requests, verb) = (self.requests.clone(), verb(request.method(), request.uri()));
-        let answer = self.inner.call(request);
+        let (counter, verb) = (self.counter.clone(), verb(request.method(), request.uri()));
+        let response = self.inner.call(request);
         async move {
-            let answer = answer.await;
-            requests.note(verb, answer.as_ref().ok().map(|answer| answer.status().as_u16()));
-            answer
+            let response = response.await;
+            counter.record(verb, response.as_ref().ok().map(|response| response.status().as_u16()));
+            response
         }
         .boxed()
     }
@@ -150,7 +150,7 @@ mod tests {
 
     #[tokio::test]
     async fn requests_are_counted_by_verb_and_result() {
-        let requests = Requests::default();
+        let counter = RequestCounter::default();
         let rows = [
             ("GET", "/api?watch=true", 200, "watch", "success"),
             ("GET", "/api", 404, "get", "not_found"),
@@ -161,18 +161,18 @@ mod tests {
             ("HEAD", "/api", 429, "other", "throttled"),
         ];
         for (method, uri, status, verb, result) in rows {
-            let answering = service_fn(move |_: Request<()>| async move {
+            let responding = service_fn(move |_: Request<()>| async move {
                 Ok::<_, Infallible>(Response::builder().status(status).body(()).unwrap())
             });
             let request = Request::builder().method(method).uri(uri).body(()).unwrap();
-            requests.layer(answering).oneshot(request).await.unwrap();
+            counter.layer(responding).oneshot(request).await.unwrap();
             let counted = RequestCount { verb, result, count: 1 };
-            assert!(requests.counts().contains(&counted), "{counted:?}: {:?}", requests.counts());
+            assert!(counter.counts().contains(&counted), "{counted:?}: {:?}", counter.counts());
         }
         let broken = service_fn(|_: Request<()>| async { Err::<Response<()>, _>("no route") });
-        requests.layer(broken).oneshot(Request::new(())).await.unwrap_err();
+        counter.layer(broken).oneshot(Request::new(())).await.unwrap_err();
         let counted = RequestCount { verb: "get", result: "unreachable", count: 1 };
-        assert!(requests.counts().contains(&counted));
-        assert_eq!(requests.counts().len(), rows.len() + 1);
+        assert!(counter.counts().contains(&counted));
+        assert_eq!(counter.counts().len(), rows.len() + 1);
     }
 }

@@ -1,13 +1,9 @@
-//! What a large catalog costs: measured by the kernel, so this process does nothing else. Built for use it is really large:
+//! Measures time and memory of a large catalog. A separate binary, because memory is measured per process. The catalog is only
+//! really large in a release build:
 //! `cargo test --release -p chandler-source --test large_catalog -- --nocapture`.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic on failure")]
 
-#[allow(dead_code, reason = "the other tests use the rest of it")]
-#[path = "../sources/server.rs"]
-mod server;
-#[allow(dead_code, reason = "the other tests use the rest of it")]
-#[path = "../sources/world.rs"]
-mod world;
+mod support;
 
 use std::{fmt::Write as _, fs::File, io::Write as _, os::unix::fs::FileExt as _, sync::Arc, time::Instant};
 
@@ -17,19 +13,19 @@ use chandler_core::catalog::Selection;
 use chandler_source::{CatalogRequest, Limits};
 use futures::stream;
 
-use crate::{
+use crate::support::{
+    env::{TestEnv, options},
     server::Server,
-    world::{World, options},
 };
 
-/// Without optimisation the parser is twenty times slower, and nothing is said about its speed.
+/// Without optimization, the parser is twenty times slower, so its speed is not checked.
 const IS_FAST: bool = !cfg!(debug_assertions);
 const CHARTS: usize = if IS_FAST { 10_000 } else { 200 };
 const VERSIONS: usize = 10;
-/// No other chart's number begins with its number.
+/// Number of the chart to search. It is not a prefix of the number of any other chart.
 const ONE: usize = CHARTS - 58;
 const MEGABYTE: u64 = 1 << 20;
-const PIECE: usize = 64 << 10;
+const CHUNK: usize = 64 << 10;
 
 fn write_index(file: &mut File) {
     let description = "A chart among many, described at such length as its authors found fitting. ".repeat(3);
@@ -54,18 +50,19 @@ fn write_index(file: &mut File) {
     }
 }
 
-/// The file piece by piece, so that the server has no copy of it in this process.
-fn pieces(file: &Arc<File>) -> Body {
-    let pieces = stream::unfold((file.clone(), 0), |(file, position)| async move {
-        let mut piece = vec![0; PIECE];
-        let read = file.read_at(&mut piece, position).unwrap();
-        piece.truncate(read);
+/// Streams the file, so that the server does not keep a copy in this process.
+fn stream_file(file: &Arc<File>) -> Body {
+    let chunks = stream::unfold((file.clone(), 0), |(file, position)| async move {
+        let mut chunk = vec![0; CHUNK];
+        let read = file.read_at(&mut chunk, position).unwrap();
+        chunk.truncate(read);
         let next = (file, position + read as u64);
-        (read > 0).then(|| (Ok::<_, std::convert::Infallible>(Bytes::from(piece)), next))
+        (read > 0).then(|| (Ok::<_, std::convert::Infallible>(Bytes::from(chunk)), next))
     });
-    Body::from_stream(pieces)
+    Body::from_stream(chunks)
 }
 
+/// Returns the peak memory of this process in bytes.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -73,18 +70,18 @@ fn peak() -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_catalog_is_read_in_seconds_and_searched_at_once() {
-    let world = World::new();
-    let mut file = tempfile::tempfile_in(world.folder.path()).unwrap();
+async fn a_large_catalog_is_read_and_searched_fast() {
+    let env = TestEnv::new();
+    let mut file = tempfile::tempfile_in(env.directory.path()).unwrap();
     write_index(&mut file);
     let bytes = file.metadata().unwrap().len();
     let file = Arc::new(file);
     let content = file.clone();
-    let answer = move |_: &str, _: &HeaderMap| pieces(&content).into_response();
-    let server = Server::start(&world.authority, answer).await;
-    let mut patient = options();
-    patient.limits = Limits::default();
-    let (packages, access) = (world.packages_with(patient), world.access());
+    let respond = move |_: &str, _: &HeaderMap| stream_file(&content).into_response();
+    let server = Server::start(&env.authority, respond).await;
+    let mut options = options();
+    options.limits = Limits::default();
+    let (packages, access) = (env.packages_with(options), env.access());
     let (url, selection) = (server.url(), Selection::new(None).unwrap());
 
     let started = Instant::now();

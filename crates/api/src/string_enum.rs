@@ -1,11 +1,11 @@
-//! Enums whose variants are stored as words.
+//! Enums whose variants are stored as strings.
 
-/// Defines an enum whose variants are stored as words, with `ALL`, `as_str` and `Display`. One list gives all of them, so a
-/// test that walks over `ALL` misses no variant.
-macro_rules! words {
+/// Defines an enum whose variants are stored as strings, with `ALL`, `as_str` and `Display`. All three are generated from one
+/// list, so a test that iterates over `ALL` covers every variant.
+macro_rules! string_enum {
     (
         $(#[$meta:meta])*
-        pub enum $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }
+        pub enum $name:ident { $($(#[$doc:meta])* $variant:ident = $string:literal,)+ }
     ) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,9 +15,9 @@ macro_rules! words {
             /// Every variant.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// The stored word. Stable: status, Events and metric labels contain it.
+            /// Returns the stored string. It is stable: status, Events and metric labels contain it.
             pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word,)+ }
+                match self { $(Self::$variant => $string,)+ }
             }
         }
 
@@ -29,4 +29,4 @@ macro_rules! words {
     };
 }
 
-pub(crate) use words;
+pub(crate) use string_enum;

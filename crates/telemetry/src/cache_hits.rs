@@ -1,19 +1,19 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often a cache had the answer.
+/// Counts the hits and misses of a cache.
 #[derive(Debug, Default)]
-pub struct Hits {
+pub struct CacheHits {
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
-impl Hits {
-    pub fn note(&self, hit: bool) {
+impl CacheHits {
+    pub fn record(&self, hit: bool) {
         let counter = if hit { &self.hits } else { &self.misses };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Hits and misses.
+    /// Returns the number of hits and of misses.
     pub fn counts(&self) -> (u64, u64) {
         (self.hits.load(Ordering::Relaxed), self.misses.load(Ordering::Relaxed))
     }

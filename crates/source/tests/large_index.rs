@@ -1,12 +1,7 @@
-//! What a large index costs: measured by the kernel, so this process does nothing else.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
+//! Measures time and memory of a large index. A separate binary, because memory is measured per process.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic on failure")]
 
-#[allow(dead_code, reason = "the other tests use the rest of it")]
-#[path = "../sources/server.rs"]
-mod server;
-#[allow(dead_code, reason = "the other tests use the rest of it")]
-#[path = "../sources/world.rs"]
-mod world;
+mod support;
 
 use std::{
     fmt::Write as _,
@@ -15,18 +10,18 @@ use std::{
 
 use axum::{http::HeaderMap, response::IntoResponse as _};
 use bytes::Bytes;
-use chandler_source::{Limits, Resolved, SourceError};
+use chandler_source::{Limits, ResolvedPackage, SourceError};
 
-use crate::{
+use crate::support::{
+    env::{TestEnv, options, reference},
     server::Server,
-    world::{World, options, reference},
 };
 
 const CHARTS: usize = 100;
 const VERSIONS: usize = 100;
 const MEGABYTE: u64 = 1 << 20;
 
-/// As published ones look: most of it is not needed to find a version.
+/// Returns an index like those of real repositories: most of it is not needed to resolve a version.
 fn large_index() -> String {
     let description =
         "A chart among many, described at such length as its authors found fitting. ".repeat(20);
@@ -50,81 +45,81 @@ fn large_index() -> String {
     text
 }
 
-/// The most memory this process ever had, in bytes; counted anew from `reset`.
+/// Returns the peak memory of this process in bytes since the last `reset_peak`.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-fn reset() {
+fn reset_peak() {
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
 }
 
-/// What it took to resolve a chart of this index.
-struct Measured {
-    found: Result<Resolved, SourceError>,
-    took: Duration,
-    /// At most, more than before.
-    grown: u64,
+/// The cost of resolving a chart of an index.
+struct Measurement {
+    result: Result<ResolvedPackage, SourceError>,
+    duration: Duration,
+    /// Growth of the peak memory in bytes.
+    growth: u64,
 }
 
-async fn measure(text: String, chart: &str) -> Measured {
-    let world = World::new();
+async fn measure(text: String, chart: &str) -> Measurement {
+    let env = TestEnv::new();
     let text: &'static str = text.leak();
-    // The server hands out what it has, without a copy.
-    let answer = |_: &str, _: &HeaderMap| Bytes::from_static(text.as_bytes()).into_response();
-    let server = Server::start(&world.authority, answer).await;
-    let mut patient = options();
-    patient.limits = Limits::default();
-    let (packages, access) = (world.packages_with(patient), world.access());
-    reset();
+    // The server does not copy the text.
+    let respond = |_: &str, _: &HeaderMap| Bytes::from_static(text.as_bytes()).into_response();
+    let server = Server::start(&env.authority, respond).await;
+    let mut options = options();
+    options.limits = Limits::default();
+    let (packages, access) = (env.packages_with(options), env.access());
+    reset_peak();
     let (before, started) = (peak(), Instant::now());
-    let found = packages.resolve(&reference(&server.url(), chart, None), &access).await;
-    Measured { found, took: started.elapsed(), grown: peak() - before }
+    let result = packages.resolve(&reference(&server.url(), chart, None), &access).await;
+    Measurement { result, duration: started.elapsed(), growth: peak() - before }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_index_takes_seconds_and_little_memory() {
+async fn a_large_index_is_read_fast_and_with_little_memory() {
     let text = large_index();
     let bytes = text.len() as u64;
     assert!(bytes > 20_000_000, "{bytes}");
-    let Measured { found, took, grown } = measure(text, "chart-42").await;
-    assert_eq!(found.unwrap().version, "1.99.0");
+    let Measurement { result, duration, growth } = measure(text, "chart-42").await;
+    assert_eq!(result.unwrap().version, "1.99.0");
     let megabytes = |bytes: u64| bytes / MEGABYTE;
     println!(
-        "{} versions in {} MB: {took:?}, peak {} MB more, {} MB with the server and its copy",
+        "{} versions in {} MB: {duration:?}, peak {} MB more, {} MB with the server and its copy",
         CHARTS * VERSIONS,
         megabytes(bytes),
-        megabytes(grown),
+        megabytes(growth),
         megabytes(peak())
     );
-    assert!(grown < 50 * MEGABYTE, "{} MB", megabytes(grown));
-    // Without optimisation the parser is twenty times slower.
+    assert!(growth < 50 * MEGABYTE, "{} MB", megabytes(growth));
+    // Without optimization, the parser is twenty times slower.
     let limit = if cfg!(debug_assertions) { 120 } else { 10 };
-    assert!(took.as_secs() < limit, "{took:?}");
+    assert!(duration.as_secs() < limit, "{duration:?}");
 
     let long = "x".repeat(1 << 20);
     let hostile = [
         ("one long text", format!("description: {long}\nentries: {{}}\n")),
         ("one long name", format!("entries:\n  ? {long}\n  : []\n")),
-        ("one long address", format!("entries: {{web: [{{version: 1.0.0, urls: [{long}]}}]}}\n")),
+        ("one long URL", format!("entries: {{web: [{{version: 1.0.0, urls: [{long}]}}]}}\n")),
         ("many small things", format!("junk: [{}]\nentries: {{}}\n", "[],".repeat(1 << 18))),
-        ("many keys", format!("junk: {{{}}}\nentries: {{}}\n", numbered(50_000))),
+        ("many keys", format!("junk: {{{}}}\nentries: {{}}\n", many_keys(50_000))),
     ];
     for (what, text) in hostile {
-        let Measured { found, took, grown } = measure(text, "web").await;
+        let Measurement { result, duration, growth } = measure(text, "web").await;
         println!(
-            "{what}: {took:?}, peak {} MB more, {:?}",
-            megabytes(grown),
-            found.map(|found| found.version)
+            "{what}: {duration:?}, peak {} MB more, {:?}",
+            megabytes(growth),
+            result.map(|resolved| resolved.version)
         );
-        assert!(grown < 30 * MEGABYTE, "{what}: {} MB", megabytes(grown));
-        assert!(took.as_secs() < limit, "{what}: {took:?}");
+        assert!(growth < 30 * MEGABYTE, "{what}: {} MB", megabytes(growth));
+        assert!(duration.as_secs() < limit, "{what}: {duration:?}");
     }
 }
 
-fn numbered(count: u32) -> String {
+fn many_keys(count: u32) -> String {
     let mut text = String::new();
     for number in 0..count {
         write!(text, "k{number}: 1, ").unwrap();

@@ -1,4 +1,4 @@
-//! Clients, each with its own connections: a client that shows a certificate talks to one host only.
+//! One `reqwest` client per TLS configuration. A client with a client certificate only connects to one host.
 
 use std::{
     collections::HashMap,
@@ -13,21 +13,21 @@ use reqwest::{Certificate, Client, ClientBuilder, Identity, Proxy, Url, redirect
 use super::resolver::CheckedResolver;
 use crate::{Access, SourceError, addresses::AddressPolicy, limits::Limits};
 
-/// More than this are forgotten: credentials are renewed, and the old ones never come back.
-const MOST: usize = 64;
+/// With this number of clients, the cache is cleared. Clients of rotated credentials would otherwise stay forever.
+const MAX_CLIENTS: usize = 64;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     ca_pem: Option<Vec<u8>>,
     insecure_skip_tls_verify: bool,
-    identity: Option<Vec<u8>>,
+    client_certificate: Option<Vec<u8>>,
     proxied: bool,
 }
 
 pub(super) struct Clients {
     policy: Arc<AddressPolicy>,
     limits: Limits,
-    known: Mutex<HashMap<Key, Client>>,
+    cached: Mutex<HashMap<Key, Client>>,
 }
 
 impl fmt::Debug for Clients {
@@ -38,65 +38,66 @@ impl fmt::Debug for Clients {
 
 impl Clients {
     pub fn new(policy: Arc<AddressPolicy>, limits: Limits) -> Self {
-        Self { policy, limits, known: Mutex::default() }
+        Self { policy, limits, cached: Mutex::default() }
     }
 
-    /// A client for this access; the certificate of the access is shown at home only.
+    /// Returns a client for `access`. It only has the client certificate if the request is to the same origin as `base_url`.
     pub fn get(
         &self,
         access: &Access,
-        at_home: bool,
+        is_same_origin: bool,
         proxy: Option<&Intercept>,
-        home: &Url,
+        base_url: &Url,
     ) -> Result<Client, SourceError> {
         let key = Key {
             ca_pem: access.ca_pem.clone(),
             insecure_skip_tls_verify: access.insecure_skip_tls_verify,
-            identity: access.identity().filter(|_| at_home).map(<[u8]>::to_vec),
+            client_certificate: access.client_certificate().filter(|_| is_same_origin).map(<[u8]>::to_vec),
             proxied: proxy.is_some(),
         };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = known.get(&key) {
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = cached.get(&key) {
             return Ok(client.clone());
         }
-        let client = self.build(&key, proxy, home)?;
-        if known.len() >= MOST {
-            known.clear();
+        let client = self.build(&key, proxy, base_url)?;
+        if cached.len() >= MAX_CLIENTS {
+            cached.clear();
         }
-        known.insert(key, client.clone());
+        cached.insert(key, client.clone());
         Ok(client)
     }
 
-    fn build(&self, key: &Key, proxy: Option<&Intercept>, home: &Url) -> Result<Client, SourceError> {
-        let url = || home.to_string();
-        let failed = |error: reqwest::Error| SourceError::Get { url: url(), reason: innermost(&error) };
+    fn build(&self, key: &Key, proxy: Option<&Intercept>, base_url: &Url) -> Result<Client, SourceError> {
+        let url = || base_url.to_string();
+        let failed =
+            |error: reqwest::Error| SourceError::RequestFailed { url: url(), reason: innermost(&error) };
         let mut builder = Client::builder()
             .https_only(true)
             .redirect(redirect::Policy::none())
             .referer(false)
-            .connect_timeout(self.limits.connect)
-            .read_timeout(self.limits.pause)
+            .connect_timeout(self.limits.connect_timeout)
+            .read_timeout(self.limits.read_timeout)
             .tls_danger_accept_invalid_certs(key.insecure_skip_tls_verify)
             .user_agent(concat!("chandler/", env!("CARGO_PKG_VERSION")));
         if let Some(pem) = &key.ca_pem {
             let certificates = Certificate::from_pem_bundle(pem).unwrap_or_default();
             if certificates.is_empty() {
-                return Err(SourceError::BadCertificate { url: url() });
+                return Err(SourceError::InvalidCertificate { url: url() });
             }
             builder = builder.tls_certs_merge(certificates);
         }
-        if let Some(pem) = &key.identity {
-            let identity = Identity::from_pem(pem).map_err(|_| SourceError::BadCredentials {
+        if let Some(pem) = &key.client_certificate {
+            let identity = Identity::from_pem(pem).map_err(|_| SourceError::InvalidCredentials {
                 url: url(),
                 reason: "tls.crt and tls.key are not a certificate and its key in PEM",
             })?;
             builder = builder.identity(identity);
         }
-        self.routed(builder, proxy).map_err(failed)?.build().map_err(failed)
+        self.with_route(builder, proxy).map_err(failed)?.build().map_err(failed)
     }
 
-    /// Through the proxy, which is the operator's word, or directly, where every address is checked.
-    fn routed(
+    /// Configures the proxy, which the operator is trusted to choose, or a direct connection with checked addresses.
+    fn with_route(
         &self,
         builder: ClientBuilder,
         proxy: Option<&Intercept>,
@@ -104,12 +105,12 @@ impl Clients {
         let Some(intercept) = proxy else {
             return Ok(builder.no_proxy().dns_resolver(CheckedResolver { policy: self.policy.clone() }));
         };
-        let mut proxy = Proxy::all(proxy_address(intercept))?;
+        let mut proxy = Proxy::all(proxy_url(intercept))?;
         if let Some(authorization) = intercept.basic_auth() {
             proxy = proxy.custom_http_auth(authorization.clone());
         }
         let builder = builder.proxy(proxy);
-        // These proxies are told addresses, not names: we resolve them, so we check them.
+        // The client resolves names for these proxies, so addresses have to be checked here.
         if matches!(intercept.uri().scheme_str(), Some("socks4" | "socks5")) {
             return Ok(builder.dns_resolver(CheckedResolver { policy: self.policy.clone() }));
         }
@@ -117,13 +118,13 @@ impl Clients {
     }
 }
 
-/// With the login, which SOCKS has in its own protocol.
-fn proxy_address(intercept: &Intercept) -> String {
-    let address = intercept.uri().to_string();
-    let (Some((user, password)), Ok(mut url)) = (intercept.raw_auth(), Url::parse(&address)) else {
-        return address;
+/// Returns the URL of the proxy, with the credentials, which SOCKS takes from the URL.
+fn proxy_url(intercept: &Intercept) -> String {
+    let text = intercept.uri().to_string();
+    let (Some((user, password)), Ok(mut url)) = (intercept.raw_auth(), Url::parse(&text)) else {
+        return text;
     };
-    // An address with a host has a place for them.
+    // These do not fail for URLs with a host.
     let _ = url.set_username(user);
     let _ = url.set_password(Some(password));
     url.to_string()
