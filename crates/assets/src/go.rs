@@ -88,7 +88,7 @@ pub(super) async fn check_version(module: &Path, go_mod: &str) -> Result<(), Err
 }
 
 /// The folder of a downloaded dependency of the module.
-pub(super) async fn dependency_folder(module: &Path, dependency: &str) -> Result<PathBuf, Error> {
+pub async fn dependency_folder(module: &Path, dependency: &str) -> Result<PathBuf, Error> {
     #[derive(serde::Deserialize)]
     struct Download {
         #[serde(rename = "Dir")]

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use self::cache::Cache;
 pub use self::catalog::{Binary, KubernetesVersion, UnsupportedVersion};
+pub use self::go::dependency_folder;
 use crate::progress::Progress;
 
 /// A folder with all programs, `cluster-api/config` as in the Cluster API module, and kwok's stages in `kwok-stages.yaml`. API servers of other versions are in
