@@ -89,7 +89,7 @@ pub(super) async fn check_version(module: &Path, go_mod: &str) -> Result<(), Err
 }
 
 /// Downloads a dependency of the module and returns its folder in the module cache.
-pub(super) async fn dependency_folder(module: &Path, dependency: &str) -> Result<PathBuf, Error> {
+pub async fn dependency_folder(module: &Path, dependency: &str) -> Result<PathBuf, Error> {
     #[derive(serde::Deserialize)]
     struct Download {
         #[serde(rename = "Dir")]

@@ -1,53 +1,47 @@
-//! A management cluster of a test's own, with nothing but the kinds: for what would disturb others, and for numbers.
+//! A management cluster for a single test: for tests that would disturb others, and for measurements.
 
 use std::{path::PathBuf, process::Command};
 
-use chandler_api::addons::HelmReleaseProxy;
 use chandler_sandbox::{
     apply,
     plane::Plane,
     process::{Child, Spec},
     service_account, testing,
 };
-use kube::{Api, Client, api::ListParams};
+use kube::Client;
 use serde_json::json;
 
-use crate::{programs, wait::eventually};
+use crate::{crds, programs};
 
-pub struct Bare {
+/// A management cluster with Chandler's CRDs and a schemaless CRD for Cluster. The Cluster API does not run on it.
+pub struct ManagementCluster {
     pub plane: Plane,
     pub client: Client,
     dir: PathBuf,
 }
 
-impl Bare {
+impl ManagementCluster {
     pub async fn new(name: &str) -> Self {
         let plane = testing::bare_plane().await.unwrap();
         let client = plane.client().await.unwrap();
         let dir = testing::fresh_dir(name).await.unwrap();
-        apply::apply(&client, &cluster_definition()).await.unwrap();
-        for definition in chandler_api::crds() {
-            apply::apply(&client, &serde_json::to_value(&definition).unwrap()).await.unwrap();
-        }
-        apply::apply_all(&client, include_str!("../../../deploy/rbac.yaml")).await.unwrap();
-        let all: Api<HelmReleaseProxy> = Api::all(client.clone());
-        eventually("the kinds are served", || async { all.list(&ListParams::default().limit(1)).await.ok() })
-            .await;
-        let config =
+        apply::apply(&client, &cluster_crd()).await.unwrap();
+        crds::install(client.clone()).await;
+        let kubeconfig =
             service_account::kubeconfig(&plane, "chandler-system", "chandler-manager").await.unwrap();
-        std::fs::write(dir.join("kubeconfig"), config).unwrap();
+        std::fs::write(dir.join("kubeconfig"), kubeconfig).unwrap();
         Self { plane, client, dir }
     }
 
-    /// Runs a manager to its end.
-    pub async fn manager_ends(&self) -> (bool, String) {
+    /// Runs a manager until it exits or 20 seconds have passed. Returns whether it succeeded, and its stderr.
+    pub async fn run_manager(&self) -> (bool, String) {
         let mut command = Command::new("timeout");
         command.arg("20").arg(programs::chandler()).args(self.arguments());
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    pub fn manager(&self) -> Child {
+    pub fn start_manager(&self) -> Child {
         let program = PathBuf::from(programs::chandler());
         let spec = Spec {
             name: "manager".to_owned(),
@@ -61,9 +55,9 @@ impl Bare {
 
     fn arguments(&self) -> Vec<String> {
         let tool = programs::package_tool();
-        let text = |name: &str| self.dir.join(name).to_string_lossy().into_owned();
+        let path = |name: &str| self.dir.join(name).to_string_lossy().into_owned();
         let arguments =
-            ["manager", "--kubeconfig", &text("kubeconfig"), "--store", &text("store"), "--tool", tool];
+            ["manager", "--kubeconfig", &path("kubeconfig"), "--store", &path("store"), "--tool", tool];
         arguments
             .map(str::to_owned)
             .into_iter()
@@ -73,7 +67,7 @@ impl Bare {
     }
 }
 
-fn cluster_definition() -> serde_json::Value {
+fn cluster_crd() -> serde_json::Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "clusters.cluster.x-k8s.io"},

@@ -1,4 +1,4 @@
-//! `clusterctl move` with live add-ons, as the guide says it is done.
+//! `clusterctl move` with running add-ons, with the commands of the guide.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -18,13 +18,13 @@ use serde_json::{Value, json};
 
 use crate::{
     documents::{commands_of, root},
-    installed,
-    providers::{INIT_CORE, Providers, settled},
+    installed_manager,
+    providers::{INIT_CORE, Providers, wait_cert_manager_test_deleted},
 };
 
-pub const MOVING: &str = "docs/guides/moving.md";
+pub const GUIDE: &str = "docs/guides/moving.md";
 
-/// A management cluster with a manager.
+/// The source or the target management cluster of a move.
 struct Side {
     name: &'static str,
     sandbox: Sandbox,
@@ -32,6 +32,7 @@ struct Side {
 }
 
 impl Side {
+    /// Creates a management cluster. With `beside`, both share the infrastructure of workload clusters.
     async fn new(name: &'static str, beside: Option<&Self>) -> Self {
         let dir = testing::fresh_dir(name).await.unwrap();
         let options = Options { dir: dir.join("sandbox"), clusters: 0, nodes: 1 };
@@ -46,25 +47,25 @@ impl Side {
         self.sandbox.management()
     }
 
-    fn config(&self) -> String {
+    fn kubeconfig(&self) -> String {
         self.plane().kubeconfig_path().to_string_lossy().into_owned()
     }
 
-    /// Installs providers as a user does, each side from folders of its own: the webhooks differ.
+    /// Installs the providers with clusterctl. Each side has its own component files, because the webhooks differ.
     async fn install(&self, shell: &Shell) {
         let client = self.plane().client().await.unwrap();
         let providers = Providers::new(&self.dir.join("providers"), &client).await;
         providers.chandler().await;
         shell.configure_clusterctl(&providers.config());
-        let config = self.config();
-        let environment = [("KUBECONFIG", config.as_str())];
+        let kubeconfig = self.kubeconfig();
+        let environment = [("KUBECONFIG", kubeconfig.as_str())];
         shell.expect(INIT_CORE, &environment).await;
-        settled(&client).await;
+        wait_cert_manager_test_deleted(&client).await;
         shell.expect("clusterctl init --addon chandler", &environment).await;
     }
 
-    async fn manager(&self) -> Child {
-        installed::manager(self.plane(), &self.dir, &[]).await
+    async fn start_manager(&self) -> Child {
+        installed_manager::start(self.plane(), &self.dir, &[]).await
     }
 
     async fn apply(&self, objects: &[Value]) {
@@ -81,18 +82,19 @@ impl Side {
         Api::namespaced(self.plane().client().await.unwrap(), "default")
     }
 
-    /// Every release object: its name, and the revision it is Ready at.
+    /// Returns the name of every release object, and the revision at which it is Ready.
     async fn releases(&self) -> Vec<(String, Option<u32>)> {
         let proxies: Vec<HelmReleaseProxy> =
             self.api().await.list(&ListParams::default()).await.unwrap().items;
         let releases: Vec<AddonRelease> = self.api().await.list(&ListParams::default()).await.unwrap().items;
-        let proxies = proxies.iter().map(|proxy| (proxy.name_any(), ready(proxy.status.as_ref())));
-        let releases = releases.iter().map(|release| (release.name_any(), ready(release.status.as_ref())));
+        let proxies = proxies.iter().map(|proxy| (proxy.name_any(), ready_revision(proxy.status.as_ref())));
+        let releases =
+            releases.iter().map(|release| (release.name_any(), ready_revision(release.status.as_ref())));
         proxies.chain(releases).collect()
     }
 
-    /// Waits until there are so many release objects, all Ready.
-    async fn settled(&self, count: usize) -> Vec<(String, Option<u32>)> {
+    /// Waits until there are `count` release objects and all are Ready.
+    async fn wait_ready(&self, count: usize) -> Vec<(String, Option<u32>)> {
         let deadline = std::time::Instant::now() + Duration::from_mins(2);
         loop {
             let releases = self.releases().await;
@@ -105,14 +107,14 @@ impl Side {
     }
 }
 
-/// The revision that a release is Ready at.
-fn ready(status: Option<&ReleaseStatus>) -> Option<u32> {
+/// Returns the revision at which a release is Ready.
+fn ready_revision(status: Option<&ReleaseStatus>) -> Option<u32> {
     let status = status?;
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready")?;
     (ready.status == "True").then_some(status.revision?)
 }
 
-/// One add-on of either kind.
+/// Returns a HelmChartProxy and an ExtensionInstance, with the objects that they need.
 fn addons(repository: &ChartRepository) -> [Value; 5] {
     [
         json!({
@@ -150,13 +152,13 @@ fn addons(repository: &ChartRepository) -> [Value; 5] {
 }
 
 async fn stored_revisions(workload: &Plane) -> Vec<(String, Option<String>)> {
-    let records: Api<Secret> = Api::namespaced(workload.client().await.unwrap(), "default");
-    let all = records.list(&ListParams::default().labels("owner=helm")).await.unwrap();
-    all.into_iter().map(|record| (record.name_any(), record.uid())).collect()
+    let secrets: Api<Secret> = Api::namespaced(workload.client().await.unwrap(), "default");
+    let all = secrets.list(&ListParams::default().labels("owner=helm")).await.unwrap();
+    all.into_iter().map(|secret| (secret.name_any(), secret.uid())).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_commands_of_the_guide_move_live_addons() {
+async fn the_commands_of_the_guide_move_running_addons() {
     let shell = Shell::with_clusterctl("move").await;
     let old = Side::new("old", None).await;
     let new = Side::new("new", Some(&old)).await;
@@ -166,24 +168,24 @@ async fn the_commands_of_the_guide_move_live_addons() {
     let alpha: Arc<Plane> = old.sandbox.create_cluster(&key, 1, &json!({})).await.unwrap();
     let repository = ChartRepository::start(old.sandbox.authority(), &old.dir.join("charts")).await.unwrap();
     repository.publish(&root().join("examples/charts/hello")).unwrap();
-    let (manager, successor) = (old.manager().await, new.manager().await);
+    let (old_manager, new_manager) = (old.start_manager().await, new.start_manager().await);
     old.apply(&addons(&repository)).await;
-    let before = old.settled(2).await;
+    let before = old.wait_ready(2).await;
     let revisions = stored_revisions(&alpha).await;
     assert_eq!(revisions.len(), 2, "{revisions:?}");
 
     let mut audit = alpha.audit_log();
-    let (from, to) = (old.config(), new.config());
-    for line in commands_of(MOVING) {
+    let (from, to) = (old.kubeconfig(), new.kubeconfig());
+    for line in commands_of(GUIDE) {
         shell.expect(&line, &[("KUBECONFIG", &from), ("NEW", &to)]).await;
     }
-    let after = new.settled(2).await;
+    let after = new.wait_ready(2).await;
     assert_eq!(after, before, "the same objects at the same revisions");
-    assert_eq!(old.releases().await, [], "nothing stays behind");
+    assert_eq!(old.releases().await, [], "the source has no release objects");
     let instances: Api<ExtensionInstance> = new.api().await;
     assert!(instances.get_opt("greeter").await.unwrap().is_some());
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(stored_revisions(&alpha).await, revisions, "no revision is added, none is lost");
-    assert_eq!(audit.chandler_writes().unwrap(), [], "the workload cluster notices nothing");
-    assert!(manager.is_running() && successor.is_running());
+    assert_eq!(audit.chandler_writes().unwrap(), [], "nothing is written to the workload cluster");
+    assert!(old_manager.is_running() && new_manager.is_running());
 }

@@ -1,14 +1,14 @@
-//! What the shipped binary does not hold.
+//! The shipped binary does not depend on crates for development.
 
 use std::{collections::BTreeSet, process::Command};
 
 use crate::documents::root;
 
-/// Crates that launch clusters, or that only tests and developers need.
+/// Crates that only tests and developers need.
 const NOT_SHIPPED: [&str; 5] =
     ["chandler-assets", "chandler-bench", "chandler-conformance", "chandler-sandbox", "chandler-e2e"];
 
-/// The names of all crates that a package is built from.
+/// Returns the names of all crates that a package depends on.
 fn dependencies(package: &str) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--locked", "--package", package, "--edges", "normal,build", "--prefix", "none"])
@@ -21,14 +21,14 @@ fn dependencies(package: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_shipped_binary_holds_neither_sandbox_nor_conformance_suite_nor_bench() {
+fn the_shipped_binary_does_not_depend_on_development_crates() {
     let shipped = dependencies("chandler-cli");
     assert!(shipped.contains("chandler-controller"), "{shipped:?}");
     let found: Vec<_> = NOT_SHIPPED.into_iter().filter(|name| shipped.contains(*name)).collect();
     assert!(found.is_empty(), "chandler depends on {found:?}");
-    // The names are right: the other binary has them.
-    let developers = dependencies("chandler-sandbox-cli");
+    // This checks that the names are spelled correctly.
+    let development = dependencies("chandler-sandbox-cli");
     for name in &NOT_SHIPPED[..4] {
-        assert!(developers.contains(*name), "chandler-sandbox does not depend on {name}");
+        assert!(development.contains(*name), "chandler-sandbox does not depend on {name}");
     }
 }

@@ -1,4 +1,4 @@
-//! What may change in an object that is there.
+//! Updates of existing objects.
 
 use chandler_api::{FIELD_MANAGER, crds};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     objects::{CHART, RELEASE, object},
-    server::{Server, answer},
+    server::{Server, object_or_message},
 };
 
 const STRATEGY: Option<&str> = Some("spec.reconcileStrategy: Invalid value: \"object\": is immutable");
@@ -15,7 +15,7 @@ const NAMESPACE: Option<&str> = Some("spec.namespace: Invalid value: \"object\":
 const RELEASE_NAME: Option<&str> = Some("spec.releaseName: Invalid value: \"object\": is immutable");
 
 #[tokio::test]
-async fn immutable_fields() {
+async fn immutable_fields_cannot_be_changed() {
     let server = Server::shared().await;
     let once = || json!({"reconcileStrategy": "InstallOnce"});
     let named = || json!({"releaseName": "hello"});
@@ -57,82 +57,79 @@ async fn immutable_fields() {
         (RELEASE, json!({}), json!({"clusterRef": {"apiVersion": "cluster.x-k8s.io/v1beta2"}}), None),
         (RELEASE, json!({}), json!({"version": "2.0.0", "values": "a: b", "options": {"wait": true}}), None),
     ];
-    for (kind, before, change, refusal) in rows {
-        let made = server.create(&object(kind, &before)).await.unwrap();
-        let answer = server.change(&made, json!({"spec": change})).await;
-        match (answer, refusal) {
+    for (kind, before, change, error) in rows {
+        let created = server.create(&object(kind, &before)).await.unwrap();
+        let result = server.patch(&created, json!({"spec": change})).await;
+        match (result, error) {
             (Ok(_), None) => {}
             (Err(message), Some(expected)) => {
                 assert!(message.contains(expected), "{kind} {change}\n{message}");
             }
-            (answer, _) => panic!("{kind} {before} {change}\n{answer:?}\nexpected: {refusal:?}"),
+            (result, _) => panic!("{kind} {before} {change}\n{result:?}\nexpected: {error:?}"),
         }
     }
 }
 
 #[tokio::test]
-async fn objects_older_than_a_rule_can_be_changed_elsewhere_and_deleted() {
-    let server = Server::own().await;
+async fn objects_that_violate_a_newer_rule_can_be_updated_and_deleted() {
+    let server = Server::dedicated().await;
     server.install(&crds().into_iter().map(without_rules).collect::<Vec<_>>()).await;
     let old = json!({"repoURL": "http://charts.example", "options": {"timeout": "soon"}});
-    let mut made = Vec::new();
+    let mut objects = Vec::new();
     for kind in [CHART, RELEASE] {
         let mut object = object(kind, &old);
         object["metadata"]["finalizers"] = json!(["addons.example/keep"]);
-        made.push(server.create(&object).await.unwrap());
+        objects.push(server.create(&object).await.unwrap());
     }
     server.install(&crds()).await;
-    for object in &made {
+    for object in &objects {
         let kind = object["kind"].as_str().unwrap();
         server
-            .until_refused(&super::objects::object(kind, &json!({"repoURL": "http://charts.example"})))
+            .wait_rejected(&super::objects::object(kind, &json!({"repoURL": "http://charts.example"})))
             .await;
-        server
-            .change(object, json!({"spec": {"version": "2.0.0", "options": {"wait": true}}}))
-            .await
-            .unwrap();
-        server.change(object, json!({"metadata": {"labels": {"a": "b"}}})).await.unwrap();
-        replaced_applied_and_reported(&server, object).await;
-        for (change, refusal) in [
+        server.patch(object, json!({"spec": {"version": "2.0.0", "options": {"wait": true}}})).await.unwrap();
+        server.patch(object, json!({"metadata": {"labels": {"a": "b"}}})).await.unwrap();
+        assert_controller_writes_are_accepted(&server, object).await;
+        for (change, expected) in [
             (json!({"repoURL": "http://elsewhere.example"}), "spec.repoURL"),
             (json!({"options": {"timeout": "later"}}), "spec.options.timeout"),
         ] {
-            let message = server.change(object, json!({"spec": change})).await.unwrap_err();
-            assert!(message.contains(refusal), "{message}");
+            let message = server.patch(object, json!({"spec": change})).await.unwrap_err();
+            assert!(message.contains(expected), "{message}");
         }
-        server.change(object, json!({"spec": {"options": {"timeout": "5m"}}})).await.unwrap();
-        deleted(&server, object).await;
+        server.patch(object, json!({"spec": {"options": {"timeout": "5m"}}})).await.unwrap();
+        assert_deletable(&server, object).await;
     }
-    assert_eq!(made.len(), 2);
+    assert_eq!(objects.len(), 2);
 }
 
-/// The ways in which a controller writes to the object.
-async fn replaced_applied_and_reported(server: &Server, object: &Value) {
+/// Writes the object in the ways of a controller: by replace, by server-side apply, and to its status.
+async fn assert_controller_writes_are_accepted(server: &Server, object: &Value) {
     let name = object["metadata"]["name"].as_str().unwrap();
     let api = server.api(object["kind"].as_str().unwrap());
     let current = api.get(name).await.unwrap();
-    answer(api.replace(name, &PostParams::default(), &current).await).unwrap();
+    object_or_message(api.replace(name, &PostParams::default(), &current).await).unwrap();
     let apply = json!({
         "apiVersion": object["apiVersion"], "kind": object["kind"],
         "metadata": {"name": name, "annotations": {"applied": "yes"}},
         "spec": current.data["spec"],
     });
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
-    answer(api.patch(name, &parameters, &Patch::Apply(&apply)).await).unwrap();
+    object_or_message(api.patch(name, &parameters, &Patch::Apply(&apply)).await).unwrap();
     let status = Patch::Merge(json!({"status": {"observedGeneration": 1}}));
-    answer(api.patch_status(name, &PatchParams::default(), &status).await).unwrap();
+    object_or_message(api.patch_status(name, &PatchParams::default(), &status).await).unwrap();
 }
 
-async fn deleted(server: &Server, object: &Value) {
+async fn assert_deletable(server: &Server, object: &Value) {
     let name = object["metadata"]["name"].as_str().unwrap();
     let api = server.api(object["kind"].as_str().unwrap());
     api.delete(name, &DeleteParams::default()).await.unwrap();
     assert!(api.get(name).await.unwrap().metadata.deletion_timestamp.is_some());
-    server.change(object, json!({"metadata": {"finalizers": null}})).await.unwrap();
+    server.patch(object, json!({"metadata": {"finalizers": null}})).await.unwrap();
     assert_eq!(api.get_opt(name).await.unwrap(), None);
 }
 
-fn without_rules(definition: CustomResourceDefinition) -> CustomResourceDefinition {
+fn without_rules(crd: CustomResourceDefinition) -> CustomResourceDefinition {
     fn strip(value: &mut Value) {
         match value {
             Value::Object(map) => {
@@ -143,7 +140,7 @@ fn without_rules(definition: CustomResourceDefinition) -> CustomResourceDefiniti
             _ => {}
         }
     }
-    let mut value = serde_json::to_value(definition).unwrap();
+    let mut value = serde_json::to_value(crd).unwrap();
     strip(&mut value);
     serde_json::from_value(value).unwrap()
 }

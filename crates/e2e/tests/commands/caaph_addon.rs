@@ -1,4 +1,4 @@
-//! What the Cluster API add-on provider for Helm leaves on a management cluster and a workload cluster.
+//! An add-on that was installed by the Cluster API Add-on Provider for Helm (CAAPH).
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use crate::documents::root;
 
-/// An add-on as the other provider leaves it: a release of client-side Helm, and the two objects that stand for it.
-pub struct Addon {
+/// A release that was installed by client-side apply, with its HelmChartProxy and HelmReleaseProxy.
+pub struct CaaphAddon {
     alpha: Arc<Plane>,
     pub repository: ChartRepository,
 }
 
-impl Addon {
+impl CaaphAddon {
     pub async fn new(shell: &Shell, client: &Client) -> Self {
         let sandbox = testing::sandbox().await.unwrap();
         let alpha = sandbox.cluster("default", "alpha", 1, &[("fleet", "old")]).await.unwrap();
@@ -34,34 +34,34 @@ impl Addon {
         );
         shell.expect(&install, &[]).await;
         let addon = Self { alpha, repository };
-        addon.objects(client).await;
+        addon.create_objects(client).await;
         addon
     }
 
-    async fn objects(&self, client: &Client) {
+    async fn create_objects(&self, client: &Client) {
         let ca = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ca", "namespace": "default"},
             "stringData": {"ca.crt": self.repository.ca_pem()},
         });
-        eventually_applied(client, &ca).await;
+        apply_with_retry(client, &ca).await;
         let chart = json!({
             "repoURL": self.repository.url(), "chartName": "hello", "version": "1.0.0", "releaseName": "hello",
             "namespace": "default", "tlsConfig": {"caSecret": {"name": "ca", "namespace": "default"}},
             "options": {"timeout": "10m0s", "install": {"createNamespace": true}, "upgrade": {"maxHistory": 10}},
         });
-        let mut placed = chart.clone();
-        placed["clusterSelector"] = json!({"matchLabels": {"fleet": "old"}});
-        let kind = |kind: &str, name: &str, further: Value, spec: Value| {
+        let mut placement_spec = chart.clone();
+        placement_spec["clusterSelector"] = json!({"matchLabels": {"fleet": "old"}});
+        let object = |kind: &str, name: &str, fields: Value, spec: Value| {
             let mut metadata = json!({"name": name, "namespace": "default"});
-            metadata.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
+            metadata.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
             json!({"apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec})
         };
         let finalizers = json!({"finalizers": ["helmchartproxy.addons.cluster.x-k8s.io"]});
-        eventually_applied(client, &kind("HelmChartProxy", "kept", finalizers, placed)).await;
+        apply_with_retry(client, &object("HelmChartProxy", "kept", finalizers, placement_spec)).await;
         let placements: Api<HelmChartProxy> = Api::namespaced(client.clone(), "default");
         let owner = placements.get("kept").await.unwrap().controller_owner_ref(&()).unwrap();
-        let mut released = chart;
-        released["clusterRef"] = json!({
+        let mut release_spec = chart;
+        release_spec["clusterRef"] = json!({
             "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "name": "alpha", "namespace": "default",
         });
         let metadata = json!({
@@ -71,31 +71,32 @@ impl Addon {
                 "helmreleaseproxy.addons.cluster.x-k8s.io/helmchartproxy-name": "kept",
             },
         });
-        eventually_applied(client, &kind("HelmReleaseProxy", "kept-alpha-x7k2p", metadata, released)).await;
+        apply_with_retry(client, &object("HelmReleaseProxy", "kept-alpha-x7k2p", metadata, release_spec))
+            .await;
     }
 
-    /// Helm's records of the release.
-    pub async fn records(&self) -> Vec<Secret> {
-        let records: Api<Secret> = Api::namespaced(self.alpha.client().await.unwrap(), "default");
-        records.list(&ListParams::default().labels("owner=helm")).await.unwrap().items
+    /// Returns the release Secrets of Helm.
+    pub async fn release_secrets(&self) -> Vec<Secret> {
+        let secrets: Api<Secret> = Api::namespaced(self.alpha.client().await.unwrap(), "default");
+        secrets.list(&ListParams::default().labels("owner=helm")).await.unwrap().items
     }
 
     pub async fn deployment(&self) -> Deployment {
         Api::namespaced(self.alpha.client().await.unwrap(), "default").get("hello").await.unwrap()
     }
 
-    /// Waits until Chandler has taken the release over.
-    pub async fn adopted(&self) {
+    /// Waits until Chandler has adopted the release.
+    pub async fn wait_adopted(&self) {
         until("the release is adopted", async || {
-            let records = self.records().await;
-            assert_eq!(records.len(), 1, "no revision is added");
-            records[0].labels().contains_key("chandler.dev/input")
+            let secrets = self.release_secrets().await;
+            assert_eq!(secrets.len(), 1, "no revision is added");
+            secrets[0].labels().contains_key("chandler.dev/input")
         })
         .await;
     }
 }
 
-/// Its kind may not be served yet.
-async fn eventually_applied(client: &Client, object: &Value) {
+/// Applies an object, retrying until its kind is served.
+async fn apply_with_retry(client: &Client, object: &Value) {
     until("it is applied", async || apply::apply(client, object).await.is_ok()).await;
 }
