@@ -82,21 +82,21 @@ impl TestSigstore {
         .to_string()
     }
 
-    pub fn simple(&self, who: &str, manifest: &Digest, change: impl Fn(&mut TestSignature)) -> Signature {
-        let mut signature = self.sign(who, manifest, Format::Simple);
+    pub fn simple(&self, subject: &str, manifest: &Digest, change: impl Fn(&mut TestSignature)) -> Signature {
+        let mut signature = self.sign(subject, manifest, Format::Simple);
         change(&mut signature);
         signature.serialize()
     }
 
-    pub fn bundle(&self, who: &str, manifest: &Digest, change: impl Fn(&mut TestSignature)) -> Signature {
-        let mut signature = self.sign(who, manifest, Format::Bundle);
+    pub fn bundle(&self, subject: &str, manifest: &Digest, change: impl Fn(&mut TestSignature)) -> Signature {
+        let mut signature = self.sign(subject, manifest, Format::Bundle);
         change(&mut signature);
         signature.serialize()
     }
 
-    pub fn sign(&self, who: &str, manifest: &Digest, format: Format) -> TestSignature {
+    pub fn sign(&self, subject: &str, manifest: &Digest, format: Format) -> TestSignature {
         let key = Key::new();
-        let certificate = self.certificate(who, &key);
+        let certificate = self.certificate(subject, &key);
         let payload = match format {
             Format::Simple => payload(manifest),
             Format::Bundle => statement(manifest).to_string().into_bytes(),
@@ -126,12 +126,12 @@ impl TestSigstore {
     }
 
     /// Issues a certificate that is valid for ten minutes from the signing time on.
-    fn certificate(&self, who: &str, key: &Key) -> rcgen::Certificate {
+    fn certificate(&self, subject: &str, key: &Key) -> rcgen::Certificate {
         let mut params = CertificateParams::default();
         let start = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(SIGNING_TIME);
         (params.not_before, params.not_after) = (start, start + Duration::from_mins(10));
-        let name = who.try_into().unwrap();
-        let name = if who.contains("://") { SanType::URI(name) } else { SanType::Rfc822Name(name) };
+        let name = subject.try_into().unwrap();
+        let name = if subject.contains("://") { SanType::URI(name) } else { SanType::Rfc822Name(name) };
         params.subject_alt_names = vec![name];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::CodeSigning];
         let length = u8::try_from(ISSUER.len()).unwrap();

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::{testing::*, *};
 
-const PERSON: &str = "release@example.com";
+const SUBJECT: &str = "release@example.com";
 
 /// Changes a signature before it is serialized.
 type Change = fn(&mut TestSignature);
@@ -15,7 +15,7 @@ fn manifest() -> Digest {
 fn signers(sigstore: &TestSigstore, key: &Key) -> Signers {
     let identities = vec![ExpectedIdentity {
         issuer: Some(ISSUER.to_owned()),
-        subject: Some(PERSON.to_owned()),
+        subject: Some(SUBJECT.to_owned()),
         ..ExpectedIdentity::default()
     }];
     let trusted_root = Some(sigstore.trusted_root());
@@ -29,8 +29,8 @@ fn both_formats_are_accepted_from_a_key_and_from_an_identity() {
     let signatures = [
         simple_by_key(&key, &manifest()),
         bundle_by_key(&key, &manifest()),
-        sigstore.simple(PERSON, &manifest(), |_| {}),
-        sigstore.bundle(PERSON, &manifest(), |_| {}),
+        sigstore.simple(SUBJECT, &manifest(), |_| {}),
+        sigstore.bundle(SUBJECT, &manifest(), |_| {}),
     ];
     for signature in signatures {
         assert_eq!(verify(std::slice::from_ref(&signature), &manifest(), &signers), Ok(()), "{signature:?}");
@@ -56,11 +56,11 @@ fn untrusted_signers_are_rejected() {
     };
     assert_eq!(error(sigstore.simple("eve@example.com", &manifest(), |_| {})), other);
     assert_eq!(error(sigstore.bundle("eve@example.com", &manifest(), |_| {})), other);
-    let foreign = TestSigstore::new().simple(PERSON, &manifest(), |_| {});
+    let foreign = TestSigstore::new().simple(SUBJECT, &manifest(), |_| {});
     assert!(matches!(error(foreign), VerificationError::NotLogged(_)), "a log of another Sigstore");
     let mut forger = TestSigstore::new();
     forger.log = sigstore.log.clone();
-    let forged = forger.simple(PERSON, &manifest(), |_| {});
+    let forged = forger.simple(SUBJECT, &manifest(), |_| {});
     assert!(
         matches!(error(forged), VerificationError::UntrustedCertificate(_)),
         "an authority of another Sigstore"
@@ -81,14 +81,14 @@ fn a_log_entry_for_the_signature_is_required() {
     ];
     for (what, change) in rows {
         let signatures =
-            [sigstore.simple(PERSON, &manifest(), change), sigstore.bundle(PERSON, &manifest(), change)];
+            [sigstore.simple(SUBJECT, &manifest(), change), sigstore.bundle(SUBJECT, &manifest(), change)];
         for signature in signatures {
             let result = verify(&[signature], &manifest(), &signers);
             assert!(matches!(result, Err(VerificationError::NotLogged(_))), "{what}: {result:?}");
         }
     }
-    let other = sigstore.sign(PERSON, &Digest::of("other"), Format::Simple);
-    let mut signature = sigstore.sign(PERSON, &manifest(), Format::Simple);
+    let other = sigstore.sign(SUBJECT, &Digest::of("other"), Format::Simple);
+    let mut signature = sigstore.sign(SUBJECT, &manifest(), Format::Simple);
     signature.entry = other.entry;
     let result = verify(&[signature.serialize()], &manifest(), &signers);
     assert!(
@@ -102,7 +102,7 @@ fn signing_time_has_to_be_within_the_validity_of_the_certificate() {
     let (sigstore, key) = (TestSigstore::new(), Key::new());
     let signers = signers(&sigstore, &key);
     for (seconds, valid) in [(0, true), (599, true), (601, false), (-1, false)] {
-        let signature = sigstore.simple(PERSON, &manifest(), |signature| {
+        let signature = sigstore.simple(SUBJECT, &manifest(), |signature| {
             let entry = signature.entry();
             entry.time = entry.time.checked_add_signed(seconds).unwrap();
             sigstore.sign_entry(entry);
@@ -193,9 +193,9 @@ fn invalid_signatures_are_rejected() {
 #[test]
 fn invalid_signers_are_rejected() {
     let sigstore = TestSigstore::new();
-    let person = ExpectedIdentity {
+    let identity = ExpectedIdentity {
         issuer: Some(ISSUER.to_owned()),
-        subject: Some(PERSON.to_owned()),
+        subject: Some(SUBJECT.to_owned()),
         ..ExpectedIdentity::default()
     };
     let with = |identity: &ExpectedIdentity, root: Option<&str>| SignersSpec {
@@ -204,15 +204,15 @@ fn invalid_signers_are_rejected() {
         trusted_root: root.map(str::to_owned),
     };
     let root = sigstore.trusted_root();
-    let no_issuer = ExpectedIdentity { issuer: None, ..person.clone() };
-    let both = ExpectedIdentity { subject_reg_exp: Some(".*".to_owned()), ..person.clone() };
+    let no_issuer = ExpectedIdentity { issuer: None, ..identity.clone() };
+    let both = ExpectedIdentity { subject_reg_exp: Some(".*".to_owned()), ..identity.clone() };
     let broken =
-        ExpectedIdentity { subject: None, subject_reg_exp: Some("a)|(b".to_owned()), ..person.clone() };
+        ExpectedIdentity { subject: None, subject_reg_exp: Some("a)|(b".to_owned()), ..identity.clone() };
     let rows = [
         (SignersSpec::default(), "neither keys nor identities"),
-        (with(&person, None), "trusted-root create"),
-        (with(&person, Some("{}")), "no certificate authority"),
-        (with(&person, Some("nonsense")), "not a trusted root in JSON"),
+        (with(&identity, None), "trusted-root create"),
+        (with(&identity, Some("{}")), "no certificate authority"),
+        (with(&identity, Some("nonsense")), "not a trusted root in JSON"),
         (with(&no_issuer, Some(&root)), "one of issuer and issuerRegExp"),
         (with(&both, Some(&root)), "one of subject and subjectRegExp"),
         (with(&broken, Some(&root)), "not a regular expression"),

@@ -100,7 +100,7 @@ async fn tokens_are_requested_from_the_realm_and_not_sent_to_other_hosts() {
         realm.url()
     );
     let blobs = format!("{}/blob", storage.url());
-    let answer = registry(chart(&env), move |path, headers| {
+    let respond = registry(chart(&env), move |path, headers| {
         let granted = headers.get("authorization").is_some_and(|value| value == "Bearer granted");
         if !granted {
             let header = [("www-authenticate", challenge.clone())];
@@ -108,7 +108,7 @@ async fn tokens_are_requested_from_the_realm_and_not_sent_to_other_hosts() {
         }
         path.contains("/blobs/").then(|| redirect(&blobs))
     });
-    let server = Server::start(&env.authority, answer).await;
+    let server = Server::start(&env.authority, respond).await;
     let access = env.access_with(&[("username", "user"), ("password", "word")]);
     get(&env.packages(), &url(&server), &access).await.unwrap();
     assert_eq!(realm.requests()[0].0, "/token?service=registry&scope=repository%3Acharts%2Fweb%3Apull");
@@ -123,10 +123,10 @@ async fn tokens_are_requested_from_the_realm_and_not_sent_to_other_hosts() {
 #[tokio::test]
 async fn identity_tokens_are_exchanged_at_the_realm_and_not_sent_along_redirects() {
     let env = TestEnv::new();
-    let elsewhere =
+    let other =
         Server::start(&env.authority, |_, _| json!({"access_token": "x"}).to_string().into_response()).await;
     for redirected in [false, true] {
-        let target = elsewhere.url();
+        let target = other.url();
         let realm = Server::start(&env.authority, move |_, _| {
             if redirected {
                 (StatusCode::TEMPORARY_REDIRECT, [("location", target.clone())]).into_response()
@@ -139,12 +139,12 @@ async fn identity_tokens_are_exchanged_at_the_realm_and_not_sent_along_redirects
             r#"Bearer realm="{}/oauth2/token",service="registry",scope="repository:charts/web:pull""#,
             realm.url()
         );
-        let answer = registry(chart(&env), move |_, headers| {
+        let respond = registry(chart(&env), move |_, headers| {
             let granted = headers.get("authorization").is_some_and(|value| value == "Bearer granted");
             let header = [("www-authenticate", challenge.clone())];
             (!granted).then(|| (StatusCode::UNAUTHORIZED, header).into_response())
         });
-        let server = Server::start(&env.authority, answer).await;
+        let server = Server::start(&env.authority, respond).await;
         let auths = json!({server.address.to_string(): {"auth": "MDAwOg==", "identitytoken": "long lived"}});
         let access = env.access_with(&[("config.json", &json!({"auths": auths}).to_string())]);
         let got = get(&TestEnv::new().packages(), &url(&server), &access).await;
@@ -154,7 +154,7 @@ async fn identity_tokens_are_exchanged_at_the_realm_and_not_sent_along_redirects
                     &client_id=chandler&refresh_token=long+lived";
         assert_eq!(realm.bodies()[0], form);
     }
-    assert!(elsewhere.requests().is_empty(), "no other server receives the identity token");
+    assert!(other.requests().is_empty(), "no other server receives the identity token");
 }
 
 #[tokio::test]
@@ -165,8 +165,8 @@ async fn challenges_of_other_hosts_are_ignored() {
     })
     .await;
     let target = format!("{}/blob", attacker.url());
-    let answer = registry(chart(&env), move |path, _| path.contains("/blobs/").then(|| redirect(&target)));
-    let server = Server::start(&env.authority, answer).await;
+    let respond = registry(chart(&env), move |path, _| path.contains("/blobs/").then(|| redirect(&target)));
+    let server = Server::start(&env.authority, respond).await;
     let access = env.access_with(&[("username", "user"), ("password", "canary")]);
     let message = failure(get(&env.packages(), &url(&server), &access).await);
     assert!(message.contains("401"), "{message}");
@@ -196,11 +196,11 @@ async fn invalid_manifests_are_rejected() {
     for (manifest, text) in rows {
         let (parts, body) = manifest.into_parts();
         let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
-        let answer = registry(bytes.clone(), move |path, _| {
+        let respond = registry(bytes.clone(), move |path, _| {
             let response = (parts.status, parts.headers.clone(), body.clone()).into_response();
             path.contains("/manifests/").then_some(response)
         });
-        let server = Server::start(&env.authority, answer).await;
+        let server = Server::start(&env.authority, respond).await;
         let message = failure(get(&TestEnv::new().packages(), &url(&server), &env.access()).await);
         assert!(message.contains(text), "{message:?} does not contain {text:?}");
     }

@@ -40,10 +40,10 @@ async fn basic_auth_from_secret_keys_docker_config_or_url() {
     let with_credentials = repository.url().replace("https://", "https://user:word@");
     get(&env.packages(), &with_credentials, &env.access()).await.unwrap();
 
-    let elsewhere = r#"{"auths": {"other.example": {"username": "user", "password": "word"}}}"#;
+    let other = r#"{"auths": {"other.example": {"username": "user", "password": "word"}}}"#;
     for refused in [
         env.access(),
-        env.access_with(&[("config.json", elsewhere)]),
+        env.access_with(&[("config.json", other)]),
         env.access_with(&[("username", "user"), ("password", "wrong")]),
     ] {
         let message = failure(get(&env.packages(), repository.url(), &refused).await);
@@ -123,11 +123,11 @@ async fn archives_have_to_match_the_published_digest() {
     let env = TestEnv::new();
     let package = Package::pack(&env.chart("web"), None).unwrap();
     let bytes = package.bytes.clone();
-    let answer = move |path: &str, _: &axum::http::HeaderMap| match path {
+    let respond = move |path: &str, _: &axum::http::HeaderMap| match path {
         "/index.yaml" => index("web.tgz", Some(Digest::of("another").hex())),
         _ => axum::response::IntoResponse::into_response(bytes.clone()),
     };
-    let server = Server::start(&env.authority, answer).await;
+    let server = Server::start(&env.authority, respond).await;
     let message = failure(get(&env.packages(), &server.url(), &env.access()).await);
     assert!(message.starts_with("InvalidPackage") && message.contains("corrupted or replaced"), "{message}");
     let web = reference(&server.url(), "web", Some("1.0.0"));
@@ -138,11 +138,11 @@ async fn archives_have_to_match_the_published_digest() {
 async fn concurrent_callers_share_downloads_without_a_digest() {
     let env = TestEnv::new();
     let bytes = Package::pack(&env.chart("web"), None).unwrap().bytes;
-    let answer = move |path: &str, _: &axum::http::HeaderMap| match path {
+    let respond = move |path: &str, _: &axum::http::HeaderMap| match path {
         "/index.yaml" => index("web.tgz", None),
         _ => axum::response::IntoResponse::into_response(bytes.clone()),
     };
-    let server = Server::start(&env.authority, answer).await;
+    let server = Server::start(&env.authority, respond).await;
     let (packages, access, url) = (env.packages(), env.access(), server.url());
     let results = join_all((0..20).map(|_| get(&packages, &url, &access))).await;
     assert!(results.iter().all(Result::is_ok));
@@ -155,9 +155,8 @@ async fn credentials_are_only_sent_to_the_repository() {
     let bytes = Package::pack(&env.chart("web"), None).unwrap().bytes;
     let deliver =
         move |_: &str, _: &axum::http::HeaderMap| axum::response::IntoResponse::into_response(bytes.clone());
-    let elsewhere = Server::start(&env.authority, deliver).await;
-    let (by_index, by_redirect) =
-        (format!("{}/index", elsewhere.url()), format!("{}/moved", elsewhere.url()));
+    let other = Server::start(&env.authority, deliver).await;
+    let (by_index, by_redirect) = (format!("{}/index", other.url()), format!("{}/moved", other.url()));
     let home = Server::start(&env.authority, move |path, _| match path {
         "/a/index.yaml" => index(&by_index, None),
         "/b/index.yaml" => index("web.tgz", None),
@@ -170,7 +169,7 @@ async fn credentials_are_only_sent_to_the_repository() {
         get(&env.packages(), &format!("{}/{path}", home.url()), &access).await.unwrap();
     }
     assert!(home.requests().iter().all(|(_, sent)| sent.is_some()), "{:?}", home.requests());
-    let seen = elsewhere.requests();
+    let seen = other.requests();
     assert_eq!(seen, [("/index".to_owned(), None), ("/moved".to_owned(), None)]);
 }
 
@@ -178,16 +177,16 @@ async fn credentials_are_only_sent_to_the_repository() {
 async fn client_certificates_are_only_sent_to_the_repository() {
     let env = TestEnv::new();
     // The other server requests a client certificate and would accept this one.
-    let elsewhere = start_repository(&env, Authentication::ClientCertificate).await;
-    let target = format!("{}/web-1.0.0.tgz", elsewhere.url());
+    let other = start_repository(&env, Authentication::ClientCertificate).await;
+    let target = format!("{}/web-1.0.0.tgz", other.url());
     let home = Server::start(&env.authority, move |_, _| index(&target, None)).await;
     let pair = env.authority.client("chandler", &[]).unwrap();
     let access = env.access_with(&[("tls.crt", &pair.certificate), ("tls.key", &pair.key)]);
-    assert!(get(&env.packages(), elsewhere.url(), &access).await.is_ok());
-    let before = elsewhere.requests();
+    assert!(get(&env.packages(), other.url(), &access).await.is_ok());
+    let before = other.requests();
     let other_env = TestEnv::new();
     let message = failure(get(&other_env.packages(), &home.url(), &access).await);
     assert!(message.starts_with("SourceUnavailable"), "{message}");
     assert_eq!(home.requests().len(), 1, "the repository itself was reached: {:?}", home.requests());
-    assert_eq!(elsewhere.requests(), before, "the other server did not receive the certificate");
+    assert_eq!(other.requests(), before, "the other server did not receive the certificate");
 }
