@@ -12,7 +12,7 @@ use std::{
     io::{self, BufRead as _, BufReader, Read as _},
 };
 
-use chandler_core::catalog::{Entry, Rank, Selection, Words};
+use chandler_core::catalog::{Entry, Rank, Selection, SearchQuery};
 use serde::{Deserialize, Serialize};
 
 use crate::{Access, section::Section};
@@ -97,7 +97,7 @@ impl Catalog {
 
     /// The charts that have all words of `text`, those that fit best first. Without a word: all.
     pub fn search(&self, text: &str) -> io::Result<Vec<ChartSummary>> {
-        let words = Words::new(text);
+        let words = SearchQuery::new(text);
         let mut found: Vec<(Rank, ChartSummary)> = Vec::new();
         self.each_line(|line| {
             let chart: ChartSummary = serde_json::from_slice(parts(line)?.0)?;

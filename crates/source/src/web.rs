@@ -6,7 +6,7 @@ mod resolver;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use chandler_core::failure::innermost;
+use chandler_core::failure::root_cause;
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{
     StatusCode, Url,
@@ -191,7 +191,7 @@ fn failed(url: &Url, error: &reqwest::Error) -> SourceError {
     if let Some(refused) = refused(error) {
         return SourceError::Refused { url: url.to_string(), refused: refused.clone() };
     }
-    SourceError::Get { url: url.to_string(), reason: innermost(error) }
+    SourceError::Get { url: url.to_string(), reason: root_cause(error) }
 }
 
 /// The refusal of the resolver, inside whatever the layers above it made of it.

@@ -7,7 +7,7 @@ use chandler_core::{
     digest::{Digest, InputDigest, InputMark},
     failure::{Category, Failure},
     identity::ReleaseId,
-    inventory::{ReleaseStatus, Seen},
+    inventory::{ReleaseStatus, RevisionState},
     release::{ApplyKind, ExecutionOptions, RenderingOptions},
     target::Target,
 };
@@ -80,9 +80,9 @@ pub struct ReleaseDetails {
 impl ReleaseDetails {
     /// The revision as the inventory will show it. Whose it is, the tool says: a failed operation may have gone back to
     /// an older state, and that is not what its inputs ask for.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> RevisionState {
         let mark = self.inputs.clone().map(|digest| InputMark { digest, revision: self.revision });
-        Seen { revision: self.revision, status: self.status, mark, updated: None }
+        RevisionState { revision: self.revision, status: self.status, mark, updated: None }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chandler_core::{
     extension::{Kubernetes, Question},
-    resolution::{Candidate, Published, Range, Universe, VersionName, Wanted, parse_kubernetes_version},
+    resolution::{Candidate, Published, Range, Universe, VersionName, VersionRequest, parse_kubernetes_version},
 };
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
@@ -78,7 +78,7 @@ pub fn question(extensions: &[(&str, &[(&str, &str)])]) -> Question {
         versions: versions.iter().map(candidate).collect(),
         ..Published::default()
     };
-    let wanted = |name: &str| Wanted {
+    let wanted = |name: &str| VersionRequest {
         extension: name.to_owned(),
         range: Range::any(),
         channel: None,
@@ -87,17 +87,17 @@ pub fn question(extensions: &[(&str, &[(&str, &str)])]) -> Question {
     let extensions: BTreeMap<String, _> =
         extensions.iter().map(|(name, versions)| ((*name).to_owned(), *versions)).collect();
     Question {
-        defects: BTreeMap::new(),
+        invalid: BTreeMap::new(),
         universe: Universe {
             extensions: extensions.iter().map(|(name, known)| (name.clone(), published(known))).collect(),
         },
-        wanted: extensions.keys().map(|name| wanted(name)).collect(),
+        requests: extensions.keys().map(|name| wanted(name)).collect(),
         platform: None,
         running: extensions
             .iter()
             .map(|(name, versions)| (name.clone(), VersionName::parse(versions[0].0).unwrap()))
             .collect(),
-        kubernetes: Kubernetes { runs: parse_kubernetes_version("v1.34.4").unwrap(), upgrade: None },
+        kubernetes: Kubernetes { current: parse_kubernetes_version("v1.34.4").unwrap(), upgrade: None },
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use chandler_core::resolution::moment_in_words;
+use chandler_core::resolution::moment_text;
 use chandler_view::upgrade_check::{ClusterReport, ExtensionReport, Fate, Report, Verdict};
 
 use crate::output::{Cell, Colour, Screen, aligned};
@@ -52,7 +52,7 @@ fn table(extensions: &[ExtensionReport], screen: Screen) -> String {
             Fate::Moves => ("moves", Some(Colour::Cyan)),
             Fate::Blocks => ("blocks", Some(Colour::Red)),
         };
-        let when = extension.when.map(moment_in_words);
+        let when = extension.when.map(moment_text);
         rows.push(vec![
             Cell::plain(&extension.name),
             or_dash(extension.running.as_deref()),

@@ -30,7 +30,7 @@ async fn failure(world: &World) -> (String, u32) {
     let told = world.status("stubborn", "alpha", "told to have failed", failed).await;
     let record = told.last_failure.clone().unwrap();
     let ready = condition(&told, "Ready").unwrap();
-    assert!(ready.message.contains(&record.message) && ready.message.contains("next try at"), "{ready:?}");
+    assert!(ready.message.contains(&record.message) && ready.message.contains("next retry at"), "{ready:?}");
     (record.category, record.count)
 }
 

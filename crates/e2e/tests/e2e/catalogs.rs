@@ -91,7 +91,7 @@ async fn a_catalog_is_read_filtered_and_kept_when_its_repository_goes() {
     let lost = told(&world, "all", "SourceUnavailable").await;
     assert_eq!(lost.packages, Some(3));
     let message = &ready(&lost).unwrap().message;
-    assert!(message.contains("the 3 packages read at") && message.contains("keeps running"), "{message}");
+    assert!(message.contains("the 3 packages read at") && message.contains("releases are not affected"), "{message}");
 
     // Another process has only what is on disk and in the status.
     manager.stop().await;

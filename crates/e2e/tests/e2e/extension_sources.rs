@@ -120,7 +120,7 @@ async fn a_catalog_of_the_platform_is_for_whom_it_selects() {
     let reference = json!({"name": "hello", "catalog": "some", "scope": "Platform"});
     test.instance("hello", "", json!({"extension": reference, "version": "1.x"})).await;
     let why = test.instance_condition("hello", "NotPossible").await;
-    let refusal = format!("ExtensionCatalog {platform}/some is not for namespace {}", test.world.namespace);
+    let refusal = format!("ExtensionCatalog {platform}/some does not allow namespace {}", test.world.namespace);
     assert!(why.contains(&refusal), "{why}");
     assert!(test.release("platform/some/hello", "alpha").await.is_none());
 

@@ -133,7 +133,7 @@ async fn a_release_cut_off_in_any_state_is_respected_while_it_is_young_then_brou
     for (release, status) in CUT_OFF {
         let told = world
             .status(release, "alpha", "left to whoever works on it", |seen| {
-                condition(seen, "Ready").is_some_and(|c| c.message.contains("another client works on it"))
+                condition(seen, "Ready").is_some_and(|c| c.message.contains("the operation of another client"))
             })
             .await;
         let ready = condition(&told, "Ready").unwrap();

@@ -55,10 +55,10 @@ impl Packages {
         let CatalogRequest { url, access, selection, .. } = request;
         let named = selection.named().map(|name| Supposed { name: name.to_owned(), is_named: true });
         let mut supposed: Vec<Supposed> = named.collect();
-        if selection.needs_list() {
+        if selection.needs_listing() {
             let mut listed = self.registries.listed(url, access).await?;
             listed.retain(|name| {
-                selection.takes_chart(name) && supposed.iter().all(|known| known.name != *name)
+                selection.includes_chart(name) && supposed.iter().all(|known| known.name != *name)
             });
             supposed.extend(listed.into_iter().map(|name| Supposed { name, is_named: false }));
         }

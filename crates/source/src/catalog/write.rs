@@ -31,7 +31,7 @@ impl<'a> Writer<'a> {
         name: &str,
         published: impl Iterator<Item = io::Result<Published>>,
     ) -> io::Result<()> {
-        if !self.selection.takes_chart(name) {
+        if !self.selection.includes_chart(name) {
             return Ok(());
         }
         if let Some(chart) = chart(name, published, self.selection)? {
@@ -70,7 +70,7 @@ pub(super) fn chart(
     let mut newest: Option<(semver::Version, Published)> = None;
     for one in published {
         let one = one?;
-        let Some(number) = parse_version(&one.version).filter(|_| selection.takes_version(&one.version))
+        let Some(number) = parse_version(&one.version).filter(|_| selection.includes_version(&one.version))
         else {
             continue;
         };

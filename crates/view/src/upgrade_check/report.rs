@@ -6,7 +6,7 @@ use chandler_api::extensions::UpgradeMoment;
 use chandler_core::{
     extension::Question,
     failure::Failure,
-    resolution::{Outcome, Step},
+    resolution::{UpgradeOutcome, Step},
 };
 use kube::{ResourceExt as _, api::DynamicObject};
 use serde::Serialize;
@@ -135,7 +135,7 @@ impl ClusterReport {
             Ok(question) => question,
             Err(failure) => return Self { message: failure.message, ..empty },
         };
-        let empty = Self { kubernetes: Some(question.kubernetes.runs.to_string()), ..empty };
+        let empty = Self { kubernetes: Some(question.kubernetes.current.to_string()), ..empty };
         let way = match to {
             Some(to) => to.way(&question.kubernetes),
             None => Some(target::next(&question)),
@@ -174,12 +174,12 @@ impl ClusterReport {
 impl ExtensionReport {
     fn new(step: &Step) -> Self {
         let (outcome, to, when, because) = match &step.outcome {
-            Outcome::Stays => (Fate::Stays, None, None, None),
-            Outcome::StaysUnfit { because } => (Fate::StaysUnfit, None, None, Some(because.clone())),
-            Outcome::Moves { to, when, because } => {
+            UpgradeOutcome::Stays => (Fate::Stays, None, None, None),
+            UpgradeOutcome::StaysUnfit { because } => (Fate::StaysUnfit, None, None, Some(because.clone())),
+            UpgradeOutcome::Moves { to, when, because } => {
                 (Fate::Moves, Some(to.to_string()), Some(*when), Some(because.clone()))
             }
-            Outcome::Blocks { because } => (Fate::Blocks, None, None, Some(because.clone())),
+            UpgradeOutcome::Blocks { because } => (Fate::Blocks, None, None, Some(because.clone())),
         };
         Self {
             name: step.extension.clone(),

@@ -52,7 +52,7 @@ impl fmt::Display for Target {
 impl Target {
     /// The upgrade that leads there. None: the cluster is there, or beyond.
     pub fn way(&self, from: &Kubernetes) -> Option<Way> {
-        let Kubernetes { runs, upgrade } = from;
+        let Kubernetes { current: runs, upgrade } = from;
         let is_there = |at: &Version| {
             if self.minor {
                 (at.major, at.minor) >= (self.version.major, self.version.minor)
@@ -100,13 +100,13 @@ mod tests {
     #[test]
     fn an_upgrade_leads_from_where_the_cluster_is() {
         let version = |text: &str| parse_kubernetes_version(text).unwrap();
-        let calm = |runs: &str| Kubernetes { runs: version(runs), upgrade: None };
+        let calm = |runs: &str| Kubernetes { current: version(runs), upgrade: None };
         let upgrade = Upgrade {
             from: version("1.34.0"),
             to: version("1.35.4"),
             reached: UpgradeMoment::AfterControlPlane,
         };
-        let workers_follow = Kubernetes { runs: version("1.35.4"), upgrade: Some(upgrade) };
+        let workers_follow = Kubernetes { current: version("1.35.4"), upgrade: Some(upgrade) };
         let rows = [
             ("1.35", calm("1.34.4"), Some(("1.34.4", "1.35.0"))),
             ("1.35.4", calm("1.35.2"), Some(("1.35.2", "1.35.4"))),
