@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use chandler_core::spread::spread;
+use chandler_core::jitter::jitter;
 use chandler_telemetry::trace::{self, Span};
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
@@ -128,7 +128,7 @@ pub async fn run<K, C, F>(
 
 /// Look again at the next resync.
 pub fn resync(object: &impl kube::ResourceExt) -> Action {
-    Action::requeue(RESYNC.mul_f64(0.9 + 0.2 * spread(&object.uid().unwrap_or_default())))
+    Action::requeue(RESYNC.mul_f64(0.9 + 0.2 * jitter(&object.uid().unwrap_or_default())))
 }
 
 /// Look again at this time.

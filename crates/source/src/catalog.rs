@@ -12,7 +12,7 @@ use std::{
     io::{self, BufRead as _, BufReader, Read as _},
 };
 
-use chandler_core::catalog::{Entry, Rank, Selection, Words};
+use chandler_core::catalog::{Entry, Rank, Selection, SearchQuery};
 use serde::{Deserialize, Serialize};
 
 use crate::{Access, file_range::FileRange};

@@ -6,7 +6,7 @@ mod resolver;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use chandler_core::failure::innermost;
+use chandler_core::failure::root_cause;
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{
     StatusCode, Url,
@@ -196,7 +196,7 @@ fn failed(url: &Url, error: &reqwest::Error) -> SourceError {
     if let Some(refused) = refused_address(error) {
         return SourceError::AddressRefused { url: url.to_string(), refused: refused.clone() };
     }
-    SourceError::RequestFailed { url: url.to_string(), reason: innermost(error) }
+    SourceError::RequestFailed { url: url.to_string(), reason: root_cause(error) }
 }
 
 /// Returns the error of the resolver, if it is the cause of `error`.

@@ -138,7 +138,7 @@ mod tests {
             ("web/values.schema.json", &large, "values.schema.json is larger than 2 MiB"),
             ("web/values.schema.json", b"{", "values.schema.json: EOF"),
             ("web/values.yaml", &large, "values.yaml is larger than 2 MiB"),
-            ("web/values.yaml", b"- a", "values.yaml does not hold parameters by name"),
+            ("web/values.yaml", b"- a", "values.yaml is not a map of parameters"),
             ("web/values.yaml", b"\xff\xff", "values.yaml is not UTF-8 text"),
         ];
         for (name, content, text) in rows {

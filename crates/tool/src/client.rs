@@ -11,7 +11,7 @@ use chandler_core::{
     digest::{Digest, InputDigest, InputMark},
     failure::{Category, Failure},
     identity::{ReleaseId, ToolId},
-    inventory::{ReleaseRecords, ReleaseStatus, Seen},
+    inventory::{ReleaseRecords, ReleaseStatus, RevisionState},
     package_format::PackageFormat,
     release::{ApplyKind, ExecutionOptions, RenderingOptions},
     target::Target,
@@ -84,9 +84,9 @@ pub struct ReleaseDetails {
 impl ReleaseDetails {
     /// Returns the revision as the inventory will list it. The input mark is the tool's: a failed operation may have rolled
     /// back to an older revision, which has other inputs.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> RevisionState {
         let mark = self.inputs.clone().map(|digest| InputMark { digest, revision: self.revision });
-        Seen { revision: self.revision, status: self.status, mark, updated: None }
+        RevisionState { revision: self.revision, status: self.status, mark, updated: None }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chandler_core::{
-    failure::{Category, Failure, innermost},
+    failure::{Category, Failure, root_cause},
     target::{Target, TargetAuth},
 };
 use chandler_telemetry::RequestCounter;
@@ -98,7 +98,7 @@ pub fn failure_of(error: &kube::Error) -> Failure {
         ),
         other => Failure::new(
             Category::Unreachable,
-            format!("the workload cluster cannot be reached: {}", innermost(other)),
+            format!("the workload cluster cannot be reached: {}", root_cause(other)),
         ),
     }
 }

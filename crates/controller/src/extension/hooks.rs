@@ -6,7 +6,7 @@ use chandler_api::extensions::{AddonRelease, OnClusterDelete, UpgradeMoment};
 use chandler_core::{
     identity::ClusterKey,
     release::ReleaseKind as _,
-    resolution::{Outcome, UpgradePlan, VersionName, parse_kubernetes_version},
+    resolution::{UpgradeOutcome, UpgradePlan, VersionName, parse_kubernetes_version},
 };
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -68,7 +68,7 @@ impl ExtensionAnswers {
         else {
             return self.unknown(cluster);
         };
-        if resolved.input.kubernetes.runs != version {
+        if resolved.input.kubernetes.current != version {
             return wait("the extensions of this cluster are being looked at".to_owned());
         }
         let from = resolved.input.kubernetes.upgrade.as_ref().map(|upgrade| upgrade.from.clone());
@@ -94,7 +94,7 @@ impl ExtensionAnswers {
             return HookResponse::Block { message: blocked(&plan, &to.to_string()) };
         }
         let moves = plan.steps.iter().filter_map(|step| match &step.outcome {
-            Outcome::Moves { to, when: UpgradeMoment::BeforeControlPlane, .. } => {
+            UpgradeOutcome::Moves { to, when: UpgradeMoment::BeforeControlPlane, .. } => {
                 Some((step.extension.as_str(), to))
             }
             _ => None,
@@ -170,7 +170,7 @@ fn blocked(plan: &UpgradePlan, to: &str) -> String {
     let blocks: Vec<_> = plan
         .steps
         .iter()
-        .filter(|step| matches!(step.outcome, Outcome::Blocks { .. }))
+        .filter(|step| matches!(step.outcome, UpgradeOutcome::Blocks { .. }))
         .map(ToString::to_string)
         .collect();
     format!(

@@ -55,10 +55,10 @@ impl Packages {
         let CatalogRequest { url, access, selection, .. } = request;
         let named = selection.named().map(|name| Candidate { name: name.to_owned(), is_named: true });
         let mut candidates: Vec<Candidate> = named.collect();
-        if selection.needs_list() {
+        if selection.needs_listing() {
             let mut listed = self.registries.list_repositories(url, access).await?;
             listed.retain(|name| {
-                selection.takes_chart(name) && candidates.iter().all(|candidate| candidate.name != *name)
+                selection.includes_chart(name) && candidates.iter().all(|candidate| candidate.name != *name)
             });
             candidates.extend(listed.into_iter().map(|name| Candidate { name, is_named: false }));
         }

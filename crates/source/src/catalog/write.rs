@@ -31,7 +31,7 @@ impl<'a> Writer<'a> {
         name: &str,
         versions: impl Iterator<Item = io::Result<ChartVersion>>,
     ) -> io::Result<()> {
-        if !self.selection.takes_chart(name) {
+        if !self.selection.includes_chart(name) {
             return Ok(());
         }
         if let Some(chart) = chart(name, versions, self.selection)? {
@@ -71,7 +71,7 @@ pub(super) fn chart(
     for version in versions {
         let version = version?;
         let Some(number) =
-            parse_version(&version.version).filter(|_| selection.takes_version(&version.version))
+            parse_version(&version.version).filter(|_| selection.includes_version(&version.version))
         else {
             continue;
         };

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use chandler_core::failure::innermost;
+use chandler_core::failure::root_cause;
 use hyper_util::client::proxy::matcher::Intercept;
 use reqwest::{Certificate, Client, ClientBuilder, Identity, Proxy, Url, redirect};
 
@@ -70,7 +70,7 @@ impl Clients {
     fn build(&self, key: &Key, proxy: Option<&Intercept>, base_url: &Url) -> Result<Client, SourceError> {
         let url = || base_url.to_string();
         let failed =
-            |error: reqwest::Error| SourceError::RequestFailed { url: url(), reason: innermost(&error) };
+            |error: reqwest::Error| SourceError::RequestFailed { url: url(), reason: root_cause(&error) };
         let mut builder = Client::builder()
             .https_only(true)
             .redirect(redirect::Policy::none())

@@ -2,7 +2,7 @@
 
 use chandler_api::{reasons::ReleaseReason, status::ReleaseStatus};
 use chandler_core::{
-    conditions::{self, Status, Wanted},
+    conditions::{self, Status, NewCondition},
     failure::Failure,
     release::{ANOTHER_NAME, Collision, Desired, Plan, ReleaseKind, report},
 };
@@ -26,7 +26,7 @@ where
             return Ok(Action::await_change());
         }
         let generation = self.object.meta().generation;
-        let wanted = |type_| Wanted {
+        let wanted = |type_| NewCondition {
             type_,
             status: Status::False,
             reason: ReleaseReason::InvalidSpec.in_vocabulary(R::VOCABULARY),

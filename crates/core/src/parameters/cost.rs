@@ -1,27 +1,28 @@
-//! How long a check would take, found out beforehand. References let a small schema ask for more steps than there is
-//! time: two references in each of forty definitions are a million million steps. Here each part of the schema is
-//! looked at once for each part of the parameters, whatever refers to it.
+//! Estimates the cost of a schema validation before it runs.
+//!
+//! With references, a small schema can require exponential time: two references in each of forty definitions are 2^40
+//! steps. The estimate visits each pair of a subschema and a value once, however many references lead to it.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// Parts of a schema.
-const LARGEST_SCHEMA: usize = 200_000;
-/// Parts inside parts, and references that lead to references.
-const DEEPEST: usize = 128;
-/// One takes about a microsecond at worst.
-const MOST_STEPS: u64 = 1_000_000;
+/// Number of values in the schema document.
+const MAX_SCHEMA_SIZE: usize = 200_000;
+/// Nesting of the schema document, and length of chains of references.
+const MAX_DEPTH: usize = 128;
+/// A step takes about a microsecond in the worst case.
+const MAX_STEPS: u64 = 1_000_000;
 
 const TOO_LARGE: &str = "it is too large";
 const TOO_DEEP: &str = "it is nested too deeply";
 const TOO_MANY_STEPS: &str = "its parts refer to each other too often";
 
-/// Keywords whose schemas are asked about the same value: one schema or a list of them.
+/// Keywords with one subschema or a list of them that apply to the same value.
 const SAME_VALUE: [&str; 8] = ["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "extends"];
-/// The same, with schemas by name.
+/// Keywords with a map of subschemas that apply to the same value.
 const SAME_VALUE_BY_NAME: [&str; 2] = ["dependentSchemas", "dependencies"];
-/// Keywords whose schemas are asked about what is in a map or a list.
+/// Keywords with one subschema or a list of them that apply to the members of an object or array.
 const INNER_VALUES: [&str; 8] = [
     "additionalProperties",
     "unevaluatedProperties",
@@ -32,18 +33,18 @@ const INNER_VALUES: [&str; 8] = [
     "unevaluatedItems",
     "contains",
 ];
-/// The same, with schemas by pattern.
+/// Keywords with a map of subschemas that apply to the members of an object.
 const INNER_VALUES_BY_NAME: [&str; 1] = ["patternProperties"];
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
-/// Refuses a schema that cannot even be made ready in reasonable time.
+/// Rejects a schema that is too large or too deep to compile.
 pub(super) fn check_schema(schema: &Value) -> Result<(), &'static str> {
     fn count(value: &Value, depth: usize, parts: &mut usize) -> Result<(), &'static str> {
         *parts += 1;
-        if *parts > LARGEST_SCHEMA {
+        if *parts > MAX_SCHEMA_SIZE {
             return Err(TOO_LARGE);
         }
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(TOO_DEEP);
         }
         children(value).try_for_each(|child| count(child, depth + 1, parts))
@@ -51,19 +52,19 @@ pub(super) fn check_schema(schema: &Value) -> Result<(), &'static str> {
     count(schema, 0, &mut 0)
 }
 
-/// Refuses to hold `parameters` against a schema if that would take too long.
+/// Returns an error if the validation of `parameters` would take too long.
 pub(super) fn check(schema: &Value, parameters: &Value) -> Result<(), &'static str> {
     let mut walk = Walk { root: schema, anchors: HashMap::new(), known: HashMap::new() };
     walk.find_anchors(schema);
     let steps = walk.steps(schema, parameters, 0)?;
-    if steps > MOST_STEPS { Err(TOO_MANY_STEPS) } else { Ok(()) }
+    if steps > MAX_STEPS { Err(TOO_MANY_STEPS) } else { Ok(()) }
 }
 
 struct Walk<'a> {
     root: &'a Value,
-    /// Parts that can be referred to by a name instead of a path.
+    /// Subschemas that can be referenced by name.
     anchors: HashMap<&'a str, Vec<&'a Value>>,
-    /// Steps for a part of the schema and a part of the parameters, both by address.
+    /// Steps per subschema and value, both identified by address.
     known: HashMap<(usize, usize), u64>,
 }
 
@@ -85,13 +86,13 @@ impl<'a> Walk<'a> {
         if let Some(steps) = self.known.get(&key) {
             return Ok(*steps);
         }
-        if depth > 2 * DEEPEST {
+        if depth > 2 * MAX_DEPTH {
             return Err(TOO_DEEP);
         }
-        if self.known.len() as u64 > MOST_STEPS {
+        if self.known.len() as u64 > MAX_STEPS {
             return Err(TOO_MANY_STEPS);
         }
-        // A schema that comes back to itself with the same value is not asked again.
+        // Ends the recursion of a schema that refers to itself for the same value.
         self.known.insert(key, 1);
         let mut steps = 1_u64;
         for (keyword, part) in keywords {
@@ -108,29 +109,30 @@ impl<'a> Walk<'a> {
         value: &'a Value,
         depth: usize,
     ) -> Result<u64, &'static str> {
-        let mut asked: Vec<(&'a Value, &'a Value)> = Vec::new();
+        let mut applied: Vec<(&'a Value, &'a Value)> = Vec::new();
         if keyword == "properties" {
             let named = part.as_object().into_iter().flatten();
-            asked.extend(named.filter_map(|(name, schema)| Some((schema, value.get(name)?))));
+            applied.extend(named.filter_map(|(name, schema)| Some((schema, value.get(name)?))));
         } else if SAME_VALUE.contains(&keyword) {
-            asked.extend(one_or_all(part).map(|schema| (schema, value)));
+            applied.extend(one_or_all(part).map(|schema| (schema, value)));
         } else if SAME_VALUE_BY_NAME.contains(&keyword) {
-            asked.extend(children(part).map(|schema| (schema, value)));
+            applied.extend(children(part).map(|schema| (schema, value)));
         } else if INNER_VALUES.contains(&keyword) {
-            asked.extend(
+            applied.extend(
                 one_or_all(part).flat_map(|schema| children(value).map(move |inner| (schema, inner))),
             );
         } else if INNER_VALUES_BY_NAME.contains(&keyword) {
-            asked.extend(children(part).flat_map(|schema| children(value).map(move |inner| (schema, inner))));
+            applied
+                .extend(children(part).flat_map(|schema| children(value).map(move |inner| (schema, inner))));
         } else if REFERENCES.contains(&keyword) {
-            asked.extend(self.referred(part).into_iter().map(|schema| (schema, value)));
+            applied.extend(self.referred(part).into_iter().map(|schema| (schema, value)));
         }
-        asked.into_iter().try_fold(1_u64, |steps, (schema, value)| {
+        applied.into_iter().try_fold(1_u64, |steps, (schema, value)| {
             Ok(steps.saturating_add(self.steps(schema, value, depth)?))
         })
     }
 
-    /// All parts that a reference may mean.
+    /// Returns all subschemas that a reference may resolve to.
     fn referred(&self, reference: &Value) -> Vec<&'a Value> {
         let Some(reference) = reference.as_str() else { return Vec::new() };
         let (document, fragment) = reference.split_once('#').unwrap_or((reference, ""));

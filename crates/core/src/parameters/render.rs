@@ -1,4 +1,4 @@
-//! Values as text: one text for equal values, whoever wrote them, which every YAML reader understands alike.
+//! Renders values as canonical YAML: equal values give equal text, and all YAML parsers read it the same way.
 
 use std::fmt::Write as _;
 
@@ -7,28 +7,28 @@ use serde_json::Value;
 use super::Parameters;
 use crate::digest::Digest;
 
-/// Values, written out.
+/// Rendered values.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Rendered {
-    /// YAML.
+    /// Canonical YAML.
     pub text: String,
-    /// Of the text.
+    /// Digest of the text.
     pub digest: Digest,
 }
 
-/// Without the text, which may be secret.
+/// Omits the text, which may be secret.
 impl std::fmt::Debug for Rendered {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Rendered").field("digest", &self.digest).finish_non_exhaustive()
     }
 }
 
-/// Words that some reader of YAML takes for something else than text.
-const NO_TEXT: [&str; 12] =
+/// Plain scalars that some YAML parsers do not read as strings.
+const RESERVED: [&str; 12] =
     ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf", "infinity"];
 
-/// Writes values: names in order, two spaces for each level, text in quotes unless nobody could mistake it.
-pub fn rendered(values: &Parameters) -> Rendered {
+/// Renders values with sorted keys, an indentation of two spaces, and strings in quotes unless they are unambiguous.
+pub fn render(values: &Parameters) -> Rendered {
     let mut text = String::new();
     if values.is_empty() {
         text.push_str("{}\n");
@@ -39,7 +39,7 @@ pub fn rendered(values: &Parameters) -> Rendered {
     Rendered { text, digest }
 }
 
-/// The first line goes where the pen is if `inline`, as after the dash of a list.
+/// With `inline`, the first entry continues the current line, as after the dash of a list item.
 fn map(out: &mut String, values: &Parameters, level: usize, inline: bool) {
     let mut sorted: Vec<_> = values.iter().collect();
     sorted.sort_unstable_by_key(|(name, _)| *name);
@@ -79,7 +79,7 @@ fn list(out: &mut String, items: &[Value], level: usize, inline: bool) {
     }
 }
 
-/// What fits on the line, and the end of the line.
+/// Writes a scalar or an empty collection and ends the line.
 fn scalar(out: &mut String, value: &Value) {
     out.push(' ');
     match value {
@@ -101,32 +101,32 @@ fn string(out: &mut String, text: &str) {
 
 fn is_plain(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic())
-        && text.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-./".contains(letter))
-        && !NO_TEXT.iter().any(|word| word.eq_ignore_ascii_case(text))
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c))
+        && !RESERVED.iter().any(|word| word.eq_ignore_ascii_case(text))
 }
 
 fn quoted(out: &mut String, text: &str) {
     out.push('"');
-    for letter in text.chars() {
-        match letter {
+    for c in text.chars() {
+        match c {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
             '\n' => out.push_str("\\n"),
             '\t' => out.push_str("\\t"),
             ' ' => out.push(' '),
-            // Readers refuse, fold or drop these when they stand for themselves.
-            _ if letter.is_control() || letter.is_whitespace() || !is_printable(letter) => {
-                // A String takes all that is written to it.
-                let _ = write!(out, "\\U{:08X}", u32::from(letter));
+            // Parsers reject, fold or drop these if they are not escaped.
+            _ if c.is_control() || c.is_whitespace() || !is_printable(c) => {
+                // Writing to a String cannot fail.
+                let _ = write!(out, "\\U{:08X}", u32::from(c));
             }
-            _ => out.push(letter),
+            _ => out.push(c),
         }
     }
     out.push('"');
 }
 
-fn is_printable(letter: char) -> bool {
-    !matches!(u32::from(letter), 0xFEFF | 0xFFFE | 0xFFFF | 0x2028 | 0x2029)
+fn is_printable(c: char) -> bool {
+    !matches!(u32::from(c), 0xFEFF | 0xFFFE | 0xFFFF | 0x2028 | 0x2029)
 }
 
 fn indent(out: &mut String, level: usize) {

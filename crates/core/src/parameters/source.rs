@@ -1,4 +1,4 @@
-//! What one entry of `parametersFrom` came to, as a layer.
+//! Turns the value of a `parametersFrom` entry into a layer of parameters.
 
 use serde_json::Value;
 use serde_saphyr::{Budget, DuplicateKeyPolicy, options, options::NonFiniteFloatPolicy};
@@ -6,22 +6,22 @@ use serde_saphyr::{Budget, DuplicateKeyPolicy, options, options::NonFiniteFloatP
 use super::Parameters;
 use crate::failure::{Category, Failure};
 
-/// Maps in maps, lists in lists. The API server's own objects are no deeper.
-const DEEPEST: usize = 100;
+/// Nesting of maps and lists. Objects of the API server are not deeper.
+const MAX_DEPTH: usize = 100;
 
-/// What was found at a source.
+/// The value that a source contains.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Found {
-    /// The text of a key.
+pub enum SourceValue {
+    /// The text of a key of a Secret or ConfigMap.
     Text(String),
     /// A field of an object.
     Value(Value),
 }
 
-impl Found {
-    /// The layer it makes. `source` says where it was found; what was found is never told.
+impl SourceValue {
+    /// Returns the layer. `source` names the source in errors, which never contain the value.
     ///
-    /// With `parameter`, it is set at that path as it is: a text stays a text, also where YAML would see a number.
+    /// With `parameter`, the value is set at that path unchanged: a text is not parsed as YAML.
     pub fn layer(self, source: &str, parameter: Option<&str>) -> Result<Parameters, Failure> {
         if let Some(parameter) = parameter {
             let value = match self {
@@ -33,25 +33,26 @@ impl Found {
         match self {
             Self::Text(text) | Self::Value(Value::String(text)) => from_yaml(source, &text),
             Self::Value(Value::Object(parameters)) => Ok(parameters),
-            Self::Value(_) => Err(no_map(source)),
+            Self::Value(_) => Err(not_a_map(source)),
         }
     }
 }
 
-/// Parameters by name from YAML, read as Helm reads its values files, except that a name given twice is an error. An
-/// empty text holds none.
+/// Parses a YAML map of parameters like a Helm values file, except that duplicate keys are an error. An empty text is
+/// an empty map.
 pub fn from_yaml(source: &str, text: &str) -> Result<Parameters, Failure> {
     read(source, text, DuplicateKeyPolicy::Error)
 }
 
-/// The values of a package, of which Helm takes the last where a name is given twice. Its users cannot mend it.
+/// Parses the values of a package. As in Helm, the last of duplicate keys wins, because users of the package cannot fix
+/// them.
 pub fn from_package_yaml(source: &str, text: &str) -> Result<Parameters, Failure> {
     read(source, text, DuplicateKeyPolicy::LastWins)
 }
 
 fn read(source: &str, text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Parameters, Failure> {
     let mut budget = Budget::default();
-    budget.max_depth = DEEPEST;
+    budget.max_depth = MAX_DEPTH;
     let options = options! {
         budget: Some(budget),
         with_snippet: false,
@@ -61,20 +62,20 @@ fn read(source: &str, text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<
     };
     let value: Option<Value> = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         // The parser's own message may quote the text.
-        let place = error
+        let location = error
             .location()
-            .map(|place| format!(" (line {}, column {})", place.line(), place.column()))
+            .map(|location| format!(" (line {}, column {})", location.line(), location.column()))
             .unwrap_or_default();
-        invalid(format!("{source} is not YAML that can be read{place}: correct it"))
+        invalid(format!("{source} is not valid YAML{location}: correct it"))
     })?;
     match value {
         None | Some(Value::Null) => Ok(Parameters::new()),
         Some(Value::Object(parameters)) => Ok(parameters),
-        Some(_) => Err(no_map(source)),
+        Some(_) => Err(not_a_map(source)),
     }
 }
 
-/// The field of an object that a JSON pointer names; None: there is none, or it is null.
+/// Returns the field of an object at a JSON pointer, or `None` if it is absent or null.
 pub fn lookup<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
     object.pointer(pointer).filter(|value| !value.is_null())
 }
@@ -85,7 +86,7 @@ fn at_path(path: &str, value: Value) -> Result<Parameters, Failure> {
         return Err(Failure::new(
             Category::InvalidSpec,
             format!(
-                "parameter {path:?} has an empty name in it: write names separated by dots, a dot inside a name as \\."
+                "parameter {path:?} contains an empty name: separate names by dots and write a dot inside a name as \\."
             ),
         ));
     }
@@ -96,24 +97,24 @@ fn at_path(path: &str, value: Value) -> Result<Parameters, Failure> {
     Ok(if let Value::Object(layer) = layer { layer } else { Parameters::new() })
 }
 
-/// Splits at dots; `\.` is a dot in a name, `\\` a backslash.
+/// Splits a path at dots. `\.` is a dot in a name, `\\` a backslash.
 fn split(path: &str) -> Vec<String> {
     let mut names = vec![String::new()];
-    let mut letters = path.chars();
-    while let Some(letter) = letters.next() {
+    let mut chars = path.chars();
+    while let Some(c) = chars.next() {
         let Some(name) = names.last_mut() else { break };
-        match letter {
+        match c {
             '.' => names.push(String::new()),
-            '\\' => name.push(letters.next().unwrap_or('\\')),
-            _ => name.push(letter),
+            '\\' => name.push(chars.next().unwrap_or('\\')),
+            _ => name.push(c),
         }
     }
     names
 }
 
-fn no_map(source: &str) -> Failure {
+fn not_a_map(source: &str) -> Failure {
     invalid(format!(
-        "{source} does not hold parameters by name: write it as a map, or name the one parameter that it sets \
+        "{source} is not a map of parameters: write it as a map, or name the parameter that it sets \
          (parametersFrom[].parameter)"
     ))
 }

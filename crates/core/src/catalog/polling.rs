@@ -1,4 +1,4 @@
-//! When a catalog is read again.
+//! When the source of a catalog is polled.
 
 use std::{str::FromStr as _, time::Duration};
 
@@ -11,31 +11,33 @@ use crate::{
     poll::Poll,
 };
 
-/// The last time a catalog was looked at.
+/// The last poll of a catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LastLook {
+pub struct LastPoll {
     pub generation: Option<i64>,
     pub at: Timestamp,
-    /// In a row, with the kind of the last one.
+    /// Number of consecutive failures and the category of the last one.
     pub failures: Option<(u32, Category)>,
 }
 
-/// How often the spec wants it read.
+/// Returns the poll interval that the spec asks for.
 pub fn interval(spec: &ExtensionCatalogSpec) -> Result<Duration, Failure> {
     let text = &spec.interval.0;
-    let invalid = |why: String| {
-        Failure::new(Category::InvalidSpec, format!("spec.interval {why}; write it like 1h or 30m"))
+    let invalid = |problem: String| {
+        Failure::new(Category::InvalidSpec, format!("spec.interval {problem}; write it like 1h or 30m"))
     };
-    let interval = kube_core::Duration::from_str(text).map_err(|error| invalid(error.to_string()))?;
+    let interval = kube_core::Duration::from_str(text)
+        .map_err(|error| invalid(format!("{text:?} is invalid: {error}")))?;
     let negative = interval.is_negative();
     let positive = Some(Duration::from(interval)).filter(|one| !negative && !one.is_zero());
-    positive.ok_or_else(|| invalid(format!("is {text}, but must be more than nothing")))
+    positive.ok_or_else(|| invalid(format!("is {text}, but must be greater than zero")))
 }
 
-/// How long until the next look; zero: now. A changed spec is looked at once; after failures the wait grows, but never
-/// beyond the interval.
-pub fn next_look(
-    last: Option<&LastLook>,
+/// Returns the time until the next poll. Zero means that it is due.
+///
+/// A changed spec is polled at once. The delay grows after failures, but never beyond the interval.
+pub fn poll_delay(
+    last: Option<&LastPoll>,
     generation: Option<i64>,
     interval: Duration,
     seed: &str,
@@ -46,9 +48,9 @@ pub fn next_look(
         let poll = Poll::new(interval, seed);
         return if poll.period(last.at) == poll.period(now) { poll.wait(now) } else { Duration::ZERO };
     };
-    let wait = backoff::delay(category, count, seed).min(interval);
-    let passed = Duration::try_from(now.duration_since(last.at)).unwrap_or_default();
-    wait.saturating_sub(passed)
+    let delay = backoff::delay(category, count, seed).min(interval);
+    let elapsed = Duration::try_from(now.duration_since(last.at)).unwrap_or_default();
+    delay.saturating_sub(elapsed)
 }
 
 #[cfg(test)]
@@ -64,26 +66,26 @@ mod tests {
     }
 
     #[test]
-    fn good_looks_keep_the_interval_and_failures_are_tried_sooner() {
-        let wait = |failures, generation, interval, now| {
-            let last = LastLook { generation: Some(1), at: at(1_000_000), failures };
-            next_look(Some(&last), Some(generation), interval, "uid", at(now))
+    fn successful_polls_keep_the_interval_and_failures_are_retried_sooner() {
+        let delay = |failures, generation, interval, now| {
+            let last = LastPoll { generation: Some(1), at: at(1_000_000), failures };
+            poll_delay(Some(&last), Some(generation), interval, "uid", at(now))
         };
-        assert_eq!(next_look(None, Some(1), HOUR, "uid", at(0)), Duration::ZERO);
-        assert_eq!(wait(None, 2, HOUR, 1_000_001), Duration::ZERO, "a changed spec is looked at");
+        assert_eq!(poll_delay(None, Some(1), HOUR, "uid", at(0)), Duration::ZERO);
+        assert_eq!(delay(None, 2, HOUR, 1_000_001), Duration::ZERO, "a changed spec is polled at once");
         let next = 1_000_000 + i64::try_from(Poll::new(HOUR, "uid").wait(at(1_000_000)).as_secs()).unwrap();
         assert!((1_000_001..=1_003_600).contains(&next), "{next}");
-        assert_eq!(wait(None, 1, HOUR, next - 1), Duration::from_secs(1));
-        assert_eq!(wait(None, 1, HOUR, next), Duration::ZERO);
+        assert_eq!(delay(None, 1, HOUR, next - 1), Duration::from_secs(1));
+        assert_eq!(delay(None, 1, HOUR, next), Duration::ZERO);
         let once = Some((1, Category::SourceUnavailable));
-        assert!((3..=6).contains(&wait(once, 1, HOUR, 1_000_000).as_secs()));
-        assert_eq!(wait(once, 1, HOUR, 1_000_010), Duration::ZERO);
+        assert!((3..=6).contains(&delay(once, 1, HOUR, 1_000_000).as_secs()));
+        assert_eq!(delay(once, 1, HOUR, 1_000_010), Duration::ZERO);
         let often = Some((20, Category::SourceUnavailable));
-        assert_eq!(wait(often, 1, Duration::from_secs(30), 1_000_000), Duration::from_secs(30));
+        assert_eq!(delay(often, 1, Duration::from_secs(30), 1_000_000), Duration::from_secs(30));
     }
 
     #[test]
-    fn intervals() {
+    fn intervals_are_positive_durations() {
         let read = |text: &str| {
             interval(&ExtensionCatalogSpec {
                 url: String::new(),

@@ -1,39 +1,40 @@
-//! The extension that a chart of a catalog stands for, without anybody having written an Extension.
+//! The extension versions that a chart of a catalog publishes without an Extension object.
 
 use std::collections::BTreeMap;
 
 use chandler_api::extensions::Dependency;
 use serde::{Deserialize, Serialize};
 
-use crate::resolution::{Candidate, Needed, Published, RangeError, VersionName, needed};
+use crate::resolution::{Candidate, Published, RangeError, Requirement, VersionName, requirement};
 
-/// All that charts say to Chandler begins with this.
+/// Prefix of the chart annotations that Chandler reads.
 pub const ANNOTATIONS: &str = "chandler.dev/";
-/// The extensions that a version needs: a YAML list of `{extension, range, optional}`.
+/// Chart annotation: the extensions that a version depends on, as a YAML list of `{extension, range, optional}`.
 pub const DEPENDENCIES: &str = "chandler.dev/dependencies";
-/// The channel that a version is in. Without it: in all of them.
+/// Chart annotation: the channel of a version. A version without it is in all channels.
 pub const CHANNEL: &str = "chandler.dev/channel";
 
-/// One version of a chart, as a catalog tells it.
+/// One version of a chart in a catalog.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Entry {
     pub version: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub app_version: Option<String>,
-    /// The Kubernetes versions that it is for, in the chart's own words.
+    /// The chart's `kubeVersion`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kube_version: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub deprecated: bool,
-    /// Those that begin with [`ANNOTATIONS`].
+    /// Annotations with the prefix [`ANNOTATIONS`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
-/// What the entries of one chart publish. A version that says what cannot be understood is there with its defect, so
-/// that it is named where it would be missed.
-pub fn implied(entries: &[Entry]) -> Published {
+/// Returns the versions that the entries of one chart publish.
+///
+/// A version with an invalid annotation or `kubeVersion` is included with its defect, so that conflicts can name it.
+pub fn published_entries(entries: &[Entry]) -> Published {
     Published { versions: entries.iter().filter_map(candidate).collect(), ..Published::default() }
 }
 
@@ -44,16 +45,16 @@ fn candidate(entry: &Entry) -> Option<Candidate> {
     let kubernetes = entry.kube_version.as_deref().map(str::parse).transpose();
     match kubernetes {
         Ok(kubernetes) => candidate.kubernetes = kubernetes,
-        Err(error) => candidate.defect = Some(format!("its kubeVersion cannot be used: {error}")),
+        Err(error) => candidate.defect = Some(format!("its kubeVersion is invalid: {error}")),
     }
     match dependencies(entry) {
         Ok(dependencies) => candidate.dependencies = dependencies,
-        Err(why) => candidate.defect = Some(format!("its annotation {DEPENDENCIES} cannot be used: {why}")),
+        Err(error) => candidate.defect = Some(format!("its annotation {DEPENDENCIES} is invalid: {error}")),
     }
     Some(candidate)
 }
 
-/// Why the dependencies that a chart names cannot be used.
+/// An error in the dependencies annotation of a chart.
 #[derive(Debug, thiserror::Error)]
 enum DependenciesError {
     #[error("it is not a list of {{extension, range, optional}}: {0}")]
@@ -62,13 +63,13 @@ enum DependenciesError {
     Range(#[from] RangeError),
 }
 
-fn dependencies(entry: &Entry) -> Result<Vec<Needed>, DependenciesError> {
+fn dependencies(entry: &Entry) -> Result<Vec<Requirement>, DependenciesError> {
     let Some(text) = annotation(entry, DEPENDENCIES) else { return Ok(Vec::new()) };
     let listed: Vec<Dependency> = serde_saphyr::from_str(text).map_err(|error| {
         let error = error.to_string();
         DependenciesError::NotAList(error.lines().next().unwrap_or_default().to_owned())
     })?;
-    Ok(listed.iter().map(needed).collect::<Result<_, _>>()?)
+    Ok(listed.iter().map(requirement).collect::<Result<_, _>>()?)
 }
 
 fn annotation<'a>(entry: &'a Entry, key: &str) -> Option<&'a str> {
@@ -81,23 +82,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::resolution::{Cluster, Universe, Wanted, resolve};
+    use crate::resolution::{Cluster, Universe, VersionRequest, resolve};
 
     fn entries(rows: serde_json::Value) -> Vec<Entry> {
         serde_json::from_value(rows).unwrap()
     }
 
     #[test]
-    fn a_chart_tells_what_it_fits_and_needs() {
+    fn annotations_and_kube_version_are_read() {
         let needs = "- extension: cert-manager\n  range: ^1.14\n- {extension: metrics, optional: true}\n";
-        let read = implied(&entries(json!([
+        let read = published_entries(&entries(json!([
             {"version": "2.0.0", "kubeVersion": ">= 1.30.0-0", "annotations": {
                 DEPENDENCIES: needs, CHANNEL: " edge\n",
             }},
             {"version": "1.0.0", "deprecated": true, "annotations": {DEPENDENCIES: "", CHANNEL: ""}},
             {"version": "nightly"},
         ])));
-        assert_eq!(read.versions.len(), 2, "what is no version cannot be chosen");
+        assert_eq!(read.versions.len(), 2, "an invalid version is left out");
         let [new, old] = &*read.versions else { unreachable!() };
         assert!(new.kubernetes.as_ref().unwrap().contains(&Version::new(1, 34, 2)));
         assert!(!new.kubernetes.as_ref().unwrap().contains(&Version::new(1, 29, 9)));
@@ -114,30 +115,30 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_a_defect_that_names_it() {
+    fn invalid_metadata_is_reported_as_a_defect() {
         let rows = [
-            (json!({"version": "1.0.0", "kubeVersion": "soon"}), "its kubeVersion cannot be used"),
+            (json!({"version": "1.0.0", "kubeVersion": "soon"}), "its kubeVersion is invalid"),
             (
                 json!({"version": "1.0.0", "annotations": {DEPENDENCIES: "cert-manager"}}),
-                "its annotation chandler.dev/dependencies cannot be used: it is not a list of",
+                "its annotation chandler.dev/dependencies is invalid: it is not a list of",
             ),
             (json!({"version": "1.0.0", "annotations": {DEPENDENCIES: "[{range: 1.x}]"}}), "extension"),
             (
                 json!({"version": "1.0.0", "annotations": {DEPENDENCIES: "[{extension: a, range: soon}]"}}),
-                "`soon` was not expected",
+                "unexpected `soon`",
             ),
             (json!({"version": "1.0.0", "annotations": {DEPENDENCIES: "a: &a [*a]"}}), "it is not a list of"),
         ];
         for (row, hint) in rows {
-            let read = implied(&entries(json!([row])));
+            let read = published_entries(&entries(json!([row])));
             let defect = read.versions[0].defect.as_ref().unwrap();
             assert!(defect.contains(hint) && !defect.contains('\n'), "{defect}");
         }
     }
 
     #[test]
-    fn versions_of_catalogs_resolve_like_any_other() {
-        let chart = |rows| implied(&entries(rows));
+    fn versions_of_catalogs_resolve_like_those_of_extensions() {
+        let chart = |rows| published_entries(&entries(rows));
         let universe = Universe {
             extensions: [
                 (
@@ -153,7 +154,7 @@ mod tests {
             ]
             .into(),
         };
-        let wanted = Wanted {
+        let request = VersionRequest {
             extension: "web".to_owned(),
             range: crate::resolution::Range::any(),
             channel: None,
@@ -161,7 +162,7 @@ mod tests {
         };
         let cluster =
             Cluster { kubernetes: Version::new(1, 34, 0), platform: None, running: BTreeMap::new() };
-        let resolved = resolve(&universe, &[wanted], &cluster).unwrap();
+        let resolved = resolve(&universe, &[request], &cluster).unwrap();
         let chosen: Vec<_> =
             resolved.choices.iter().map(|choice| (&*choice.extension, &*choice.version.text)).collect();
         assert_eq!(chosen, [("certs", "1.5.0"), ("web", "1.1.0")]);

@@ -1,16 +1,17 @@
-//! Universes in few words.
+//! Short notations for universes, requests and clusters.
 
 use std::collections::BTreeMap;
 
 use semver::Version;
 
-use crate::resolution::{Candidate, Cluster, Needed, Published, Universe, VersionName, Wanted};
+use crate::resolution::{Candidate, Cluster, Published, Requirement, Universe, VersionName, VersionRequest};
 
 pub fn name(text: &str) -> VersionName {
     VersionName::parse(text).unwrap()
 }
 
-/// A version in words: `1.0.0 k8s=<1.31 needs=other@^1 uses=third@* channel=edge platform=2.x deprecated withdrawn`.
+/// Parses a version such as `1.0.0 k8s=<1.31 needs=other@^1 uses=third@* channel=edge platform=2.x deprecated
+/// withdrawn`.
 pub fn candidate(text: &str) -> Candidate {
     let mut words = text.split_whitespace();
     let mut candidate = Candidate::new(name(words.next().unwrap()));
@@ -18,7 +19,7 @@ pub fn candidate(text: &str) -> Candidate {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
         let need = |optional| {
             let (extension, range) = value.split_once('@').unwrap();
-            Needed {
+            Requirement {
                 extension: extension.to_owned(),
                 range: range.replace('_', " ").parse().unwrap(),
                 optional,
@@ -47,11 +48,11 @@ pub fn universe(extensions: &[(&str, &[&str])]) -> Universe {
     Universe { extensions: known.collect() }
 }
 
-/// `name` or `name@range`, with `!` at the end if what it needs has to be asked for.
-pub fn wanted(text: &str) -> Wanted {
+/// Parses `name` or `name@range`, with `!` at the end if dependencies have to be requested explicitly.
+pub fn request(text: &str) -> VersionRequest {
     let (text, install_dependencies) = text.strip_suffix('!').map_or((text, true), |text| (text, false));
     let (extension, range) = text.split_once('@').unwrap_or((text, "*"));
-    Wanted {
+    VersionRequest {
         extension: extension.to_owned(),
         range: range.parse().unwrap(),
         channel: None,
@@ -59,11 +60,11 @@ pub fn wanted(text: &str) -> Wanted {
     }
 }
 
-pub fn wants(texts: &[&str]) -> Vec<Wanted> {
-    texts.iter().map(|text| wanted(text)).collect()
+pub fn requests(texts: &[&str]) -> Vec<VersionRequest> {
+    texts.iter().map(|text| request(text)).collect()
 }
 
-/// A cluster with Kubernetes 1.34.2 on which `name@version` run.
+/// A cluster with Kubernetes 1.34.2 and these running extensions, each as `name@version`.
 pub fn cluster(running: &[&str]) -> Cluster {
     let running = running.iter().map(|text| text.split_once('@').unwrap());
     Cluster {

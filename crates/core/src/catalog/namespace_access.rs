@@ -7,14 +7,16 @@ use kube_core::{Selector, SelectorExt as _};
 
 use crate::failure::{Category, Failure};
 
-/// A namespace in which somebody wants something of a catalog. Its labels matter only if the catalog selects by them.
+/// A namespace that refers to a catalog. Its labels are used only if the catalog has a namespace selector.
 #[derive(Clone, Copy, Debug)]
 pub struct Namespace<'a> {
     pub name: &'a str,
     pub labels: &'a BTreeMap<String, String>,
 }
 
-/// Whether a namespace may use a catalog; if not, why. Its own always may: whoever writes there could copy it.
+/// Checks whether a namespace may use a catalog. The error says why not.
+///
+/// The catalog's own namespace always may, because its users could copy the catalog.
 pub fn may_use(
     catalog: &ExtensionCatalog,
     platform: Option<&str>,
@@ -29,18 +31,18 @@ pub fn may_use(
         return if platform == Some(home) { Ok(()) } else { Err(refused(home, name, namespace.name)) };
     };
     let selector = Selector::try_from(selector.clone()).map_err(|error| {
-        let why = format!("spec.namespaces of ExtensionCatalog {home}/{name} cannot be used: {error}");
-        Failure::new(Category::InvalidSpec, why)
+        let message = format!("spec.namespaces of ExtensionCatalog {home}/{name} is invalid: {error}");
+        Failure::new(Category::InvalidSpec, message)
     })?;
     if selector.matches(namespace.labels) { Ok(()) } else { Err(refused(home, name, namespace.name)) }
 }
 
 fn refused(home: &str, name: &str, namespace: &str) -> Failure {
-    let why = format!(
-        "ExtensionCatalog {home}/{name} is not for namespace {namespace}; whoever keeps it can let it in with \
+    let message = format!(
+        "ExtensionCatalog {home}/{name} does not allow namespace {namespace}; its owner can allow it with \
          spec.namespaces"
     );
-    Failure::new(Category::Forbidden, why)
+    Failure::new(Category::Forbidden, message)
 }
 
 #[cfg(test)]
@@ -59,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn the_platform_serves_all_and_others_themselves_unless_they_select() {
+    fn platform_catalogs_are_for_all_namespaces_and_others_for_their_own_unless_they_select() {
         let labels = BTreeMap::from([("tier".to_owned(), "gold".to_owned())]);
         let (none, all) = (json!(null), json!({}));
         let gold = json!({"matchLabels": {"tier": "gold"}});
@@ -84,13 +86,13 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_to_do() {
+    fn the_error_names_catalog_namespace_and_field() {
         let team = Namespace { name: "team", labels: &BTreeMap::new() };
         let refusal =
             may_use(&catalog("platform", &json!({"matchLabels": {"a": "b"}})), Some("platform"), team);
         let refusal = refusal.unwrap_err();
         assert_eq!(refusal.category, Category::Forbidden);
-        assert!(refusal.message.contains("platform/charts is not for namespace team"), "{refusal}");
+        assert!(refusal.message.contains("platform/charts does not allow namespace team"), "{refusal}");
         let odd = json!({"matchExpressions": [{"key": "tier", "operator": "Near", "values": ["b"]}]});
         let invalid = may_use(&catalog("platform", &odd), Some("platform"), team).unwrap_err();
         assert!(invalid.category == Category::InvalidSpec && invalid.message.contains("spec.namespaces"));
