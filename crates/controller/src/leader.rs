@@ -4,7 +4,7 @@ mod thread;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use chandler_core::leadership::{Decision, LeaseTimes, ObservedLease, LeaseObserver};
+use chandler_core::leadership::{Decision, LeaseObserver, LeaseTimes, ObservedLease};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
@@ -137,7 +137,8 @@ impl Leadership {
         let times = self.election.times;
         loop {
             // Counted from the last renewal: one that took long is followed by the next one sooner.
-            tokio::time::sleep(times.renew_interval().saturating_sub(self.renewed.elapsed()).max(RETRY)).await;
+            tokio::time::sleep(times.renew_interval().saturating_sub(self.renewed.elapsed()).max(RETRY))
+                .await;
             let left = times.renew_deadline().saturating_sub(self.renewed.elapsed());
             if left.is_zero() {
                 return format!("the Lease could not be renewed for {:?}", self.renewed.elapsed());

@@ -6,7 +6,7 @@ mod objects;
 use chandler_api::extensions::{KeyReference, ObjectField, ParametersFrom};
 use chandler_core::{
     failure::{Category, Failure},
-    parameters::{SourceValue, Parameters, lookup},
+    parameters::{Parameters, SourceValue, lookup},
 };
 use k8s_openapi::ByteString;
 use kube::Client;

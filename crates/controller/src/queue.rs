@@ -96,8 +96,9 @@ pub async fn run<K, C, F>(
                     .with("chandler.object", object.name_any())
             });
             let (pass, metrics, started) = (reconcile(object, context), metrics.clone(), Instant::now());
-            let pass =
-                async move { pass.await.inspect_err(|error| trace::record_failure(error.category().as_str())) };
+            let pass = async move {
+                pass.await.inspect_err(|error| trace::record_failure(error.category().as_str()))
+            };
             async move {
                 let ended = trace::in_span(span, pass).await;
                 metrics.pass_ended(kind, started.elapsed().as_secs_f64());

@@ -12,7 +12,7 @@ use std::{
     io::{self, BufRead as _, BufReader, Read as _},
 };
 
-use chandler_core::catalog::{Entry, Rank, Selection, SearchQuery};
+use chandler_core::catalog::{Entry, Rank, SearchQuery, Selection};
 use serde::{Deserialize, Serialize};
 
 use crate::{Access, file_range::FileRange};
@@ -97,7 +97,7 @@ impl Catalog {
 
     /// Returns the charts that match all words of `text`, best match first. Returns all charts if `text` is empty.
     pub fn search(&self, text: &str) -> io::Result<Vec<ChartSummary>> {
-        let query = Words::new(text);
+        let query = SearchQuery::new(text);
         let mut found: Vec<(Rank, ChartSummary)> = Vec::new();
         self.for_each_line(|line| {
             let chart: ChartSummary = serde_json::from_slice(split_line(line)?.0)?;

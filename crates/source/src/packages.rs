@@ -171,7 +171,9 @@ impl Packages {
             Location::Https { base_url, archive } => {
                 self.repositories.fetch(base_url, archive, resolved.digest.as_ref(), access).await
             }
-            Location::Oci { base_url, layer, .. } => self.registries.fetch(base_url, layer, &resolved.format, access).await,
+            Location::Oci { base_url, layer, .. } => {
+                self.registries.fetch(base_url, layer, &resolved.format, access).await
+            }
         }
     }
 

@@ -182,7 +182,10 @@ mod tests {
         assert_eq!(std::fs::read(store.get(&digest, &chart_format).unwrap().path()).unwrap(), package);
         let text = write(b"no archive").commit("url", None, &other_format).await.unwrap();
         assert!(store.get(&text, &other_format).is_some());
-        assert!(store.get(&text, &chart_format).is_none(), "a chart is not read from a file that was not validated");
+        assert!(
+            store.get(&text, &chart_format).is_none(),
+            "a chart is not read from a file that was not validated"
+        );
         std::fs::remove_file(store.path(&text, &other_format)).unwrap();
         assert_eq!(std::fs::read_dir(directory.path().join("sha256")).unwrap().count(), 1);
     }

@@ -81,7 +81,11 @@ impl Packages {
         let (scheme, base_url) = scheme_and_base_url(reference).ok()?;
         let required = self.required_signers(scheme, &base_url, signers).ok()?;
         let is_verified = required.iter().all(|signers| self.verification.is_verified(digest, signers));
-        if is_verified { self.store.get(digest, format).inspect(|_| self.package_hits.record(true)) } else { None }
+        if is_verified {
+            self.store.get(digest, format).inspect(|_| self.package_hits.record(true))
+        } else {
+            None
+        }
     }
 
     pub(crate) async fn verify(

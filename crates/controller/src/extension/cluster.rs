@@ -9,10 +9,12 @@ use chandler_api::{
     extensions::{AddonRelease, ExtensionInstance, GIVEN_ANNOTATION, OnClusterDelete, Scope},
 };
 use chandler_core::{
-    cluster_conditions::{ADDONS_READY, Addon, addons_ready, pending_addons, conditions_of, gates_on_addons, addons_upgradable},
+    cluster_conditions::{
+        ADDONS_READY, Addon, addons_ready, addons_upgradable, conditions_of, gates_on_addons, pending_addons,
+    },
     cluster_list::{self, EXTENSIONS_ANNOTATION, Listed},
     conditions,
-    extension::{ImplicitInput, ExtensionKey, ImplicitRequest, Implied, Origin, implied},
+    extension::{ExtensionKey, ImplicitInput, ImplicitRequest, Implied, Origin, implied},
     identity::ClusterKey,
     placement::addon_release_name,
 };
@@ -212,7 +214,11 @@ impl Reconciler {
         self.published.is_published(key.namespace(&self.key.namespace, platform), &key.local_name())
     }
 
-    async fn write(&self, todo: &ImplicitChanges, instances: &[&ExtensionInstance]) -> Result<(), ReconcileError> {
+    async fn write(
+        &self,
+        todo: &ImplicitChanges,
+        instances: &[&ExtensionInstance],
+    ) -> Result<(), ReconcileError> {
         let api: Api<ExtensionInstance> = Api::namespaced(self.context.client.clone(), &self.key.namespace);
         for instance in &todo.apply {
             let mut instance = instance.clone();
@@ -264,7 +270,8 @@ impl Reconciler {
         // The watch may have told of it meanwhile.
         let untold: Vec<_> = trouble.into_iter().filter(|one| !addons.contains(one)).collect();
         addons.extend(untold);
-        let wanted = [Some(addons_ready(&addons)), resolved.map(|resolved| addons_upgradable(&resolved.input))];
+        let wanted =
+            [Some(addons_ready(&addons)), resolved.map(|resolved| addons_upgradable(&resolved.input))];
         let old = conditions_of(&self.cluster.data);
         let wanted: Vec<_> = wanted.into_iter().flatten().collect();
         let types: Vec<_> = wanted.iter().map(|wanted| wanted.type_).collect();

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     StartupError,
-    hooks::{self, HookHandler, Changing, HookServer, UnderWay},
+    hooks::{self, Changing, HookHandler, HookServer, UnderWay},
     metrics::Metrics,
     pair::Pair,
     queue::{self, Queue},

@@ -14,7 +14,7 @@ use kube::ResourceExt as _;
 use super::resolver::{Resolved, Resolver};
 use crate::{
     clusters::Clusters,
-    hooks::{HookResponse, HookHandler, UnderWay},
+    hooks::{HookHandler, HookResponse, UnderWay},
 };
 
 /// When Cluster API asks again.

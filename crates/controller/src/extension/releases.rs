@@ -50,8 +50,9 @@ impl InstanceReleases {
         let others = self.resolver.releases.on_cluster(&key);
         // Dependents may refer to the object that takes the release over before it exists.
         let extension = release.spec.extension.as_deref().map(ExtensionKey::parse);
-        let successor =
-            extension.map(|extension| implicit_instance_name(&extension.local_name(), &key.name)).unwrap_or_default();
+        let successor = extension
+            .map(|extension| implicit_instance_name(&extension.local_name(), &key.name))
+            .unwrap_or_default();
         let exists = |name: &String| {
             others
                 .iter()
@@ -95,7 +96,12 @@ impl InstanceReleases {
             let there = existing.get(&key).map(AsRef::as_ref);
             let made = values.remove(&key).unwrap_or(Err(ComposeError::NoValues));
             let object = made.map(|(values, values_secret)| {
-                addon_release(instance, &key, ReleaseContent { values, values_secret, ..draft.content }, there)
+                addon_release(
+                    instance,
+                    &key,
+                    ReleaseContent { values, values_secret, ..draft.content },
+                    there,
+                )
             });
             composed.insert(key, object);
         }
@@ -112,7 +118,10 @@ impl InstanceReleases {
         let Some(reference) = &instance.spec.extension else {
             let source = instance.spec.source.clone().unwrap_or_default();
             let layers = Layers { source: source.clone(), ..Layers::default() };
-            return Ok(Some(Draft { content: ReleaseContent { source, ..ReleaseContent::default() }, layers }));
+            return Ok(Some(Draft {
+                content: ReleaseContent { source, ..ReleaseContent::default() },
+                layers,
+            }));
         };
         let extension = self.key(reference, cluster_key).to_string();
         let registered = match self.registered(reference, cluster_key).await {

@@ -15,7 +15,7 @@ use chandler_core::{
     conditions,
     identity::{ClusterKey, ClusterMap},
     naming,
-    placement::{Change, ClusterFailure, PlacementSummary, PlacementKind, SelectionError, changes, report},
+    placement::{Change, ClusterFailure, PlacementKind, PlacementSummary, SelectionError, changes, report},
     release::ReleaseKind,
 };
 use futures::{StreamExt as _, stream};

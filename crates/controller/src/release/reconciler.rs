@@ -250,7 +250,8 @@ where
         }
         let own = self.object.name_any();
         let all = self.context.releases.on_cluster(&desired.cluster);
-        let is_met = |name: &String| all.iter().any(|other| other.name_any() == *name && other.satisfies_dependents());
+        let is_met =
+            |name: &String| all.iter().any(|other| other.name_any() == *name && other.satisfies_dependents());
         let unmet = desired.depends_on.iter().filter(|name| !is_met(name)).cloned();
         let needs_this = |other: &&Arc<R>| other.desired().is_ok_and(|other| other.depends_on.contains(&own));
         let needed_by = all.iter().filter(needs_this).map(|other| other.name_any());

@@ -45,14 +45,17 @@ const NAMED: usize = 5;
 /// Returns the conditions of a placement, `Ready` first.
 pub fn report(summary: &PlacementSummary, vocabulary: PlacementVocabulary) -> Vec<NewCondition> {
     let parts = [specs(summary, vocabulary), releases(summary, vocabulary)];
-    [ready_summary(&parts, PlacementReason::Ready.in_vocabulary(vocabulary))].into_iter().chain(parts).collect()
+    [ready_summary(&parts, PlacementReason::Ready.in_vocabulary(vocabulary))]
+        .into_iter()
+        .chain(parts)
+        .collect()
 }
 
 fn specs(summary: &PlacementSummary, vocabulary: PlacementVocabulary) -> NewCondition {
     let (status, reason, message) = if let Some(why) = &summary.selection_failed {
         (Status::False, PlacementReason::ClusterSelectionFailed, why.clone())
     } else if !summary.template_failures.is_empty() {
-        (Status::False, PlacementReason::NotPossible, named(&summary.template_failures))
+        (Status::False, PlacementReason::ResolutionFailed, named(&summary.template_failures))
     } else if !summary.write_failures.is_empty() {
         (Status::False, PlacementReason::WriteFailed, named(&summary.write_failures))
     } else if !summary.delete_failures.is_empty() {
@@ -67,7 +70,12 @@ fn specs(summary: &PlacementSummary, vocabulary: PlacementVocabulary) -> NewCond
     } else {
         (Status::True, PlacementReason::UpToDate, String::new())
     };
-    NewCondition { type_: vocabulary.specs_up_to_date(), status, reason: reason.in_vocabulary(vocabulary), message }
+    NewCondition {
+        type_: vocabulary.specs_up_to_date(),
+        status,
+        reason: reason.in_vocabulary(vocabulary),
+        message,
+    }
 }
 
 fn releases(summary: &PlacementSummary, vocabulary: PlacementVocabulary) -> NewCondition {
@@ -82,7 +90,12 @@ fn releases(summary: &PlacementSummary, vocabulary: PlacementVocabulary) -> NewC
         };
         (Status::False, PlacementReason::NotAllReady, message)
     };
-    NewCondition { type_: vocabulary.releases_ready(), status, reason: reason.in_vocabulary(vocabulary), message }
+    NewCondition {
+        type_: vocabulary.releases_ready(),
+        status,
+        reason: reason.in_vocabulary(vocabulary),
+        message,
+    }
 }
 
 fn named(failures: &[ClusterFailure]) -> String {

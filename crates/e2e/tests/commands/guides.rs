@@ -216,7 +216,8 @@ async fn follow_getting_started(shell: &Shell, environment: &[(&str, &str)], rep
     std::fs::write(shell.home.join("descheduler.yaml"), example).unwrap();
     let plane = testing::sandbox().await.unwrap().management();
     let mut manager = None;
-    let mut outputs = ["next step: correct the chart name or version", "alpha: Ready, descheduler 0.34.0"].into_iter();
+    let mut outputs =
+        ["next step: correct the chart name or version", "alpha: Ready, descheduler 0.34.0"].into_iter();
     for line in getting_started_commands() {
         let command = format!("cd {} && {line}", shell.home.display());
         if line == "chandler describe descheduler" {

@@ -19,9 +19,7 @@ async fn the_manager_refuses_to_start_while_caaph_is_installed() {
     assert!(!success && stderr.contains("controller-leader-election-caaph is held"), "{stderr}");
     assert!(stderr.contains("clusterctl delete --addon helm"), "{stderr}");
 
-    assert!(
-        doctor(&management).contains("PROBLEM  caaph: the add-on provider for Helm: its leader Lease")
-    );
+    assert!(doctor(&management).contains("PROBLEM  caaph: the add-on provider for Helm: its leader Lease"));
 
     let mut idle = lease.clone();
     idle["spec"]["holderIdentity"] = json!("");

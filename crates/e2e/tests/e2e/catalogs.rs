@@ -91,7 +91,10 @@ async fn a_catalog_is_filtered_and_stays_usable_when_its_repository_is_unavailab
     let lost = wait_reason(&world, "all", "SourceUnavailable").await;
     assert_eq!(lost.packages, Some(3));
     let message = &ready(&lost).unwrap().message;
-    assert!(message.contains("the 3 packages read at") && message.contains("releases are not affected"), "{message}");
+    assert!(
+        message.contains("the 3 packages read at") && message.contains("releases are not affected"),
+        "{message}"
+    );
 
     // A new process has only the cache on disk and the status.
     manager.stop().await;

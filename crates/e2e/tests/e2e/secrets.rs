@@ -77,7 +77,8 @@ async fn no_output_contains_a_secret() {
 }
 
 async fn use_private_repository(world: &World) {
-    let guard = Authentication::Basic { user: "user".to_owned(), password: "canary-of-a-repository".to_owned() };
+    let guard =
+        Authentication::Basic { user: "user".to_owned(), password: "canary-of-a-repository".to_owned() };
     let served = world.dir.join("private");
     let repository =
         ChartRepository::start_with_authentication(world.sandbox.authority(), &served, guard).await.unwrap();

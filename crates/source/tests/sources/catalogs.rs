@@ -225,7 +225,8 @@ async fn charts_of_a_registry_are_read_by_name() {
 async fn patterns_filter_the_listed_repositories_of_a_registry() {
     let env = TestEnv::new();
     let assets = testing::assets().await.unwrap();
-    let registry = Registry::start_with_authentication(assets, &env.authority, &env.path("registry")).await.unwrap();
+    let registry =
+        Registry::start_with_authentication(assets, &env.authority, &env.path("registry")).await.unwrap();
     for name in ["web", "web-old", "db"] {
         registry
             .push(&Package::pack(&write_described_chart(&env, name), Some("1.0.0")).unwrap())

@@ -21,7 +21,8 @@ use crate::support::{
 async fn charts_are_fetched_from_a_registry_with_credentials() {
     let env = TestEnv::new();
     let assets = testing::assets().await.unwrap();
-    let registry = Registry::start_with_authentication(assets, &env.authority, &env.path("registry")).await.unwrap();
+    let registry =
+        Registry::start_with_authentication(assets, &env.authority, &env.path("registry")).await.unwrap();
     let chart = env.chart("web");
     for version in ["1.0.0", "1.1.0+build.2", "2.0.0-rc.1"] {
         registry.push(&Package::pack(&chart, Some(version)).unwrap()).await.unwrap();

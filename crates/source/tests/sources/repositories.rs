@@ -3,7 +3,7 @@
 use chandler_core::{digest::Digest, package_format::PackageFormat};
 use chandler_sandbox::{
     chart::Package,
-    repository::{ChartRepository, Authentication},
+    repository::{Authentication, ChartRepository},
 };
 use chandler_source::Access;
 use futures::future::join_all;
@@ -15,7 +15,8 @@ use crate::support::{
 
 async fn start_repository(env: &TestEnv, guard: Authentication) -> ChartRepository {
     let served = env.path("served");
-    let repository = ChartRepository::start_with_authentication(&env.authority, &served, guard).await.unwrap();
+    let repository =
+        ChartRepository::start_with_authentication(&env.authority, &served, guard).await.unwrap();
     repository.publish(&env.chart("web")).unwrap();
     repository
 }
@@ -131,7 +132,9 @@ async fn archives_have_to_match_the_published_digest() {
     let message = failure(get(&env.packages(), &server.url(), &env.access()).await);
     assert!(message.starts_with("InvalidPackage") && message.contains("corrupted or replaced"), "{message}");
     let web = reference(&server.url(), "web", Some("1.0.0"));
-    assert!(env.packages().stored(&web, &Digest::of(&package.bytes), &PackageFormat::default(), None).is_none());
+    assert!(
+        env.packages().stored(&web, &Digest::of(&package.bytes), &PackageFormat::default(), None).is_none()
+    );
 }
 
 #[tokio::test]

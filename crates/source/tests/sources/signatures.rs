@@ -25,7 +25,8 @@ impl SigningEnv {
     async fn new() -> Self {
         let env = TestEnv::new();
         let assets = testing::assets().await.unwrap();
-        let registry = Registry::start_with_authentication(assets, &env.authority, &env.path("registry")).await.unwrap();
+        let registry =
+            Registry::start_with_authentication(assets, &env.authority, &env.path("registry")).await.unwrap();
         Self { env, registry, assets }
     }
 
@@ -48,7 +49,11 @@ impl SigningEnv {
         let resolved = packages.resolve(&reference, &access).await.unwrap();
         let got = packages.fetch(&resolved, &access).await;
         if got.is_err() {
-            assert!(packages.stored(&reference, resolved.digest.as_ref().unwrap(), &resolved.format, None).is_none());
+            assert!(
+                packages
+                    .stored(&reference, resolved.digest.as_ref().unwrap(), &resolved.format, None)
+                    .is_none()
+            );
         }
         got.map(|stored| stored.digest.to_string()).map_err(|error| error.to_string())
     }
@@ -124,7 +129,10 @@ async fn verified_packages_are_only_verified_again_for_a_new_policy() {
     );
 
     packages.set_signature_policy(Ok(policy(&url, theirs.public_key())));
-    assert!(packages.stored(&web, &digest, &PackageFormat::default(), None).is_none(), "not verified for the new policy");
+    assert!(
+        packages.stored(&web, &digest, &PackageFormat::default(), None).is_none(),
+        "not verified for the new policy"
+    );
     assert!(packages.fetch(&resolved, &signed.env.access()).await.is_err());
     let unavailable =
         PolicyUnavailable { location: "ConfigMap x/y".to_owned(), reason: "it does not exist".to_owned() };
@@ -132,7 +140,10 @@ async fn verified_packages_are_only_verified_again_for_a_new_policy() {
     let message = packages.fetch(&resolved, &signed.env.access()).await.unwrap_err().to_string();
     assert!(message.contains("nothing is installed") && message.contains("x/y"), "{message}");
     packages.set_signature_policy(Ok(SignaturePolicy::default()));
-    assert!(packages.stored(&web, &digest, &PackageFormat::default(), None).is_some(), "no signature is required");
+    assert!(
+        packages.stored(&web, &digest, &PackageFormat::default(), None).is_some(),
+        "no signature is required"
+    );
 }
 
 #[tokio::test]

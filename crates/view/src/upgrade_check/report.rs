@@ -6,7 +6,7 @@ use chandler_api::extensions::UpgradeMoment;
 use chandler_core::{
     extension::ResolutionInput,
     failure::Failure,
-    resolution::{UpgradeOutcome, Step},
+    resolution::{Step, UpgradeOutcome},
 };
 use kube::{ResourceExt as _, api::DynamicObject};
 use serde::Serialize;

@@ -8,7 +8,7 @@ use chandler_api::{
 };
 use chandler_core::{
     backoff,
-    conditions::{self, Status, NewCondition},
+    conditions::{self, NewCondition, Status},
     poll::Poll,
     resolution::Published,
 };

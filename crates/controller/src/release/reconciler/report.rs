@@ -2,7 +2,7 @@
 
 use chandler_api::{reasons::ReleaseReason, status::ReleaseStatus};
 use chandler_core::{
-    conditions::{self, Status, NewCondition},
+    conditions::{self, NewCondition, Status},
     failure::Failure,
     release::{ANOTHER_NAME, Collision, Desired, Plan, ReleaseKind, report},
 };
