@@ -20,7 +20,7 @@ const NEXT: &str =
     "follow the guide about moving from the add-on provider for Helm; HelmChartProxies and releases stay";
 
 pub async fn check(client: &Client) -> Result<Vec<Finding>> {
-    let mut remains = chandler_controller::caaph_remains(client).await?;
+    let mut remains = chandler_controller::caaph_resources(client).await?;
     let named = ListParams::default().fields("metadata.name=caaph-controller-manager");
     let deployments =
         Api::<Deployment>::all(client.clone()).list(&named).await.context("listing Deployments")?;

@@ -142,7 +142,7 @@ where
         let seen = expectation.as_ref().map_or(listed, |ours| ours.seen.as_ref());
         let running = self.context.operations.running(&self.uid);
         // What a young operation has not finished yet is not worth a write.
-        let finished = running.as_ref().is_none_or(|running| running.told);
+        let finished = running.as_ref().is_none_or(|running| running.reportable);
         if let InventoryView::Known(inventory) = &view.inventory
             && finished
         {

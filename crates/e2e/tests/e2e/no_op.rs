@@ -44,7 +44,7 @@ async fn a_restart_or_a_second_pass_asks_for_nothing_but_its_watch() {
     }
     assert_eq!(world.repository.requests(), downloads, "a restart downloads nothing");
 
-    let passes = |metrics: &std::collections::BTreeMap<String, f64>| metrics["chandler_passes_total{kind=\"HelmReleaseProxy\"}"];
+    let passes = |metrics: &std::collections::BTreeMap<String, f64>| metrics["chandler_reconciles_total{kind=\"HelmReleaseProxy\"}"];
     let before = passes(&manager.metrics().await);
     let touch = kube::api::Patch::Merge(json!({"metadata": {"annotations": {"touched": "yes"}}}));
     let release = world.release("hello", "alpha").await.unwrap();

@@ -210,7 +210,7 @@ fn commands(world: &World, manager: &Manager) {
     }
     for (name, words) in [
         ("logs/manager.log", "\"level\":\"TRACE\""),
-        ("metrics/manager.txt", "chandler_passes_total"),
+        ("metrics/manager.txt", "chandler_reconciles_total"),
         ("doctor.json", "rights"),
         ("objects/helmreleaseproxies.addons.cluster.x-k8s.io.json", "REDACTED"),
     ] {

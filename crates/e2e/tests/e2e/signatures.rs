@@ -114,7 +114,7 @@ async fn only_signed_charts_are_rolled_out() {
     // Another key: what runs stays, and is not rolled out again with other values.
     signed.demand(signed.theirs.public_key()).await;
     eventually("the manager has read the new policy", || async {
-        let read = manager.logs().lines().filter(|line| line.contains("policy for signatures")).count();
+        let read = manager.logs().lines().filter(|line| line.contains("signature policy read")).count();
         (read == 2).then_some(())
     })
     .await;
@@ -138,7 +138,7 @@ async fn without_its_policy_a_manager_installs_nothing() {
     let policy = format!("{}/signatures:policy.yaml", world.namespace);
     let _manager = world.manager_with(&["--verify-policy", &policy, "--parameters-seconds", "1"]);
     world.place("hello", "hello", json!({})).await;
-    signed.refused("hello", "there is no such ConfigMap").await;
+    signed.refused("hello", "the ConfigMap does not exist").await;
     signed.demand(signed.ours.public_key()).await;
     world.ready("hello", "alpha", 1).await;
 }

@@ -41,11 +41,11 @@ where
 
     pub(super) fn tell(&mut self, desired: &Desired, decision: &Plan) {
         let running = self.context.operations.running(&self.uid);
-        if running.as_ref().is_some_and(|running| !running.told) && self.has_failed_at_this() {
+        if running.as_ref().is_some_and(|running| !running.reportable) && self.has_failed_at_this() {
             // Another try says nothing new until it succeeds, fails or takes its time.
             return;
         }
-        let progress = running.as_ref().filter(|running| running.told).map(|running| &running.progress);
+        let progress = running.as_ref().filter(|running| running.reportable).map(|running| &running.progress);
         let name = desired.release.to_string();
         let spoken = !self.status.conditions.is_empty();
         let said = report(decision, R::VOCABULARY, &name, progress, spoken);

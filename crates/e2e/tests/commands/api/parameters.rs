@@ -224,9 +224,9 @@ async fn refused(world: &World) {
         (
             key("secret", "../../other/secrets/login", "password"),
             Category::InvalidSpec,
-            "not a name that Kubernetes allows",
+            "not a valid Kubernetes name",
         ),
-        (key("secret", "login?x=y", "password"), Category::InvalidSpec, "not a name that Kubernetes allows"),
+        (key("secret", "login?x=y", "password"), Category::InvalidSpec, "not a valid Kubernetes name"),
         (
             object(config_map("other", "closed", "/data")),
             Category::Forbidden,
@@ -253,12 +253,12 @@ async fn refused(world: &World) {
         (
             object(json!({"apiVersion": "example.com/v1", "kind": "Absent", "name": "x", "path": "/x"})),
             Category::InvalidValues,
-            "or example.com/v1 has no such kind",
+            "or example.com/v1 does not have this kind",
         ),
         (
             object(json!({"apiVersion": "v1/../x", "kind": "Absent", "name": "x", "path": "/x"})),
             Category::InvalidSpec,
-            "not a name that Kubernetes allows",
+            "not a valid Kubernetes name",
         ),
     ];
     for (entry, expected, hint) in rows {
@@ -269,7 +269,7 @@ async fn refused(world: &World) {
     }
     let from: Vec<ParametersFrom> =
         serde_json::from_value(json!([{"object": config_map("other", "shared", "/data")}])).unwrap();
-    for (account, hint) in [(None, "spec.serviceAccountName is not set"), (Some("a:b"), "not a name")] {
+    for (account, hint) in [(None, "spec.serviceAccountName is not set"), (Some("a:b"), "not a valid Kubernetes name")] {
         let failure = world.sources.read("fleet", account, &from).await.unwrap_err();
         assert!(failure.message.contains(hint), "{failure}");
     }
