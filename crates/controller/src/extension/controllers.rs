@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     StartupError,
-    hooks::{self, Changing, HookHandler, HookServer, UnderWay},
+    hooks::{self, BusyAddons, HookHandler, HookServer, PendingOperations},
     metrics::Metrics,
     pair::Pair,
     queue::{self, Queue},
@@ -163,7 +163,7 @@ fn follow_platform(
 }
 
 /// Returns the add-ons of a cluster that are being changed.
-fn changing(shared: &Shared) -> Changing {
+fn changing(shared: &Shared) -> BusyAddons {
     let (all_kinds, operations) = (shared.all_kinds.clone(), shared.release_caches.operations.clone());
     Box::new(move |cluster| {
         let all = all_kinds.releases(cluster).into_iter();
@@ -179,7 +179,7 @@ async fn serve_hooks(
 ) -> Result<Option<HookServer>, StartupError> {
     let Some(options) = shared.hooks.clone() else { return Ok(None) };
     let answers: Arc<dyn HookHandler> = Arc::new(ExtensionAnswers {
-        under_way: UnderWay(changing(shared)),
+        pending_operations: PendingOperations(changing(shared)),
         resolver: resolver.clone(),
         clusters: caches.clusters.clone(),
     });

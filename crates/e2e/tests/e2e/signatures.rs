@@ -119,7 +119,7 @@ async fn only_signed_charts_are_installed() {
     // With another key, the running release is left unchanged, and new values are not applied.
     test.require_key(test.theirs.public_key()).await;
     eventually("the manager has read the new policy", || async {
-        let read = manager.logs().lines().filter(|line| line.contains("policy for signatures")).count();
+        let read = manager.logs().lines().filter(|line| line.contains("signature policy read")).count();
         (read == 2).then_some(())
     })
     .await;
