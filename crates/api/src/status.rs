@@ -85,6 +85,9 @@ pub struct PackageRecord {
     /// Whether rendering depends on the cluster's version or APIs.
     #[serde(default)]
     pub reads_capabilities: bool,
+    /// OCI artifact type of the package, which selects the package tool. Unset for Helm charts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
 }
 
 /// Digests of the values: of the text as written, and of what it means.

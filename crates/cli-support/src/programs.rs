@@ -9,6 +9,19 @@ pub fn package_tool(named: Option<PathBuf>) -> Result<PathBuf> {
     find(named, "chandler-helm", "package tool", "--tool")
 }
 
+/// Returns the package tools that were named, or the Helm driver beside this program.
+pub fn package_tools(named: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
+    if named.is_empty() {
+        return Ok(vec![package_tool(None)?]);
+    }
+    named.into_iter().map(|tool| package_tool(Some(tool))).collect()
+}
+
+/// Returns the template service that was named, or the first package tool.
+pub fn template_service(named: Option<PathBuf>, tools: &[PathBuf]) -> Result<PathBuf> {
+    find(named.or_else(|| tools.first().cloned()), "chandler-helm", "template service", "--templates")
+}
+
 /// Returns the `chandler` binary that was named, or the one beside this program.
 pub fn chandler(named: Option<PathBuf>) -> Result<PathBuf> {
     find(named, "chandler", "chandler binary", "--chandler")

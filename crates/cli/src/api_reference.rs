@@ -1,4 +1,4 @@
-//! The reference of the kinds as Markdown, from their definitions.
+//! Generates the reference of the kinds as Markdown from their CRDs.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -7,23 +7,23 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 
-const HEAD: &str = "# Kinds\n\nFields that are not set have the default. `[]` stands for each item of a list, `*` for \
-                    each key of a map. What follows *Rule* is checked by the API server when an object is created \
-                    and when the field changes.\n";
+const HEADER: &str = "# Kinds\n\nFields that are not set have the default value. `[]` stands for each item of a list, `*` \
+                      for each key of a map. The API server validates each *Rule* when an object is created and when \
+                      the field changes.\n";
 
-/// One table per kind.
-pub fn markdown(definitions: &[CustomResourceDefinition]) -> Result<String> {
-    let mut text = HEAD.to_owned();
-    for definition in definitions {
-        kind(&mut text, definition)?;
+/// Returns a table of fields per kind.
+pub fn markdown(crds: &[CustomResourceDefinition]) -> Result<String> {
+    let mut text = HEADER.to_owned();
+    for crd in crds {
+        write_kind(&mut text, crd)?;
     }
     Ok(text)
 }
 
-fn kind(text: &mut String, definition: &CustomResourceDefinition) -> Result<()> {
-    let names = &definition.spec.names;
-    let short = names.short_names.iter().flatten().map(|name| format!("`{name}`")).collect::<Vec<_>>();
-    for version in &definition.spec.versions {
+fn write_kind(text: &mut String, crd: &CustomResourceDefinition) -> Result<()> {
+    let names = &crd.spec.names;
+    let short_names = names.short_names.iter().flatten().map(|name| format!("`{name}`")).collect::<Vec<_>>();
+    for version in &crd.spec.versions {
         let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
         let schema = schema.with_context(|| format!("{} has no schema", names.kind))?;
         writeln!(text, "\n## {}\n", names.kind)?;
@@ -31,19 +31,19 @@ fn kind(text: &mut String, definition: &CustomResourceDefinition) -> Result<()> 
         writeln!(
             text,
             "`{}/{}`, {}, short name {}\n",
-            definition.spec.group,
+            crd.spec.group,
             version.name,
-            definition.spec.scope.to_lowercase(),
-            short.join(", ")
+            crd.spec.scope.to_lowercase(),
+            short_names.join(", ")
         )?;
         writeln!(text, "| Field | Type | Default | Description |\n|---|---|---|---|")?;
-        fields(text, "", schema)?;
+        write_fields(text, "", schema)?;
     }
     Ok(())
 }
 
-/// The rows of everything under `path`.
-fn fields(text: &mut String, path: &str, schema: &JSONSchemaProps) -> Result<()> {
+/// Writes the rows of all fields below `path`.
+fn write_fields(text: &mut String, path: &str, schema: &JSONSchemaProps) -> Result<()> {
     let required = schema.required.as_deref().unwrap_or_default();
     for (name, field) in schema.properties.iter().flatten() {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
@@ -53,12 +53,16 @@ fn fields(text: &mut String, path: &str, schema: &JSONSchemaProps) -> Result<()>
             type_of(field),
             if required.contains(name) { ", required" } else { "" },
             field.default.as_ref().map(|default| format!("`{}`", default.0)).unwrap_or_default(),
-            cell(field, &rules_of(schema, name)),
+            cell(field, &field_rules(schema, name)),
         )?;
-        fields(text, &path, field)?;
+        write_fields(text, &path, field)?;
         match (&field.items, &field.additional_properties) {
-            (Some(JSONSchemaPropsOrArray::Schema(items)), _) => fields(text, &format!("{path}[]"), items)?,
-            (_, Some(JSONSchemaPropsOrBool::Schema(values))) => fields(text, &format!("{path}.*"), values)?,
+            (Some(JSONSchemaPropsOrArray::Schema(items)), _) => {
+                write_fields(text, &format!("{path}[]"), items)?
+            }
+            (_, Some(JSONSchemaPropsOrBool::Schema(values))) => {
+                write_fields(text, &format!("{path}.*"), values)?
+            }
             _ => {}
         }
     }
@@ -76,25 +80,25 @@ fn type_of(schema: &JSONSchemaProps) -> String {
     }
 }
 
-/// Messages of the parent's rules that speak of a field.
-fn rules_of(parent: &JSONSchemaProps, name: &str) -> Vec<String> {
+/// Returns the messages of the parent's validation rules for a field.
+fn field_rules(parent: &JSONSchemaProps, name: &str) -> Vec<String> {
     let rules = parent.x_kubernetes_validations.iter().flatten();
-    let of_field = rules.filter(|rule| rule.field_path.as_deref() == Some(&format!(".{name}")));
-    of_field.filter_map(|rule| rule.message.clone()).collect()
+    let matching = rules.filter(|rule| rule.field_path.as_deref() == Some(&format!(".{name}")));
+    matching.filter_map(|rule| rule.message.clone()).collect()
 }
 
-fn cell(schema: &JSONSchemaProps, rules_above: &[String]) -> String {
+fn cell(schema: &JSONSchemaProps, parent_rules: &[String]) -> String {
     let own = schema.x_kubernetes_validations.iter().flatten().filter(|rule| rule.field_path.is_none());
     let rules = own
         .filter_map(|rule| rule.message.as_ref())
-        .chain(rules_above)
+        .chain(parent_rules)
         .map(|message| format!(" *Rule*: {message}."));
     let text = schema.description.clone().unwrap_or_default() + &rules.collect::<String>();
     let escapes = BTreeMap::from([('|', "\\|"), ('\n', " "), ('<', "&lt;")]);
-    text.chars().fold(String::new(), |mut cell, letter| {
-        match escapes.get(&letter) {
+    text.chars().fold(String::new(), |mut cell, character| {
+        match escapes.get(&character) {
             Some(escape) => cell.push_str(escape),
-            None => cell.push(letter),
+            None => cell.push(character),
         }
         cell
     })
@@ -104,7 +108,7 @@ fn cell(schema: &JSONSchemaProps, rules_above: &[String]) -> String {
 mod tests {
     use super::*;
 
-    /// The fields below a schema.
+    /// Returns the number of fields below a schema.
     fn count(schema: &JSONSchemaProps) -> usize {
         let properties = schema.properties.iter().flatten().map(|(_, field)| 1 + count(field)).sum::<usize>();
         let items = match &schema.items {
@@ -130,13 +134,12 @@ mod tests {
         ] {
             assert!(text.contains(row), "{row}");
         }
-        let definitions = chandler_api::crds();
-        let schemas =
-            definitions.iter().map(|definition| definition.spec.versions[0].schema.clone().unwrap());
+        let crds = chandler_api::crds();
+        let schemas = crds.iter().map(|crd| crd.spec.versions[0].schema.clone().unwrap());
         let fields: usize = schemas.map(|schema| count(&schema.open_api_v3_schema.unwrap())).sum();
         let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| `")).collect();
         assert_eq!(rows.len(), fields);
-        let silent: Vec<_> = rows.into_iter().filter(|row| row.ends_with("|  |")).collect();
-        assert_eq!(silent, [] as [&str; 0], "fields without a description");
+        let undocumented: Vec<_> = rows.into_iter().filter(|row| row.ends_with("|  |")).collect();
+        assert_eq!(undocumented, [] as [&str; 0], "fields without a description");
     }
 }

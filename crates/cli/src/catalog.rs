@@ -1,4 +1,4 @@
-//! `chandler catalog`: what the catalogs of a management cluster offer.
+//! `chandler catalog`: the catalogs of a management cluster and their charts.
 
 mod output;
 mod text;
@@ -10,44 +10,45 @@ use chandler_api::extensions::ExtensionCatalog;
 use chandler_cli_support::{error_text, programs};
 use chandler_source::Catalog;
 use chandler_view::catalog::{
-    CatalogView, ChartView, FoundView, ReadCatalog, Sources, catalogs, named, one_catalog,
+    CatalogReader, CatalogView, ChartView, FetchedCatalog, SearchResultView, find_catalog, list_catalogs,
+    namespaced_name,
 };
 use clap::{Args, Subcommand};
 
-use self::output::Format;
+use self::output::OutputFormat;
 use crate::{connection::Connection, packages::SourceArgs};
 
-/// Catalogs.
+/// List catalogs, search for charts and show them.
 #[derive(Debug, Subcommand)]
 pub enum CatalogCommand {
-    /// List the catalogs: whether they can be read, and how many packages they have
-    List(Common),
-    /// Find charts by words in their name, description and keywords
+    /// List catalogs with their readiness and number of packages
+    List(CommonArgs),
+    /// Search for charts by name, description and keywords
     Search(SearchArgs),
-    /// Show a chart: its versions, the Kubernetes versions they are for, its parameters and its README
+    /// Show the versions, default values, values schema and README of a chart
     #[command(disable_version_flag = true)]
     Show(ShowArgs),
 }
 
 #[derive(Debug, Args)]
-pub struct Common {
+pub struct CommonArgs {
     #[command(flatten)]
     connection: Connection,
-    /// Only catalogs of this namespace [default: all]
+    /// Use only catalogs in this namespace [default: all]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// How it is printed
-    #[arg(short, long, value_enum, default_value_t = Format::Table)]
-    output: Format,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
+    output: OutputFormat,
 }
 
 #[derive(Debug, Args)]
 pub struct SearchArgs {
-    /// Words that all have to be found; none: every chart
+    /// Search terms that must all match [default: show all charts]
     #[arg(value_name = "TEXT")]
-    words: Vec<String>,
+    terms: Vec<String>,
     #[command(flatten)]
-    common: Common,
+    common: CommonArgs,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -57,14 +58,14 @@ pub struct ShowArgs {
     /// Catalog and chart, such as `platform/cert-manager`
     #[arg(value_name = "CATALOG/CHART")]
     chart: String,
-    /// The version to show, or a range of versions [default: the newest]
+    /// Version, or range of versions, to show [default: the newest]
     #[arg(long)]
     version: Option<String>,
     /// The package tool's binary, which reads parameters and README [default: chandler-helm beside this program]
     #[arg(long, env = "CHANDLER_TOOL", hide_env_values = true)]
     tool: Option<PathBuf>,
     #[command(flatten)]
-    common: Common,
+    common: CommonArgs,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -77,62 +78,68 @@ pub async fn run(command: CatalogCommand) -> Result<()> {
     }
 }
 
-async fn list(common: Common) -> Result<()> {
-    let Common { connection, namespace, output } = common;
+async fn list(common: CommonArgs) -> Result<()> {
+    let CommonArgs { connection, namespace, output } = common;
     let client = connection.client().await?;
-    let catalogs = catalogs(&client, namespace.as_deref()).await?;
+    let catalogs = list_catalogs(&client, namespace.as_deref()).await?;
     let views: Vec<_> = catalogs.iter().map(CatalogView::new).collect();
     output.print(&views, || text::catalogs(&views))
 }
 
-/// A catalog that cannot be read does not hide the others.
+/// Prints a warning for each catalog that cannot be read. Fails if none can be read.
 async fn search(args: SearchArgs) -> Result<()> {
-    let SearchArgs { words, common: Common { connection, namespace, output }, source } = args;
+    let SearchArgs { terms, common: CommonArgs { connection, namespace, output }, source } = args;
     let client = connection.client().await?;
-    let catalogs = catalogs(&client, namespace.as_deref()).await?;
-    ensure!(!catalogs.is_empty(), "there is no ExtensionCatalog here; create one, or name another namespace");
-    let sources = Sources::new(client, source.open()?);
-    let (text, mut found, mut unread) = (words.join(" "), Vec::new(), 0);
+    let catalogs = list_catalogs(&client, namespace.as_deref()).await?;
+    ensure!(!catalogs.is_empty(), "no ExtensionCatalog found; create one, or choose another namespace");
+    let reader = CatalogReader::new(client, source.open()?);
+    let (query, mut results, mut failed) = (terms.join(" "), Vec::new(), 0);
     for catalog in &catalogs {
-        match read(&sources, catalog).await {
-            Ok(read) => {
-                let charts = read.search(&text)?;
-                found.extend(charts.into_iter().map(|chart| FoundView::new(catalog, chart)));
+        match read(&reader, catalog).await {
+            Ok(fetched) => {
+                let charts = fetched.search(&query)?;
+                results.extend(charts.into_iter().map(|chart| SearchResultView::new(catalog, chart)));
             }
             Err(error) => {
-                unread += 1;
-                eprintln!("warning: {}: {}", named(catalog), error_text(&error));
+                failed += 1;
+                eprintln!("warning: {}: {}", namespaced_name(catalog), error_text(&error));
             }
         }
     }
-    ensure!(unread < catalogs.len(), "no catalog can be read");
-    output.print(&found, || text::found(&found))
+    ensure!(failed < catalogs.len(), "no catalog can be read");
+    output.print(&results, || text::search_results(&results))
 }
 
 async fn show(args: ShowArgs) -> Result<()> {
-    let ShowArgs { chart, version, tool, common: Common { connection, namespace, output }, source } = args;
+    let ShowArgs { chart, version, tool, common: CommonArgs { connection, namespace, output }, source } =
+        args;
     let (catalog, name) =
-        chart.split_once('/').context("write it as CATALOG/CHART, such as `platform/cert-manager`")?;
+        chart.split_once('/').context("use CATALOG/CHART, such as `platform/cert-manager`")?;
     let client = connection.client().await?;
-    let catalog = one_catalog(catalogs(&client, namespace.as_deref()).await?, catalog)?;
-    let sources = Sources::new(client, source.open()?);
-    let read = read(&sources, &catalog).await?;
-    let found = read.chart(name)?.with_context(|| {
-        format!("{} has no chart {name}; `chandler catalog search` shows what it has", named(&catalog))
+    let catalog = find_catalog(list_catalogs(&client, namespace.as_deref()).await?, catalog)?;
+    let reader = CatalogReader::new(client, source.open()?);
+    let fetched = read(&reader, &catalog).await?;
+    let chart = fetched.chart(name)?.with_context(|| {
+        format!(
+            "{} has no chart {name}; list its charts with `chandler catalog search`",
+            namespaced_name(&catalog)
+        )
     })?;
-    let mut view = ChartView::new(&catalog, found, version.as_deref())?;
+    let mut view = ChartView::new(&catalog, chart, version.as_deref())?;
     match programs::package_tool(tool) {
-        Ok(tool) => view.add(sources.inspect(&catalog, name, &view.version, tool).await?),
-        Err(error) => eprintln!("warning: parameters and README are not shown: {}", error_text(&error)),
+        Ok(tool) => view.package = Some(reader.inspect(&catalog, name, &view.version, tool).await?),
+        Err(error) => {
+            eprintln!("warning: cannot show default values, schema and README: {}", error_text(&error));
+        }
     }
     output.print(&view, || text::chart(&view))
 }
 
-/// A catalog that cannot be read now is shown as it was read before, with a warning.
-async fn read(sources: &Sources, catalog: &ExtensionCatalog) -> Result<Catalog> {
-    let ReadCatalog { catalog: read, outdated } = sources.read(catalog).await?;
-    if let Some(error) = outdated {
-        eprintln!("warning: {}: {error}; shown is what was read before", named(catalog));
+/// Reads a catalog. Prints a warning if it comes from the cache because its source is unavailable.
+async fn read(reader: &CatalogReader, catalog: &ExtensionCatalog) -> Result<Catalog> {
+    let FetchedCatalog { catalog: fetched, source_error } = reader.read(catalog).await?;
+    if let Some(error) = source_error {
+        eprintln!("warning: {}: {error}; showing the cached catalog", namespaced_name(catalog));
     }
-    Ok(read)
+    Ok(fetched)
 }

@@ -1,4 +1,4 @@
-//! How commands reach the management cluster.
+//! Connects commands to the management cluster.
 
 use std::path::PathBuf;
 
@@ -13,13 +13,13 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-/// Which management cluster is meant.
+/// Selects the management cluster.
 #[derive(Clone, Debug, Args)]
 pub struct Connection {
-    /// Kubeconfig of the management cluster [default: $KUBECONFIG, ~/.kube/config or the pod's service account]
+    /// Kubeconfig of the management cluster [default: $KUBECONFIG, ~/.kube/config or the Pod's ServiceAccount]
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig [default: its current one]
+    /// Context of the kubeconfig [default: the current context]
     #[arg(long)]
     pub context: Option<String>,
 }
@@ -29,8 +29,8 @@ impl Connection {
         Ok(Client::try_from(self.config().await?)?)
     }
 
-    /// Makes clients whose requests are counted.
-    pub async fn counted(self, requests: &Requests) -> Result<Connect> {
+    /// Returns a factory of clients whose requests are counted in `requests`.
+    pub async fn with_request_counts(self, requests: &Requests) -> Result<Connect> {
         let (config, requests) = (self.config().await?, requests.clone());
         Ok(Connect::new(move || Ok(ClientBuilder::try_from(config.clone())?.with_layer(&requests).build())))
     }
@@ -40,14 +40,14 @@ impl Connection {
         let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
         let mut config = match (kubeconfig, &options.context) {
             (Some(path), _) => {
-                let read =
+                let kubeconfig =
                     Kubeconfig::read_from(&path).with_context(|| format!("reading {}", path.display()))?;
-                Config::from_custom_kubeconfig(read, &options).await?
+                Config::from_custom_kubeconfig(kubeconfig, &options).await?
             }
             (None, Some(_)) => Config::from_kubeconfig(&options).await?,
-            (None, None) => {
-                Config::infer().await.context("finding the management cluster; name it with --kubeconfig")?
-            }
+            (None, None) => Config::infer()
+                .await
+                .context("finding the kubeconfig of the management cluster; set it with --kubeconfig")?,
         };
         config
             .headers
@@ -56,19 +56,19 @@ impl Connection {
     }
 }
 
-/// Which namespaces are looked at.
+/// Selects one namespace or all.
 #[derive(Clone, Debug, Args)]
-pub struct Scope {
-    /// Namespace to look at [default: that of the kubeconfig's context]
+pub struct NamespaceArgs {
+    /// Namespace of the objects [default: the namespace of the kubeconfig context]
     #[arg(short, long)]
     pub namespace: Option<String>,
-    /// Look at all namespaces
+    /// Use all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
 }
 
-impl Scope {
-    /// The namespace, or None for all.
+impl NamespaceArgs {
+    /// Returns the namespace. `None` means all namespaces.
     pub fn resolve(self, client: &Client) -> Option<String> {
         let Self { namespace, all_namespaces } = self;
         (!all_namespaces).then(|| namespace.unwrap_or_else(|| client.default_namespace().to_owned()))

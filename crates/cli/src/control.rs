@@ -1,5 +1,5 @@
-//! A running manager can be asked and told things by whoever may act as it: over a socket in its own folder, never over
-//! the network.
+//! Controls a running manager over a Unix socket in its store. Only processes with the manager's own file permissions
+//! can connect; there is no access over the network.
 
 use std::{
     fs::Permissions,
@@ -16,57 +16,66 @@ use tokio::{
 
 use crate::logging::LogLevel;
 
-const PATIENCE: Duration = Duration::from_secs(5);
-const LONGEST: u64 = 4096;
-const REFUSED: &str = "error: ";
+const TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_MESSAGE_BYTES: u64 = 4096;
+const ERROR_PREFIX: &str = "error: ";
 
-/// Where the manager with this store is asked.
-pub fn socket(store: &Path) -> PathBuf {
+/// Returns the path of the control socket of the manager with this store.
+pub fn socket_path(store: &Path) -> PathBuf {
     store.join("control.sock")
 }
 
-/// Answers for as long as the process lives. Nothing else depends on it: a manager that cannot be asked works on.
+/// Serves control requests in the background. If the socket cannot be opened, logs a warning; the manager runs without
+/// it.
 pub fn serve(socket: PathBuf, level: LogLevel) {
     tokio::spawn(async move {
         match listen(&socket).await {
             Ok(listener) => accept(listener, level).await,
-            Err(error) => tracing::warn!("`chandler log-level` has no effect here: {error:#}"),
+            Err(error) => tracing::warn!(
+                "the control socket is unavailable, `chandler log-level` does not work: {error:#}"
+            ),
         }
     });
 }
 
-/// Asks a manager.
-pub async fn ask(socket: &Path, question: &str) -> Result<String> {
-    let asking = async {
+/// Sends a request to a manager and returns its response.
+pub async fn request(socket: &Path, request: &str) -> Result<String> {
+    let exchange = async {
         let mut stream = UnixStream::connect(socket).await.with_context(|| {
-            format!("no manager answers at {}: run this where it runs, or name its --store", socket.display())
+            format!(
+                "no manager is listening at {}: run this command in the manager's Pod, or set its --store",
+                socket.display()
+            )
         })?;
-        stream.write_all(format!("{question}\n").as_bytes()).await?;
-        let mut answer = String::new();
-        stream.take(LONGEST).read_to_string(&mut answer).await?;
-        Ok::<_, anyhow::Error>(answer)
+        stream.write_all(format!("{request}\n").as_bytes()).await?;
+        let mut response = String::new();
+        stream.take(MAX_MESSAGE_BYTES).read_to_string(&mut response).await?;
+        Ok::<_, anyhow::Error>(response)
     };
-    let answer = tokio::time::timeout(PATIENCE, asking).await.context("the manager does not answer")??;
-    match answer.trim_end().strip_prefix(REFUSED) {
-        Some(why) => bail!("{why}"),
-        None => Ok(answer.trim_end().to_owned()),
+    let response =
+        tokio::time::timeout(TIMEOUT, exchange).await.context("the manager does not respond in time")??;
+    match response.trim_end().strip_prefix(ERROR_PREFIX) {
+        Some(error) => bail!("{error}"),
+        None => Ok(response.trim_end().to_owned()),
     }
 }
 
 async fn listen(socket: &Path) -> Result<UnixListener> {
-    let at = || format!("listening at {}", socket.display());
+    let listening = || format!("listening at {}", socket.display());
     if UnixStream::connect(socket).await.is_ok() {
-        bail!("another manager answers at {}", socket.display());
+        bail!("another manager is listening at {}", socket.display());
     }
-    if let Some(folder) = socket.parent() {
-        std::fs::create_dir_all(folder).with_context(at)?;
+    if let Some(directory) = socket.parent() {
+        std::fs::create_dir_all(directory).with_context(listening)?;
     }
     match std::fs::remove_file(socket) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error).with_context(at),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(listening);
+        }
         _ => {}
     }
-    let listener = UnixListener::bind(socket).with_context(at)?;
-    std::fs::set_permissions(socket, Permissions::from_mode(0o600)).with_context(at)?;
+    let listener = UnixListener::bind(socket).with_context(listening)?;
+    std::fs::set_permissions(socket, Permissions::from_mode(0o600)).with_context(listening)?;
     Ok(listener)
 }
 
@@ -76,29 +85,31 @@ async fn accept(listener: UnixListener, level: LogLevel) {
             Ok((stream, _)) => {
                 let level = level.clone();
                 tokio::spawn(async move {
-                    // Whoever asked and does not wait for the answer has none.
-                    let _ = tokio::time::timeout(PATIENCE, answer(stream, &level)).await;
+                    // The client may have disconnected.
+                    let _ = tokio::time::timeout(TIMEOUT, respond(stream, &level)).await;
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot take a question to the manager");
-                tokio::time::sleep(PATIENCE).await;
+                tracing::warn!(%error, "cannot accept a control connection");
+                tokio::time::sleep(TIMEOUT).await;
             }
         }
     }
 }
 
-async fn answer(stream: UnixStream, level: &LogLevel) -> std::io::Result<()> {
-    let (reading, mut writing) = stream.into_split();
-    let mut question = String::new();
-    BufReader::new(reading.take(LONGEST)).read_line(&mut question).await?;
-    let said = match question.trim().split_once(' ').unwrap_or((question.trim(), "")) {
+async fn respond(stream: UnixStream, level: &LogLevel) -> std::io::Result<()> {
+    let (reader, mut writer) = stream.into_split();
+    let mut request = String::new();
+    BufReader::new(reader.take(MAX_MESSAGE_BYTES)).read_line(&mut request).await?;
+    let response = match request.trim().split_once(' ').unwrap_or((request.trim(), "")) {
         ("log-level", "") => level.get(),
-        ("log-level", wanted) => match level.set(wanted) {
+        ("log-level", new) => match level.set(new) {
             Ok(()) => level.get(),
-            Err(error) => format!("{REFUSED}{error:#}"),
+            Err(error) => format!("{ERROR_PREFIX}{error:#}"),
         },
-        _ => format!("{REFUSED}the manager does not understand this; is it of the same version?"),
+        _ => {
+            format!("{ERROR_PREFIX}the manager does not support this request; does it have the same version?")
+        }
     };
-    writing.write_all(format!("{said}\n").as_bytes()).await
+    writer.write_all(format!("{response}\n").as_bytes()).await
 }

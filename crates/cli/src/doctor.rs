@@ -1,48 +1,48 @@
-//! `chandler doctor`: what is wrong with a management cluster, and what to do about it.
+//! `chandler doctor`: checks a management cluster for problems.
 
+mod caaph;
 mod cluster_api;
 mod finding;
 mod hooks;
 mod impersonation;
 mod kinds;
 mod leader;
-mod caaph;
 mod releases;
 mod rights;
 
 use anyhow::{Context as _, Result, bail};
-use chandler_view::fleet::Reader;
+use chandler_view::fleet::FleetReader;
 use clap::Args;
 use jiff::Timestamp;
 use kube::Client;
 
-use self::finding::{Finding, Report, Verdict};
+use self::finding::{Finding, Report, Severity};
 use crate::{
     connection::Connection,
-    output::{Screen, Structured},
+    output::{Screen, StructuredFormat},
     progress::Progress,
 };
 
-/// Oldest Kubernetes minor that is supported.
-const OLDEST: (u32, u32) = (1, 33);
+/// Oldest supported minor version of Kubernetes.
+const OLDEST_KUBERNETES: (u32, u32) = (1, 33);
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     #[command(flatten)]
     connection: Connection,
-    /// Only releases and managers of this namespace [default: all]
+    /// Check only releases and managers of this namespace [default: all]
     #[arg(short, long)]
     namespace: Option<String>,
     #[command(flatten)]
-    manager: ManagerPlace,
-    /// For programs instead of people
+    manager: ManagerIdentity,
+    /// Output format [default: text]
     #[arg(short, long, value_enum)]
-    output: Option<Structured>,
+    output: Option<StructuredFormat>,
 }
 
-/// Where the manager lives.
+/// The ServiceAccount of the manager.
 #[derive(Clone, Debug, Args)]
-pub struct ManagerPlace {
+pub struct ManagerIdentity {
     /// Namespace of the manager
     #[arg(long, default_value = "chandler-system")]
     pub manager_namespace: String,
@@ -54,7 +54,7 @@ pub struct ManagerPlace {
 pub async fn run(arguments: DoctorArgs) -> Result<()> {
     let DoctorArgs { connection, namespace, manager, output } = arguments;
     let client = connection.client().await?;
-    let report = examine(&client, namespace, &manager).await?;
+    let report = run_checks(&client, namespace, &manager).await?;
     let text = match output {
         Some(format) => format.text(&report)?,
         None => report.text(Screen::detect()),
@@ -62,43 +62,54 @@ pub async fn run(arguments: DoctorArgs) -> Result<()> {
     print!("{text}");
     match report.problems {
         0 => Ok(()),
-        1 => bail!("one problem was found"),
-        problems => bail!("{problems} problems were found"),
+        1 => bail!("found 1 problem"),
+        problems => bail!("found {problems} problems"),
     }
 }
 
-/// All checks. What cannot be looked at is told as such; only an API server that does not answer ends it.
-pub async fn examine(client: &Client, namespace: Option<String>, manager: &ManagerPlace) -> Result<Report> {
+/// Runs all checks. A check that fails becomes a finding of severity `Unknown`. Fails only if the API server is
+/// unavailable.
+pub async fn run_checks(
+    client: &Client,
+    namespace: Option<String>,
+    manager: &ManagerIdentity,
+) -> Result<Report> {
     let version =
-        client.apiserver_version().await.context("asking the management cluster for its version")?;
+        client.apiserver_version().await.context("reading the version of the management cluster")?;
     let now = Timestamp::now();
     let mut findings = vec![kubernetes(&version.git_version)];
-    findings.extend(told("kinds", kinds::check(client).await));
-    findings.extend(told("rights", rights::check(client, manager, namespace.as_deref()).await));
-    findings.extend(told("impersonation", impersonation::check(client, manager, namespace.as_deref()).await));
-    findings.extend(told("cluster-api", cluster_api::check(client).await));
-    findings.extend(told("caaph", caaph::check(client).await));
+    findings.extend(findings_of("kinds", kinds::check(client).await));
+    findings.extend(findings_of("rights", rights::check(client, manager, namespace.as_deref()).await));
+    findings.extend(findings_of(
+        "impersonation",
+        impersonation::check(client, manager, namespace.as_deref()).await,
+    ));
+    findings.extend(findings_of("cluster-api", cluster_api::check(client).await));
+    findings.extend(findings_of("caaph", caaph::check(client).await));
     let leases = leader::check(client, &manager.manager_namespace, namespace.as_deref(), now).await;
-    let leases = told("leader", leases);
-    let acts = leases.iter().any(|found| found.verdict == Verdict::Ok);
+    let leases = findings_of("leader", leases);
+    let has_leader = leases.iter().any(|finding| finding.severity == Severity::Ok);
     findings.extend(leases);
-    findings.extend(told("hooks", hooks::check(client, namespace.as_deref(), acts).await));
-    let fleet = Reader::new(client.clone(), namespace).fleet(&Progress::start()).await;
-    findings.extend(told("releases", fleet.map(|fleet| releases::judge(&fleet, now)).map_err(Into::into)));
-    Ok(Report::of(findings))
+    findings.extend(findings_of("hooks", hooks::check(client, namespace.as_deref(), has_leader).await));
+    let fleet = FleetReader::new(client.clone(), namespace).read(&Progress::start()).await;
+    findings.extend(findings_of(
+        "releases",
+        fleet.map(|fleet| releases::evaluate(&fleet, now)).map_err(Into::into),
+    ));
+    Ok(Report::new(findings))
 }
 
-fn told(check: &'static str, findings: Result<Vec<Finding>>) -> Vec<Finding> {
-    findings.unwrap_or_else(|error| vec![Finding::unknown(check, format!("cannot look: {error:#}"))])
+fn findings_of(check: &'static str, result: Result<Vec<Finding>>) -> Vec<Finding> {
+    result.unwrap_or_else(|error| vec![Finding::unknown(check, format!("check failed: {error:#}"))])
 }
 
 fn kubernetes(version: &str) -> Finding {
     let mut numbers = version.trim_start_matches('v').split('.').map_while(|part| part.parse::<u32>().ok());
     match (numbers.next(), numbers.next()) {
-        (Some(major), Some(minor)) if (major, minor) < OLDEST => Finding::problem(
+        (Some(major), Some(minor)) if (major, minor) < OLDEST_KUBERNETES => Finding::problem(
             "kubernetes",
             format!("the management cluster runs {version}"),
-            format!("upgrade it to {}.{} or newer", OLDEST.0, OLDEST.1),
+            format!("upgrade it to {}.{} or newer", OLDEST_KUBERNETES.0, OLDEST_KUBERNETES.1),
         ),
         _ => Finding::ok("kubernetes", format!("the management cluster runs {version}")),
     }
@@ -110,8 +121,8 @@ mod tests {
 
     #[test]
     fn an_old_kubernetes_is_a_problem() {
-        assert_eq!(kubernetes("v1.32.9").verdict, Verdict::Problem);
-        assert_eq!(kubernetes("v1.33.0").verdict, Verdict::Ok);
-        assert_eq!(kubernetes("v1.34.4-gke.1").verdict, Verdict::Ok);
+        assert_eq!(kubernetes("v1.32.9").severity, Severity::Problem);
+        assert_eq!(kubernetes("v1.33.0").severity, Severity::Ok);
+        assert_eq!(kubernetes("v1.34.4-gke.1").severity, Severity::Ok);
     }
 }

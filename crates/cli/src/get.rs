@@ -1,18 +1,18 @@
-//! `chandler get`: the fleet at a glance.
+//! `chandler get`: the add-ons of clusters and their state.
 
 mod table;
 
 use anyhow::Result;
 use chandler_view::{
-    fleet::Reader,
+    fleet::FleetReader,
     listing::{Filter, Listing},
 };
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 
 use crate::{
-    connection::{Connection, Scope},
-    output::{Screen, Structured},
+    connection::{Connection, NamespaceArgs},
+    output::{Screen, StructuredFormat},
     progress::Progress,
 };
 
@@ -21,42 +21,40 @@ pub struct GetArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
-    scope: Scope,
-    /// Only this cluster
+    namespace: NamespaceArgs,
+    /// Show only this cluster
     #[arg(long)]
     cluster: Option<String>,
-    /// Only what is not ready
+    /// Show only add-ons that are not ready
     #[arg(long)]
     not_ready: bool,
-    /// How it is printed
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Output {
-    /// Clusters and add-ons as a table, and what is wrong
+    /// A table of clusters and add-ons, followed by problems
     Table,
-    /// A line per release with version, revision, reason and since when
+    /// One line per release, with version, revision, age, reason and message
     Wide,
-    /// For programs
     Json,
-    /// For programs
     Yaml,
 }
 
 pub async fn run(arguments: GetArgs) -> Result<()> {
-    let GetArgs { connection, scope, cluster, not_ready, output } = arguments;
+    let GetArgs { connection, namespace, cluster, not_ready, output } = arguments;
     let client = connection.client().await?;
-    let namespace = scope.resolve(&client);
-    let fleet = Reader::new(client, namespace.clone()).fleet(&Progress::start()).await?;
-    let listing = Listing::of(&fleet, &Filter { cluster, not_ready });
+    let namespace = namespace.resolve(&client);
+    let fleet = FleetReader::new(client, namespace.clone()).read(&Progress::start()).await?;
+    let listing = Listing::new(&fleet, &Filter { cluster, not_ready });
     let (screen, now) = (Screen::detect(), Timestamp::now());
     let text = match output {
-        Output::Json => Structured::Json.text(&listing)?,
-        Output::Yaml => Structured::Yaml.text(&listing)?,
+        Output::Json => StructuredFormat::Json.text(&listing)?,
+        Output::Yaml => StructuredFormat::Yaml.text(&listing)?,
         Output::Table | Output::Wide if listing.releases.is_empty() => {
-            nothing(&listing, namespace.as_deref())
+            empty_message(&listing, namespace.as_deref())
         }
         Output::Table => table::matrix(&listing, screen),
         Output::Wide => table::wide(&listing, screen, now),
@@ -65,14 +63,15 @@ pub async fn run(arguments: GetArgs) -> Result<()> {
     Ok(())
 }
 
-fn nothing(listing: &Listing, namespace: Option<&str>) -> String {
+/// Returns the text for a listing without rows.
+fn empty_message(listing: &Listing, namespace: Option<&str>) -> String {
     if listing.summary.releases > 0 {
         return format!("Nothing to show: {}.\n", listing.summary);
     }
     match namespace {
         Some(namespace) => {
-            format!("No add-ons in namespace {namespace}. All namespaces: --all-namespaces.\n")
+            format!("No add-ons found in namespace {namespace}. Use --all-namespaces for all namespaces.\n")
         }
-        None => "No add-ons in any namespace.\n".to_owned(),
+        None => "No add-ons found in any namespace.\n".to_owned(),
     }
 }

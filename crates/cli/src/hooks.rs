@@ -1,4 +1,4 @@
-//! `chandler hooks`: the runtime hooks by which Cluster API asks Chandler.
+//! `chandler hooks`, and the manager's flags for the Cluster API runtime hooks.
 
 use std::{net::SocketAddr, str::FromStr};
 
@@ -11,12 +11,13 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::connection::Connection;
 
-/// The runtime hooks by which Cluster API asks Chandler.
+/// Manage the registration of the Cluster API runtime hooks.
 #[derive(Debug, Subcommand)]
 pub enum HooksCommand {
-    /// Have Cluster API ask no more: for when Chandler goes for good
+    /// Delete the registration of the hooks, when Chandler is uninstalled
     ///
-    /// Run it when no manager runs any more: one that does registers again.
+    /// Deletes the ExtensionConfig, so that Cluster API no longer calls the hooks. Stop the manager first: a running
+    /// manager registers its hooks again.
     Unregister(UnregisterArgs),
 }
 
@@ -24,35 +25,36 @@ pub enum HooksCommand {
 pub struct UnregisterArgs {
     #[command(flatten)]
     connection: Connection,
-    /// The namespace that the manager looked after [default: all]
+    /// The manager's --namespace [default: all]
     #[arg(long)]
     namespace: Option<String>,
-    /// The watch filter that the manager had [default: none]
+    /// The manager's --watch-filter [default: none]
     #[arg(long, value_name = "VALUE")]
     watch_filter: Option<String>,
 }
 
-/// How a manager serves hooks.
+/// The manager's flags for hooks.
 #[derive(Debug, Args)]
 pub struct HookArgs {
-    /// Serve the runtime hooks of Cluster API, which finds them at `https://HOST[:PORT]` or at a Service of the
-    /// management cluster, `NAMESPACE/NAME[:PORT]`; `none`: none are served
+    /// Serve runtime hooks, which Cluster API calls at this endpoint: `https://HOST[:PORT]`, or `NAMESPACE/NAME[:PORT]`
+    /// of a Service of the management cluster; `none` disables the hooks
     #[arg(long = "hooks-endpoint", value_name = "URL|SERVICE", default_value = "none")]
-    endpoint: Served,
-    /// Address at which hooks are served
+    endpoint: EndpointArg,
+    /// Listen address of the hooks
     #[arg(long = "hooks-address", default_value = "0.0.0.0:9443")]
     address: SocketAddr,
-    /// What Cluster API does with an upgrade that is to begin when no hook answers
+    /// What Cluster API does before an upgrade if the hooks do not respond
     #[arg(long = "hooks-failure-policy", value_name = "POLICY", value_enum)]
-    #[arg(default_value_t = Unanswered::Fail)]
-    unanswered: Unanswered,
+    #[arg(default_value_t = FailurePolicyArg::Fail)]
+    failure_policy: FailurePolicyArg,
 }
 
-/// Where hooks are served, if at all. A variable of a manifest cannot be left out: it has to be able to say `none`.
+/// The endpoint of the hooks, or `none`. Manifests with variable substitution always set the flag, so there must be a
+/// value that disables the hooks.
 #[derive(Clone, Debug)]
-struct Served(Option<Endpoint>);
+struct EndpointArg(Option<Endpoint>);
 
-impl FromStr for Served {
+impl FromStr for EndpointArg {
     type Err = <Endpoint as FromStr>::Err;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -61,20 +63,21 @@ impl FromStr for Served {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Unanswered {
-    /// It waits until one does
+enum FailurePolicyArg {
+    /// Delay the upgrade until the hooks respond
     Fail,
-    /// It begins
+    /// Start the upgrade
     Ignore,
 }
 
 impl HookArgs {
-    /// None: no hooks are served. `namespace` is the manager's own, by which its role is named.
+    /// Returns the options of the hook server. Returns `None` if hooks are disabled. `namespace` is the manager's own,
+    /// which is part of the name of its role.
     pub fn options(self, namespace: &str) -> Option<HookOptions> {
-        let Self { endpoint: Served(endpoint), address, unanswered } = self;
-        let before_upgrade = match unanswered {
-            Unanswered::Fail => FailurePolicy::Fail,
-            Unanswered::Ignore => FailurePolicy::Ignore,
+        let Self { endpoint: EndpointArg(endpoint), address, failure_policy } = self;
+        let before_upgrade = match failure_policy {
+            FailurePolicyArg::Fail => FailurePolicy::Fail,
+            FailurePolicyArg::Ignore => FailurePolicy::Ignore,
         };
         let role = format!("{namespace}-manager");
         endpoint.map(|endpoint| HookOptions { address, endpoint, before_upgrade, role })
@@ -86,6 +89,6 @@ pub async fn run(command: HooksCommand) -> Result<()> {
     let name = registered_as(namespace.as_deref(), watch_filter.as_deref());
     let client = connection.client().await?;
     chandler_hooks::unregister(&client, &name).await?;
-    println!("There is no ExtensionConfig {name} any more: Cluster API goes on without asking.");
+    println!("ExtensionConfig {name} is deleted: Cluster API no longer calls the hooks.");
     Ok(())
 }

@@ -7,22 +7,22 @@ use clap::Args;
 
 use crate::control;
 
-/// Show or change the log level of the manager that runs here
+/// Show or change the log level of a running manager
 ///
-/// Run it where the manager runs: `kubectl exec` into its pod. The package tool follows. A restart brings back the
-/// level of `--log-level`.
+/// Run it in the manager's Pod, for example with `kubectl exec`. The level also applies to the package tool. A restart
+/// resets it to the level of `--log-level`.
 #[derive(Debug, Args)]
 pub struct LogLevelArgs {
-    /// Level, or a list such as `info,chandler_tool=debug` [default: show it]
+    /// New level, or a list such as `info,chandler_tool=debug` [default: show the current level]
     level: Option<String>,
     /// The manager's --store
-    #[arg(long, env = "CHANDLER_STORE", default_value = crate::manager::STORE)]
+    #[arg(long, env = "CHANDLER_STORE", default_value = crate::manager::DEFAULT_STORE)]
     store: PathBuf,
 }
 
 pub async fn run(arguments: LogLevelArgs) -> Result<()> {
     let LogLevelArgs { level, store } = arguments;
-    let question = ["log-level"].into_iter().chain(level.as_deref()).collect::<Vec<_>>().join(" ");
-    println!("{}", control::ask(&control::socket(&store), &question).await?);
+    let request = ["log-level"].into_iter().chain(level.as_deref()).collect::<Vec<_>>().join(" ");
+    println!("{}", control::request(&control::socket_path(&store), &request).await?);
     Ok(())
 }

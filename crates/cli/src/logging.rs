@@ -1,4 +1,4 @@
-//! Structured logs on standard error, at a level that can be changed while the process runs.
+//! Structured logs on standard error, with a level that can be changed at run time.
 
 use std::{
     io::IsTerminal as _,
@@ -18,21 +18,22 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     Text,
     Json,
 }
 
-/// Libraries that tell each step of theirs, unless asked otherwise.
-const QUIET: &str = "pubgrub=warn,kube_client::client::builder=error";
-/// Never: the client writes whole answers that it cannot read or that say no, be they Secrets or quote one.
-const NEVER: &str = "kube_client::client=off";
-/// The log of the package tool, as it is folded into ours.
-const TOOL: &str = "chandler_tool::driver";
+/// Levels of verbose libraries, which the configured level can override.
+const DEFAULT_DIRECTIVES: &str = "pubgrub=warn,kube_client::client::builder=error";
+/// Cannot be overridden: the client logs the whole body of error responses and of responses that it cannot parse, which
+/// may contain Secrets.
+const FORCED_DIRECTIVES: &str = "kube_client::client=off";
+/// The target of log lines of the package tool.
+const TOOL_TARGET: &str = "chandler_tool::driver";
 
-/// The level of the log. Clones share it.
+/// The log level. Clones share it.
 #[derive(Clone, Debug)]
 pub struct LogLevel {
     text: Arc<Mutex<String>>,
@@ -41,25 +42,25 @@ pub struct LogLevel {
 }
 
 impl LogLevel {
-    /// A level, or a list such as `info,chandler_tool=debug`.
+    /// Returns the level, or a list such as `info,chandler_tool=debug`.
     pub fn get(&self) -> String {
         self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// From now on. What cannot be read changes nothing.
+    /// Changes the level. An invalid level is an error and changes nothing.
     pub fn set(&self, level: &str) -> Result<()> {
         let filter = parse(level)?;
-        self.tool.send_replace(of_tool(&filter));
+        self.tool.send_replace(tool_level(&filter));
         self.filter.reload(filter).context("changing the log level")?;
-        let before = std::mem::replace(
+        let old = std::mem::replace(
             &mut *self.text.lock().unwrap_or_else(PoisonError::into_inner),
             level.to_owned(),
         );
-        tracing::info!(before, now = level, "log level changed");
+        tracing::info!(old, new = level, "log level changed");
         Ok(())
     }
 
-    /// What the package tool has to log, now and later.
+    /// Returns the level of the package tool, which follows changes.
     pub fn tool(&self) -> watch::Receiver<&'static str> {
         self.tool.subscribe()
     }
@@ -68,7 +69,7 @@ impl LogLevel {
 /// Starts logging at `level`, a level or a list such as `info,chandler_tool=debug`.
 pub fn start(level: &str, format: LogFormat) -> Result<LogLevel> {
     let filter = parse(level)?;
-    let tool = watch::channel(of_tool(&filter)).0;
+    let tool = watch::channel(tool_level(&filter)).0;
     let (filter, handle) = reload::Layer::new(filter);
     let lines = fmt::layer().with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr);
     let lines = match format {
@@ -80,25 +81,25 @@ pub fn start(level: &str, format: LogFormat) -> Result<LogLevel> {
 }
 
 fn parse(level: &str) -> Result<Targets> {
-    let advice = || {
+    let usage = || {
         format!(
-            "`{level}` is no log level: give one of error, warn, info, debug, trace, off, or a list such as \
+            "invalid log level `{level}`: use error, warn, info, debug, trace, off, or a list such as \
              info,chandler_tool=debug"
         )
     };
-    // A word alone would be taken for a target whose every step is wanted: it is a misspelt level, most likely.
-    let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
+    // `Targets` would parse an unknown level as a target with level trace.
+    let is_level = |text: &str| !text.is_empty() && text.parse::<LevelFilter>().is_ok();
     if !level.split(',').all(|directive| directive.contains('=') || is_level(directive.trim())) {
-        bail!(advice());
+        bail!(usage());
     }
-    format!("{QUIET},{level},{NEVER}").parse().with_context(advice)
+    format!("{DEFAULT_DIRECTIVES},{level},{FORCED_DIRECTIVES}").parse().with_context(usage)
 }
 
-/// The driver knows no more than these.
-fn of_tool(filter: &Targets) -> &'static str {
+/// Returns the level of the package tool, which supports only these levels.
+fn tool_level(filter: &Targets) -> &'static str {
     let levels = [(Level::DEBUG, "debug"), (Level::INFO, "info"), (Level::WARN, "warn")];
-    let level = levels.into_iter().find(|(level, _)| filter.would_enable(TOOL, level));
-    level.map_or("error", |(_, word)| word)
+    let level = levels.into_iter().find(|(level, _)| filter.would_enable(TOOL_TARGET, level));
+    level.map_or("error", |(_, name)| name)
 }
 
 #[cfg(test)]
@@ -108,9 +109,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Written {
+    impl io::Write for Buffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -122,22 +123,22 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_the_api_server_are_never_written() {
+    fn responses_of_the_api_server_are_never_logged() {
         for level in ["trace", "kube_client=trace", "info,kube_client::client=trace"] {
-            let written = Written::default();
-            let writer = written.clone();
+            let buffer = Buffer::default();
+            let writer = buffer.clone();
             let lines = fmt::layer().with_writer(move || writer.clone()).with_filter(parse(level).unwrap());
             tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
                 tracing::warn!(target: "kube_client::client", "canary");
                 tracing::error!(target: "kube_client::client::builder", "failed with status 500");
             });
-            let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+            let text = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
             assert!(!text.contains("canary") && text.contains("status 500"), "{level}: {text}");
         }
     }
 
     #[test]
-    fn the_tool_logs_what_is_wanted_of_it() {
+    fn the_level_of_the_tool_follows_the_filter() {
         for (level, tool) in [
             ("info", "info"),
             ("TRACE", "debug"),
@@ -145,15 +146,15 @@ mod tests {
             ("debug,chandler_tool=warn", "warn"),
             ("off", "error"),
         ] {
-            assert_eq!(of_tool(&parse(level).unwrap()), tool, "{level}");
+            assert_eq!(tool_level(&parse(level).unwrap()), tool, "{level}");
         }
     }
 
     #[test]
-    fn what_is_no_level_is_refused_with_words() {
+    fn invalid_levels_are_rejected() {
         for level in ["loud", "", "info,", "info,chandler_tool=loud"] {
             let error = parse(level).unwrap_err();
-            assert!(error.to_string().contains("give one of error, warn"), "{error}");
+            assert!(error.to_string().contains("use error, warn"), "{error}");
         }
     }
 }

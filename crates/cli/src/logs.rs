@@ -1,11 +1,11 @@
-//! `chandler logs`: what happened to a placement, and what happens.
+//! `chandler logs`: the timeline of a placement and its releases.
 
 mod timeline;
 
 use anyhow::{Context as _, Result};
 use chandler_view::{
-    description::{Chosen, Target},
-    fleet::{Fleet, Kind, Placement, Reader, Release},
+    description::{FoundResource, ResourceArgument},
+    fleet::{Fleet, FleetReader, Kind, Placement, Release},
 };
 use clap::Args;
 use futures::{Stream, StreamExt as _, stream};
@@ -20,26 +20,25 @@ use kube::{
     },
 };
 
-use self::timeline::{Line, Subject, Timeline};
+use self::timeline::{Entry, Subject, Timeline};
 use crate::{connection::Connection, output::Screen, progress::Progress};
 
-/// Show what happened to a placement and its releases, as a timeline
+/// Show a timeline of a placement and its releases
 ///
-/// It is made of the Events and of the `Ready` condition of the placement and its releases, which is all that a manager
-/// tells about a running operation: each of its steps is in the condition's message. The management cluster keeps Events
-/// for an hour unless it is told otherwise.
+/// The timeline consists of the Events and the `Ready` conditions of the placement and its releases. The message of the
+/// condition shows the current step of a running operation. By default, Kubernetes deletes Events after an hour.
 #[derive(Debug, Args)]
 pub struct LogsArgs {
-    /// A placement's name, or KIND/NAME with a kind such as `hcp`, `instance` or `release`
+    /// Name of a placement, or KIND/NAME with a kind such as `hcp`, `instance` or `release`
     #[arg(value_name = "[KIND/]NAME")]
     name: String,
-    /// Stay and show what happens next, until Ctrl-C
+    /// Show new entries until interrupted with Ctrl-C
     #[arg(short, long)]
     follow: bool,
-    /// Only this cluster
+    /// Show only this cluster
     #[arg(long)]
     cluster: Option<String>,
-    /// Namespace to look at [default: that of the kubeconfig's context]
+    /// Namespace of the objects [default: the namespace of the kubeconfig context]
     #[arg(short, long)]
     namespace: Option<String>,
     #[command(flatten)]
@@ -50,92 +49,93 @@ pub async fn run(arguments: LogsArgs) -> Result<()> {
     let LogsArgs { name, follow, cluster, namespace, connection } = arguments;
     let client = connection.client().await?;
     let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
-    let target = Target::parse(&name)?;
-    let reader = Reader::new(client.clone(), Some(namespace.clone()));
-    let fleet = reader.fleet(&Progress::start()).await?;
-    let subject = subject(&target.choose(&fleet, &namespace)?, cluster);
+    let argument = ResourceArgument::parse(&name)?;
+    let reader = FleetReader::new(client.clone(), Some(namespace.clone()));
+    let fleet = reader.read(&Progress::start()).await?;
+    let subject = subject(&argument.find(&fleet, &namespace)?, cluster);
     let kinds = subject.kinds();
     let mut timeline = Timeline::new(subject);
     let events: Api<Event> = Api::namespaced(client, &namespace);
-    let past = past(&mut timeline, &fleet, &events).await?;
+    let entries = past_entries(&mut timeline, &fleet, &events).await?;
     let screen = Screen::detect();
-    for line in past {
-        println!("{}", line.text(screen));
+    for entry in entries {
+        println!("{}", entry.text(screen));
     }
     if follow {
         let objects = kinds.into_iter().map(|kind| (kind, reader.api(kind))).collect();
         tokio::select! {
-            followed = follow_on(&mut timeline, objects, events, screen) => followed?,
+            result = follow_timeline(&mut timeline, objects, events, screen) => result?,
             _ = tokio::signal::ctrl_c() => {}
         }
     }
     Ok(())
 }
 
-fn subject(chosen: &Chosen<'_>, cluster: Option<String>) -> Subject {
-    match chosen {
-        Chosen::Placement(placement) => Subject::of_placement(placement, cluster),
-        Chosen::Release(release) => Subject::of_release(release),
+fn subject(resource: &FoundResource<'_>, cluster: Option<String>) -> Subject {
+    match resource {
+        FoundResource::Placement(placement) => Subject::of_placement(placement, cluster),
+        FoundResource::Release(release) => Subject::of_release(release),
     }
 }
 
-/// What is known already, in order.
-async fn past(timeline: &mut Timeline, fleet: &Fleet, events: &Api<Event>) -> Result<Vec<Line>> {
+/// Returns the entries of all existing objects and Events, sorted by time.
+async fn past_entries(timeline: &mut Timeline, fleet: &Fleet, events: &Api<Event>) -> Result<Vec<Entry>> {
     let now = Timestamp::now();
-    let mut lines: Vec<Line> =
+    let mut entries: Vec<Entry> =
         fleet.releases.iter().filter_map(|release| timeline.release(release, now)).collect();
-    lines.extend(fleet.placements.iter().filter_map(|placement| timeline.placement(placement, now)));
+    entries.extend(fleet.placements.iter().filter_map(|placement| timeline.placement(placement, now)));
     let events = events.list(&ListParams::default()).await.context("listing Events")?;
-    lines.extend(events.iter().filter_map(|event| timeline.event(event)));
-    lines.sort_by_key(|line| line.at);
-    Ok(lines)
+    entries.extend(events.iter().filter_map(|event| timeline.event(event)));
+    entries.sort_by_key(|entry| entry.at);
+    Ok(entries)
 }
 
-/// Something that a watch saw.
-enum Seen {
+/// An object or Event from a watch.
+enum Watched {
     Object(&'static Kind, Box<DynamicObject>),
     Event(Box<Event>),
 }
 
-async fn follow_on(
+/// Prints new entries until a watch ends.
+async fn follow_timeline(
     timeline: &mut Timeline,
     objects: Vec<(&'static Kind, Api<DynamicObject>)>,
     events: Api<Event>,
     screen: Screen,
 ) -> Result<()> {
     let objects = objects.into_iter().map(|(kind, api)| {
-        watched(api).map(move |seen| seen.map(|object| Seen::Object(kind, Box::new(object)))).boxed()
+        watch(api).map(move |result| result.map(|object| Watched::Object(kind, Box::new(object)))).boxed()
     });
-    let events = watched(events).map(|seen| seen.map(|event| Seen::Event(Box::new(event)))).boxed();
+    let events = watch(events).map(|result| result.map(|event| Watched::Event(Box::new(event)))).boxed();
     let mut all = stream::select_all(objects.chain([events]));
-    while let Some(seen) = all.next().await {
-        let line = match seen {
-            Ok(Seen::Object(kind, object)) => told(timeline, kind, &object),
-            Ok(Seen::Event(event)) => timeline.event(&event),
-            // The watch starts again by itself.
+    while let Some(watched) = all.next().await {
+        let entry = match watched {
+            Ok(Watched::Object(kind, object)) => object_entry(timeline, kind, &object),
+            Ok(Watched::Event(event)) => timeline.event(&event),
+            // The watch restarts automatically.
             Err(error) => {
-                eprintln!("the management cluster does not answer: {error}");
+                eprintln!("watch failed, retrying: {error}");
                 None
             }
         };
-        if let Some(line) = line {
-            println!("{}", line.text(screen));
+        if let Some(entry) = entry {
+            println!("{}", entry.text(screen));
         }
     }
     Ok(())
 }
 
-fn told(timeline: &mut Timeline, kind: &Kind, object: &DynamicObject) -> Option<Line> {
+fn object_entry(timeline: &mut Timeline, kind: &Kind, object: &DynamicObject) -> Option<Entry> {
     let now = Timestamp::now();
     if kind.is_placement() {
-        timeline.placement(&Placement::of(kind, object), now)
+        timeline.placement(&Placement::from_object(kind, object), now)
     } else {
-        timeline.release(&Release::of(kind, object), now)
+        timeline.release(&Release::from_object(kind, object), now)
     }
 }
 
-/// Every state of every object, from now on; those that are there come first.
-fn watched<K>(api: Api<K>) -> impl Stream<Item = Result<K, watcher::Error>> + Send
+/// Returns the existing objects, then each object that is created or changed.
+fn watch<K>(api: Api<K>) -> impl Stream<Item = Result<K, watcher::Error>> + Send
 where
     K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
 {

@@ -1,4 +1,4 @@
-//! The `chandler` binary: `chandler --help`.
+//! The `chandler` binary.
 
 mod api_reference;
 mod catalog;
@@ -26,7 +26,7 @@ use chandler_cli_support::{print_completion, runtime};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-/// Fits out Cluster API clusters: installs, upgrades, watches and removes their add-ons.
+/// Manage the add-ons of Cluster API clusters: install, upgrade, monitor and remove them.
 #[derive(Debug, Parser)]
 #[command(name = "chandler", version, propagate_version = true)]
 struct Cli {
@@ -36,27 +36,29 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show add-ons and clusters: what is ready, and what is not and why
+    /// List the add-ons of clusters and their state
     Get(get::GetArgs),
-    /// Show a placement, a release or a cluster in depth: why, since when, and what to do next
+    /// Show the details of a placement, a release or a cluster, and what to do next
     Describe(describe::DescribeArgs),
-    /// Examine a management cluster and say what to do; fails if there is a problem
+    /// Check a management cluster for problems and show how to fix them
+    ///
+    /// Exit codes: 0 if there is no problem, 1 if there is one.
     Doctor(doctor::DoctorArgs),
     Logs(logs::LogsArgs),
     LogLevel(log_level::LogLevelArgs),
     SupportBundle(support_bundle::SupportBundleArgs),
-    /// Run the controllers against a management cluster
+    /// Run the controllers of a management cluster
     Manager(Box<manager::ManagerArgs>),
-    /// The runtime hooks by which Cluster API asks Chandler
+    /// Manage the registration of the Cluster API runtime hooks
     #[command(subcommand)]
     Hooks(hooks::HooksCommand),
-    /// What the catalogs of a management cluster offer
+    /// List catalogs, search for charts and show them
     #[command(subcommand)]
     Catalog(catalog::CatalogCommand),
     UpgradeCheck(upgrade_check::UpgradeCheckArgs),
-    /// Print the custom resource definitions, to be piped into `kubectl apply -f -`
+    /// Print the CustomResourceDefinitions, to be piped into `kubectl apply -f -`
     Crds,
-    /// Print a completion script for a shell
+    /// Print a shell completion script
     Completion {
         /// The shell
         shell: Shell,
@@ -64,16 +66,16 @@ enum Command {
     /// Print a reference as Markdown
     #[command(hide = true)]
     Reference {
-        /// What it is about
+        /// The reference to print
         subject: Subject,
     },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Subject {
-    /// All commands
+    /// The commands
     Cli,
-    /// All kinds
+    /// The kinds
     Api,
 }
 
@@ -81,10 +83,10 @@ fn main() -> ExitCode {
     chandler_cli_support::main(|| run(parse()))
 }
 
-/// As a plugin of kubectl, help texts speak of `kubectl chandler`.
+/// Parses the command line. If started as a kubectl plugin, help texts show `kubectl chandler`.
 fn parse() -> Cli {
-    let called = std::env::args_os().next().unwrap_or_default();
-    let plugin = Path::new(&called).file_stem().is_some_and(|name| name == "kubectl-chandler");
+    let program = std::env::args_os().next().unwrap_or_default();
+    let plugin = Path::new(&program).file_stem().is_some_and(|name| name == "kubectl-chandler");
     let name = if plugin { "kubectl chandler" } else { "chandler" };
     let matches = Cli::command().bin_name(name).get_matches();
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
@@ -93,7 +95,7 @@ fn parse() -> Cli {
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let Cli { command } = cli;
     match command {
-        // Its exit codes mean something.
+        // It has exit codes of its own.
         Command::UpgradeCheck(arguments) => return Ok(upgrade_check::run(arguments)),
         Command::Manager(arguments) => runtime()?.block_on(manager::run(*arguments)),
         Command::Hooks(command) => runtime()?.block_on(hooks::run(command)),
@@ -132,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_is_valid() {
         Cli::command().debug_assert();
     }
 }

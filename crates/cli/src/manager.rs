@@ -25,71 +25,77 @@ use crate::{
     traces::{self, TraceArgs},
 };
 
-/// The Lease that says which process acts.
+/// Name of the leader election Lease.
 pub const LEASE: &str = "chandler-leader";
-/// Where packages are kept unless said otherwise.
-pub const STORE: &str = "/var/cache/chandler";
+/// Default directory of downloaded packages.
+pub const DEFAULT_STORE: &str = "/var/cache/chandler";
 
 #[derive(Debug, Args)]
 pub struct ManagerArgs {
     #[command(flatten)]
     connection: Connection,
-    /// Only look after this namespace [default: all]
+    /// Reconcile only objects in this namespace [default: all]
     #[arg(long)]
     namespace: Option<String>,
-    /// Only look after objects whose label `cluster.x-k8s.io/watch-filter` has this value [default: all]
+    /// Reconcile only objects whose label `cluster.x-k8s.io/watch-filter` has this value [default: all]
     #[arg(long, value_name = "VALUE")]
     watch_filter: Option<String>,
-    /// The package tool's binary [default: chandler-helm beside this program]
+    /// Binary of a package tool; can be repeated, the package format selects the tool
+    /// [default: chandler-helm beside this program]
     #[arg(long, env = "CHANDLER_TOOL")]
-    tool: Option<PathBuf>,
-    /// Folder in which downloaded packages are kept
-    #[arg(long, env = "CHANDLER_STORE", default_value = STORE)]
+    tool: Vec<PathBuf>,
+    /// Binary of the template service [default: the first --tool]
+    #[arg(long, value_name = "PATH")]
+    templates: Option<PathBuf>,
+    /// Directory for downloaded packages
+    #[arg(long, env = "CHANDLER_STORE", default_value = DEFAULT_STORE)]
     store: PathBuf,
-    /// How much of downloaded packages is kept, in MiB; what was not used for longest goes first
+    /// Maximum size of downloaded packages in MiB; the least recently used packages are removed first
     #[arg(long, default_value_t = Retention::default().bytes >> 20)]
     store_limit: u64,
-    /// Address, or range such as 127.0.0.0/8, at which repositories and registries may be although it is loopback,
-    /// link-local or refused; may be given several times
+    /// Allow repositories and registries at this address or range, such as 127.0.0.0/8, even if it is loopback,
+    /// link-local or refused; can be repeated
     #[arg(long, value_name = "RANGE")]
     allow_source_address: Vec<AddressRange>,
-    /// Address or range at which no repository or registry may be; may be given several times
+    /// Refuse repositories and registries at this address or range; can be repeated
     #[arg(long, value_name = "RANGE")]
     refuse_source_address: Vec<AddressRange>,
-    /// Address of /metrics, /healthz and /readyz
+    /// Listen address of /metrics, /healthz and /readyz
     #[arg(long, default_value = "127.0.0.1:8080")]
     metrics_address: SocketAddr,
-    /// Operations that may be active at once; those that only wait do not count
+    /// Maximum number of concurrent operations; operations that only wait do not count
     #[arg(long, default_value_t = Limits::default().overall)]
     concurrency: usize,
-    /// Operations that may be active at once on one workload cluster
+    /// Maximum number of concurrent operations per workload cluster
     #[arg(long, default_value_t = Limits::default().per_cluster)]
     concurrency_per_cluster: usize,
-    /// How often releases without a version look for a newer one, in seconds
+    /// Interval in seconds at which to check for newer versions of releases without a pinned version
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     poll_seconds: u64,
     #[command(flatten)]
     platform: PlatformArgs,
-    /// ConfigMap with what has to be signed, and by whom, whoever asks for it [default: nothing has to be]
+    /// ConfigMap with the signature policy for all packages: which must be signed, and by which identities [default:
+    /// none]
     #[arg(long, value_name = "NAMESPACE/CONFIGMAP:KEY")]
     verify_policy: Option<ConfigMapKey>,
-    /// How often what `parametersFrom` names is read again, the platform's version and --verify-policy, in seconds
+    /// Interval in seconds at which to read the sources in `parametersFrom`, the platform version and --verify-policy
+    /// again
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     parameters_seconds: u64,
-    /// Act without asking whether another process does: only for one that is alone
+    /// Disable leader election; use it only if no other manager reconciles the same objects
     #[arg(long)]
     no_leader_election: bool,
-    /// Namespace of the Lease that says which process acts
+    /// Namespace of the leader election Lease
     #[arg(long, env = "POD_NAMESPACE", default_value = "chandler-system")]
     leader_election_namespace: String,
-    /// How long a process that stopped answering keeps others from acting, in seconds
+    /// Duration of the leader election Lease in seconds; another manager takes over when the leader has not renewed it
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=600))]
     lease_seconds: u64,
     #[command(flatten)]
     hooks: HookArgs,
     #[command(flatten)]
     traces: TraceArgs,
-    /// Log level, which `chandler log-level` changes later, or a list such as `info,chandler_tool=debug`
+    /// Log level, or a list such as `info,chandler_tool=debug`; can be changed at run time with `chandler log-level`
     #[arg(long, default_value = "info")]
     log_level: String,
     /// Log format
@@ -97,10 +103,10 @@ pub struct ManagerArgs {
     log_format: LogFormat,
 }
 
-/// What the platform is.
+/// Flags that describe the platform.
 #[derive(Debug, Args)]
 pub struct PlatformArgs {
-    /// Namespace whose Extensions are everyone's
+    /// Namespace whose Extensions are available to all namespaces
     #[arg(
         long = "platform-namespace",
         id = "platform_namespace",
@@ -108,10 +114,10 @@ pub struct PlatformArgs {
         default_value = "chandler-system"
     )]
     pub namespace: String,
-    /// Version of the platform, which Extensions with `lifecycle: Platform` are held against
+    /// Version of the platform, which Extensions with `lifecycle: Platform` must support
     #[arg(long = "platform-version", id = "platform_version", value_name = "VERSION", value_parser = version)]
     pub version: Option<Version>,
-    /// ConfigMap in which the platform keeps its version, instead of --platform-version
+    /// ConfigMap that contains the version of the platform, instead of --platform-version
     #[arg(
         long = "platform-version-from",
         id = "platform_version_from",
@@ -127,6 +133,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         namespace,
         watch_filter,
         tool,
+        templates,
         store,
         store_limit,
         allow_source_address,
@@ -152,12 +159,13 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         log_format,
     } = arguments;
     let watch_filter = watch_filter.filter(|value| !value.is_empty());
-    let tool = programs::package_tool(tool)?;
+    let tools = programs::package_tools(tool)?;
+    let templates = programs::template_service(templates, &tools)?;
     let log_level = logging::start(&log_level, log_format)?;
     let tracing = traces.start()?;
     let hooks = hooks.options(&leader_election_namespace);
     let requests = Requests::default();
-    let connect = connection.counted(&requests).await?;
+    let connect = connection.with_request_counts(&requests).await?;
     let election = (!no_leader_election).then(|| Election {
         namespace: leader_election_namespace,
         name: lease_name(namespace.as_deref(), watch_filter.as_deref()),
@@ -168,8 +176,8 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let options = Options {
         namespace,
         watch_filter,
-        tool,
-        tool_arguments: Vec::new(),
+        tools,
+        templates,
         tool_environment: traces.tool_environment(),
         tool_log_level: log_level.tool(),
         store: store.clone(),
@@ -192,23 +200,24 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     };
     let client = connect.client()?;
     let stop = CancellationToken::new();
-    control::serve(control::socket(&store), log_level);
+    control::serve(control::socket_path(&store), log_level);
     tokio::spawn(stop_on_signal(stop.clone()));
-    let ended = Box::pin(chandler_controller::run(client, options, stop)).await;
-    traces::end(tracing).await;
-    Ok(ended?)
+    let result = Box::pin(chandler_controller::run(client, options, stop)).await;
+    traces::shutdown(tracing).await;
+    Ok(result?)
 }
 
 fn version(text: &str) -> Result<Version> {
-    parse_version(text).context("it is not a version such as 2.4.1")
+    parse_version(text).context("not a version such as 2.4.1")
 }
 
-/// Managers that look after different objects do not wait for each other.
+/// Returns the name of the Lease. Managers that reconcile different objects have different Leases.
 fn lease_name(namespace: Option<&str>, watch_filter: Option<&str>) -> String {
     [Some(LEASE), namespace, watch_filter].into_iter().flatten().collect::<Vec<_>>().join("-").to_lowercase()
 }
 
-/// Tells this process from all that ever were: a restart must not take itself for its predecessor.
+/// Returns an identity that is unique across restarts, so that a restarted manager does not mistake the Lease of the
+/// previous process for its own.
 fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();

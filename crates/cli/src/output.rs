@@ -1,4 +1,4 @@
-//! How commands print: colours on a terminal, columns, structured formats.
+//! Output of commands: colors on a terminal, columns, structured formats.
 
 use std::{fmt::Write as _, io::IsTerminal as _};
 
@@ -8,14 +8,14 @@ use clap::ValueEnum;
 use jiff::Timestamp;
 use serde::Serialize;
 
-/// Formats for programs.
+/// Machine-readable output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Structured {
+pub enum StructuredFormat {
     Json,
     Yaml,
 }
 
-impl Structured {
+impl StructuredFormat {
     pub fn text(self, value: &impl Serialize) -> Result<String> {
         Ok(match self {
             Self::Json => format!("{}\n", serde_json::to_string_pretty(value)?),
@@ -24,50 +24,50 @@ impl Structured {
     }
 }
 
-/// What the place that is printed to can show.
+/// The capabilities of standard output.
 #[derive(Clone, Copy, Debug)]
 pub struct Screen {
-    pub colours: bool,
-    /// None: nobody folds the lines.
+    pub colors: bool,
+    /// Columns of the terminal. `None` means unlimited.
     pub width: Option<usize>,
 }
 
 impl Screen {
-    /// Standard output as it is.
+    /// Detects whether standard output is a terminal, its width, and `NO_COLOR`.
     pub fn detect() -> Self {
         let terminal = std::io::stdout().is_terminal();
-        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let size = terminal.then(|| rustix::termios::tcgetwinsize(std::io::stdout()).ok()).flatten();
         Self {
-            colours: terminal && !refused,
+            colors: terminal && !no_color,
             width: size.map(|size| usize::from(size.ws_col)).filter(|&width| width > 0),
         }
     }
 
     #[cfg(test)]
     pub fn plain(width: Option<usize>) -> Self {
-        Self { colours: false, width }
+        Self { colors: false, width }
     }
 
-    pub fn paint(self, text: &str, colour: Option<Colour>) -> String {
-        match colour.filter(|_| self.colours) {
-            Some(colour) => format!("\x1b[{}m{text}\x1b[0m", colour as u8),
+    pub fn paint(self, text: &str, color: Option<Color>) -> String {
+        match color.filter(|_| self.colors) {
+            Some(color) => format!("\x1b[{}m{text}\x1b[0m", color as u8),
             None => text.to_owned(),
         }
     }
 }
 
-/// Colours by their code.
+/// ANSI colors by their code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Colour {
+pub enum Color {
     Red = 31,
     Green = 32,
     Yellow = 33,
     Cyan = 36,
 }
 
-impl Colour {
-    pub fn of(state: State) -> Self {
+impl Color {
+    pub fn for_state(state: State) -> Self {
         match state {
             State::Ready => Self::Green,
             State::Updating | State::Removing => Self::Cyan,
@@ -77,20 +77,20 @@ impl Colour {
     }
 }
 
-/// A piece of a table.
+/// A cell of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     pub text: String,
-    pub colour: Option<Colour>,
+    pub color: Option<Color>,
 }
 
 impl Cell {
     pub fn plain(text: impl Into<String>) -> Self {
-        Self { text: text.into(), colour: None }
+        Self { text: text.into(), color: None }
     }
 
     pub fn state(state: State) -> Self {
-        Self { text: state.to_string(), colour: Some(Colour::of(state)) }
+        Self { text: state.to_string(), color: Some(Color::for_state(state)) }
     }
 
     fn width(&self) -> usize {
@@ -98,17 +98,17 @@ impl Cell {
     }
 }
 
-const GAP: usize = 3;
+const COLUMN_GAP: usize = 3;
 
-/// Lines with aligned columns. The last column is not padded.
-pub fn aligned(rows: &[Vec<Cell>], screen: Screen) -> String {
-    let widths = widths(rows);
+/// Returns the rows with aligned columns. The last column is not padded.
+pub fn align_columns(rows: &[Vec<Cell>], screen: Screen) -> String {
+    let widths = column_widths(rows);
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(&widths) {
-            let padding = width - cell.width() + GAP;
-            let _ = write!(line, "{}{:padding$}", screen.paint(&cell.text, cell.colour), "");
+            let padding = width - cell.width() + COLUMN_GAP;
+            let _ = write!(line, "{}{:padding$}", screen.paint(&cell.text, cell.color), "");
         }
         text.push_str(line.trim_end());
         text.push('\n');
@@ -116,8 +116,8 @@ pub fn aligned(rows: &[Vec<Cell>], screen: Screen) -> String {
     text
 }
 
-/// Width of each column.
-pub fn widths(rows: &[Vec<Cell>]) -> Vec<usize> {
+/// Returns the width of each column.
+pub fn column_widths(rows: &[Vec<Cell>]) -> Vec<usize> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let widest = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(Cell::width).max().unwrap_or_default()
@@ -125,34 +125,34 @@ pub fn widths(rows: &[Vec<Cell>]) -> Vec<usize> {
     (0..columns).map(widest).collect()
 }
 
-/// Which columns after the first go beside each other, so that no line is wider than the screen.
-pub fn blocks(widths: &[usize], screen: Screen) -> Vec<std::ops::Range<usize>> {
+/// Splits the columns after the first into blocks, so that the first column and a block fit the width of the screen.
+pub fn column_blocks(widths: &[usize], screen: Screen) -> Vec<std::ops::Range<usize>> {
     let first = widths.first().copied().unwrap_or_default();
     let limit = screen.width.unwrap_or(usize::MAX);
     let mut blocks: Vec<std::ops::Range<usize>> = Vec::new();
     let mut used = 0;
     for (column, width) in widths.iter().enumerate().skip(1) {
         match blocks.last_mut() {
-            Some(block) if used + GAP + width <= limit => {
+            Some(block) if used + COLUMN_GAP + width <= limit => {
                 block.end = column + 1;
-                used += GAP + width;
+                used += COLUMN_GAP + width;
             }
             _ => {
                 blocks.push(column..column + 1);
-                used = first + GAP + width;
+                used = first + COLUMN_GAP + width;
             }
         }
     }
     blocks
 }
 
-/// How long ago, in the two largest units at most: `45s`, `12m`, `3h`, `5d`.
+/// Returns the time since `then` in its largest unit: `45s`, `12m`, `3h`, `5d`.
 pub fn age(then: Timestamp, now: Timestamp) -> String {
-    span(now.duration_since(then).as_secs().max(0))
+    duration(now.duration_since(then).as_secs().max(0))
 }
 
-/// A length of time in its largest unit.
-pub fn span(seconds: i64) -> String {
+/// Returns a duration in its largest unit.
+pub fn duration(seconds: i64) -> String {
     match seconds {
         ..120 => format!("{seconds}s"),
         120..7_200 => format!("{}m", seconds / 60),
@@ -166,30 +166,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_of_time_are_short() {
+    fn durations_have_one_unit() {
         let rows = [(0, "0s"), (119, "119s"), (120, "2m"), (7_199, "119m"), (7_200, "2h"), (172_800, "2d")];
         for (seconds, text) in rows {
-            assert_eq!(span(seconds), text);
+            assert_eq!(duration(seconds), text);
         }
     }
 
     #[test]
-    fn columns_are_folded_into_blocks() {
+    fn columns_are_split_into_blocks() {
         let widths = [5, 10, 10, 10];
-        assert_eq!(blocks(&widths, Screen::plain(None)), vec![1..4; 1]);
-        assert_eq!(blocks(&widths, Screen::plain(Some(31))), [1..3, 3..4]);
-        assert_eq!(blocks(&widths, Screen::plain(Some(1))), [1..2, 2..3, 3..4], "one at least");
+        assert_eq!(column_blocks(&widths, Screen::plain(None)), vec![1..4; 1]);
+        assert_eq!(column_blocks(&widths, Screen::plain(Some(31))), [1..3, 3..4]);
+        assert_eq!(column_blocks(&widths, Screen::plain(Some(1))), [1..2, 2..3, 3..4], "at least one column");
     }
 
     #[test]
-    fn colours_do_not_disturb_the_columns() {
+    fn colors_do_not_change_the_alignment() {
         let rows = vec![
             vec![Cell::state(State::Ready), Cell::plain("x")],
             vec![Cell::state(State::Unreachable), Cell::plain("y")],
         ];
-        let screen = Screen { colours: true, width: None };
+        let screen = Screen { colors: true, width: None };
         assert_eq!(
-            aligned(&rows, screen),
+            align_columns(&rows, screen),
             "\x1b[32mReady\x1b[0m         x\n\x1b[31mUnreachable\x1b[0m   y\n"
         );
     }

@@ -1,4 +1,4 @@
-//! Packages of all sources, as the manager reads them, in a store of the user's own.
+//! Reads packages as the manager does, with a cache in the user's cache directory.
 
 use anyhow::{Context as _, Result};
 use chandler_cli_support::place;
@@ -7,8 +7,8 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 pub struct SourceArgs {
-    /// Address, or range such as 127.0.0.0/8, at which repositories and registries may be although it is loopback or
-    /// link-local; may be given several times
+    /// Allow repositories and registries at this address or range, such as 127.0.0.0/8, even if it is loopback or
+    /// link-local; can be repeated
     #[arg(long, value_name = "RANGE", env = "CHANDLER_ALLOW_SOURCE_ADDRESS", value_delimiter = ',')]
     allow_source_address: Vec<AddressRange>,
 }
@@ -16,8 +16,8 @@ pub struct SourceArgs {
 impl SourceArgs {
     pub fn open(self) -> Result<Packages> {
         let Self { allow_source_address } = self;
-        let folder = place::cache_folder("sources")?;
-        let store = Store::open(&folder).with_context(|| format!("using {}", folder.display()))?;
+        let directory = place::cache_folder("sources")?;
+        let store = Store::open(&directory).with_context(|| format!("opening {}", directory.display()))?;
         let addresses = AddressPolicy { allowed: allow_source_address, refused: Vec::new() };
         let options = SourceOptions { addresses, ..SourceOptions::default() };
         Ok(Packages::new(store, options))

@@ -1,4 +1,4 @@
-//! Says what takes so long, on a terminal only.
+//! Shows the progress of slow commands on a terminal.
 
 use std::{
     io::{IsTerminal as _, Write as _},
@@ -8,39 +8,38 @@ use std::{
 
 use tokio::{task::JoinHandle, time};
 
-/// Who waits longer wants to know why.
-const QUIET: Duration = Duration::from_secs(2);
-/// How often what is told is renewed.
-const OFTEN: Duration = Duration::from_millis(200);
+/// Commands that finish earlier show no progress.
+const DELAY: Duration = Duration::from_secs(2);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What is being done. It is told once that has taken a while, also while nothing new happens.
+/// Shows the latest reported message on standard error. Removes it when dropped.
 pub struct Progress {
     line: Arc<Mutex<Line>>,
-    teller: Option<JoinHandle<()>>,
+    task: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
 struct Line {
     text: String,
     shown: bool,
-    ended: bool,
+    finished: bool,
 }
 
 impl Progress {
-    /// To be called where a runtime is.
+    /// Must be called within a Tokio runtime.
     pub fn start() -> Self {
         let line: Arc<Mutex<Line>> = Arc::default();
-        let teller = std::io::stderr().is_terminal().then(|| tokio::spawn(show(line.clone())));
-        Self { line, teller }
+        let task = std::io::stderr().is_terminal().then(|| tokio::spawn(show(line.clone())));
+        Self { line, task }
     }
 
-    /// Leaves no trace.
-    pub fn end(&mut self) {
-        if let Some(teller) = self.teller.take() {
-            teller.abort();
+    /// Stops showing messages and clears the line.
+    pub fn finish(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
         }
         let mut line = lock(&self.line);
-        line.ended = true;
+        line.finished = true;
         if std::mem::take(&mut line.shown) {
             eprint!("\r\x1b[K");
         }
@@ -48,33 +47,33 @@ impl Progress {
 }
 
 impl chandler_view::Progress for Progress {
-    fn report(&self, what: String) {
-        lock(&self.line).text = what;
+    fn report(&self, message: String) {
+        lock(&self.line).text = message;
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.end();
+        self.finish();
     }
 }
 
 async fn show(line: Arc<Mutex<Line>>) {
-    time::sleep(QUIET).await;
+    time::sleep(DELAY).await;
     loop {
         {
             let mut line = lock(&line);
-            if line.ended {
+            if line.finished {
                 return;
             }
             if !line.text.is_empty() {
                 eprint!("\r\x1b[K{}", line.text);
-                // Nothing depends on whether it is seen.
+                // Progress is best effort.
                 let _ = std::io::stderr().flush();
                 line.shown = true;
             }
         }
-        time::sleep(OFTEN).await;
+        time::sleep(REFRESH_INTERVAL).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! `chandler upgrade-check`: what a new Kubernetes would mean for the extensions of clusters.
+//! `chandler upgrade-check`: checks what an upgrade of Kubernetes would change for the extensions of clusters.
 
 mod table;
 
@@ -7,83 +7,83 @@ use std::{process::ExitCode, sync::Arc};
 use anyhow::Result;
 use chandler_cli_support::{error_text, runtime};
 use chandler_controller::Platform;
-use chandler_view::upgrade_check::{Chosen, Report, Request, Target, check};
+use chandler_view::upgrade_check::{ClusterFilter, Report, Request, TargetVersion, check};
 use clap::{Args, ValueEnum};
 
 use crate::{
-    connection::{Connection, Scope},
+    connection::{Connection, NamespaceArgs},
     manager::PlatformArgs,
-    output::{Screen, Structured},
+    output::{Screen, StructuredFormat},
     packages::SourceArgs,
     progress::Progress,
 };
 
-/// What could not be found out, as an exit code.
-const UNKNOWN: u8 = 2;
+/// Exit code if a cluster could not be checked.
+const EXIT_UNKNOWN: u8 = 2;
 
-/// Check what a new Kubernetes would mean for the extensions of clusters: what stays, what moves when, and what blocks
+/// Check what an upgrade of Kubernetes would change for the extensions of clusters
 ///
-/// It reads the management cluster with your own rights and changes nothing; no manager has to run.
+/// Shows which extensions stay at their version, which move to another version and when, and which block the upgrade.
+/// Only reads from the management cluster, with your own permissions. No manager has to be running.
 ///
-/// Exit codes: 0 if all the clusters can go, 1 if extensions of one block it, 2 if that could not be found out.
+/// Exit codes: 0 if all clusters can be upgraded, 1 if an extension blocks the upgrade of a cluster, 2 if a cluster
+/// could not be checked.
 #[derive(Debug, Args)]
 pub struct UpgradeCheckArgs {
     /// Names of the clusters
     #[arg(value_name = "CLUSTER", required_unless_present_any = ["selector", "all"], conflicts_with_all = ["selector", "all"])]
     clusters: Vec<String>,
-    /// Clusters with these labels, such as `stage=production`
+    /// Label selector of the clusters, such as `stage=production`
     #[arg(short = 'l', long, value_name = "LABELS", conflicts_with = "all")]
     selector: Option<String>,
-    /// All clusters
+    /// Check all clusters
     #[arg(long)]
     all: bool,
-    /// The new Kubernetes, such as 1.35 or v1.35.2 [default: the one that is announced, else the next minor]
+    /// Target version of Kubernetes, such as 1.35 or v1.35.2 [default: the pending upgrade, or the next minor version]
     #[arg(long, value_name = "VERSION")]
-    to: Option<Target>,
+    to: Option<TargetVersion>,
     #[command(flatten)]
-    scope: Scope,
+    namespace: NamespaceArgs,
     #[command(flatten)]
     platform: PlatformArgs,
     #[command(flatten)]
     source: SourceArgs,
     #[command(flatten)]
     connection: Connection,
-    /// How it is printed
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Output {
-    /// A table per cluster
+    /// One table per cluster
     Table,
-    /// For programs
     Json,
-    /// For programs
     Yaml,
 }
 
 pub fn run(arguments: UpgradeCheckArgs) -> ExitCode {
-    match runtime().and_then(|runtime| runtime.block_on(checked(arguments))) {
+    match runtime().and_then(|runtime| runtime.block_on(check_and_print(arguments))) {
         Ok(report) if report.is_blocked() => ExitCode::FAILURE,
-        Ok(report) if report.is_known() => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::from(UNKNOWN),
+        Ok(report) if report.is_complete() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::from(EXIT_UNKNOWN),
         Err(error) => {
             eprintln!("error: {}", error_text(&error));
-            ExitCode::from(UNKNOWN)
+            ExitCode::from(EXIT_UNKNOWN)
         }
     }
 }
 
-/// Finds out, and prints.
-async fn checked(arguments: UpgradeCheckArgs) -> Result<Report> {
-    let UpgradeCheckArgs { clusters, selector, all: _, to, scope, platform, source, connection, output } =
+/// Checks the clusters and prints the report.
+async fn check_and_print(arguments: UpgradeCheckArgs) -> Result<Report> {
+    let UpgradeCheckArgs { clusters, selector, all: _, to, namespace, platform, source, connection, output } =
         arguments;
     let PlatformArgs { namespace: platform_namespace, version, version_from } = platform;
     let client = connection.client().await?;
     let request = Request {
-        clusters: Chosen { names: clusters, labels: selector },
-        namespace: scope.resolve(&client),
+        clusters: ClusterFilter { names: clusters, label_selector: selector },
+        namespace: namespace.resolve(&client),
         platform_namespace: platform_namespace.clone(),
         to,
     };
@@ -93,10 +93,10 @@ async fn checked(arguments: UpgradeCheckArgs) -> Result<Report> {
     }
     let mut progress = Progress::start();
     let report = check(client, request, platform, Arc::new(source.open()?), &progress).await?;
-    progress.end();
+    progress.finish();
     let text = match output {
-        Output::Json => Structured::Json.text(&report)?,
-        Output::Yaml => Structured::Yaml.text(&report)?,
+        Output::Json => StructuredFormat::Json.text(&report)?,
+        Output::Yaml => StructuredFormat::Yaml.text(&report)?,
         Output::Table => table::text(&report, Screen::detect()),
     };
     print!("{text}");

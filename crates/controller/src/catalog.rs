@@ -1,8 +1,8 @@
 //! Catalogs: what their sources offer is read at their interval and kept in the store; the object tells how that went.
 
 mod access;
-mod handle;
 mod changes;
+mod handle;
 mod reconciler;
 mod signers;
 

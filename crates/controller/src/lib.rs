@@ -32,6 +32,7 @@ mod tasks;
 mod templates;
 mod watch;
 
+pub use caaph::remains as caaph_remains;
 pub use catalog::{Catalogs, catalog_access};
 pub use clusters::resource as cluster_resource;
 pub use error::{ManagementError, ReconcileError, StartupError};
@@ -39,5 +40,4 @@ pub use extension::{BadConfigMapKey, ConfigMapError, ConfigMapKey, Listed, OneSh
 pub use hooks::HookOptions;
 pub use leader::{Connect, Election};
 pub use parameters::{ParameterSources, Read};
-pub use caaph::remains as caaph_remains;
 pub use run::{Options, run};

@@ -38,7 +38,7 @@ pub struct Running {
     /// It only waits.
     pub waiting: bool,
     /// It takes long enough that its progress is worth telling.
-    pub told: bool,
+    pub reportable: bool,
 }
 
 struct Entry {
@@ -51,7 +51,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn is_told(&self) -> bool {
+    fn is_reportable(&self) -> bool {
         self.running.waiting || self.started.elapsed() >= QUIET
     }
 }
@@ -95,7 +95,10 @@ impl<O: Send + 'static> Operations<O> {
 
     /// What is deleting on for a release, queued or running.
     pub fn running(&self, id: &OperationId) -> Option<Running> {
-        self.lock().entries.get(id).map(|entry| Running { told: entry.is_told(), ..entry.running.clone() })
+        self.lock()
+            .entries
+            .get(id)
+            .map(|entry| Running { reportable: entry.is_reportable(), ..entry.running.clone() })
     }
 
     /// How the last operation ended; told once.
@@ -117,7 +120,7 @@ impl<O: Send + 'static> Operations<O> {
             return;
         }
         let entry = Entry {
-            running: Running { operation, progress: Progress::default(), waiting: false, told: false },
+            running: Running { operation, progress: Progress::default(), waiting: false, reportable: false },
             started: Instant::now(),
             cancel: CancellationToken::new(),
             notify: Arc::new(notify),
@@ -197,7 +200,7 @@ impl<O: Send + 'static> Handle<O> {
         let notify = table.entries.get_mut(&self.id).and_then(|entry| {
             entry.running.progress.step = step.message;
             entry.running.waiting = step.waiting;
-            entry.is_told().then(|| entry.notify.clone())
+            entry.is_reportable().then(|| entry.notify.clone())
         });
         drop(table);
         if step.waiting {

@@ -37,7 +37,7 @@ pub struct Pair<P: PlacementKind> {
     release_queue: Trigger<P::Release>,
 }
 
-/// What only the watches of a [`Pair`] and its controllers use, each once.
+/// The writing and receiving ends of a [`Pair`], for its watches and controllers.
 pub struct PairEnds<P: PlacementKind> {
     placement_writer: Writer<P>,
     release_writer: Writer<P::Release>,
@@ -227,7 +227,7 @@ fn release_context<P: PlacementKind>(
         connections: shared.release_caches.connections,
         packages: shared.packages,
         catalogs,
-        tool: shared.tool,
+        tools: shared.tools,
         operations: shared.release_caches.operations,
         events: shared.events,
         metrics: shared.metrics,
@@ -239,8 +239,8 @@ fn release_context<P: PlacementKind>(
     }
 }
 
-/// Tells the release objects that are ours to look after: with a filter, those that carry its label, and those of the
-/// placements that do, whatever made them.
+/// Returns the predicate for the release objects that this manager reconciles: with a watch filter, those with its label and
+/// those of placements with its label.
 fn ownership<P: PlacementKind>(filter: Option<String>, placements: Store<P>) -> IsOurs<P::Release> {
     let Some(filter) = filter else { return Box::new(|_| true) };
     let kind = P::kind(&());
@@ -264,7 +264,8 @@ fn watch_placements<P: PlacementKind>(shared: &Shared, writer: Writer<P>) -> Fir
 
 fn watch_releases<P: PlacementKind>(shared: &Shared, writer: Writer<P::Release>) -> FirstList {
     let resource = ApiResource::erase::<P::Release>(&());
-    let (router, release_caches, all_kinds) = (shared.router.clone(), shared.release_caches.clone(), shared.all_kinds.clone());
+    let (router, release_caches, all_kinds) =
+        (shared.router.clone(), shared.release_caches.clone(), shared.all_kinds.clone());
     watch(shared.client.clone(), &shared.scope, &resource, writer, move |change| {
         router.on_release::<P>(change);
         if let Change::Deleted(release) = change {

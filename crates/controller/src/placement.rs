@@ -1,8 +1,8 @@
 //! Placements: from clusters and a template to release objects, for every kind that is a face of a placement.
 
 mod compose;
-mod reconciler;
 mod pending;
+mod reconciler;
 mod status_throttle;
 mod written;
 
@@ -16,8 +16,8 @@ use kube::{
 };
 
 pub use compose::{Compose, ComposeError, Composed};
-pub use reconciler::WRITES;
 pub use pending::Scope;
+pub use reconciler::WRITES;
 pub use status_throttle::StatusThrottle;
 use tokio::sync::Semaphore;
 pub use written::Written;

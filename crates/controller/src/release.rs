@@ -1,11 +1,11 @@
-//! Release objects: observe → plan → act, for every kind that is a face of a release.
+//! Reconciles release objects: observe, plan, act; for every kind that implements `ReleaseKind`.
 
 mod catalogs;
 mod grants;
 mod inputs;
 mod kubernetes;
-mod reconcile_state;
 mod operate;
+mod reconcile_state;
 mod reconciler;
 mod secrets;
 
@@ -14,11 +14,11 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 pub use catalogs::NamedCatalogs;
 use chandler_core::release::{Claimant, ReleaseKind};
 use chandler_source::Packages;
-use chandler_tool::PackageTool;
+use chandler_tool::Tools;
 use chandler_workload::Connections;
 use kube::{Client, ResourceExt as _, core::NamespaceResourceScope, runtime::controller::Action};
-pub use reconcile_state::ReconcileStates;
 pub use operate::{Done, Outcome};
+pub use reconcile_state::ReconcileStates;
 pub use secrets::Secrets;
 
 use crate::{
@@ -33,10 +33,10 @@ use crate::{
     sync::Mutex,
 };
 
-/// Tells whether a release object is ours to look after.
+/// Returns whether this manager reconciles a release object.
 pub type IsOurs<R> = Box<dyn Fn(&R) -> bool + Send + Sync>;
 
-/// What a pass over a release object works with.
+/// The parts of the manager that the reconciler of release objects uses.
 pub struct ReleaseContext<R: ReleaseKind> {
     pub client: Client,
     pub clusters: Clusters,
@@ -47,20 +47,20 @@ pub struct ReleaseContext<R: ReleaseKind> {
     pub packages: Arc<Packages>,
     pub catalogs: NamedCatalogs,
     pub secrets: Secrets,
-    pub tool: PackageTool,
+    pub tools: Tools,
     pub operations: Operations<Outcome>,
     pub events: Events,
     pub metrics: Metrics,
     pub queue: Trigger<R>,
     pub reconcile_states: ReconcileStates,
-    /// How often a release that follows the newest version looks for it.
+    /// How often releases without a version poll for a newer one.
     pub poll_interval: Duration,
     pub is_ours: IsOurs<R>,
-    /// What was told about versions that were published anew.
+    /// Warnings already sent about versions that were published again with other content.
     pub republished: Mutex<HashSet<String>>,
 }
 
-/// One pass over one release object.
+/// Reconciles one release object.
 pub async fn reconcile<R>(object: Arc<R>, context: Arc<ReleaseContext<R>>) -> Result<Action, ReconcileError>
 where
     R: ReleaseKind + kube::Resource<Scope = NamespaceResourceScope>,
@@ -71,7 +71,7 @@ where
     reconciler::Reconciler::begin(object, context)?.run().await
 }
 
-/// What is release_caches for release objects while they are there.
+/// State that is kept per release object.
 #[derive(Clone)]
 pub struct ReleaseCaches {
     pub reconcile_states: ReconcileStates,
@@ -80,13 +80,13 @@ pub struct ReleaseCaches {
 }
 
 impl ReleaseCaches {
-    /// Lets go of everything release_caches for an object that is gone. It may have gone without our doing: `clusterctl move`
-    /// takes finalizers off.
-    pub fn forget<R: ReleaseKind>(&self, all_kinds: &AllKinds, gone: &R) {
-        let uid = gone.uid().unwrap_or_default();
-        self.reconcile_states.forget(&uid);
+    /// Drops the state of a deleted object. The object may be deleted without a reconcile: `clusterctl move` removes
+    /// finalizers.
+    pub fn forget<R: ReleaseKind>(&self, all_kinds: &AllKinds, deleted: &R) {
+        let uid = deleted.uid().unwrap_or_default();
+        self.reconcile_states.remove(&uid);
         self.operations.forget(&uid);
-        if let Ok(desired) = gone.desired()
+        if let Ok(desired) = deleted.desired()
             && !all_kinds.uses(&desired.cluster)
         {
             self.connections.close(&desired.cluster);
@@ -94,7 +94,7 @@ impl ReleaseCaches {
     }
 }
 
-/// How an object stands among those that claim the same release.
+/// Describes an object as one of those that claim the same release.
 pub fn claimant<R: ReleaseKind>(object: &R) -> Claimant {
     let created = object.meta().creation_timestamp.as_ref().map(|time| time.0);
     let name = format!("{} {}/{}", R::kind(&()), object.namespace().unwrap_or_default(), object.name_any());

@@ -7,15 +7,16 @@ use std::{
     time::Duration,
 };
 
-use chandler_api::{
-    addons::{HelmChartProxy, HelmReleaseProxy},
-    extensions::{AddonRelease, Extension, ExtensionCatalog, ExtensionInstance},
+use chandler_api::extensions::{Extension, ExtensionCatalog};
+use chandler_core::{
+    failure::{Category, Failure},
+    schedule::Limits,
 };
-use chandler_core::schedule::Limits;
 use chandler_source::{Packages, SourceOptions, Store as PackageStore};
 use chandler_telemetry::Requests;
-use chandler_tool::{PackageTool, Supervisor, SupervisorConfig};
-use chandler_workload::Connections;
+use chandler_tool::{Supervisor, SupervisorConfig, TemplateService, Tools};
+use chandler_workload::{Connections, RecordsOf};
+use futures::FutureExt as _;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, ListParams},
@@ -25,7 +26,7 @@ use tokio::sync::watch as channel;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    Election, HookOptions, StartupError,
+    Election, HookOptions, StartupError, caaph,
     caches::AllKinds,
     clusters::{self, Clusters},
     controllers::{Controllers, Handles},
@@ -34,9 +35,8 @@ use crate::{
     leader::LeaderThread,
     metrics::{Metrics, Sources},
     operations::Operations,
-    caaph,
     references::References,
-    release::{ReleaseCaches, ReconcileStates, NamedCatalogs},
+    release::{NamedCatalogs, ReconcileStates, ReleaseCaches},
     routing::Router,
     server::{self, Served},
     signatures::SignatureDemands,
@@ -47,46 +47,46 @@ use crate::{
 /// How the controllers run.
 #[derive(Debug)]
 pub struct Options {
-    /// None: all namespaces.
+    /// `None` means all namespaces.
     pub namespace: Option<String>,
-    /// Only placements whose watch-filter label has this value, and their releases. None: all.
+    /// Only placements whose watch-filter label has this value, and their releases. `None` means all.
     pub watch_filter: Option<String>,
-    /// The package tool's binary.
-    pub tool: PathBuf,
-    /// Further arguments for it.
-    pub tool_arguments: Vec<String>,
-    /// All that its environment holds.
+    /// The binaries of the package tools. The package format selects one of them.
+    pub tools: Vec<PathBuf>,
+    /// The binary that serves value templates.
+    pub templates: PathBuf,
+    /// The environment of these processes.
     pub tool_environment: Vec<(String, String)>,
-    /// What it has to log, now and later.
+    /// Their log level, which may change later.
     pub tool_log_level: channel::Receiver<&'static str>,
     /// Folder of the package store.
     pub store: PathBuf,
-    /// How repositories and registries are asked.
+    /// Options for requests to repositories and registries.
     pub sources: SourceOptions,
     /// Where `/metrics`, `/healthz` and `/readyz` are served.
     pub address: SocketAddr,
     pub limits: Limits,
-    /// How often a release that follows the newest version looks for it.
+    /// How often releases without a version poll for a newer one.
     pub poll_interval: Duration,
-    /// The namespace whose Extensions and catalogs are everyone's.
+    /// The namespace whose Extensions and catalogs are available to all namespaces.
     pub platform_namespace: String,
-    /// The version that Extensions with `lifecycle: Platform` are held against.
+    /// The version that Extensions with `lifecycle: Platform` must support.
     pub platform_version: Option<Version>,
-    /// Where that version is release_caches, if it is not given.
+    /// The ConfigMap key with that version, if it is not given.
     pub platform_version_from: Option<ConfigMapKey>,
-    /// Where the platform keeps what it demands of signatures. None: it demands none.
+    /// The ConfigMap key with the signature policy. `None` means that no package must be signed.
     pub verify_policy: Option<ConfigMapKey>,
-    /// How often these are read again, and the sources of parameters: none is watched.
+    /// How often these ConfigMaps and the sources of parameters are polled. They are not watched.
     pub parameters_interval: Duration,
     /// Counts the requests of the client that the controllers get.
     pub requests: Requests,
-    /// None: this process is the only one.
+    /// `None` means that this process is the only one.
     pub election: Option<Election>,
-    /// None: Cluster API does not ask.
+    /// `None` means that no runtime hooks are served.
     pub hooks: Option<HookOptions>,
 }
 
-/// What all controllers share.
+/// The parts of the manager that all controllers share.
 #[derive(Clone)]
 pub struct Shared {
     pub client: Client,
@@ -96,7 +96,8 @@ pub struct Shared {
     pub all_kinds: AllKinds,
     pub release_caches: ReleaseCaches,
     pub packages: Arc<Packages>,
-    pub tool: PackageTool,
+    pub tools: Tools,
+    pub template_service: TemplateService,
     pub events: Events,
     pub metrics: Metrics,
     pub poll_interval: Duration,
@@ -118,8 +119,8 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let Options {
         namespace,
         watch_filter,
-        tool,
-        tool_arguments,
+        tools,
+        templates,
         tool_environment,
         tool_log_level,
         store,
@@ -138,22 +139,27 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     } = options;
     let platform = Platform::new(platform_namespace, platform_version);
     let scope = Scope { namespace, labels: None };
-    check_served(&client, &scope).await?;
-    caaph::check(&client).await?;
-    let (connections, changes) = Connections::new(client.clone());
     let mut sources = sources;
-    // Whoever wants to look more often wants to see more, too.
+    // A cached index must not be older than the poll interval.
     sources.limits.fresh = sources.limits.fresh.min(poll_interval);
-    let supervisor = SupervisorConfig {
-        arguments: tool_arguments,
-        environment: tool_environment,
-        log_level: tool_log_level,
-        ..SupervisorConfig::new(tool)
+    let configured = |config: SupervisorConfig| SupervisorConfig {
+        environment: tool_environment.clone(),
+        log_level: tool_log_level.clone(),
+        ..config
     };
+    let tools = Tools::new(
+        tools.into_iter().map(|tool| configured(SupervisorConfig::new(tool))),
+        &store.join("tools"),
+    );
+    let template_service =
+        TemplateService::new(Supervisor::new(configured(SupervisorConfig::templates(templates))));
+    let (connections, changes) = Connections::new(client.clone(), records_of(&tools));
     let metrics = Metrics::new();
     let packages = Arc::new(Packages::new(PackageStore::open(store)?, sources));
     let (controllers, handles) =
         Controllers::new(&scope, watch_filter.as_deref(), platform, &packages, &metrics);
+    check_served(&client, &scope, controllers.resources()).await?;
+    caaph::check(&client).await?;
     let Handles { router, all_kinds, catalogs } = handles;
     let shared = Shared {
         events: Events::new(client.clone()),
@@ -165,7 +171,8 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
             connections: connections.clone(),
         },
         metrics,
-        tool: PackageTool::new(Supervisor::new(supervisor)),
+        tools,
+        template_service,
         packages,
         client,
         scope,
@@ -177,7 +184,8 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     };
     let ready = Arc::new(AtomicBool::new(false));
     let sources = Sources {
-        tool: shared.tool.clone(),
+        tools: shared.tools.clone(),
+        templates: shared.template_service.clone(),
         connections,
         packages: shared.packages.clone(),
         all_kinds: shared.all_kinds.clone(),
@@ -193,13 +201,13 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         Some(from) => Some(demand_signatures(&shared, from).await),
         None => None,
     };
-    let (tool, metrics) = (shared.tool.clone(), shared.metrics.clone());
+    let (tools, metrics) = (shared.tools.clone(), shared.metrics.clone());
     let work = async |tasks: &mut Tasks| {
         metrics.leads();
         Box::pin(controllers.run(tasks, shared, changes, ready)).await
     };
     let ended = if let Some(election) = election {
-        lead(election, &tool, work, &stop).await
+        lead(election, &tools, work, &stop).await
     } else {
         stop.run_until_cancelled(work(&mut Tasks::default())).await.unwrap_or(Ok(()))
     };
@@ -207,7 +215,21 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     ended
 }
 
-/// Before anything can be installed, and from then on.
+/// Returns where each tool records its releases.
+fn records_of(tools: &Tools) -> RecordsOf {
+    let tools = tools.clone();
+    Arc::new(move |id| {
+        let tool = tools.get(id).cloned();
+        async move {
+            let tool =
+                tool.ok_or_else(|| Failure::new(Category::Internal, "there is no such package tool"))?;
+            Ok(tool.description().await?.records.clone())
+        }
+        .boxed()
+    })
+}
+
+/// Reads the signature policy once, before anything is installed, then polls it.
 async fn demand_signatures(shared: &Shared, from: ConfigMapKey) -> AbortOnDropHandle<()> {
     let (client, packages) = (shared.client.clone(), shared.packages.clone());
     let (demands, every) = (SignatureDemands { client, packages, from }, shared.parameters_interval);
@@ -218,10 +240,10 @@ async fn demand_signatures(shared: &Shared, from: ConfigMapKey) -> AbortOnDropHa
 /// How long tasks may take to end before the Lease is left to run out.
 const STOPPING: Duration = Duration::from_secs(5);
 
-/// Works while it leads. Whoever may not act any more stops its driver before anyone else may begin.
+/// Works while it leads. A manager that loses the Lease stops its package tools before another manager may start.
 async fn lead(
     election: Election,
-    tool: &PackageTool,
+    tools: &Tools,
     work: impl AsyncFnOnce(&mut Tasks) -> Result<(), StartupError>,
     stop: &CancellationToken,
 ) -> Result<(), StartupError> {
@@ -235,7 +257,9 @@ async fn lead(
         () = stop.cancelled() => (Ok(()), true),
     };
     tasks.abort();
-    tool.supervisor().close().await;
+    for tool in tools.all() {
+        tool.supervisor().close().await;
+    }
     if leads {
         // A task that does not end in time may still write: the Lease then runs out by itself.
         if tokio::time::timeout(STOPPING, tasks.join()).await.is_ok() {
@@ -245,18 +269,18 @@ async fn lead(
     ended
 }
 
-/// Says at once what is missing, instead of watching what will never come.
-async fn check_served(client: &Client, scope: &Scope) -> Result<(), StartupError> {
-    let kinds = [
-        ApiResource::erase::<HelmChartProxy>(&()),
-        ApiResource::erase::<HelmReleaseProxy>(&()),
+/// Fails early if a kind is not served, instead of retrying a watch forever.
+async fn check_served(
+    client: &Client,
+    scope: &Scope,
+    placements_and_releases: Vec<ApiResource>,
+) -> Result<(), StartupError> {
+    let others = [
         ApiResource::erase::<Extension>(&()),
-        ApiResource::erase::<ExtensionInstance>(&()),
-        ApiResource::erase::<AddonRelease>(&()),
         ApiResource::erase::<ExtensionCatalog>(&()),
         clusters::resource(),
     ];
-    for resource in kinds {
+    for resource in placements_and_releases.into_iter().chain(others) {
         let api: Api<DynamicObject> = match &scope.namespace {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
             None => Api::all_with(client.clone(), &resource),

@@ -46,7 +46,11 @@ pub async fn write<K: Kind, S: Serialize>(
 }
 
 /// Adds the finalizer, if it is not there.
-pub async fn add_finalizer<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Result<(), ManagementError> {
+pub async fn add_finalizer<K: Kind>(
+    client: &Client,
+    object: &K,
+    finalizer: &str,
+) -> Result<(), ManagementError> {
     if object.finalizers().iter().any(|held| held == finalizer) {
         return Ok(());
     }
@@ -55,7 +59,11 @@ pub async fn add_finalizer<K: Kind>(client: &Client, object: &K, finalizer: &str
 }
 
 /// Takes the finalizer off: the object may go.
-pub async fn remove_finalizer<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Result<(), ManagementError> {
+pub async fn remove_finalizer<K: Kind>(
+    client: &Client,
+    object: &K,
+    finalizer: &str,
+) -> Result<(), ManagementError> {
     if !object.finalizers().iter().any(|held| held == finalizer) {
         return Ok(());
     }

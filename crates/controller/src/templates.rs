@@ -61,9 +61,11 @@ impl Templates {
         if inputs.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let requests = inputs.iter().map(|input| (input.cluster.to_string(), input.data.to_string().into_bytes()));
+        let requests =
+            inputs.iter().map(|input| (input.cluster.to_string(), input.data.to_string().into_bytes()));
         self.metrics.tool_call("render");
-        let outputs = self.service.render(template, requests.collect()).await.map_err(ReconcileError::Render)?;
+        let outputs =
+            self.service.render(template, requests.collect()).await.map_err(ReconcileError::Render)?;
         let texts = outputs
             .into_iter()
             .map(|output| output.map_err(|failure| ComposeError::Template(failure.message)));

@@ -7,7 +7,7 @@ mod kubernetes;
 mod resolve;
 
 pub use demand::{Defect, Demand, PublishedExtensions, demand};
-pub use implied::{Circumstances, Implied, Origin, ImplicitRequest, implied, implied_name};
+pub use implied::{Circumstances, ImplicitRequest, Implied, Origin, implied, implied_name};
 pub use key::{ExtensionKey, namespace_of};
 pub use kubernetes::{Kubernetes, Upgrade, kubernetes};
-pub use resolve::{Chosen, ResolutionInput, Resolution, resolution};
+pub use resolve::{Chosen, Resolution, ResolutionInput, resolve};

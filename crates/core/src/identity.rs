@@ -14,6 +14,10 @@ pub struct ClusterKey {
 /// Something of each of several Clusters, in the order of their names.
 pub type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 
+/// A package tool of this manager, by its position among the `--tool` flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ToolId(pub usize);
+
 /// A release on a workload cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReleaseId {

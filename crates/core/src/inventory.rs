@@ -1,10 +1,54 @@
-//! What is known of the releases on a workload cluster, read off the labels of their stored revisions alone.
+//! The releases on a workload cluster, read from the labels of the objects that record their revisions.
 
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
 
 use crate::{digest::InputMark, identity::ReleaseId};
+
+/// Where a package tool records its releases on a workload cluster. Each revision of a release is one object in the
+/// release's namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseRecords {
+    pub api_version: String,
+    pub kind: String,
+    pub plural: String,
+    /// Selects the objects that are records.
+    pub label_selector: String,
+    /// Name of the object that records a revision, with `{release}` and `{revision}` in it.
+    pub object_name: String,
+    /// Keys of the labels of a record.
+    pub release_label: String,
+    pub revision_label: String,
+    pub status_label: String,
+    /// Keys of labels with the time of the last change. The first that exists counts.
+    pub time_labels: Vec<String>,
+}
+
+impl ReleaseRecords {
+    /// Reads the revision that an object records. Returns `None` if the object is no record.
+    pub fn revision(&self, namespace: &str, labels: &BTreeMap<String, String>) -> Option<StoredRevision> {
+        let name = labels.get(&self.release_label)?;
+        let revision = labels.get(&self.revision_label)?.parse().ok()?;
+        let status = ReleaseStatus::parse(labels.get(&self.status_label)?);
+        let mark = labels
+            .get(InputMark::LABEL)
+            .and_then(|text| InputMark::parse(text))
+            .filter(|mark| mark.revision == revision);
+        let updated = self
+            .time_labels
+            .iter()
+            .find_map(|key| labels.get(key)?.parse::<i64>().ok())
+            .and_then(|seconds| Timestamp::from_second(seconds).ok());
+        let seen = Seen { revision, status, mark, updated };
+        Some(StoredRevision { release: ReleaseId::new(namespace, name), seen })
+    }
+
+    /// Returns the name of the object that records a revision.
+    pub fn object_name(&self, release: &ReleaseId, revision: u32) -> String {
+        self.object_name.replace("{release}", &release.name).replace("{revision}", &revision.to_string())
+    }
+}
 
 /// Status of a release, in Helm's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,25 +110,6 @@ pub struct Seen {
 pub struct StoredRevision {
     pub release: ReleaseId,
     pub seen: Seen,
-}
-
-impl StoredRevision {
-    /// Reads the labels that Helm puts on a release's Secret. None: not a release.
-    pub fn from_labels(namespace: &str, labels: &BTreeMap<String, String>) -> Option<Self> {
-        let name = labels.get("name")?;
-        let revision = labels.get("version")?.parse().ok()?;
-        let status = ReleaseStatus::parse(labels.get("status")?);
-        let mark = labels
-            .get(InputMark::LABEL)
-            .and_then(|text| InputMark::parse(text))
-            .filter(|mark| mark.revision == revision);
-        let updated = ["modifiedAt", "createdAt"]
-            .iter()
-            .find_map(|key| labels.get(*key)?.parse::<i64>().ok())
-            .and_then(|seconds| Timestamp::from_second(seconds).ok());
-        let seen = Seen { revision, status, mark, updated };
-        Some(Self { release: ReleaseId::new(namespace, name), seen })
-    }
 }
 
 /// The releases of one workload cluster: for each the revisions that are stored.
@@ -167,24 +192,46 @@ mod tests {
         .collect()
     }
 
+    fn records() -> ReleaseRecords {
+        let text = str::to_owned;
+        ReleaseRecords {
+            api_version: text("v1"),
+            kind: text("Secret"),
+            plural: text("secrets"),
+            label_selector: text("owner=helm"),
+            object_name: text("sh.helm.release.v1.{release}.v{revision}"),
+            release_label: text("name"),
+            revision_label: text("version"),
+            status_label: text("status"),
+            time_labels: vec![text("modifiedAt"), text("createdAt")],
+        }
+    }
+
+    #[test]
+    fn a_record_is_found_by_release_and_revision() {
+        let name = records().object_name(&ReleaseId::new("default", "hello"), 12);
+        assert_eq!(name, "sh.helm.release.v1.hello.v12");
+        assert_eq!(records().revision("default", &BTreeMap::new()), None);
+    }
+
     #[test]
     fn newest_is_by_number_not_by_order_of_events() {
         let mut inventory = ReleaseInventory::default();
         for (version, status) in [("10", "deployed"), ("9", "superseded"), ("2", "superseded")] {
-            inventory.store(StoredRevision::from_labels("default", &labels(version, status, None)).unwrap());
+            inventory.store(records().revision("default", &labels(version, status, None)).unwrap());
         }
         let id = ReleaseId::new("default", "hello");
         assert_eq!(inventory.newest(&id).map(|seen| seen.revision), Some(10));
-        inventory.forget(&StoredRevision::from_labels("default", &labels("10", "deployed", None)).unwrap());
+        inventory.forget(&records().revision("default", &labels("10", "deployed", None)).unwrap());
         assert_eq!(inventory.newest(&id).map(|seen| seen.revision), Some(9));
     }
 
     #[test]
     fn a_mark_counts_only_for_its_own_revision() {
         let mark = format!("{}.3", "a".repeat(40));
-        let ours = StoredRevision::from_labels("default", &labels("3", "deployed", Some(&mark))).unwrap();
+        let ours = records().revision("default", &labels("3", "deployed", Some(&mark))).unwrap();
         assert!(ours.seen.mark.is_some());
-        let carried = StoredRevision::from_labels("default", &labels("4", "deployed", Some(&mark))).unwrap();
+        let carried = records().revision("default", &labels("4", "deployed", Some(&mark))).unwrap();
         assert_eq!(carried.seen.mark, None, "a rollback or a revision by hand carries our label forward");
     }
 

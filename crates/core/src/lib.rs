@@ -14,6 +14,7 @@ pub mod identity;
 pub mod inventory;
 pub mod leadership;
 pub mod naming;
+pub mod package_format;
 pub mod parameters;
 pub mod placement;
 pub mod poll;

@@ -2,18 +2,18 @@
 
 mod changes;
 mod extension_instance;
-mod kind;
 mod helm_chart_proxy;
-mod templates;
+mod kind;
 mod report;
 mod selection;
+mod templates;
 
 pub use changes::{Change, changes};
 pub use extension_instance::{Content, addon_release, addon_release_name, release_identity};
-pub use kind::PlacementKind;
 pub use helm_chart_proxy::release_object;
+pub use kind::PlacementKind;
+pub use report::{ClusterFailure, Outcome, report};
+pub use selection::{Selection, SelectionError};
 pub use templates::{
     RENDERED_FROM_ANNOTATION, Rendering, TemplateObjects, looks_at, render_inputs, rendering, visible,
 };
-pub use report::{ClusterFailure, Outcome, report};
-pub use selection::{Selection, SelectionError};

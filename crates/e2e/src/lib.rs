@@ -14,6 +14,7 @@ pub mod extension_world;
 pub mod go_module;
 mod kubectl;
 pub mod manager;
+pub mod oci;
 pub mod packaging;
 pub mod programs;
 pub mod shell;

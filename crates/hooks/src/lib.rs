@@ -9,8 +9,8 @@ mod endpoint;
 mod error;
 mod hook;
 mod keeper;
-mod request;
 mod registration;
+mod request;
 mod server;
 mod wire;
 

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use chandler_core::{digest::Digest, release::PackageReference, version};
+use chandler_core::{digest::Digest, package_format::PackageFormat, release::PackageReference, version};
 use reqwest::{
     StatusCode, Url,
     header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED},
@@ -151,7 +151,7 @@ impl Repositories {
         let answer = self.ask(home, archive.clone(), access, HeaderMap::new()).await?.good()?;
         let mut incoming = self.store.begin()?;
         answer.each(self.web.limits.package_bytes, |chunk| incoming.write(chunk)).await?;
-        incoming.keep(archive.as_str(), expected).await
+        incoming.keep(archive.as_str(), expected, &PackageFormat::default()).await
     }
 
     /// The index as it is now; `answer` has come already, if there is one.
@@ -246,6 +246,7 @@ fn found(home: &Url, downloaded: &Downloaded, reference: &PackageReference) -> R
     Ok(Resolved {
         version: entry.version.clone(),
         digest,
+        format: PackageFormat::default(),
         location: Location::Https { home: home.clone(), archive },
     })
 }

@@ -10,7 +10,7 @@ mod signatures;
 
 use std::sync::Arc;
 
-use chandler_core::{digest::Digest, release::PackageReference, version};
+use chandler_core::{digest::Digest, package_format::PackageFormat, release::PackageReference, version};
 use reqwest::{
     Url,
     header::{ACCEPT, HeaderMap, HeaderValue},
@@ -22,6 +22,7 @@ use crate::{Access, Resolved, SourceError, Store, packages::Location, shared::Sh
 
 const SCHEME: &str = "oci://";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const IMAGE_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const CHART_LAYER: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
 const PER_PAGE: &str = "1000";
 const MOST_PAGES: usize = 100;
@@ -44,10 +45,41 @@ pub(crate) struct Layer {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Manifest {
     #[serde(default)]
     layers: Vec<Layer>,
     config: Option<Layer>,
+    #[serde(default)]
+    artifact_type: String,
+}
+
+impl Manifest {
+    /// Returns the format of the package: the artifact type, or the media type of the configuration. A manifest with a
+    /// chart layer and no artifact type is a Helm chart whatever its configuration.
+    fn format(&self) -> PackageFormat {
+        let config = self.config.as_ref().map(|config| config.media_type.as_str()).unwrap_or_default();
+        let has_chart = self.layers.iter().any(|layer| layer.media_type == CHART_LAYER);
+        match (self.artifact_type.as_str(), config) {
+            ("", "" | IMAGE_CONFIG) => PackageFormat::default(),
+            ("", _) if has_chart => PackageFormat::default(),
+            ("", config) => PackageFormat::new(config),
+            (artifact_type, _) => PackageFormat::new(artifact_type),
+        }
+    }
+
+    /// Returns the layer that is the package.
+    fn package(self, format: &PackageFormat) -> Result<Layer, &'static str> {
+        let mut layers = self.layers;
+        if format.is_helm_chart() {
+            let chart = layers.into_iter().find(|layer| layer.media_type == CHART_LAYER);
+            return chart.ok_or("its manifest has no chart layer");
+        }
+        match (layers.pop(), layers.is_empty()) {
+            (Some(only), true) => Ok(only),
+            _ => Err("its manifest must have exactly one layer, which is the package"),
+        }
+    }
 }
 
 impl Registries {
@@ -79,15 +111,21 @@ impl Registries {
         let home = home(reference)?;
         let mut session = self.session(&home, access)?;
         let tag = self.tag(&mut session, reference).await?;
-        let (manifest, layer) = self.layer(&mut session, &tag).await?;
+        let (manifest, format, layer) = self.layer(&mut session, &tag).await?;
         let digest = Digest::parse(&layer.digest)
             .ok_or_else(|| not_a_package(&home, "the digest of its layer is not a sha256"))?;
         let location = Location::Oci { layer: Box::new(layer), manifest, home: home.clone() };
-        Ok(Resolved { version: untagged(&tag), digest: Some(digest), location })
+        Ok(Resolved { version: untagged(&tag), digest: Some(digest), format, location })
     }
 
-    /// Downloads a chart layer into the store.
-    pub async fn fetch(&self, home: &Url, layer: &Layer, access: &Access) -> Result<Digest, SourceError> {
+    /// Downloads the layer of a package into the store.
+    pub async fn fetch(
+        &self,
+        home: &Url,
+        layer: &Layer,
+        format: &PackageFormat,
+        access: &Access,
+    ) -> Result<Digest, SourceError> {
         let limit = self.web.limits.package_bytes;
         let url = below(home, &["blobs", &layer.digest])?;
         if layer.size > limit {
@@ -101,15 +139,19 @@ impl Registries {
             let (expected, actual) = (layer.size, incoming.size());
             return Err(SourceError::SizeMismatch { url: url.to_string(), expected, actual });
         }
-        incoming.keep(url.as_str(), Digest::parse(&layer.digest).as_ref()).await
+        incoming.keep(url.as_str(), Digest::parse(&layer.digest).as_ref(), format).await
     }
 
-    /// The digest of the manifest, and the layer that it announces.
-    async fn layer(&self, session: &mut Session<'_>, tag: &str) -> Result<(Digest, Layer), SourceError> {
+    /// Returns the digest of the manifest, the format of the package and its layer.
+    async fn layer(
+        &self,
+        session: &mut Session<'_>,
+        tag: &str,
+    ) -> Result<(Digest, PackageFormat, Layer), SourceError> {
         let (digest, manifest) = self.manifest(session, tag).await?;
-        let layer = manifest.layers.into_iter().find(|layer| layer.media_type == CHART_LAYER);
-        let layer = layer.ok_or_else(|| not_a_package(session.home, "its manifest has no chart layer"))?;
-        Ok((digest, layer))
+        let format = manifest.format();
+        let layer = manifest.package(&format).map_err(|reason| not_a_package(session.home, reason))?;
+        Ok((digest, format, layer))
     }
 
     async fn manifest(
@@ -203,7 +245,37 @@ fn not_a_package(url: &Url, reason: &str) -> SourceError {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn the_artifact_type_is_the_format() {
+        let other = "application/vnd.example.v1+yaml";
+        let layer = |media_type: &str| json!({"mediaType": media_type, "digest": "d", "size": 1});
+        let rows = [
+            ("", PackageFormat::HELM_CHART, vec![CHART_LAYER], Ok(PackageFormat::HELM_CHART)),
+            ("", "application/json", vec![CHART_LAYER], Ok(PackageFormat::HELM_CHART)),
+            (other, PackageFormat::HELM_CHART, vec!["text/yaml"], Ok(other)),
+            ("", other, vec!["text/yaml"], Ok(other)),
+            (other, other, vec!["text/yaml", "text/yaml"], Err("exactly one layer")),
+            (other, other, vec![], Err("exactly one layer")),
+            ("", IMAGE_CONFIG, vec!["application/vnd.oci.image.layer.v1.tar+gzip"], Err("no chart layer")),
+        ];
+        for (artifact_type, config, layers, expected) in rows {
+            let layers: Vec<_> = layers.into_iter().map(layer).collect();
+            let manifest: Manifest = serde_json::from_value(
+                json!({"artifactType": artifact_type, "config": layer(config), "layers": layers}),
+            )
+            .unwrap();
+            let format = manifest.format();
+            match (manifest.package(&format), expected) {
+                (Ok(_), Ok(expected)) => assert_eq!(format.as_str(), expected),
+                (Err(why), Err(expected)) => assert!(why.contains(expected), "{why}"),
+                (found, expected) => panic!("{found:?} is not {expected:?}"),
+            }
+        }
+    }
 
     #[test]
     fn versions_and_tags() {

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use chandler_core::{digest::Digest, release::PackageReference};
+use chandler_core::{digest::Digest, package_format::PackageFormat, release::PackageReference};
 use chandler_telemetry::Hits;
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::Url;
@@ -28,6 +28,8 @@ pub struct Resolved {
     pub version: String,
     /// None: the source announces none; it is known after the download.
     pub digest: Option<Digest>,
+    /// Selects the package tool.
+    pub format: PackageFormat,
     pub(crate) location: Location,
 }
 
@@ -140,7 +142,7 @@ impl Packages {
     /// come out of here.
     pub async fn fetch(&self, resolved: &Resolved, access: &Access) -> Result<StoredPackage, SourceError> {
         self.verify(resolved, access).await?;
-        let found = resolved.digest.as_ref().and_then(|digest| self.store.get(digest));
+        let found = resolved.digest.as_ref().and_then(|digest| self.store.get(digest, &resolved.format));
         self.found.note(found.is_some());
         if let Some(found) = found {
             return Ok(found);
@@ -151,11 +153,13 @@ impl Packages {
         let key = (source, resolved.digest.clone(), access.clone());
         let digest = self.fetched.get(key, |_| self.download(resolved, access)).await?;
         // A file that went since is fetched anew: the answer of a minute ago says nothing about the disk.
-        if let Some(found) = self.store.get(&digest) {
+        if let Some(found) = self.store.get(&digest, &resolved.format) {
             return Ok(found);
         }
         let digest = self.download(resolved, access).await?;
-        self.store.get(&digest).ok_or_else(|| SourceError::Store(format!("{digest} vanished from the store")))
+        self.store
+            .get(&digest, &resolved.format)
+            .ok_or_else(|| SourceError::Store(format!("{digest} vanished from the store")))
     }
 
     async fn download(&self, resolved: &Resolved, access: &Access) -> Result<Digest, SourceError> {
@@ -163,7 +167,9 @@ impl Packages {
             Location::Https { home, archive } => {
                 self.repositories.fetch(home, archive, resolved.digest.as_ref(), access).await
             }
-            Location::Oci { home, layer, .. } => self.registries.fetch(home, layer, access).await,
+            Location::Oci { home, layer, .. } => {
+                self.registries.fetch(home, layer, &resolved.format, access).await
+            }
         }
     }
 

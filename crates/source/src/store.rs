@@ -1,4 +1,6 @@
-//! Packages on disk, by content: `sha256/<hex>.tgz`. A file that is there is whole, because it is renamed into place.
+//! Packages on disk, by content: `sha256/<hex>.tgz` for charts, `sha256/<hex>.package` for other formats. Only charts are
+//! checked as archives, so no chart is ever read from a file of another format. Files are renamed into place, so an existing
+//! file is complete.
 
 mod catalogs;
 mod collect;
@@ -12,7 +14,7 @@ use std::{
     time::SystemTime,
 };
 
-use chandler_core::digest::Digest;
+use chandler_core::{digest::Digest, package_format::PackageFormat};
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
@@ -24,8 +26,8 @@ use crate::{SourceError, archive};
 pub struct Store {
     folder: PathBuf,
     catalogs: PathBuf,
-    /// How many hold each package.
-    held: Arc<Mutex<HashMap<Digest, usize>>>,
+    /// How many `StoredPackage`s exist of each file.
+    held: Arc<Mutex<HashMap<PathBuf, usize>>>,
 }
 
 /// A package in the store. It stays there while this lives.
@@ -33,7 +35,7 @@ pub struct Store {
 pub struct StoredPackage {
     pub digest: Digest,
     path: PathBuf,
-    held: Arc<Mutex<HashMap<Digest, usize>>>,
+    held: Arc<Mutex<HashMap<PathBuf, usize>>>,
 }
 
 impl StoredPackage {
@@ -45,10 +47,10 @@ impl StoredPackage {
 impl Drop for StoredPackage {
     fn drop(&mut self) {
         let mut held = lock(&self.held);
-        if let Some(count) = held.get_mut(&self.digest) {
+        if let Some(count) = held.get_mut(&self.path) {
             *count -= 1;
             if *count == 0 {
-                held.remove(&self.digest);
+                held.remove(&self.path);
             }
         }
     }
@@ -65,15 +67,15 @@ impl Store {
         Ok(Self { folder, catalogs, held: Arc::default() })
     }
 
-    /// The package with this content, if it is there. It counts as used now.
-    pub fn get(&self, digest: &Digest) -> Option<StoredPackage> {
+    /// Returns the package with this content and format, if it is stored. It counts as used now.
+    pub fn get(&self, digest: &Digest, format: &PackageFormat) -> Option<StoredPackage> {
         let mut held = lock(&self.held);
-        let path = self.path(digest);
+        let path = self.path(digest, format);
         let file = File::open(&path).ok()?;
         if let Err(error) = file.set_modified(SystemTime::now()) {
             tracing::debug!(%error, "the time of last use is not noted");
         }
-        *held.entry(digest.clone()).or_default() += 1;
+        *held.entry(path.clone()).or_default() += 1;
         drop(held);
         Some(StoredPackage { digest: digest.clone(), path, held: self.held.clone() })
     }
@@ -89,8 +91,9 @@ impl Store {
         tempfile::tempfile_in(&self.folder).map_err(failed)
     }
 
-    fn path(&self, digest: &Digest) -> PathBuf {
-        self.folder.join(format!("{}.tgz", digest.hex()))
+    fn path(&self, digest: &Digest, format: &PackageFormat) -> PathBuf {
+        let extension = if format.is_helm_chart() { "tgz" } else { "package" };
+        self.folder.join(format!("{}.{extension}", digest.hex()))
     }
 }
 
@@ -113,8 +116,14 @@ impl Incoming {
         self.size
     }
 
-    /// Keeps the archive under its digest, if that is the expected one and the archive is fit to be opened.
-    pub async fn keep(self, url: &str, expected: Option<&Digest>) -> Result<Digest, SourceError> {
+    /// Stores the package under its digest, if that is the expected one. A chart must also be an archive that is safe to
+    /// open; packages of other formats are checked by their tool.
+    pub async fn keep(
+        self,
+        url: &str,
+        expected: Option<&Digest>,
+        format: &PackageFormat,
+    ) -> Result<Digest, SourceError> {
         let Self { store, mut file, hash, size } = self;
         let digest = Digest::from_sha256(&hash.finalize().into());
         if let Some(expected) = expected.filter(|expected| **expected != digest) {
@@ -124,12 +133,14 @@ impl Incoming {
                 actual: digest.to_string(),
             });
         }
-        let url = url.to_owned();
+        let (url, format) = (url.to_owned(), format.clone());
         let keep = move || {
-            file.rewind().map_err(failed)?;
-            archive::check(BufReader::new(file.as_file()), size)
-                .map_err(|error| SourceError::BadArchive { url, reason: error.to_string() })?;
-            file.persist(store.path(&digest)).map_err(failed)?;
+            if format.is_helm_chart() {
+                file.rewind().map_err(failed)?;
+                archive::check(BufReader::new(file.as_file()), size)
+                    .map_err(|error| SourceError::BadArchive { url, reason: error.to_string() })?;
+            }
+            file.persist(store.path(&digest, &format)).map_err(failed)?;
             Ok(digest)
         };
         tokio::task::spawn_blocking(keep).await.map_err(failed)?
@@ -155,19 +166,27 @@ mod tests {
         let store = Store::open(folder.path()).unwrap();
         let (package, other) = (chart("web"), chart("other"));
         let digest = Digest::of(&package);
+        let (chart_format, other_format) = (PackageFormat::default(), PackageFormat::new("text/yaml"));
         let write = |content: &[u8]| {
             let mut incoming = store.begin().unwrap();
             incoming.write(content).unwrap();
             incoming
         };
-        let exchanged = write(&other).keep("url", Some(&digest)).await.unwrap_err();
+        let exchanged = write(&other).keep("url", Some(&digest), &chart_format).await.unwrap_err();
         assert!(matches!(exchanged, SourceError::DigestMismatch { .. }), "{exchanged}");
-        let damaged = write(b"no archive").keep("url", None).await.unwrap_err();
+        let damaged = write(b"no archive").keep("url", None, &chart_format).await.unwrap_err();
         assert!(matches!(damaged, SourceError::BadArchive { .. }), "{damaged}");
         drop(write(&package));
-        assert!(store.get(&digest).is_none(), "an abandoned download leaves nothing");
-        assert_eq!(write(&package).keep("url", Some(&digest)).await.unwrap(), digest);
-        assert_eq!(std::fs::read(store.get(&digest).unwrap().path()).unwrap(), package);
+        assert!(store.get(&digest, &chart_format).is_none(), "an abandoned download leaves nothing");
+        assert_eq!(write(&package).keep("url", Some(&digest), &chart_format).await.unwrap(), digest);
+        assert_eq!(std::fs::read(store.get(&digest, &chart_format).unwrap().path()).unwrap(), package);
+        let text = write(b"no archive").keep("url", None, &other_format).await.unwrap();
+        assert!(store.get(&text, &other_format).is_some());
+        assert!(
+            store.get(&text, &chart_format).is_none(),
+            "a chart is never read from a file that was not checked"
+        );
+        std::fs::remove_file(store.path(&text, &other_format)).unwrap();
         assert_eq!(std::fs::read_dir(folder.path().join("sha256")).unwrap().count(), 1);
     }
 }

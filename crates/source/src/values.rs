@@ -97,7 +97,7 @@ fn small(file: &mut impl Read, name: &'static str) -> Result<Vec<u8>, ValuesErro
 
 #[cfg(test)]
 mod tests {
-    use chandler_core::digest::Digest;
+    use chandler_core::{digest::Digest, package_format::PackageFormat};
     use serde_json::json;
     use tar::EntryType::Regular;
 
@@ -110,8 +110,8 @@ mod tests {
         let entries: Vec<_> = files.iter().map(|(name, content)| (*name, Regular, *content)).collect();
         let mut incoming = store.begin().unwrap();
         incoming.write(&packed(&entries)).unwrap();
-        let digest: Digest = incoming.keep("url", None).await.unwrap();
-        store.get(&digest).unwrap().values().await
+        let digest: Digest = incoming.keep("url", None, &PackageFormat::default()).await.unwrap();
+        store.get(&digest, &PackageFormat::default()).unwrap().values().await
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use chandler_core::{digest::Digest, release::PackageReference};
+use chandler_core::{digest::Digest, package_format::PackageFormat, release::PackageReference};
 use reqwest::Url;
 
 use crate::{
@@ -71,12 +71,13 @@ impl Packages {
         &self,
         reference: &PackageReference,
         digest: &Digest,
+        format: &PackageFormat,
         signers: Option<&Arc<Signers>>,
     ) -> Option<StoredPackage> {
         let (scheme, home) = place(reference).ok()?;
         let demanded = self.demanded(scheme, &home, signers).ok()?;
         let is_verified = demanded.iter().all(|signers| self.verified.knows(digest, signers));
-        if is_verified { self.store.get(digest).inspect(|_| self.found.note(true)) } else { None }
+        if is_verified { self.store.get(digest, format).inspect(|_| self.found.note(true)) } else { None }
     }
 
     pub(crate) async fn verify(&self, resolved: &Resolved, access: &Access) -> Result<(), SourceError> {

@@ -1,34 +1,38 @@
-//! The contract's verbs, in Chandler's own types.
+//! The client of a package tool, in Chandler's own types.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use chandler_api::status::ObjectRecord;
 use chandler_core::{
     digest::{Digest, InputDigest, InputMark},
     failure::{Category, Failure},
-    identity::ReleaseId,
-    inventory::{ReleaseStatus, Seen},
+    identity::{ReleaseId, ToolId},
+    inventory::{ReleaseRecords, ReleaseStatus, Seen},
+    package_format::PackageFormat,
     release::{ApplyKind, ExecutionOptions, RenderingOptions},
     target::Target,
 };
 use chandler_telemetry::{RequestCount, Requests, trace};
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status, Streaming, metadata::AsciiMetadataKey, transport::Channel};
 
 use crate::{
     convert,
-    generated::{
-        template::{self, template_service_client::TemplateServiceClient},
-        tool::{self as proto, package_tool_client::PackageToolClient},
-    },
+    description_cache::DescriptionCache,
+    generated::tool::{self as proto, package_tool_client::PackageToolClient},
     supervisor::{Lease, Supervisor},
 };
 
 /// Largest message either way.
-const MESSAGE_LIMIT: usize = 64 << 20;
+pub(crate) const MESSAGE_LIMIT: usize = 64 << 20;
 /// Limit of a call that touches no cluster.
 const LOCAL_LIMIT: Duration = Duration::from_mins(1);
-/// What an operation gets on top of its own time limit, to say how it ended.
+/// Added to the time limit of an operation, for its last message.
 const GRACE: Duration = Duration::from_secs(90);
 
 /// A package on the local disk.
@@ -38,7 +42,7 @@ pub struct PackageFile {
     pub digest: Digest,
 }
 
-/// What an Apply is to do.
+/// An install or upgrade to run.
 #[derive(Clone, Debug)]
 pub struct ApplyOrder {
     pub operation_id: String,
@@ -52,7 +56,7 @@ pub struct ApplyOrder {
     pub execution: ExecutionOptions,
 }
 
-/// What a Remove is to do.
+/// A removal to run.
 #[derive(Clone, Debug)]
 pub struct RemoveOrder {
     pub operation_id: String,
@@ -71,30 +75,30 @@ pub struct ReleaseDetails {
     pub package_version: String,
     /// Of the values given for this revision.
     pub values: Option<Digest>,
-    /// None: someone else made this revision.
+    /// `None` means that Chandler did not make this revision.
     pub inputs: Option<InputDigest>,
     pub inventory: Vec<ObjectRecord>,
     pub description: String,
 }
 
 impl ReleaseDetails {
-    /// The revision as the inventory will show it. Whose it is, the tool says: a failed operation may have gone back to
-    /// an older state, and that is not what its inputs ask for.
+    /// Returns the revision as the inventory will list it. The input mark is the tool's: a failed operation may have rolled
+    /// back to an older revision, which has other inputs.
     pub fn seen(&self) -> Seen {
         let mark = self.inputs.clone().map(|digest| InputMark { digest, revision: self.revision });
         Seen { revision: self.revision, status: self.status, mark, updated: None }
     }
 }
 
-/// How far an operation is.
+/// A step of a running operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepReport {
     pub message: String,
-    /// Only waiting from here: the operation's slot is free.
+    /// The operation only waits from here on, so its slot is free.
     pub waiting: bool,
 }
 
-/// An operation that failed, and the state it left, where that is known.
+/// A failed operation, with the state that it left, if known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationFailure {
     pub failure: Failure,
@@ -107,52 +111,89 @@ impl From<Failure> for OperationFailure {
     }
 }
 
-/// Why a template has no result for one input.
+/// How a tool describes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RenderFailure {
-    pub message: String,
-}
-
-/// Who a tool is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolIdentity {
+pub struct ToolDescription {
     pub name: String,
     pub version: String,
     pub driver_version: String,
-    pub formats: Vec<String>,
+    pub formats: Vec<PackageFormat>,
     pub capabilities: Vec<String>,
+    /// Where it records its releases.
+    pub records: Arc<ReleaseRecords>,
 }
 
-/// A tool that can be called. Clones share its process.
+/// A package tool. Clones share its process.
 #[derive(Clone, Debug)]
 pub struct PackageTool {
+    id: ToolId,
     supervisor: Supervisor,
+    description: Arc<OnceCell<Arc<ToolDescription>>>,
+    cache: Option<DescriptionCache>,
 }
 
 impl PackageTool {
-    pub fn new(supervisor: Supervisor) -> Self {
-        Self { supervisor }
+    pub fn new(id: ToolId, supervisor: Supervisor) -> Self {
+        Self { id, supervisor, description: Arc::default(), cache: None }
+    }
+
+    /// Keeps the description in `folder`.
+    #[must_use]
+    pub fn described_in(self, folder: &Path) -> Self {
+        let cache = DescriptionCache::new(folder, self.supervisor.path());
+        Self { cache, ..self }
+    }
+
+    pub fn id(&self) -> ToolId {
+        self.id
     }
 
     pub fn supervisor(&self) -> &Supervisor {
         &self.supervisor
     }
 
-    /// Says who the tool is.
-    pub async fn describe(&self) -> Result<ToolIdentity, Failure> {
-        let lease = self.supervisor.lease().await?;
-        let answer =
-            client(&lease).describe(local(proto::DescribeRequest {})).await.map_err(transport)?.into_inner();
-        Ok(ToolIdentity {
+    /// Returns the tool's description. The tool is asked once.
+    pub async fn description(&self) -> Result<Arc<ToolDescription>, Failure> {
+        self.description.get_or_try_init(|| self.describe()).await.cloned()
+    }
+
+    async fn describe(&self) -> Result<Arc<ToolDescription>, Failure> {
+        let answer = match self.cache.as_ref().and_then(DescriptionCache::read) {
+            Some(cached) => cached,
+            None => self.ask_description().await?,
+        };
+        let records = answer.records.ok_or_else(|| {
+            Failure::new(
+                Category::Internal,
+                format!("the package tool {} breaks the contract: it declares no records", answer.name),
+            )
+        })?;
+        Ok(Arc::new(ToolDescription {
             name: answer.name,
             version: answer.version,
             driver_version: answer.driver_version,
-            formats: answer.formats,
+            formats: answer.formats.into_iter().map(PackageFormat::new).collect(),
             capabilities: answer.capabilities,
-        })
+            records: Arc::new(convert::records(records)),
+        }))
     }
 
-    /// What the running process has asked clusters for since it started. No process is started to be asked.
+    async fn ask_description(&self) -> Result<proto::DescribeResponse, Failure> {
+        let lease = self.supervisor.lease().await?;
+        let answer = client(&lease).describe(local(proto::DescribeRequest {})).await.map_err(transport)?;
+        let answer = answer.into_inner();
+        if let Some(cache) = &self.cache {
+            cache.write(&answer);
+        }
+        Ok(answer)
+    }
+
+    /// The description, if the tool has been asked for it.
+    pub(crate) fn known_description(&self) -> Option<&Arc<ToolDescription>> {
+        self.description.get()
+    }
+
+    /// Returns the requests that the running process has made to clusters. Starts no process.
     pub async fn requests(&self) -> Vec<RequestCount> {
         let Some(lease) = self.supervisor.current().await else { return Vec::new() };
         let answer = client(&lease).describe(local(proto::DescribeRequest {})).await;
@@ -176,7 +217,7 @@ impl PackageTool {
         }
     }
 
-    /// The digest of what `values` mean to the tool.
+    /// Returns the digest of the canonical form of `values`.
     pub async fn canonical_digest(&self, values: &str) -> Result<Digest, Failure> {
         let lease = self.supervisor.lease().await?;
         let request = proto::CanonicalizeRequest { values: vec![convert::values(values)] };
@@ -190,7 +231,7 @@ impl PackageTool {
         }
     }
 
-    /// Reads a release. None: the cluster answered and there is none.
+    /// Reads a release. `None` means that the cluster has no such release.
     pub async fn observe(
         &self,
         target: &Target,
@@ -241,40 +282,6 @@ impl PackageTool {
         let opened = client.remove(traced(convert::remove(order))).await.map_err(transport)?;
         follow(&lease, opened.into_inner(), &id, limit, cancel, on_step).await.map(|_| ())
     }
-
-    /// Evaluates a value template for many inputs: `(key, data as JSON)`. The answers are in the order of the inputs.
-    pub async fn render(
-        &self,
-        template: &str,
-        inputs: Vec<(String, Vec<u8>)>,
-    ) -> Result<Vec<Result<String, RenderFailure>>, Failure> {
-        let lease = self.supervisor.lease().await?;
-        let asked = inputs.len();
-        let request = template::RenderRequest {
-            template: template.to_owned(),
-            inputs: inputs.into_iter().map(|(key, data)| template::Input { key, data }).collect(),
-            timeout: None,
-            max_output_bytes: 0,
-        };
-        let mut client = TemplateServiceClient::new(lease.channel())
-            .max_decoding_message_size(MESSAGE_LIMIT)
-            .max_encoding_message_size(MESSAGE_LIMIT);
-        let answer = client.render(local(request)).await.map_err(transport)?.into_inner();
-        if answer.outputs.len() != asked {
-            return Err(broken("Render"));
-        }
-        answer.outputs.into_iter().map(rendered).collect()
-    }
-}
-
-fn rendered(output: template::Output) -> Result<Result<String, RenderFailure>, Failure> {
-    match output.outcome {
-        Some(template::output::Outcome::Text(text)) => Ok(Ok(text)),
-        Some(template::output::Outcome::Failure(failure)) => {
-            Ok(Err(RenderFailure { message: failure.message }))
-        }
-        None => Err(broken("Render")),
-    }
 }
 
 /// Follows an operation to its end.
@@ -319,10 +326,10 @@ async fn follow(
     }
 }
 
-/// When an operation is given up on from outside. The way back of an atomic one gets its own time.
+/// Returns the time limit of an operation, with time for the rollback of an atomic one.
 fn limit(options: &ExecutionOptions) -> Duration {
-    let ways = if options.atomic { 2 } else { 1 };
-    options.timeout.saturating_mul(ways).saturating_add(GRACE)
+    let directions = if options.atomic { 2 } else { 1 };
+    options.timeout.saturating_mul(directions).saturating_add(GRACE)
 }
 
 async fn stop(lease: &Lease, operation_id: &str) -> Result<(), Failure> {
@@ -336,13 +343,13 @@ fn client(lease: &Lease) -> PackageToolClient<Channel> {
         .max_encoding_message_size(MESSAGE_LIMIT)
 }
 
-fn local<T>(message: T) -> tonic::Request<T> {
+pub(crate) fn local<T>(message: T) -> tonic::Request<T> {
     let mut request = traced(message);
     request.set_timeout(LOCAL_LIMIT);
     request
 }
 
-/// A request that goes on with the trace that led to it.
+/// A request that carries the current trace.
 fn traced<T>(message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     trace::carry(|key, value| {
@@ -354,7 +361,7 @@ fn traced<T>(message: T) -> tonic::Request<T> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the signature that map_err calls")]
-fn transport(status: Status) -> Failure {
+pub(crate) fn transport(status: Status) -> Failure {
     match status.code() {
         Code::DeadlineExceeded => Failure::new(Category::Timeout, "the package tool did not answer in time"),
         Code::Cancelled => Failure::new(Category::Cancelled, "the call to the package tool was cancelled"),
@@ -365,7 +372,7 @@ fn transport(status: Status) -> Failure {
     }
 }
 
-fn broken(verb: &str) -> Failure {
+pub(crate) fn broken(verb: &str) -> Failure {
     Failure::new(
         Category::Internal,
         format!("the package tool breaks the contract: {verb} ended without an answer"),

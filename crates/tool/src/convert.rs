@@ -1,4 +1,4 @@
-//! Between Chandler's types and the contract's messages.
+//! Converts between Chandler's types and the contract's messages.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use chandler_core::{
     digest::{Digest, InputDigest},
     failure::{Category, Failure},
     identity::ReleaseId,
-    inventory::ReleaseStatus,
+    inventory::{ReleaseRecords, ReleaseStatus},
     release::{ApplyKind, RenderingOptions, ValuesReuse},
     target::{Target, TargetAuth},
 };
@@ -133,6 +133,20 @@ pub fn details(state: proto::ReleaseState) -> ReleaseDetails {
     }
 }
 
+pub fn records(records: proto::ReleaseRecords) -> ReleaseRecords {
+    ReleaseRecords {
+        api_version: records.api_version,
+        kind: records.kind,
+        plural: records.plural,
+        label_selector: records.label_selector,
+        object_name: records.object_name,
+        release_label: records.release_label,
+        revision_label: records.revision_label,
+        status_label: records.status_label,
+        time_labels: records.time_labels,
+    }
+}
+
 pub fn step(step: proto::Step) -> StepReport {
     let waiting = step.kind() == proto::StepKind::Waiting;
     StepReport { message: step.message, waiting }
@@ -193,7 +207,7 @@ fn values_reuse(reuse: ValuesReuse) -> proto::ValuesReuse {
     }
 }
 
-/// Longer than the contract can say is as good as no limit of its own.
+/// Returns `None`, which means no limit, if the duration is too long for the message.
 fn duration(duration: Duration) -> Option<prost_types::Duration> {
     duration.try_into().ok()
 }

@@ -1,8 +1,11 @@
-//! The package-tool contract: its client, and the supervision of the process that serves it.
+//! Clients of package tools and of the template service, and the supervision of their processes.
 
 mod client;
 mod convert;
+mod description_cache;
 mod supervisor;
+mod template;
+mod tools;
 
 /// Code generated from `proto/`.
 #[allow(
@@ -24,8 +27,10 @@ pub mod generated {
 
 pub use chandler_core::release::ApplyKind;
 pub use client::{
-    ApplyOrder, OperationFailure, PackageFile, PackageTool, ReleaseDetails, RemoveOrder, RenderFailure,
-    StepReport, ToolIdentity,
+    ApplyOrder, OperationFailure, PackageFile, PackageTool, ReleaseDetails, RemoveOrder, StepReport,
+    ToolDescription,
 };
 pub use convert::target as target_message;
-pub use supervisor::{Lease, Supervisor, SupervisorConfig, ToolError};
+pub use supervisor::{Lease, Service, Supervisor, SupervisorConfig, ToolError};
+pub use template::{RenderFailure, TemplateService};
+pub use tools::Tools;

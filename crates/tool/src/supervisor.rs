@@ -1,11 +1,11 @@
-//! Keeps a tool's process running: started on demand, on a private socket, with a clean environment; restarted with
-//! backoff when it dies; replaced, after its running calls have ended, when it has grown too large.
+//! Supervises a process: starts it on demand, on a private socket, with a clean environment; restarts it with backoff when
+//! it exits; replaces it when it uses too much memory, after its running calls have ended.
 
 mod log;
 mod process;
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     pin::Pin,
     sync::{Arc, Weak},
     time::{Duration, Instant},
@@ -21,25 +21,44 @@ use tonic::transport::Channel;
 use self::process::Process;
 pub use self::process::ProcessStats;
 
-/// A process that was found well so often has proved itself.
-const PROVED: u32 = 2;
+/// After so many checks, a process counts as healthy and earlier failures are forgotten.
+const HEALTHY_CHECKS: u32 = 2;
 
-/// How a tool is run.
+/// The service that a supervised process serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    PackageTool,
+    Templates,
+}
+
+impl Service {
+    /// As messages name it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PackageTool => "package tool",
+            Self::Templates => "template service",
+        }
+    }
+}
+
+/// How a process is run.
 #[derive(Clone, Debug)]
 pub struct SupervisorConfig {
+    /// The service that the process serves.
+    pub service: Service,
     /// The tool's binary.
     pub path: PathBuf,
     /// Further arguments.
     pub arguments: Vec<String>,
-    /// All that its environment holds.
+    /// Its whole environment.
     pub environment: Vec<(String, String)>,
     /// Resident memory at which the process is replaced once its calls have ended.
     pub soft_memory_limit: u64,
     /// Resident memory at which it is killed.
     pub hard_memory_limit: u64,
-    /// How often its memory is looked at.
+    /// How often its memory is checked.
     pub check_interval: Duration,
-    /// What it has to log: debug, info, warn or error, now and later.
+    /// Its log level: debug, info, warn or error. It may change later.
     pub log_level: watch::Receiver<&'static str>,
 }
 
@@ -47,6 +66,7 @@ impl SupervisorConfig {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         const MIB: u64 = 1 << 20;
         Self {
+            service: Service::PackageTool,
             path: path.into(),
             arguments: Vec::new(),
             environment: Vec::new(),
@@ -56,9 +76,18 @@ impl SupervisorConfig {
             log_level: watch::channel("info").1,
         }
     }
+
+    /// Runs the template service that is in the Helm driver.
+    pub fn templates(driver: impl Into<PathBuf>) -> Self {
+        Self {
+            service: Service::Templates,
+            arguments: vec!["--service".to_owned(), "template".to_owned()],
+            ..Self::new(driver)
+        }
+    }
 }
 
-/// Why the tool cannot be used.
+/// Why a supervised process cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
     #[error(
@@ -73,7 +102,7 @@ pub enum ToolError {
     Exited(String),
     #[error("the package tool failed {count} times in a row; next start in {wait:?}; last: {last}")]
     BackingOff { count: u32, wait: Duration, last: String },
-    #[error("this manager starts no operation any more: it stops, or another one leads")]
+    #[error("this manager starts no more operations: it is stopping, or another manager leads")]
     Closed,
 }
 
@@ -83,7 +112,7 @@ impl From<ToolError> for Failure {
     }
 }
 
-/// Runs one tool. Clones share it; the process ends with the last of them.
+/// Supervises one process. Clones share it; the process ends with the last of them.
 #[derive(Clone, Debug)]
 pub struct Supervisor(Arc<Shared>);
 
@@ -103,12 +132,12 @@ struct State {
     closed: bool,
 }
 
-/// A process in use: it is not ended while this lives.
+/// A process in use. It is not ended while a lease exists.
 #[derive(Clone, Debug)]
 pub struct Lease(Arc<Process>);
 
 impl Lease {
-    /// For callers that speak the contract's own messages.
+    /// The channel to the process.
     pub fn channel(&self) -> Channel {
         self.0.channel()
     }
@@ -123,7 +152,12 @@ impl Supervisor {
         Self(Arc::new(Shared { config, state: Mutex::default() }))
     }
 
-    /// The running process; starts one if there is none.
+    /// The binary.
+    pub fn path(&self) -> &Path {
+        &self.0.config.path
+    }
+
+    /// Returns the running process; starts one if there is none.
     pub async fn lease(&self) -> Result<Lease, ToolError> {
         let mut state = self.0.state.lock().await;
         if state.closed {
@@ -140,13 +174,13 @@ impl Supervisor {
         Ok(Lease(process))
     }
 
-    /// The running process, if there is one.
+    /// Returns the running process, if there is one.
     pub(crate) async fn current(&self) -> Option<Lease> {
         let state = self.0.state.lock().await;
         state.current.as_ref().filter(|process| process.is_usable()).map(|process| Lease(process.clone()))
     }
 
-    /// How often a process was started, and the memory of the current one.
+    /// Returns how often a process was started, and the memory of the current one.
     pub async fn stats(&self) -> (u64, Option<ProcessStats>) {
         let state = self.0.state.lock().await;
         (state.starts, state.current.as_ref().and_then(|process| process.stats()))
@@ -157,7 +191,7 @@ impl Supervisor {
         self.0.state.lock().await.kill();
     }
 
-    /// Ends the process at once, and never starts another.
+    /// Ends the process at once, and refuses to start another.
     pub async fn close(&self) {
         let mut state = self.0.state.lock().await;
         state.closed = true;
@@ -180,7 +214,7 @@ impl Supervisor {
         }
     }
 
-    /// One look after a process. False: there is nothing left to look after.
+    /// Checks a process. Returns `false` if it has ended.
     async fn check(&self, process: &Arc<Process>) -> bool {
         let Some(stats) = process.stats() else { return false };
         if stats.resident_bytes >= self.0.config.hard_memory_limit {
@@ -217,8 +251,9 @@ impl Supervisor {
     }
 }
 
-/// Looks after one process for as long as it and its supervisor live: replaces it when it has grown, and forgets
-/// earlier failures once it has proved itself. Boxed, because watching starts replacements and starting spawns watching.
+/// Checks one process regularly for as long as it and its supervisor live: replaces it when it uses too much memory, and
+/// forgets earlier failures once it counts as healthy. Boxed, because it is recursive: checking starts replacements, and
+/// starting spawns checks.
 fn watch(shared: Weak<Shared>, process: Weak<Process>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async move {
         let mut healthy_checks = 0;
@@ -230,7 +265,7 @@ fn watch(shared: Weak<Shared>, process: Weak<Process>) -> Pin<Box<dyn Future<Out
                 return;
             }
             healthy_checks += 1;
-            if healthy_checks == PROVED {
+            if healthy_checks == HEALTHY_CHECKS {
                 supervisor.0.state.lock().await.failures = 0;
             }
         }
@@ -247,7 +282,7 @@ impl State {
     fn note_failure(&mut self, what: &str) {
         self.failures += 1;
         what.clone_into(&mut self.last_failure);
-        // The first restart is immediate: one crash must not hold up the fleet.
+        // The first restart is immediate: one crash must not delay all clusters.
         self.not_before = (self.failures > 1).then(|| {
             Instant::now() + backoff::delay(Category::ToolUnavailable, self.failures - 1, "package-tool")
         });

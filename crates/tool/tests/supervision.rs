@@ -3,7 +3,7 @@
 
 use std::{os::unix::fs::PermissionsExt as _, path::PathBuf, time::Duration};
 
-use chandler_core::failure::Category;
+use chandler_core::{failure::Category, identity::ToolId};
 use chandler_tool::{PackageTool, Supervisor, SupervisorConfig};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -35,8 +35,8 @@ async fn gone(pid: u32) {
 async fn it_starts_on_demand_in_private_with_a_clean_environment() {
     let supervisor = Supervisor::new(config());
     assert_eq!(supervisor.stats().await, (0, None), "nothing runs before it is needed");
-    let tool = PackageTool::new(supervisor.clone());
-    assert_eq!(tool.describe().await.unwrap().name, "helm");
+    let tool = PackageTool::new(ToolId(0), supervisor.clone());
+    assert_eq!(tool.description().await.unwrap().name, "helm");
     let pid = pid(&supervisor).await;
     assert_eq!(std::fs::read(format!("/proc/{pid}/environ")).unwrap(), b"");
     let arguments = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
@@ -54,8 +54,8 @@ async fn a_killed_driver_is_started_again_at_the_next_call() {
     let first = pid(&supervisor).await;
     kill_process(Pid::from_raw(i32::try_from(first).unwrap()).unwrap(), Signal::KILL).unwrap();
     gone(first).await;
-    let tool = PackageTool::new(supervisor.clone());
-    assert_eq!(tool.describe().await.unwrap().name, "helm");
+    let tool = PackageTool::new(ToolId(0), supervisor.clone());
+    assert_eq!(tool.description().await.unwrap().name, "helm");
     assert_ne!(pid(&supervisor).await, first);
     assert_eq!(supervisor.stats().await.0, 2);
 }
@@ -66,7 +66,7 @@ async fn a_closed_supervisor_ends_the_driver_and_starts_no_other() {
     let first = pid(&supervisor).await;
     supervisor.close().await;
     gone(first).await;
-    let refused = PackageTool::new(supervisor.clone()).describe().await.unwrap_err();
+    let refused = PackageTool::new(ToolId(0), supervisor.clone()).description().await.unwrap_err();
     assert_eq!(refused.category, Category::ToolUnavailable, "{refused}");
     assert_eq!(supervisor.stats().await.0, 1);
 }
@@ -110,12 +110,12 @@ async fn a_driver_at_its_hard_limit_is_killed() {
 async fn a_tool_that_does_not_start_is_explained_and_not_tried_in_a_loop() {
     let rows = [("/nowhere/tool", "cargo xtask build"), ("/bin/false", "exited while starting")];
     for (path, hint) in rows {
-        let tool = PackageTool::new(Supervisor::new(SupervisorConfig::new(path)));
-        let failure = tool.describe().await.unwrap_err();
+        let tool = PackageTool::new(ToolId(0), Supervisor::new(SupervisorConfig::new(path)));
+        let failure = tool.description().await.unwrap_err();
         assert_eq!(failure.category, Category::ToolUnavailable);
         assert!(failure.message.contains(hint), "{failure}");
-        tool.describe().await.unwrap_err();
-        let third = tool.describe().await.unwrap_err();
+        tool.description().await.unwrap_err();
+        let third = tool.description().await.unwrap_err();
         assert!(third.message.contains("next start in"), "{third}");
     }
 }

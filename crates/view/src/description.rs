@@ -1,30 +1,30 @@
-//! From objects to all that is known of them, for `describe`. Pure.
+//! Builds what `describe` shows of a placement, a release or a cluster. Pure.
 
-mod target;
+mod resource_argument;
 
 use chandler_api::status::{FailureRecord, ObjectRecord, RevisionRecord};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::Serialize;
 
-pub use self::target::{Chosen, Target};
-use crate::fleet::{Fleet, ObjectName, Placement, Release, State, advice};
+pub use self::resource_argument::{FoundResource, ResourceArgument};
+use crate::fleet::{Fleet, ObjectName, Placement, Release, State, next_step};
 
-/// Why there is nothing to describe.
+/// The object to describe cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("there is no kind `{kind}` here: say hcp, instance, hrp, ar or release before the `/`")]
+    #[error("unknown kind `{kind}`: use hcp, instance, hrp, ar or release before the `/`")]
     UnknownKind { kind: String },
     #[error(
-        "there is no `{name}` in namespace {namespace}: `chandler get --all-namespaces` shows what there is"
+        "`{name}` not found in namespace {namespace}; list all add-ons with `chandler get --all-namespaces`"
     )]
     NotFound { name: String, namespace: String },
-    #[error("`{name}` may be several things: say {}", choices.join(" or "))]
-    Ambiguous { name: String, choices: Vec<String> },
-    #[error("there are no add-ons on a cluster `{cluster}` in namespace {namespace}")]
-    NothingOnCluster { cluster: String, namespace: String },
+    #[error("`{name}` is ambiguous: use {}", candidates.join(" or "))]
+    Ambiguous { name: String, candidates: Vec<String> },
+    #[error("no add-ons found on cluster `{cluster}` in namespace {namespace}")]
+    NoAddOns { cluster: String, namespace: String },
 }
 
-/// What is described: a placement, a release, or a cluster.
+/// A description of a placement, a release, or a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Description {
@@ -46,9 +46,9 @@ pub struct PlacementView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready_clusters: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub deleted: Option<Time>,
+    pub deletion_timestamp: Option<Time>,
     pub conditions: Vec<Condition>,
-    /// Clusters that are selected and have no release object.
+    /// Selected clusters without a release object.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
 }
@@ -64,25 +64,25 @@ pub struct ReleaseView {
     pub package: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Namespace and name on the workload cluster.
+    /// Namespace and name of the release on the workload cluster, joined by `/`.
     pub release: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<u32>,
-    /// In Helm's words.
+    /// Helm's status of the release.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub status: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub deleted: Option<Time>,
+    pub deletion_timestamp: Option<Time>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<String>,
     pub conditions: Vec<Condition>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<FailureRecord>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub next_try: Option<Time>,
-    /// What a person should do next.
+    pub next_retry: Option<Time>,
+    /// What the user should do next.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
+    pub next_step: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inventory_revision: Option<u32>,
     pub inventory: Vec<ObjectRecord>,
@@ -90,21 +90,21 @@ pub struct ReleaseView {
 }
 
 impl Description {
-    /// A placement and its releases, on one cluster or all.
+    /// Describes a placement and its releases. If a cluster is given, only the releases on that cluster are included.
     pub fn of_placement(fleet: &Fleet, placement: &Placement, cluster: Option<&str>) -> Self {
         let object = &placement.object;
-        let own = |release: &&Release| {
+        let is_owned = |release: &&Release| {
             release.object.namespace == object.namespace
                 && release
                     .placement
                     .as_ref()
                     .is_some_and(|(kind, name)| (kind, name) == (&object.kind, &object.name))
         };
-        let wanted = |name: &str| cluster.is_none_or(|cluster| cluster == name);
-        let own: Vec<&Release> = fleet.releases.iter().filter(own).collect();
+        let is_included = |name: &str| cluster.is_none_or(|cluster| cluster == name);
+        let owned: Vec<&Release> = fleet.releases.iter().filter(is_owned).collect();
         let selected = placement.status.matching_clusters.iter().filter_map(|cluster| cluster.name.clone());
         let missing = selected
-            .filter(|name| wanted(name) && own.iter().all(|release| release.cluster != *name))
+            .filter(|name| is_included(name) && owned.iter().all(|release| release.cluster != *name))
             .collect();
         Self {
             placement: Some(PlacementView {
@@ -112,40 +112,41 @@ impl Description {
                 package: placement.package.clone(),
                 version: placement.version.clone(),
                 ready_clusters: placement.status.ready_clusters.clone(),
-                deleted: placement.deleted.map(Time),
+                deletion_timestamp: placement.deletion_timestamp.map(Time),
                 conditions: placement.status.conditions.clone(),
                 missing,
             }),
             cluster: cluster.map(str::to_owned),
-            releases: sorted(own.into_iter().filter(|release| wanted(&release.cluster))),
+            releases: sorted_views(owned.into_iter().filter(|release| is_included(&release.cluster))),
         }
     }
 
+    /// Describes a single release.
     pub fn of_release(release: &Release) -> Self {
-        Self { placement: None, cluster: None, releases: vec![ReleaseView::of(release)] }
+        Self { placement: None, cluster: None, releases: vec![ReleaseView::new(release)] }
     }
 
-    /// Everything on a cluster.
+    /// Describes all releases on a cluster. Fails if there are none.
     pub fn of_cluster(fleet: &Fleet, namespace: &str, cluster: &str) -> Result<Self, Error> {
-        let releases = sorted(fleet.releases.iter().filter(|release| release.cluster == cluster));
+        let releases = sorted_views(fleet.releases.iter().filter(|release| release.cluster == cluster));
         if releases.is_empty() {
             let (cluster, namespace) = (cluster.to_owned(), namespace.to_owned());
-            return Err(Error::NothingOnCluster { cluster, namespace });
+            return Err(Error::NoAddOns { cluster, namespace });
         }
         Ok(Self { placement: None, cluster: Some(cluster.to_owned()), releases })
     }
 }
 
-fn sorted<'a>(releases: impl Iterator<Item = &'a Release>) -> Vec<ReleaseView> {
-    let mut releases: Vec<_> = releases.map(ReleaseView::of).collect();
+fn sorted_views<'a>(releases: impl Iterator<Item = &'a Release>) -> Vec<ReleaseView> {
+    let mut releases: Vec<_> = releases.map(ReleaseView::new).collect();
     releases.sort_by(|a, b| (&a.cluster, &a.add_on, &a.object).cmp(&(&b.cluster, &b.add_on, &b.object)));
     releases
 }
 
 impl ReleaseView {
-    fn of(release: &Release) -> Self {
+    fn new(release: &Release) -> Self {
         let status = &release.status;
-        let deleted = release.deleted.map(Time);
+        let deletion_timestamp = release.deletion_timestamp.map(Time);
         Self {
             object: release.object.clone(),
             add_on: release.add_on().to_owned(),
@@ -153,15 +154,15 @@ impl ReleaseView {
             state: release.state(),
             package: release.package.clone(),
             version: release.version().map(str::to_owned),
-            release: release.address.clone(),
+            release: release.release_name.clone(),
             revision: status.revision,
             status: status.status.clone(),
-            finalizers: if deleted.is_some() { release.finalizers.clone() } else { Vec::new() },
-            deleted,
+            finalizers: if deletion_timestamp.is_some() { release.finalizers.clone() } else { Vec::new() },
+            deletion_timestamp,
             conditions: status.conditions.clone(),
             last_failure: status.last_failure.clone(),
-            next_try: release.next_try().map(Time),
-            next: advice(release),
+            next_retry: release.next_retry().map(Time),
+            next_step: next_step(release),
             inventory_revision: status.inventory_revision,
             inventory: status.inventory.clone(),
             history: status.history.clone(),

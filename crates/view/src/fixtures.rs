@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 
 use chandler_core::{
-    extension::{Kubernetes, Question},
+    extension::{Kubernetes, ResolutionInput},
     resolution::{Candidate, Published, Range, Universe, VersionName, Wanted, parse_kubernetes_version},
 };
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::{
-    fleet::{Fleet, Placement, Release, named},
+    fleet::{Fleet, Placement, Release, find_kinds},
     upgrade_check::ClusterReport,
 };
 
+/// Returns a HelmReleaseProxy of a placement on a cluster.
 pub fn release(placement: &str, cluster: &str, status: &Value) -> Release {
     let object = json!({
         "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmReleaseProxy",
@@ -27,9 +28,10 @@ pub fn release(placement: &str, cluster: &str, status: &Value) -> Release {
         "spec": {"clusterRef": {"name": cluster}, "chartName": placement, "releaseName": placement},
         "status": status,
     });
-    Release::of(named("hrp")[0], &serde_json::from_value(object).unwrap())
+    Release::from_object(find_kinds("hrp")[0], &serde_json::from_value(object).unwrap())
 }
 
+/// Returns a status with this `Ready` condition.
 pub fn ready(status: &str, reason: &str, message: &str) -> Value {
     json!({
         "observedGeneration": 1, "revision": 2,
@@ -41,6 +43,7 @@ pub fn ready(status: &str, reason: &str, message: &str) -> Value {
     })
 }
 
+/// Returns a HelmChartProxy that selects these clusters.
 pub fn placement(name: &str, clusters: &[&str]) -> Placement {
     let clusters: Vec<_> = clusters.iter().map(|name| json!({"name": name, "namespace": "fleet"})).collect();
     let object = json!({
@@ -51,9 +54,10 @@ pub fn placement(name: &str, clusters: &[&str]) -> Placement {
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }]},
     });
-    Placement::of(named("hcp")[0], &serde_json::from_value(object).unwrap())
+    Placement::from_object(find_kinds("hcp")[0], &serde_json::from_value(object).unwrap())
 }
 
+/// Returns two placements: `hello` is ready on `alpha` and missing on `bravo`, `faulty` fails on `alpha`.
 pub fn fleet() -> Fleet {
     Fleet {
         placements: vec![placement("hello", &["alpha", "bravo"]), placement("faulty", &["alpha"])],
@@ -68,8 +72,9 @@ pub fn fleet() -> Fleet {
     }
 }
 
-/// Extensions with their versions and the Kubernetes these are for; the first of each runs.
-pub fn question(extensions: &[(&str, &[(&str, &str)])]) -> Question {
+/// Returns the resolution input of a cluster with these extensions. Each has versions with a range of Kubernetes
+/// versions; the first version is installed.
+pub fn resolution_input(extensions: &[(&str, &[(&str, &str)])]) -> ResolutionInput {
     let candidate = |(version, kubernetes): &(&str, &str)| Candidate {
         kubernetes: Some(kubernetes.parse().unwrap()),
         ..Candidate::new(VersionName::parse(version).unwrap())
@@ -78,7 +83,7 @@ pub fn question(extensions: &[(&str, &[(&str, &str)])]) -> Question {
         versions: versions.iter().map(candidate).collect(),
         ..Published::default()
     };
-    let wanted = |name: &str| Wanted {
+    let request = |name: &str| Wanted {
         extension: name.to_owned(),
         range: Range::any(),
         channel: None,
@@ -86,12 +91,15 @@ pub fn question(extensions: &[(&str, &[(&str, &str)])]) -> Question {
     };
     let extensions: BTreeMap<String, _> =
         extensions.iter().map(|(name, versions)| ((*name).to_owned(), *versions)).collect();
-    Question {
+    ResolutionInput {
         defects: BTreeMap::new(),
         universe: Universe {
-            extensions: extensions.iter().map(|(name, known)| (name.clone(), published(known))).collect(),
+            extensions: extensions
+                .iter()
+                .map(|(name, versions)| (name.clone(), published(versions)))
+                .collect(),
         },
-        wanted: extensions.keys().map(|name| wanted(name)).collect(),
+        wanted: extensions.keys().map(|name| request(name)).collect(),
         platform: None,
         running: extensions
             .iter()
@@ -101,6 +109,7 @@ pub fn question(extensions: &[(&str, &[(&str, &str)])]) -> Question {
     }
 }
 
+/// Returns a Cluster.
 pub fn cluster(name: &str) -> DynamicObject {
     serde_json::from_value(json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
@@ -109,13 +118,15 @@ pub fn cluster(name: &str) -> DynamicObject {
     .unwrap()
 }
 
-pub fn report(name: &str, question: Question, to: Option<&str>) -> ClusterReport {
+/// Returns the report of an upgrade check of a cluster.
+pub fn report(name: &str, input: ResolutionInput, to: Option<&str>) -> ClusterReport {
     let to = to.map(|to| to.parse().unwrap());
-    ClusterReport::new(&cluster(name), Ok(question), to.as_ref())
+    ClusterReport::new(&cluster(name), Ok(input), to.as_ref())
 }
 
-pub fn mixed() -> Question {
-    question(&[
+/// Returns an input with one extension that stays, one that moves, and one that blocks the upgrade to 1.35.
+pub fn mixed_input() -> ResolutionInput {
+    resolution_input(&[
         ("base", &[("1.0.0", "*")]),
         ("net", &[("1.34.0", "~1.34.0"), ("1.35.0", "~1.35.0")]),
         ("app", &[("1.0.0", "<1.35")]),

@@ -1,13 +1,13 @@
-//! A fleet as commands see it: placements and releases, whatever their kind.
+//! The fleet as commands show it: placements and releases of all kinds.
 
-mod advice;
 mod kinds;
 mod model;
-mod read;
+mod next_step;
+mod reader;
 mod state;
 
-pub use advice::advice;
-pub use kinds::{KINDS, Kind, named};
+pub use kinds::{KINDS, Kind, find_kinds};
 pub use model::{ObjectName, Placement, Release};
-pub use read::{Error, Fleet, Reader};
+pub use next_step::next_step;
+pub use reader::{Error, Fleet, FleetReader};
 pub use state::State;

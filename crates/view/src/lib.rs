@@ -1,4 +1,4 @@
-//! What commands and pages show of a management cluster: objects are read and shaped here, and printed elsewhere.
+//! Models of what the CLI shows of a management cluster: reads objects and shapes them. Printing is left to the caller.
 
 pub mod catalog;
 pub mod description;
@@ -7,9 +7,10 @@ pub mod description;
 pub mod fixtures;
 pub mod fleet;
 pub mod listing;
+pub mod paging;
 pub mod upgrade_check;
 
-/// Receives what is being read, for display while it takes long.
+/// Displays which objects are being read while a command takes long.
 pub trait Progress: Sync {
-    fn report(&self, what: String);
+    fn report(&self, message: String);
 }

@@ -1,4 +1,4 @@
-//! From objects to the rows of `get`. Pure.
+//! Builds the rows that `get` shows. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::fleet::{Fleet, Placement, Release, State};
 
-/// What is shown.
+/// Limits the rows of a listing.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     pub cluster: Option<String>,
@@ -24,9 +24,9 @@ pub struct Row {
     pub namespace: String,
     pub cluster: String,
     pub add_on: String,
-    /// Kind of the object that asks for it.
+    /// Kind of the placement, or of the release object if it has no placement.
     pub kind: String,
-    /// The release object; none has been made yet if unset.
+    /// Name of the release object. `None` means that it does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<String>,
     pub state: State,
@@ -43,14 +43,14 @@ pub struct Row {
     pub since: Option<Time>,
 }
 
-/// Rows and what they come to.
+/// The rows that match a filter, and a summary.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Listing {
     pub summary: Summary,
     pub releases: Vec<Row>,
 }
 
-/// Counts over all that was asked for, whether it is shown or not.
+/// Counts all add-ons of the selected clusters, including rows that are hidden because they are ready.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
@@ -61,8 +61,8 @@ pub struct Summary {
 }
 
 impl Listing {
-    pub fn of(fleet: &Fleet, filter: &Filter) -> Self {
-        let mut rows: Vec<Row> = fleet.releases.iter().map(row).chain(missing(fleet)).collect();
+    pub fn new(fleet: &Fleet, filter: &Filter) -> Self {
+        let mut rows: Vec<Row> = fleet.releases.iter().map(release_row).chain(missing_rows(fleet)).collect();
         rows.retain(|row| filter.cluster.as_ref().is_none_or(|cluster| row.cluster == *cluster));
         rows.sort_by(|a, b| {
             (&a.namespace, &a.cluster, &a.add_on, &a.kind).cmp(&(
@@ -72,13 +72,13 @@ impl Listing {
                 &b.kind,
             ))
         });
-        let summary = Summary::of(&rows);
+        let summary = Summary::new(&rows);
         rows.retain(|row| !filter.not_ready || row.state != State::Ready);
         Self { summary, releases: rows }
     }
 }
 
-fn row(release: &Release) -> Row {
+fn release_row(release: &Release) -> Row {
     let ready = release.ready();
     Row {
         namespace: release.object.namespace.clone(),
@@ -96,9 +96,9 @@ fn row(release: &Release) -> Row {
     }
 }
 
-/// Clusters that a placement selects and that have no release object of it.
-fn missing(fleet: &Fleet) -> Vec<Row> {
-    let made: BTreeSet<_> = fleet
+/// Returns a row for each cluster that a placement selects and that has no release object of this placement.
+fn missing_rows(fleet: &Fleet) -> Vec<Row> {
+    let existing: BTreeSet<_> = fleet
         .releases
         .iter()
         .filter_map(|release| {
@@ -106,18 +106,23 @@ fn missing(fleet: &Fleet) -> Vec<Row> {
             Some((&*release.object.namespace, &**kind, &**name, &*release.cluster))
         })
         .collect();
-    let of = |placement: &'_ Placement| {
+    let rows = |placement: &Placement| {
         let object = &placement.object;
         let clusters = placement.status.matching_clusters.iter().filter_map(|cluster| cluster.name.clone());
-        let absent = clusters.filter(|cluster| {
-            !made.contains(&(&*object.namespace, &*object.kind, &*object.name, &**cluster))
+        let missing = clusters.filter(|cluster| {
+            !existing.contains(&(&*object.namespace, &*object.kind, &*object.name, &**cluster))
         });
-        absent.map(|cluster| without_release(placement, cluster)).collect::<Vec<_>>()
+        missing.map(|cluster| missing_row(placement, cluster)).collect::<Vec<_>>()
     };
-    fleet.placements.iter().filter(|placement| placement.deleted.is_none()).flat_map(of).collect()
+    fleet
+        .placements
+        .iter()
+        .filter(|placement| placement.deletion_timestamp.is_none())
+        .flat_map(rows)
+        .collect()
 }
 
-fn without_release(placement: &Placement, cluster: String) -> Row {
+fn missing_row(placement: &Placement, cluster: String) -> Row {
     let ready = placement.ready();
     Row {
         namespace: placement.object.namespace.clone(),
@@ -136,7 +141,7 @@ fn without_release(placement: &Placement, cluster: String) -> Row {
 }
 
 impl Summary {
-    fn of(rows: &[Row]) -> Self {
+    fn new(rows: &[Row]) -> Self {
         let clusters: BTreeSet<_> = rows.iter().map(|row| (&row.namespace, &row.cluster)).collect();
         let add_ons: BTreeSet<_> = rows.iter().map(|row| (&row.namespace, &row.kind, &row.add_on)).collect();
         let mut states = BTreeMap::new();
@@ -155,15 +160,15 @@ impl fmt::Display for Summary {
         write!(
             f,
             "{} on {}: {}",
-            counted(self.add_ons, "add-on"),
-            counted(self.clusters, "cluster"),
+            pluralize(self.add_ons, "add-on"),
+            pluralize(self.clusters, "cluster"),
             states.collect::<Vec<_>>().join(", ")
         )
     }
 }
 
-fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+fn pluralize(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
 #[cfg(test)]
@@ -172,15 +177,15 @@ mod tests {
     use crate::fixtures::fleet;
 
     #[test]
-    fn a_selected_cluster_without_a_release_is_missed() {
-        let listing = Listing::of(&fleet(), &Filter::default());
-        let told: Vec<_> = listing
+    fn a_selected_cluster_without_a_release_object_is_missing() {
+        let listing = Listing::new(&fleet(), &Filter::default());
+        let rows: Vec<_> = listing
             .releases
             .iter()
             .map(|row| format!("{} {} {} {}", row.cluster, row.add_on, row.state, row.reason))
             .collect();
         assert_eq!(
-            told,
+            rows,
             [
                 "alpha faulty Failed HelmInstallOrUpgradeFailed",
                 "alpha hello Ready Ready",
@@ -191,12 +196,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_still_counts() {
+    fn hidden_rows_are_counted() {
         let filter = Filter { not_ready: true, ..Filter::default() };
-        let listing = Listing::of(&fleet(), &filter);
+        let listing = Listing::new(&fleet(), &filter);
         assert_eq!(listing.releases.len(), 2);
         assert_eq!(listing.summary.releases, 3);
         let filter = Filter { cluster: Some("bravo".to_owned()), ..Filter::default() };
-        assert_eq!(Listing::of(&fleet(), &filter).summary.releases, 1);
+        assert_eq!(Listing::new(&fleet(), &filter).summary.releases, 1);
     }
 }

@@ -1,8 +1,8 @@
-//! What a new Kubernetes would mean for the extensions of clusters.
+//! Checks what an upgrade of Kubernetes would change for the extensions of clusters.
 
-mod read;
+mod reader;
 mod report;
-mod target;
+mod target_version;
 
 use std::sync::Arc;
 
@@ -11,39 +11,39 @@ use chandler_source::Packages;
 use futures::{StreamExt as _, stream};
 use kube::Client;
 
-use self::read::Reader;
+use self::reader::InputReader;
 pub use self::{
-    read::Chosen,
-    report::{ClusterReport, ExtensionReport, Fate, Report, Summary, Verdict},
-    target::{Target, Way},
+    reader::ClusterFilter,
+    report::{ClusterOutcome, ClusterReport, ExtensionOutcome, ExtensionReport, Report, Summary},
+    target_version::{TargetVersion, UpgradePath},
 };
 use crate::Progress;
 
-/// Clusters that are looked at side by side.
-const ABREAST: usize = 8;
+/// Clusters that are checked at the same time.
+const CONCURRENCY: usize = 8;
 
-/// Why nothing could be found out about any cluster.
+/// No cluster can be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{hint}: listing {what}")]
-    List { hint: &'static str, what: String, source: Box<kube::Error> },
-    #[error("there is no Cluster {name} {place}, or it is being deleted")]
-    NoSuchCluster { name: String, place: String },
-    #[error("there is no such Cluster {place}; other namespaces: --namespace or --all-namespaces")]
-    NoClusters { place: String },
+    #[error("{hint}: listing {objects}")]
+    List { hint: &'static str, objects: String, source: Box<kube::Error> },
+    #[error("Cluster {name} not found {scope}, or it is being deleted")]
+    ClusterNotFound { name: String, scope: String },
+    #[error("no matching Cluster found {scope}; use --namespace or --all-namespaces for other namespaces")]
+    NoClusters { scope: String },
 }
 
-/// What is asked.
+/// Which clusters to check, and against which version of Kubernetes.
 pub struct Request {
-    pub clusters: Chosen,
-    /// Where the clusters are; `None` means all namespaces.
+    pub clusters: ClusterFilter,
+    /// Namespace of the clusters. `None` means all namespaces.
     pub namespace: Option<String>,
     pub platform_namespace: String,
-    /// `None` means the Kubernetes that is announced, else the next minor.
-    pub to: Option<Target>,
+    /// `None` means the pending upgrade of each cluster, or the next minor version if none is pending.
+    pub to: Option<TargetVersion>,
 }
 
-/// Reads the management cluster and returns what the upgrade would mean for each cluster. It changes nothing.
+/// Checks what the upgrade would change for each cluster. Only reads from the management cluster.
 pub async fn check(
     client: Client,
     request: Request,
@@ -52,18 +52,18 @@ pub async fn check(
     progress: &dyn Progress,
 ) -> Result<Report, Error> {
     let Request { clusters, namespace, platform_namespace, to } = request;
-    let reader = Reader::new(client.clone(), namespace, &platform_namespace, progress);
-    let chosen = reader.clusters(&clusters).await?;
+    let reader = InputReader::new(client.clone(), namespace, &platform_namespace, progress);
+    let clusters = reader.clusters(&clusters).await?;
     let listed = reader.listed().await?;
-    let outlook = OneShotResolver::new(client, platform, packages, listed);
-    let (count, outlook) = (chosen.len(), &outlook);
+    let resolver = &OneShotResolver::new(client, platform, packages, listed);
+    let count = clusters.len();
     let checks =
-        stream::iter(&chosen).map(|cluster| async move { (cluster, outlook.question(cluster).await) });
-    let mut checks = checks.buffered(ABREAST);
+        stream::iter(&clusters).map(|cluster| async move { (cluster, resolver.input(cluster).await) });
+    let mut checks = checks.buffered(CONCURRENCY);
     let mut reports = Vec::with_capacity(count);
     progress.report(format!("checking: {count} clusters"));
-    while let Some((cluster, question)) = checks.next().await {
-        reports.push(ClusterReport::new(cluster, question, to.as_ref()));
+    while let Some((cluster, input)) = checks.next().await {
+        reports.push(ClusterReport::new(cluster, input, to.as_ref()));
         progress.report(format!("checking: {} of {count} clusters", reports.len()));
     }
     Ok(Report::new(reports))

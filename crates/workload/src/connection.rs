@@ -1,4 +1,4 @@
-//! One connection per workload cluster, shared by all its releases.
+//! One connection per workload cluster and package tool, shared by all releases of that tool.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,15 +10,16 @@ use chandler_core::{
     backoff,
     digest::InputMark,
     failure::{Category, Failure},
-    identity::{ClusterKey, ReleaseId},
-    inventory::ReleaseInventory,
+    identity::{ClusterKey, ReleaseId, ToolId},
+    inventory::{ReleaseInventory, ReleaseRecords},
     target::Target,
 };
 use chandler_telemetry::Requests;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client,
-    api::{Patch, PatchParams},
+    api::{DynamicObject, Patch, PatchParams},
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -28,7 +29,11 @@ use crate::{inventory, kubeconfig::target_from_kubeconfig, reach};
 /// An unreachable cluster is tried at least this often.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
-/// What is known of a cluster's releases.
+/// Returns where a package tool records its releases.
+pub type RecordsOf =
+    Arc<dyn Fn(ToolId) -> BoxFuture<'static, Result<Arc<ReleaseRecords>, Failure>> + Send + Sync>;
+
+/// The releases of a tool on a cluster, as far as they are known.
 #[derive(Clone, Debug)]
 pub enum InventoryView {
     /// Not listed completely yet.
@@ -37,15 +42,15 @@ pub enum InventoryView {
     Known(Arc<ReleaseInventory>),
 }
 
-/// Something about a cluster's releases changed.
+/// A change of a cluster's releases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InventoryChange {
     pub cluster: ClusterKey,
-    /// None: anything may have changed.
+    /// `None` means that any release may have changed.
     pub release: Option<ReleaseId>,
 }
 
-/// A cluster that is being followed.
+/// A cluster whose releases of one tool are watched.
 #[derive(Debug)]
 pub struct Connection {
     cluster: ClusterKey,
@@ -63,6 +68,7 @@ struct State {
 struct Reached {
     target: Target,
     client: Client,
+    records: Arc<ReleaseRecords>,
 }
 
 impl std::fmt::Debug for Reached {
@@ -72,26 +78,27 @@ impl std::fmt::Debug for Reached {
 }
 
 impl Connection {
-    /// What is known of the cluster's releases.
+    /// Returns the cluster's releases, as far as they are known.
     pub fn inventory(&self) -> InventoryView {
         self.lock().view.clone()
     }
 
-    /// How to reach the cluster. None: its kubeconfig has not been read yet.
+    /// Returns how to reach the cluster. `None` means that its kubeconfig has not been read yet.
     pub fn target(&self) -> Option<Target> {
         self.lock().reached.as_ref().map(|reached| reached.target.clone())
     }
 
-    /// Writes onto a stored revision which inputs it was made from.
+    /// Labels the record of a revision with the inputs that it was made from.
     pub async fn mark(&self, release: &ReleaseId, mark: &InputMark) -> Result<(), Failure> {
-        let client = self.lock().reached.as_ref().map(|reached| reached.client.clone());
-        let client = client.ok_or_else(|| {
+        let reached = self.lock().reached.clone();
+        let Reached { client, records, .. } = reached.ok_or_else(|| {
             Failure::new(Category::Unreachable, format!("cluster {} is not connected", self.cluster))
         })?;
-        let secrets: Api<Secret> = Api::namespaced(client, &release.namespace);
-        let name = format!("sh.helm.release.v1.{}.v{}", release.name, mark.revision);
+        let resource = inventory::resource(&records)?;
+        let stored: Api<DynamicObject> = Api::namespaced_with(client, &release.namespace, &resource);
+        let name = records.object_name(release, mark.revision);
         let patch = serde_json::json!({"metadata": {"labels": {InputMark::LABEL: mark.to_string()}}});
-        secrets
+        stored
             .patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch))
             .await
             .map(|_| ())
@@ -122,9 +129,20 @@ impl Census {
 #[derive(Clone, Debug)]
 pub struct Connections {
     management: Arc<ManagementClient>,
-    open: Arc<Mutex<HashMap<ClusterKey, Arc<Connection>>>>,
+    records_of: Records,
+    open: Arc<Mutex<HashMap<ClusterKey, BTreeMap<ToolId, Arc<Connection>>>>>,
     changes: mpsc::UnboundedSender<InventoryChange>,
     requests: Requests,
+}
+
+/// [`RecordsOf`] with a `Debug` of its own.
+#[derive(Clone)]
+struct Records(RecordsOf);
+
+impl std::fmt::Debug for Records {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Records")
+    }
 }
 
 struct ManagementClient(Client);
@@ -136,17 +154,27 @@ impl std::fmt::Debug for ManagementClient {
 }
 
 impl Connections {
-    /// Reads kubeconfigs with `management`; tells of changes on the channel.
-    pub fn new(management: Client) -> (Self, mpsc::UnboundedReceiver<InventoryChange>) {
+    /// Reads kubeconfigs with `management`; sends changes on the channel.
+    pub fn new(
+        management: Client,
+        records_of: RecordsOf,
+    ) -> (Self, mpsc::UnboundedReceiver<InventoryChange>) {
         let (changes, receiver) = mpsc::unbounded_channel();
         let management = Arc::new(ManagementClient(management));
-        (Self { management, open: Arc::default(), changes, requests: Requests::default() }, receiver)
+        let connections = Self {
+            management,
+            records_of: Records(records_of),
+            open: Arc::default(),
+            changes,
+            requests: Requests::default(),
+        };
+        (connections, receiver)
     }
 
-    /// The connection to a cluster; opened if it is not.
-    pub fn to(&self, cluster: &ClusterKey) -> Arc<Connection> {
+    /// Returns the connection to a cluster for a tool; opens it if needed.
+    pub fn to(&self, cluster: &ClusterKey, tool: ToolId) -> Arc<Connection> {
         let mut open = self.lock();
-        if let Some(connection) = open.get(cluster) {
+        if let Some(connection) = open.get(cluster).and_then(|tools| tools.get(&tool)) {
             return connection.clone();
         }
         let stop = CancellationToken::new();
@@ -155,51 +183,57 @@ impl Connections {
             state: Mutex::new(State { view: InventoryView::Loading, reached: None }),
             _stop: stop.clone().drop_guard(),
         });
-        open.insert(cluster.clone(), connection.clone());
-        let following = follow(self.clone(), Arc::downgrade(&connection), cluster.clone());
+        open.entry(cluster.clone()).or_default().insert(tool, connection.clone());
+        let following = follow(self.clone(), Arc::downgrade(&connection), cluster.clone(), tool);
         tokio::spawn(async move { stop.run_until_cancelled(following).await });
         connection
     }
 
-    /// Closes the connection to a cluster that is gone or has no releases left.
+    /// Closes the connections to a cluster that is gone or has no releases left.
     pub fn close(&self, cluster: &ClusterKey) {
         self.lock().remove(cluster);
     }
 
-    /// How the clusters that are followed are doing.
+    /// Counts the connected clusters by state. A cluster counts once, by the worst state of its connections.
     pub fn census(&self) -> Census {
         let mut census = Census::default();
-        for connection in self.lock().values() {
-            match &connection.lock().view {
-                InventoryView::Loading => census.connecting += 1,
-                InventoryView::Known(_) => census.connected += 1,
-                InventoryView::Unavailable(failure) => {
-                    *census.unavailable.entry(failure.category).or_default() += 1;
-                }
+        for tools in self.lock().values() {
+            let views: Vec<_> = tools.values().map(|connection| connection.inventory()).collect();
+            let failure = views.iter().find_map(|view| match view {
+                InventoryView::Unavailable(failure) => Some(failure.category),
+                _ => None,
+            });
+            if let Some(category) = failure {
+                *census.unavailable.entry(category).or_default() += 1;
+            } else if views.iter().any(|view| matches!(view, InventoryView::Loading)) {
+                census.connecting += 1;
+            } else {
+                census.connected += 1;
             }
         }
         census
     }
 
-    /// The requests made to workload clusters from here; those of the package tool are its own.
+    /// Returns the requests made to workload clusters from here. A package tool counts its own.
     pub fn requests(&self) -> &Requests {
         &self.requests
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ClusterKey, Arc<Connection>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ClusterKey, BTreeMap<ToolId, Arc<Connection>>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, cluster: &ClusterKey, release: Option<ReleaseId>) {
-        // Nobody listens only while the process ends.
+    fn notify(&self, cluster: &ClusterKey, release: Option<ReleaseId>) {
+        // The receiver is dropped only while the process ends.
         let _ = self.changes.send(InventoryChange { cluster: cluster.clone(), release });
     }
 
-    async fn reach(&self, cluster: &ClusterKey) -> Result<Reached, Failure> {
+    async fn reach(&self, cluster: &ClusterKey, tool: ToolId) -> Result<Reached, Failure> {
+        let records = (self.records_of.0)(tool).await?;
         let text = self.kubeconfig(cluster).await?;
         let target = target_from_kubeconfig(cluster, &text)?;
         let client = reach::client(&target, &self.requests).await?;
-        Ok(Reached { target, client })
+        Ok(Reached { target, client, records })
     }
 
     async fn kubeconfig(&self, cluster: &ClusterKey) -> Result<String, Failure> {
@@ -218,23 +252,28 @@ impl Connections {
     }
 }
 
-/// Follows a cluster for as long as its connection lives. Every new attempt reads the kubeconfig again, so renewed
-/// credentials are found, and lists anew, so that nothing is concluded from a list with a gap.
-async fn follow(connections: Connections, connection: std::sync::Weak<Connection>, cluster: ClusterKey) {
+/// Watches a tool's releases on a cluster for as long as the connection lives. Every attempt reads the kubeconfig again, so
+/// that it finds renewed credentials, and lists again, so that nothing is concluded from a list with a gap.
+async fn follow(
+    connections: Connections,
+    connection: std::sync::Weak<Connection>,
+    cluster: ClusterKey,
+    tool: ToolId,
+) {
     let publish = |view: InventoryView, release: Option<ReleaseId>| {
         if let Some(connection) = connection.upgrade() {
             connection.lock().view = view;
-            connections.tell(&cluster, release);
+            connections.notify(&cluster, release);
         }
     };
     let mut failures = 0;
     loop {
-        let failure = match connections.reach(&cluster).await {
+        let failure = match connections.reach(&cluster, tool).await {
             Ok(reached) => {
                 if let Some(connection) = connection.upgrade() {
                     connection.lock().reached = Some(reached.clone());
                 }
-                inventory::follow(reached.client, |view, release| {
+                inventory::watch(reached.client, &reached.records, |view, release| {
                     failures = 0;
                     publish(view, release);
                 })

@@ -1,37 +1,59 @@
-//! The watch that keeps the inventory of one cluster: metadata of Helm's release Secrets, nothing decoded.
+//! The watch that keeps the inventory of one cluster: the metadata of a tool's release records, never their content.
 
 use std::{pin::pin, sync::Arc};
 
 use chandler_core::{
-    failure::Failure,
+    failure::{Category, Failure},
     identity::ReleaseId,
-    inventory::{ReleaseInventory, StoredRevision},
+    inventory::{ReleaseInventory, ReleaseRecords, StoredRevision},
 };
 use futures::TryStreamExt as _;
-use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client, ResourceExt as _,
-    core::PartialObjectMeta,
+    api::{ApiResource, DynamicObject, TypeMeta},
+    core::{GroupVersionKind, PartialObjectMeta},
     runtime::watcher::{self, Event, watcher},
 };
 
 use crate::{connection::InventoryView, reach::failure_of};
 
-/// Label that Helm puts on the Secrets it stores releases in.
-const SELECTOR: &str = "owner=helm";
+type Record = PartialObjectMeta<DynamicObject>;
 
-/// Follows the cluster until the watch breaks; says why. `publish` gets each new state, with the release that changed
-/// (None: anything may have).
-pub async fn follow(client: Client, mut publish: impl FnMut(InventoryView, Option<ReleaseId>)) -> Failure {
-    let api: Api<PartialObjectMeta<Secret>> = Api::all(client);
-    let mut events = pin!(watcher(api, watcher::Config::default().labels(SELECTOR)));
+/// Returns the kind of a tool's records.
+pub fn resource(records: &ReleaseRecords) -> Result<ApiResource, Failure> {
+    let types = TypeMeta { api_version: records.api_version.clone(), kind: records.kind.clone() };
+    let kind = GroupVersionKind::try_from(types).map_err(|error| {
+        Failure::new(
+            Category::Internal,
+            format!("the package tool breaks the contract: its records are of no valid kind: {error}"),
+        )
+    })?;
+    Ok(ApiResource::from_gvk_with_plural(&kind, &records.plural))
+}
+
+/// Watches the records of a tool on a cluster until the watch breaks, and returns why. `publish` gets each new state, with
+/// the release that has changed; `None` means that any release may have.
+pub async fn watch(
+    client: Client,
+    records: &ReleaseRecords,
+    mut publish: impl FnMut(InventoryView, Option<ReleaseId>),
+) -> Failure {
+    let resource = match resource(records) {
+        Ok(resource) => resource,
+        Err(failure) => return failure,
+    };
+    let api: Api<Record> = Api::all_with(client, &resource);
+    let mut events = pin!(watcher(api, watcher::Config::default().labels(&records.label_selector)));
     let mut listing = ReleaseInventory::default();
     let mut current = Arc::new(ReleaseInventory::default());
+    let recorded = |record: &Record| -> Option<StoredRevision> {
+        records.revision(&record.namespace()?, record.labels())
+    };
     loop {
         match events.try_next().await {
             Ok(Some(Event::Init)) => listing = ReleaseInventory::default(),
-            Ok(Some(Event::InitApply(secret))) => {
-                if let Some(revision) = stored(&secret) {
+            Ok(Some(Event::InitApply(record))) => {
+                if let Some(revision) = recorded(&record) {
                     listing.store(revision);
                 }
             }
@@ -39,15 +61,15 @@ pub async fn follow(client: Client, mut publish: impl FnMut(InventoryView, Optio
                 current = Arc::new(std::mem::take(&mut listing));
                 publish(InventoryView::Known(current.clone()), None);
             }
-            Ok(Some(Event::Apply(secret))) => {
-                if let Some(revision) = stored(&secret) {
+            Ok(Some(Event::Apply(record))) => {
+                if let Some(revision) = recorded(&record) {
                     let release = revision.release.clone();
                     Arc::make_mut(&mut current).store(revision);
                     publish(InventoryView::Known(current.clone()), Some(release));
                 }
             }
-            Ok(Some(Event::Delete(secret))) => {
-                if let Some(revision) = stored(&secret) {
+            Ok(Some(Event::Delete(record))) => {
+                if let Some(revision) = recorded(&record) {
                     Arc::make_mut(&mut current).forget(&revision);
                     publish(InventoryView::Known(current.clone()), Some(revision.release));
                 }
@@ -56,10 +78,6 @@ pub async fn follow(client: Client, mut publish: impl FnMut(InventoryView, Optio
             Err(error) => return broken(&error),
         }
     }
-}
-
-fn stored(secret: &PartialObjectMeta<Secret>) -> Option<StoredRevision> {
-    StoredRevision::from_labels(&secret.namespace()?, secret.labels())
 }
 
 fn broken(error: &watcher::Error) -> Failure {
@@ -74,7 +92,7 @@ fn broken(error: &watcher::Error) -> Failure {
 
 fn closed() -> Failure {
     Failure::new(
-        chandler_core::failure::Category::Unreachable,
-        "the workload cluster closed the watch of its releases; it is opened again",
+        Category::Unreachable,
+        "the workload cluster closed the watch of its releases; Chandler opens it again",
     )
 }

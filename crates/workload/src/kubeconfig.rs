@@ -1,5 +1,5 @@
-//! Reads a workload cluster's kubeconfig strictly: whoever can write the Secret must not be able to run commands in
-//! Chandler or make it read files, so anything but inline data is refused.
+//! Reads a workload cluster's kubeconfig strictly: a user who can write the Secret must not be able to run commands in
+//! Chandler or make it read files, so only inline data is accepted.
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
-//! Everything that touches a workload cluster from Rust: how to reach it, and what is released on it.
+//! Access to workload clusters from Rust: connections, and the inventory of their releases.
 
 mod connection;
 mod inventory;
 mod kubeconfig;
 mod reach;
 
-pub use connection::{Census, Connection, Connections, InventoryChange, InventoryView};
+pub use connection::{Census, Connection, Connections, InventoryChange, InventoryView, RecordsOf};
 pub use kubeconfig::{KubeconfigError, target_from_kubeconfig};
 pub use reach::failure_of;

@@ -1,4 +1,4 @@
-//! A client for a workload cluster, and what its errors mean.
+//! Clients for workload clusters, and the failures that their errors stand for.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chandler_core::{
@@ -78,7 +78,7 @@ fn kubeconfig(target: &Target) -> Kubeconfig {
     }
 }
 
-/// What an error of a request to a workload cluster means, and what to do about it.
+/// Converts an error of a request to a workload cluster.
 pub fn failure_of(error: &kube::Error) -> Failure {
     match error {
         kube::Error::Api(status) if status.code == 401 => Failure::new(

@@ -1,51 +1,51 @@
-//! Prints for people and for programs.
+//! Prints catalogs and charts.
 
 use anyhow::Result;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::output::{Cell, Screen, Structured, aligned};
+use crate::output::{Cell, Screen, StructuredFormat, align_columns};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people
+pub enum OutputFormat {
+    /// Human-readable text
     Table,
     Json,
     Yaml,
 }
 
-impl Format {
-    /// Prints a value, or for people the text that `told` makes of it.
-    pub fn print(self, value: &impl Serialize, told: impl FnOnce() -> String) -> Result<()> {
+impl OutputFormat {
+    /// Prints a value in a structured format, or the text that `table` returns.
+    pub fn print(self, value: &impl Serialize, table: impl FnOnce() -> String) -> Result<()> {
         match self {
-            Self::Table => print!("{}", harmless(&told())),
-            Self::Json => print!("{}", Structured::Json.text(value)?),
-            Self::Yaml => print!("{}", Structured::Yaml.text(value)?),
+            Self::Table => print!("{}", strip_control_characters(&table())),
+            Self::Json => print!("{}", StructuredFormat::Json.text(value)?),
+            Self::Yaml => print!("{}", StructuredFormat::Yaml.text(value)?),
         }
         Ok(())
     }
 }
 
-/// Columns as wide as what is in them; the last one is as long as it is.
+/// Returns a table with aligned columns.
 pub fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     let header = header.map(Cell::plain).to_vec();
     let rows = rows.iter().map(|row| row.iter().map(Cell::plain).collect());
     let rows: Vec<_> = [header].into_iter().chain(rows).collect();
-    aligned(&rows, Screen { colours: false, width: None })
+    align_columns(&rows, Screen { colors: false, width: None })
 }
 
-/// Nobody vouches for what charts say of themselves: what would steer a terminal is taken out.
-fn harmless(text: &str) -> String {
-    text.chars().filter(|letter| !letter.is_control() || matches!(letter, '\n' | '\t')).collect()
+/// Removes control characters. The metadata of charts is not trusted and could contain terminal escape sequences.
+fn strip_control_characters(text: &str) -> String {
+    text.chars().filter(|character| !character.is_control() || matches!(character, '\n' | '\t')).collect()
 }
 
-/// What a table shows of a text: one line, not too long.
-pub fn brief(text: &str, longest: usize) -> String {
+/// Joins the lines of a text and truncates it to `length` characters.
+pub fn truncate(text: &str, length: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= longest {
+    if line.chars().count() <= length {
         return line;
     }
-    line.chars().take(longest - 1).chain(['…']).collect()
+    line.chars().take(length - 1).chain(['…']).collect()
 }
 
 #[cfg(test)]
@@ -53,11 +53,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_and_texts_cut() {
+    fn tables_are_aligned_and_texts_are_truncated() {
         let rows = [["a".to_owned(), "long text".to_owned()], ["ünï".to_owned(), String::new()]];
         assert_eq!(table(["NAME", "TEXT"], &rows), "NAME   TEXT\na      long text\nünï\n");
-        assert_eq!(brief("one\n two three", 8), "one two…");
-        assert_eq!(brief("one", 3), "one");
-        assert_eq!(harmless("a\u{1b}[2Jb\n"), "a[2Jb\n");
+        assert_eq!(truncate("one\n two three", 8), "one two…");
+        assert_eq!(truncate("one", 3), "one");
+        assert_eq!(strip_control_characters("a\u{1b}[2Jb\n"), "a[2Jb\n");
     }
 }

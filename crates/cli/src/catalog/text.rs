@@ -3,16 +3,16 @@
 use std::fmt::Write as _;
 
 use chandler_core::catalog::Entry;
-use chandler_view::catalog::{CatalogView, ChartView, FoundView, Inspected};
+use chandler_view::catalog::{CatalogView, ChartView, PackageView, SearchResultView};
 
-use super::output::{brief, table};
+use super::output::{table, truncate};
 
-/// As many letters of a description as a line has room for.
-const BRIEF: usize = 60;
+/// Maximum length of a description in a table.
+const DESCRIPTION_LENGTH: usize = 60;
 
 pub fn catalogs(views: &[CatalogView]) -> String {
     if views.is_empty() {
-        return "There is no ExtensionCatalog here.\n".to_owned();
+        return "No ExtensionCatalog found.\n".to_owned();
     }
     let row = |view: &CatalogView| {
         let packages = view.packages.map_or_else(|| "-".to_owned(), |packages| packages.to_string());
@@ -24,11 +24,11 @@ pub fn catalogs(views: &[CatalogView]) -> String {
     table(["NAMESPACE", "NAME", "READY", "REASON", "PACKAGES", "READ", "URL"], &rows)
 }
 
-pub fn found(views: &[FoundView]) -> String {
+pub fn search_results(views: &[SearchResultView]) -> String {
     if views.is_empty() {
-        return "No chart has all these words.\n".to_owned();
+        return "No chart matches all search terms.\n".to_owned();
     }
-    let row = |view: &FoundView| {
+    let row = |view: &SearchResultView| {
         let warning = if view.deprecated { "DEPRECATED " } else { "" };
         [
             view.namespace.clone(),
@@ -36,7 +36,7 @@ pub fn found(views: &[FoundView]) -> String {
             view.version.clone(),
             or_dash(view.app_version.as_deref()),
             or_any(view.kube_version.as_deref()),
-            format!("{warning}{}", brief(&view.description, BRIEF)),
+            format!("{warning}{}", truncate(&view.description, DESCRIPTION_LENGTH)),
         ]
     };
     let rows: Vec<_> = views.iter().map(row).collect();
@@ -60,25 +60,28 @@ pub fn chart(view: &ChartView) -> String {
     let rows: Vec<_> = view.versions.iter().map(row).collect();
     let _ = write!(text, "\n{}", table(["VERSION", "APP VERSION", "KUBERNETES", ""], &rows));
     if let Some(package) = &view.package {
-        add_package(package, &mut text);
+        write_package(package, &mut text);
     }
     text
 }
 
-fn add_package(package: &Inspected, text: &mut String) {
-    let mut part = |title: &str, content: &str| {
+fn write_package(package: &PackageView, text: &mut String) {
+    let mut section = |title: &str, content: &str| {
         if !content.trim().is_empty() {
             let _ = write!(text, "\n{title}\n{}\n", content.trim_end());
         }
     };
-    part("KUBERNETES", package.kube_version.as_deref().unwrap_or_default());
-    let needed: Vec<_> =
-        package.dependencies.iter().map(|one| format!("{} {}", one.name, one.version)).collect();
-    part("CHARTS INSIDE", &needed.join("\n"));
-    part("DEFAULTS", &package.defaults);
+    section("KUBERNETES", package.kube_version.as_deref().unwrap_or_default());
+    let dependencies: Vec<_> = package
+        .dependencies
+        .iter()
+        .map(|dependency| format!("{} {}", dependency.name, dependency.version))
+        .collect();
+    section("DEPENDENCIES", &dependencies.join("\n"));
+    section("DEFAULT VALUES", &package.defaults);
     let schema = package.schema.as_ref().and_then(|schema| serde_json::to_string_pretty(schema).ok());
-    part("SCHEMA", schema.as_deref().unwrap_or_default());
-    part("README", &package.readme);
+    section("VALUES SCHEMA", schema.as_deref().unwrap_or_default());
+    section("README", &package.readme);
 }
 
 fn or_dash(text: Option<&str>) -> String {

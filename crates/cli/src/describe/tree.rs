@@ -3,21 +3,22 @@
 use std::fmt::Write as _;
 
 use chandler_api::status::ObjectRecord;
+use chandler_core::conditions;
 use chandler_view::description::{Description, PlacementView, ReleaseView};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use crate::output::{Colour, Screen, age, span};
+use crate::output::{Color, Screen, age, duration};
 
-/// A line and what hangs below it.
+/// A line and its children.
 #[derive(Debug, Default)]
 struct Node {
     line: String,
     children: Vec<Self>,
 }
 
-/// Objects and revisions of one release that are listed; the rest are counted.
-const LISTED: usize = 50;
+/// Maximum number of objects and of revisions that are listed per release. The rest are counted.
+const MAX_LISTED: usize = 50;
 
 pub fn text(description: &Description, screen: Screen, now: Timestamp) -> String {
     let writer = Writer { screen, now };
@@ -50,8 +51,10 @@ impl Writer {
         let object = &placement.object;
         let version = placement.version.as_deref().unwrap_or("the newest version");
         let ready = placement.ready_clusters.as_ref().map(|ready| format!(", ready on {ready} clusters"));
-        let going =
-            placement.deleted.as_ref().map(|since| format!(", being deleted for {}", self.age(since.0)));
+        let deleting = placement
+            .deletion_timestamp
+            .as_ref()
+            .map(|since| format!(", terminating for {}", self.age(since.0)));
         let line = format!(
             "{} {}/{}: {} {version}{}{}",
             object.kind,
@@ -59,88 +62,94 @@ impl Writer {
             object.name,
             placement.package,
             ready.unwrap_or_default(),
-            going.unwrap_or_default()
+            deleting.unwrap_or_default()
         );
         Node { line, children: self.conditions(&placement.conditions) }
     }
 
     fn missing(&self, cluster: &str) -> Node {
-        let state = self.screen.paint("Missing", Some(Colour::Yellow));
+        let state = self.screen.paint("Missing", Some(Color::Yellow));
         Node::leaf(format!(
-            "{cluster}: {state}, it is selected and has no release object; see the conditions above"
+            "{cluster}: {state}, the cluster is selected but has no release object; see the conditions above"
         ))
     }
 
     fn release(&self, release: &ReleaseView, by_cluster: bool) -> Node {
         let name = if by_cluster { release.cluster.clone() } else { release.add_on.clone() };
-        let state = self.screen.paint(release.state.as_str(), Some(Colour::of(release.state)));
+        let state = self.screen.paint(release.state.as_str(), Some(Color::for_state(release.state)));
         let version = release.version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
         let revision = release.revision.map(|revision| format!(", revision {revision}")).unwrap_or_default();
         let helm = Some(&release.status).filter(|status| !status.is_empty());
         let helm = helm.map(|status| format!(", {status}")).unwrap_or_default();
-        let ready = release.conditions.iter().find(|condition| condition.type_ == "Ready");
+        let ready = conditions::find(&release.conditions, "Ready");
         let since = ready
             .map(|ready| format!(", since {}", self.age(ready.last_transition_time.0)))
             .unwrap_or_default();
         let mut node =
             Node::leaf(format!("{name}: {state}, {}{version}{revision}{helm}{since}", release.package));
         let object = &release.object;
-        let place = if by_cluster { String::new() } else { format!(" on cluster {}", release.cluster) };
-        node.push(format!("release {}{place}, from {} {}", release.release, object.kind, object.name));
-        node.children.extend(self.troubles(release));
-        if let Some(next) = &release.next {
-            node.push(format!("next: {next}"));
+        let location = if by_cluster { String::new() } else { format!(" on cluster {}", release.cluster) };
+        node.push(format!("release {}{location}, from {} {}", release.release, object.kind, object.name));
+        node.children.extend(self.problems(release));
+        if let Some(next_step) = &release.next_step {
+            node.push(format!("next step: {next_step}"));
         }
         node.children.extend(objects(release));
         node.children.extend(self.history(release));
         node
     }
 
-    fn troubles(&self, release: &ReleaseView) -> Vec<Node> {
+    fn problems(&self, release: &ReleaseView) -> Vec<Node> {
         let mut nodes = self.conditions(&release.conditions);
         if let Some(failure) = &release.last_failure {
             let times =
                 if failure.count == 1 { "once".to_owned() } else { format!("{} times", failure.count) };
-            let told =
+            let reported =
                 release.conditions.iter().any(|condition| condition.message.contains(&failure.message));
-            let message = if told { String::new() } else { format!(": {}", failure.message) };
+            let message = if reported { String::new() } else { format!(": {}", failure.message) };
             let ago = self.age(failure.at.0);
             nodes.push(Node::leaf(format!(
                 "last failure: {}, {times}, last {ago} ago{message}",
                 failure.category
             )));
         }
-        if let Some(next) = &release.next_try {
-            let left = next.0.duration_since(self.now).as_secs();
-            let when = if left > 0 { format!("in {}", span(left)) } else { "is due".to_owned() };
-            nodes.push(Node::leaf(format!("next try {when}; a change of the spec is tried at once")));
+        if let Some(retry) = &release.next_retry {
+            let left = retry.0.duration_since(self.now).as_secs();
+            let when = if left > 0 { format!("in {}", duration(left)) } else { "is due".to_owned() };
+            nodes.push(Node::leaf(format!("next retry {when}; a change of the spec is applied immediately")));
         }
-        if let Some(since) = &release.deleted {
-            let held = release.finalizers.join(", ");
-            nodes.push(Node::leaf(format!("being deleted for {}, kept by {held}", self.age(since.0))));
+        if let Some(since) = &release.deletion_timestamp {
+            let finalizers = release.finalizers.join(", ");
+            nodes.push(Node::leaf(format!(
+                "terminating for {}, waiting for finalizers {finalizers}",
+                self.age(since.0)
+            )));
         }
         nodes
     }
 
-    /// Those that are not as they should be, or have something to say; `Ready` only if no other says the same.
+    /// Returns the conditions that are not `True` or have a message. Leaves out `Ready` if it repeats another
+    /// condition.
     fn conditions(&self, conditions: &[Condition]) -> Vec<Node> {
-        let speaks = |condition: &&Condition| condition.status != "True" || !condition.message.is_empty();
-        let repeated = |summary: &Condition| {
+        let is_relevant =
+            |condition: &&Condition| condition.status != "True" || !condition.message.is_empty();
+        let is_repeated = |summary: &Condition| {
             summary.type_ == "Ready"
-                && conditions.iter().filter(speaks).any(|other| {
+                && conditions.iter().filter(is_relevant).any(|other| {
                     other.type_ != "Ready"
                         && (&other.reason, &other.message) == (&summary.reason, &summary.message)
                 })
         };
-        let told = conditions.iter().filter(speaks).filter(|condition| !repeated(condition));
-        told.map(|condition| {
-            let Condition { type_, status, reason, message, last_transition_time, .. } = condition;
-            let since = self.age(last_transition_time.0);
-            let colour = (status != "True").then_some(Colour::Yellow);
-            let status = self.screen.paint(status, colour);
-            Node::leaf(format!("{type_} {status} for {since}, {reason}: {message}"))
-        })
-        .collect()
+        let shown = conditions.iter().filter(is_relevant).filter(|condition| !is_repeated(condition));
+        shown
+            .map(|condition| {
+                let Condition { type_, status, reason, message, last_transition_time, .. } = condition;
+                let since = self.age(last_transition_time.0);
+                let color = (status != "True").then_some(Color::Yellow);
+                let status = self.screen.paint(status, color);
+                Node::leaf(format!("{type_} {status} for {since}, {reason}: {message}"))
+            })
+            .collect()
     }
 
     fn history(&self, release: &ReleaseView) -> Option<Node> {
@@ -173,8 +182,8 @@ impl Node {
     }
 
     fn list(line: String, items: impl ExactSizeIterator<Item = String>) -> Self {
-        let more = items.len().saturating_sub(LISTED);
-        let mut children: Vec<_> = items.take(LISTED).map(Self::leaf).collect();
+        let more = items.len().saturating_sub(MAX_LISTED);
+        let mut children: Vec<_> = items.take(MAX_LISTED).map(Self::leaf).collect();
         if more > 0 {
             children.push(Self::leaf(format!("and {more} more: --output json")));
         }
@@ -239,20 +248,20 @@ HelmChartProxy fleet/hello: hello the newest version, ready on 1/2 clusters
 │  ├─ release default/hello, from HelmReleaseProxy hello-alpha
 │  ├─ Ready False for 5m, HelmInstallOrUpgradeFailed: Conflict: it is taken (next try at …)
 │  ├─ last failure: Conflict, 3 times, last 60s ago
-│  ├─ next try in NEXT; a change of the spec is tried at once
-│  ├─ next: decide who owns the object or field that the message names: remove it there, rename it here, or set \
-takeOwnership (objects) or force (fields) in the options
+│  ├─ next retry in LEFT; a change of the spec is applied immediately
+│  ├─ next step: decide who owns the object or field that the message names: delete the existing object, rename yours, or \
+set takeOwnership (objects) or force (fields) in the options
 │  ├─ 2 objects of revision 2
 │  │  ├─ ConfigMap default/x
 │  │  └─ Namespace y
 │  └─ revisions
 │     └─ 2 failed, 1.0.0, 5m ago
-└─ bravo: Missing, it is selected and has no release object; see the conditions above
+└─ bravo: Missing, the cluster is selected but has no release object; see the conditions above
 ";
-        let next = description.releases[0].next_try.as_ref().unwrap().0;
-        let left = next.duration_since("2026-01-01T00:05:00Z".parse().unwrap()).as_secs();
+        let retry = description.releases[0].next_retry.as_ref().unwrap().0;
+        let left = retry.duration_since("2026-01-01T00:05:00Z".parse().unwrap()).as_secs();
         assert!((60..=240).contains(&left), "{left}");
-        assert_eq!(text, expected.replace("NEXT", &span(left)));
+        assert_eq!(text, expected.replace("LEFT", &duration(left)));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Whether Cluster API is there, and new enough.
+//! Checks whether a supported version of Cluster API is installed.
 
 use anyhow::{Context as _, Result};
 use chandler_api::capi::{CLUSTER_GROUP, CLUSTER_VERSION};
@@ -16,26 +16,27 @@ use super::Finding;
 
 const CHECK: &str = "cluster-api";
 const OLDEST: (u64, u64) = (1, 11);
-/// The newest that Chandler has been tried with.
+/// The newest tested version.
 const NEWEST: (u64, u64) = (1, 12);
 
 pub async fn check(client: &Client) -> Result<Vec<Finding>> {
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let name = format!("clusters.{CLUSTER_GROUP}");
-    let there = definitions.get_opt(&name).await.with_context(|| format!("reading the definition {name}"))?;
-    Ok(vec![judge(there.as_ref(), version(client).await.as_deref())])
+    let crd = crds.get_opt(&name).await.with_context(|| format!("reading the CRD {name}"))?;
+    Ok(vec![evaluate(crd.as_ref(), version(client).await.as_deref())])
 }
 
-/// Nothing has to know the version: what decides is which versions of the Cluster kind are served.
+/// Returns the version of Cluster API if it can be determined. It is informative: the check depends on the served
+/// versions of the Cluster kind.
 async fn version(client: &Client) -> Option<String> {
-    match in_inventory(client).await {
+    match version_from_inventory(client).await {
         Some(version) => Some(version),
-        None => of_deployment(client).await,
+        None => version_from_deployment(client).await,
     }
 }
 
-/// As clusterctl noted it.
-async fn in_inventory(client: &Client) -> Option<String> {
+/// Returns the version from clusterctl's inventory.
+async fn version_from_inventory(client: &Client) -> Option<String> {
     let kind = GroupVersionKind::gvk("clusterctl.cluster.x-k8s.io", "v1alpha3", "Provider");
     let providers: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
     let providers = providers.list(&ListParams::default()).await.ok()?;
@@ -43,18 +44,18 @@ async fn in_inventory(client: &Client) -> Option<String> {
     core.data.get("version").and_then(Value::as_str).map(str::to_owned)
 }
 
-/// As the image of its Deployment is tagged.
-async fn of_deployment(client: &Client) -> Option<String> {
-    let named = ListParams::default().fields("metadata.name=capi-controller-manager");
-    let deployments = Api::<Deployment>::all(client.clone()).list(&named).await.ok()?;
+/// Returns the image tag of the Deployment.
+async fn version_from_deployment(client: &Client) -> Option<String> {
+    let params = ListParams::default().fields("metadata.name=capi-controller-manager");
+    let deployments = Api::<Deployment>::all(client.clone()).list(&params).await.ok()?;
     let pod = deployments.items.into_iter().next()?.spec?.template.spec?;
     let image = pod.containers.into_iter().next()?.image?;
     Some(image.rsplit_once(':')?.1.to_owned())
 }
 
-fn judge(there: Option<&CustomResourceDefinition>, version: Option<&str>) -> Finding {
-    let Some(there) = there else {
-        return Finding::problem(CHECK, "Cluster API is not installed", "`clusterctl init`");
+fn evaluate(crd: Option<&CustomResourceDefinition>, version: Option<&str>) -> Finding {
+    let Some(crd) = crd else {
+        return Finding::problem(CHECK, "Cluster API is not installed", "install it with `clusterctl init`");
     };
     let minor = version.and_then(minor);
     let version = version.map_or_else(
@@ -64,21 +65,25 @@ fn judge(there: Option<&CustomResourceDefinition>, version: Option<&str>) -> Fin
         },
         |version| format!("Cluster API {version}"),
     );
-    let upgrade = format!("`clusterctl upgrade apply` to {}.{} or newer", OLDEST.0, OLDEST.1);
-    if !there.spec.versions.iter().any(|served| served.name == CLUSTER_VERSION && served.served) {
+    let upgrade =
+        format!("upgrade Cluster API to {}.{} or newer with `clusterctl upgrade apply`", OLDEST.0, OLDEST.1);
+    if !crd.spec.versions.iter().any(|served| served.name == CLUSTER_VERSION && served.served) {
         let message = format!("{version} does not serve {CLUSTER_VERSION} of Clusters");
         let too_new = minor.is_some_and(|minor| minor > NEWEST);
-        let next = if too_new { "use a newer Chandler".to_owned() } else { upgrade };
-        return Finding::problem(CHECK, message, next);
+        let next_step = if too_new { "upgrade Chandler".to_owned() } else { upgrade };
+        return Finding::problem(CHECK, message, next_step);
     }
     match minor {
         Some(minor) if minor < OLDEST => {
-            Finding::problem(CHECK, format!("{version} is older than Chandler supports"), upgrade)
+            Finding::problem(CHECK, format!("{version} is too old for this version of Chandler"), upgrade)
         }
         Some(minor) if minor > NEWEST => Finding::warning(
             CHECK,
-            format!("{version} is newer than this chandler has been tried with ({}.{})", NEWEST.0, NEWEST.1),
-            "see whether there is a newer Chandler",
+            format!(
+                "{version} is newer than the newest version tested with this version of Chandler ({}.{})",
+                NEWEST.0, NEWEST.1
+            ),
+            "check whether a newer version of Chandler is available",
         ),
         _ => Finding::ok(CHECK, format!("{version}, serves {CLUSTER_VERSION}")),
     }
@@ -92,20 +97,20 @@ fn minor(version: &str) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Verdict;
+    use crate::doctor::finding::Severity;
 
     #[test]
-    fn absent_too_old_and_right() {
-        assert_eq!(judge(None, None).verdict, Verdict::Problem);
-        let mut definition = chandler_api::crds().remove(0);
-        assert_eq!(judge(Some(&definition), Some("v1.9.0")).verdict, Verdict::Problem);
-        definition.spec.versions[0].name = CLUSTER_VERSION.to_owned();
-        let found = judge(Some(&definition), Some("v1.12.3"));
-        assert_eq!((found.verdict, &*found.message), (Verdict::Ok, "Cluster API v1.12.3, serves v1beta2"));
-        let verdict = |version: &str| judge(Some(&definition), Some(version)).verdict;
-        assert_eq!(verdict("v1.10.9"), Verdict::Problem);
-        assert_eq!(verdict("v1.11.0"), Verdict::Ok);
-        assert_eq!(verdict("v1.99.0"), Verdict::Warning);
-        assert_eq!(verdict("main"), Verdict::Ok);
+    fn severity_depends_on_the_version() {
+        assert_eq!(evaluate(None, None).severity, Severity::Problem);
+        let mut crd = chandler_api::crds().remove(0);
+        assert_eq!(evaluate(Some(&crd), Some("v1.9.0")).severity, Severity::Problem);
+        crd.spec.versions[0].name = CLUSTER_VERSION.to_owned();
+        let found = evaluate(Some(&crd), Some("v1.12.3"));
+        assert_eq!((found.severity, &*found.message), (Severity::Ok, "Cluster API v1.12.3, serves v1beta2"));
+        let severity = |version: &str| evaluate(Some(&crd), Some(version)).severity;
+        assert_eq!(severity("v1.10.9"), Severity::Problem);
+        assert_eq!(severity("v1.11.0"), Severity::Ok);
+        assert_eq!(severity("v1.99.0"), Severity::Warning);
+        assert_eq!(severity("main"), Severity::Ok);
     }
 }

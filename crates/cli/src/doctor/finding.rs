@@ -1,50 +1,64 @@
-//! What a check came to.
+//! The results of checks.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::output::{Colour, Screen};
+use crate::output::{Color, Screen};
 
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Verdict {
+pub enum Severity {
     Ok,
-    /// Worth knowing; nothing is broken.
+    /// Should be fixed, but breaks nothing.
     Warning,
-    /// Someone has to do something.
+    /// Must be fixed by the user.
     Problem,
-    /// It could not be looked at.
+    /// The check failed.
     Unknown,
 }
 
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Finding {
     pub check: &'static str,
-    pub verdict: Verdict,
+    pub severity: Severity,
     pub message: String,
-    /// What to do.
+    /// What the user should do.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
+    pub next_step: Option<String>,
 }
 
 impl Finding {
     pub fn ok(check: &'static str, message: impl Into<String>) -> Self {
-        Self { check, verdict: Verdict::Ok, message: message.into(), next: None }
+        Self { check, severity: Severity::Ok, message: message.into(), next_step: None }
     }
 
     pub fn unknown(check: &'static str, message: impl Into<String>) -> Self {
-        Self { check, verdict: Verdict::Unknown, message: message.into(), next: None }
+        Self { check, severity: Severity::Unknown, message: message.into(), next_step: None }
     }
 
-    pub fn warning(check: &'static str, message: impl Into<String>, next: impl Into<String>) -> Self {
-        Self { check, verdict: Verdict::Warning, message: message.into(), next: Some(next.into()) }
+    pub fn warning(check: &'static str, message: impl Into<String>, next_step: impl Into<String>) -> Self {
+        Self {
+            check,
+            severity: Severity::Warning,
+            message: message.into(),
+            next_step: Some(next_step.into()),
+        }
     }
 
-    pub fn problem(check: &'static str, message: impl Into<String>, next: impl Into<String>) -> Self {
-        Self { check, verdict: Verdict::Problem, message: message.into(), next: Some(next.into()) }
+    pub fn problem(check: &'static str, message: impl Into<String>, next_step: impl Into<String>) -> Self {
+        Self {
+            check,
+            severity: Severity::Problem,
+            message: message.into(),
+            next_step: Some(next_step.into()),
+        }
     }
 }
 
+/// All findings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
     pub problems: usize,
@@ -52,24 +66,24 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn of(findings: Vec<Finding>) -> Self {
-        let problems = findings.iter().filter(|finding| finding.verdict == Verdict::Problem).count();
+    pub fn new(findings: Vec<Finding>) -> Self {
+        let problems = findings.iter().filter(|finding| finding.severity == Severity::Problem).count();
         Self { problems, findings }
     }
 
     pub fn text(&self, screen: Screen) -> String {
         let mut text = String::new();
-        for Finding { check, verdict, message, next } in &self.findings {
-            let (mark, colour) = match verdict {
-                Verdict::Ok => ("ok", Colour::Green),
-                Verdict::Warning => ("warning", Colour::Yellow),
-                Verdict::Problem => ("PROBLEM", Colour::Red),
-                Verdict::Unknown => ("unknown", Colour::Yellow),
+        for Finding { check, severity, message, next_step } in &self.findings {
+            let (label, color) = match severity {
+                Severity::Ok => ("ok", Color::Green),
+                Severity::Warning => ("warning", Color::Yellow),
+                Severity::Problem => ("PROBLEM", Color::Red),
+                Severity::Unknown => ("unknown", Color::Yellow),
             };
-            let mark = screen.paint(&format!("{mark:<8}"), Some(colour));
-            let _ = writeln!(text, "{mark} {check}: {message}");
-            if let Some(next) = next {
-                let _ = writeln!(text, "         → {next}");
+            let label = screen.paint(&format!("{label:<8}"), Some(color));
+            let _ = writeln!(text, "{label} {check}: {message}");
+            if let Some(next_step) = next_step {
+                let _ = writeln!(text, "         → {next_step}");
             }
         }
         text

@@ -1,4 +1,4 @@
-//! Whether the manager may act as each ServiceAccount with whose rights an instance reads.
+//! Checks whether the manager may impersonate the ServiceAccounts of ExtensionInstances.
 
 use std::collections::BTreeMap;
 
@@ -7,58 +7,62 @@ use chandler_api::extensions::ExtensionInstance;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
-use super::{Finding, ManagerPlace, rights};
+use super::{Finding, ManagerIdentity, rights};
 
 const CHECK: &str = "impersonation";
 
-/// A ServiceAccount.
+/// Namespace and name of a ServiceAccount.
 type Account = (String, String);
 
-pub async fn check(client: &Client, manager: &ManagerPlace, namespace: Option<&str>) -> Result<Vec<Finding>> {
+pub async fn check(
+    client: &Client,
+    manager: &ManagerIdentity,
+    namespace: Option<&str>,
+) -> Result<Vec<Finding>> {
     let instances: Api<ExtensionInstance> = match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
     let instances = match instances.list(&ListParams::default()).await {
-        // The kind is not served: there are none.
+        // The API server does not serve the kind.
         Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Vec::new()),
         listed => listed.context("listing ExtensionInstances")?,
     };
     let mut findings = Vec::new();
-    for ((namespace, account), instance) in readers(&instances.items) {
-        let question = ResourceAttributes {
+    for ((namespace, account), instance) in accounts(&instances.items) {
+        let access = ResourceAttributes {
             verb: Some("impersonate".to_owned()),
             resource: Some("serviceaccounts".to_owned()),
             namespace: Some(namespace.clone()),
             name: Some(account.clone()),
             ..ResourceAttributes::default()
         };
-        if !rights::may(client, manager, question).await? {
-            findings.push(refused(manager, &namespace, &account, &instance));
+        if !rights::is_allowed(client, manager, access).await? {
+            findings.push(denied(manager, &namespace, &account, &instance));
         }
     }
     Ok(findings)
 }
 
-/// The accounts that are read with, and an instance that does.
-fn readers(instances: &[ExtensionInstance]) -> BTreeMap<Account, String> {
-    let reads = |instance: &&ExtensionInstance| {
+/// Returns the accounts that are used to read objects in `parametersFrom`, each with one of its instances.
+fn accounts(instances: &[ExtensionInstance]) -> BTreeMap<Account, String> {
+    let reads_objects = |instance: &&ExtensionInstance| {
         instance.spec.parameters_from.iter().any(|entry| entry.object.is_some())
     };
     let account = |instance: &ExtensionInstance| {
         let account = instance.spec.service_account_name.clone()?;
         Some(((instance.namespace()?, account), instance.name_any()))
     };
-    instances.iter().filter(reads).filter_map(account).collect()
+    instances.iter().filter(reads_objects).filter_map(account).collect()
 }
 
-fn refused(manager: &ManagerPlace, namespace: &str, account: &str, instance: &str) -> Finding {
-    let ManagerPlace { manager_namespace, service_account } = manager;
+fn denied(manager: &ManagerIdentity, namespace: &str, account: &str, instance: &str) -> Finding {
+    let ManagerIdentity { manager_namespace, service_account } = manager;
     Finding::problem(
         CHECK,
         format!(
-            "ExtensionInstance {namespace}/{instance} reads as ServiceAccount {account}, and Chandler may not act as \
-             it"
+            "ExtensionInstance {namespace}/{instance} uses ServiceAccount {account}, which Chandler is not allowed to \
+             impersonate"
         ),
         format!(
             "`kubectl create rolebinding chandler-impersonator --clusterrole chandler-impersonator --serviceaccount \
@@ -85,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn only_accounts_that_are_read_with_matter() {
+    fn only_accounts_that_read_objects_are_checked() {
         let object =
             json!({"object": {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "path": "/data"}});
         let secret = json!({"secret": {"name": "x", "key": "y"}});
@@ -94,9 +98,9 @@ mod tests {
             instance("secret", json!({"serviceAccountName": "b", "parametersFrom": [secret]})),
             instance("object", json!({"serviceAccountName": "c", "parametersFrom": [secret, object]})),
             instance("again", json!({"serviceAccountName": "c", "parametersFrom": [object]})),
-            instance("nobody", json!({"parametersFrom": [object]})),
+            instance("no-account", json!({"parametersFrom": [object]})),
         ];
-        let found: Vec<_> = readers(&all).into_keys().collect();
+        let found: Vec<_> = accounts(&all).into_keys().collect();
         assert_eq!(found, [("fleet".to_owned(), "c".to_owned())]);
     }
 }

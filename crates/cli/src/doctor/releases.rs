@@ -1,20 +1,20 @@
-//! Releases that need a person's hands. Pure.
+//! Checks for releases and placements that the user must fix. Pure.
 
 use std::collections::BTreeMap;
 
 use chandler_api::reasons::{PlacementReason, ReleaseReason};
 use chandler_core::{backoff::needs_a_hand, failure::Category};
-use chandler_view::fleet::{Fleet, Placement, Release, State, advice};
+use chandler_view::fleet::{Fleet, Placement, Release, State, next_step};
 use jiff::{SignedDuration, Timestamp};
 
 use super::Finding;
 use crate::output::age;
 
 const CHECK: &str = "releases";
-/// A deletion that takes longer does not end by itself.
-const STUCK: SignedDuration = SignedDuration::from_mins(10);
+/// A deletion that takes longer is reported as stuck.
+const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
-pub fn judge(fleet: &Fleet, now: Timestamp) -> Vec<Finding> {
+pub fn evaluate(fleet: &Fleet, now: Timestamp) -> Vec<Finding> {
     let mut findings = unreachable(fleet);
     findings.extend(fleet.releases.iter().filter_map(|release| release_finding(release, now)));
     findings.extend(fleet.placements.iter().filter_map(|placement| placement_finding(placement, now)));
@@ -25,7 +25,7 @@ pub fn judge(fleet: &Fleet, now: Timestamp) -> Vec<Finding> {
     findings
 }
 
-/// One finding per cluster, however many releases it has.
+/// Returns one finding per unreachable cluster, regardless of the number of releases.
 fn unreachable(fleet: &Fleet) -> Vec<Finding> {
     let mut clusters: BTreeMap<(&str, &str), (&Release, usize)> = BTreeMap::new();
     for release in fleet.releases.iter().filter(|release| release.state() == State::Unreachable) {
@@ -35,9 +35,10 @@ fn unreachable(fleet: &Fleet) -> Vec<Finding> {
         .into_iter()
         .map(|((namespace, cluster), (release, count))| {
             let message = release.ready().map(|ready| ready.message.clone()).unwrap_or_default();
-            let held =
-                format!("cluster {namespace}/{cluster} cannot be reached, {count} releases wait: {message}");
-            Finding::problem("clusters", held, advice(release).unwrap_or_default())
+            let message = format!(
+                "cluster {namespace}/{cluster} is unreachable, {count} releases are waiting: {message}"
+            );
+            Finding::problem("clusters", message, next_step(release).unwrap_or_default())
         })
         .collect()
 }
@@ -45,13 +46,13 @@ fn unreachable(fleet: &Fleet) -> Vec<Finding> {
 fn release_finding(release: &Release, now: Timestamp) -> Option<Finding> {
     let object = &release.object;
     let name = format!("{} {}/{} on cluster {}", object.kind, object.namespace, object.name, release.cluster);
-    if let Some(since) = release.deleted.filter(|since| now.duration_since(*since) > STUCK) {
+    if let Some(since) = release.deletion_timestamp.filter(|since| now.duration_since(*since) > STUCK_AFTER) {
         return Some(stuck(&name, since, &release.finalizers, now));
     }
     let ready = release.ready()?;
     let message = format!("{name}: {}: {}", ready.reason, ready.message);
-    let next = advice(release).unwrap_or_default();
-    let by_hand = release
+    let next_step = next_step(release).unwrap_or_default();
+    let needs_user = release
         .status
         .last_failure
         .as_ref()
@@ -59,10 +60,12 @@ fn release_finding(release: &Release, now: Timestamp) -> Option<Finding> {
     match (release.state(), release.reason()) {
         (State::Failed, Some(ReleaseReason::ReleaseCollision | ReleaseReason::InvalidSpec))
         | (State::Waiting, Some(ReleaseReason::GetClusterFailed)) => {
-            Some(Finding::problem(CHECK, message, next))
+            Some(Finding::problem(CHECK, message, next_step))
         }
-        (State::Failed, _) if by_hand => Some(Finding::problem(CHECK, message, next)),
-        (State::Failed, _) => Some(Finding::warning(CHECK, message, format!("it is tried again; {next}"))),
+        (State::Failed, _) if needs_user => Some(Finding::problem(CHECK, message, next_step)),
+        (State::Failed, _) => {
+            Some(Finding::warning(CHECK, message, format!("Chandler retries it; {next_step}")))
+        }
         _ => None,
     }
 }
@@ -70,23 +73,32 @@ fn release_finding(release: &Release, now: Timestamp) -> Option<Finding> {
 fn placement_finding(placement: &Placement, now: Timestamp) -> Option<Finding> {
     let object = &placement.object;
     let name = format!("{} {}/{}", object.kind, object.namespace, object.name);
-    if let Some(since) = placement.deleted.filter(|since| now.duration_since(*since) > STUCK) {
+    if let Some(since) = placement.deletion_timestamp.filter(|since| now.duration_since(*since) > STUCK_AFTER)
+    {
         return Some(stuck(&name, since, &placement.finalizers, now));
     }
     let ready = placement.ready()?;
     let failed = placement.reason().is_some_and(PlacementReason::is_failure);
     failed.then(|| {
         let message = format!("{name}: {}: {}", ready.reason, ready.message);
-        Finding::problem("placements", message, format!("correct the spec of {name}: the message says where"))
+        Finding::problem(
+            "placements",
+            message,
+            format!("correct the spec of {name}: the message names the field"),
+        )
     })
 }
 
 fn stuck(name: &str, since: Timestamp, finalizers: &[String], now: Timestamp) -> Finding {
     Finding::problem(
         CHECK,
-        format!("{name} has been being deleted for {}, kept by {}", age(since, now), finalizers.join(", ")),
-        "see whether a manager runs and its cluster can be reached; removing the finalizer by hand leaves the release \
-         on the workload cluster",
+        format!(
+            "{name} has been terminating for {}, waiting for finalizers {}",
+            age(since, now),
+            finalizers.join(", ")
+        ),
+        "check that a manager is running and that the cluster is reachable; if you remove the finalizer manually, the \
+         release stays on the workload cluster",
     )
 }
 
@@ -96,7 +108,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::doctor::finding::Verdict;
+    use crate::doctor::finding::Severity;
 
     fn failed(category: &str) -> Value {
         let mut status = ready("False", "HelmInstallOrUpgradeFailed", "why");
@@ -104,23 +116,23 @@ mod tests {
         status
     }
 
-    fn found(release: Release) -> Vec<(&'static str, Verdict)> {
+    fn found(release: Release) -> Vec<(&'static str, Severity)> {
         let fleet = Fleet { placements: vec![], releases: vec![release] };
-        let found = judge(&fleet, "2026-01-01T01:00:00Z".parse().unwrap());
-        found.iter().map(|finding| (finding.check, finding.verdict)).collect()
+        let found = evaluate(&fleet, "2026-01-01T01:00:00Z".parse().unwrap());
+        found.iter().map(|finding| (finding.check, finding.severity)).collect()
     }
 
     #[test]
-    fn what_needs_hands_is_a_problem() {
+    fn failures_that_the_user_must_fix_are_problems() {
         let rows = [
-            (ready("True", "Ready", ""), ("releases", Verdict::Ok)),
-            (ready("False", "HelmReleasePending", ""), ("releases", Verdict::Ok)),
-            (failed("Conflict"), ("releases", Verdict::Problem)),
-            (failed("Timeout"), ("releases", Verdict::Warning)),
-            (ready("False", "ReleaseCollision", ""), ("releases", Verdict::Problem)),
-            (ready("False", "InvalidSpec", ""), ("releases", Verdict::Problem)),
-            (ready("False", "GetClusterFailed", ""), ("releases", Verdict::Problem)),
-            (ready("False", "ClusterUnreachable", ""), ("clusters", Verdict::Problem)),
+            (ready("True", "Ready", ""), ("releases", Severity::Ok)),
+            (ready("False", "HelmReleasePending", ""), ("releases", Severity::Ok)),
+            (failed("Conflict"), ("releases", Severity::Problem)),
+            (failed("Timeout"), ("releases", Severity::Warning)),
+            (ready("False", "ReleaseCollision", ""), ("releases", Severity::Problem)),
+            (ready("False", "InvalidSpec", ""), ("releases", Severity::Problem)),
+            (ready("False", "GetClusterFailed", ""), ("releases", Severity::Problem)),
+            (ready("False", "ClusterUnreachable", ""), ("clusters", Severity::Problem)),
         ];
         for (status, expected) in rows {
             assert_eq!(found(release("hello", "alpha", &status)), [expected], "{status}");
@@ -128,11 +140,11 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_that_does_not_end_is_a_problem() {
-        let mut going = release("hello", "alpha", &ready("False", "HelmReleaseDeleting", ""));
-        going.deleted = Some("2026-01-01T00:55:00Z".parse().unwrap());
-        assert_eq!(found(going.clone()), [("releases", Verdict::Ok)]);
-        going.deleted = Some("2026-01-01T00:00:00Z".parse().unwrap());
-        assert_eq!(found(going), [("releases", Verdict::Problem)]);
+    fn a_stuck_deletion_is_a_problem() {
+        let mut deleting = release("hello", "alpha", &ready("False", "HelmReleaseDeleting", ""));
+        deleting.deletion_timestamp = Some("2026-01-01T00:55:00Z".parse().unwrap());
+        assert_eq!(found(deleting.clone()), [("releases", Severity::Ok)]);
+        deleting.deletion_timestamp = Some("2026-01-01T00:00:00Z".parse().unwrap());
+        assert_eq!(found(deleting), [("releases", Severity::Problem)]);
     }
 }

@@ -1,4 +1,4 @@
-//! Rows as text.
+//! Formats a listing as text.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,46 +11,42 @@ use chandler_view::{
 };
 use jiff::Timestamp;
 
-use crate::output::{Cell, Colour, Screen, age, aligned, blocks, widths};
+use crate::output::{Cell, Color, Screen, age, align_columns, column_blocks, column_widths};
 
-/// Problems told below the table; the rest are counted.
-const TOLD: usize = 5;
-/// Longest message on one line.
-const MESSAGE: usize = 160;
+/// Maximum number of problems that are listed below the table. The rest are counted.
+const MAX_PROBLEMS: usize = 5;
+/// Maximum length of a message.
+const MAX_MESSAGE: usize = 160;
 
-/// Clusters against add-ons. Whichever there are more of go down, so that the table stays narrow.
+/// Returns a table of clusters and add-ons. The longer dimension becomes the rows, so that the table stays narrow.
 pub fn matrix(listing: &Listing, screen: Screen) -> String {
-    let labels = Labels::of(&listing.releases);
+    let labels = Labels::new(&listing.releases);
     let cells: BTreeMap<_, _> =
         listing.releases.iter().map(|row| ((labels.cluster(row), labels.add_on(row)), row.state)).collect();
     let clusters: Vec<_> = unique(listing.releases.iter().map(|row| labels.cluster(row)));
     let add_ons: Vec<_> = unique(listing.releases.iter().map(|row| labels.add_on(row)));
-    let upright = clusters.len() >= add_ons.len();
-    let (down, across) = if upright { (&clusters, &add_ons) } else { (&add_ons, &clusters) };
+    let clusters_as_rows = clusters.len() >= add_ons.len();
+    let (rows, columns) = if clusters_as_rows { (&clusters, &add_ons) } else { (&add_ons, &clusters) };
     let mut table = vec![header(
-        if upright { "CLUSTER" } else { "ADD-ON" },
-        across.iter().map(|name| name.to_uppercase()),
+        if clusters_as_rows { "CLUSTER" } else { "ADD-ON" },
+        columns.iter().map(|name| name.to_uppercase()),
     )];
-    for name in down {
-        let states = across.iter().map(|other| {
-            let key = if upright { (name.clone(), other.clone()) } else { (other.clone(), name.clone()) };
+    for name in rows {
+        let states = columns.iter().map(|other| {
+            let key =
+                if clusters_as_rows { (name.clone(), other.clone()) } else { (other.clone(), name.clone()) };
             cells.get(&key).map_or_else(|| Cell::plain("-"), |state| Cell::state(*state))
         });
         table.push(std::iter::once(Cell::plain(name)).chain(states).collect());
     }
-    format!(
-        "{}\n{}\n{}",
-        folded(&table, screen),
-        listing.summary,
-        problems(&listing.releases, &labels, screen)
-    )
+    format!("{}\n{}\n{}", fold(&table, screen), listing.summary, problems(&listing.releases, &labels, screen))
 }
 
-/// One line per release.
+/// Returns one line per release.
 pub fn wide(listing: &Listing, screen: Screen, now: Timestamp) -> String {
     let titles = ["ADD-ON", "PACKAGE", "STATE", "VERSION", "REVISION", "SINCE", "REASON", "MESSAGE"];
     let mut table = vec![header("CLUSTER", titles.into_iter().map(str::to_owned))];
-    let labels = Labels::of(&listing.releases);
+    let labels = Labels::new(&listing.releases);
     for row in &listing.releases {
         let or_dash = |text: Option<String>| Cell::plain(text.unwrap_or_else(|| "-".to_owned()));
         table.push(vec![
@@ -65,18 +61,18 @@ pub fn wide(listing: &Listing, screen: Screen, now: Timestamp) -> String {
             Cell::plain(one_line(&row.message)),
         ]);
     }
-    format!("{}\n{}\n", aligned(&table, screen), listing.summary)
+    format!("{}\n{}\n", align_columns(&table, screen), listing.summary)
 }
 
-/// What is said of clusters and add-ons, no longer than needed to tell them apart.
+/// Labels of clusters and add-ons, qualified by namespace or kind only if needed.
 struct Labels {
     several_namespaces: bool,
-    /// Names that add-ons of several kinds have.
+    /// Names that are shared by add-ons of several kinds.
     ambiguous: BTreeSet<String>,
 }
 
 impl Labels {
-    fn of(rows: &[Row]) -> Self {
+    fn new(rows: &[Row]) -> Self {
         let namespaces: BTreeSet<_> = rows.iter().map(|row| &row.namespace).collect();
         let mut kinds: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for row in rows {
@@ -112,26 +108,26 @@ fn header(first: &str, rest: impl Iterator<Item = String>) -> Vec<Cell> {
     std::iter::once(first.to_owned()).chain(rest).map(Cell::plain).collect()
 }
 
-/// The table, in several parts if the screen is too narrow for one.
-fn folded(table: &[Vec<Cell>], screen: Screen) -> String {
-    let parts = blocks(&widths(table), screen).into_iter().map(|columns| {
+/// Splits the table into several if it is wider than the screen.
+fn fold(table: &[Vec<Cell>], screen: Screen) -> String {
+    let parts = column_blocks(&column_widths(table), screen).into_iter().map(|columns| {
         let part: Vec<Vec<Cell>> =
             table.iter().map(|row| row[..1].iter().chain(&row[columns.clone()]).cloned().collect()).collect();
-        aligned(&part, screen)
+        align_columns(&part, screen)
     });
     parts.collect::<Vec<_>>().join("\n")
 }
 
 fn problems(rows: &[Row], labels: &Labels, screen: Screen) -> String {
-    let troubled = |row: &&Row| matches!(row.state, State::Failed | State::Unreachable | State::Missing);
+    let is_problem = |row: &&Row| matches!(row.state, State::Failed | State::Unreachable | State::Missing);
     let mut text = String::new();
-    for row in rows.iter().filter(troubled).take(TOLD) {
-        let state = screen.paint(row.state.as_str(), Some(Colour::of(row.state)));
-        let place = format!("{} on {}", labels.add_on(row), labels.cluster(row));
+    for row in rows.iter().filter(is_problem).take(MAX_PROBLEMS) {
+        let state = screen.paint(row.state.as_str(), Some(Color::for_state(row.state)));
+        let name = format!("{} on {}", labels.add_on(row), labels.cluster(row));
         let _ =
-            writeln!(text, "  {place}: {state}, {}", one_line(&format!("{}: {}", row.reason, row.message)));
+            writeln!(text, "  {name}: {state}, {}", one_line(&format!("{}: {}", row.reason, row.message)));
     }
-    let more = rows.iter().filter(troubled).count().saturating_sub(TOLD);
+    let more = rows.iter().filter(is_problem).count().saturating_sub(MAX_PROBLEMS);
     if more > 0 {
         let _ = writeln!(text, "  and {more} more: --not-ready --output wide");
     }
@@ -140,7 +136,7 @@ fn problems(rows: &[Row], labels: &Labels, screen: Screen) -> String {
 
 fn one_line(text: &str) -> String {
     let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match flat.char_indices().nth(MESSAGE) {
+    match flat.char_indices().nth(MAX_MESSAGE) {
         Some((end, _)) => format!("{}…", &flat[..end]),
         None => flat.trim_end_matches(": ").trim_end_matches(':').to_owned(),
     }
@@ -157,11 +153,11 @@ mod tests {
     use super::*;
 
     fn listing(fleet: &Fleet) -> Listing {
-        Listing::of(fleet, &Filter::default())
+        Listing::new(fleet, &Filter::default())
     }
 
     #[test]
-    fn clusters_against_add_ons() {
+    fn matrix_of_clusters_and_add_ons() {
         let text = matrix(&listing(&fleet()), Screen::plain(None));
         let expected = "\
 CLUSTER   FAULTY   HELLO
@@ -176,7 +172,7 @@ bravo     -        Missing
     }
 
     #[test]
-    fn more_add_ons_than_clusters_go_down() {
+    fn the_longer_dimension_becomes_the_rows() {
         let releases = ["a", "b", "c"]
             .map(|name| release(name, "alpha", &ready("True", "Ready", "")))
             .into_iter()
@@ -186,7 +182,7 @@ bravo     -        Missing
     }
 
     #[test]
-    fn a_narrow_screen_gets_the_columns_in_parts() {
+    fn a_wide_table_is_folded() {
         let text = matrix(&listing(&fleet()), Screen::plain(Some(20)));
         assert!(
             text.starts_with("CLUSTER   FAULTY\nalpha     Failed\nbravo     -\n\nCLUSTER   HELLO\n"),
@@ -195,13 +191,13 @@ bravo     -        Missing
     }
 
     #[test]
-    fn wide_tells_version_revision_reason_and_since() {
+    fn wide_shows_version_revision_age_and_reason() {
         let now = "2026-01-01T00:05:00Z".parse().unwrap();
         let text = wide(&listing(&fleet()), Screen::plain(None), now);
         let line = text.lines().find(|line| line.contains("faulty")).unwrap();
-        let words: Vec<_> = line.split_whitespace().collect();
+        let cells: Vec<_> = line.split_whitespace().collect();
         assert_eq!(
-            words[..8],
+            cells[..8],
             ["alpha", "faulty", "faulty", "Failed", "1.0.0", "2", "5m", "HelmInstallOrUpgradeFailed"]
         );
         assert!(line.ends_with("Conflict: it is taken"), "{line}");

@@ -1,4 +1,4 @@
-//! From states and Events to lines, each told once. Pure.
+//! Builds a timeline from conditions and Events, without duplicates. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,9 +8,9 @@ use jiff::{Timestamp, fmt::temporal::DateTimePrinter};
 use k8s_openapi::{api::events::v1::Event, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::ResourceExt as _;
 
-use crate::output::{Colour, Screen};
+use crate::output::{Color, Screen};
 
-/// Whose timeline it is.
+/// The placement or release of a timeline.
 #[derive(Clone, Debug)]
 pub struct Subject {
     placement: Option<ObjectName>,
@@ -18,23 +18,25 @@ pub struct Subject {
     cluster: Option<String>,
 }
 
-/// One thing that happened.
+/// An entry of a timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct Entry {
     pub at: Timestamp,
-    /// The cluster, or the placement itself.
-    pub who: String,
-    pub what: String,
-    pub bad: bool,
+    /// Name of the cluster, or of the placement.
+    pub source: String,
+    pub message: String,
+    pub is_failure: bool,
 }
 
-/// Remembers what has been told.
+/// Returns entries that have not been returned before.
 #[derive(Debug)]
 pub struct Timeline {
     subject: Subject,
-    /// Releases by kind and name, with their clusters: Events name only the object.
+    /// Clusters by kind and name of the release object, because Events contain only the object.
     clusters: BTreeMap<(String, String), String>,
-    conditions: BTreeMap<ObjectName, String>,
+    /// The last message of each object.
+    messages: BTreeMap<ObjectName, String>,
+    /// Names and counts of Events.
     events: BTreeSet<(String, i32)>,
 }
 
@@ -47,10 +49,10 @@ impl Subject {
         Self { placement: None, release: Some(release.object.clone()), cluster: None }
     }
 
-    /// The kinds to watch: placements and their releases are of one group.
+    /// Returns the kinds to watch. A placement and its releases have the same API group.
     pub fn kinds(&self) -> Vec<&'static Kind> {
-        let named = self.placement.iter().chain(&self.release).map(|object| object.kind.as_str());
-        let groups: BTreeSet<&str> = named
+        let names = self.placement.iter().chain(&self.release).map(|object| object.kind.as_str());
+        let groups: BTreeSet<&str> = names
             .flat_map(|name| KINDS.iter().filter(move |kind| kind.name == name))
             .map(|kind| kind.group)
             .collect();
@@ -61,7 +63,7 @@ impl Subject {
         self.placement.as_ref() == Some(object) && self.cluster.is_none()
     }
 
-    fn has(&self, release: &Release) -> bool {
+    fn includes(&self, release: &Release) -> bool {
         let owned = self.placement.as_ref().is_some_and(|placement| {
             release.object.namespace == placement.namespace
                 && release
@@ -76,60 +78,79 @@ impl Subject {
 
 impl Timeline {
     pub fn new(subject: Subject) -> Self {
-        Self { subject, clusters: BTreeMap::new(), conditions: BTreeMap::new(), events: BTreeSet::new() }
+        Self { subject, clusters: BTreeMap::new(), messages: BTreeMap::new(), events: BTreeSet::new() }
     }
 
-    /// What a release says, if it is news.
-    pub fn release(&mut self, release: &Release, now: Timestamp) -> Option<Line> {
-        if !self.subject.has(release) {
+    /// Returns an entry if the `Ready` condition of a release has changed.
+    pub fn release(&mut self, release: &Release, now: Timestamp) -> Option<Entry> {
+        if !self.subject.includes(release) {
             return None;
         }
         let object = &release.object;
         self.clusters.insert((object.kind.clone(), object.name.clone()), release.cluster.clone());
         let revision = release.status.revision.map(|revision| format!(" at revision {revision}"));
-        let bad = matches!(release.state(), State::Failed | State::Unreachable)
+        let is_failure = matches!(release.state(), State::Failed | State::Unreachable)
             || release.reason() == Some(ReleaseReason::GetClusterFailed);
-        self.said(object, &release.cluster, release.ready()?, &revision.unwrap_or_default(), bad, now)
+        self.condition(
+            object,
+            &release.cluster,
+            release.ready()?,
+            &revision.unwrap_or_default(),
+            is_failure,
+            now,
+        )
     }
 
-    /// What a placement says, if it is news.
-    pub fn placement(&mut self, placement: &Placement, now: Timestamp) -> Option<Line> {
+    /// Returns an entry if the `Ready` condition of a placement has changed.
+    pub fn placement(&mut self, placement: &Placement, now: Timestamp) -> Option<Entry> {
         if !self.subject.is_placement(&placement.object) {
             return None;
         }
         let ready = placement.status.ready_clusters.as_ref().map(|ready| format!(" on {ready} clusters"));
         let name = &placement.object.name;
-        let bad = placement.reason().is_some_and(PlacementReason::is_failure);
-        self.said(&placement.object, name, placement.ready()?, &ready.unwrap_or_default(), bad, now)
+        let is_failure = placement.reason().is_some_and(PlacementReason::is_failure);
+        self.condition(
+            &placement.object,
+            name,
+            placement.ready()?,
+            &ready.unwrap_or_default(),
+            is_failure,
+            now,
+        )
     }
 
-    fn said(
+    fn condition(
         &mut self,
-        of: &ObjectName,
-        who: &str,
+        object: &ObjectName,
+        source: &str,
         ready: &Condition,
-        where_: &str,
-        bad: bool,
+        ready_suffix: &str,
+        is_failure: bool,
         now: Timestamp,
-    ) -> Option<Line> {
-        let good = ready.status == "True";
-        let state = if good { format!("Ready{where_}") } else { ready.reason.clone() };
-        let what = if ready.message.is_empty() { state } else { format!("{state}: {}", ready.message) };
-        let before = self.conditions.insert(of.clone(), what.clone());
-        // A condition tells when its status changed; that its words changed is known only from having watched.
-        let at = if before.is_some() { now } else { ready.last_transition_time.0 };
-        (before.as_ref() != Some(&what)).then(|| Line { at, who: who.to_owned(), what, bad })
+    ) -> Option<Entry> {
+        let state =
+            if ready.status == "True" { format!("Ready{ready_suffix}") } else { ready.reason.clone() };
+        let message = if ready.message.is_empty() { state } else { format!("{state}: {}", ready.message) };
+        let previous = self.messages.insert(object.clone(), message.clone());
+        // The transition time changes only with the status, so changes of the message are dated when they are observed.
+        let at = if previous.is_some() { now } else { ready.last_transition_time.0 };
+        (previous.as_ref() != Some(&message)).then(|| Entry {
+            at,
+            source: source.to_owned(),
+            message,
+            is_failure,
+        })
     }
 
-    /// What an Event tells, if it is news.
-    pub fn event(&mut self, event: &Event) -> Option<Line> {
-        let about = event.regarding.as_ref()?;
+    /// Returns an entry if an Event is new or has occurred again.
+    pub fn event(&mut self, event: &Event) -> Option<Entry> {
+        let regarding = event.regarding.as_ref()?;
         let object = ObjectName {
-            kind: about.kind.clone().unwrap_or_default(),
-            namespace: about.namespace.clone().unwrap_or_default(),
-            name: about.name.clone().unwrap_or_default(),
+            kind: regarding.kind.clone().unwrap_or_default(),
+            namespace: regarding.namespace.clone().unwrap_or_default(),
+            name: regarding.name.clone().unwrap_or_default(),
         };
-        let who = if self.subject.is_placement(&object) {
+        let source = if self.subject.is_placement(&object) {
             object.name
         } else {
             self.clusters.get(&(object.kind, object.name))?.clone()
@@ -144,16 +165,16 @@ impl Timeline {
         let at = at.or(event.creation_timestamp().map(|time| time.0))?;
         let reason = event.reason.clone().unwrap_or_default();
         let note = event.note.as_deref().unwrap_or_default();
-        let bad = event.type_.as_deref() == Some("Warning");
-        Some(Line { at, who, what: format!("Event {reason}: {note}"), bad })
+        let is_failure = event.type_.as_deref() == Some("Warning");
+        Some(Entry { at, source, message: format!("Event {reason}: {note}"), is_failure })
     }
 }
 
-impl Line {
+impl Entry {
     pub fn text(&self, screen: Screen) -> String {
         let at = DateTimePrinter::new().precision(Some(0)).timestamp_to_string(&self.at);
-        let what = screen.paint(&self.what, self.bad.then_some(Colour::Red));
-        format!("{at}  {:<16} {what}", self.who)
+        let message = screen.paint(&self.message, self.is_failure.then_some(Color::Red));
+        format!("{at}  {:<16} {message}", self.source)
     }
 }
 
@@ -164,17 +185,17 @@ mod tests {
 
     use super::*;
 
-    fn event(name: &str, about: &str) -> Event {
+    fn event(name: &str, release: &str) -> Event {
         serde_json::from_value(json!({
             "metadata": {"name": name, "namespace": "fleet"}, "eventTime": "2026-01-01T00:00:03.500000Z",
             "type": "Warning", "reason": "Conflict", "note": "it is taken",
-            "regarding": {"kind": "HelmReleaseProxy", "namespace": "fleet", "name": about},
+            "regarding": {"kind": "HelmReleaseProxy", "namespace": "fleet", "name": release},
         }))
         .unwrap()
     }
 
     #[test]
-    fn everything_is_told_once_and_others_are_not() {
+    fn entries_are_returned_once_and_only_of_the_subject() {
         let now: Timestamp = "2026-01-01T00:10:00Z".parse().unwrap();
         let mut timeline = Timeline::new(Subject::of_placement(&placement("hello", &["alpha"]), None));
         let pending = release("hello", "alpha", &ready("False", "HelmReleasePending", "installing"));
@@ -187,17 +208,17 @@ mod tests {
         );
         assert_eq!(timeline.release(&pending, now), None);
         let done = timeline.release(&release("hello", "alpha", &ready("True", "Ready", "")), now).unwrap();
-        assert_eq!((done.at, &*done.what, done.bad), (now, "Ready at revision 2", false));
-        let told = timeline.event(&event("a", "hello-alpha")).unwrap();
+        assert_eq!((done.at, &*done.message, done.is_failure), (now, "Ready at revision 2", false));
+        let failure = timeline.event(&event("a", "hello-alpha")).unwrap();
         assert_eq!(
-            told.text(Screen::plain(None)),
+            failure.text(Screen::plain(None)),
             "2026-01-01T00:00:03Z  alpha            Event Conflict: it is taken"
         );
         assert_eq!(timeline.event(&event("a", "hello-alpha")), None);
     }
 
     #[test]
-    fn one_cluster_only() {
+    fn entries_can_be_limited_to_a_cluster() {
         let now = Timestamp::UNIX_EPOCH;
         let subject = Subject::of_placement(&placement("hello", &["alpha"]), Some("bravo".to_owned()));
         let mut timeline = Timeline::new(subject);

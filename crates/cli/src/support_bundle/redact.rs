@@ -1,34 +1,36 @@
-//! Takes out what may be secret. Pure.
+//! Redacts fields that may contain secrets. Pure.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-pub const GONE: &str = "REDACTED";
+/// The text that replaces secrets.
+pub const REDACTED: &str = "REDACTED";
 
-/// Fields that hold what users put in, wherever they are.
+/// Names of fields with user input, at any depth.
 const SECRET_FIELDS: [&str; 6] =
     ["valuesTemplate", "parameters", "parametersTemplate", "defaults", "variables", "patches"];
 
-/// Annotations that Chandler and Cluster API write themselves, by the domain that their key ends in.
+/// Domains of the annotations that Chandler and Cluster API write themselves. Other annotations are redacted.
 const KNOWN_DOMAINS: [&str; 2] = ["chandler.dev", "cluster.x-k8s.io"];
 
-/// Words in the names of fields that refer to a Secret.
+/// Parts of the names of fields that refer to a Secret.
 const SECRET_REFERENCES: [&str; 2] = ["secret", "credentials"];
 
-/// Takes out of an object, a list, or anything in them what users put in; `taken` is told what that was.
-pub fn redact(value: &mut Value, taken: &mut impl FnMut(&Value)) {
+/// Redacts user input in an object or a list, at any depth. Calls `on_redact` with each redacted value.
+pub fn redact(value: &mut Value, on_redact: &mut impl FnMut(&Value)) {
     match value {
-        Value::Array(items) => items.iter_mut().for_each(|item| redact(item, taken)),
+        Value::Array(items) => items.iter_mut().for_each(|item| redact(item, on_redact)),
         Value::Object(fields) => {
             fields.remove("managedFields");
             for (name, field) in fields.iter_mut() {
                 match name.as_str() {
-                    "annotations" => annotations(field, taken),
-                    // Values of a release are text; those of a selector are a list, and status has digests of them.
-                    "values" if field.is_string() => take(field, taken),
-                    name if SECRET_FIELDS.contains(&name) => take(field, taken),
-                    _ => redact(field, taken),
+                    "annotations" => redact_annotations(field, on_redact),
+                    // Values of a release are a string. The values of a selector are a list; in the status they are
+                    // digests.
+                    "values" if field.is_string() => replace(field, on_redact),
+                    name if SECRET_FIELDS.contains(&name) => replace(field, on_redact),
+                    _ => redact(field, on_redact),
                 }
             }
         }
@@ -36,51 +38,58 @@ pub fn redact(value: &mut Value, taken: &mut impl FnMut(&Value)) {
     }
 }
 
-fn take(field: &mut Value, taken: &mut impl FnMut(&Value)) {
-    taken(field);
-    *field = GONE.into();
+fn replace(field: &mut Value, on_redact: &mut impl FnMut(&Value)) {
+    on_redact(field);
+    *field = REDACTED.into();
 }
 
-fn annotations(field: &mut Value, taken: &mut impl FnMut(&Value)) {
+fn redact_annotations(field: &mut Value, on_redact: &mut impl FnMut(&Value)) {
     for (key, value) in field.as_object_mut().into_iter().flatten() {
         let domain = key.split('/').next().unwrap_or_default();
-        let known = |ours: &str| domain == ours || domain.ends_with(&format!(".{ours}"));
-        if KNOWN_DOMAINS.iter().any(|ours| known(ours)) {
-            redact(value, taken);
+        let is_in = |known: &str| domain == known || domain.ends_with(&format!(".{known}"));
+        if KNOWN_DOMAINS.iter().any(|known| is_in(known)) {
+            redact(value, on_redact);
         } else {
-            *value = GONE.into();
+            *value = REDACTED.into();
         }
     }
 }
 
-/// The Secrets that an object names, as namespace and name: their values are looked for in all texts.
-pub fn secrets_of(object: &Value) -> BTreeSet<(String, String)> {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+/// Returns namespace and name of the Secrets that an object references.
+pub fn referenced_secrets(object: &Value) -> BTreeSet<(String, String)> {
+    let string = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (namespace, name) = (string("/metadata/namespace"), string("/metadata/name"));
     let mut secrets = BTreeSet::new();
     if object.get("kind").and_then(Value::as_str) == Some("Cluster") {
         secrets.insert((namespace.to_owned(), format!("{name}-kubeconfig")));
     }
     if let Some(spec) = object.get("spec") {
-        named(spec, namespace, false, &mut secrets);
+        collect_references(spec, namespace, false, &mut secrets);
     }
     secrets
 }
 
-/// A map with a name, in a field that speaks of Secrets.
-fn named(value: &Value, namespace: &str, about: bool, secrets: &mut BTreeSet<(String, String)>) {
+/// Adds each object with a `name` whose field refers to a Secret. `is_reference` is whether the field of `value` does.
+fn collect_references(
+    value: &Value,
+    namespace: &str,
+    is_reference: bool,
+    secrets: &mut BTreeSet<(String, String)>,
+) {
     match value {
-        Value::Array(items) => items.iter().for_each(|item| named(item, namespace, about, secrets)),
+        Value::Array(items) => {
+            items.iter().for_each(|item| collect_references(item, namespace, is_reference, secrets));
+        }
         Value::Object(fields) => {
-            if let Some(name) = fields.get("name").and_then(Value::as_str).filter(|_| about) {
-                let elsewhere =
+            if let Some(name) = fields.get("name").and_then(Value::as_str).filter(|_| is_reference) {
+                let explicit =
                     fields.get("namespace").and_then(Value::as_str).filter(|text| !text.is_empty());
-                secrets.insert((elsewhere.unwrap_or(namespace).to_owned(), name.to_owned()));
+                secrets.insert((explicit.unwrap_or(namespace).to_owned(), name.to_owned()));
             }
             for (field, inner) in fields {
                 let field = field.to_lowercase();
-                let about = SECRET_REFERENCES.iter().any(|word| field.contains(word));
-                named(inner, namespace, about, secrets);
+                let is_reference = SECRET_REFERENCES.iter().any(|part| field.contains(part));
+                collect_references(inner, namespace, is_reference, secrets);
             }
         }
         _ => {}
@@ -93,11 +102,11 @@ mod tests {
 
     use super::*;
 
-    /// Put wherever users may put a secret.
+    /// Stands for a secret wherever users may write one.
     const CANARY: &str = "canary-7f3a";
 
     #[test]
-    fn no_canary_survives() {
+    fn user_input_is_redacted() {
         let mut object = json!({
             "metadata": {
                 "name": "kept", "labels": {"fleet": "kept"},
@@ -116,16 +125,16 @@ mod tests {
             },
             "status": {"values": {"text": "sha256:kept"}},
         });
-        let mut taken = Vec::new();
-        redact(&mut object, &mut |value| taken.push(value.clone()));
+        let mut redacted = Vec::new();
+        redact(&mut object, &mut |value| redacted.push(value.clone()));
         let text = object.to_string();
         assert!(!text.contains(CANARY), "{text}");
         assert_eq!(text.matches("kept").count(), 6, "{text}");
-        assert_eq!(taken.len(), 8, "{taken:?}");
+        assert_eq!(redacted.len(), 8, "{redacted:?}");
     }
 
     #[test]
-    fn secrets_that_are_named_are_known() {
+    fn referenced_secrets_are_found() {
         let object = json!({
             "kind": "HelmChartProxy", "metadata": {"name": "x", "namespace": "fleet"},
             "spec": {
@@ -136,8 +145,8 @@ mod tests {
         });
         let pair = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
         let expected = BTreeSet::from([pair("other", "login"), pair("fleet", "ca"), pair("fleet", "token")]);
-        assert_eq!(secrets_of(&object), expected);
+        assert_eq!(referenced_secrets(&object), expected);
         let cluster = json!({"kind": "Cluster", "metadata": {"name": "alpha", "namespace": "fleet"}});
-        assert_eq!(secrets_of(&cluster), BTreeSet::from([pair("fleet", "alpha-kubeconfig")]));
+        assert_eq!(referenced_secrets(&cluster), BTreeSet::from([pair("fleet", "alpha-kubeconfig")]));
     }
 }

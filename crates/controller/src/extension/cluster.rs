@@ -12,7 +12,7 @@ use chandler_core::{
     cluster_conditions::{ADDONS_READY, Addon, addons_ready, arriving, conditions_of, gates, upgradable},
     cluster_list::{self, EXTENSIONS_ANNOTATION, Listed},
     conditions,
-    extension::{Circumstances, ExtensionKey, Implied, Origin, ImplicitRequest, implied},
+    extension::{Circumstances, ExtensionKey, ImplicitRequest, Implied, Origin, implied},
     identity::ClusterKey,
     placement::addon_release_name,
 };
@@ -27,8 +27,8 @@ use kube::{
 use serde_json::json;
 
 use super::{
-    resolver::{Resolver, Resolved},
-    registry::{Snapshot, RegisteredExtension},
+    registry::{RegisteredExtension, Snapshot},
+    resolver::{Resolved, Resolver},
 };
 use crate::{ManagementError, ReconcileError, caches::AllKinds, clusters, events::Events, overwrite};
 

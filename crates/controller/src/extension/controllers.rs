@@ -40,7 +40,7 @@ pub struct ExtensionControllers {
     cluster_queue: Queue<DynamicObject>,
 }
 
-/// The same, watched.
+/// The controllers of Extensions and of Clusters, watched.
 pub struct WatchedExtensions {
     platform: Platform,
     registry: ExtensionRegistry,
@@ -92,7 +92,7 @@ impl WatchedExtensions {
     ) -> Result<(Arc<Resolver>, Option<Serving>), StartupError> {
         let Self { platform, registry, extensions, first_lists: _, cluster_queue } = self;
         if let Some(from) = &shared.platform_version_from {
-            // Before anything is refused for want of it.
+            // Before an extension is refused because the version is unknown.
             platform.read(&shared.client, from).await;
         }
         let resolver = Arc::new(resolver(shared, instances, caches, &platform, &registry));
@@ -187,7 +187,12 @@ async fn serve_hooks(
     hooks::serve(shared.client.clone(), options, namespace, filter, answers).await.map(Some)
 }
 
-fn watch_extensions(shared: &Shared, scope: &Scope, writer: Writer<Extension>, registry: &ExtensionRegistry) -> FirstList {
+fn watch_extensions(
+    shared: &Shared,
+    scope: &Scope,
+    writer: Writer<Extension>,
+    registry: &ExtensionRegistry,
+) -> FirstList {
     let (registry, router) = (registry.clone(), shared.router.clone());
     let resource = ApiResource::erase::<Extension>(&());
     watch(shared.client.clone(), scope, &resource, writer, move |change: &Change<'_, Extension>| {

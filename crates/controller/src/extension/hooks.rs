@@ -11,7 +11,7 @@ use chandler_core::{
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
-use super::resolver::{Resolver, Resolved};
+use super::resolver::{Resolved, Resolver};
 use crate::{
     clusters::Clusters,
     hooks::{Answer, Answers, UnderWay},

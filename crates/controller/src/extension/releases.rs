@@ -48,18 +48,18 @@ impl InstanceReleases {
         }
         let name = release.name_any();
         let others = self.resolver.releases.on_cluster(&key);
-        // Dependents may name the object that takes the release over before it exists.
+        // Dependents may refer to the object that takes the release over before it exists.
         let extension = release.spec.extension.as_deref().map(ExtensionKey::parse);
         let successor =
             extension.map(|extension| implied_name(&extension.local_name(), &key.name)).unwrap_or_default();
-        let is_there = |name: &String| {
+        let exists = |name: &String| {
             others
                 .iter()
                 .any(|other| other.name_any() == *name && other.metadata.deletion_timestamp.is_none())
         };
         let needing = others.iter().filter(|other| {
             let depends_on = &other.spec.depends_on;
-            depends_on.contains(&name) || depends_on.contains(&successor) && !is_there(&successor)
+            depends_on.contains(&name) || depends_on.contains(&successor) && !exists(&successor)
         });
         let needing: Vec<_> =
             needing.map(|other| other.spec.extension.clone().unwrap_or_else(|| other.name_any())).collect();
@@ -102,7 +102,7 @@ impl InstanceReleases {
         Ok(composed)
     }
 
-    /// None: what is there stays as it is.
+    /// Returns `None` if an existing release object is to be left unchanged.
     async fn draft(
         &self,
         instance: &ExtensionInstance,
@@ -126,13 +126,13 @@ impl InstanceReleases {
             Err(ResolveError::UnknownKubernetes(why)) => return Err(why.into()),
         };
         let Some(chosen) = resolved.resolution.chosen.get(&extension) else {
-            // Neither chosen nor refused: its moment has not come, or nobody needs it any more.
+            // Neither chosen nor refused: it has to wait, or nothing requests it any more.
             let refused = resolved.resolution.refused.get(&extension);
             return refused.map_or(Ok(None), |why| Err(ComposeError::NoVersion(why.clone())));
         };
         let Some(registered) = registered else { return Ok(None) };
         let Some(version) = registered.version(&chosen.version) else { return Ok(None) };
-        let source = self.seen_from(cluster_key, &registered, &version.source);
+        let source = self.scoped_source(cluster_key, &registered, &version.source);
         let content = Content {
             extension: Some((extension, chosen.version.text.clone())),
             source: source.clone(),
@@ -146,7 +146,7 @@ impl InstanceReleases {
         Ok(Some(Draft { content, layers }))
     }
 
-    /// What an extension publishes. None: it is not there, or not known yet.
+    /// Returns the extension and its versions. `None` means that it does not exist or is not known yet.
     async fn registered(
         &self,
         reference: &ExtensionReference,
@@ -161,8 +161,13 @@ impl InstanceReleases {
         }
     }
 
-    /// A source as a cluster's namespace has to name it: what is beside an Extension of the platform is the platform's.
-    fn seen_from(&self, cluster: &ClusterKey, registered: &RegisteredExtension, source: &PackageSource) -> PackageSource {
+    /// Returns a source as the cluster's namespace has to refer to it: a catalog beside a platform Extension is the platform's.
+    fn scoped_source(
+        &self,
+        cluster: &ClusterKey,
+        registered: &RegisteredExtension,
+        source: &PackageSource,
+    ) -> PackageSource {
         let mut source = source.clone();
         let home = registered.extension.namespace().unwrap_or_default();
         if home != cluster.namespace
@@ -178,7 +183,7 @@ impl InstanceReleases {
         ExtensionKey::of(reference, &cluster.namespace, &self.resolver.platform.namespace)
     }
 
-    /// Names of the release objects that bring what has to be ready first.
+    /// Returns the names of the release objects that must be ready first.
     fn depends_on(&self, resolved: &Resolved, after: &[String], cluster: &ClusterKey) -> Vec<String> {
         let name = |extension: &String| {
             let extension = ExtensionKey::parse(extension);
@@ -195,7 +200,11 @@ impl InstanceReleases {
         after.iter().map(name).collect()
     }
 
-    pub fn resolution(&self, instance: &ExtensionInstance, cluster: &ClusterKey) -> Option<ClusterResolution> {
+    pub fn resolution(
+        &self,
+        instance: &ExtensionInstance,
+        cluster: &ClusterKey,
+    ) -> Option<ClusterResolution> {
         let extension = self.key(instance.spec.extension.as_ref()?, cluster).to_string();
         let resolved = self.resolver.last(cluster)?;
         let (version, message) = match resolved.resolution.chosen.get(&extension) {

@@ -13,7 +13,7 @@ use chandler_api::{
     extensions::{AddonRelease, ExtensionInstance},
 };
 use chandler_core::{
-    extension::{Demand, Kubernetes, ResolutionInput, Resolution, demand, kubernetes, resolve},
+    extension::{Demand, Kubernetes, Resolution, ResolutionInput, demand, kubernetes, resolve},
     identity::ClusterKey,
     placement::PlacementKind as _,
 };
@@ -74,7 +74,7 @@ pub enum UnknownKubernetes {
 }
 
 impl Resolver {
-    /// The instances that select a cluster.
+    /// Returns the instances that select a cluster.
     pub fn instances(
         &self,
         key: &ClusterKey,
@@ -84,7 +84,11 @@ impl Resolver {
     }
 
     /// Resolves a cluster.
-    pub async fn resolve(&self, key: &ClusterKey, cluster: &DynamicObject) -> Result<Arc<Resolved>, ResolveError> {
+    pub async fn resolve(
+        &self,
+        key: &ClusterKey,
+        cluster: &DynamicObject,
+    ) -> Result<Arc<Resolved>, ResolveError> {
         let mut snapshot = self.registry.snapshot();
         let instances = self.instances(key, cluster.labels());
         self.offers.insert_into(&key.namespace, &instances, &mut snapshot).await;
@@ -138,7 +142,7 @@ impl Resolver {
     }
 }
 
-/// What a Cluster and its control plane say about their Kubernetes.
+/// Returns the Kubernetes version of a Cluster and the upgrade that it is in.
 pub fn known_kubernetes(
     cluster: &DynamicObject,
     control_plane: Option<&DynamicObject>,

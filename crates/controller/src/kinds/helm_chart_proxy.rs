@@ -47,9 +47,9 @@ impl Compose<HelmChartProxy> for Composer {
         &self,
         _: &HelmChartProxy,
         _: &ClusterMap<Arc<DynamicObject>>,
-        said: PlacementStatus,
+        status: PlacementStatus,
     ) -> PlacementStatus {
-        said
+        status
     }
 
     fn requeue_after(&self, _: &HelmChartProxy) -> Option<Duration> {

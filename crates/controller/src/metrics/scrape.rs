@@ -11,7 +11,7 @@ use chandler_core::{
 };
 use chandler_source::Packages;
 use chandler_telemetry::Requests;
-use chandler_tool::PackageTool;
+use chandler_tool::{PackageTool, TemplateService, Tools};
 use chandler_workload::Connections;
 use prometheus_client::metrics::counter::Counter;
 
@@ -24,7 +24,8 @@ use crate::{caches::AllKinds, catalog::Catalogs, status};
 /// Where the numbers of a scrape come from.
 #[derive(Clone)]
 pub struct Sources {
-    pub tool: PackageTool,
+    pub tools: Tools,
+    pub templates: TemplateService,
     pub connections: Connections,
     pub packages: Arc<Packages>,
     pub all_kinds: AllKinds,
@@ -65,13 +66,10 @@ impl Metrics {
     /// Everything, in Prometheus' text format.
     pub async fn scrape(&self, sources: &Sources) -> String {
         let _alone = self.scraping.lock().await;
-        let (starts, process) = sources.tool.supervisor().stats().await;
-        set(&self.tool_starts, starts);
-        let bytes = process.map_or(0, |process| process.resident_bytes);
-        self.tool_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.processes(sources).await;
         self.workload_clusters(&sources.connections.census());
         self.workload_requests("manager", &sources.connections.requests().counts());
-        self.workload_requests("tool", &sources.tool.requests().await);
+        self.workload_requests("tool", &tool_requests(&sources.tools).await);
         for RequestCount { verb, result, count } in sources.requests.counts() {
             set(&self.management_requests.get_or_create(&RequestLabels { verb, result }), count);
         }
@@ -85,6 +83,19 @@ impl Metrics {
         }
         self.catalogs(sources.catalogs.counts());
         self.text()
+    }
+
+    /// Sums up the processes of the package tools and of the template service.
+    async fn processes(&self, sources: &Sources) {
+        let tools = sources.tools.all().iter().map(PackageTool::supervisor);
+        let (mut starts, mut bytes) = (0, 0);
+        for supervisor in tools.chain([sources.templates.supervisor()]) {
+            let (started, process) = supervisor.stats().await;
+            starts += started;
+            bytes += process.map_or(0, |process| process.resident_bytes);
+        }
+        set(&self.tool_starts, starts);
+        self.tool_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     fn releases(&self, counts: &ReleaseCounts) {
@@ -127,6 +138,17 @@ impl Metrics {
             self.catalogs.get_or_create(&labels).set(count(catalogs));
         }
     }
+}
+
+/// Adds up the requests of all tools.
+async fn tool_requests(tools: &Tools) -> Vec<RequestCount> {
+    let mut sums = BTreeMap::new();
+    for tool in tools.all() {
+        for RequestCount { verb, result, count } in tool.requests().await {
+            *sums.entry((verb, result)).or_insert(0) += count;
+        }
+    }
+    sums.into_iter().map(|((verb, result), count)| RequestCount { verb, result, count }).collect()
 }
 
 /// Takes over a count that is kept elsewhere.

@@ -1,4 +1,4 @@
-//! Where the packages of a catalog are, and how to get at them.
+//! Catalogs that release objects and Extensions refer to: where their packages are and how to access them.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,12 +20,12 @@ use crate::catalog::{Catalogs, catalog_access, catalog_signers};
 pub struct NamedCatalogs {
     pub client: Client,
     pub catalogs: Catalogs,
-    /// The namespace whose catalogs are everyone's.
+    /// The namespace whose catalogs are available to all namespaces.
     pub platform: String,
 }
 
 impl NamedCatalogs {
-    /// What is wanted, with the repository that its catalog names.
+    /// Fills in the repository of the catalog that `desired` refers to.
     pub async fn located(&self, mut desired: Desired) -> Result<Desired, Failure> {
         if let Some(reference) = &desired.access.catalog {
             let catalog = self.get(&desired.cluster.namespace, reference).await?;
@@ -34,19 +34,19 @@ impl NamedCatalogs {
         Ok(desired)
     }
 
-    /// How to get at a catalog's packages.
+    /// Returns the access to a catalog's packages.
     pub async fn access(&self, own: &str, reference: &Reference) -> Result<Access, Failure> {
         let catalog = self.get(own, reference).await?;
         catalog_access(&self.client, &catalog.namespace().unwrap_or_default(), &catalog.spec).await
     }
 
-    /// Who has to have signed a catalog's packages.
+    /// Returns the signers that a catalog requires.
     pub async fn signers(&self, own: &str, reference: &Reference) -> Result<Option<Arc<Signers>>, Failure> {
         let catalog = self.get(own, reference).await?;
         catalog_signers(&self.client, &catalog.namespace().unwrap_or_default(), &catalog.spec).await
     }
 
-    /// Where the package of a source is that an object of namespace `own` names, and how to get at it.
+    /// Returns the repository and the access of a source that an object of namespace `own` refers to.
     pub async fn repository(&self, own: &str, source: &PackageSource) -> Result<(String, Access), Failure> {
         match (&source.repository, &source.catalog) {
             (Some(repository), _) => Ok((repository.clone(), Access::default())),
@@ -60,12 +60,12 @@ impl NamedCatalogs {
         }
     }
 
-    /// The catalog that an object of namespace `own` names, if that may use it.
+    /// Returns the catalog that an object of namespace `own` refers to, if that namespace may use it.
     pub async fn get(&self, own: &str, reference: &Reference) -> Result<Arc<ExtensionCatalog>, Failure> {
         let namespace = namespace_of(reference.scope, own, &self.platform);
         let catalog = self.catalogs.get(namespace, &reference.name).ok_or_else(|| {
             let why = format!(
-                "ExtensionCatalog {namespace}/{} does not exist; what was installed from it stays",
+                "ExtensionCatalog {namespace}/{} does not exist; releases installed from it are left unchanged",
                 reference.name
             );
             Failure::new(Category::InvalidSpec, why)
@@ -75,7 +75,7 @@ impl NamedCatalogs {
         Ok(catalog)
     }
 
-    /// The labels of a namespace, if the catalog selects by them.
+    /// Returns the labels of a namespace, if the catalog selects by them.
     async fn labels(
         &self,
         catalog: &ExtensionCatalog,

@@ -1,4 +1,4 @@
-//! Secrets of other namespaces: only with the consent of the namespace they are in.
+//! Secrets of other namespaces may be used only with a ReferenceGrant in their namespace.
 
 use chandler_api::grants::ReferenceGrant;
 use chandler_core::{
@@ -8,7 +8,7 @@ use chandler_core::{
 };
 use kube::{Api, Client, api::ListParams};
 
-/// Refuses a Secret of another namespace that has not been granted. Whoever may write a release object need not be
+/// Refuses a Secret of another namespace that has not been granted. A user who may write a release object need not be
 /// allowed to read that Secret.
 pub async fn check<R: ReleaseKind>(
     client: &Client,

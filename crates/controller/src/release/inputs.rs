@@ -1,4 +1,4 @@
-//! Finds out everything that decides what a release looks like. What the status already knows is not looked up again.
+//! Resolves the inputs of a release: package, values and options. What the status already records is not resolved again.
 
 use std::sync::Arc;
 
@@ -9,25 +9,26 @@ use chandler_api::{
 use chandler_core::{
     digest::{self, Digest, InputDigest},
     failure::{Category, Failure},
+    package_format::PackageFormat,
     release::{Desired, ReleaseKind, VALUES_KEY, Values},
 };
 use chandler_source::{Access, Credentials, Signers, StoredPackage};
-use chandler_tool::PackageFile;
+use chandler_tool::{PackageFile, PackageTool};
 
 use super::{ReleaseContext, secrets::unusable};
 
-/// Everything that decides what a release looks like.
+/// The inputs of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inputs {
     pub digest: InputDigest,
     pub package: PackageRecord,
     pub values: ValuesRecord,
-    /// Where the package reads what the cluster is.
+    /// Set if the package reads the cluster's capabilities.
     pub kubernetes_minor: Option<String>,
 }
 
 impl<R: ReleaseKind> ReleaseContext<R> {
-    /// Finds out the inputs of `desired`.
+    /// Resolves the inputs of `desired`.
     pub(super) async fn inputs(
         &self,
         desired: &Desired,
@@ -35,7 +36,9 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         control_plane: Option<&ContractReference>,
     ) -> Result<Inputs, Failure> {
         let package = self.package(desired, known.package.as_ref()).await?;
-        let values = self.values(desired, known.values.as_ref()).await?;
+        check_format(known, &package)?;
+        let tool = self.tools.for_format(&package_format(&package)).await?;
+        let values = self.values(desired, known.values.as_ref(), &tool).await?;
         let kubernetes_minor = if package.reads_capabilities {
             self.kubernetes_minor(&desired.cluster, control_plane).await?
         } else {
@@ -51,7 +54,8 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         Ok(Inputs { digest, package, values, kubernetes_minor })
     }
 
-    /// The package of resolved inputs, signed as it has to be today; downloaded if the store has lost it.
+    /// Returns the package of resolved inputs with its signature checked against the current policy. Downloads it if it is
+    /// not in the store.
     pub(super) async fn stored_package(
         &self,
         desired: &Desired,
@@ -59,7 +63,9 @@ impl<R: ReleaseKind> ReleaseContext<R> {
     ) -> Result<StoredPackage, Failure> {
         let digest = parsed(&package.digest)?;
         let signers = self.signers(desired).await?;
-        if let Some(stored) = self.packages.stored(&desired.package, &digest, signers.as_ref()) {
+        if let Some(stored) =
+            self.packages.stored(&desired.package, &digest, &package_format(package), signers.as_ref())
+        {
             return Ok(stored);
         }
         let access = self.access(desired).await?;
@@ -72,7 +78,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         Err(Failure::new(Category::InvalidPackage, message))
     }
 
-    /// A pinned version that was resolved before stays what it was, whatever its source says today.
+    /// Resolves the package. A pinned version that was resolved before is not resolved again.
     async fn package(
         &self,
         desired: &Desired,
@@ -87,7 +93,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         let access = self.access(desired).await?;
         let resolved = match (self.packages.resolve(&desired.package, &access).await, known) {
             (Ok(resolved), _) => resolved,
-            // The newest version cannot be asked for now: the one that runs stays.
+            // The source is unavailable: the known version stays.
             (Err(error), Some(known)) if known.reference == reference => {
                 tracing::warn!(cluster = %desired.cluster, release = %desired.release, %error, "keeping the known version");
                 return Ok(known.clone());
@@ -100,29 +106,30 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         }
         let same = known.filter(|known| known.reference == reference && known.version == resolved.version);
         if let (Some(known), Some(announced)) = (same, announced) {
-            return Ok(self.unmoved(desired, known, &announced));
+            return Ok(self.keep_republished(desired, known, &announced));
         }
         let stored = self.packages.fetch(&resolved, &access).await?;
         if let Some(known) = same.filter(|known| known.digest != stored.digest.as_str()) {
-            return Ok(self.unmoved(desired, known, stored.digest.as_str()));
+            return Ok(self.keep_republished(desired, known, stored.digest.as_str()));
         }
+        let tool = self.tools.for_format(&resolved.format).await?;
         self.metrics.tool_call("inspect");
-        let info = self.tool.inspect(&file(&stored)).await?;
+        let info = tool.inspect(&file(&stored)).await?;
         Ok(PackageRecord {
             reference,
             version: info.version,
             digest: stored.digest.to_string(),
             reads_capabilities: info.reads_capabilities,
+            format: resolved.format.to_stored(),
         })
     }
 
-    /// The known package, although its version was published anew with another content: that is told, once, and nothing
-    /// moves.
-    fn unmoved(&self, desired: &Desired, known: &PackageRecord, found: &str) -> PackageRecord {
+    /// Returns the known package although its version was published again with other content, and warns once.
+    fn keep_republished(&self, desired: &Desired, known: &PackageRecord, found: &str) -> PackageRecord {
         let (cluster, release) = (&desired.cluster, &desired.release);
         let message = changed(desired, &known.digest, found);
-        let told = format!("{cluster} {release} {message}");
-        if self.republished.lock().insert(told) {
+        let warning = format!("{cluster} {release} {message}");
+        if self.republished.lock().insert(warning) {
             self.metrics.republished();
             tracing::warn!(%cluster, %release, "{message}");
             for object in self.releases.claiming(cluster, release) {
@@ -132,7 +139,12 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         known.clone()
     }
 
-    async fn values(&self, desired: &Desired, known: Option<&ValuesRecord>) -> Result<ValuesRecord, Failure> {
+    async fn values(
+        &self,
+        desired: &Desired,
+        known: Option<&ValuesRecord>,
+        tool: &PackageTool,
+    ) -> Result<ValuesRecord, Failure> {
         let text = match &desired.values {
             Values::Text(text) => Digest::of(text).to_string(),
             Values::Secret(_, digest) => digest.clone(),
@@ -142,11 +154,11 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         }
         let values = self.values_text(desired).await?;
         self.metrics.tool_call("canonicalize");
-        let canonical = self.tool.canonical_digest(&values).await?;
+        let canonical = tool.canonical_digest(&values).await?;
         Ok(ValuesRecord { text, canonical: canonical.to_string() })
     }
 
-    /// The values themselves.
+    /// Returns the values as text.
     pub(super) async fn values_text(&self, desired: &Desired) -> Result<String, Failure> {
         let (secret, digest) = match &desired.values {
             Values::Text(text) => return Ok(text.clone()),
@@ -155,16 +167,16 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         let (own, category) = (&desired.cluster.namespace, Category::InvalidValues);
         let text = self.secrets.value::<R>(own, secret, VALUES_KEY, category).await?;
         let text = String::from_utf8(text)
-            .map_err(|_| unusable(secret, category, "holds values that are no text"))?;
+            .map_err(|_| unusable(secret, category, "contains values that are not text"))?;
         if Digest::of(&text).to_string() != *digest {
             let why =
-                "does not hold the values that the release names by their digest; they are being written";
+                "does not contain the values with the digest that the release names; they are being written";
             return Err(unusable(secret, Category::Timeout, why));
         }
         Ok(text)
     }
 
-    /// Whom the catalog of a package demands signatures of.
+    /// Returns the signers that the package's catalog requires.
     async fn signers(&self, desired: &Desired) -> Result<Option<Arc<Signers>>, Failure> {
         match &desired.access.catalog {
             Some(catalog) => self.catalogs.signers(&desired.cluster.namespace, catalog).await,
@@ -195,6 +207,28 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         };
         let insecure_skip_tls_verify = wanted.insecure_skip_tls_verify;
         Ok(Access { ca_pem, credentials, insecure_skip_tls_verify, signers: None })
+    }
+}
+
+/// Returns the format of a resolved package.
+pub(super) fn package_format(package: &PackageRecord) -> PackageFormat {
+    PackageFormat::stored(package.format.as_deref())
+}
+
+/// Refuses a package of another format than that of the installed release: another tool would install it beside the first.
+fn check_format(known: &ReleaseStatus, package: &PackageRecord) -> Result<(), Failure> {
+    let installed = known.package.as_ref().filter(|_| known.revision.is_some()).map(package_format);
+    let wanted = package_format(package);
+    match installed.filter(|installed| *installed != wanted) {
+        Some(installed) => Err(Failure::new(
+            Category::InvalidPackage,
+            format!(
+                "{} is a package of type {wanted}, but the release was installed from one of type {installed}; remove the \
+                 release first, then install the new package",
+                package.reference
+            ),
+        )),
+        None => Ok(()),
     }
 }
 

@@ -8,7 +8,7 @@ use chandler_core::{
     target::Target,
 };
 use chandler_telemetry::trace::{self, Span};
-use chandler_tool::{ApplyOrder, OperationFailure, ReleaseDetails, RemoveOrder};
+use chandler_tool::{ApplyOrder, OperationFailure, PackageTool, ReleaseDetails, RemoveOrder};
 use futures::FutureExt as _;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
@@ -18,39 +18,41 @@ use super::{
 };
 use crate::operations::Handle;
 
-/// How an operation ended.
+/// The outcome of an operation.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What failed, if it did: see [`failure_key`].
+    /// The key under which a failure is recorded: see [`failure_key`].
     pub key: String,
     pub result: Result<Done, OperationFailure>,
 }
 
-/// What an operation has done.
+/// The effect of a successful operation.
 #[derive(Clone, Debug)]
 pub enum Done {
     Applied(ApplyKind, ReleaseDetails),
     Removed,
 }
 
-/// Everything an operation needs, gathered before it is queued.
+/// The parts of an operation, collected before it is queued.
 struct Work<R: ReleaseKind> {
     context: Arc<ReleaseContext<R>>,
     operation: Operation<Inputs>,
     id: String,
-    /// Of the spec that asks for it.
+    /// Generation of the spec that requests it.
     generation: Option<i64>,
     desired: Desired,
+    tool: PackageTool,
     target: Target,
 }
 
 impl<R: ReleaseKind> ReleaseContext<R> {
-    /// Queues an operation; its end asks for another look at the object.
+    /// Queues an operation. Its end enqueues the object.
     pub(super) fn operate(
         self: &Arc<Self>,
         object: &R,
         operation: Operation<Inputs>,
         desired: &Desired,
+        tool: PackageTool,
         target: Target,
     ) {
         let id = object.uid().unwrap_or_default();
@@ -61,6 +63,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             id: id.clone(),
             generation: object.meta().generation,
             desired: desired.clone(),
+            tool,
             target,
         };
         let (queue, reference) = (self.queue.clone(), ObjectRef::from_obj(object));
@@ -131,7 +134,7 @@ impl<R: ReleaseKind> Work<R> {
         handle: &Handle<Outcome>,
     ) -> Result<ReleaseDetails, OperationFailure> {
         let values = self.context.values_text(&self.desired).await?;
-        // Held until the operation has ended, so that the store does not collect it before.
+        // Kept until the operation has ended, so that the store does not delete it.
         let stored = self.context.stored_package(&self.desired, &inputs.package).await?;
         self.context.metrics.tool_call("apply");
         let order = ApplyOrder {
@@ -145,7 +148,7 @@ impl<R: ReleaseKind> Work<R> {
             rendering: self.desired.rendering.clone(),
             execution: self.desired.execution.clone(),
         };
-        self.context.tool.apply(order, &handle.cancel, |step| handle.step(step)).await
+        self.tool.apply(order, &handle.cancel, |step| handle.step(step)).await
     }
 
     async fn remove(&self, operation_id: String, handle: &Handle<Outcome>) -> Result<(), OperationFailure> {
@@ -157,6 +160,6 @@ impl<R: ReleaseKind> Work<R> {
             rendering: self.desired.rendering.clone(),
             execution: self.desired.execution.clone(),
         };
-        self.context.tool.remove(order, &handle.cancel, |step| handle.step(step)).await
+        self.tool.remove(order, &handle.cancel, |step| handle.step(step)).await
     }
 }

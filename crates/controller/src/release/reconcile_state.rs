@@ -1,4 +1,4 @@
-//! What is remembered between passes. Losing it costs a look, never a release.
+//! State that is kept between reconciles. If it is lost, it is read again.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -9,31 +9,31 @@ use super::inputs::Inputs;
 
 use crate::sync::{Mutex, MutexGuard};
 
-/// What is remembered of one release object.
+/// The state of one release object.
 #[derive(Clone, Debug, Default)]
 pub struct ReconcileState {
-    /// The status as it was written last: the watch may lag behind.
+    /// The status that was written last. The watch may lag behind.
     pub status: Option<ReleaseStatus>,
-    /// The inputs, and what they were found for.
+    /// The inputs, and the key for which they were resolved.
     pub inputs: Option<(InputsKey, Inputs)>,
-    /// A revision of someone else's that was read, and the inputs that it differs from.
+    /// A foreign revision that was read, and the inputs that it differs from.
     pub differs: Option<(u32, InputDigest)>,
-    /// What our last operation left.
+    /// The state that our last operation reported.
     pub expectation: Option<Expectation>,
 }
 
-/// What inputs were found for: they hold while this stays the same.
+/// The key for which inputs were resolved. They are valid while it is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputsKey {
     pub generation: Option<i64>,
     pub kubernetes_minor: Option<String>,
-    /// Counts the times at which an unpinned version is looked up again. 0 for a pinned one.
+    /// Counts the polls for an unpinned version. 0 for a pinned one.
     pub period: u64,
-    /// Counts the changes that were found in the repository of an unpinned version. 0 for a pinned one.
+    /// Counts the changes of the repository of an unpinned version. 0 for a pinned one.
     pub changes: u64,
 }
 
-/// By uid. Clones share.
+/// The states of all release objects, by uid. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct ReconcileStates(Arc<Mutex<HashMap<String, ReconcileState>>>);
 
@@ -42,11 +42,11 @@ impl ReconcileStates {
         self.lock().get(uid).cloned().unwrap_or_default()
     }
 
-    pub fn keep(&self, uid: &str, state: ReconcileState) {
+    pub fn insert(&self, uid: &str, state: ReconcileState) {
         self.lock().insert(uid.to_owned(), state);
     }
 
-    pub fn forget(&self, uid: &str) {
+    pub fn remove(&self, uid: &str) {
         self.lock().remove(uid);
     }
 

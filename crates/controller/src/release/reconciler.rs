@@ -1,7 +1,7 @@
-//! One pass over one release object.
+//! The reconciler of one release object.
 
 mod outcome;
-mod status;
+mod report;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -15,11 +15,12 @@ use chandler_core::{
     inventory::{ReleaseStatus as InventoryStatus, Seen},
     poll::Poll,
     release::{
-        ClusterState, Collision, Desired, InFlight, InputState, InventoryState, RemoveFinalizer, Observed, Operation,
-        OperationKind, Plan, ReleaseKind, Strategy, Wait, failure_key, history, plan,
+        ClusterState, Collision, Desired, InFlight, InputState, InventoryState, Observed, Operation,
+        OperationKind, Plan, ReleaseKind, RemoveFinalizer, Strategy, Wait, failure_key, history, plan,
     },
+    target::Target,
 };
-use chandler_tool::ReleaseDetails;
+use chandler_tool::{PackageTool, ReleaseDetails};
 use chandler_workload::{Connection, InventoryView};
 use jiff::Timestamp;
 use kube::{
@@ -32,14 +33,14 @@ use serde_json::json;
 
 use super::{
     Outcome, ReleaseContext, claimant,
-    inputs::Inputs,
+    inputs::{Inputs, package_format},
     reconcile_state::{InputsKey, ReconcileState},
 };
 use crate::{ManagementError, ReconcileError, clusters::ClusterFacts, queue, status};
 
-/// How long our own word on an operation counts for more than the watch.
+/// How long the reported result of an operation takes precedence over the watch.
 const CATCH_UP: Duration = Duration::from_secs(30);
-/// A plan leads to another at most this often in one pass.
+/// How many plans one reconcile follows.
 const ROUNDS: usize = 5;
 
 pub struct Reconciler<R: ReleaseKind> {
@@ -51,11 +52,22 @@ pub struct Reconciler<R: ReleaseKind> {
     status: ReleaseStatus,
 }
 
-/// What a pass sees of the cluster.
+/// The cluster as a reconcile sees it.
 struct View {
     facts: ClusterFacts,
-    connection: Option<Arc<Connection>>,
+    /// The tool of the release and the connection that watches its records. `None` means that the cluster is not connected.
+    connected: Option<(PackageTool, Arc<Connection>)>,
     inventory: InventoryView,
+}
+
+impl View {
+    fn connection(&self) -> Option<&Arc<Connection>> {
+        self.connected.as_ref().map(|(_, connection)| connection)
+    }
+
+    fn target(&self) -> Option<Target> {
+        self.connection()?.target()
+    }
 }
 
 impl<R> Reconciler<R>
@@ -88,14 +100,14 @@ where
         }
         let mut decision = Plan::NoOp;
         for _ in 0..ROUNDS {
-            let view = self.view(&desired);
+            let view = self.view(&desired).await;
             decision = self.decide(&desired, &view);
             match &decision {
                 Plan::Resolve => self.resolve(&desired, &view).await,
                 Plan::Describe => self.describe(&desired, &view).await,
                 Plan::Adopt { revision } => self.adopt(&desired, &view, *revision).await,
                 Plan::Operate(kind) => {
-                    self.hold().await?;
+                    self.add_finalizer().await?;
                     self.start(*kind, &desired, &view);
                     break;
                 }
@@ -111,25 +123,56 @@ where
                 Plan::Wait(_) => break,
             }
         }
-        self.tell(&desired, &decision);
+        self.update_conditions(&desired, &decision);
         self.write(&before).await?;
         Ok(self.next(&desired, &decision))
     }
 
-    /// What the object asks for, and where that is to be found. What is removed is not looked for.
+    /// Returns the desired release, with its repository unless the object is being deleted.
     async fn desired(&self) -> Result<Desired, Failure> {
         let desired = self.object.desired()?;
         if self.deleting() { Ok(desired) } else { self.context.catalogs.located(desired).await }
     }
 
-    fn view(&self, desired: &Desired) -> View {
+    async fn view(&self, desired: &Desired) -> View {
         let facts = self.context.clusters.facts(&desired.cluster);
         let reachable = facts.state == ClusterState::Available
             || desired.remove_with_cluster && facts.waits_for_removals(self.now);
-        let connection = reachable.then(|| self.context.connections.to(&desired.cluster));
-        let inventory =
-            connection.as_ref().map_or(InventoryView::Loading, |connection| connection.inventory());
-        View { facts, connection, inventory }
+        if !reachable {
+            return View { facts, connected: None, inventory: InventoryView::Loading };
+        }
+        match self.connect(desired).await {
+            Ok((tool, connection)) => {
+                let inventory = connection.inventory();
+                View { facts, connected: Some((tool, connection)), inventory }
+            }
+            Err(failure) => View { facts, connected: None, inventory: InventoryView::Unavailable(failure) },
+        }
+    }
+
+    /// Returns the tool of the release and the connection that watches its records. While the package is not resolved, this
+    /// is the first tool; nothing is applied before the package is resolved.
+    async fn connect(&self, desired: &Desired) -> Result<(PackageTool, Arc<Connection>), Failure> {
+        let tools = &self.context.tools;
+        let connected = |tool: PackageTool| {
+            let connection = self.context.connections.to(&desired.cluster, tool.id());
+            (tool, connection)
+        };
+        if let Some(package) = &self.status.package {
+            return tools.for_format(&package_format(package)).await.map(connected);
+        }
+        let mut all = tools.all().iter().cloned().map(connected);
+        let first = all.next().ok_or_else(|| Failure::new(Category::Internal, "there is no package tool"))?;
+        if !self.deleting() {
+            return Ok(first);
+        }
+        // The status was lost: the release belongs to the tool that has a record of it, and to none only if all are known.
+        let holds = |(_, connection): &(PackageTool, Arc<Connection>)| match connection.inventory() {
+            InventoryView::Known(inventory) => inventory.newest(&desired.release).is_some(),
+            InventoryView::Loading | InventoryView::Unavailable(_) => true,
+        };
+        let holder = std::iter::once(first.clone()).chain(all).find(holds);
+        Ok(holder.unwrap_or(first))
     }
 
     fn decide(&mut self, desired: &Desired, view: &View) -> Plan {
@@ -137,12 +180,13 @@ where
             InventoryView::Known(inventory) => inventory.newest(&desired.release),
             _ => None,
         };
-        self.state.expectation = self.state.expectation.take().filter(|ours| ours.holds(listed, self.now));
+        self.state.expectation =
+            self.state.expectation.take().filter(|expected| expected.holds(listed, self.now));
         let expectation = self.state.expectation.clone();
-        let seen = expectation.as_ref().map_or(listed, |ours| ours.seen.as_ref());
+        let seen = expectation.as_ref().map_or(listed, |expected| expected.seen.as_ref());
         let running = self.context.operations.running(&self.uid);
-        // What a young operation has not finished yet is not worth a write.
-        let finished = running.as_ref().is_none_or(|running| running.told);
+        // The intermediate state of a short operation is not written.
+        let finished = running.as_ref().is_none_or(|running| running.reportable);
         if let InventoryView::Known(inventory) = &view.inventory
             && finished
         {
@@ -153,7 +197,7 @@ where
             self.status.history = history(&self.status.history, stored, seen, self.now);
         }
         let collision = self.collision(desired);
-        let (unmet, needed_by) = self.neighbours(desired);
+        let (unmet, needed_by) = self.dependencies(desired);
         let inputs = self.known_inputs(desired, view);
         let past = self.past_failure();
         let observed = Observed {
@@ -187,20 +231,20 @@ where
         plan(&observed, self.object.meta().generation)
     }
 
-    /// A revision that was read and differs from these very inputs.
+    /// Returns the revision that was read and differs from these inputs.
     fn differs(&self, inputs: Option<&Inputs>) -> Option<u32> {
         let (revision, from) = self.state.differs.as_ref()?;
         inputs.is_some_and(|inputs| inputs.digest == *from).then_some(*revision)
     }
 
-    /// Whether other objects claim the same release.
+    /// Returns whether other objects claim the same release.
     fn collision(&self, desired: &Desired) -> Collision {
         let claimants = self.context.all_kinds.claimants(&desired.cluster, &desired.release);
         Collision::among(&claimant(&*self.object), &claimants)
     }
 
-    /// The objects that have to be ready before this one and are not, and those that this one has to outlive.
-    fn neighbours(&self, desired: &Desired) -> (Vec<String>, Vec<String>) {
+    /// Returns the dependencies that are not ready, and the objects that depend on this one.
+    fn dependencies(&self, desired: &Desired) -> (Vec<String>, Vec<String>) {
         if !R::ORDERED {
             return (Vec::new(), Vec::new());
         }
@@ -208,8 +252,7 @@ where
         let all = self.context.releases.on_cluster(&desired.cluster);
         let is_met = |name: &String| all.iter().any(|other| other.name_any() == *name && other.serves());
         let unmet = desired.depends_on.iter().filter(|name| !is_met(name)).cloned();
-        let needs_this =
-            |other: &&Arc<R>| other.desired().is_ok_and(|theirs| theirs.depends_on.contains(&own));
+        let needs_this = |other: &&Arc<R>| other.desired().is_ok_and(|other| other.depends_on.contains(&own));
         let needed_by = all.iter().filter(needs_this).map(|other| other.name_any());
         (unmet.collect(), needed_by.collect())
     }
@@ -230,7 +273,7 @@ where
         }
     }
 
-    /// Reads the release, so that the status knows its details again.
+    /// Reads the release to fill in the details of the status.
     async fn describe(&mut self, desired: &Desired, view: &View) {
         match self.observe(desired, view).await {
             Ok(Some(details)) => self.take_details(&details),
@@ -239,7 +282,7 @@ where
         }
     }
 
-    /// Reads someone else's revision, and makes it ours if it is what is wanted.
+    /// Reads a foreign revision, and adopts it if it matches the desired release.
     async fn adopt(&mut self, desired: &Desired, view: &View, revision: u32) {
         let Some(inputs) = self.known_inputs(desired, view) else { return };
         let details = match self.observe(desired, view).await {
@@ -255,7 +298,7 @@ where
             return;
         }
         let mark = InputMark { digest: inputs.digest.clone(), revision };
-        let marked = match &view.connection {
+        let marked = match view.connection() {
             Some(connection) => connection.mark(&desired.release, &mark).await,
             None => return,
         };
@@ -271,27 +314,25 @@ where
     }
 
     async fn observe(&self, desired: &Desired, view: &View) -> Result<Option<ReleaseDetails>, Failure> {
-        let target = view.connection.as_ref().and_then(|connection| connection.target());
-        let target =
-            target.ok_or_else(|| Failure::new(Category::Unreachable, "the cluster is not connected"))?;
+        let (Some((tool, _)), Some(target)) = (&view.connected, view.target()) else {
+            return Err(Failure::new(Category::Unreachable, "the cluster is not connected"));
+        };
         self.context.metrics.tool_call("observe");
-        self.context.tool.observe(&target, &desired.release).await
+        tool.observe(&target, &desired.release).await
     }
 
     fn start(&self, kind: OperationKind, desired: &Desired, view: &View) {
-        let Some(target) = view.connection.as_ref().and_then(|connection| connection.target()) else {
-            return;
-        };
+        let (Some((tool, _)), Some(target)) = (&view.connected, view.target()) else { return };
         let operation = match (kind, self.known_inputs(desired, view)) {
             (OperationKind::Remove, _) => Operation::Remove,
             (OperationKind::Apply(kind), Some(inputs)) => Operation::Apply { kind, inputs },
             (OperationKind::Apply(_), None) => {
-                // They changed after the plan was made, for example by a version that was published meanwhile.
+                // The inputs changed after the plan was made, for example because a version was published.
                 self.context.queue.enqueue(ObjectRef::from_obj(&*self.object));
                 return;
             }
         };
-        self.context.operate(&*self.object, operation, desired, target);
+        self.context.operate(&*self.object, operation, desired, tool.clone(), target);
     }
 
     fn inputs_key(&self, desired: &Desired, kubernetes_minor: Option<String>) -> InputsKey {
@@ -304,7 +345,7 @@ where
         }
     }
 
-    /// When to look for a newer version. None: the version is pinned.
+    /// Returns when to poll for a newer version. `None` means that the version is pinned.
     fn poll(&self, desired: &Desired) -> Option<Poll> {
         let unpinned = desired.package.version.is_none();
         unpinned.then(|| Poll::new(self.context.poll_interval, &self.uid))
@@ -317,7 +358,7 @@ where
         (*of == self.inputs_key(desired, minor)).then(|| inputs.clone())
     }
 
-    /// Writes down that the release has been installed, for objects that install once.
+    /// Records that the release has been installed, for objects that install once.
     async fn mark_installed(&self) -> Result<(), ManagementError> {
         let patch = json!({"metadata": {"annotations": {R::INSTALLED_ANNOTATION: "true"}}});
         let name = self.object.name_any();
@@ -339,7 +380,7 @@ where
         }
     }
 
-    async fn hold(&self) -> Result<(), ManagementError> {
+    async fn add_finalizer(&self) -> Result<(), ManagementError> {
         if self.deleting() {
             return Ok(());
         }
@@ -354,12 +395,12 @@ where
     ) -> Result<Action, ReconcileError> {
         if self.object.finalizers().iter().any(|held| held != R::FINALIZER) {
             // Others hold the object too, and its readers want to know how far it is.
-            self.tell(desired, &Plan::RemoveFinalizer(why));
+            self.update_conditions(desired, &Plan::RemoveFinalizer(why));
             self.write(before).await?;
         }
         status::remove_finalizer(&self.context.client, &*self.object, R::FINALIZER).await?;
-        tracing::info!(cluster = %desired.cluster, release = %desired.release, ?why, "release object let go");
-        self.context.reconcile_states.forget(&self.uid);
+        tracing::info!(cluster = %desired.cluster, release = %desired.release, ?why, "finalizer removed");
+        self.context.reconcile_states.remove(&self.uid);
         Ok(Action::await_change())
     }
 
@@ -369,7 +410,9 @@ where
             Plan::Wait(Wait::Backoff { until, .. } | Wait::ForeignOperation { until, .. }) => {
                 queue::at(*until)
             }
-            _ if self.context.reconcile_states.get(&self.uid).expectation.is_some() => Action::requeue(CATCH_UP),
+            _ if self.context.reconcile_states.get(&self.uid).expectation.is_some() => {
+                Action::requeue(CATCH_UP)
+            }
             _ => poll.map_or_else(|| queue::resync(&*self.object), Action::requeue),
         }
     }

@@ -8,8 +8,8 @@ use semver::Version;
 
 use super::{Defect, Demand, Kubernetes};
 use crate::resolution::{
-    Candidate, Cluster, Conflict, Outcome, Range, Universe, UpgradePlan, VersionName, Wanted, plan_upgrade,
-    resolve,
+    self, Candidate, Cluster, Conflict, Outcome, Range, Universe, UpgradePlan, VersionName, Wanted,
+    plan_upgrade,
 };
 
 /// Everything that decides.
@@ -107,7 +107,7 @@ fn running<'a>(releases: impl IntoIterator<Item = &'a AddonRelease>) -> BTreeMap
 
 /// Decides. What cannot be had together is refused request by request, the youngest first, so that one bad request keeps nothing
 /// else from a cluster.
-pub fn resolution(input: &ResolutionInput) -> Resolution {
+pub fn resolve(input: &ResolutionInput) -> Resolution {
     let today = settled(input);
     let Some(upgrade) = &input.kubernetes.upgrade else { return today };
     let plan = input.plan_without(&today.refused, &upgrade.from, &upgrade.to);
@@ -126,7 +126,7 @@ fn settled(input: &ResolutionInput) -> Resolution {
     let mut wanted = input.wanted.clone();
     let mut refused = input.defects.clone();
     loop {
-        match resolve(&input.universe, &wanted, &cluster) {
+        match resolution::resolve(&input.universe, &wanted, &cluster) {
             Ok(resolution) => {
                 let mut chosen: BTreeMap<_, _> = resolution
                     .choices
@@ -160,7 +160,11 @@ fn settled(input: &ResolutionInput) -> Resolution {
 }
 
 /// The request to give up: the youngest with a part in the conflict, of those that do not run if there is one.
-fn request_to_drop(wanted: &[Wanted], running: &BTreeMap<String, VersionName>, conflict: &Conflict) -> Option<usize> {
+fn request_to_drop(
+    wanted: &[Wanted],
+    running: &BTreeMap<String, VersionName>,
+    conflict: &Conflict,
+) -> Option<usize> {
     let guilty = conflict.extensions();
     let of = |new: bool| {
         wanted.iter().rposition(|request| {
@@ -209,8 +213,7 @@ fn keep_running(
 ) {
     let mut staying: Vec<_> = refused.keys().map(|extension| (extension.clone(), None)).collect();
     while let Some((extension, needed_by)) = staying.pop() {
-        let (Some(version), false) = (input.running.get(&extension), chosen.contains_key(&extension))
-        else {
+        let (Some(version), false) = (input.running.get(&extension), chosen.contains_key(&extension)) else {
             continue;
         };
         let there = |needed: &String| chosen.contains_key(needed) || input.running.contains_key(needed);
@@ -241,8 +244,8 @@ fn needs(
     version: &VersionName,
     there: impl Fn(&String) -> bool,
 ) -> Vec<String> {
-    let needs = candidate(&input.universe, extension, version)
-        .map_or(&[][..], |candidate| &candidate.dependencies);
+    let needs =
+        candidate(&input.universe, extension, version).map_or(&[][..], |candidate| &candidate.dependencies);
     let mut needs: Vec<_> = needs.iter().map(|needed| needed.extension.clone()).filter(there).collect();
     needs.sort();
     needs
@@ -337,7 +340,7 @@ mod tests {
             "good": {"versions": [listed("1.0.0", "*", &[])]},
             "bad": {"versions": [listed("1.0.0", ">=1.40", &[])]},
         });
-        let answer = resolution(&input(&extensions, &["bad", "good", "unknown"], &[]));
+        let answer = resolve(&input(&extensions, &["bad", "good", "unknown"], &[]));
         assert_eq!(versions(&answer), [("good", "1.0.0")]);
         assert_eq!(answer.refused.keys().collect::<Vec<_>>(), ["bad", "unknown"]);
         assert!(answer.refused["bad"].contains("1.40"), "{:?}", answer.refused);
@@ -346,7 +349,7 @@ mod tests {
     #[test]
     fn what_runs_and_does_not_fit_stays() {
         let extensions = json!({"cni": {"versions": [listed("1.0.0", "<1.34", &[])]}});
-        let answer = resolution(&input(&extensions, &["cni"], &[("cni", "1.0.0")]));
+        let answer = resolve(&input(&extensions, &["cni"], &[("cni", "1.0.0")]));
         assert_eq!(versions(&answer), [("cni", "1.0.0")]);
         assert!(answer.refused.contains_key("cni"));
     }
@@ -364,7 +367,7 @@ mod tests {
             let demand = Demand { universe: base.universe, defects: vec![defect], ..Demand::default() };
             ResolutionInput::new(&demand, running, None, base.kubernetes)
         };
-        let new = resolution(&asked(&[]));
+        let new = resolve(&asked(&[]));
         assert_eq!(versions(&new), []);
         assert_eq!(new.refused["app"], "latest is not a range");
         let spec = AddonReleaseSpec {
@@ -372,7 +375,7 @@ mod tests {
             version: Some("1.0.0".to_owned()),
             ..AddonReleaseSpec::default()
         };
-        let runs = resolution(&asked(&[AddonRelease::new("app-blue", spec)]));
+        let runs = resolve(&asked(&[AddonRelease::new("app-blue", spec)]));
         assert_eq!(versions(&runs), [("app", "1.0.0")]);
         assert!(runs.chosen["app"].message.contains("latest is not a range"), "{runs:?}");
         assert!(runs.chosen["app"].asked_for);
@@ -390,7 +393,7 @@ mod tests {
             let running = [("web", "2.1.0"), ("certs", "1.0.0"), ("base", "1.0.0")];
             let mut asked = input(&extensions, &["web"], &running);
             asked.wanted[0].range = "2.2.x".parse().unwrap();
-            let answer = resolution(&asked);
+            let answer = resolve(&asked);
             assert_eq!(versions(&answer), [("base", "1.0.0"), ("certs", "1.0.0"), ("web", "2.1.0")]);
             assert!(answer.refused["web"].contains("2.2.x"), "{:?}", answer.refused);
             let web = &answer.chosen["web"];
@@ -419,7 +422,7 @@ mod tests {
                 runs: version(runs),
                 upgrade: reached.map(|reached| Upgrade { from: version("1.34.0"), to: to.clone(), reached }),
             };
-            let answer = resolution(&asked);
+            let answer = resolve(&asked);
             for (name, chosen) in &answer.chosen {
                 asked.running.insert(name.clone(), chosen.version.clone());
             }
@@ -444,7 +447,7 @@ mod tests {
         let (from, to) = (version("1.34.0"), version("1.35.0"));
         assert!(!asked.plan(&from, &to).blocks());
         asked.kubernetes.upgrade = Some(Upgrade { from, to, reached: UpgradeMoment::BeforeControlPlane });
-        let answer = resolution(&asked);
+        let answer = resolve(&asked);
         assert_eq!(versions(&answer), [("cni", "1.0.0")]);
         assert_eq!(answer.refused.keys().collect::<Vec<_>>(), ["unknown"]);
     }
@@ -455,7 +458,7 @@ mod tests {
         let mut asked = input(&extensions, &["cni"], &[("cni", "1.0.0")]);
         let reached = UpgradeMoment::BeforeControlPlane;
         asked.kubernetes.upgrade = Some(Upgrade { from: version("1.34.0"), to: version("1.35.0"), reached });
-        let answer = resolution(&asked);
+        let answer = resolve(&asked);
         assert!(answer.upgrade.as_ref().is_some_and(UpgradePlan::blocks));
         assert_eq!((versions(&answer), answer.refused.len()), (vec![("cni", "1.0.0")], 0));
     }

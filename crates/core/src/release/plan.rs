@@ -227,7 +227,9 @@ fn plan_deletion(observed: &Observed<'_>) -> Plan {
         Collision::None => {}
         // Who has it goes too: what it leaves behind, if anything, is ours to remove.
         Collision::Taken { by, deleting: true } => return Plan::Wait(Wait::Taken { by: by.clone() }),
-        Collision::Taken { .. } | Collision::Contested { .. } => return Plan::RemoveFinalizer(RemoveFinalizer::Taken),
+        Collision::Taken { .. } | Collision::Contested { .. } => {
+            return Plan::RemoveFinalizer(RemoveFinalizer::Taken);
+        }
     }
     if observed.strategy == Strategy::InstallOnce {
         return Plan::RemoveFinalizer(RemoveFinalizer::InstallOnce);

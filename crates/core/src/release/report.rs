@@ -3,7 +3,7 @@
 use chandler_api::reasons::{ReleaseReason, ReleaseVocabulary};
 use jiff::Timestamp;
 
-use super::{ApplyKind, RemoveFinalizer, OperationKind, Plan, Step, Wait};
+use super::{ApplyKind, OperationKind, Plan, RemoveFinalizer, Step, Wait};
 use crate::{
     conditions::{Status, Wanted, summary},
     failure::{Category, Failure},
@@ -175,7 +175,9 @@ fn release_condition(
         Plan::RemoveFinalizer(RemoveFinalizer::Removed) => {
             (Status::False, ReleaseReason::Removed, format!("release {release} has been removed"))
         }
-        Plan::RemoveFinalizer(_) => (Status::False, ReleaseReason::Removing, format!("release {release} is let go")),
+        Plan::RemoveFinalizer(_) => {
+            (Status::False, ReleaseReason::Removing, format!("release {release} is let go"))
+        }
         Plan::Wait(_) => return None,
     };
     Some(Wanted { type_: vocabulary.release_ready(), status, reason: reason.spelled(vocabulary), message })

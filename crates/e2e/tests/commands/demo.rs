@@ -14,7 +14,7 @@ use crate::documents::{commands, commands_of, document, section};
 
 /// Guides whose commands are run on the demo's fleet.
 pub const ON_THE_FLEET: [&str; 3] =
-    ["docs/guides/looking-at-a-fleet.md", "docs/guides/writing-an-extension.md", "docs/operations.md"];
+    ["docs/guides/inspecting-a-fleet.md", "docs/guides/writing-an-extension.md", "docs/operations.md"];
 
 /// What the guide for newcomers says about the demo.
 pub fn started() -> Vec<String> {

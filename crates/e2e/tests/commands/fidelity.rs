@@ -11,7 +11,7 @@ use std::{
 
 use chandler_core::{
     digest::{Digest, InputDigest},
-    identity::{ClusterKey, ReleaseId},
+    identity::{ClusterKey, ReleaseId, ToolId},
     release::{ExecutionOptions, RenderingOptions},
 };
 use chandler_e2e::{programs, third_party::REAL_CHARTS};
@@ -34,7 +34,7 @@ impl Bench {
         let driver = programs::package_tool();
         Self {
             plane: testing::bare_plane().await.unwrap(),
-            tool: PackageTool::new(Supervisor::new(SupervisorConfig::new(driver))),
+            tool: PackageTool::new(ToolId(0), Supervisor::new(SupervisorConfig::new(driver))),
             helm: testing::assets().await.unwrap().path(Binary::Helm).to_owned(),
             folder: testing::fresh_dir("fidelity").await.unwrap(),
         }

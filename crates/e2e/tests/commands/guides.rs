@@ -208,7 +208,7 @@ async fn newcomer(shell: &Shell, environment: &[(&str, &str)], repository: &Char
     std::fs::write(shell.home.join("descheduler.yaml"), example).unwrap();
     let plane = testing::sandbox().await.unwrap().management();
     let mut manager = None;
-    let mut answers = ["next: correct chart name or version", "alpha: Ready, descheduler 0.34.0"].into_iter();
+    let mut answers = ["next step: correct the chart name or version", "alpha: Ready, descheduler 0.34.0"].into_iter();
     for line in started() {
         let there = format!("cd {} && {line}", shell.home.display());
         if line == "chandler describe descheduler" {

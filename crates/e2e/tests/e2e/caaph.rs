@@ -8,7 +8,7 @@ use serde_json::json;
 
 #[tokio::test]
 async fn it_refuses_to_start_while_the_other_provider_is_there() {
-    let bare = Bare::new("predecessor").await;
+    let bare = Bare::new("caaph").await;
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": "controller-leader-election-caaph", "namespace": "default"},
@@ -19,15 +19,15 @@ async fn it_refuses_to_start_while_the_other_provider_is_there() {
     assert!(!started && complaint.contains("controller-leader-election-caaph is held"), "{complaint}");
     assert!(complaint.contains("clusterctl delete --addon helm"), "{complaint}");
 
-    assert!(doctor(&bare).contains("PROBLEM  predecessor: the add-on provider for Helm: its leader Lease"));
+    assert!(doctor(&bare).contains("PROBLEM  caaph: the add-on provider for Helm: its leader Lease"));
 
     let mut idle = lease.clone();
     idle["spec"]["holderIdentity"] = json!("");
     apply::apply(&bare.client, &idle).await.unwrap();
     let text = doctor(&bare);
     for words in [
-        "warning  predecessor: the add-on provider for Helm: its Lease default/controller-leader-election-caaph is there, \
-         held by nobody",
+        "warning  caaph: the add-on provider for Helm: its Lease default/controller-leader-election-caaph exists without a \
+         holder",
         "→ `kubectl delete lease controller-leader-election-caaph --namespace default`",
     ] {
         assert!(text.contains(words), "{words}: {text}");

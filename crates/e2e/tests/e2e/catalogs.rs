@@ -250,8 +250,8 @@ async fn the_commands_of_the_guide_work() {
         ("chandler catalog show platform/absent --namespace fleet", "has no chart absent"),
         ("chandler catalog show absent/hello --namespace fleet", "chandler catalog list"),
         ("chandler catalog show hello --namespace fleet", "CATALOG/CHART"),
-        ("chandler catalog show platform/hello --version 9 --namespace fleet", "its newest is 1.0.0"),
-        ("chandler catalog search x --namespace nowhere", "there is no ExtensionCatalog here"),
+        ("chandler catalog show platform/hello --version 9 --namespace fleet", "the newest is 1.0.0"),
+        ("chandler catalog search x --namespace nowhere", "no ExtensionCatalog found"),
     ];
     for (line, hint) in rows {
         let (good, _, complained) = chandler(&world, &here(line)).await;

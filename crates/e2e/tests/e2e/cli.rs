@@ -102,8 +102,8 @@ fn describe(world: &World) {
         "HelmChartProxy",
         "├─ alpha: Failed, hello 1.0.0",
         "last failure: Conflict",
-        "next try in ",
-        "next: decide who owns the object",
+        "next retry in ",
+        "next step: decide who owns the object",
         "└─ bravo: Ready, hello 1.0.0, revision 1, deployed",
         "ConfigMap default/faulty",
         "1 deployed, 1.0.0",
@@ -185,10 +185,10 @@ async fn support_bundle(world: &World) {
         ("objects/helmreleaseproxies.addons.cluster.x-k8s.io.json", "secretive"),
         ("objects/clusters.cluster.x-k8s.io.json", "alpha"),
         ("events.json", "Conflict"),
-        ("doctor.json", "predecessor"),
+        ("doctor.json", "caaph"),
         ("fleet.json", "HelmInstallOrUpgradeFailed"),
         ("leases.json", "chandler-leader"),
-        ("missing.txt", "logs and metrics: no Pod runs in namespace chandler-system"),
+        ("missing.txt", "logs and metrics: no Pod found in namespace chandler-system"),
     ] {
         assert!(files[name].contains(words), "{name}: {}", files[name]);
     }
@@ -200,12 +200,12 @@ async fn doctor(world: &World) {
     let output = run(world, &["doctor", "--output", "json"]);
     assert_eq!(output.status.code(), Some(1), "a pipeline sees it");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let findings = |verdict: &str| {
+    let findings = |severity: &str| {
         let all = report["findings"].as_array().unwrap().iter();
-        let these = all.filter(|finding| finding["verdict"] == verdict);
+        let these = all.filter(|finding| finding["severity"] == severity);
         these.map(|finding| finding["check"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let sound = ["kubernetes", "kinds", "rights", "cluster-api", "predecessor", "leader"];
+    let sound = ["kubernetes", "kinds", "rights", "cluster-api", "caaph", "leader"];
     assert_eq!(findings("Ok"), sound, "{report:#}");
     assert_eq!((findings("Problem"), &report["problems"]), (vec!["releases".to_owned()], &json!(1)));
     let text = String::from_utf8(run(world, &["doctor"]).stdout).unwrap();

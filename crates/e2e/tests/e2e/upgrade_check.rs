@@ -123,7 +123,7 @@ async fn tells_what_the_condition_tells(person: &Person<'_>, condition: &str) {
     assert_eq!(code, 1);
     let report: Value = serde_json::from_str(&json).unwrap();
     let cluster = &report["clusters"][0];
-    assert_eq!((&cluster["verdict"], &report["summary"]["blocked"]), (&json!("Blocked"), &json!(1)));
+    assert_eq!((&cluster["outcome"], &report["summary"]["blocked"]), (&json!("Blocked"), &json!(1)));
     let told = cluster["extensions"].as_array().unwrap().iter();
     let told: Vec<_> = told.map(|extension| extension["message"].as_str().unwrap()).collect();
     assert_eq!(format!("Kubernetes 1.35: {}", told.join("; ")), condition);
@@ -131,13 +131,13 @@ async fn tells_what_the_condition_tells(person: &Person<'_>, condition: &str) {
 
 async fn exit_codes(person: &Person<'_>) {
     let rows = [
-        ("alpha --to 1.34", 0, "there already"),
-        ("alpha --to v1.34.4", 0, "there already"),
+        ("alpha --to 1.34", 0, "up to date"),
+        ("alpha --to v1.34.4", 0, "up to date"),
         ("alpha --to v1.35.2", 1, "1.34.4 → 1.35.2: blocked"),
         ("--all --to 1.35", 1, "blocked"),
-        ("--selector fleet=test -o yaml", 1, "verdict: Blocked"),
-        ("--selector fleet=other", 2, "there is no such Cluster"),
-        ("bravo", 2, "there is no Cluster bravo"),
+        ("--selector fleet=test -o yaml", 1, "outcome: Blocked"),
+        ("--selector fleet=other", 2, "no matching Cluster found"),
+        ("bravo", 2, "Cluster bravo not found"),
         ("alpha --to soon", 2, "1.35 or v1.35.2"),
         ("alpha --kubeconfig /nowhere", 2, "/nowhere"),
         ("", 2, "CLUSTER"),
@@ -175,12 +175,12 @@ async fn a_version_that_fits_lets_it_go(person: &Person<'_>) {
     let line = "chandler upgrade-check alpha --to 1.35 --namespace fleet";
     let (code, printed, complaints) = person.runs(line).await;
     assert_eq!(code, 0, "{printed}{complaints}");
-    assert!(printed.starts_with("alpha: Kubernetes 1.34.4 → 1.35: can go\n"), "{printed}");
+    assert!(printed.starts_with("alpha: Kubernetes 1.34.4 → 1.35: upgradable\n"), "{printed}");
     assert!(printed.contains("before the control plane"), "{printed}");
 
     let catalogs: Api<ExtensionCatalog> = Api::namespaced(test.world.client.clone(), &test.world.namespace);
     catalogs.delete("charts", &DeleteParams::default()).await.unwrap();
     let (code, printed, _) = person.runs(line).await;
     assert_eq!(code, 2, "{printed}");
-    assert!(printed.contains("not known") && printed.contains("charts does not exist"), "{printed}");
+    assert!(printed.contains("unknown") && printed.contains("charts does not exist"), "{printed}");
 }

@@ -52,8 +52,7 @@ impl Store {
     /// Nobody can begin to hold it while it goes.
     fn remove(&self, one: &Found) -> bool {
         let held = lock(&self.held);
-        let in_use = held.keys().any(|digest| self.path(digest) == one.path);
-        !in_use && std::fs::remove_file(&one.path).is_ok()
+        !held.contains_key(&one.path) && std::fs::remove_file(&one.path).is_ok()
     }
 }
 
@@ -65,7 +64,7 @@ fn look(entry: &DirEntry, now: SystemTime) -> Option<Found> {
 
 #[cfg(test)]
 mod tests {
-    use chandler_core::digest::Digest;
+    use chandler_core::{digest::Digest, package_format::PackageFormat};
 
     use super::*;
 
@@ -74,21 +73,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         let names = ["newest", "newer", "older", "held", "oldest"];
-        let digests = names.map(Digest::of);
+        let (digests, chart) = (names.map(Digest::of), PackageFormat::default());
         for digest in &digests {
-            std::fs::write(store.path(digest), vec![0; 100]).unwrap();
+            std::fs::write(store.path(digest, &chart), vec![0; 100]).unwrap();
         }
         let abandoned = store.folder.join(".tmpX");
         std::fs::write(&abandoned, "half a download").unwrap();
         let now = SystemTime::now();
-        let held = store.get(&digests[3]).unwrap();
+        let held = store.get(&digests[3], &chart).unwrap();
         let hours = |hours| now - Duration::from_hours(hours);
         for (digest, age) in digests.iter().zip([1, 2, 3, 30, 40]) {
-            let file = std::fs::File::options().write(true).open(store.path(digest)).unwrap();
+            let file = std::fs::File::options().write(true).open(store.path(digest, &chart)).unwrap();
             file.set_modified(hours(age)).unwrap();
         }
         std::fs::File::options().write(true).open(&abandoned).unwrap().set_modified(hours(50)).unwrap();
-        let left = || digests.clone().map(|digest| store.path(&digest).exists());
+        let left = || digests.clone().map(|digest| store.path(&digest, &chart).exists());
 
         let retention = Retention { bytes: 250, age: Duration::from_hours(24) };
         assert_eq!(store.collect(retention, now).unwrap(), 3, "one surplus, one old, one abandoned");

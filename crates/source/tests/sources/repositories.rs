@@ -1,6 +1,6 @@
 //! Helm repositories over https.
 
-use chandler_core::digest::Digest;
+use chandler_core::{digest::Digest, package_format::PackageFormat};
 use chandler_sandbox::{
     chart::Package,
     repository::{ChartRepository, Guard},
@@ -131,7 +131,12 @@ async fn a_published_digest_is_kept_to() {
     let message = failure(get(&world.packages(), &server.url(), &world.access()).await);
     assert!(message.starts_with("InvalidPackage") && message.contains("damaged or exchanged"), "{message}");
     let wanted = reference(&server.url(), "web", Some("1.0.0"));
-    assert!(world.packages().stored(&wanted, &Digest::of(&package.bytes), None).is_none());
+    assert!(
+        world
+            .packages()
+            .stored(&wanted, &Digest::of(&package.bytes), &PackageFormat::default(), None)
+            .is_none()
+    );
 }
 
 #[tokio::test]

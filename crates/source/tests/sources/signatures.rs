@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use chandler_core::package_format::PackageFormat;
 use chandler_sandbox::{
     assets::Assets,
     chart::Package,
@@ -48,7 +49,11 @@ impl Signed {
         let resolved = packages.resolve(&reference, &access).await.unwrap();
         let got = packages.fetch(&resolved, &access).await;
         if got.is_err() {
-            assert!(packages.stored(&reference, resolved.digest.as_ref().unwrap(), None).is_none());
+            assert!(
+                packages
+                    .stored(&reference, resolved.digest.as_ref().unwrap(), &resolved.format, None)
+                    .is_none()
+            );
         }
         got.map(|stored| stored.digest.to_string()).map_err(|error| error.to_string())
     }
@@ -115,19 +120,28 @@ async fn what_was_verified_is_not_asked_for_again_and_a_new_policy_is() {
 
     let digest = resolved.digest.clone().unwrap();
     packages.fetch(&resolved, &signed.world.access()).await.expect("nobody has to be asked");
-    assert!(packages.stored(&web, &digest, None).is_some());
+    assert!(packages.stored(&web, &digest, &PackageFormat::default(), None).is_some());
     let spec = SignersSpec { keys: vec![theirs.public_key().to_owned()], ..SignersSpec::default() };
     let further = Arc::new(Signers::new(&spec).unwrap());
-    assert!(packages.stored(&web, &digest, Some(&further)).is_none(), "a catalog may demand more");
+    assert!(
+        packages.stored(&web, &digest, &PackageFormat::default(), Some(&further)).is_none(),
+        "a catalog may demand more"
+    );
 
     packages.demand_signatures(Ok(policy(&url, theirs.public_key())));
-    assert!(packages.stored(&web, &digest, None).is_none(), "another policy is another question");
+    assert!(
+        packages.stored(&web, &digest, &PackageFormat::default(), None).is_none(),
+        "another policy is another question"
+    );
     assert!(packages.fetch(&resolved, &signed.world.access()).await.is_err());
     packages.demand_signatures(Err("ConfigMap x/y does not exist".to_owned()));
     let told = packages.fetch(&resolved, &signed.world.access()).await.unwrap_err().to_string();
     assert!(told.contains("nothing is installed") && told.contains("x/y does not exist"), "{told}");
     packages.demand_signatures(Ok(SignaturePolicy::default()));
-    assert!(packages.stored(&web, &digest, None).is_some(), "nothing is demanded any more");
+    assert!(
+        packages.stored(&web, &digest, &PackageFormat::default(), None).is_some(),
+        "nothing is demanded any more"
+    );
 }
 
 #[tokio::test]

@@ -12,10 +12,12 @@ pub struct DescribeResponse {
     /// Version of the driver itself.
     #[prost(string, tag = "3")]
     pub driver_version: ::prost::alloc::string::String,
-    /// Package formats it reads, for example "helm/v2".
+    /// Package formats it reads, as OCI artifact types, for example "application/vnd.cncf.helm.config.v1+json". Chandler
+    /// calls the tool for packages of these formats; no two tools of a manager may read the same format.
     #[prost(string, repeated, tag = "4")]
     pub formats: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Optional abilities, by name: "hooks", "wait", "server-side-apply", "take-ownership", "crds".
+    /// Optional abilities, by name: "hooks", "wait", "server-side-apply", "take-ownership", "crds"; and "helm-records" for
+    /// a tool whose releases the helm CLI can read.
     #[prost(string, repeated, tag = "5")]
     pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Operations running now.
@@ -24,6 +26,41 @@ pub struct DescribeResponse {
     /// Requests made to clusters since the process started. Optional.
     #[prost(message, repeated, tag = "7")]
     pub requests: ::prost::alloc::vec::Vec<RequestCount>,
+    /// Where the tool records its releases on a workload cluster.
+    #[prost(message, optional, tag = "8")]
+    pub records: ::core::option::Option<ReleaseRecords>,
+}
+/// Where a tool records its releases, so that Chandler can watch them without calling the tool. Each revision of a release
+/// is one object in the release's namespace. Chandler reads the object's metadata, never its content.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReleaseRecords {
+    /// Kind of the objects, for example "v1", "Secret" and "secrets".
+    #[prost(string, tag = "1")]
+    pub api_version: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub plural: ::prost::alloc::string::String,
+    /// Selects the objects that are records, for example "owner=helm".
+    #[prost(string, tag = "4")]
+    pub label_selector: ::prost::alloc::string::String,
+    /// Name of the object that records a revision, with {release} and {revision} in it, for example
+    /// "sh.helm.release.v1.{release}.v{revision}".
+    #[prost(string, tag = "5")]
+    pub object_name: ::prost::alloc::string::String,
+    /// Keys of the labels that say what an object records. Each record also carries the label "chandler.dev/input" with
+    /// "<input digest>.<revision>", written together with the record, if Chandler's operation made the revision.
+    #[prost(string, tag = "6")]
+    pub release_label: ::prost::alloc::string::String,
+    #[prost(string, tag = "7")]
+    pub revision_label: ::prost::alloc::string::String,
+    /// Its value is the status in lower case: deployed, failed, superseded, uninstalled, uninstalling, pending-install,
+    /// pending-upgrade or pending-rollback.
+    #[prost(string, tag = "8")]
+    pub status_label: ::prost::alloc::string::String,
+    /// Keys of labels with the time of the last change, in seconds since 1970; the first that is there counts. Optional.
+    #[prost(string, repeated, tag = "9")]
+    pub time_labels: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// How often requests of one kind ended in one way.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -1,4 +1,4 @@
-//! Folds the tool's log lines into ours, with the identity of the release they speak of.
+//! Forwards the log lines of a process to this process' log, with the release that they are about.
 
 use std::{
     collections::VecDeque,

@@ -1,4 +1,4 @@
-//! One process of a tool.
+//! One supervised process.
 
 use std::{
     fs::Permissions,
@@ -21,21 +21,24 @@ use tokio::{
 };
 use tonic::transport::{Channel, Endpoint};
 
-use super::{SupervisorConfig, ToolError, log};
-use crate::generated::tool::{DescribeRequest, package_tool_client::PackageToolClient};
+use super::{Service, SupervisorConfig, ToolError, log};
+use crate::generated::{
+    template::{RenderRequest, template_service_client::TemplateServiceClient},
+    tool::{DescribeRequest, package_tool_client::PackageToolClient},
+};
 
 const START_LIMIT: Duration = Duration::from_secs(15);
-/// After its owner lets go, a process gets this long to end by itself.
+/// How long a process that is no longer used may take to end by itself.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
-/// What a process uses.
+/// The memory of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessStats {
     pub pid: u32,
     pub resident_bytes: u64,
 }
 
-/// One running process. Dropping it ends the process: its standard input closes, which is its sign to go.
+/// One running process. Dropping it closes the standard input of the process, which then ends.
 #[derive(Debug)]
 pub struct Process {
     channel: Channel,
@@ -43,7 +46,7 @@ pub struct Process {
     exited: std::sync::Arc<AtomicBool>,
     retired: AtomicBool,
     kill: Mutex<Option<oneshot::Sender<()>>>,
-    // Held for its drop: it tells the keeper that nobody needs the process any more.
+    // Its drop signals that the process is no longer used.
     _in_use: oneshot::Sender<()>,
 }
 
@@ -73,12 +76,12 @@ impl Process {
         let pid = child.id().unwrap_or_default();
         let last_lines = log::forward(child.stderr.take(), pid);
         let channel = channel(&socket);
-        wait_ready(&mut child, &channel, &last_lines).await?;
+        wait_ready(config.service, &mut child, &channel, &last_lines).await?;
         let exited = std::sync::Arc::new(AtomicBool::new(false));
         let (kill, killed) = oneshot::channel();
         let (in_use, unused) = oneshot::channel();
-        let telling = tell(child.stdin.take(), config.log_level.clone());
-        tokio::spawn(keep(child, telling, folder, unused, killed, exited.clone()));
+        let log_level = send_log_level(child.stdin.take(), config.log_level.clone());
+        tokio::spawn(own(child, log_level, folder, unused, killed, exited.clone()));
         Ok(Self {
             channel,
             pid,
@@ -109,7 +112,7 @@ impl Process {
         self.retired.load(Ordering::Acquire)
     }
 
-    /// Takes no further calls; those that run may end.
+    /// Accepts no further calls. Running ones may end.
     pub fn retire(&self) {
         self.retired.store(true, Ordering::Release);
     }
@@ -118,12 +121,12 @@ impl Process {
     pub fn kill(&self) {
         self.retire();
         if let Some(kill) = self.kill.lock().ok().and_then(|mut kill| kill.take()) {
-            // The keeper is gone only if the process is.
+            // The receiver is dropped only after the process has ended.
             let _ = kill.send(());
         }
     }
 
-    /// None: it has exited.
+    /// Returns `None` if it has exited.
     pub fn stats(&self) -> Option<ProcessStats> {
         if self.has_exited() {
             return None;
@@ -135,10 +138,10 @@ impl Process {
     }
 }
 
-/// Owns the child until it has ended, whoever ends it.
-async fn keep(
+/// Owns the child until it has ended.
+async fn own(
     mut child: Child,
-    telling: impl Future<Output = ()>,
+    log_level: impl Future<Output = ()>,
     folder: TempDir,
     unused: oneshot::Receiver<()>,
     killed: oneshot::Receiver<()>,
@@ -147,7 +150,7 @@ async fn keep(
     tokio::select! {
         status = child.wait() => tracing::warn!(?status, "package tool ended"),
         _ = killed => {}
-        () = telling => {}
+        () = log_level => {}
         _ = unused => {
             // Its standard input has closed. Either way the child is ended below.
             let _ = tokio::time::timeout(END_LIMIT, child.wait()).await;
@@ -160,13 +163,13 @@ async fn keep(
     drop(folder);
 }
 
-/// Tells the process what to log, for as long as this is polled; then its standard input closes.
-async fn tell(mut stdin: Option<ChildStdin>, mut level: watch::Receiver<&'static str>) {
+/// Sends the log level to the process, for as long as this is polled; then its standard input closes.
+async fn send_log_level(mut stdin: Option<ChildStdin>, mut level: watch::Receiver<&'static str>) {
     loop {
         if let Some(stdin) = &mut stdin {
             let line = format!("log-level {}\n", *level.borrow_and_update());
             if let Err(error) = stdin.write_all(line.as_bytes()).await {
-                tracing::debug!(%error, "package tool does not listen");
+                tracing::debug!(%error, "the process does not read its standard input");
             }
         }
         if level.changed().await.is_err() {
@@ -181,11 +184,12 @@ fn channel(socket: &std::path::Path) -> Channel {
         let socket = socket.clone();
         async move { UnixStream::connect(socket).await.map(TokioIo::new) }
     });
-    // The address is never dialled: the connector ignores it.
+    // The connector ignores the address.
     Endpoint::from_static("http://package-tool").connect_with_connector_lazy(connector)
 }
 
 async fn wait_ready(
+    service: Service,
     child: &mut Child,
     channel: &Channel,
     last_lines: &log::LastLines,
@@ -195,10 +199,22 @@ async fn wait_ready(
         if let Ok(Some(status)) = child.try_wait() {
             return Err(ToolError::Exited(format!("{status}; {}", last_lines.joined())));
         }
-        if PackageToolClient::new(channel.clone()).describe(DescribeRequest {}).await.is_ok() {
+        if answers(service, channel).await {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Err(ToolError::NotReady(START_LIMIT))
+}
+
+/// Returns whether the process serves.
+async fn answers(service: Service, channel: &Channel) -> bool {
+    match service {
+        Service::PackageTool => {
+            PackageToolClient::new(channel.clone()).describe(DescribeRequest {}).await.is_ok()
+        }
+        Service::Templates => {
+            TemplateServiceClient::new(channel.clone()).render(RenderRequest::default()).await.is_ok()
+        }
+    }
 }

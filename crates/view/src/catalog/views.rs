@@ -1,7 +1,7 @@
-//! What is shown of catalogs and charts.
+//! Catalogs and charts as commands show them.
 
 use chandler_api::extensions::ExtensionCatalog;
-use chandler_core::{catalog::Entry, version};
+use chandler_core::{catalog::Entry, conditions, version};
 use chandler_source::{Chart, ChartSummary};
 use chandler_tool::generated::tool::PackageInfo;
 use kube::ResourceExt as _;
@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::Error;
 
+/// An ExtensionCatalog.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CatalogView {
@@ -26,7 +27,7 @@ pub struct CatalogView {
 impl CatalogView {
     pub fn new(catalog: &ExtensionCatalog) -> Self {
         let status = catalog.status.clone().unwrap_or_default();
-        let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+        let ready = conditions::find(&status.conditions, "Ready");
         let text = |field: fn(&_) -> &String| ready.map(|ready| field(ready).clone());
         Self {
             namespace: catalog.namespace().unwrap_or_default(),
@@ -41,9 +42,10 @@ impl CatalogView {
     }
 }
 
+/// A chart that a search found.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct FoundView {
+pub struct SearchResultView {
     pub namespace: String,
     pub catalog: String,
     pub chart: String,
@@ -54,7 +56,7 @@ pub struct FoundView {
     pub description: String,
 }
 
-impl FoundView {
+impl SearchResultView {
     pub fn new(catalog: &ExtensionCatalog, chart: ChartSummary) -> Self {
         let ChartSummary { name, description, newest, .. } = chart;
         let Entry { version, app_version, kube_version, deprecated, annotations: _ } = newest;
@@ -71,31 +73,32 @@ impl FoundView {
     }
 }
 
-/// What a package tells about itself.
+/// The contents of a package.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Inspected {
+pub struct PackageView {
     pub kube_version: Option<String>,
     pub dependencies: Vec<DependencyView>,
-    /// The schema of the parameters, if the package has one.
+    /// The schema of the values.
     pub schema: Option<Value>,
     pub defaults: String,
     pub readme: String,
 }
 
+/// A chart that a package depends on.
 #[derive(Debug, Serialize)]
 pub struct DependencyView {
     pub name: String,
     pub version: String,
 }
 
-impl Inspected {
+impl PackageView {
     pub fn new(info: PackageInfo) -> Self {
         let dependencies = info.dependencies.into_iter();
         Self {
             kube_version: Some(info.kubernetes).filter(|range| !range.is_empty()),
             dependencies: dependencies
-                .map(|one| DependencyView { name: one.name, version: one.version })
+                .map(|dependency| DependencyView { name: dependency.name, version: dependency.version })
                 .collect(),
             schema: serde_json::from_slice(&info.values_schema).ok(),
             defaults: info.default_values,
@@ -104,6 +107,7 @@ impl Inspected {
     }
 }
 
+/// A chart with its versions.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChartView {
@@ -111,23 +115,24 @@ pub struct ChartView {
     pub catalog: String,
     pub chart: String,
     pub description: String,
-    /// The one that is shown.
+    /// The version that `package` describes.
     pub version: String,
     pub versions: Vec<Entry>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub package: Option<Inspected>,
+    pub package: Option<PackageView>,
 }
 
 impl ChartView {
-    pub fn new(catalog: &ExtensionCatalog, chart: Chart, wanted: Option<&str>) -> Result<Self, Error> {
+    /// Selects the newest version that matches `requested`, a version or a range. `None` means the newest version.
+    pub fn new(catalog: &ExtensionCatalog, chart: Chart, requested: Option<&str>) -> Result<Self, Error> {
         let Chart { summary, versions } = chart;
-        let chosen = version::choose(
-            wanted.or(Some(&summary.newest.version)),
+        let selected = version::choose(
+            requested.or(Some(&summary.newest.version)),
             versions.iter().map(|version| version.version.as_str()),
         );
-        let chosen = chosen.map(str::to_owned).ok_or_else(|| Error::NoSuchVersion {
+        let selected = selected.map(str::to_owned).ok_or_else(|| Error::VersionNotFound {
             chart: summary.name.clone(),
-            version: wanted.unwrap_or_default().to_owned(),
+            version: requested.unwrap_or_default().to_owned(),
             newest: summary.newest.version.clone(),
         })?;
         Ok(Self {
@@ -135,13 +140,9 @@ impl ChartView {
             catalog: catalog.name_any(),
             chart: summary.name,
             description: summary.description,
-            version: chosen,
+            version: selected,
             versions,
             package: None,
         })
-    }
-
-    pub fn add(&mut self, package: Inspected) {
-        self.package = Some(package);
     }
 }

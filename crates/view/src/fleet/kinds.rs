@@ -1,32 +1,32 @@
-//! The kinds that stand for placements and releases, and where each keeps what commands show.
+//! The kinds of placements and releases, and where their objects store the fields that commands show.
 
 use kube::api::{ApiResource, GroupVersionKind};
 
-/// What an object stands for.
+/// The model that represents the objects of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Puts a package on clusters.
+pub enum Model {
+    /// Installs a package on the clusters that it selects.
     Placement,
-    /// One package on one cluster.
+    /// A package on one cluster.
     Release,
 }
 
-/// A kind, and the JSON pointers to what its objects say.
+/// A kind, with JSON pointers to fields of its objects.
 #[derive(Debug)]
 pub struct Kind {
-    pub role: Role,
+    pub model: Model,
     pub group: &'static str,
     pub name: &'static str,
     pub plural: &'static str,
-    /// What people may call it before a `/`, besides its kind and its plural.
+    /// Names that users may type before a `/`, besides the kind and the plural. The first is the short name.
     pub aliases: &'static [&'static str],
-    /// Name of the Cluster; of no meaning for placements.
+    /// Name of the Cluster. Unused for placements.
     pub cluster: &'static str,
-    /// Name of the package: the first that is there.
+    /// Name of the package: the first field that is set.
     pub package: &'static [&'static str],
-    /// Version that is asked for.
+    /// Requested version.
     pub version: &'static str,
-    /// Namespace and name on the workload cluster; of no meaning for placements.
+    /// Namespace and name of the release on the workload cluster. Unused for placements.
     pub release: (&'static str, &'static str),
 }
 
@@ -34,7 +34,7 @@ pub const VERSION: &str = "v1alpha1";
 
 pub static KINDS: [Kind; 4] = [
     Kind {
-        role: Role::Placement,
+        model: Model::Placement,
         group: "addons.cluster.x-k8s.io",
         name: "HelmChartProxy",
         plural: "helmchartproxies",
@@ -45,7 +45,7 @@ pub static KINDS: [Kind; 4] = [
         release: ("/spec/namespace", "/spec/releaseName"),
     },
     Kind {
-        role: Role::Placement,
+        model: Model::Placement,
         group: "chandler.dev",
         name: "ExtensionInstance",
         plural: "extensioninstances",
@@ -56,7 +56,7 @@ pub static KINDS: [Kind; 4] = [
         release: ("/spec/release/namespace", "/spec/release/name"),
     },
     Kind {
-        role: Role::Release,
+        model: Model::Release,
         group: "addons.cluster.x-k8s.io",
         name: "HelmReleaseProxy",
         plural: "helmreleaseproxies",
@@ -67,7 +67,7 @@ pub static KINDS: [Kind; 4] = [
         release: ("/spec/namespace", "/spec/releaseName"),
     },
     Kind {
-        role: Role::Release,
+        model: Model::Release,
         group: "chandler.dev",
         name: "AddonRelease",
         plural: "addonreleases",
@@ -86,22 +86,22 @@ impl Kind {
     }
 
     pub fn is_placement(&self) -> bool {
-        self.role == Role::Placement
+        self.model == Model::Placement
     }
 
-    /// The shortest word that means this kind.
-    pub fn short(&self) -> &'static str {
+    /// Returns the shortest name of this kind.
+    pub fn short_name(&self) -> &'static str {
         self.aliases.first().copied().unwrap_or(self.plural)
     }
 }
 
-/// The kinds that a person may mean by a word such as `hcp` or `release`.
-pub fn named(word: &str) -> Vec<&'static Kind> {
-    let word = word.to_lowercase();
-    let means = |kind: &&Kind| {
-        kind.aliases.contains(&word.as_str()) || kind.plural == word || kind.name.to_lowercase() == word
+/// Returns the kinds with this alias, plural or kind name, for example `hcp` or `release`. Ignores case.
+pub fn find_kinds(name: &str) -> Vec<&'static Kind> {
+    let name = name.to_lowercase();
+    let matches = |kind: &&Kind| {
+        kind.aliases.contains(&name.as_str()) || kind.plural == name || kind.name.to_lowercase() == name
     };
-    KINDS.iter().filter(means).collect()
+    KINDS.iter().filter(matches).collect()
 }
 
 #[cfg(test)]
@@ -109,23 +109,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_those_that_are_defined() {
+    fn kinds_match_the_crds() {
         for kind in &KINDS {
-            let definition = chandler_api::crds().into_iter().find(|crd| crd.spec.names.kind == kind.name);
-            let spec = definition.unwrap().spec;
+            let crd = chandler_api::crds().into_iter().find(|crd| crd.spec.names.kind == kind.name);
+            let spec = crd.unwrap().spec;
             assert_eq!((&*spec.group, &*spec.names.plural), (kind.group, kind.plural));
-            assert_eq!(spec.names.short_names.unwrap()[0], kind.short());
+            assert_eq!(spec.names.short_names.unwrap()[0], kind.short_name());
             assert_eq!(spec.versions[0].name, VERSION);
         }
     }
 
     #[test]
-    fn a_word_may_mean_several_kinds() {
-        let meant = |word| named(word).iter().map(|kind| kind.name).collect::<Vec<_>>();
-        assert_eq!(meant("hcp"), ["HelmChartProxy"]);
-        assert_eq!(meant("helmchartproxies"), ["HelmChartProxy"]);
-        assert_eq!(meant("ExtensionInstance"), ["ExtensionInstance"]);
-        assert_eq!(meant("release"), ["HelmReleaseProxy", "AddonRelease"]);
-        assert_eq!(meant("pod"), [] as [&str; 0]);
+    fn an_alias_may_match_several_kinds() {
+        let find = |name| find_kinds(name).iter().map(|kind| kind.name).collect::<Vec<_>>();
+        assert_eq!(find("hcp"), ["HelmChartProxy"]);
+        assert_eq!(find("helmchartproxies"), ["HelmChartProxy"]);
+        assert_eq!(find("ExtensionInstance"), ["ExtensionInstance"]);
+        assert_eq!(find("release"), ["HelmReleaseProxy", "AddonRelease"]);
+        assert_eq!(find("pod"), [] as [&str; 0]);
     }
 }

@@ -1,4 +1,4 @@
-//! How a release is doing.
+//! The state of a release.
 
 pub use chandler_core::release::State;
 
@@ -6,7 +6,8 @@ use super::model::Release;
 
 impl Release {
     pub fn state(&self) -> State {
-        let outdated = self.status.observed_generation.is_some_and(|seen| Some(seen) != self.generation);
-        State::from_ready(self.ready(), self.deleted.is_some(), outdated)
+        let outdated =
+            self.status.observed_generation.is_some_and(|observed| Some(observed) != self.generation);
+        State::from_ready(self.ready(), self.deletion_timestamp.is_some(), outdated)
     }
 }

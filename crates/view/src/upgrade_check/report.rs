@@ -1,26 +1,26 @@
-//! What is told of an upgrade. Pure.
+//! The report of an upgrade check. Pure.
 
 use std::fmt;
 
 use chandler_api::extensions::UpgradeMoment;
 use chandler_core::{
-    extension::Question,
+    extension::ResolutionInput,
     failure::Failure,
     resolution::{Outcome, Step},
 };
 use kube::{ResourceExt as _, api::DynamicObject};
 use serde::Serialize;
 
-use super::target::{self, Target, Way};
+use super::target_version::{TargetVersion, UpgradePath};
 
-/// What a new Kubernetes would mean.
+/// The outcome of a check of several clusters.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub summary: Summary,
     pub clusters: Vec<ClusterReport>,
 }
 
-/// How many clusters there are of which verdict.
+/// The number of clusters by outcome.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
@@ -31,71 +31,76 @@ pub struct Summary {
     pub unknown: usize,
 }
 
-/// What it would mean for a cluster.
+/// What the upgrade would change for a cluster.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterReport {
     pub namespace: String,
     pub name: String,
-    /// What it runs.
+    /// The version that the cluster runs.
     pub kubernetes: Option<String>,
     pub to: Option<String>,
-    pub verdict: Verdict,
+    pub outcome: ClusterOutcome,
     pub message: String,
     pub extensions: Vec<ExtensionReport>,
 }
 
+/// Whether a cluster can be upgraded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Verdict {
+pub enum ClusterOutcome {
     Upgradable,
-    /// It runs the new Kubernetes already, or a newer one.
+    /// The cluster already runs the target version or a newer one.
     UpToDate,
+    /// At least one extension has no compatible version.
     Blocked,
+    /// The check failed; the message contains the reason.
     Unknown,
 }
 
-/// What would happen to an extension.
+/// What the upgrade would do to an extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Fate {
+pub enum ExtensionOutcome {
     Stays,
-    /// It stays though it does not fit.
-    StaysUnfit,
+    /// The version stays although it is incompatible, because the Extension does not block upgrades.
+    StaysIncompatible,
     Moves,
     Blocks,
 }
 
-/// What it would mean for an extension.
+/// What the upgrade would change for an extension.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtensionReport {
     pub name: String,
     pub running: Option<String>,
-    pub outcome: Fate,
+    pub outcome: ExtensionOutcome,
     pub to: Option<String>,
     pub when: Option<UpgradeMoment>,
-    pub because: Option<String>,
-    /// All of it in words, as the Cluster's condition `AddonsUpgradable` has it.
+    pub reason: Option<String>,
+    /// The same text as in the Cluster's condition `AddonsUpgradable`.
     pub message: String,
 }
 
 impl Report {
     pub fn new(clusters: Vec<ClusterReport>) -> Self {
-        let count = |verdict| clusters.iter().filter(|cluster| cluster.verdict == verdict).count();
+        let count = |outcome| clusters.iter().filter(|cluster| cluster.outcome == outcome).count();
         let summary = Summary {
             clusters: clusters.len(),
-            upgradable: count(Verdict::Upgradable),
-            up_to_date: count(Verdict::UpToDate),
-            blocked: count(Verdict::Blocked),
-            unknown: count(Verdict::Unknown),
+            upgradable: count(ClusterOutcome::Upgradable),
+            up_to_date: count(ClusterOutcome::UpToDate),
+            blocked: count(ClusterOutcome::Blocked),
+            unknown: count(ClusterOutcome::Unknown),
         };
         Self { summary, clusters }
     }
 
+    /// Returns whether the upgrade of at least one cluster is blocked.
     pub fn is_blocked(&self) -> bool {
         self.summary.blocked > 0
     }
 
-    pub fn is_known(&self) -> bool {
+    /// Returns whether every cluster could be checked.
+    pub fn is_complete(&self) -> bool {
         self.summary.unknown == 0
     }
 }
@@ -105,65 +110,67 @@ impl fmt::Display for Summary {
         let Self { clusters, upgradable, up_to_date, blocked, unknown } = *self;
         write!(f, "{clusters} cluster{}: ", if clusters == 1 { "" } else { "s" })?;
         let parts = [
-            (upgradable, "can go"),
-            (up_to_date, "there already"),
+            (upgradable, "upgradable"),
+            (up_to_date, "up to date"),
             (blocked, "blocked"),
-            (unknown, "not known"),
+            (unknown, "unknown"),
         ];
         let parts: Vec<_> = parts
             .iter()
             .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!("{count} {what}"))
+            .map(|(count, outcome)| format!("{count} {outcome}"))
             .collect();
         f.write_str(&parts.join(", "))
     }
 }
 
 impl ClusterReport {
-    /// What it would mean for a cluster, if that could be found out.
-    pub fn new(cluster: &DynamicObject, asked: Result<Question, Failure>, to: Option<&Target>) -> Self {
-        let empty = Self {
+    /// Plans the upgrade of a cluster from its resolution input, or reports why there is no input.
+    pub fn new(
+        cluster: &DynamicObject,
+        input: Result<ResolutionInput, Failure>,
+        to: Option<&TargetVersion>,
+    ) -> Self {
+        let report = Self {
             namespace: cluster.namespace().unwrap_or_default(),
             name: cluster.name_any(),
             kubernetes: None,
             to: to.map(ToString::to_string),
-            verdict: Verdict::Unknown,
+            outcome: ClusterOutcome::Unknown,
             message: String::new(),
             extensions: Vec::new(),
         };
-        let question = match asked {
-            Ok(question) => question,
-            Err(failure) => return Self { message: failure.message, ..empty },
+        let input = match input {
+            Ok(input) => input,
+            Err(failure) => return Self { message: failure.message, ..report },
         };
-        let empty = Self { kubernetes: Some(question.kubernetes.runs.to_string()), ..empty };
-        let way = match to {
-            Some(to) => to.way(&question.kubernetes),
-            None => Some(target::next(&question)),
+        let report = Self { kubernetes: Some(input.kubernetes.runs.to_string()), ..report };
+        let path = match to {
+            Some(to) => to.path_from(&input.kubernetes),
+            None => Some(UpgradePath::next(&input)),
         };
-        match way {
-            Some(way) => Self { to: Some(way.name.clone()), ..empty }.planned(&question, &way),
-            None => Self { verdict: Verdict::UpToDate, ..empty },
+        match path {
+            Some(path) => Self { to: Some(path.target.clone()), ..report }.with_plan(&input, &path),
+            None => Self { outcome: ClusterOutcome::UpToDate, ..report },
         }
     }
 
-    fn planned(self, question: &Question, way: &Way) -> Self {
-        let plan = question.plan(&way.from, &way.to);
-        let skips = way.to.minor > way.from.minor + 1;
-        let message = match (plan.blocks(), skips) {
-            (true, _) => {
-                "publish versions that fit, or let the upgrade go on all the same by annotating the Cluster \
-                          with chandler.dev/proceed=BeforeClusterUpgrade,BeforeControlPlaneUpgrade"
-                    .to_owned()
-            }
+    fn with_plan(self, input: &ResolutionInput, path: &UpgradePath) -> Self {
+        let plan = input.plan(&path.from, &path.to);
+        let skips_minor = path.to.minor > path.from.minor + 1;
+        let message = match (plan.blocks(), skips_minor) {
+            (true, _) => "publish compatible versions, or force the upgrade by annotating the Cluster with \
+                          chandler.dev/proceed=BeforeClusterUpgrade,BeforeControlPlaneUpgrade"
+                .to_owned(),
             (false, true) => format!(
-                "Kubernetes goes one minor at a time: check {}.{} first",
-                way.from.major,
-                way.from.minor + 1
+                "Kubernetes must be upgraded one minor version at a time: check {}.{} first",
+                path.from.major,
+                path.from.minor + 1
             ),
             (false, false) => String::new(),
         };
         Self {
-            verdict: if plan.blocks() { Verdict::Blocked } else { Verdict::Upgradable },
+            outcome: if plan.blocks() { ClusterOutcome::Blocked } else { ClusterOutcome::Upgradable },
             message,
             extensions: plan.steps.iter().map(ExtensionReport::new).collect(),
             ..self
@@ -173,13 +180,15 @@ impl ClusterReport {
 
 impl ExtensionReport {
     fn new(step: &Step) -> Self {
-        let (outcome, to, when, because) = match &step.outcome {
-            Outcome::Stays => (Fate::Stays, None, None, None),
-            Outcome::StaysUnfit { because } => (Fate::StaysUnfit, None, None, Some(because.clone())),
-            Outcome::Moves { to, when, because } => {
-                (Fate::Moves, Some(to.to_string()), Some(*when), Some(because.clone()))
+        let (outcome, to, when, reason) = match &step.outcome {
+            Outcome::Stays => (ExtensionOutcome::Stays, None, None, None),
+            Outcome::StaysUnfit { because } => {
+                (ExtensionOutcome::StaysIncompatible, None, None, Some(because.clone()))
             }
-            Outcome::Blocks { because } => (Fate::Blocks, None, None, Some(because.clone())),
+            Outcome::Moves { to, when, because } => {
+                (ExtensionOutcome::Moves, Some(to.to_string()), Some(*when), Some(because.clone()))
+            }
+            Outcome::Blocks { because } => (ExtensionOutcome::Blocks, None, None, Some(because.clone())),
         };
         Self {
             name: step.extension.clone(),
@@ -187,7 +196,7 @@ impl ExtensionReport {
             outcome,
             to,
             when,
-            because,
+            reason,
             message: step.to_string(),
         }
     }
@@ -199,53 +208,61 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::fixtures::{cluster, mixed, question, report};
+    use crate::fixtures::{cluster, mixed_input, report, resolution_input};
 
     #[test]
     fn every_extension_has_its_outcome() {
-        let told = report("alpha", mixed(), None);
+        let report = report("alpha", mixed_input(), None);
         assert_eq!(
-            (told.verdict, told.kubernetes.as_deref(), told.to.as_deref()),
-            (Verdict::Blocked, Some("1.34.4"), Some("1.35"))
+            (report.outcome, report.kubernetes.as_deref(), report.to.as_deref()),
+            (ClusterOutcome::Blocked, Some("1.34.4"), Some("1.35"))
         );
-        let value = serde_json::to_value(&told).unwrap();
-        let of = |field: &str| {
+        let value = serde_json::to_value(&report).unwrap();
+        let column = |field: &str| {
             let all = value["extensions"].as_array().unwrap().iter();
             all.map(|extension| extension[field].clone()).collect::<Vec<_>>()
         };
-        assert_eq!(of("name"), ["app", "base", "net"]);
-        assert_eq!(of("outcome"), ["Blocks", "Stays", "Moves"]);
-        assert_eq!(of("to"), [json!(null), json!(null), json!("1.35.0")]);
-        assert_eq!(of("when"), [json!(null), json!(null), json!("AfterControlPlane")]);
+        assert_eq!(column("name"), ["app", "base", "net"]);
+        assert_eq!(column("outcome"), ["Blocks", "Stays", "Moves"]);
+        assert_eq!(column("to"), [json!(null), json!(null), json!("1.35.0")]);
+        assert_eq!(column("when"), [json!(null), json!(null), json!("AfterControlPlane")]);
         assert_eq!(value["extensions"][1]["message"], "base 1.0.0 stays");
-        assert!(told.message.contains("chandler.dev/proceed="), "{}", told.message);
+        assert!(report.message.contains("chandler.dev/proceed="), "{}", report.message);
     }
 
     #[test]
-    fn exit_codes_follow_the_worst_that_is_known() {
-        let fine = || report("fine", question(&[("base", &[("1.0.0", "*")])]), Some("1.35"));
-        let there = || report("there", mixed(), Some("1.34"));
-        let lost = || {
-            let failure = Failure::new(Category::SourceUnavailable, "nobody answers");
-            ClusterReport::new(&cluster("lost"), Err(failure), None)
+    fn the_summary_counts_outcomes() {
+        let fine = || report("fine", resolution_input(&[("base", &[("1.0.0", "*")])]), Some("1.35"));
+        let current = || report("current", mixed_input(), Some("1.34"));
+        let failed = || {
+            let failure = Failure::new(Category::SourceUnavailable, "connection refused");
+            ClusterReport::new(&cluster("failed"), Err(failure), None)
         };
         let rows: [(Vec<ClusterReport>, bool, bool, &str); 4] = [
-            (vec![fine()], false, true, "1 cluster: 1 can go"),
-            (vec![fine(), there()], false, true, "2 clusters: 1 can go, 1 there already"),
-            (vec![fine(), lost()], false, false, "2 clusters: 1 can go, 1 not known"),
-            (vec![report("a", mixed(), None), lost()], true, false, "2 clusters: 1 blocked, 1 not known"),
+            (vec![fine()], false, true, "1 cluster: 1 upgradable"),
+            (vec![fine(), current()], false, true, "2 clusters: 1 upgradable, 1 up to date"),
+            (vec![fine(), failed()], false, false, "2 clusters: 1 upgradable, 1 unknown"),
+            (
+                vec![report("a", mixed_input(), None), failed()],
+                true,
+                false,
+                "2 clusters: 1 blocked, 1 unknown",
+            ),
         ];
-        for (clusters, blocked, known, summary) in rows {
+        for (clusters, blocked, complete, summary) in rows {
             let report = Report::new(clusters);
-            assert_eq!((report.is_blocked(), report.is_known()), (blocked, known), "{summary}");
+            assert_eq!((report.is_blocked(), report.is_complete()), (blocked, complete), "{summary}");
             assert_eq!(report.summary.to_string(), summary);
         }
     }
 
     #[test]
-    fn who_skips_a_minor_is_told() {
-        let told = report("alpha", question(&[("base", &[("1.0.0", "*")])]), Some("1.36"));
-        assert_eq!(told.verdict, Verdict::Upgradable);
-        assert_eq!(told.message, "Kubernetes goes one minor at a time: check 1.35 first");
+    fn a_skipped_minor_version_is_reported() {
+        let report = report("alpha", resolution_input(&[("base", &[("1.0.0", "*")])]), Some("1.36"));
+        assert_eq!(report.outcome, ClusterOutcome::Upgradable);
+        assert_eq!(
+            report.message,
+            "Kubernetes must be upgraded one minor version at a time: check 1.35 first"
+        );
     }
 }

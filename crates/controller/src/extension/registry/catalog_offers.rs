@@ -47,7 +47,12 @@ impl CatalogOffers {
 
     /// Adds the extensions that the instances of a namespace request from catalogs. Those that are unavailable are left
     /// out; [`CatalogOffers::registered`] returns why.
-    pub async fn insert_into(&self, own: &str, instances: &[Arc<ExtensionInstance>], snapshot: &mut Snapshot) {
+    pub async fn insert_into(
+        &self,
+        own: &str,
+        instances: &[Arc<ExtensionInstance>],
+        snapshot: &mut Snapshot,
+    ) {
         for reference in instances.iter().filter_map(|instance| instance.spec.extension.as_ref()) {
             if reference.catalog.is_none() {
                 continue;
@@ -55,7 +60,11 @@ impl CatalogOffers {
             if let Ok(Some(registered)) = self.registered(own, reference).await {
                 let platform = &self.catalogs.platform;
                 let key = ExtensionKey::of(reference, own, platform);
-                snapshot.insert(key.namespace(own, platform), &key.local_name(), registered.published.clone());
+                snapshot.insert(
+                    key.namespace(own, platform),
+                    &key.local_name(),
+                    registered.published.clone(),
+                );
             }
         }
     }
@@ -76,7 +85,11 @@ impl CatalogOffers {
         }
     }
 
-    async fn read(&self, own: &str, reference: &ExtensionReference) -> Result<Arc<RegisteredExtension>, Unread> {
+    async fn read(
+        &self,
+        own: &str,
+        reference: &ExtensionReference,
+    ) -> Result<Arc<RegisteredExtension>, Unread> {
         let catalog =
             Reference { name: reference.catalog.clone().unwrap_or_default(), scope: reference.scope };
         let found = self.catalogs.get(own, &catalog).await?;
@@ -87,7 +100,10 @@ impl CatalogOffers {
         let name = ExtensionKey::of(reference, own, &self.catalogs.platform).local_name();
         let mut extension = Extension::new(&name, spec(&catalog, &reference.name, &entries));
         extension.metadata.namespace = found.namespace();
-        Ok(Arc::new(RegisteredExtension { extension: Arc::new(extension), published: Arc::new(implied(&entries)) }))
+        Ok(Arc::new(RegisteredExtension {
+            extension: Arc::new(extension),
+            published: Arc::new(implied(&entries)),
+        }))
     }
 }
 

@@ -126,7 +126,10 @@ impl OneShotResolver {
         };
         match self.offers.published(extension).await {
             Ok(found) => {
-                let registered = RegisteredExtension { extension: extension.clone(), published: Arc::new(found.published) };
+                let registered = RegisteredExtension {
+                    extension: extension.clone(),
+                    published: Arc::new(found.published),
+                };
                 self.registry.insert(namespace, plain, registered);
                 Ok(())
             }
@@ -158,8 +161,8 @@ impl OneShotResolver {
         api.get(&reference.name).await.map(Some).map_err(|error| unknown(&error))
     }
 
-    /// A kind in the version that its group recommends. Where a control plane tells its Kubernetes is the same in every
-    /// contract, so nobody needs the right to read definitions for this.
+    /// Returns a kind in the version that its group recommends. The field with the Kubernetes version is the same in every
+    /// contract version, so no permission to read CustomResourceDefinitions is needed.
     async fn kind(&self, of: &ContractReference) -> Result<ApiResource, kube::Error> {
         let mut kinds = self.kinds.lock().await;
         let name = (of.api_group.clone(), of.kind.clone());

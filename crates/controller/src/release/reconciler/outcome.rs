@@ -42,7 +42,7 @@ where
                     self.expect(details.seen());
                 }
                 if error.failure.category == Category::Unauthorized {
-                    // The next look opens it again, with the kubeconfig as it is then.
+                    // The next reconcile opens it again with the current kubeconfig.
                     self.context.connections.close(&desired.cluster);
                 }
                 if error.failure.category != Category::Cancelled {
@@ -87,7 +87,7 @@ where
         self.context.metrics.failed(status::kind::<R>(), failure.category);
         let last = self.status.last_failure.as_ref();
         let count = last.filter(|last| last.input == key).map_or(1, |last| last.count.saturating_add(1));
-        let told = last.is_some_and(|last| last.input == key && last.message == failure.message);
+        let is_known = last.is_some_and(|last| last.input == key && last.message == failure.message);
         self.status.last_failure = Some(FailureRecord {
             category: failure.category.to_string(),
             message: failure.message.clone(),
@@ -96,7 +96,7 @@ where
             at: Time(Timestamp::now()),
         });
         self.now = Timestamp::now();
-        if !told {
+        if !is_known {
             self.context.events.warning(&*self.object, failure.category.as_str(), &failure.message);
         }
     }

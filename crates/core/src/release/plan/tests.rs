@@ -238,7 +238,11 @@ fn deletion() {
         ("absent", base(None), Plan::RemoveFinalizer(RemoveFinalizer::Removed)),
         ("history kept", base(Some(&kept)), Plan::RemoveFinalizer(RemoveFinalizer::Removed)),
         ("paused", Observed { paused: true, ..base(Some(&there)) }, Plan::Wait(Wait::Paused)),
-        ("moved", Observed { moved: true, ..base(Some(&there)) }, Plan::RemoveFinalizer(RemoveFinalizer::Moved)),
+        (
+            "moved",
+            Observed { moved: true, ..base(Some(&there)) },
+            Plan::RemoveFinalizer(RemoveFinalizer::Moved),
+        ),
         (
             "moved and paused",
             Observed { moved: true, paused: true, ..base(Some(&there)) },
@@ -324,9 +328,17 @@ fn what_is_needed_comes_first_and_goes_last() {
     let needed = Observed { deleting: true, needed_by: &base, ..quiet(&wanted, Some(&there)) };
     assert_eq!(plan(&needed, GENERATION), Plan::Wait(Wait::Dependents { on }));
     let gone = Observed { deleting: true, needed_by: &base, ..quiet(&wanted, None) };
-    assert_eq!(plan(&gone, GENERATION), Plan::RemoveFinalizer(RemoveFinalizer::Removed), "what is not there serves nobody");
+    assert_eq!(
+        plan(&gone, GENERATION),
+        Plan::RemoveFinalizer(RemoveFinalizer::Removed),
+        "what is not there serves nobody"
+    );
     let deleting = Observed { cluster: ClusterState::Deleting, ..needed };
-    assert_eq!(plan(&deleting, GENERATION), Plan::RemoveFinalizer(RemoveFinalizer::ClusterGone), "the cluster goes with all of it");
+    assert_eq!(
+        plan(&deleting, GENERATION),
+        Plan::RemoveFinalizer(RemoveFinalizer::ClusterGone),
+        "the cluster goes with all of it"
+    );
 }
 
 #[test]

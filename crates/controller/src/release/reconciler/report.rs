@@ -1,4 +1,4 @@
-//! What a pass says about its object, and writes down.
+//! Updates the status of a release object.
 
 use chandler_api::{reasons::ReleaseReason, status::ReleaseStatus};
 use chandler_core::{
@@ -15,7 +15,7 @@ impl<R> Reconciler<R>
 where
     R: ReleaseKind + kube::Resource<Scope = NamespaceResourceScope>,
 {
-    /// The spec itself cannot be used: says so, and waits for another.
+    /// Reports a spec that cannot be used, and waits until it changes.
     pub(super) async fn refuse(
         mut self,
         before: &ReleaseStatus,
@@ -39,18 +39,18 @@ where
         Ok(Action::await_change())
     }
 
-    pub(super) fn tell(&mut self, desired: &Desired, decision: &Plan) {
+    pub(super) fn update_conditions(&mut self, desired: &Desired, decision: &Plan) {
         let running = self.context.operations.running(&self.uid);
-        if running.as_ref().is_some_and(|running| !running.told) && self.has_failed_at_this() {
-            // Another try says nothing new until it succeeds, fails or takes its time.
+        if running.as_ref().is_some_and(|running| !running.reportable) && self.has_failed_at_this() {
+            // A retry reports nothing until it succeeds, fails or takes long.
             return;
         }
-        let progress = running.as_ref().filter(|running| running.told).map(|running| &running.progress);
+        let progress = running.as_ref().filter(|running| running.reportable).map(|running| &running.progress);
         let name = desired.release.to_string();
-        let spoken = !self.status.conditions.is_empty();
-        let said = report(decision, R::VOCABULARY, &name, progress, spoken);
-        let Some(said) = said else { return };
-        let mut wanted = said.conditions;
+        let has_reported = !self.status.conditions.is_empty();
+        let report = report(decision, R::VOCABULARY, &name, progress, has_reported);
+        let Some(report) = report else { return };
+        let mut wanted = report.conditions;
         if let Collision::Contested { by } = self.collision(desired) {
             for condition in wanted.iter_mut().filter(|condition| condition.message.is_empty()) {
                 condition.message = format!("release {name} is claimed by {by} too; {ANOTHER_NAME}");
@@ -67,12 +67,12 @@ where
 
     pub(super) async fn write(&mut self, before: &ReleaseStatus) -> Result<(), ReconcileError> {
         // ReleaseCaches even if the write fails: what was learned must not be learned again.
-        self.context.reconcile_states.keep(&self.uid, self.state.clone());
+        self.context.reconcile_states.insert(&self.uid, self.state.clone());
         if self.status != *before {
             status::write(&self.context.client, &*self.object, &self.status).await?;
         }
         self.state.status = Some(self.status.clone());
-        self.context.reconcile_states.keep(&self.uid, std::mem::take(&mut self.state));
+        self.context.reconcile_states.insert(&self.uid, std::mem::take(&mut self.state));
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Secrets in text: those that are known, and what looks like one. Pure.
+//! Removes known secrets, and text that looks like a secret, from text. Pure.
 
 use std::{borrow::Cow, collections::BTreeSet};
 
@@ -6,18 +6,18 @@ use anyhow::Result;
 use regex::Regex;
 use serde_json::Value;
 
-use super::redact::GONE;
+use super::redact::REDACTED;
 
-/// Shorter texts are part of too many words.
-const SHORTEST: usize = 6;
+/// Shorter values are ignored, because they match too much.
+const MIN_LENGTH: usize = 6;
 
-/// Longer ones are no common word.
-const DISTINCT: usize = 16;
+/// Shorter alphabetic values may be common words, and are replaced only as whole words.
+const MIN_DISTINCT_LENGTH: usize = 16;
 
-/// What looks like a secret, and what is put in its place.
+/// Patterns of secrets and their replacements.
 const PATTERNS: [(&str, &str); 6] = [
     (r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\z)", "REDACTED"),
-    // The same, and certificates, as a kubeconfig holds them.
+    // Base64-encoded keys and certificates, as in a kubeconfig.
     (r"LS0tLS1CRUdJTi[A-Za-z0-9+/=]+", "REDACTED"),
     (r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)?", "REDACTED"),
     (r"\b([Bb]earer|[Bb]asic)\s+[A-Za-z0-9._~+/=-]{8,}", "$1 REDACTED"),
@@ -29,100 +29,101 @@ const PATTERNS: [(&str, &str); 6] = [
     ),
 ];
 
-/// What is kept out of every text.
-pub struct Withheld {
-    texts: BTreeSet<String>,
-    /// Names of objects: they stay, although a value may be called the same.
+/// Removes secrets from text.
+pub struct SecretScrubber {
+    secrets: BTreeSet<String>,
+    /// Names of objects, which are not removed even if they equal a secret.
     names: BTreeSet<String>,
     patterns: Vec<(Regex, &'static str)>,
 }
 
-impl Withheld {
+impl SecretScrubber {
     pub fn new() -> Result<Self> {
-        let patterns = PATTERNS.iter().map(|(pattern, instead)| Ok((Regex::new(pattern)?, *instead)));
+        let patterns = PATTERNS.iter().map(|(pattern, replacement)| Ok((Regex::new(pattern)?, *replacement)));
         let patterns = patterns.collect::<Result<_>>()?;
-        Ok(Self { texts: BTreeSet::new(), names: BTreeSet::new(), patterns })
+        Ok(Self { secrets: BTreeSet::new(), names: BTreeSet::new(), patterns })
     }
 
-    pub fn name(&mut self, name: &str) {
+    /// Adds the name of an object, which is not removed.
+    pub fn add_name(&mut self, name: &str) {
         self.names.insert(name.to_owned());
     }
 
-    /// Whatever text is in it, at any depth.
-    pub fn value(&mut self, value: &Value) {
+    /// Adds all strings in a value, at any depth.
+    pub fn add_value(&mut self, value: &Value) {
         match value {
-            Value::String(text) => self.text(text),
-            Value::Array(items) => items.iter().for_each(|item| self.value(item)),
-            Value::Object(fields) => fields.values().for_each(|field| self.value(field)),
+            Value::String(text) => self.add_text(text),
+            Value::Array(items) => items.iter().for_each(|item| self.add_value(item)),
+            Value::Object(fields) => fields.values().for_each(|field| self.add_value(field)),
             _ => {}
         }
     }
 
-    /// A text, the values in it if it is YAML, and its lines.
-    pub fn text(&mut self, text: &str) {
+    /// Adds a text, its lines, and its values if it is YAML.
+    pub fn add_text(&mut self, text: &str) {
         if let Ok(inner @ (Value::Object(_) | Value::Array(_))) = serde_saphyr::from_str::<Value>(text) {
             if inner["kind"] == "Config" {
-                return self.kubeconfig(&inner);
+                return self.add_kubeconfig(&inner);
             }
-            self.value(&inner);
+            self.add_value(&inner);
         }
         for line in std::iter::once(text).chain(text.lines()) {
             let value = line.split_once(": ").map_or(line, |(_, value)| value);
             for text in [line, value] {
                 let text = text.trim().trim_matches(['"', '\'']);
-                if text.len() >= SHORTEST {
-                    self.texts.insert(text.to_owned());
-                    self.texts.insert(escaped(text));
+                if text.len() >= MIN_LENGTH {
+                    self.secrets.insert(text.to_owned());
+                    self.secrets.insert(json_escaped(text));
                 }
             }
         }
     }
 
-    /// Its addresses and names are no secrets, and part of many texts.
-    fn kubeconfig(&mut self, config: &Value) {
+    /// Adds only the users. Addresses and names in a kubeconfig are not secret and occur in many texts.
+    fn add_kubeconfig(&mut self, config: &Value) {
         let users = config["users"].as_array().into_iter().flatten();
         for field in users.filter_map(|user| user["user"].as_object()).flat_map(serde_json::Map::values) {
-            self.value(field);
+            self.add_value(field);
         }
     }
 
-    /// The text without secrets.
-    pub fn clean(&self, text: &str) -> String {
+    /// Returns the text without secrets.
+    pub fn scrub(&self, text: &str) -> String {
         let mut clean = Cow::Borrowed(text);
-        for (pattern, instead) in &self.patterns {
-            if let Cow::Owned(changed) = pattern.replace_all(&clean, *instead) {
+        for (pattern, replacement) in &self.patterns {
+            if let Cow::Owned(changed) = pattern.replace_all(&clean, *replacement) {
                 clean = Cow::Owned(changed);
             }
         }
-        // The longest first: a text may be part of another.
-        let mut texts: Vec<_> = self.texts.difference(&self.names).collect();
-        texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
-        for text in texts {
-            if clean.contains(text.as_str()) {
-                clean = Cow::Owned(without(&clean, text));
+        // Longest first, because a secret may be part of another.
+        let mut secrets: Vec<_> = self.secrets.difference(&self.names).collect();
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        for secret in secrets {
+            if clean.contains(secret.as_str()) {
+                clean = Cow::Owned(replace_secret(&clean, secret));
             }
         }
         clean.into_owned()
     }
 }
 
-/// A text that could be a common word is taken out where it stands alone only.
-fn without(text: &str, secret: &str) -> String {
-    let common = secret.len() < DISTINCT && secret.chars().all(char::is_alphabetic);
+/// Replaces a secret. A secret that may be a common word is replaced only as a whole word.
+fn replace_secret(text: &str, secret: &str) -> String {
+    let is_word = secret.len() < MIN_DISTINCT_LENGTH && secret.chars().all(char::is_alphabetic);
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(secret) {
         let (before, after) = (&rest[..at], &rest[at + secret.len()..]);
-        let inside = before.ends_with(char::is_alphanumeric) || after.starts_with(char::is_alphanumeric);
+        let is_part = before.ends_with(char::is_alphanumeric) || after.starts_with(char::is_alphanumeric);
         clean.push_str(before);
-        clean.push_str(if common && inside { secret } else { GONE });
+        clean.push_str(if is_word && is_part { secret } else { REDACTED });
         rest = after;
     }
     clean + rest
 }
 
-/// As it stands in JSON.
-fn escaped(text: &str) -> String {
+/// Returns the text as escaped in JSON.
+fn json_escaped(text: &str) -> String {
     Value::from(text).to_string().trim_matches('"').to_owned()
 }
 
@@ -135,32 +136,33 @@ mod tests {
     const CANARY: &str = "canary-7f3a";
 
     #[test]
-    fn known_secrets_go_wherever_they_are() {
-        let mut withheld = Withheld::new().unwrap();
-        withheld.text(&format!("a: {{b: [\"{CANARY}\"]}}\n"));
-        withheld.text("not: {{ yaml }}\nbut: canary in a line\n");
-        withheld.value(&json!({"deep": ["canary \"quoted\"", 7, "hello"], "name": "fleet-one"}));
-        withheld.name("fleet-one");
+    fn known_secrets_are_removed() {
+        let mut scrubber = SecretScrubber::new().unwrap();
+        scrubber.add_text(&format!("a: {{b: [\"{CANARY}\"]}}\n"));
+        scrubber.add_text("not: {{ yaml }}\nbut: canary in a line\n");
+        scrubber.add_value(&json!({"deep": ["canary \"quoted\"", 7, "hello"], "name": "fleet-one"}));
+        scrubber.add_name("fleet-one");
         for text in [
             format!("failed: bad {CANARY}, try again"),
             json!({"message": "not canary \"quoted\""}).to_string(),
             "the text canary in a line is wrong".to_owned(),
         ] {
-            let clean = withheld.clean(&text);
+            let clean = scrubber.scrub(&text);
             assert!(clean.contains("REDACTED") && !clean.contains("canary"), "{text}: {clean}");
         }
-        withheld
-            .text("kind: Config\nusers: [{user: {token: canary-token}}]\nclusters: [{name: production}]\n");
-        withheld.text("Config");
-        assert_eq!(withheld.clean("canary-token, Config"), "REDACTED, REDACTED");
+        scrubber.add_text(
+            "kind: Config\nusers: [{user: {token: canary-token}}]\nclusters: [{name: production}]\n",
+        );
+        scrubber.add_text("Config");
+        assert_eq!(scrubber.scrub("canary-token, Config"), "REDACTED, REDACTED");
         for kept in ["hello fleet-one", "b: a", "", "ConfigMap of production"] {
-            assert_eq!(withheld.clean(kept), kept);
+            assert_eq!(scrubber.scrub(kept), kept);
         }
     }
 
     #[test]
-    fn what_looks_like_a_secret_goes() {
-        let withheld = Withheld::new().unwrap();
+    fn text_that_looks_like_a_secret_is_removed() {
+        let scrubber = SecretScrubber::new().unwrap();
         for (text, clean) in [
             ("https://user:canary@host/x and oci://canary@y", "https://REDACTED@host/x and oci://REDACTED@y"),
             ("Authorization: Bearer canary.canary", "Authorization: Bearer REDACTED"),
@@ -176,7 +178,7 @@ mod tests {
             ("key password of Secret fleet/login does not exist", ""),
         ] {
             let expected = if clean.is_empty() { text } else { clean };
-            assert_eq!(withheld.clean(text), expected);
+            assert_eq!(scrubber.scrub(text), expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reads the sources of catalogs, as the manager does, into a store of the user's own.
+//! Reads catalogs from their sources as the manager does, with a cache of the user's own.
 
 use std::path::PathBuf;
 
@@ -6,60 +6,61 @@ use chandler_api::extensions::ExtensionCatalog;
 use chandler_controller::catalog_access;
 use chandler_core::{
     catalog::{Selection, unverifiable},
+    identity::ToolId,
     release::PackageReference,
 };
 use chandler_source::{Catalog, CatalogRequest, Packages, SourceError};
 use chandler_tool::{PackageFile, PackageTool, Supervisor, SupervisorConfig};
 use kube::{Client, ResourceExt as _};
 
-use super::{Error, Inspected, named};
+use super::{Error, PackageView, namespaced_name};
 
-/// The sources of catalogs.
-pub struct Sources {
+/// Reads catalogs and their charts from repositories and registries.
+pub struct CatalogReader {
     client: Client,
     packages: Packages,
 }
 
-/// A catalog as it is now, or as it was when it was last read.
-pub struct ReadCatalog {
+/// A catalog from its source, or from the cache if the source is unavailable.
+pub struct FetchedCatalog {
     pub catalog: Catalog,
-    /// Why it is not the catalog as it is now.
-    pub outdated: Option<SourceError>,
+    /// Why the source could not be read. `None` means the catalog is current.
+    pub source_error: Option<SourceError>,
 }
 
-impl Sources {
+impl CatalogReader {
     pub fn new(client: Client, packages: Packages) -> Self {
         Self { client, packages }
     }
 
-    /// Reads a catalog.
-    pub async fn read(&self, catalog: &ExtensionCatalog) -> Result<ReadCatalog, Error> {
+    /// Reads a catalog. Falls back to the cache if its source is unavailable.
+    pub async fn read(&self, catalog: &ExtensionCatalog) -> Result<FetchedCatalog, Error> {
         if let Some(why) = unverifiable(&catalog.spec) {
             return Err(Error::Unverifiable { why });
         }
         let selection = Selection::new(catalog.spec.filter.as_ref())?;
         let namespace = catalog.namespace().unwrap_or_default();
         let access = catalog_access(&self.client, &namespace, &catalog.spec).await?;
-        let key = catalog.uid().unwrap_or_else(|| named(catalog));
+        let key = catalog.uid().unwrap_or_else(|| namespaced_name(catalog));
         let request =
             CatalogRequest { key: &key, url: &catalog.spec.url, access: &access, selection: &selection };
         match self.packages.read_catalog(request).await {
-            Ok(catalog) => Ok(ReadCatalog { catalog, outdated: None }),
+            Ok(catalog) => Ok(FetchedCatalog { catalog, source_error: None }),
             Err(error) => {
                 let catalog = self.packages.kept_catalog(request).ok_or_else(|| error.clone())?;
-                Ok(ReadCatalog { catalog, outdated: Some(error) })
+                Ok(FetchedCatalog { catalog, source_error: Some(error) })
             }
         }
     }
 
-    /// What a version of a chart tells about itself.
+    /// Downloads a version of a chart and returns its metadata, default values, schema and README.
     pub async fn inspect(
         &self,
         catalog: &ExtensionCatalog,
         chart: &str,
         version: &str,
         tool: PathBuf,
-    ) -> Result<Inspected, Error> {
+    ) -> Result<PackageView, Error> {
         let namespace = catalog.namespace().unwrap_or_default();
         let access = catalog_access(&self.client, &namespace, &catalog.spec).await?;
         let reference = PackageReference {
@@ -69,10 +70,10 @@ impl Sources {
         };
         let resolved = self.packages.resolve(&reference, &access).await?;
         let stored = self.packages.fetch(&resolved, &access).await?;
-        let tool = PackageTool::new(Supervisor::new(SupervisorConfig::new(tool)));
+        let tool = PackageTool::new(ToolId(0), Supervisor::new(SupervisorConfig::new(tool)));
         let file = PackageFile { path: stored.path().to_owned(), digest: stored.digest.clone() };
-        let told = tool.inspect(&file).await;
+        let info = tool.inspect(&file).await;
         tool.supervisor().kill().await;
-        Ok(Inspected::new(told?))
+        Ok(PackageView::new(info?))
     }
 }

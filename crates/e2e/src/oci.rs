@@ -1,0 +1,53 @@
+//! Artifacts of any type in a registry.
+
+use chandler_core::digest::Digest;
+use chandler_sandbox::registry::Registry;
+use kube::{Client, Config, client::Body};
+use serde_json::{Value, json};
+
+/// Pushes an artifact with one layer.
+pub async fn push(registry: &Registry, name: &str, tag: &str, artifact_type: &str, content: &[u8]) {
+    let client = client(registry);
+    let empty = b"{}".as_slice();
+    for blob in [content, empty] {
+        upload(&client, name, blob).await;
+    }
+    let descriptor = |media_type: &str, blob: &[u8]| -> Value {
+        json!({"mediaType": media_type, "digest": Digest::of(blob).to_string(), "size": blob.len()})
+    };
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "artifactType": artifact_type,
+        "config": descriptor("application/vnd.oci.empty.v1+json", empty),
+        "layers": [descriptor(artifact_type, content)],
+    });
+    let request = http::Request::put(format!("/v2/charts/{name}/manifests/{tag}"))
+        .header("content-type", "application/vnd.oci.image.manifest.v1+json")
+        .body(Body::from(manifest.to_string().into_bytes()))
+        .unwrap();
+    assert_eq!(client.send(request).await.unwrap().status(), 201);
+}
+
+/// A Kubernetes client is an HTTP client that trusts a given authority.
+fn client(registry: &Registry) -> Client {
+    let mut config = Config::new(format!("https://{}", registry.host()).parse().unwrap());
+    let authority = registry.ca_pem().replace("-----BEGIN CERTIFICATE-----", "");
+    let authority = authority.replace("-----END CERTIFICATE-----", "").split_whitespace().collect::<String>();
+    let der = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, authority).unwrap();
+    config.root_cert = Some(vec![der]);
+    Client::try_from(config).unwrap()
+}
+
+async fn upload(client: &Client, name: &str, blob: &[u8]) {
+    let begin = http::Request::post(format!("/v2/charts/{name}/blobs/uploads/")).body(Body::empty()).unwrap();
+    let begun = client.send(begin).await.unwrap();
+    let location = begun.headers()["location"].to_str().unwrap().to_owned();
+    let path = location.parse::<http::Uri>().unwrap().path_and_query().unwrap().to_string();
+    let separator = if path.contains('?') { '&' } else { '?' };
+    let put = http::Request::put(format!("{path}{separator}digest={}", Digest::of(blob)))
+        .header("content-type", "application/octet-stream")
+        .body(Body::from(blob.to_vec()))
+        .unwrap();
+    assert_eq!(client.send(put).await.unwrap().status(), 201);
+}

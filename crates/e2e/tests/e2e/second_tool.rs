@@ -1,0 +1,182 @@
+//! A second package tool beside the Helm driver, selected by the format of the package.
+
+use chandler_api::extensions::AddonRelease;
+use chandler_core::release::OperationKind;
+use chandler_e2e::{
+    extension_world::{Extensions, is_ready},
+    manager::Manager,
+    oci, programs,
+    wait::eventually,
+    world::config_value,
+};
+use chandler_sandbox::{plane::Plane, registry::Registry};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+const TOOL: &str = env!("CARGO_BIN_EXE_manifest-tool");
+const FORMAT: &str = "application/vnd.chandler.test.manifests.v1+yaml";
+
+/// A package of one ConfigMap that contains its version and its values.
+fn package(version: &str) -> Vec<u8> {
+    let manifest = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: $(release)\ndata:\n  version: \"{version}\"\n  values: $(values)\n"
+    );
+    json!({"name": "notice", "version": version, "manifests": [manifest]}).to_string().into_bytes()
+}
+
+/// An Extension whose packages are of the second tool's format.
+async fn publish(test: &Extensions, registry: &Registry) {
+    for version in ["1.0.0", "2.0.0"] {
+        oci::push(registry, "notice", version, FORMAT, &package(version)).await;
+    }
+    let namespace = &test.world.namespace;
+    let catalog = json!({
+        "apiVersion": "chandler.dev/v1alpha1", "kind": "ExtensionCatalog",
+        "metadata": {"name": "artifacts", "namespace": namespace},
+        "spec": {
+            "url": registry.url(), "certificateAuthority": {"name": "ca", "key": "ca.crt"},
+            "filter": {"include": ["notice"]},
+        },
+    });
+    let source = json!({"catalog": {"name": "artifacts"}, "chart": "notice"});
+    let version = |version: &str| json!({"version": version, "kubernetes": "*", "source": source});
+    let extension = json!({
+        "apiVersion": "chandler.dev/v1alpha1", "kind": "Extension",
+        "metadata": {"name": "notice", "namespace": namespace},
+        "spec": {"versions": [version("1.0.0"), version("2.0.0")]},
+    });
+    test.world.apply(&catalog).await;
+    test.world.apply(&extension).await;
+}
+
+fn manager(test: &Extensions) -> Manager {
+    test.world.manager_with(&["--tool", programs::package_tool(), "--tool", TOOL])
+}
+
+async fn change(test: &Extensions, spec: Value) {
+    let patch = Patch::Merge(json!({"spec": spec}));
+    test.instances().patch("notice", &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// The records of the second tool: revision and status, in the order of revisions, and their resource versions.
+async fn records(alpha: &Plane) -> Vec<(u32, String, Option<String>)> {
+    let api: Api<ConfigMap> = Api::namespaced(alpha.client().await.unwrap(), "default");
+    let selector = ListParams::default().labels("manifest-tool.chandler.dev/record=true");
+    let records = api.list(&selector).await.unwrap().items;
+    let mut all: Vec<_> = records
+        .iter()
+        .map(|record| {
+            let label = |name: &str| record.labels()[&format!("manifest-tool.chandler.dev/{name}")].clone();
+            (label("revision").parse().unwrap(), label("status"), record.resource_version())
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+fn short(records: &[(u32, String, Option<String>)]) -> Vec<(u32, &str)> {
+    records.iter().map(|(revision, status, _)| (*revision, status.as_str())).collect()
+}
+
+/// Waits until the release is ready with a value.
+async fn ready_with(test: &Extensions, alpha: &Plane, version: &str, text: &str) -> AddonRelease {
+    let release = test.ready("notice", "alpha", version).await;
+    let expected = format!("{{\"text\":\"{text}\"}}");
+    eventually(&format!("the ConfigMap has the text {text}"), || async {
+        let values = config_value(alpha, "notice", "values").await?;
+        let release = test.release("notice", "alpha").await?;
+        (values == expected && is_ready(&release)).then_some(())
+    })
+    .await;
+    assert_eq!(config_value(alpha, "notice", "version").await.as_deref(), Some(version));
+    release
+}
+
+#[tokio::test]
+async fn a_second_tool_installs_upgrades_recovers_and_removes_its_packages() {
+    let test = Extensions::new("second-tool").await;
+    let alpha = test.world.cluster("alpha").await;
+    let home = test.world.dir.join("registry");
+    std::fs::create_dir_all(&home).unwrap();
+    let authority = test.world.sandbox.authority();
+    let registry = Registry::start(test.world.sandbox.assets(), authority, &home).await.unwrap();
+    publish(&test, &registry).await;
+    test.extension("hello", json!([{"version": "1.1.0", "kubernetes": "*"}]), json!({})).await;
+
+    // Both tools serve their packages, each selected by the format.
+    let first = manager(&test);
+    test.instance("notice", "notice", json!({"version": "1.0.0", "parameters": {"text": "one"}})).await;
+    test.instance("hello", "hello", json!({})).await;
+    let release = ready_with(&test, &alpha, "1.0.0", "one").await;
+    test.ready("hello", "alpha", "1.1.0").await;
+    let status = release.status.unwrap();
+    assert_eq!(status.package.unwrap().format.as_deref(), Some(FORMAT));
+    assert_eq!((status.revision, status.status.as_str()), (Some(1), "deployed"));
+    let installed = records(&alpha).await;
+    assert_eq!(short(&installed), [(1, "deployed")]);
+    let listed = test.world.helm(&alpha, &["list", "--all-namespaces"]);
+    assert_eq!(listed.as_array().unwrap().len(), 1, "Helm knows of its own release only: {listed}");
+
+    // A restart changes nothing and calls no tool.
+    first.settled().await;
+    first.stop().await;
+    let second = manager(&test);
+    second.settled().await;
+    assert_eq!(records(&alpha).await, installed);
+    assert_eq!(second.operations(), [], "a restart operates on nothing");
+
+    // An upgrade is one revision.
+    change(&test, json!({"version": "2.0.0"})).await;
+    ready_with(&test, &alpha, "2.0.0", "one").await;
+    assert_eq!(short(&records(&alpha).await), [(1, "superseded"), (2, "deployed")]);
+
+    // kill -9 of the manager in the middle of operations.
+    let mut current = second;
+    for round in 0..3 {
+        let upgrades = current.started(OperationKind::UPGRADE);
+        change(&test, json!({"parameters": {"text": format!("round {round}")}})).await;
+        eventually("an upgrade starts", || async {
+            (current.started(OperationKind::UPGRADE) > upgrades).then_some(())
+        })
+        .await;
+        current.kill().await;
+        current = manager(&test);
+    }
+    ready_with(&test, &alpha, "2.0.0", "round 2").await;
+    let deployed = records(&alpha).await.into_iter().filter(|(_, status, _)| status == "deployed").count();
+    assert_eq!(deployed, 1, "one revision is the current one");
+
+    // Removal leaves neither objects nor records.
+    test.instances().delete("notice", &DeleteParams::default()).await.unwrap();
+    eventually("the release is gone", || async {
+        let gone = test.release("notice", "alpha").await.is_none();
+        (gone && config_value(&alpha, "notice", "version").await.is_none()).then_some(())
+    })
+    .await;
+    assert_eq!(records(&alpha).await, []);
+    assert!(config_value(&alpha, "hello", "greeting").await.is_some(), "the Helm release stays");
+    current.stop().await;
+    registry.stop().await;
+}
+
+#[tokio::test]
+async fn a_package_that_no_tool_reads_is_refused() {
+    let test = Extensions::new("no-tool").await;
+    let _alpha = test.world.cluster("alpha").await;
+    let home = test.world.dir.join("registry");
+    std::fs::create_dir_all(&home).unwrap();
+    let authority = test.world.sandbox.authority();
+    let registry = Registry::start(test.world.sandbox.assets(), authority, &home).await.unwrap();
+    publish(&test, &registry).await;
+    let manager = test.world.manager();
+    test.instance("notice", "notice", json!({"version": "1.0.0"})).await;
+    let message = test.instance_condition("notice", "ReleasesNotReady").await;
+    assert!(message.contains(FORMAT) && message.contains("--tool"), "{message}");
+    assert_eq!(manager.operations(), [], "nothing is installed");
+    manager.stop().await;
+    registry.stop().await;
+}

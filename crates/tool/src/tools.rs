@@ -1,0 +1,134 @@
+//! The package tools of a manager, chosen by package format.
+
+use std::{path::Path, sync::Arc};
+
+use chandler_core::{
+    failure::{Category, Failure},
+    identity::ToolId,
+    package_format::PackageFormat,
+};
+use futures::future::join_all;
+
+use crate::{
+    client::{PackageTool, ToolDescription},
+    supervisor::{Supervisor, SupervisorConfig},
+};
+
+/// The package tools of a manager. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Tools(Arc<[PackageTool]>);
+
+impl Tools {
+    /// Creates the tools without starting them, and keeps their descriptions in `descriptions`. The first tool is used for
+    /// packages whose format is not known yet.
+    pub fn new(configs: impl IntoIterator<Item = SupervisorConfig>, descriptions: &Path) -> Self {
+        let tools = configs.into_iter().enumerate();
+        let tool =
+            |(id, config)| PackageTool::new(ToolId(id), Supervisor::new(config)).described_in(descriptions);
+        Self(tools.map(tool).collect())
+    }
+
+    pub fn all(&self) -> &[PackageTool] {
+        &self.0
+    }
+
+    /// Returns `None` if there is no such tool.
+    pub fn get(&self, id: ToolId) -> Option<&PackageTool> {
+        self.0.get(id.0)
+    }
+
+    /// Returns the tool that reads packages of `format`.
+    pub async fn for_format(&self, format: &PackageFormat) -> Result<PackageTool, Failure> {
+        // Tools that have described themselves answer without a call.
+        let known = self.0.iter().map(|tool| tool.known_description().map(|known| Ok(known.clone())));
+        let known: Vec<_> = known.collect();
+        let descriptions = if known.iter().all(Option::is_some) {
+            known.into_iter().flatten().collect()
+        } else {
+            join_all(self.0.iter().map(PackageTool::description)).await
+        };
+        choose(&descriptions, format).map(|chosen| self.0[chosen].clone())
+    }
+}
+
+/// Returns the position of the tool that reads packages of `format`. A tool that could not be asked matters only if no other
+/// reads the format.
+fn choose(
+    descriptions: &[Result<Arc<ToolDescription>, Failure>],
+    format: &PackageFormat,
+) -> Result<usize, Failure> {
+    let reads = |one: &Result<Arc<ToolDescription>, Failure>| {
+        one.as_ref().is_ok_and(|description| description.formats.contains(format))
+    };
+    let readers: Vec<_> = descriptions.iter().enumerate().filter(|(_, one)| reads(one)).collect();
+    match readers.as_slice() {
+        [(chosen, _)] => Ok(*chosen),
+        [] => Err(descriptions.iter().find_map(|one| one.as_ref().err().cloned()).unwrap_or_else(|| {
+            let message = format!(
+                "no package tool of this manager reads packages of type {format}; start the manager with a --tool that does"
+            );
+            Failure::new(Category::InvalidPackage, message)
+        })),
+        several => {
+            let names: Vec<_> = several
+                .iter()
+                .filter_map(|(_, one)| one.as_ref().ok().map(|description| description.name.as_str()))
+                .collect();
+            let message = format!(
+                "the package tools {} all read packages of type {format}; start the manager with one of them only",
+                names.join(", ")
+            );
+            Err(Failure::new(Category::InvalidPackage, message))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_core::inventory::ReleaseRecords;
+
+    use super::*;
+
+    fn tool(name: &str, formats: &[&str]) -> Result<Arc<ToolDescription>, Failure> {
+        let records = ReleaseRecords {
+            api_version: "v1".to_owned(),
+            kind: "Secret".to_owned(),
+            plural: "secrets".to_owned(),
+            label_selector: String::new(),
+            object_name: String::new(),
+            release_label: String::new(),
+            revision_label: String::new(),
+            status_label: String::new(),
+            time_labels: Vec::new(),
+        };
+        Ok(Arc::new(ToolDescription {
+            name: name.to_owned(),
+            version: String::new(),
+            driver_version: String::new(),
+            formats: formats.iter().copied().map(PackageFormat::new).collect(),
+            capabilities: Vec::new(),
+            records: Arc::new(records),
+        }))
+    }
+
+    #[test]
+    fn the_format_selects_the_tool() {
+        let down = Err(Failure::new(Category::ToolUnavailable, "down"));
+        let (helm, plain) = (tool("helm", &["chart"]), tool("plain", &["manifests"]));
+        let chosen = |tools: &[Result<_, _>], format: &str| {
+            choose(tools, &PackageFormat::new(format)).map_err(|failure| failure.category)
+        };
+        let both = [helm.clone(), plain];
+        assert_eq!((chosen(&both, "chart"), chosen(&both, "manifests")), (Ok(0), Ok(1)));
+        assert_eq!(chosen(&both, "image"), Err(Category::InvalidPackage), "no tool reads it");
+        let partly = [down.clone(), helm.clone()];
+        assert_eq!(chosen(&partly, "chart"), Ok(1), "a tool that is down does not harm the others");
+        assert_eq!(
+            chosen(&partly, "image"),
+            Err(Category::ToolUnavailable),
+            "it may be the one that reads it"
+        );
+        let twice = [helm.clone(), tool("other", &["chart"])];
+        assert_eq!(chosen(&twice, "chart"), Err(Category::InvalidPackage), "both read it");
+    }
+}
