@@ -3,7 +3,7 @@
 use chandler_core::digest::InputMark;
 use chandler_tool::generated::tool::ReleaseRecords;
 use kube::{
-    Api, ResourceExt as _,
+    Api,
     api::{DynamicObject, ListParams, Patch, PatchParams},
     core::{PartialObjectMeta, WatchEvent},
     discovery::ApiResource,

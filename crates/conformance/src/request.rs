@@ -64,6 +64,12 @@ impl IntoValues for &str {
     }
 }
 
+impl IntoValues for &String {
+    fn into_values(self) -> Values {
+        text(self)
+    }
+}
+
 impl IntoValues for serde_json::Value {
     fn into_values(self) -> Values {
         json(&self.to_string())

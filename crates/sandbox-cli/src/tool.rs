@@ -83,15 +83,10 @@ async fn environment(
     assets: &Assets,
     plane: &Plane,
 ) -> Result<Environment> {
-    let tool = SupervisorConfig::new(tool);
-    // The Helm driver also serves templates, in a process of its own. Other tools do not.
-    let templates = packer.is_none().then(|| SupervisorConfig {
-        arguments: vec!["--service".to_owned(), "template".to_owned()],
-        ..tool.clone()
-    });
     Ok(Environment {
-        tool,
-        templates,
+        // A tool for Helm charts takes the place of the Helm driver, which also serves templates. Other tools do not.
+        templates: packer.is_none().then(|| SupervisorConfig::templates(&tool)),
+        tool: SupervisorConfig::new(tool),
         packer,
         target: target_from_kubeconfig(&ClusterKey::new("verify", plane.name()), plane.kubeconfig())?,
         client: plane.client().await?,

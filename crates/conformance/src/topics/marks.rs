@@ -76,7 +76,8 @@ async fn survive(context: &Context) -> Result<(), CaseError> {
 
 async fn adopted(context: &Context) -> Result<(), CaseError> {
     let (package, _) = installed(context).await?;
-    let text = &Digest::of("adopted").hex()[..40];
+    let text = Digest::of("adopted");
+    let text = &text.hex()[..40];
     let digest = InputDigest::parse(text).ok_or_else(|| CaseError::Host("a wrong digest".into()))?;
     for (revision, expected) in [(1, text), (7, "")] {
         context.set_mark("web", 1, &InputMark { digest: digest.clone(), revision }).await?;

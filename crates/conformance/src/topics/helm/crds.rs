@@ -55,8 +55,8 @@ async fn generation(context: &Context) -> Result<Option<i64>, CaseError> {
 
 async fn shared(context: &Context) -> Result<(), CaseError> {
     let group = group(context);
-    let one = context.pack_chart(&Chart::config().file("helm/crds/thing.yaml", definition(&group, "one")))?;
-    let two = context.pack_chart(&Chart::config().file("helm/crds/thing.yaml", definition(&group, "two")))?;
+    let one = context.pack_chart(&Chart::config().file("crds/thing.yaml", definition(&group, "one")))?;
+    let two = context.pack_chart(&Chart::config().file("crds/thing.yaml", definition(&group, "two")))?;
     context.apply(context.install("one", &one, "")).await?;
     let created = generation(context).await?;
     ensure!(created.is_some(), "the CRD does not exist");
@@ -78,7 +78,7 @@ async fn shared(context: &Context) -> Result<(), CaseError> {
 async fn used(context: &Context) -> Result<(), CaseError> {
     let group = group(context);
     let chart = Chart::config()
-        .file("helm/crds/thing.yaml", definition(&group, "one"))
+        .file("crds/thing.yaml", definition(&group, "one"))
         .template("thing.yaml", thing(&group, "one"));
     let state = context.apply(context.install("web", &context.pack_chart(&chart)?, "")).await?;
     let kinds: Vec<_> = state.inventory.iter().map(|object| &*object.kind).collect();
@@ -91,7 +91,7 @@ async fn used(context: &Context) -> Result<(), CaseError> {
 }
 
 async fn skipped(context: &Context) -> Result<(), CaseError> {
-    let chart = Chart::config().file("helm/crds/thing.yaml", definition(&group(context), "one"));
+    let chart = Chart::config().file("crds/thing.yaml", definition(&group(context), "one"));
     let request = context.install("web", &context.pack_chart(&chart)?, "");
     context.apply(request.with(|options| options.crds = CrdPolicy::Skip.into())).await?;
     ensure!(find(context).await?.is_none(), "the CRD was created although it was to be skipped");
@@ -103,7 +103,7 @@ async fn upgrade(context: &Context) -> Result<(), CaseError> {
     let group = group(context);
     let chart = Chart::config()
         .version("2.0.0")
-        .file("helm/crds/thing.yaml", definition(&group, "one"))
+        .file("crds/thing.yaml", definition(&group, "one"))
         .template("thing.yaml", thing(&group, "one"));
     context.apply(context.upgrade("web", &context.pack_chart(&chart)?, "")).await.map(drop)
 }

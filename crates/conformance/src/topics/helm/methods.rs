@@ -121,7 +121,7 @@ async fn force(context: &Context) -> Result<(), CaseError> {
     for (what, change) in wrong {
         let request = context.install("web", &package, "").with(change);
         context
-            .refused(request, FailureCategory::InvalidValues)
+            .apply_fails(request, FailureCategory::InvalidValues)
             .await
             .map_err(|error| error.within(what))?;
     }

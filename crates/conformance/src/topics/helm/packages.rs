@@ -160,7 +160,7 @@ async fn references(context: &Context) -> Result<(), CaseError> {
         );
         let request = context.install("web", &package, "a: 1");
         context
-            .refused(request, FailureCategory::InvalidPackage)
+            .apply_fails(request, FailureCategory::InvalidPackage)
             .await
             .map_err(|error| error.within(&outside))?;
     }

@@ -113,7 +113,7 @@ async fn invalid(context: &Context) -> Result<(), CaseError> {
         ("a failing template", &Chart::config().template("f.yaml", "{{ fail \"not so\" }}"), "", "not so"),
     ];
     for (what, chart, values, hint) in cases {
-        let package = context.pack(chart)?;
+        let package = context.pack_chart(chart)?;
         let request = context.install("web", &package, values);
         let failure =
             context.apply_fails(request, FailureCategory::InvalidValues).await.map_err(|error| error.within(what))?;
@@ -127,7 +127,7 @@ async fn invalid(context: &Context) -> Result<(), CaseError> {
     let good = context.pack_chart(&schema)?;
     let state = context.apply(context.install("web", &good, "outer: {size: 1}")).await?;
     context
-        .refused(context.upgrade("web", &good, "outer: {size: big}"), FailureCategory::InvalidValues)
+        .apply_fails(context.upgrade("web", &good, "outer: {size: big}"), FailureCategory::InvalidValues)
         .await?;
     context.agree(&state).await
 }
