@@ -1,7 +1,8 @@
-// chandler-helm is Chandler's Helm driver: it serves the operation protocol and the template service on a unix socket.
+// chandler-helm is Chandler's Helm driver. It serves either the package tool protocol or the template service on a unix
+// socket.
 //
-// It lives as long as its owner: when its standard input ends, it stops all operations and exits at once. SIGTERM lets
-// running calls finish.
+// When its standard input is closed, it stops all operations and exits immediately. On SIGTERM it finishes running
+// calls before it exits.
 package main
 
 import (
@@ -32,14 +33,21 @@ import (
 	"chandler.dev/tools/helm/internal/telemetry"
 )
 
-// version is set when the binary is linked.
+// version is the version of the driver, set by the linker.
 var version = "dev"
 
-// maxMessage is the largest message of a call: values and manifests can be large.
-const maxMessage = 64 << 20
+const (
+	// maxMessage is the maximum size of a gRPC message in bytes. Values and manifests can be large.
+	maxMessage = 64 << 20
+	// traceFlushTimeout is how long exporting the last spans may take when the process exits.
+	traceFlushTimeout = time.Second
+)
 
-// parting is how long the last spans may take to leave when the process ends.
-const parting = time.Second
+// Values of the flag --service.
+const (
+	serviceTool     = "tool"
+	serviceTemplate = "template"
+)
 
 func main() {
 	if err := run(); err != nil {
@@ -50,7 +58,8 @@ func main() {
 
 func run() error {
 	socket := flag.String("socket", "", "path of the unix socket to serve on")
-	memory := flag.Int64("memory-limit", 0, "soft memory limit in bytes; 0: none")
+	service := flag.String("service", serviceTool, "service to serve: tool (PackageTool) or template (TemplateService)")
+	memory := flag.Int64("memory-limit", 0, "soft memory limit in bytes; 0 means no limit")
 	showVersion := flag.Bool("version", false, "print the version and exit")
 	flag.Parse()
 	if *showVersion {
@@ -58,17 +67,29 @@ func run() error {
 		return nil
 	}
 	if *socket == "" {
-		return errors.New("--socket is missing")
+		return errors.New("--socket is required")
 	}
 	if *memory > 0 {
 		debug.SetMemoryLimit(*memory)
 	}
 	var level slog.LevelVar
-	return serve(*socket, logging.New(os.Stderr, &level), &level)
+	return serve(*socket, *service, logging.New(os.Stderr, &level), &level)
 }
 
-func serve(socket string, log *slog.Logger, level *slog.LevelVar) error {
+func serve(socket, service string, log *slog.Logger, level *slog.LevelVar) error {
 	kube.ManagedFieldsManager = release.FieldManager
+	operations := operation.NewSet()
+	tracing, err := telemetry.StartTracing(context.Background(), version)
+	if err != nil {
+		log.Warn("tracing is disabled", "error", err.Error())
+	}
+	telemetry.SetErrorHandler(func(err error) { log.Warn("exporting traces failed", "error", err.Error()) })
+	options := append(tracing.ServerOptions(), server.Recovery(log)...)
+	options = append(options, grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
+	grpcServer := grpc.NewServer(options...)
+	if err := register(grpcServer, service, server.New(version, operations, tracing, log)); err != nil {
+		return err
+	}
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -80,42 +101,43 @@ func serve(socket string, log *slog.Logger, level *slog.LevelVar) error {
 		return err
 	}
 
-	operations := operation.NewSet()
-	tracing, err := telemetry.StartTracing(context.Background(), version)
-	if err != nil {
-		log.Warn("there are no traces", "error", err.Error())
-	}
-	telemetry.Errors(func(err error) { log.Warn("traces are lost", "error", err.Error()) })
-	service := server.New(version, operations, tracing, log)
-	options := append(tracing.Interceptors(), server.Recovery(log)...)
-	options = append(options, grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
-	grpcServer := grpc.NewServer(options...)
-	toolv1.RegisterPackageToolServer(grpcServer, service)
-	templatev1.RegisterTemplateServiceServer(grpcServer, service)
-
-	go followOwner(operations, tracing, log, level)
+	go readCommands(operations, tracing, log, level)
 	go drainOnTerminate(grpcServer, log)
-	log.Info("serving", "version", version)
+	log.Info("serving", "service", service, "version", version)
 	return grpcServer.Serve(listener)
 }
 
-// followOwner does what the lines on standard input say, and ends the process with them: whoever started it is gone.
-func followOwner(operations *operation.Set, tracing *telemetry.Tracing, log *slog.Logger, level *slog.LevelVar) {
+// register registers the service that the flag --service selects.
+func register(registrar grpc.ServiceRegistrar, service string, tool *server.Server) error {
+	switch service {
+	case serviceTool:
+		toolv1.RegisterPackageToolServer(registrar, tool)
+	case serviceTemplate:
+		templatev1.RegisterTemplateServiceServer(registrar, server.TemplateServer{})
+	default:
+		return fmt.Errorf("--service must be %s or %s, not %q", serviceTool, serviceTemplate, service)
+	}
+	return nil
+}
+
+// readCommands executes the commands on standard input, one per line. When standard input is closed, the parent process
+// has ended, and readCommands exits the process.
+func readCommands(operations *operation.Set, tracing *telemetry.Tracing, log *slog.Logger, level *slog.LevelVar) {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
-		obey(lines.Text(), log, level)
+		execute(lines.Text(), log, level)
 	}
 	operations.StopAll()
-	log.Info("the owner is gone, exiting", "operations", operations.Running())
-	tracing.End(parting)
+	log.Info("standard input closed, exiting", "operations", operations.Running())
+	tracing.Shutdown(traceFlushTimeout)
 	os.Exit(0)
 }
 
-// obey does what a line says, if it is known.
-func obey(line string, log *slog.Logger, level *slog.LevelVar) {
-	if wanted, ok := strings.CutPrefix(line, "log-level "); ok {
-		if err := level.UnmarshalText([]byte(wanted)); err != nil {
-			log.Warn("the owner wants an unknown log level", "error", err.Error())
+// execute executes one command and ignores unknown ones. The only command is "log-level LEVEL".
+func execute(command string, log *slog.Logger, level *slog.LevelVar) {
+	if name, ok := strings.CutPrefix(command, "log-level "); ok {
+		if err := level.UnmarshalText([]byte(name)); err != nil {
+			log.Warn("unknown log level", "error", err.Error())
 		}
 	}
 }

@@ -15,22 +15,23 @@ import (
 )
 
 const (
-	// span is what the queries look back at, and step how often it was scraped.
+	// span is the time range of the stored series, and step their scrape interval.
 	span = 26 * time.Hour
 	step = time.Minute
 )
 
-// engine asks what Prometheus would ask, of series as Prometheus would store them.
+// engine evaluates queries with the query engine and the storage of Prometheus.
 type engine struct {
 	dir    string
 	db     *tsdb.DB
 	now    time.Time
 	engine *promql.Engine
-	// known are the labels of every metric.
-	known map[string]map[string]bool
+	// labels contains the label names of every metric.
+	labels map[string]map[string]bool
 }
 
-// newEngine stores series as if they had been scraped for long: counters have grown evenly, all else has stayed.
+// newEngine stores series as if they had been scraped over the whole span. Counters increase linearly from zero, other
+// metrics are constant.
 func newEngine(all []series) (*engine, error) {
 	dir, err := os.MkdirTemp("", "promcheck-")
 	if err != nil {
@@ -40,14 +41,14 @@ func newEngine(all []series) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{dir: dir, db: db, now: time.Now(), known: map[string]map[string]bool{}}
+	e := &engine{dir: dir, db: db, now: time.Now(), labels: map[string]map[string]bool{}}
 	e.engine = promql.NewEngine(promql.EngineOpts{MaxSamples: 50_000_000, Timeout: time.Minute})
 	for _, one := range all {
 		name := one.labels.Get(labels.MetricName)
-		if e.known[name] == nil {
-			e.known[name] = map[string]bool{}
+		if e.labels[name] == nil {
+			e.labels[name] = map[string]bool{}
 		}
-		one.labels.Range(func(label labels.Label) { e.known[name][label.Name] = true })
+		one.labels.Range(func(label labels.Label) { e.labels[name][label.Name] = true })
 	}
 	return e, e.store(all)
 }
@@ -55,14 +56,14 @@ func newEngine(all []series) (*engine, error) {
 func (e *engine) store(all []series) error {
 	steps := int64(span / step)
 	for number := range steps + 1 {
-		at := e.now.Add(-span + time.Duration(number)*step).UnixMilli()
+		timestamp := e.now.Add(-span + time.Duration(number)*step).UnixMilli()
 		appender := e.db.Appender(context.Background())
 		for _, one := range all {
 			value := one.value
 			if one.counter {
 				value *= float64(number) / float64(steps)
 			}
-			if _, err := appender.Append(0, one.labels, at, value); err != nil {
+			if _, err := appender.Append(0, one.labels, timestamp, value); err != nil {
 				return err
 			}
 		}
@@ -78,6 +79,7 @@ func (e *engine) close() {
 	_ = os.RemoveAll(e.dir)
 }
 
+// check returns an error if a query names an unknown metric or label, or does not have the expected result.
 func (e *engine) check(query query) error {
 	expression, err := parser.NewParser(parser.Options{}).ParseExpr(query.text)
 	if err != nil {
@@ -86,29 +88,29 @@ func (e *engine) check(query query) error {
 	if err := e.checkNames(expression); err != nil {
 		return err
 	}
-	asked, err := e.engine.NewInstantQuery(context.Background(), e.db, nil, query.text, e.now)
+	instant, err := e.engine.NewInstantQuery(context.Background(), e.db, nil, query.text, e.now)
 	if err != nil {
 		return err
 	}
-	defer asked.Close()
-	answer := asked.Exec(context.Background())
-	if answer.Err != nil {
-		return answer.Err
+	defer instant.Close()
+	result := instant.Exec(context.Background())
+	if result.Err != nil {
+		return result.Err
 	}
-	found, err := answer.Vector()
+	vector, err := result.Vector()
 	if err != nil {
 		return err
 	}
 	switch {
-	case query.quiet && len(found) > 0:
-		return fmt.Errorf("it fires although all is well: %v", found)
-	case !query.quiet && len(found) == 0:
-		return errors.New("it shows nothing")
+	case query.mustBeEmpty && len(vector) > 0:
+		return fmt.Errorf("the alert fires unexpectedly: %v", vector)
+	case !query.mustBeEmpty && len(vector) == 0:
+		return errors.New("the result is empty")
 	}
 	return nil
 }
 
-// checkNames finds metrics and labels that nobody serves.
+// checkNames returns an error for each metric and label that does not exist.
 func (e *engine) checkNames(expression parser.Expr) error {
 	var problems []error
 	parser.Inspect(expression, func(node parser.Node, _ []parser.Node) error {
@@ -116,7 +118,7 @@ func (e *engine) checkNames(expression parser.Expr) error {
 		if !ok {
 			return nil
 		}
-		known, ok := e.known[selector.Name]
+		known, ok := e.labels[selector.Name]
 		if !ok {
 			problems = append(problems, fmt.Errorf("there is no metric %q", selector.Name))
 			return nil

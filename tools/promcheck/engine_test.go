@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-const served = `# HELP jobs Jobs.
+const metrics = `# HELP jobs Jobs.
 # TYPE jobs counter
 jobs_total{kind="install"} 26
 # HELP broken Broken.
@@ -19,9 +19,9 @@ build_info{version="1"} 1
 # EOF
 `
 
-func TestQueriesAreHeldAgainstWhatIsServed(t *testing.T) {
+func TestCheckRejectsUnknownNamesAndUnexpectedResults(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "metrics")
-	if err := os.WriteFile(file, []byte(served), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(metrics), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	all, err := readSeries(file)
@@ -39,13 +39,13 @@ func TestQueriesAreHeldAgainstWhatIsServed(t *testing.T) {
 	}{
 		{query{text: "sum(increase(jobs_total[1h]))"}, ""},
 		{query{text: "count by (version) (build_info)"}, ""},
-		{query{text: `broken{state="good"}`}, "it shows nothing"},
+		{query{text: `broken{state="good"}`}, "the result is empty"},
 		{query{text: "jobs"}, `there is no metric "jobs"`},
 		{query{text: `jobs_total{cluster="a"}`}, `jobs_total has no label "cluster"`},
 		{query{text: "sum("}, "parse error"},
-		{query{text: "increase(jobs_total[1h]) > 2", quiet: true}, ""},
-		{query{text: "increase(jobs_total[1d]) > 2", quiet: true}, "it fires"},
-		{query{text: `broken{state="bad"} > 0`, quiet: true}, "it fires"},
+		{query{text: "increase(jobs_total[1h]) > 2", mustBeEmpty: true}, ""},
+		{query{text: "increase(jobs_total[1d]) > 2", mustBeEmpty: true}, "the alert fires"},
+		{query{text: `broken{state="bad"} > 0`, mustBeEmpty: true}, "the alert fires"},
 	}
 	for _, row := range rows {
 		err := engine.check(row.query)

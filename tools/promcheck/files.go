@@ -13,15 +13,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// query is one that a person or an alert asks.
+// query is a query of a panel or an alert.
 type query struct {
 	name string
 	text string
-	// quiet says that it must find nothing: an alert where all is well.
-	quiet bool
+	// mustBeEmpty is set for alerts that must not fire.
+	mustBeEmpty bool
 }
 
-// series is one line of what was scraped.
+// series is a scraped series with its value.
 type series struct {
 	labels  labels.Labels
 	value   float64
@@ -41,7 +41,7 @@ func readSeries(file string) ([]series, error) {
 			return all, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("Prometheus could not read this: %w", err)
+			return nil, fmt.Errorf("invalid OpenMetrics text: %w", err)
 		}
 		if entry != textparse.EntrySeries {
 			continue
@@ -50,12 +50,12 @@ func readSeries(file string) ([]series, error) {
 		_, _, one.value = parser.Series()
 		parser.Labels(&one.labels)
 		name := one.labels.Get(labels.MetricName)
-		one.counter = hasOneOf(name, "_total", "_bucket", "_count", "_sum")
+		one.counter = hasAnySuffix(name, "_total", "_bucket", "_count", "_sum")
 		all = append(all, one)
 	}
 }
 
-func hasOneOf(name string, suffixes ...string) bool {
+func hasAnySuffix(name string, suffixes ...string) bool {
 	for _, suffix := range suffixes {
 		if strings.HasSuffix(name, suffix) {
 			return true
@@ -113,12 +113,12 @@ func readRules(file, firing string) ([]query, error) {
 	var queries []query
 	for _, group := range rules.Spec.Groups {
 		for _, rule := range group.Rules {
-			for _, wanted := range []string{"summary", "description", "runbook_url"} {
-				if rule.Annotations[wanted] == "" {
-					return nil, fmt.Errorf("alert %s has no %s", rule.Alert, wanted)
+			for _, annotation := range []string{"summary", "description", "runbook_url"} {
+				if rule.Annotations[annotation] == "" {
+					return nil, fmt.Errorf("alert %s has no %s", rule.Alert, annotation)
 				}
 			}
-			queries = append(queries, query{name: rule.Alert, text: rule.Expr, quiet: rule.Alert != firing})
+			queries = append(queries, query{name: rule.Alert, text: rule.Expr, mustBeEmpty: rule.Alert != firing})
 		}
 	}
 	if len(queries) == 0 {

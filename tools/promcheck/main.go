@@ -1,7 +1,7 @@
-// promcheck evaluates the queries of dashboards and alert rules on metrics that were really served.
+// promcheck evaluates the queries of a dashboard and of alert rules on scraped metrics.
 //
-// Every metric and label that a query names must be there; every panel must show something; and no alert may fire but
-// the one that is named, because what was scraped was well in all else.
+// Every metric and label in a query must exist, every panel must have a result, and only the alert that is given by
+// -firing may fire.
 package main
 
 import (
@@ -15,7 +15,7 @@ func main() {
 	metrics := flag.String("metrics", "", "file with metrics in OpenMetrics format")
 	dashboard := flag.String("dashboard", "", "file with a Grafana dashboard")
 	rules := flag.String("rules", "", "file with a PrometheusRule")
-	firing := flag.String("firing", "", "the alert that has to fire; none by default")
+	firing := flag.String("firing", "", "the alert that must fire; none by default")
 	flag.Parse()
 	if err := run(*metrics, *dashboard, *rules, *firing); err != nil {
 		fmt.Fprintln(os.Stderr, "promcheck:", err)
@@ -47,6 +47,6 @@ func run(metrics, dashboard, rules, firing string) error {
 			problems = append(problems, fmt.Errorf("%s: `%s`: %w", query.name, query.text, err))
 		}
 	}
-	fmt.Printf("%d queries of panels and %d of alerts, on %d series\n", len(panels), len(alerts), len(series))
+	fmt.Printf("checked %d queries of panels and %d of alerts on %d series\n", len(panels), len(alerts), len(series))
 	return errors.Join(problems...)
 }

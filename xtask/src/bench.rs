@@ -1,4 +1,4 @@
-//! Builds for use, then measures.
+//! Makes a release build and runs the benchmark.
 
 use std::path::Path;
 

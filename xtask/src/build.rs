@@ -1,4 +1,4 @@
-//! Builds the binaries side by side, so that they find each other. Rust and Go compile at the same time.
+//! Builds the binaries into one folder, where they find each other. Rust and Go compile in parallel.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,15 +13,15 @@ use crate::{
     go,
 };
 
-/// Where the binaries are.
-pub struct Built {
+/// The paths of the binaries.
+pub struct Binaries {
     pub chandler: PathBuf,
     pub sandbox: PathBuf,
     pub driver: PathBuf,
 }
 
-impl Built {
-    fn below(folder: &Path) -> Self {
+impl Binaries {
+    fn in_folder(folder: &Path) -> Self {
         Self {
             chandler: folder.join("chandler"),
             sandbox: folder.join("chandler-sandbox"),
@@ -30,34 +30,34 @@ impl Built {
     }
 }
 
-/// Builds the binaries, and programs of the sandbox.
-pub fn run(root: &Path, release: bool, programs: &[Binary]) -> Result<Built> {
-    let built = Built::below(&folder(root, release));
-    at_once(
+/// Builds the binaries and the given programs of the sandbox.
+pub fn run(root: &Path, release: bool, programs: &[Binary]) -> Result<Binaries> {
+    let binaries = Binaries::in_folder(&folder(root, release));
+    in_parallel(
         || cargo(root, release, &["--package", "chandler-cli", "--package", "chandler-sandbox-cli"]),
         || {
-            go::driver(root, &built.driver)?;
+            go::driver(root, &binaries.driver)?;
             go::programs(programs).map(drop)
         },
     )?;
-    Ok(built)
+    Ok(binaries)
 }
 
-/// Builds the binaries together with all tests, in one compilation: cargo would otherwise build some dependencies twice,
-/// because tests enable more of their features.
-pub fn with_tests(root: &Path, meanwhile: impl FnOnce() -> Result<()> + Send) -> Result<Built> {
-    let built = Built::below(&folder(root, false));
-    at_once(
+/// Builds the binaries together with all tests and calls `meanwhile` in parallel. With separate compilations, cargo
+/// would build some dependencies twice, because tests enable more of their features.
+pub fn with_tests(root: &Path, meanwhile: impl FnOnce() -> Result<()> + Send) -> Result<Binaries> {
+    let binaries = Binaries::in_folder(&folder(root, false));
+    in_parallel(
         || cargo(root, false, &["--workspace", "--all-targets"]),
         || {
-            go::driver(root, &built.driver)?;
+            go::driver(root, &binaries.driver)?;
             meanwhile()
         },
     )?;
-    Ok(built)
+    Ok(binaries)
 }
 
-/// The folder in which cargo builds.
+/// Returns cargo's target folder.
 pub fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
 }
@@ -66,13 +66,13 @@ fn folder(root: &Path, release: bool) -> PathBuf {
     target(root).join(if release { "release" } else { "debug" })
 }
 
-fn cargo(root: &Path, release: bool, what: &[&str]) -> Result<()> {
+fn cargo(root: &Path, release: bool, packages: &[&str]) -> Result<()> {
     let profile = if release { "release" } else { "dev" };
-    command::run(command(root, "cargo", &[&["build", "--locked", "--profile", profile], what].concat()))
+    command::run(command(root, "cargo", &[&["build", "--locked", "--profile", profile], packages].concat()))
 }
 
-/// Runs both to their ends; if both fail, the first failure is returned.
-fn at_once(rust: impl FnOnce() -> Result<()>, go: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+/// Runs both functions to completion. If both fail, returns the error of `rust`.
+fn in_parallel(rust: impl FnOnce() -> Result<()>, go: impl FnOnce() -> Result<()> + Send) -> Result<()> {
     thread::scope(|scope| {
         let go = scope.spawn(go);
         let rust = rust();

@@ -1,4 +1,4 @@
-//! Everything that has to pass before a change lands.
+//! Runs all checks that must pass before a change is merged.
 
 mod runner;
 mod timing;
@@ -13,7 +13,7 @@ use crate::{
     demo, generate, go, supply_chain, test, workflows,
 };
 
-/// In the order in which they run: what is quick and fails often comes first.
+/// The steps in the order in which they run: quick checks that fail often come first.
 const STEPS: &[Step] = &[
     Step { name: "formatting", run: formatting },
     Step { name: "clippy", run: clippy },
@@ -22,11 +22,11 @@ const STEPS: &[Step] = &[
     Step { name: "staticcheck", run: staticcheck },
     Step { name: "workflows", run: workflows::lint },
     Step { name: "build", run: |root| test::build(root).map(drop) },
-    Step { name: "generated files", run: generated_is_committed },
+    Step { name: "generated files", run: generated_files_are_committed },
     Step { name: "licenses", run: supply_chain::deny },
     Step { name: "advisories", run: supply_chain::advisories },
     Step { name: "tests", run: |root| test::run(root, false) },
-    Step { name: "demo", run: |root| demo::show(root, &test::build(root)?, true) },
+    Step { name: "demo", run: |root| demo::run_built(root, &test::build(root)?, true) },
 ];
 
 pub fn run(root: &Path) -> Result<()> {
@@ -58,7 +58,8 @@ fn formatting(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A crate that compiles only in the company of others has a dependency it does not name.
+/// Checks every crate separately. A crate that compiles only together with others lacks a feature or a dependency in its
+/// Cargo.toml.
 fn each_crate_alone(root: &Path) -> Result<()> {
     for folder in std::fs::read_dir(root.join("crates"))? {
         let package = format!("chandler-{}", folder?.file_name().to_string_lossy());
@@ -67,14 +68,14 @@ fn each_crate_alone(root: &Path) -> Result<()> {
     Ok(())
 }
 
-fn generated_is_committed(root: &Path) -> Result<()> {
+fn generated_files_are_committed(root: &Path) -> Result<()> {
     generate::run(root, &test::build(root)?)?;
     let arguments: Vec<&str> =
         ["status", "--porcelain", "--"].into_iter().chain(generate::GENERATED).collect();
     let changed = output(command(root, "git", &arguments))?;
     ensure!(
         changed.is_empty(),
-        "generated files differ from what is committed; run `cargo xtask generate` and commit:\n{changed}"
+        "generated files differ from the committed ones; run `cargo xtask generate` and commit the result:\n{changed}"
     );
     Ok(())
 }

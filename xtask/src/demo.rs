@@ -1,4 +1,4 @@
-//! Builds, then shows the main job.
+//! Builds and runs the demo.
 
 use std::path::Path;
 
@@ -6,16 +6,16 @@ use anyhow::Result;
 use chandler_assets::Binary;
 
 use crate::{
-    build::{self, Built},
+    build::{self, Binaries},
     command::{command, run as run_command},
 };
 
 pub fn run(root: &Path, exit: bool) -> Result<()> {
-    show(root, &build::run(root, false, &Binary::SANDBOX)?, exit)
+    run_built(root, &build::run(root, false, &Binary::SANDBOX)?, exit)
 }
 
-/// Shows the main job with programs that are built.
-pub fn show(root: &Path, built: &Built, exit: bool) -> Result<()> {
+/// Runs the demo with binaries that are already built.
+pub fn run_built(root: &Path, binaries: &Binaries, exit: bool) -> Result<()> {
     let arguments: &[&str] = if exit { &["demo", "--exit"] } else { &["demo"] };
-    run_command(command(root, &built.sandbox.to_string_lossy(), arguments))
+    run_command(command(root, &binaries.sandbox.to_string_lossy(), arguments))
 }

@@ -1,4 +1,4 @@
-//! Makes what a release consists of. Everything comes from the chart in `deploy/chart`; the version from Cargo.toml.
+//! Builds the files of a release from the chart in `deploy/chart`. The version is that of Cargo.toml.
 
 mod binaries;
 mod chart;
@@ -19,19 +19,19 @@ pub struct DistArgs {
     /// Version of the release [default: that of Cargo.toml]
     #[arg(long)]
     version: Option<String>,
-    /// Where the image is published, without a tag [default: as the chart says]
+    /// Repository of the image, without a tag [default: the one in the chart]
     #[arg(long)]
     image: Option<String>,
-    /// The helm CLI [default: that of the sandbox]
+    /// Path of the helm CLI [default: that of the sandbox]
     #[arg(long)]
     helm: Option<PathBuf>,
     /// Folder to write to
     #[arg(long, default_value = "dist")]
     out: PathBuf,
-    /// Build the two static programs of the image into `bin` instead; takes minutes
+    /// Only build the two static binaries of the image into `bin`; takes minutes
     #[arg(long, conflicts_with_all = ["version", "image", "helm"])]
     binaries: bool,
-    /// Write the bill of materials (CycloneDX) of `chandler` into `sbom` instead
+    /// Only write the SBOM (CycloneDX) of `chandler` into `sbom`
     #[arg(long, conflicts_with_all = ["version", "image", "helm", "binaries"])]
     sbom: bool,
 }
@@ -45,15 +45,15 @@ pub fn run(root: &Path, arguments: DistArgs) -> Result<()> {
     if sbom {
         return sbom::write(root, &out.join("sbom"));
     }
-    let version = version::of_release(version.as_deref().unwrap_or(env!("CARGO_PKG_VERSION")))?;
+    let version = version::parse(version.as_deref().unwrap_or(env!("CARGO_PKG_VERSION")))?;
     let changelog = read(root, "CHANGELOG.md")?;
     let metadata = version::metadata(&version, &changelog)?;
     let helm = match helm {
         Some(helm) => helm,
-        // The one that the tests compare with: a release does not depend on what a machine has installed.
+        // The version that the tests use, so that a release does not depend on the installed helm.
         None => go::programs(&[Binary::Helm])?.path(Binary::Helm).to_owned(),
     };
-    std::fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
+    std::fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
     let chart = chart::Chart::package(root, &helm, &version, image.as_deref(), &out)?;
     write(&out, "metadata.yaml", &metadata)?;
     write(&out, "addon-components.yaml", &chart.render("deploy/components-values.yaml")?)?;

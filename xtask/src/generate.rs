@@ -5,12 +5,12 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::{
-    build::Built,
+    build::Binaries,
     command::{command, output, run as run_command},
-    rights,
+    rbac,
 };
 
-/// Generated files and folders, which no person edits.
+/// Generated files and folders.
 pub const GENERATED: [&str; 8] = [
     "crates/tool/src/generated",
     "crates/e2e/src/bin/manifest-tool/generated",
@@ -22,17 +22,16 @@ pub const GENERATED: [&str; 8] = [
     "docs/reference/sandbox-cli.md",
 ];
 
-/// Writes them with programs that were built from the same tree.
-pub fn run(root: &Path, built: &Built) -> Result<()> {
+/// Writes the generated files with binaries that were built from the same tree.
+pub fn run(root: &Path, binaries: &Binaries) -> Result<()> {
     run_command(command(root, "cargo", &["run", "--quiet", "--locked", "--package", "xtask-proto"]))?;
-    let (chandler, sandbox) = (built.chandler.to_string_lossy(), built.sandbox.to_string_lossy());
+    let (chandler, sandbox) = (binaries.chandler.to_string_lossy(), binaries.sandbox.to_string_lossy());
     write(root, "deploy/crds.yaml", &output(command(root, &chandler, &["crds"]))?)?;
     write(root, "docs/reference/api.md", &output(command(root, &chandler, &["reference", "api"]))?)?;
     write(root, "docs/reference/cli.md", &output(command(root, &chandler, &["reference", "cli"]))?)?;
     write(root, "docs/reference/sandbox-cli.md", &output(command(root, &sandbox, &["reference"]))?)?;
-    let rights =
-        std::fs::read_to_string(root.join("deploy/rbac.yaml")).context("reading deploy/rbac.yaml")?;
-    write(root, "docs/reference/rights.md", &rights::markdown(&rights)?)
+    let roles = std::fs::read_to_string(root.join("deploy/rbac.yaml")).context("reading deploy/rbac.yaml")?;
+    write(root, "docs/reference/rights.md", &rbac::markdown(&roles)?)
 }
 
 fn write(root: &Path, name: &str, text: &str) -> Result<()> {

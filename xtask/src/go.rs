@@ -1,4 +1,4 @@
-//! Go commands. All of them use the same build flags, so that they share what Go has compiled.
+//! Runs Go commands. All of them use the same build flags, so that they share Go's build cache.
 
 use std::{path::Path, process::Command};
 
@@ -7,10 +7,10 @@ use chandler_assets::{Assets, Binary, progress::Lines};
 
 use crate::command::{command, run};
 
-/// Folders with Go code.
+/// The folders of the Go modules.
 pub const MODULES: [&str; 2] = ["tools/helm", "tools/promcheck"];
 
-/// A Go command in a folder of the repository.
+/// Returns a Go command in a folder of the repository.
 pub fn go(root: &Path, folder: &str, arguments: &[&str]) -> Command {
     let mut go = command(&root.join(folder), "go", arguments);
     go.env("CGO_ENABLED", "0").env("GOFLAGS", "-trimpath").env("GOWORK", "off");
@@ -22,24 +22,24 @@ pub fn in_each_module(root: &Path, arguments: &[&str]) -> Result<()> {
     MODULES.iter().try_for_each(|module| run(go(root, module, arguments)))
 }
 
-/// Builds the Helm driver, which is static, to this path.
+/// Builds the Helm driver as a static binary at `path`.
 pub fn driver(root: &Path, path: &Path) -> Result<()> {
     let version = format!("-s -w -X main.version=v{}", env!("CARGO_PKG_VERSION"));
     let path = path.to_string_lossy();
     run(go(root, "tools/helm", &["build", "-ldflags", &version, "-o", &path, "."]))
 }
 
-/// Finds or builds programs of the sandbox. Progress is printed as lines, because cargo prints at the same time.
+/// Finds or builds programs of the sandbox. Prints progress as lines, because cargo prints at the same time.
 pub fn programs(binaries: &[Binary]) -> Result<Assets> {
-    wait(Assets::ensure(binaries, &Lines::default()))
+    block_on(Assets::ensure(binaries, &Lines::default()))
 }
 
-/// Finds or builds the programs that tests run, of every Kubernetes version.
-pub fn programs_of_tests() -> Result<()> {
-    wait(Assets::ensure_every_version(&Lines::default()))
+/// Finds or builds the programs that the tests run, of every Kubernetes version.
+pub fn test_programs() -> Result<()> {
+    block_on(Assets::ensure_every_version(&Lines::default()))
 }
 
-fn wait<T>(programs: impl Future<Output = Result<T, chandler_assets::Error>>) -> Result<T> {
+fn block_on<T>(programs: impl Future<Output = Result<T, chandler_assets::Error>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(programs).context("building the sandbox's programs")
 }

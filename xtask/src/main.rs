@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask --help`.
+//! The development tasks of this repository: see `cargo xtask --help`.
 
 mod bench;
 mod build;
@@ -8,7 +8,7 @@ mod demo;
 mod dist;
 mod generate;
 mod go;
-mod rights;
+mod rbac;
 mod supply_chain;
 mod test;
 mod tools;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-/// The project's own commands.
+/// The development tasks of this repository.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Xtask {
@@ -31,42 +31,42 @@ struct Xtask {
 enum Task {
     /// Build `chandler`, its Helm driver and `chandler-sandbox` into one folder
     Build {
-        /// Optimised, for use
+        /// Build with optimizations
         #[arg(long)]
         release: bool,
     },
-    /// Write the generated files: code of the proto, CRDs, references of the API, the CLIs and the RBAC rules
+    /// Write the generated files: protobuf code, CRDs, references of the API, the CLIs and the RBAC rules
     Generate,
-    /// Run every test
+    /// Run all tests
     Test {
-        /// Leave out the tests that need the sandbox
+        /// Skip the tests that need the sandbox
         #[arg(long, conflicts_with = "full")]
         quick: bool,
-        /// Run also the ignored tests, which need further programs
+        /// Also run the ignored tests, which need more programs
         #[arg(long)]
         full: bool,
     },
-    /// Show the main job on clusters of this machine
+    /// Run the demo on local clusters
     Demo {
-        /// Leave when the add-on is ready everywhere
+        /// Exit when the add-ons are ready on all clusters
         #[arg(long)]
         exit: bool,
     },
-    /// Measure what the controllers cost, with the release build; arguments are those of `chandler-sandbox bench`
+    /// Benchmark the controllers with the release build; takes the arguments of `chandler-sandbox bench`
     Bench {
         /// For example `fleet --clusters 8 --releases 10 --json FILE`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         arguments: Vec<String>,
     },
-    /// Make what a release consists of: chart, manifest, and components for clusterctl and the Cluster API Operator
+    /// Build the files of a release: chart, manifest, and components for clusterctl and the Cluster API Operator
     Dist(dist::DistArgs),
-    /// Licences, bans and sources of what is linked, as `deny.toml` says
+    /// Check licenses, bans and sources of the dependencies against `deny.toml`
     Deny,
-    /// Whether something is known against what is linked; asks databases on the internet
+    /// Check the dependencies for known vulnerabilities; needs access to the internet
     Advisories,
-    /// Lint the workflows of GitHub Actions
+    /// Lint the GitHub Actions workflows
     Workflows,
-    /// Everything that has to pass before a change lands
+    /// Run all checks that must pass before a change is merged
     Ci,
 }
 
@@ -75,7 +75,7 @@ fn main() -> Result<()> {
     let root = root()?;
     match task {
         Task::Build { release } => {
-            build::run(&root, release, &[]).map(|built| println!("{}", built.chandler.display()))
+            build::run(&root, release, &[]).map(|binaries| println!("{}", binaries.chandler.display()))
         }
         Task::Generate => generate::run(&root, &build::run(&root, false, &[])?),
         Task::Test { quick: true, .. } => test::quick(&root),

@@ -1,4 +1,4 @@
-//! What is linked into Chandler: under which licences, from where, and whether something is known against it.
+//! Checks licenses, sources and known vulnerabilities of the dependencies.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use crate::{
     tools,
 };
 
-/// What govulncheck says when it has found something; other failures are its own.
+/// The exit code of govulncheck if it has found vulnerabilities. Other codes are failures of govulncheck itself.
 const FOUND: i32 = 3;
 
-/// Licences, bans and sources, as `deny.toml` says.
+/// Checks licenses, bans and sources against `deny.toml`.
 pub fn deny(root: &Path) -> Result<()> {
     let deny = tools::cargo_deny(root)?;
     run(command(
@@ -22,7 +22,8 @@ pub fn deny(root: &Path) -> Result<()> {
     ))
 }
 
-/// Fails if something is known against what is linked. Where a database cannot be reached, says so and goes on.
+/// Returns an error if a dependency has a known vulnerability. If a database is unreachable, prints a warning and
+/// continues.
 pub fn advisories(root: &Path) -> Result<()> {
     crates(root)?;
     modules(root)
@@ -32,7 +33,7 @@ fn crates(root: &Path) -> Result<()> {
     let deny = tools::cargo_deny(root)?;
     let deny = deny.to_string_lossy();
     if status(command(root, &deny, &["fetch", "db"]))? != 0 {
-        not_checked("crates", "the RustSec database cannot be fetched");
+        warn_not_checked("crates", "the RustSec database cannot be fetched");
         return Ok(());
     }
     run(command(root, &deny, &["check", "--disable-fetch", "advisories"]))
@@ -40,17 +41,17 @@ fn crates(root: &Path) -> Result<()> {
 
 fn modules(root: &Path) -> Result<()> {
     let Ok(govulncheck) = tools::govulncheck(root) else {
-        not_checked("Go modules", "govulncheck cannot be built");
+        warn_not_checked("Go modules", "govulncheck cannot be built");
         return Ok(());
     };
     match status(command(&root.join("tools/helm"), &govulncheck.to_string_lossy(), &["./..."]))? {
         0 => {}
-        FOUND => bail!("govulncheck has found vulnerabilities that are called"),
-        _ => not_checked("Go modules", "the Go vulnerability database cannot be read"),
+        FOUND => bail!("govulncheck found vulnerabilities in code that is called"),
+        _ => warn_not_checked("Go modules", "the Go vulnerability database cannot be read"),
     }
     Ok(())
 }
 
-fn not_checked(what: &str, why: &str) {
-    eprintln!("xtask: advisories of {what} were NOT CHECKED: {why}");
+fn warn_not_checked(what: &str, reason: &str) {
+    eprintln!("xtask: advisories of {what} were NOT CHECKED: {reason}");
 }

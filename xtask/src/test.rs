@@ -1,54 +1,54 @@
-//! Runs the tests of Go and Rust.
+//! Runs the Go and Rust tests.
 
 use std::{path::Path, process::Command};
 
 use anyhow::Result;
 
 use crate::{
-    build::{self, Built},
+    build::{self, Binaries},
     command::{command, output, run as run_command},
     go,
 };
 
-/// Runs every test; with `full` also the ignored ones, which need programs that are not built otherwise.
+/// Runs all tests. With `full`, also runs the ignored ones, which need programs that are not built otherwise.
 pub fn run(root: &Path, full: bool) -> Result<()> {
-    let built = build(root)?;
+    let binaries = build(root)?;
     let ignored: &[&str] = if full { &["--", "--include-ignored"] } else { &[] };
-    run_command(cargo_test(root, &built, &[&["--no-fail-fast"], ignored].concat()))?;
-    if full { Ok(()) } else { list_ignored(root, &built) }
+    run_command(cargo_test(root, &binaries, &[&["--no-fail-fast"], ignored].concat()))?;
+    if full { Ok(()) } else { list_ignored(root, &binaries) }
 }
 
-/// Runs the tests that need no sandbox.
+/// Runs the tests that do not need the sandbox.
 pub fn quick(root: &Path) -> Result<()> {
-    let built = build::run(root, false, &[])?;
+    let binaries = build::run(root, false, &[])?;
     go::in_each_module(root, &["test", "./..."])?;
-    run_command(cargo_test(root, &built, &["--lib", "--bins"]))
+    run_command(cargo_test(root, &binaries, &["--lib", "--bins"]))
 }
 
-/// Builds everything that the tests need. Meanwhile runs the tests of Go, which need nothing else.
-pub fn build(root: &Path) -> Result<Built> {
+/// Builds everything that the tests need. Runs the Go tests in parallel, because they do not need the Rust build.
+pub fn build(root: &Path) -> Result<Binaries> {
     build::with_tests(root, || {
-        go::programs_of_tests()?;
+        go::test_programs()?;
         go::in_each_module(root, &["test", "./..."])
     })
 }
 
-fn cargo_test(root: &Path, built: &Built, arguments: &[&str]) -> Command {
+fn cargo_test(root: &Path, binaries: &Binaries, arguments: &[&str]) -> Command {
     let mut tests = command(root, "cargo", &[&["test", "--locked", "--workspace"], arguments].concat());
-    // A failed test shows objects and logs; a stack would hide them where only the end of the output is kept.
+    // A failed test prints objects and logs. A backtrace would push them out of logs that keep only the end.
     tests.env("RUST_BACKTRACE", "0");
-    tests.env("CHANDLER_BIN", &built.chandler).env("CHANDLER_SANDBOX_BIN", &built.sandbox);
-    tests.env("CHANDLER_TOOL", &built.driver);
+    tests.env("CHANDLER_BIN", &binaries.chandler).env("CHANDLER_SANDBOX_BIN", &binaries.sandbox);
+    tests.env("CHANDLER_TOOL", &binaries.driver);
     tests
 }
 
-/// Prints the tests that were left out, with the command that runs them.
-fn list_ignored(root: &Path, built: &Built) -> Result<()> {
+/// Prints the ignored tests and the command that runs them.
+fn list_ignored(root: &Path, binaries: &Binaries) -> Result<()> {
     let listed =
-        output(cargo_test(root, built, &["--quiet", "--", "--ignored", "--list", "--format", "terse"]))?;
+        output(cargo_test(root, binaries, &["--quiet", "--", "--ignored", "--list", "--format", "terse"]))?;
     let names: Vec<_> = listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
     if !names.is_empty() {
-        eprintln!("xtask: left out {} tests, which `cargo xtask test --full` runs:", names.len());
+        eprintln!("xtask: skipped {} ignored tests, which `cargo xtask test --full` runs:", names.len());
         for name in names {
             eprintln!("  {name}");
         }

@@ -1,8 +1,9 @@
-//! Programs that check the project, built once into the user's cache directory, at a version that is pinned here.
+//! Tools that check the project, built once into the user's cache directory, at the versions pinned here.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use chandler_assets::cache_folder;
 
 use crate::command::{command, run};
 
@@ -11,29 +12,30 @@ const CARGO_CYCLONEDX: &str = "0.5.9";
 const CARGO_DENY: &str = "0.20.2";
 const GOVULNCHECK: &str = "v1.8.0";
 
-/// Bills of materials of programs made of crates.
+/// Returns the path of the tool that writes SBOMs of crates.
 pub fn cargo_cyclonedx(root: &Path) -> Result<PathBuf> {
-    crate_program(root, "cargo-cyclonedx", CARGO_CYCLONEDX)
+    cargo_install(root, "cargo-cyclonedx", CARGO_CYCLONEDX)
 }
 
-/// Licences, bans, sources and advisories of crates.
+/// Returns the path of the tool that checks licenses, bans, sources and advisories of crates.
 pub fn cargo_deny(root: &Path) -> Result<PathBuf> {
-    crate_program(root, "cargo-deny", CARGO_DENY)
+    cargo_install(root, "cargo-deny", CARGO_DENY)
 }
 
-/// Vulnerabilities of Go modules that are called.
+/// Returns the path of the tool that finds vulnerabilities in Go code that is called.
 pub fn govulncheck(root: &Path) -> Result<PathBuf> {
-    module_program(root, "golang.org/x/vuln/cmd/govulncheck", GOVULNCHECK)
+    go_install(root, "golang.org/x/vuln/cmd/govulncheck", GOVULNCHECK)
 }
 
-/// Mistakes in workflows of GitHub Actions.
+/// Returns the path of the linter for GitHub Actions workflows.
 pub fn actionlint(root: &Path) -> Result<PathBuf> {
-    module_program(root, "github.com/rhysd/actionlint/cmd/actionlint", ACTIONLINT)
+    go_install(root, "github.com/rhysd/actionlint/cmd/actionlint", ACTIONLINT)
 }
 
-/// Returns the program of a crate. Builds it without optimization, because it runs for seconds.
-fn crate_program(root: &Path, name: &str, version: &str) -> Result<PathBuf> {
-    let folder = cache()?.join(format!("{name}-{version}"));
+/// Installs a crate if its program is missing, and returns the program. Builds without optimization, because the
+/// program runs only for seconds.
+fn cargo_install(root: &Path, name: &str, version: &str) -> Result<PathBuf> {
+    let folder = cache_folder("tools")?.join(format!("{name}-{version}"));
     let program = folder.join("bin").join(name);
     if !program.is_file() {
         let package = format!("{name}@{version}");
@@ -43,10 +45,10 @@ fn crate_program(root: &Path, name: &str, version: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Returns the program of a Go package.
-fn module_program(root: &Path, package: &str, version: &str) -> Result<PathBuf> {
+/// Installs a Go package if its program is missing, and returns the program.
+fn go_install(root: &Path, package: &str, version: &str) -> Result<PathBuf> {
     let name = package.rsplit_once('/').map_or(package, |(_, name)| name);
-    let folder = cache()?.join(format!("{name}-{version}"));
+    let folder = cache_folder("tools")?.join(format!("{name}-{version}"));
     let program = folder.join(name);
     if !program.is_file() {
         let package = format!("{package}@{version}");
@@ -55,11 +57,4 @@ fn module_program(root: &Path, package: &str, version: &str) -> Result<PathBuf> 
         run(install)?;
     }
     Ok(program)
-}
-
-/// Beside the parts of the sandbox.
-fn cache() -> Result<PathBuf> {
-    let named = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = named.or_else(|| std::env::home_dir().map(|home| home.join(".cache")));
-    Ok(base.context("no cache directory: set HOME or XDG_CACHE_HOME")?.join("chandler/tools"))
 }

@@ -1,4 +1,4 @@
-//! Lints the workflows of GitHub Actions, which otherwise fail only after a push.
+//! Lints the GitHub Actions workflows. Without this, errors in them show only after a push.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::{
     tools,
 };
 
-/// actionlint finds the workflows itself. It also checks their scripts if shellcheck is on the PATH.
+/// Runs actionlint, which finds the workflows itself. It also checks their scripts if shellcheck is on the PATH.
 pub fn lint(root: &Path) -> Result<()> {
     let actionlint = tools::actionlint(root)?;
     run(command(root, &actionlint.to_string_lossy(), &[]))

@@ -1,4 +1,4 @@
-//! `addons.cluster.x-k8s.io/v1alpha1`: the kinds shared with the Cluster API add-on provider for Helm, field for field.
+//! `addons.cluster.x-k8s.io/v1alpha1`: the kinds of the Cluster API add-on provider for Helm, with the same fields.
 
 mod helm_chart_proxy;
 mod helm_release_proxy;
@@ -13,16 +13,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use source_access::{Credentials, SecretReference, TlsConfig};
 
-/// Keeps a HelmChartProxy until its releases are gone.
+/// Finalizer of a HelmChartProxy. It is removed after its releases are deleted.
 pub const CHART_PROXY_FINALIZER: &str = "helmchartproxy.addons.cluster.x-k8s.io";
-/// Keeps a HelmReleaseProxy until its release has been removed from the workload cluster.
+/// Finalizer of a HelmReleaseProxy. It is removed after its release is uninstalled from the workload cluster.
 pub const RELEASE_PROXY_FINALIZER: &str = "helmreleaseproxy.addons.cluster.x-k8s.io";
-/// Label of a HelmReleaseProxy: the HelmChartProxy it belongs to.
+/// Label of a HelmReleaseProxy with the name of its HelmChartProxy.
 pub const CHART_PROXY_NAME_LABEL: &str = "helmreleaseproxy.addons.cluster.x-k8s.io/helmchartproxy-name";
-/// Annotation of a HelmReleaseProxy: its release name was generated.
+/// Annotation of a HelmReleaseProxy whose release name is generated.
 pub const RELEASE_NAME_GENERATED_ANNOTATION: &str =
     "helmreleaseproxy.addons.cluster.x-k8s.io/is-release-name-generated";
-/// Annotation of a HelmReleaseProxy: the release has been installed at least once.
+/// Annotation of a HelmReleaseProxy whose release was installed at least once.
 pub const SUCCESSFULLY_INSTALLED_ANNOTATION: &str =
     "helmreleaseproxy.addons.cluster.x-k8s.io/release-successfully-installed";
 
@@ -35,22 +35,22 @@ pub enum ReconcileStrategy {
     Unset,
     /// Install once; never upgrade, never uninstall.
     InstallOnce,
-    /// Keep the release as the spec says.
+    /// Keep the release in sync with the spec.
     Continuous,
 }
 
-/// Leaves `false` out of written objects, as the field's other writers do.
+/// Omits `false` from serialized objects, as the Cluster API add-on provider for Helm does.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde calls")]
 pub(crate) fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// Where a release goes if its spec does not say.
+/// Namespace of a release whose spec has none.
 pub const DEFAULT_NAMESPACE: &str = "default";
-/// The key of a credentials Secret if its reference does not say.
+/// Key in a credentials Secret if the reference has none.
 pub const DEFAULT_CREDENTIALS_KEY: &str = "config.json";
 
-/// An empty field means the same as one that is not set.
+/// Returns `default` if `text` is empty: an empty field means the same as an unset one.
 pub fn or_default(text: &str, default: &str) -> String {
     if text.is_empty() { default } else { text }.to_owned()
 }

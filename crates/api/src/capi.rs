@@ -1,20 +1,20 @@
-//! Thin typed views of the Cluster API kinds Chandler reads. Only the fields it looks at are named.
+//! Typed views of the Cluster API kinds that Chandler reads, with only the fields that it uses.
 
 mod cluster;
 
 pub use cluster::{ClusterView, ContractReference, Initialization};
 
-/// Group of the Cluster kind.
+/// API group of the Cluster kind.
 pub const CLUSTER_GROUP: &str = "cluster.x-k8s.io";
-/// The version Chandler reads.
+/// The version of the Cluster kind that Chandler reads.
 pub const CLUSTER_VERSION: &str = "v1beta2";
-/// Labels of a provider's definition that list the versions which keep a contract, newest contract first.
+/// Labels of a provider's CRD that list the versions which implement a contract, newest contract first.
 pub const CONTRACT_LABELS: [&str; 2] = ["cluster.x-k8s.io/v1beta2", "cluster.x-k8s.io/v1beta1"];
-/// Label that ties an object to its Cluster.
+/// Label with the name of the Cluster that an object belongs to.
 pub const CLUSTER_NAME_LABEL: &str = "cluster.x-k8s.io/cluster-name";
-/// Label that leaves an object to the manager that runs with this filter.
+/// Label that assigns an object to the manager that runs with this watch filter.
 pub const WATCH_FILTER_LABEL: &str = "cluster.x-k8s.io/watch-filter";
 /// Annotation that pauses an object, whatever its value.
 pub const PAUSED_ANNOTATION: &str = "cluster.x-k8s.io/paused";
-/// Annotation that `clusterctl move` puts on what it deletes here because it lives on elsewhere.
+/// Annotation that `clusterctl move` puts on objects before it deletes them from the source management cluster.
 pub const DELETE_FOR_MOVE_ANNOTATION: &str = "clusterctl.cluster.x-k8s.io/delete-for-move";

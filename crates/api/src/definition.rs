@@ -1,4 +1,4 @@
-//! From a kind to its custom resource definition.
+//! Builds the CustomResourceDefinition of a kind.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube_core::CustomResourceExt;
 
-/// Labels by which the Cluster API finds the version that fits its contract, `clusterctl move` the kind however it was
-/// installed, and the visualizer too.
+/// Labels of every definition: Cluster API finds the version for its contract by them, `clusterctl move` finds the kind
+/// however it was installed, and so does the visualizer.
 const LABELS: [(&str, &str); 4] = [
     ("clusterctl.cluster.x-k8s.io", ""),
     ("cluster.x-k8s.io/v1beta1", "v1alpha1"),
@@ -17,11 +17,11 @@ const LABELS: [(&str, &str); 4] = [
     ("visualizer.cluster.x-k8s.io", ""),
 ];
 
-/// `clusterctl move` takes objects of the kind along with what they own, though no Cluster owns them.
-pub(crate) const MOVES_WITH_WHAT_IT_OWNS: (&str, &str) =
-    ("clusterctl.cluster.x-k8s.io/move-hierarchy", "true");
+/// With this label, `clusterctl move` moves objects of the kind together with the objects that they own, although no
+/// Cluster owns them.
+pub(crate) const MOVE_HIERARCHY_LABEL: (&str, &str) = ("clusterctl.cluster.x-k8s.io/move-hierarchy", "true");
 
-/// The definition of a kind. The derived one would put its labels on every object as well.
+/// Returns the definition of a kind. The labels are added here because `kube_derive` would also put them on every object.
 pub(crate) fn of<K: CustomResourceExt>(labels: &[(&str, &str)]) -> CustomResourceDefinition {
     let mut definition = K::crd();
     let labels = LABELS.iter().chain(labels).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
@@ -30,24 +30,24 @@ pub(crate) fn of<K: CustomResourceExt>(labels: &[(&str, &str)]) -> CustomResourc
         Some(CustomResourceConversion { strategy: "None".to_owned(), webhook: None });
     let versions = definition.spec.versions.iter_mut();
     for schema in versions.filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut()) {
-        tidy(schema);
+        normalize(schema);
     }
     definition
 }
 
-/// Unset and null mean the same here: the API server drops a null of a field that is not nullable, or puts the default
-/// in its place. It warns of formats that only Rust knows.
-fn tidy(schema: &mut JSONSchemaProps) {
+/// Removes `nullable` and integer formats that only Rust knows. Unset and null mean the same: the API server drops the null
+/// of a field that is not nullable, or replaces it by the default. It warns about unknown formats.
+fn normalize(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     if schema.format.as_ref().is_some_and(|format| format.starts_with("uint")) {
         schema.format = None;
     }
-    schema.properties.iter_mut().flat_map(BTreeMap::values_mut).for_each(tidy);
+    schema.properties.iter_mut().flat_map(BTreeMap::values_mut).for_each(normalize);
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
-        tidy(items);
+        normalize(items);
     }
     if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
-        tidy(values);
+        normalize(values);
     }
 }
 
@@ -55,8 +55,8 @@ fn tidy(schema: &mut JSONSchemaProps) {
 mod tests {
     use super::*;
 
-    /// Every field of a spec, as the Cluster API add-on provider for Helm has them; `+` stands before what only a
-    /// HelmChartProxy has, `-` before what only a HelmReleaseProxy has.
+    /// Every spec field of the Cluster API add-on provider for Helm. `+` marks a field of HelmChartProxy only, `-` a field of
+    /// HelmReleaseProxy only.
     const SPEC: &str = "chartName repoURL releaseName namespace version reconcileStrategy options credentials tlsConfig
         +clusterSelector +clusterSelector.matchLabels +clusterSelector.matchExpressions
         +clusterSelector.matchExpressions[].key +clusterSelector.matchExpressions[].operator
@@ -72,7 +72,7 @@ mod tests {
         options.upgrade.recreate options.upgrade.resetThenReuseValues options.upgrade.resetValues
         options.upgrade.reuseValues options.uninstall options.uninstall.description options.uninstall.keepHistory";
 
-    /// The fields of status that must be there; Chandler adds its own.
+    /// The required status fields. Chandler adds its own.
     const STATUS: &str = "conditions observedGeneration +matchingClusters +matchingClusters[].apiVersion
         +matchingClusters[].kind +matchingClusters[].name +matchingClusters[].namespace -revision -status
         conditions[].lastTransitionTime conditions[].message conditions[].observedGeneration conditions[].reason
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn specs_have_these_fields_and_no_others_and_status_at_least_these() {
+    fn specs_have_exactly_the_caaph_fields_and_status_has_them_all() {
         for (definition, other) in crate::crds().iter().zip(['-', '+']) {
             let mut found = BTreeMap::new();
             fields("", schema(definition), &mut found);
@@ -114,9 +114,9 @@ mod tests {
         }
     }
 
-    /// An apply replaces such a field as a whole, whoever wrote parts of it before.
+    /// A server-side apply replaces an atomic field as a whole, even if other managers own parts of it.
     #[test]
-    fn references_and_selectors_belong_to_one_writer() {
+    fn references_and_selectors_are_atomic() {
         for (definition, own) in crate::crds().iter().zip(["clusterSelector", "clusterRef"]) {
             for path in [vec![own], vec!["credentials", "secret"], vec!["tlsConfig", "caSecret"]] {
                 let spec = &schema(definition).properties.as_ref().unwrap()["spec"];
@@ -128,17 +128,17 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_explained() {
+    fn every_field_has_a_description() {
         for definition in crate::crds() {
             let mut found = BTreeMap::new();
             fields("", schema(&definition), &mut found);
-            let silent: Vec<_> = found.iter().filter(|(_, text)| text.is_none()).collect();
-            assert_eq!(silent, [], "{}", definition.spec.names.kind);
+            let undocumented: Vec<_> = found.iter().filter(|(_, text)| text.is_none()).collect();
+            assert_eq!(undocumented, [], "{}", definition.spec.names.kind);
         }
     }
 
     #[test]
-    fn names_labels_and_conversion() {
+    fn definitions_have_names_labels_and_conversion() {
         let definitions = crate::crds();
         let names = definitions.iter().map(|definition| {
             let names = &definition.spec.names;
@@ -160,13 +160,13 @@ mod tests {
         for (definition, moves) in definitions.iter().zip([true, false, true, true, true, true, false]) {
             let labels = definition.metadata.labels.as_ref().unwrap();
             assert!(LABELS.iter().all(|(key, value)| labels[*key] == *value));
-            assert_eq!(labels.contains_key(MOVES_WITH_WHAT_IT_OWNS.0), moves);
+            assert_eq!(labels.contains_key(MOVE_HIERARCHY_LABEL.0), moves);
             assert_eq!(definition.spec.conversion.as_ref().unwrap().strategy, "None");
         }
     }
 
     #[test]
-    fn objects_do_not_carry_the_labels_of_their_definition() {
+    fn objects_do_not_get_the_labels_of_their_definition() {
         let spec = serde_json::from_value(
             serde_json::json!({"clusterSelector": {}, "chartName": "", "repoURL": ""}),
         );

@@ -1,4 +1,4 @@
-//! `chandler.dev/v1alpha1`: where extensions come from, what they are, who wants them where, and what runs.
+//! `chandler.dev/v1alpha1`: catalogs, extensions, their instances on clusters, and the resulting releases.
 
 mod addon_release;
 mod catalog;
@@ -21,28 +21,28 @@ pub use extension::{
 };
 pub use instance::{
     ClusterResolution, Clusters, DependencyPolicy, ExtensionInstance, ExtensionInstanceSpec, InstanceStatus,
-    ReleasePlace,
+    ReleaseTarget,
 };
 pub use parameters::{ObjectField, ParametersFrom};
 pub use reference::{ExtensionReference, KeyReference, Reference, Scope, SecretName};
 pub use source::PackageSource;
 pub use version::{Dependency, ExtensionVersion, VersionParameters};
 
-/// Group of the kinds.
+/// API group of the kinds.
 pub const GROUP: &str = "chandler.dev";
-/// Keeps an ExtensionInstance until its releases are gone.
+/// Finalizer of an ExtensionInstance. It is removed after its releases are deleted.
 pub const INSTANCE_FINALIZER: &str = "extensioninstance.chandler.dev";
-/// Keeps an AddonRelease until its release has been removed.
+/// Finalizer of an AddonRelease. It is removed after its release is uninstalled.
 pub const ADDON_RELEASE_FINALIZER: &str = "addonrelease.chandler.dev";
-/// Label of an AddonRelease: the ExtensionInstance that made it.
+/// Label of an AddonRelease with the name of its ExtensionInstance.
 pub const INSTANCE_LABEL: &str = "chandler.dev/instance";
-/// Annotation of an AddonRelease: it has been installed at least once.
+/// Annotation of an AddonRelease that was installed at least once.
 pub const INSTALLED_ANNOTATION: &str = "chandler.dev/installed";
-/// Label of an ExtensionInstance that nobody wrote: why it is there.
+/// Label of an ExtensionInstance that Chandler created, with the reason.
 pub const IMPLIED_BY_LABEL: &str = "chandler.dev/implied-by";
-/// Annotation of an ExtensionInstance that nobody wrote: digest of its spec as it was made.
+/// Annotation of an ExtensionInstance that Chandler created, with the digest of its spec at creation.
 pub const IMPLIED_SPEC_ANNOTATION: &str = "chandler.dev/implied-spec";
-/// Annotation of a Cluster: the extensions that were given to it without anybody asking.
+/// Annotation of a Cluster with the extensions that Chandler installed on it without an ExtensionInstance of a user.
 pub const GIVEN_ANNOTATION: &str = "chandler.dev/given-extensions";
-/// The channel of versions that nobody has to ask for by name.
+/// The channel of an instance that does not set one.
 pub const STABLE_CHANNEL: &str = "stable";

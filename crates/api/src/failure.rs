@@ -1,9 +1,9 @@
-//! The kinds of failures, as they are stored in `status.lastFailure.category` and in the reasons of conditions.
+//! Failure categories, as stored in `status.lastFailure.category` and used as condition reasons.
 
-use crate::words::words;
+use crate::string_enum::string_enum;
 
-words! {
-    /// The kind of a failure. Metrics and Events carry nothing else of it.
+string_enum! {
+    /// The category of a failure. It is the only part of a failure that metrics and Events contain.
     pub enum Category {
         InvalidPackage = "InvalidPackage",
         InvalidValues = "InvalidValues",
@@ -21,7 +21,7 @@ words! {
         PackageNotFound = "PackageNotFound",
         GetCredentialsFailed = "GetCredentialsFailed",
         GetCaCertificateFailed = "GetCACertificateFailed",
-        /// A required signature is missing or is not a valid one.
+        /// A required signature is missing or invalid.
         VerificationFailed = "VerificationFailed",
         ToolUnavailable = "ToolUnavailable",
         Internal = "Internal",
@@ -29,8 +29,8 @@ words! {
 }
 
 impl Category {
-    /// Reads a stored word. A word that this version does not know is `Internal`.
-    pub fn parse(word: &str) -> Self {
-        Self::ALL.iter().copied().find(|category| category.as_str() == word).unwrap_or(Self::Internal)
+    /// Parses a stored category. Returns `Internal` if this version does not know it.
+    pub fn parse(text: &str) -> Self {
+        Self::ALL.iter().copied().find(|category| category.as_str() == text).unwrap_or(Self::Internal)
     }
 }

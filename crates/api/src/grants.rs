@@ -1,10 +1,10 @@
-//! `chandler.dev/v1alpha1`, kind `ReferenceGrant`: consent of a namespace to references from others.
+//! `chandler.dev/v1alpha1`, kind `ReferenceGrant`: allows references to a namespace from other namespaces.
 
 use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Lets objects of other namespaces use Secrets of this one.
+/// Allows objects in other namespaces to use Secrets in this namespace.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "chandler.dev",
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
     plural = "referencegrants",
     shortname = "rgrant",
     category = "chandler",
-    doc = "Lets objects of other namespaces use Secrets of this one.",
+    doc = "Allows objects in other namespaces to use Secrets in this namespace.",
     namespaced,
     derive = "PartialEq",
     crates(kube_core = "kube_core"),
@@ -24,10 +24,10 @@ use serde::{Deserialize, Serialize};
 #[x_kube(crates(kube_core = "kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct ReferenceGrantSpec {
-    /// Who may refer.
+    /// The objects that may refer.
     #[schemars(length(min = 1, max = 64))]
     pub from: Vec<GrantedReferrer>,
-    /// What may be referred to.
+    /// The objects that they may refer to.
     #[schemars(length(min = 1, max = 64))]
     pub to: Vec<GrantedTarget>,
 }
@@ -41,18 +41,18 @@ pub struct GrantedReferrer {
     /// The kind, for example `HelmChartProxy`.
     #[schemars(length(min = 1))]
     pub kind: String,
-    /// Their namespace.
+    /// Namespace of the objects.
     #[schemars(length(min = 1))]
     pub namespace: String,
 }
 
-/// Objects of this namespace.
+/// Objects in the namespace of the grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GrantedTarget {
     /// The kind.
     pub kind: GrantedKind,
-    /// Name of the one that is meant. Unset: all of the kind.
+    /// Name of the object. If unset, all objects of the kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }

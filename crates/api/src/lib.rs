@@ -1,4 +1,4 @@
-//! The kinds Chandler serves, one file each, and thin typed views of the Cluster API kinds it reads.
+//! The custom resources of Chandler, one file per kind, and typed views of the Cluster API kinds that it reads.
 
 pub mod addons;
 pub mod capi;
@@ -8,22 +8,22 @@ pub mod failure;
 pub mod grants;
 pub mod reasons;
 pub mod status;
-mod words;
+mod string_enum;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-/// Field manager of everything Chandler writes to the management cluster.
+/// The field manager of everything that Chandler writes to the management cluster.
 pub const FIELD_MANAGER: &str = "chandler";
 
-/// The definitions of the kinds Chandler brings, in the order they are written to `deploy/crds.yaml`.
+/// Returns the CRDs of Chandler, in the order in which `deploy/crds.yaml` lists them.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![
-        definition::of::<addons::HelmChartProxy>(&[definition::MOVES_WITH_WHAT_IT_OWNS]),
+        definition::of::<addons::HelmChartProxy>(&[definition::MOVE_HIERARCHY_LABEL]),
         definition::of::<addons::HelmReleaseProxy>(&[]),
-        definition::of::<grants::ReferenceGrant>(&[definition::MOVES_WITH_WHAT_IT_OWNS]),
-        definition::of::<extensions::ExtensionCatalog>(&[definition::MOVES_WITH_WHAT_IT_OWNS]),
-        definition::of::<extensions::Extension>(&[definition::MOVES_WITH_WHAT_IT_OWNS]),
-        definition::of::<extensions::ExtensionInstance>(&[definition::MOVES_WITH_WHAT_IT_OWNS]),
+        definition::of::<grants::ReferenceGrant>(&[definition::MOVE_HIERARCHY_LABEL]),
+        definition::of::<extensions::ExtensionCatalog>(&[definition::MOVE_HIERARCHY_LABEL]),
+        definition::of::<extensions::Extension>(&[definition::MOVE_HIERARCHY_LABEL]),
+        definition::of::<extensions::ExtensionInstance>(&[definition::MOVE_HIERARCHY_LABEL]),
         definition::of::<extensions::AddonRelease>(&[]),
     ]
 }

@@ -1,5 +1,5 @@
-//! The reasons of conditions, one enum per kind of object that has them. They are part of the API: people and programs
-//! match on the words, so `tests` pins every one of them.
+//! The reasons of conditions, one enum per kind of object. They are part of the API: scripts and alerts match on them, so
+//! `tests` pins every one.
 
 mod catalog;
 mod cluster;
@@ -13,8 +13,8 @@ pub use extension::ExtensionReason;
 pub use placement::{PlacementReason, PlacementVocabulary};
 pub use release::{ReleaseReason, ReleaseVocabulary};
 
-/// The reason of a condition as it is written. It is made from the typed reasons of this module only, so no condition can
-/// have a reason that its kind does not list.
+/// The reason of a condition as it is stored. Only the typed reasons of this module convert to it, so no condition can have
+/// a reason that its kind does not list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reason(&'static str);
 

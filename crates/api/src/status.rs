@@ -1,4 +1,4 @@
-//! Status of the kinds, shared by every face of a placement and of a release.
+//! The status types that all kinds of placements and of releases share.
 
 use k8s_openapi::{
     api::core::v1::ObjectReference,
@@ -8,22 +8,22 @@ use kube_derive::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What Chandler saw of a placement and did about it. The same for every kind that stands for a placement.
+/// Observed state of a placement. Every kind of placement has it.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct PlacementStatus {
-    /// `Ready` sums up the others.
+    /// Conditions of the object. `Ready` summarizes the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = kube_core::ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
     /// The Clusters that the selector matches.
     #[serde(default)]
     pub matching_clusters: Vec<ObjectReference>,
-    /// On how many of the matching clusters the release is ready, for example `3/4`.
+    /// The number of matching clusters on which the release is ready, for example `3/4`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_clusters: Option<String>,
-    /// The generation that the rest of the status speaks of.
+    /// The generation of the spec that the status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
@@ -34,34 +34,34 @@ impl AsRef<PlacementStatus> for PlacementStatus {
     }
 }
 
-/// What Chandler saw of a release and did about it. The same for every kind that stands for a release.
+/// Observed state of a release. Every kind of release object has it.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseStatus {
-    /// `Ready` sums up the others.
+    /// Conditions of the object. `Ready` summarizes the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = kube_core::ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// Status of the release in Helm's words.
+    /// Helm's status of the release, for example `deployed`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub status: String,
     /// Newest revision of the release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u32>,
-    /// The generation that the rest of the status speaks of.
+    /// The generation of the spec that the status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// The package that the spec resolved to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub package: Option<PackageRecord>,
-    /// The values that the spec's text stands for.
+    /// Digests of the values in the spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<ValuesRecord>,
     /// Objects of the release on the workload cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inventory: Vec<ObjectRecord>,
-    /// The revision that `inventory` speaks of.
+    /// The revision that `inventory` describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inventory_revision: Option<u32>,
     /// The last revisions, newest first.
@@ -76,13 +76,13 @@ pub struct ReleaseStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PackageRecord {
-    /// What was asked for: repository, chart and version, joined. The rest holds while this stays the same.
+    /// Repository, chart and version that the spec requests, joined. The record is valid while it does not change.
     pub reference: String,
-    /// Version that was found.
+    /// The resolved version.
     pub version: String,
     /// `sha256:…` of the package.
     pub digest: String,
-    /// Whether rendering depends on the cluster's version or APIs.
+    /// Whether rendering depends on the version or the APIs of the cluster.
     #[serde(default)]
     pub reads_capabilities: bool,
     /// OCI artifact type of the package, which selects the package tool. Unset for Helm charts.
@@ -90,7 +90,7 @@ pub struct PackageRecord {
     pub format: Option<String>,
 }
 
-/// Digests of the values: of the text as written, and of what it means.
+/// Digests of the values: of their text, and of the parsed values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ValuesRecord {
@@ -108,7 +108,7 @@ pub struct ObjectRecord {
     pub api_version: String,
     /// Kind.
     pub kind: String,
-    /// Namespace; unset for cluster-wide objects.
+    /// Namespace. Unset for cluster-scoped objects.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// Name.
@@ -119,28 +119,28 @@ pub struct ObjectRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RevisionRecord {
-    /// Its number.
+    /// Number of the revision.
     pub revision: u32,
-    /// Its status in Helm's words.
+    /// Helm's status of the revision.
     pub status: String,
-    /// Version of its package, if Chandler made or read it.
+    /// Version of its package, if Chandler created the revision or read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// When it was made, or first seen.
+    /// When it was created, or first observed.
     pub at: Time,
 }
 
-/// What went wrong last.
+/// The last failure of a release.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FailureRecord {
-    /// The kind of failure, for example `Conflict` or `Unreachable`.
+    /// Category of the failure, for example `Conflict` or `Unreachable`.
     pub category: String,
-    /// What happened, and what to do.
+    /// What failed, and how to fix it.
     pub message: String,
-    /// The inputs that failed; other inputs are tried at once.
+    /// Identifies the inputs that failed. Changed inputs are tried at once, without backoff.
     pub input: String,
-    /// How often in a row.
+    /// Number of consecutive failures.
     pub count: u32,
     /// When it failed last.
     pub at: Time,

@@ -1,4 +1,5 @@
-//! Built programs in the user's cache directory: one folder per Go module, named by a digest of the module's pins.
+//! Built programs in the user's cache directory: one folder per Go module, named after a digest of its `go.mod` and
+//! `go.sum`.
 
 use std::env;
 use std::fmt::Write as _;
@@ -10,26 +11,36 @@ use sha2::{Digest as _, Sha256};
 
 use super::catalog::{CLUSTER_API_MODULE, KWOK_MODULE, KWOK_STAGES, Module};
 use super::{Binary, Error, KubernetesVersion, go};
-use crate::progress::Progress;
+use crate::progress::ProgressReporter;
 
 const LINKER_FLAGS: &str = "-s -w";
-const SPACE_NEEDED: u64 = 4 << 30;
+const REQUIRED_FREE_BYTES: u64 = 4 << 30;
 const WAITING: &str = "waiting for another process that builds the same programs";
+
+/// Returns the folder `name` of Chandler's cache in the user's cache directory.
+pub fn cache_folder(name: &str) -> Result<PathBuf, Error> {
+    let base = env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| env::home_dir().map(|home| home.join(".cache")))
+        .ok_or(Error::NoCacheDirectory)?;
+    Ok(base.join("chandler").join(name))
+}
 
 pub(super) struct Cache {
     root: PathBuf,
     kubernetes: KubernetesVersion,
 }
 
-/// The missing programs of one Go module. One `go build` makes all of them, which keeps every core busy: while one
-/// program is linked, packages of the next are compiled.
-struct Group {
+/// The missing programs of one Go module. A single `go build` builds all of them and keeps every core busy: it compiles
+/// packages of the next program while it links the previous one.
+struct BuildGroup {
     module: &'static Module,
     binaries: Vec<Binary>,
 }
 
-impl Group {
-    fn split(binaries: &[Binary], kubernetes: KubernetesVersion) -> Vec<Self> {
+impl BuildGroup {
+    fn by_module(binaries: &[Binary], kubernetes: KubernetesVersion) -> Vec<Self> {
         let mut groups: Vec<Self> = Vec::new();
         for binary in binaries {
             let module = binary.module(kubernetes);
@@ -46,31 +57,26 @@ impl Group {
         format!("building {}", names.join(", "))
     }
 
-    fn usual(&self) -> Duration {
+    fn usual_build_time(&self) -> Duration {
         self.binaries.iter().map(|binary| binary.usual_build_time()).sum()
     }
 }
 
 impl Cache {
     pub(super) fn open(kubernetes: KubernetesVersion) -> Result<Self, Error> {
-        let base = env::var_os("XDG_CACHE_HOME")
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-            .or_else(|| env::home_dir().map(|home| home.join(".cache")))
-            .ok_or(Error::NoCacheDirectory)?;
-        Ok(Self { root: base.join("chandler/assets"), kubernetes })
+        Ok(Self { root: cache_folder("assets")?, kubernetes })
     }
 
     pub(super) fn path(&self, binary: Binary) -> PathBuf {
         self.folder(binary.module(self.kubernetes)).join("bin").join(binary.file_name())
     }
 
-    /// The Cluster API `config` folder of the same version as the manager.
+    /// Returns the `config` folder of the Cluster API version that the manager is built from.
     pub(super) fn capi_config(&self) -> PathBuf {
         self.folder(Binary::CapiManager.module(self.kubernetes)).join("config")
     }
 
-    /// The stages of the same version as kwok.
+    /// Returns the file with the stages of the kwok version that is built.
     pub(super) fn kwok_stages(&self) -> PathBuf {
         self.folder(Binary::Kwok.module(self.kubernetes)).join("kwok-stages.yaml")
     }
@@ -79,21 +85,26 @@ impl Cache {
         self.root.join(format!("{}-{}", module.name, fingerprint(module)))
     }
 
-    /// Builds missing programs. A lock lets one process build at a time; a process that waited finds the programs built.
-    pub(super) async fn build(&self, missing: &[Binary], progress: &dyn Progress) -> Result<(), Error> {
+    /// Builds missing programs. A file lock allows one process to build at a time; a process that waited for the lock
+    /// checks again which programs are missing.
+    pub(super) async fn build(
+        &self,
+        missing: &[Binary],
+        progress: &dyn ProgressReporter,
+    ) -> Result<(), Error> {
         let _lock = self.lock(progress).await?;
         let missing: Vec<_> = missing.iter().copied().filter(|binary| !self.is_complete(*binary)).collect();
         if missing.is_empty() {
             return Ok(());
         }
-        self.check_space()?;
-        let groups = Group::split(&missing, self.kubernetes);
+        self.check_free_space()?;
+        let groups = BuildGroup::by_module(&missing, self.kubernetes);
         for (index, group) in groups.iter().enumerate() {
-            let step = group.title(self.kubernetes);
-            let usual = format!("{step}; usually {} on two cores", minutes(group.usual()));
-            progress.begin(&usual, Some((index + 1, groups.len())));
+            let title = group.title(self.kubernetes);
+            let step = format!("{title}; usually {} on two cores", format_duration(group.usual_build_time()));
+            progress.begin(&step, Some((index + 1, groups.len())));
             self.build_group(group, progress).await?;
-            progress.finish(&usual);
+            progress.finish(&step);
         }
         Ok(())
     }
@@ -107,7 +118,7 @@ impl Cache {
         manifests && self.path(binary).is_file()
     }
 
-    async fn build_group(&self, group: &Group, progress: &dyn Progress) -> Result<(), Error> {
+    async fn build_group(&self, group: &BuildGroup, progress: &dyn ProgressReporter) -> Result<(), Error> {
         let source = self.write_module(group.module)?;
         go::check_version(&source, group.module.go_mod).await?;
         let folder = self.folder(group.module);
@@ -119,12 +130,12 @@ impl Cache {
         let mut arguments =
             vec!["build", "-v", "-mod=readonly", "-trimpath", "-ldflags", flags.trim(), "-o", &output];
         arguments.extend(group.binaries.iter().map(|binary| binary.package()));
-        let began = Instant::now();
+        let started = Instant::now();
         go::build(&source, &arguments, |packages| {
             progress.advance(&format!(
                 "{packages} packages compiled, {} of usually {}",
-                minutes(began.elapsed()),
-                minutes(group.usual())
+                format_duration(started.elapsed()),
+                format_duration(group.usual_build_time())
             ));
         })
         .await?;
@@ -148,16 +159,16 @@ impl Cache {
     }
 
     async fn copy_capi_config(&self, source: &Path) -> Result<(), Error> {
-        let module = go::dependency_folder(source, CLUSTER_API_MODULE).await?;
         let target = self.capi_config();
+        if target.is_dir() {
+            return Ok(());
+        }
+        let module = go::dependency_folder(source, CLUSTER_API_MODULE).await?;
         let unfinished = target.with_extension("unfinished");
         for part in ["crd/bases", "webhook"] {
             let folder = unfinished.join(part);
             create_dir(&folder)?;
             copy_files(&module.join("config").join(part), &folder)?;
-        }
-        if target.is_dir() {
-            return Ok(());
         }
         rename(&unfinished, &target)
     }
@@ -177,7 +188,7 @@ impl Cache {
         rename(&unfinished, &target)
     }
 
-    async fn lock(&self, progress: &dyn Progress) -> Result<File, Error> {
+    async fn lock(&self, progress: &dyn ProgressReporter) -> Result<File, Error> {
         create_dir(&self.root)?;
         let path = self.root.join("lock");
         let file = File::create(&path).map_err(|source| Error::Write { path: path.clone(), source })?;
@@ -200,24 +211,24 @@ impl Cache {
         Ok(file)
     }
 
-    fn check_space(&self) -> Result<(), Error> {
+    fn check_free_space(&self) -> Result<(), Error> {
         let Ok(status) = rustix::fs::statvfs(&self.root) else {
             return Ok(());
         };
         let free = status.f_bavail.saturating_mul(status.f_frsize);
-        if free < SPACE_NEEDED {
-            return Err(Error::LittleSpace {
+        if free < REQUIRED_FREE_BYTES {
+            return Err(Error::NotEnoughSpace {
                 path: self.root.clone(),
                 free_mib: free >> 20,
-                needed_mib: SPACE_NEEDED >> 20,
+                needed_mib: REQUIRED_FREE_BYTES >> 20,
             });
         }
         Ok(())
     }
 }
 
-/// `2 min 30 s`, as a person reads it.
-fn minutes(duration: Duration) -> String {
+/// Formats a duration such as `2 min 30 s`.
+fn format_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match (seconds / 60, seconds % 60) {
         (0, seconds) => format!("{seconds} s"),
@@ -255,7 +266,7 @@ fn copy_files(from: &Path, to: &Path) -> Result<(), Error> {
     let failed = |source| Error::Write { path: to.to_owned(), source };
     for entry in fs::read_dir(from).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        // The Go module cache is read-only; a copy through bytes is not.
+        // `fs::copy` would also copy the read-only mode of the Go module cache.
         let bytes = fs::read(entry.path()).map_err(failed)?;
         fs::write(to.join(entry.file_name()), bytes).map_err(failed)?;
     }
@@ -268,21 +279,21 @@ mod tests {
 
     #[test]
     fn programs_of_one_module_are_built_together() {
-        let all = Group::split(&Binary::ALL, KubernetesVersion::V1_34);
+        let all = BuildGroup::by_module(&Binary::ALL, KubernetesVersion::V1_34);
         let names: Vec<_> = all.iter().map(|group| group.module.name).collect();
         assert_eq!(names, ["kubernetes-1.34", "helm"]);
         let mut built: Vec<_> = all.iter().flat_map(|group| group.binaries.clone()).collect();
         built.sort_unstable();
         assert_eq!(built, Binary::ALL);
-        let other = Group::split(&Binary::PER_VERSION, KubernetesVersion::V1_35);
+        let other = BuildGroup::by_module(&Binary::PER_VERSION, KubernetesVersion::V1_35);
         assert_eq!(other.len(), 1);
         assert_eq!(other[0].title(KubernetesVersion::V1_35), "building kube-apiserver v1.35.4");
     }
 
     #[test]
-    fn durations_read_well() {
+    fn durations_are_formatted_in_minutes_and_seconds() {
         for (seconds, text) in [(0, "0 s"), (59, "59 s"), (60, "1 min"), (150, "2 min 30 s")] {
-            assert_eq!(minutes(Duration::from_secs(seconds)), text);
+            assert_eq!(format_duration(Duration::from_secs(seconds)), text);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Which programs the sandbox is made of and where each is built from: every version lives in the `go.mod` named here.
+//! The programs that the sandbox runs and the Go modules that they are built from. The `go.mod` files pin all versions.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A program the sandbox runs.
+/// A program that the sandbox or a test runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Binary {
     Etcd,
@@ -21,17 +21,17 @@ pub enum Binary {
     CapiOperator,
 }
 
-/// A Go module of ours that pins one or more programs.
+/// A Go module in `modules/` that pins the versions of one or more programs.
 #[derive(Debug)]
 pub struct Module {
     pub name: &'static str,
     pub go_mod: &'static str,
     pub go_sum: &'static str,
-    /// Appended to the linker flags every program gets.
+    /// Linker flags in addition to those of every program.
     pub ldflags: &'static str,
 }
 
-/// A Kubernetes version the sandbox can run: one patch of each minor there are assets for.
+/// A Kubernetes version that the sandbox can run: one patch release of each supported minor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum KubernetesVersion {
     #[default]
@@ -64,11 +64,11 @@ static KUBERNETES_1_35: Module = module!(
 );
 static HELM: Module = module!("helm", "");
 
-/// The module path whose folder holds the Cluster API manifests.
+/// The module that contains the Cluster API manifests.
 pub const CLUSTER_API_MODULE: &str = "sigs.k8s.io/cluster-api";
-/// The module path whose folder holds the stages that kwok runs.
+/// The module that contains the stages that kwok runs.
 pub const KWOK_MODULE: &str = "sigs.k8s.io/kwok";
-/// kwok's `kustomize/stage/fast`: Nodes and Pods become Ready at once, and Nodes renew their Leases.
+/// The files of kwok's `kustomize/stage/fast`: Nodes and Pods become Ready immediately, and Nodes renew their Leases.
 pub const KWOK_STAGES: [&str; 5] = [
     "node/fast/node-initialize.yaml",
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
@@ -93,29 +93,19 @@ impl Binary {
         Self::CapiOperator,
     ];
 
-    /// What most tests need.
-    pub const USUAL: [Self; 10] = [
-        Self::Etcd,
-        Self::KubeApiserver,
-        Self::KubeControllerManager,
-        Self::KubeScheduler,
-        Self::Kubectl,
-        Self::Kwok,
-        Self::CapiManager,
-        Self::Helm,
-        Self::Registry,
-        Self::Cosign,
-    ];
+    /// The programs that install Cluster API providers, which few tests need.
+    pub const PROVIDER_INSTALLERS: [Self; 2] = [Self::Clusterctl, Self::CapiOperator];
 
-    /// The program that exists once per Kubernetes version. Controllers and scheduler of the default version, the oldest,
-    /// serve newer API servers too: Kubernetes supports them one minor behind.
+    /// The programs that are built once per Kubernetes version. The controller manager and the scheduler of the default
+    /// version, which is the oldest, also work with newer API servers: Kubernetes supports a skew of one minor.
     pub const PER_VERSION: [Self; 1] = [Self::KubeApiserver];
 
-    /// Programs that must match the Kubernetes version of a cluster if they are provided rather than built.
+    /// The programs whose version is checked against the Kubernetes version of the cluster when they come from
+    /// [`crate::ASSETS_VARIABLE`] or [`crate::KUBEBUILDER_VARIABLE`].
     pub const CONTROL_PLANE: [Self; 3] =
         [Self::KubeApiserver, Self::KubeControllerManager, Self::KubeScheduler];
 
-    /// What a whole sandbox needs.
+    /// The programs that a sandbox with Cluster API needs.
     pub const SANDBOX: [Self; 6] = [
         Self::Etcd,
         Self::KubeApiserver,
@@ -125,7 +115,7 @@ impl Binary {
         Self::CapiManager,
     ];
 
-    /// What a full plane needs.
+    /// The programs that a control plane with controllers, scheduler and Nodes needs.
     pub const FULL_PLANE: [Self; 5] =
         [Self::Etcd, Self::KubeApiserver, Self::KubeControllerManager, Self::KubeScheduler, Self::Kwok];
 
@@ -146,12 +136,13 @@ impl Binary {
         }
     }
 
-    /// The name shown while the program is built, with the version if there are several.
+    /// Returns the name to show while the program is built, with the Kubernetes version if there is one build per
+    /// version.
     pub fn title(self, kubernetes: KubernetesVersion) -> String {
         if Self::PER_VERSION.contains(&self) { format!("{self} {kubernetes}") } else { self.to_string() }
     }
 
-    /// The Go package that is the program.
+    /// Returns the import path of the program's main package.
     pub fn package(self) -> &'static str {
         match self {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
@@ -169,7 +160,7 @@ impl Binary {
         }
     }
 
-    /// The module that pins the program, for planes of the given Kubernetes version.
+    /// Returns the module that pins the program, for control planes of the given Kubernetes version.
     pub fn module(self, kubernetes: KubernetesVersion) -> &'static Module {
         match self {
             Self::KubeApiserver => kubernetes.module(),
@@ -185,7 +176,8 @@ impl Binary {
         }
     }
 
-    /// How long the program adds to a first build on two cores, measured with its neighbors in [`Binary::ALL`] built before it.
+    /// Returns how much the program adds to the duration of a first build on two cores, measured after the programs that
+    /// precede it in [`Binary::ALL`] were built.
     pub fn usual_build_time(self) -> Duration {
         Duration::from_secs(match self {
             Self::KubeApiserver => 240,
@@ -205,7 +197,7 @@ impl fmt::Display for Binary {
 }
 
 impl KubernetesVersion {
-    /// Every version there are assets for, oldest first.
+    /// All versions, oldest first.
     pub const SUPPORTED: [Self; 2] = [Self::V1_34, Self::V1_35];
 
     pub fn minor(self) -> u64 {
@@ -222,7 +214,7 @@ impl KubernetesVersion {
         }
     }
 
-    /// The folder of a control plane of this version among programs that were brought along.
+    /// Returns the folder of this version's API server in [`crate::ASSETS_VARIABLE`].
     pub(super) fn folder(self) -> &'static str {
         self.module().name
     }
@@ -241,11 +233,11 @@ impl fmt::Display for KubernetesVersion {
     }
 }
 
-/// The sandbox has no programs for the version asked for.
+/// The sandbox does not support the requested Kubernetes version.
 #[derive(Debug, thiserror::Error)]
-#[error("the sandbox runs Kubernetes {}, not {asked}: ask for one of these", supported())]
+#[error("the sandbox supports Kubernetes {}, not {requested}", supported())]
 pub struct UnsupportedVersion {
-    asked: String,
+    requested: String,
 }
 
 fn supported() -> String {
@@ -255,12 +247,13 @@ fn supported() -> String {
 impl FromStr for KubernetesVersion {
     type Err = UnsupportedVersion;
 
-    /// To the patch: whoever asks for a version compares it with the one that runs.
+    /// Parses a version with its patch, with or without the leading `v`. The patch must match, because callers compare
+    /// the requested version with the running one.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Self::SUPPORTED
             .into_iter()
             .find(|version| version.name().trim_start_matches('v') == text.trim_start_matches('v'))
-            .ok_or_else(|| UnsupportedVersion { asked: text.to_owned() })
+            .ok_or_else(|| UnsupportedVersion { requested: text.to_owned() })
     }
 }
 
@@ -269,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_versions_with_programs_are_accepted() {
+    fn only_supported_versions_are_accepted() {
         for (text, accepted) in [
             ("v1.34.4", Some(KubernetesVersion::V1_34)),
             ("1.35.4", Some(KubernetesVersion::V1_35)),
@@ -283,10 +276,10 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_what_there_is() {
-        let refusal = "v1.30.0".parse::<KubernetesVersion>().unwrap_err().to_string();
+    fn the_error_lists_the_supported_versions() {
+        let error = "v1.30.0".parse::<KubernetesVersion>().unwrap_err().to_string();
         for expected in ["v1.34.4", "v1.35.4", "not v1.30.0"] {
-            assert!(refusal.contains(expected), "{refusal}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 
@@ -301,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn each_version_is_the_one_its_module_pins_and_reports() {
+    fn each_version_matches_the_pin_and_the_linker_flags_of_its_module() {
         for version in KubernetesVersion::SUPPORTED {
             let module = version.module();
             assert!(module.go_mod.contains(&format!("k8s.io/kubernetes {version}")));

@@ -1,4 +1,4 @@
-//! Running the Go toolchain, and turning its failures into something a person can act on.
+//! Runs the Go toolchain and maps its failures to errors with a remedy.
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -8,10 +8,10 @@ use tokio::process::Command;
 
 use super::Error;
 
-/// The last version that cannot fetch a newer toolchain by itself is 1.20.
-const FIRST_SELF_UPDATING: (u32, u32) = (1, 21);
+/// The first Go version that downloads a newer toolchain when a module requires one.
+const FIRST_WITH_TOOLCHAIN_DOWNLOAD: (u32, u32) = (1, 21);
 
-/// A Go command in a module's folder.
+/// Runs a Go command in a module's folder.
 async fn run(module: &Path, args: &[&str]) -> Result<Output, Error> {
     let output = command(module, args).output().await.map_err(not_started)?;
     if output.status.success() {
@@ -21,11 +21,11 @@ async fn run(module: &Path, args: &[&str]) -> Result<Output, Error> {
     Err(classify(&args.join(" "), &stderr))
 }
 
-/// Runs `go build -v` and reports the number of packages compiled so far.
+/// Runs `go build -v`. Calls `on_package` with the number of packages compiled so far.
 pub(super) async fn build(
     module: &Path,
     args: &[&str],
-    mut compiled: impl FnMut(usize),
+    mut on_package: impl FnMut(usize),
 ) -> Result<(), Error> {
     let mut child = command(module, args).stderr(Stdio::piped()).spawn().map_err(not_started)?;
     let mut lines = child.stderr.take().map(|stderr| BufReader::new(stderr).lines());
@@ -35,7 +35,7 @@ pub(super) async fn build(
         let Some(line) = line else { break };
         if is_package(&line) {
             packages += 1;
-            compiled(packages);
+            on_package(packages);
         } else {
             messages.push_str(&line);
             messages.push('\n');
@@ -45,12 +45,13 @@ pub(super) async fn build(
     if status.success() { Ok(()) } else { Err(classify(&args.join(" "), &messages)) }
 }
 
-/// `go build -v` prints the import path of each package that it compiles, alone on a line.
+/// Returns whether a line is the import path of a package. `go build -v` prints one per compiled package.
 fn is_package(line: &str) -> bool {
     !line.is_empty() && line.chars().all(|c| c.is_ascii_alphanumeric() || "/.-_~+".contains(c))
 }
 
-/// The file that `go build` makes of a main package: the last element of its path that is not a major version.
+/// Returns the file name that `go build` gives the executable of a main package: the last element of its import path
+/// that is not a major version.
 pub(super) fn executable_name(package: &str) -> &str {
     let is_version =
         |element: &str| element.strip_prefix('v').is_some_and(|rest| rest.parse::<u32>().is_ok());
@@ -76,19 +77,19 @@ fn not_started(source: std::io::Error) -> Error {
     }
 }
 
-/// Fails early, and in words, when Go cannot build the module.
+/// Returns an error if the installed Go is too old for the module and cannot download a newer toolchain.
 pub(super) async fn check_version(module: &Path, go_mod: &str) -> Result<(), Error> {
     let output = run(module, &["env", "GOVERSION"]).await?;
     let found = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     let needed = required_version(go_mod).unwrap_or_default();
     match parse_version(&found) {
-        Some(version) if version < FIRST_SELF_UPDATING => Err(Error::GoTooOld { found, needed }),
+        Some(version) if version < FIRST_WITH_TOOLCHAIN_DOWNLOAD => Err(Error::GoTooOld { found, needed }),
         _ => Ok(()),
     }
 }
 
-/// The folder of a downloaded dependency of the module.
-pub(super) async fn dependency_folder(module: &Path, dependency: &str) -> Result<PathBuf, Error> {
+/// Downloads a dependency of the module and returns its folder in the module cache.
+pub async fn dependency_folder(module: &Path, dependency: &str) -> Result<PathBuf, Error> {
     #[derive(serde::Deserialize)]
     struct Download {
         #[serde(rename = "Dir")]
@@ -97,14 +98,14 @@ pub(super) async fn dependency_folder(module: &Path, dependency: &str) -> Result
     let output = run(module, &["mod", "download", "-json", dependency]).await?;
     serde_json::from_slice::<Download>(&output.stdout)
         .map(|download| download.dir)
-        .map_err(|source| Error::ReadModuleFolder { source })
+        .map_err(|source| Error::ParseModuleDownload { source })
 }
 
 fn required_version(go_mod: &str) -> Option<String> {
     go_mod.lines().find_map(|line| line.strip_prefix("go ")).map(|version| version.trim().to_owned())
 }
 
-/// `go1.26.8` → `(1, 26)`; development versions have none.
+/// Parses `go1.26.8` into `(1, 26)`. Returns `None` for development versions.
 fn parse_version(text: &str) -> Option<(u32, u32)> {
     let mut parts = text.strip_prefix("go")?.split('.');
     let major = parts.next()?.parse().ok()?;
@@ -125,7 +126,7 @@ fn classify(command: &str, stderr: &str) -> Error {
     let has = |text: &str| stderr.contains(text);
     if has("no space left on device") {
         Error::DiskFull
-    } else if let Some(needed) = too_old(stderr) {
+    } else if let Some(needed) = required_by_module(stderr) {
         Error::GoTooOld { found: "the installed one".to_owned(), needed }
     } else if NO_NETWORK.into_iter().any(has) {
         Error::Network { output: last_lines(stderr) }
@@ -134,7 +135,7 @@ fn classify(command: &str, stderr: &str) -> Error {
     }
 }
 
-fn too_old(stderr: &str) -> Option<String> {
+fn required_by_module(stderr: &str) -> Option<String> {
     let (_, rest) = stderr.split_once("requires go >= ")?;
     rest.split_whitespace().next().map(str::to_owned)
 }
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read() {
+    fn versions_are_parsed() {
         assert_eq!(parse_version("go1.26.8"), Some((1, 26)));
         assert_eq!(parse_version("go1.27rc1"), Some((1, 27)));
         assert_eq!(parse_version("devel +abc"), None);
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_are_told_from_messages() {
+    fn package_lines_are_distinguished_from_messages() {
         assert!(is_package("k8s.io/api/core/v1"));
         assert!(is_package("gopkg.in/yaml.v3"));
         for message in ["", "go: downloading k8s.io/api v0.34.4", "# k8s.io/api", "main.go:1:2: syntax error"]
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_say_what_to_do() {
+    fn errors_name_a_remedy() {
         for (stderr, advice) in [
             (
                 "go: go.mod requires go >= 1.26.0 (running go 1.24.1; GOTOOLCHAIN=local)",

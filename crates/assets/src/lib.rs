@@ -1,4 +1,5 @@
-//! The programs that the sandbox runs: found where the environment points, in the cache, or built from Go modules.
+//! The programs that the sandbox runs. They come from folders that environment variables name, from the cache, or are
+//! built from Go modules.
 
 mod cache;
 mod catalog;
@@ -10,19 +11,22 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use self::cache::Cache;
+pub use self::cache::cache_folder;
 pub use self::catalog::{Binary, KubernetesVersion, UnsupportedVersion};
-use crate::progress::Progress;
+pub use self::go::dependency_folder;
+use crate::progress::ProgressReporter;
 
-/// A folder with all programs, `cluster-api/config` as in the Cluster API module, and kwok's stages in `kwok-stages.yaml`. API servers of other versions are in
-/// folders named as `kubernetes-1.35`.
+/// Names a folder with prebuilt programs, the `config` folder of the Cluster API module as `cluster-api/config`, and
+/// kwok's stages as `kwok-stages.yaml`. API servers of other Kubernetes versions are in subfolders such as
+/// `kubernetes-1.35`.
 pub const ASSETS_VARIABLE: &str = "CHANDLER_ASSETS";
-/// A folder as `setup-envtest` makes it: etcd, kube-apiserver and kubectl.
+/// Names a folder that `setup-envtest` created, with etcd, kube-apiserver and kubectl.
 pub const KUBEBUILDER_VARIABLE: &str = "KUBEBUILDER_ASSETS";
 
-/// Why a program is unavailable.
+/// An error while finding or building a program.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("neither XDG_CACHE_HOME nor HOME is set: set one, so that built programs have a place")]
+    #[error("there is no cache directory for built programs: set HOME or XDG_CACHE_HOME")]
     NoCacheDirectory,
     #[error(
         "`go` was not found: install Go from https://go.dev/dl and put it on PATH, or point {ASSETS_VARIABLE} at a folder \
@@ -30,27 +34,27 @@ pub enum Error {
     )]
     GoMissing,
     #[error(
-        "Go {needed} is needed, {found} is too old: install a newer one from https://go.dev/dl, or unset GOTOOLCHAIN so that \
-         Go fetches it by itself"
+        "Go {needed} is needed, {found} is too old: install a newer version from https://go.dev/dl, or unset GOTOOLCHAIN so \
+         that Go downloads it"
     )]
     GoTooOld { found: String, needed: String },
-    #[error("`go` did not start: {source}")]
+    #[error("cannot run `go`: {source}")]
     RunGo { source: std::io::Error },
     #[error(
-        "the disk is full: free 4 GiB where Go keeps its caches (`go env GOCACHE GOMODCACHE`) and start again"
+        "the disk is full: free 4 GiB on the disk with Go's caches (`go env GOCACHE GOMODCACHE`) and try again"
     )]
     DiskFull,
-    #[error("{} has {free_mib} MiB free, building needs {needed_mib}: free some and start again", path.display())]
-    LittleSpace { path: PathBuf, free_mib: u64, needed_mib: u64 },
+    #[error("the disk of {} has {free_mib} MiB free, but the build needs {needed_mib} MiB: free disk space and try again", path.display())]
+    NotEnoughSpace { path: PathBuf, free_mib: u64, needed_mib: u64 },
     #[error(
-        "Go modules could not be downloaded: check the network, or set GOPROXY to a module proxy you can reach; what was \
-         finished is kept\n{output}"
+        "Go modules could not be downloaded: check the network, or set GOPROXY to a module proxy that is reachable, and try \
+         again; finished programs are kept\n{output}"
     )]
     Network { output: String },
     #[error("`go {command}` failed:\n{output}")]
     GoFailed { command: String, output: String },
-    #[error("`go mod download -json` answered in a way this version does not know: {source}")]
-    ReadModuleFolder { source: serde_json::Error },
+    #[error("cannot parse the output of `go mod download -json`: {source}")]
+    ParseModuleDownload { source: serde_json::Error },
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     #[error("cannot write {}: {source}", path.display())]
@@ -59,7 +63,7 @@ pub enum Error {
     Lock { path: PathBuf, source: std::io::Error },
 }
 
-/// Where each program is.
+/// The paths of programs that were found or built.
 #[derive(Debug, Clone)]
 pub struct Assets {
     paths: BTreeMap<Binary, PathBuf>,
@@ -70,39 +74,39 @@ pub struct Assets {
 
 impl Assets {
     /// Finds the programs and builds missing ones.
-    pub async fn ensure(binaries: &[Binary], progress: &dyn Progress) -> Result<Self, Error> {
+    pub async fn ensure(binaries: &[Binary], progress: &dyn ProgressReporter) -> Result<Self, Error> {
         Self::ensure_version(KubernetesVersion::default(), binaries, progress).await
     }
 
-    /// As [`Assets::ensure`], for planes of the given Kubernetes version.
+    /// Like [`Assets::ensure`], for control planes of the given Kubernetes version.
     pub async fn ensure_version(
         kubernetes: KubernetesVersion,
         binaries: &[Binary],
-        progress: &dyn Progress,
+        progress: &dyn ProgressReporter,
     ) -> Result<Self, Error> {
-        let Located { cache, assets, missing } = Located::look(kubernetes, binaries).await?;
+        let Located { cache, assets, missing } = Located::find(kubernetes, binaries).await?;
         if !missing.is_empty() {
             cache.build(&missing, progress).await?;
         }
         Ok(assets)
     }
 
-    /// The same programs with the API server of another version, built if it is missing.
+    /// Returns the same programs with the API server of another version. Builds it if it is missing.
     pub async fn with_version(
         &self,
         kubernetes: KubernetesVersion,
-        progress: &dyn Progress,
+        progress: &dyn ProgressReporter,
     ) -> Result<Self, Error> {
         let other = Self::ensure_version(kubernetes, &Binary::PER_VERSION, progress).await?;
         Ok(self.with_api_server(other))
     }
 
-    /// As [`Assets::with_version`]; `None` if something would have to be built.
+    /// Like [`Assets::with_version`], but returns `None` if the API server is not built yet.
     pub async fn find_version(&self, kubernetes: KubernetesVersion) -> Result<Option<Self>, Error> {
         if kubernetes == self.kubernetes {
             return Ok(Some(self.clone()));
         }
-        let located = Located::look(kubernetes, &Binary::PER_VERSION).await?;
+        let located = Located::find(kubernetes, &Binary::PER_VERSION).await?;
         Ok(located.missing.is_empty().then(|| self.with_api_server(located.assets)))
     }
 
@@ -112,8 +116,8 @@ impl Assets {
         Self { paths, kubernetes: other.kubernetes, ..self.clone() }
     }
 
-    /// Finds or builds every program of every Kubernetes version, so that nothing has to be built later.
-    pub async fn ensure_every_version(progress: &dyn Progress) -> Result<(), Error> {
+    /// Finds or builds every program of every Kubernetes version.
+    pub async fn ensure_every_version(progress: &dyn ProgressReporter) -> Result<(), Error> {
         let default = KubernetesVersion::default();
         Self::ensure_version(default, &Binary::ALL, progress).await?;
         for version in KubernetesVersion::SUPPORTED.into_iter().filter(|version| *version != default) {
@@ -122,17 +126,18 @@ impl Assets {
         Ok(())
     }
 
-    /// The program's path; a program that was not asked for is looked up on `PATH`.
+    /// Returns the program's path. For a program that was not requested, returns its file name, which is looked up on
+    /// `PATH`.
     pub fn path(&self, binary: Binary) -> &Path {
         self.paths.get(&binary).map_or_else(|| Path::new(binary.file_name()), PathBuf::as_path)
     }
 
-    /// The `config` folder of the Cluster API module: `crd/bases` and `webhook/manifests.yaml`.
+    /// Returns the `config` folder of the Cluster API module, with `crd/bases` and `webhook/manifests.yaml`.
     pub fn capi_config(&self) -> &Path {
         &self.capi_config
     }
 
-    /// The file with the stages that kwok runs.
+    /// Returns the file with the stages that kwok runs.
     pub fn kwok_stages(&self) -> &Path {
         &self.kwok_stages
     }
@@ -142,7 +147,7 @@ impl Assets {
     }
 }
 
-/// Where programs are, before anything is built.
+/// The result of a search for programs, before missing ones are built.
 struct Located {
     cache: Cache,
     assets: Assets,
@@ -150,14 +155,14 @@ struct Located {
 }
 
 impl Located {
-    async fn look(kubernetes: KubernetesVersion, binaries: &[Binary]) -> Result<Self, Error> {
+    async fn find(kubernetes: KubernetesVersion, binaries: &[Binary]) -> Result<Self, Error> {
         let cache = Cache::open(kubernetes)?;
-        let provided = Provided::from_environment();
-        let wanted = wanted_version(kubernetes, binaries);
+        let prebuilt = PrebuiltFolders::from_environment();
+        let required = required_version(kubernetes, binaries);
         let mut paths = BTreeMap::new();
         let mut missing = Vec::new();
         for binary in binaries {
-            if let Some(path) = provided.find(*binary, kubernetes, &wanted).await {
+            if let Some(path) = prebuilt.find(*binary, kubernetes, &required).await {
                 paths.insert(*binary, path);
             } else {
                 if !cache.is_complete(*binary) {
@@ -166,41 +171,41 @@ impl Located {
                 paths.insert(*binary, cache.path(*binary));
             }
         }
-        let capi_config = provided.capi_config().unwrap_or_else(|| cache.capi_config());
-        let kwok_stages = provided.kwok_stages().unwrap_or_else(|| cache.kwok_stages());
+        let capi_config = prebuilt.capi_config().unwrap_or_else(|| cache.capi_config());
+        let kwok_stages = prebuilt.kwok_stages().unwrap_or_else(|| cache.kwok_stages());
         Ok(Self { cache, assets: Assets { paths, capi_config, kwok_stages, kubernetes }, missing })
     }
 }
 
-/// The version that a provided program must report: to the patch for the clusters of Cluster API, which are compared with
-/// the version asked for; only the minor for a bare API server.
-fn wanted_version(kubernetes: KubernetesVersion, binaries: &[Binary]) -> String {
-    let of_cluster = binaries.contains(&Binary::KubeControllerManager);
-    if of_cluster || kubernetes != KubernetesVersion::default() {
+/// Returns the output of `--version` that a prebuilt program must have. Clusters of Cluster API need the exact patch,
+/// because Cluster API compares it with the requested version. For an API server alone, the minor is enough.
+fn required_version(kubernetes: KubernetesVersion, binaries: &[Binary]) -> String {
+    let for_cluster = binaries.contains(&Binary::KubeControllerManager);
+    if for_cluster || kubernetes != KubernetesVersion::default() {
         format!("Kubernetes {kubernetes}")
     } else {
         format!("Kubernetes v1.{}.", kubernetes.minor())
     }
 }
 
-/// Folders with prebuilt programs that the environment names.
-struct Provided {
-    ours: Option<PathBuf>,
+/// The folders with prebuilt programs that environment variables name.
+struct PrebuiltFolders {
+    chandler: Option<PathBuf>,
     kubebuilder: Option<PathBuf>,
 }
 
-impl Provided {
+impl PrebuiltFolders {
     fn from_environment() -> Self {
         let folder = |variable| env::var_os(variable).map(PathBuf::from);
-        Self { ours: folder(ASSETS_VARIABLE), kubebuilder: folder(KUBEBUILDER_VARIABLE) }
+        Self { chandler: folder(ASSETS_VARIABLE), kubebuilder: folder(KUBEBUILDER_VARIABLE) }
     }
 
-    async fn find(&self, binary: Binary, kubernetes: KubernetesVersion, wanted: &str) -> Option<PathBuf> {
-        let of_version = self.ours.as_ref().map(|ours| ours.join(kubernetes.folder()));
-        for folder in [&of_version, &self.ours, &self.kubebuilder].into_iter().flatten() {
+    async fn find(&self, binary: Binary, kubernetes: KubernetesVersion, required: &str) -> Option<PathBuf> {
+        let of_version = self.chandler.as_ref().map(|folder| folder.join(kubernetes.folder()));
+        for folder in [&of_version, &self.chandler, &self.kubebuilder].into_iter().flatten() {
             let path = folder.join(binary.file_name());
-            let fits = !Binary::CONTROL_PLANE.contains(&binary) || is_version(&path, wanted).await;
-            if path.is_file() && fits {
+            let matches = !Binary::CONTROL_PLANE.contains(&binary) || is_version(&path, required).await;
+            if path.is_file() && matches {
                 return Some(path);
             }
         }
@@ -208,22 +213,23 @@ impl Provided {
     }
 
     fn kwok_stages(&self) -> Option<PathBuf> {
-        let stages = self.ours.as_ref()?.join("kwok-stages.yaml");
+        let stages = self.chandler.as_ref()?.join("kwok-stages.yaml");
         stages.is_file().then_some(stages)
     }
 
     fn capi_config(&self) -> Option<PathBuf> {
-        let config = self.ours.as_ref()?.join("cluster-api/config");
+        let config = self.chandler.as_ref()?.join("cluster-api/config");
         config.is_dir().then_some(config)
     }
 }
 
-/// A foreign program of another version would make planes lie about theirs.
-async fn is_version(program: &Path, wanted: &str) -> bool {
+/// Returns whether a prebuilt program reports the required version. A required version that ends with `.` matches any
+/// patch.
+async fn is_version(program: &Path, required: &str) -> bool {
     let output = tokio::process::Command::new(program).arg("--version").output().await;
     output.is_ok_and(|output| {
         let reported = String::from_utf8_lossy(&output.stdout);
         let reported = reported.trim();
-        reported == wanted || (wanted.ends_with('.') && reported.starts_with(wanted))
+        reported == required || (required.ends_with('.') && reported.starts_with(required))
     })
 }

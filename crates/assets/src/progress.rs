@@ -1,4 +1,4 @@
-//! Progress of long work, for a person to follow.
+//! Progress of long-running steps, for display in a terminal or a log.
 
 use std::io::{IsTerminal, stderr};
 use std::sync::Mutex;
@@ -6,31 +6,31 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Reports every step that may take longer than two seconds.
-pub trait Progress: Send + Sync {
-    /// A step begins; `position` is `(3, 9)` for the third of nine.
+/// Receives the progress of steps that may take longer than two seconds.
+pub trait ProgressReporter: Send + Sync {
+    /// Reports that a step has started. `position` is `(3, 9)` for the third step of nine.
     fn begin(&self, step: &str, position: Option<(usize, usize)>);
-    /// How far the step that began last has come.
+    /// Reports the progress of the step that started last.
     fn advance(&self, text: &str);
-    /// The step that began last is done.
+    /// Reports that a step is done.
     fn finish(&self, step: &str);
-    /// Something worth knowing that is not a step.
+    /// Reports a message that is not a step.
     fn note(&self, text: &str);
 }
 
-/// Says nothing.
+/// Discards all progress.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Silent;
 
-impl Progress for Silent {
+impl ProgressReporter for Silent {
     fn begin(&self, _: &str, _: Option<(usize, usize)>) {}
     fn advance(&self, _: &str) {}
     fn finish(&self, _: &str) {}
     fn note(&self, _: &str) {}
 }
 
-/// A spinner with the elapsed time on a terminal, plain lines elsewhere.
-pub fn display() -> Box<dyn Progress> {
+/// Returns a [`Spinner`] if standard error is a terminal, [`Lines`] otherwise.
+pub fn display() -> Box<dyn ProgressReporter> {
     if stderr().is_terminal() { Box::new(Spinner::default()) } else { Box::new(Lines::default()) }
 }
 
@@ -41,21 +41,21 @@ fn label(step: &str, position: Option<(usize, usize)>) -> String {
     }
 }
 
-/// One line when a step begins and one when it ends, for logs and pipes.
+/// Prints a line when a step starts and another when it is done, for logs and pipes.
 #[derive(Debug, Default)]
 pub struct Lines {
-    began: Mutex<Vec<(String, Instant)>>,
+    started: Mutex<Vec<(String, Instant)>>,
     printed: Mutex<Option<Instant>>,
 }
 
-/// How often [`Lines`] prints how far a step has come.
-const PAUSE: Duration = Duration::from_secs(30);
+/// The minimum time between two lines about the progress of one step.
+const PRINT_INTERVAL: Duration = Duration::from_secs(30);
 
-impl Progress for Lines {
+impl ProgressReporter for Lines {
     fn begin(&self, step: &str, position: Option<(usize, usize)>) {
         eprintln!("{} …", label(step, position));
-        if let Ok(mut began) = self.began.lock() {
-            began.push((step.to_owned(), Instant::now()));
+        if let Ok(mut started) = self.started.lock() {
+            started.push((step.to_owned(), Instant::now()));
         }
         if let Ok(mut printed) = self.printed.lock() {
             *printed = Some(Instant::now());
@@ -64,16 +64,16 @@ impl Progress for Lines {
 
     fn advance(&self, text: &str) {
         let Ok(mut printed) = self.printed.lock() else { return };
-        if printed.is_none_or(|printed| printed.elapsed() >= PAUSE) {
+        if printed.is_none_or(|printed| printed.elapsed() >= PRINT_INTERVAL) {
             eprintln!("  {text}");
             *printed = Some(Instant::now());
         }
     }
 
     fn finish(&self, step: &str) {
-        let elapsed = self.began.lock().ok().and_then(|mut began| {
-            let index = began.iter().rposition(|(name, _)| name == step)?;
-            Some(began.swap_remove(index).1.elapsed())
+        let elapsed = self.started.lock().ok().and_then(|mut started| {
+            let index = started.iter().rposition(|(name, _)| name == step)?;
+            Some(started.swap_remove(index).1.elapsed())
         });
         if let Some(elapsed) = elapsed.filter(|elapsed| *elapsed >= Duration::from_secs(2)) {
             eprintln!("{step}: done after {:.1} s", elapsed.as_secs_f64());
@@ -85,7 +85,7 @@ impl Progress for Lines {
     }
 }
 
-/// A spinner that shows the running step and how long it has taken.
+/// Shows the running step and its elapsed time in a spinner.
 #[derive(Debug, Default)]
 pub struct Spinner {
     bar: Mutex<Option<ProgressBar>>,
@@ -103,13 +103,13 @@ impl Spinner {
     }
 }
 
-impl Progress for Spinner {
+impl ProgressReporter for Spinner {
     fn begin(&self, step: &str, position: Option<(usize, usize)>) {
         let style = ProgressStyle::with_template("{spinner} {msg} {elapsed:.dim}")
             .unwrap_or_else(|_| ProgressStyle::default_spinner());
         let label = label(step, position);
-        if let Ok(mut kept) = self.label.lock() {
-            kept.clone_from(&label);
+        if let Ok(mut current) = self.label.lock() {
+            current.clone_from(&label);
         }
         let bar = ProgressBar::new_spinner().with_style(style).with_message(label);
         bar.enable_steady_tick(Duration::from_millis(120));

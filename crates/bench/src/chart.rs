@@ -1,4 +1,4 @@
-//! The chart that is put on the fleet: four objects, and always the same, so that figures can be compared over time.
+//! The chart that is installed on the fleet. It has four objects and does not change, so that results stay comparable.
 
 use std::path::{Path, PathBuf};
 
@@ -68,7 +68,7 @@ metadata:
     ),
 ];
 
-/// Writes the chart's folder.
+/// Writes the chart to a folder.
 pub fn write(folder: &Path) -> Result<PathBuf> {
     chart::write(folder, &FILES).with_context(|| format!("writing {}", folder.display()))
 }

@@ -1,4 +1,4 @@
-//! The controllers that can be measured.
+//! The controllers that are measured.
 
 use std::path::{Path, PathBuf};
 
@@ -10,70 +10,71 @@ use chandler_sandbox::{
     service_account,
 };
 
-use crate::world::World;
+use crate::environment::Environment;
 
-const RIGHTS: &str = include_str!("../../../deploy/rbac.yaml");
+const RBAC: &str = include_str!("../../../deploy/rbac.yaml");
 
 pub enum Controller {
-    Ours { chandler: PathBuf, tool: PathBuf },
+    Chandler { chandler: PathBuf, tool: PathBuf },
     Other { command: String },
 }
 
 impl Controller {
     pub fn name(&self) -> &str {
         match self {
-            Self::Ours { .. } => "chandler",
+            Self::Chandler { .. } => "chandler",
             Self::Other { command } => command,
         }
     }
 
-    /// What its phases are marked with.
-    pub fn mark(&self) -> Option<String> {
+    /// Returns the value of `controller` in the results, or `None` for Chandler.
+    pub fn label(&self) -> Option<String> {
         match self {
-            Self::Ours { .. } => None,
+            Self::Chandler { .. } => None,
             Self::Other { command } => Some(command.clone()),
         }
     }
 
-    /// Ours runs with the rights that ship; another brings its own, or none, and gets the administrator's.
-    pub async fn admit(&self, world: &World) -> Result<()> {
-        if let Self::Ours { .. } = self {
-            apply_all(world.client(), RIGHTS).await?;
+    /// Prepares the kubeconfig. Chandler runs with the RBAC rules of `deploy/rbac.yaml`, other controllers with those of
+    /// the administrator.
+    pub async fn prepare_access(&self, environment: &Environment) -> Result<()> {
+        if let Self::Chandler { .. } = self {
+            apply_all(environment.client(), RBAC).await?;
             let config =
-                service_account::kubeconfig(world.management(), "chandler-system", "chandler-manager")
+                service_account::kubeconfig(environment.management(), "chandler-system", "chandler-manager")
                     .await?;
-            write_private(&self.kubeconfig(world), &config)?;
+            write_private(&self.kubeconfig(environment), &config)?;
         }
         Ok(())
     }
 
-    fn kubeconfig(&self, world: &World) -> PathBuf {
+    fn kubeconfig(&self, environment: &Environment) -> PathBuf {
         match self {
-            Self::Ours { .. } => world.dir().join("manager-kubeconfig"),
-            Self::Other { .. } => world.management().kubeconfig_path(),
+            Self::Chandler { .. } => environment.dir().join("manager-kubeconfig"),
+            Self::Other { .. } => environment.management().kubeconfig_path(),
         }
     }
 
-    pub fn start(&self, world: &World) -> Result<Child> {
-        let kubeconfig = text(&self.kubeconfig(world));
-        let dir = text(world.dir());
+    pub fn start(&self, environment: &Environment) -> Result<Child> {
+        let kubeconfig = text(&self.kubeconfig(environment));
+        let dir = text(environment.dir());
         let (program, args) = match self {
-            Self::Ours { chandler, tool } => {
-                (chandler.clone(), own_arguments(world.dir(), &kubeconfig, tool))
+            Self::Chandler { chandler, tool } => {
+                (chandler.clone(), chandler_arguments(environment.dir(), &kubeconfig, tool))
             }
             Self::Other { command } => {
                 let command = command.replace("{kubeconfig}", &kubeconfig).replace("{dir}", &dir);
-                // The shell gives way to the program, so that signals reach it.
+                // `exec` replaces the shell with the program, so that signals reach it.
                 ("/bin/sh".into(), vec!["-c".to_owned(), format!("exec {command}")])
             }
         };
         let env = vec![("KUBECONFIG".to_owned(), kubeconfig), ("HOME".to_owned(), dir)];
-        let home = world.dir().to_owned();
+        let home = environment.dir().to_owned();
         Ok(Child::spawn(&Spec { name: "controller".to_owned(), program, args, env, home })?)
     }
 }
 
-fn own_arguments(dir: &Path, kubeconfig: &str, tool: &Path) -> Vec<String> {
+fn chandler_arguments(dir: &Path, kubeconfig: &str, tool: &Path) -> Vec<String> {
     let store = text(&dir.join("store"));
     let tool = text(tool);
     [

@@ -1,73 +1,74 @@
-//! The work that is measured, phase by phase.
+//! The phases of the benchmark.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use chandler_sandbox::{
     plane::Plane,
-    process::{Child, GRACE, last_lines},
-    progress::Progress,
+    process::{Child, GRACE_PERIOD, last_lines},
+    progress::ProgressReporter,
 };
 
 use crate::{
     Size,
     controller::Controller,
-    meter::{Begun, Cpu, Meter},
-    releases::{Board, Key, Releases},
+    environment::{DesiredAddon, Environment, NAMESPACE, VERSIONS},
+    meter::{Cpu, Meter, RunningPhase},
+    releases::{Key, ReleaseSnapshot, Releases},
     report::Phase,
-    world::{NAMESPACE, VERSIONS, Wanted, World},
 };
 
-const LIMIT: Duration = Duration::from_mins(5);
-/// A controller with nothing to do may still ration its looks, so its silence is waited for longer.
+const TIMEOUT: Duration = Duration::from_mins(5);
+/// How long a restarted controller must send no requests until it counts as idle. Longer than in other phases, because a
+/// controller may delay its first requests.
 const RESTART_QUIET: Duration = Duration::from_secs(4);
-const START_LIMIT: Duration = Duration::from_mins(1);
-const CHECK: Duration = Duration::from_secs(1);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the add-ons are after each phase that changes them; the revision counts them.
-const STEPS: [(&str, Wanted); 3] = [
-    ("install", Wanted { version: VERSIONS[0], greeting: "first" }),
-    ("upgrade", Wanted { version: VERSIONS[0], greeting: "second" }),
-    ("version", Wanted { version: VERSIONS[1], greeting: "second" }),
+/// The phases that change the add-ons, with the desired state. Each adds one revision.
+const STEPS: [(&str, DesiredAddon); 3] = [
+    ("install", DesiredAddon { version: VERSIONS[0], greeting: "first" }),
+    ("upgrade", DesiredAddon { version: VERSIONS[0], greeting: "second" }),
+    ("version", DesiredAddon { version: VERSIONS[1], greeting: "second" }),
 ];
-const UNREACHABLE: Wanted = Wanted { version: VERSIONS[1], greeting: "third" };
+const UNREACHABLE: DesiredAddon = DesiredAddon { version: VERSIONS[1], greeting: "third" };
 
 pub struct Fleet<'a> {
-    world: &'a World,
+    environment: &'a Environment,
     controller: &'a Controller,
     size: Size,
-    progress: &'a dyn Progress,
+    progress: &'a dyn ProgressReporter,
     child: Option<Child>,
     meter: Meter<'a>,
     releases: Releases,
     addons: Vec<String>,
-    wanted: Wanted,
+    desired: DesiredAddon,
     revision: u64,
     phases: Vec<Phase>,
 }
 
 impl<'a> Fleet<'a> {
     pub async fn start(
-        world: &'a World,
+        environment: &'a Environment,
         controller: &'a Controller,
         size: Size,
-        progress: &'a dyn Progress,
+        progress: &'a dyn ProgressReporter,
     ) -> Result<Self> {
-        let mut meter = Meter::new(world, Cpu::Tree, controller.mark());
-        controller.admit(world).await?;
-        let child = controller.start(world)?;
-        meter.processes.enter(child.pid());
+        let mut meter = Meter::new(environment, Cpu::ProcessTree, controller.label());
+        controller.prepare_access(environment).await?;
+        let child = controller.start(environment)?;
+        meter.processes.add(child.pid());
         tokio::select! {
-            settled = meter.traffic.settle(RESTART_QUIET, START_LIMIT) => settled?,
-            ended = ended(&child) => return Err(ended),
+            result = meter.traffic.wait_quiet(RESTART_QUIET, START_TIMEOUT) => result?,
+            error = exit_error(&child) => return Err(error),
         }
         Ok(Self {
-            releases: Releases::follow(world.client().clone(), NAMESPACE),
+            releases: Releases::watch(environment.client().clone(), NAMESPACE),
             addons: (1..=size.addons).map(|index| format!("addon-{index:02}")).collect(),
             phases: Vec::new(),
             revision: 0,
-            wanted: STEPS[0].1,
-            world,
+            desired: STEPS[0].1,
+            environment,
             controller,
             size,
             progress,
@@ -77,17 +78,17 @@ impl<'a> Fleet<'a> {
     }
 
     pub async fn run(mut self) -> Result<Vec<Phase>> {
-        let measured = self.phases().await;
+        let result = self.run_phases().await;
         self.stop().await;
-        let log = self.world.dir().join("logs/controller.log");
-        measured.with_context(|| format!("{} ended with:\n{}", log.display(), last_lines(&log, 12)))?;
+        let log = self.environment.dir().join("logs/controller.log");
+        result.with_context(|| format!("{} ends with:\n{}", log.display(), last_lines(&log, 12)))?;
         Ok(self.phases)
     }
 
     async fn stop(&mut self) {
         if let Some(child) = self.child.take() {
-            self.meter.processes.leave(child.pid());
-            child.stop(GRACE).await;
+            self.meter.processes.remove(child.pid());
+            child.stop(GRACE_PERIOD).await;
         }
     }
 
@@ -96,9 +97,9 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    async fn phases(&mut self) -> Result<()> {
-        for (name, wanted) in STEPS {
-            self.change(name, wanted).await?;
+    async fn run_phases(&mut self) -> Result<()> {
+        for (name, desired) in STEPS {
+            self.change(name, desired).await?;
         }
         self.restart().await?;
         self.idle().await?;
@@ -106,131 +107,133 @@ impl<'a> Fleet<'a> {
         self.unreachable().await
     }
 
-    async fn change(&mut self, name: &'static str, wanted: Wanted) -> Result<()> {
+    async fn change(&mut self, name: &'static str, desired: DesiredAddon) -> Result<()> {
         let phase = self.begin(name)?;
-        self.want(wanted).await?;
-        let keys = keys(&self.addons, self.world.workloads());
-        self.until_done(name, &keys).await?;
-        let figures = self.meter.done(phase, keys.len()).await?;
-        self.end(figures);
+        self.apply(desired).await?;
+        let keys = keys(&self.addons, self.environment.workloads());
+        self.wait_done(name, &keys).await?;
+        let result = self.meter.finish(phase, keys.len()).await?;
+        self.end(result);
         Ok(())
     }
 
     async fn restart(&mut self) -> Result<()> {
         self.stop().await;
         let phase = self.begin("restart")?;
-        let child = self.controller.start(self.world)?;
-        self.meter.processes.enter(child.pid());
+        let child = self.controller.start(self.environment)?;
+        self.meter.processes.add(child.pid());
         self.child = Some(child);
-        let releases = keys(&self.addons, self.world.workloads()).len();
-        let figures = self.meter.silent(phase, releases, RESTART_QUIET).await?;
-        self.end(figures);
+        let releases = keys(&self.addons, self.environment.workloads()).len();
+        let result = self.meter.finish_when_quiet(phase, releases, RESTART_QUIET).await?;
+        self.end(result);
         self.check()?;
-        self.unchanged()
+        self.check_unchanged()
     }
 
     async fn idle(&mut self) -> Result<()> {
         let phase = self.begin("idle")?;
         tokio::time::sleep(self.size.idle).await;
-        let releases = keys(&self.addons, self.world.workloads()).len();
-        let figures = self.meter.over(&phase, releases)?;
-        self.end(figures);
+        let releases = keys(&self.addons, self.environment.workloads()).len();
+        let result = self.meter.finish_now(&phase, releases)?;
+        self.end(result);
         self.check()?;
-        self.unchanged()
+        self.check_unchanged()
     }
 
     async fn failing(&mut self) -> Result<()> {
         let failing: Vec<String> =
             (1..=self.size.failing_addons).map(|index| format!("failing-{index}")).collect();
-        self.world.occupy(&failing).await?;
-        let keys = keys(&failing, self.world.workloads());
+        self.environment.create_conflicts(&failing).await?;
+        let keys = keys(&failing, self.environment.workloads());
         let phase = self.begin("failing")?;
-        self.world.place(&failing, &self.wanted).await?;
+        self.environment.apply_addons(&failing, &self.desired).await?;
         tokio::time::sleep(self.size.failing).await;
-        let figures = self.meter.over(&phase, keys.len())?;
-        self.end(figures);
-        let board = self.releases.now();
+        let result = self.meter.finish_now(&phase, keys.len())?;
+        self.end(result);
+        let snapshot = self.releases.snapshot();
         ensure!(
-            failing.iter().all(|addon| board.has(addon)),
-            "the controller did not take up the failing add-on"
+            failing.iter().all(|addon| snapshot.contains(addon)),
+            "the controller did not create releases of the failing add-on"
         );
-        ensure!(!keys.iter().any(|key| board.is_ready(key)), "an add-on is ready that cannot be");
-        self.unchanged()?;
+        ensure!(!keys.iter().any(|key| snapshot.is_ready(key)), "a release is Ready that must fail");
+        self.check_unchanged()?;
         for addon in &failing {
-            self.world.remove(addon).await?;
+            self.environment.delete_addon(addon).await?;
         }
-        let gone = |board: &Board| failing.iter().all(|addon| !board.has(addon));
-        self.releases.until(LIMIT, gone).await.context("waiting for the failing add-on to go")
+        let deleted = |snapshot: &ReleaseSnapshot| failing.iter().all(|addon| !snapshot.contains(addon));
+        self.releases.wait_for(TIMEOUT, deleted).await.context("waiting for the failing add-on to be deleted")
     }
 
     async fn unreachable(&mut self) -> Result<()> {
-        let Some((away, others)) = self.world.workloads().split_last() else { return Ok(()) };
-        away.stop().await;
+        let Some((stopped, others)) = self.environment.workloads().split_last() else { return Ok(()) };
+        stopped.stop().await;
         let phase = self.begin("unreachable")?;
-        self.want(UNREACHABLE).await?;
+        self.apply(UNREACHABLE).await?;
         let reachable = keys(&self.addons, others);
-        self.until_done("unreachable", &reachable).await?;
-        let figures = self.meter.done(phase, reachable.len()).await?;
-        self.end(figures);
+        self.wait_done("unreachable", &reachable).await?;
+        let result = self.meter.finish(phase, reachable.len()).await?;
+        self.end(result);
 
         let phase = self.begin("back")?;
-        away.restart().await?;
-        let keys = keys(&self.addons, std::slice::from_ref(away));
-        self.until_done("back", &keys).await?;
-        let figures = self.meter.done(phase, keys.len()).await?;
-        self.end(figures);
+        stopped.restart().await?;
+        let keys = keys(&self.addons, std::slice::from_ref(stopped));
+        self.wait_done("back", &keys).await?;
+        let result = self.meter.finish(phase, keys.len()).await?;
+        self.end(result);
         Ok(())
     }
 
-    async fn want(&mut self, wanted: Wanted) -> Result<()> {
-        self.wanted = wanted;
+    async fn apply(&mut self, desired: DesiredAddon) -> Result<()> {
+        self.desired = desired;
         self.revision += 1;
-        self.world.place(&self.addons, &wanted).await
+        self.environment.apply_addons(&self.addons, &desired).await
     }
 
-    /// Waits for the releases, unless the controller ends first.
-    async fn until_done(&self, name: &str, keys: &[Key]) -> Result<()> {
-        let (wanted, revision) = (self.wanted, self.revision);
-        let done = self.releases.until(LIMIT, |board| board.done(keys, &wanted, revision) == keys.len());
-        let reached = match &self.child {
+    /// Waits until the releases are done. Returns an error if the controller exits first.
+    async fn wait_done(&self, name: &str, keys: &[Key]) -> Result<()> {
+        let (desired, revision) = (self.desired, self.revision);
+        let done = self
+            .releases
+            .wait_for(TIMEOUT, |snapshot| snapshot.count_done(keys, &desired, revision) == keys.len());
+        let result = match &self.child {
             Some(child) => tokio::select! {
-                done = done => done,
-                ended = ended(child) => Err(ended),
+                result = done => result,
+                error = exit_error(child) => Err(error),
             },
             None => done.await,
         };
-        let board = self.releases.now();
-        reached.with_context(|| {
-            let count = board.done(keys, &wanted, revision);
+        let snapshot = self.releases.snapshot();
+        result.with_context(|| {
+            let count = snapshot.count_done(keys, &desired, revision);
             format!("phase {name}: {count} of {} releases are ready at revision {revision}", keys.len())
         })
     }
 
-    /// Nobody may have touched a release that nobody asked to change.
-    fn unchanged(&self) -> Result<()> {
-        let keys = keys(&self.addons, self.world.workloads());
-        let done = self.releases.now().done(&keys, &self.wanted, self.revision);
-        ensure!(done == keys.len(), "{} releases changed that nobody asked to change", keys.len() - done);
+    /// Returns an error if a release has changed although its add-on has not.
+    fn check_unchanged(&self) -> Result<()> {
+        let keys = keys(&self.addons, self.environment.workloads());
+        let done = self.releases.snapshot().count_done(&keys, &self.desired, self.revision);
+        ensure!(done == keys.len(), "{} releases changed although their add-ons did not", keys.len() - done);
         Ok(())
     }
 
-    fn begin(&mut self, name: &'static str) -> Result<Begun> {
+    fn begin(&mut self, name: &'static str) -> Result<RunningPhase> {
         self.progress.begin(name, None);
         self.meter.begin(name)
     }
 
-    fn end(&mut self, figures: Phase) {
-        self.progress.finish(figures.name);
-        self.phases.push(figures);
+    fn end(&mut self, result: Phase) {
+        self.progress.finish(result.name);
+        self.phases.push(result);
     }
 }
 
-/// Why the controller ended, once it has.
-async fn ended(child: &Child) -> anyhow::Error {
+/// Waits until the controller has exited, and returns the error.
+async fn exit_error(child: &Child) -> anyhow::Error {
     loop {
-        tokio::time::sleep(CHECK).await;
-        if let Err(ended) = child.check() {
-            return ended.into();
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        if let Err(error) = child.check() {
+            return error.into();
         }
     }
 }

@@ -1,7 +1,8 @@
-//! What a controller costs, measured on clusters of this machine.
+//! Measures the resource usage of a controller on local clusters.
 
 mod chart;
 mod controller;
+mod environment;
 mod fleet;
 mod helm;
 mod meter;
@@ -9,7 +10,6 @@ mod releases;
 mod report;
 mod traffic;
 mod usage;
-mod world;
 
 use std::{
     path::{Path, PathBuf},
@@ -19,121 +19,126 @@ use std::{
 use anyhow::{Context as _, Result};
 use chandler_sandbox::{
     assets::{Assets, Binary},
-    progress::{self, Progress},
+    progress::{self, ProgressReporter},
 };
 use serde_json::Value;
 
-use crate::{controller::Controller, fleet::Fleet, report::Phase, world::World};
+use crate::{controller::Controller, environment::Environment, fleet::Fleet, report::Phase};
 
-/// Every program the bench runs; the Cluster API core only lends its kinds.
+/// The programs that the benchmark needs. The Cluster API manager does not run; only its CRDs are used.
 const BINARIES: [Binary; 4] = [Binary::Etcd, Binary::KubeApiserver, Binary::CapiManager, Binary::Helm];
 
-/// How much work there is.
+/// The size of the benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// How many workload clusters there are.
+    /// The number of workload clusters.
     pub clusters: u32,
-    /// How many add-ons there are, each on every cluster.
+    /// The number of add-ons, each installed on every cluster.
     pub addons: u32,
-    /// How many add-ons fail.
+    /// The number of failing add-ons.
     pub failing_addons: u32,
-    /// How long to watch when there is nothing to do.
+    /// The duration of the phase without changes.
     pub idle: Duration,
-    /// How long to watch while an add-on fails.
+    /// The duration of the phase with failing add-ons.
     pub failing: Duration,
 }
 
-/// Another controller that serves `HelmChartProxy`.
+/// Another controller for `HelmChartProxy`.
 #[derive(Clone, Debug)]
 pub struct OtherController {
-    /// A command line, in which `{kubeconfig}` and `{dir}` are replaced.
+    /// Its command line, in which `{kubeconfig}` and `{dir}` are replaced.
     pub command: String,
-    /// Its definitions of the kinds; `None` means ours.
+    /// The file with its CRDs. `None` means those of Chandler.
     pub crds: Option<PathBuf>,
 }
 
-/// What is measured, and with which programs.
+/// The configuration of the benchmark.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub size: Size,
-    /// The `chandler` binary.
+    /// The path of the `chandler` binary.
     pub chandler: PathBuf,
-    /// The package tool's binary.
+    /// The path of the package tool.
     pub tool: PathBuf,
-    /// Does the same work after ours.
+    /// A controller to measure after Chandler.
     pub other: Option<OtherController>,
-    /// Where the figures are written.
+    /// The file to which the results are written.
     pub json: Option<PathBuf>,
-    /// Where logs and audit logs are kept; `None` means a temporary folder.
+    /// The folder for logs and audit logs. `None` means a temporary folder.
     pub dir: Option<PathBuf>,
 }
 
-/// Measures add-ons on many clusters, and prints the figures as a table.
+/// Measures add-ons on many clusters and prints the results as a table.
 pub async fn fleet(options: Options) -> Result<()> {
     let Options { size, chandler, tool, other, json, dir } = options;
-    let ours = Controller::Ours { chandler, tool };
-    let other_kinds =
-        other.as_ref().and_then(|other| other.crds.as_deref()).map_or_else(own_kinds, read_kinds)?;
+    let chandler = Controller::Chandler { chandler, tool };
+    let other_crds =
+        other.as_ref().and_then(|other| other.crds.as_deref()).map_or_else(chandler_crds, read_crds)?;
     let other = other.map(|other| Controller::Other { command: other.command });
-    let display = progress::display();
-    let assets = Assets::ensure(&BINARIES, display.as_ref()).await?;
-    let temporary = tempfile::tempdir().context("making a temporary folder")?;
+    let progress = progress::display();
+    let assets = Assets::ensure(&BINARIES, progress.as_ref()).await?;
+    let temporary = tempfile::tempdir().context("creating a temporary folder")?;
     let dir = dir.unwrap_or_else(|| temporary.path().to_owned());
 
-    let bench = Bench { assets, size, progress: display };
-    let mut phases = bench.measure(&dir.join("chandler"), &ours, &own_kinds()?, true).await?;
-    let compared = match other {
-        Some(other) => bench.measure(&dir.join("other"), &other, &other_kinds, false).await,
+    let bench = Bench { assets, size, progress };
+    let mut phases = bench.measure(&dir.join("chandler"), &chandler, &chandler_crds()?, true).await?;
+    let other_phases = match other {
+        Some(other) => bench.measure(&dir.join("other"), &other, &other_crds, false).await,
         None => Ok(Vec::new()),
     };
-    // What was measured is printed even if the other controller cannot do the work.
-    let failed = compared.map(|more| phases.extend(more)).err();
+    // The results of Chandler are printed even if the other controller fails.
+    let error = other_phases.map(|other_phases| phases.extend(other_phases)).err();
     print!("{}", report::table(&phases));
     if let Some(path) = json {
         report::write(&path, &phases)?;
     }
-    failed.map_or(Ok(()), Err)
+    error.map_or(Ok(()), Err)
 }
 
 struct Bench {
     assets: Assets,
     size: Size,
-    progress: Box<dyn Progress>,
+    progress: Box<dyn ProgressReporter>,
 }
 
 impl Bench {
-    /// The whole work with one controller, on fresh planes; then, if asked for, with the helm CLI beside it.
+    /// Measures a controller in a new environment and, if `helm` is set, the helm CLI afterwards.
     async fn measure(
         &self,
         dir: &Path,
         controller: &Controller,
-        kinds: &[Value],
+        crds: &[Value],
         helm: bool,
     ) -> Result<Vec<Phase>> {
         let progress = self.progress.as_ref();
         progress.note(&format!("measuring {}", controller.name()));
-        let world = World::up(&self.assets, dir, self.size.clusters, kinds, progress).await?;
-        let measured = self.phases(&world, controller, helm).await;
-        world.down().await;
-        measured
+        let environment = Environment::start(&self.assets, dir, self.size.clusters, crds, progress).await?;
+        let phases = self.run_phases(&environment, controller, helm).await;
+        environment.kill().await;
+        phases
     }
 
-    async fn phases(&self, world: &World, controller: &Controller, helm: bool) -> Result<Vec<Phase>> {
+    async fn run_phases(
+        &self,
+        environment: &Environment,
+        controller: &Controller,
+        helm: bool,
+    ) -> Result<Vec<Phase>> {
         let progress = self.progress.as_ref();
-        let mut phases = Fleet::start(world, controller, self.size, progress).await?.run().await?;
+        let mut phases = Fleet::start(environment, controller, self.size, progress).await?.run().await?;
         if helm {
-            phases
-                .extend(helm::run(world, self.assets.path(Binary::Helm), self.size.addons, progress).await?);
+            let program = self.assets.path(Binary::Helm);
+            phases.extend(helm::run(environment, program, self.size.addons, progress).await?);
         }
         Ok(phases)
     }
 }
 
-fn own_kinds() -> Result<Vec<Value>> {
+fn chandler_crds() -> Result<Vec<Value>> {
     Ok(chandler_api::crds().iter().map(serde_json::to_value).collect::<Result<_, _>>()?)
 }
 
-fn read_kinds(path: &Path) -> Result<Vec<Value>> {
+fn read_crds(path: &Path) -> Result<Vec<Value>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     serde_saphyr::from_multiple(&text).with_context(|| format!("reading {}", path.display()))
 }

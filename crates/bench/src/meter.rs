@@ -1,40 +1,40 @@
-//! Takes the figures of one phase.
+//! Measures a phase.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 
 use crate::{
+    environment::Environment,
     report::Phase,
     traffic::{Side, Traffic},
-    usage::{Peak, Processes, reaped_cpu},
-    world::World,
+    usage::{Peak, Processes, exited_children_cpu},
 };
 
-/// Work has ended when nothing was asked for so long.
+/// A phase has ended when there was no request for this duration.
 const QUIET: Duration = Duration::from_millis(1500);
-const SETTLE_LIMIT: Duration = Duration::from_mins(1);
+const QUIET_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Where CPU time is counted.
+/// The processes whose CPU time is measured.
 #[derive(Clone, Copy, Debug)]
 pub enum Cpu {
-    /// In the processes that are looked at.
-    Tree,
-    /// In children of this process that came and went.
-    Reaped,
+    /// The processes in [`Meter::processes`] and their descendants.
+    ProcessTree,
+    /// The children of this process that have exited.
+    ExitedChildren,
 }
 
 pub struct Meter<'a> {
-    world: &'a World,
+    environment: &'a Environment,
     cpu: Cpu,
-    /// Told apart from our own controller by this.
+    /// The value of `controller` in the results.
     controller: Option<String>,
     pub traffic: Traffic,
     pub processes: Processes,
 }
 
-/// A phase that is under way.
-pub struct Begun {
+/// A phase that has started.
+pub struct RunningPhase {
     name: &'static str,
     started: Instant,
     clock: SystemTime,
@@ -50,13 +50,14 @@ struct Downloads {
 }
 
 impl<'a> Meter<'a> {
-    pub fn new(world: &'a World, cpu: Cpu, controller: Option<String>) -> Self {
-        Self { world, cpu, controller, traffic: world.traffic(), processes: Processes::default() }
+    pub fn new(environment: &'a Environment, cpu: Cpu, controller: Option<String>) -> Self {
+        let traffic = environment.traffic();
+        Self { environment, cpu, controller, traffic, processes: Processes::default() }
     }
 
-    pub fn begin(&mut self, name: &'static str) -> Result<Begun> {
-        self.traffic.begin()?;
-        Ok(Begun {
+    pub fn begin(&mut self, name: &'static str) -> Result<RunningPhase> {
+        self.traffic.reset()?;
+        Ok(RunningPhase {
             name,
             started: Instant::now(),
             clock: SystemTime::now(),
@@ -66,30 +67,36 @@ impl<'a> Meter<'a> {
         })
     }
 
-    /// The work is done when this is called; what it still draws after it is counted too.
-    pub async fn done(&mut self, phase: Begun, releases: usize) -> Result<Phase> {
+    /// Ends a phase whose work is done. Also counts requests that follow until there are none, but not their time.
+    pub async fn finish(&mut self, phase: RunningPhase, releases: usize) -> Result<Phase> {
         let wall = phase.started.elapsed();
-        self.traffic.settle(QUIET, SETTLE_LIMIT).await?;
-        Ok(self.figures(&phase, releases, wall))
+        self.traffic.wait_quiet(QUIET, QUIET_TIMEOUT).await?;
+        Ok(self.results(&phase, releases, wall))
     }
 
-    /// The work is done when nothing is asked for any more.
-    pub async fn silent(&mut self, phase: Begun, releases: usize, quiet: Duration) -> Result<Phase> {
-        self.traffic.settle(quiet, SETTLE_LIMIT).await?;
+    /// Ends a phase when there was no request for the duration `quiet`. Its time ends with the last request.
+    pub async fn finish_when_quiet(
+        &mut self,
+        phase: RunningPhase,
+        releases: usize,
+        quiet: Duration,
+    ) -> Result<Phase> {
+        self.traffic.wait_quiet(quiet, QUIET_TIMEOUT).await?;
         let last = self.traffic.last().and_then(|last| last.duration_since(phase.clock).ok());
-        Ok(self.figures(&phase, releases, last.unwrap_or_default()))
+        Ok(self.results(&phase, releases, last.unwrap_or_default()))
     }
 
-    /// The phase has lasted as long as it should.
-    pub fn over(&mut self, phase: &Begun, releases: usize) -> Result<Phase> {
+    /// Ends a phase of a fixed duration.
+    pub fn finish_now(&mut self, phase: &RunningPhase, releases: usize) -> Result<Phase> {
         self.traffic.read()?;
-        Ok(self.figures(phase, releases, phase.started.elapsed()))
+        Ok(self.results(phase, releases, phase.started.elapsed()))
     }
 
-    fn figures(&self, phase: &Begun, releases: usize, wall: Duration) -> Phase {
+    fn results(&self, phase: &RunningPhase, releases: usize, wall: Duration) -> Phase {
         let now = self.downloads();
         let (index, chart) = (now.index - phase.downloads.index, now.chart - phase.downloads.chart);
-        let (management, workload) = (self.traffic.on(Side::Management), self.traffic.on(Side::Workload));
+        let (management, workload) =
+            (self.traffic.count(Side::Management), self.traffic.count(Side::Workload));
         Phase {
             name: phase.name,
             controller: self.controller.clone(),
@@ -112,17 +119,17 @@ impl<'a> Meter<'a> {
 
     fn cpu(&self) -> f64 {
         match self.cpu {
-            Cpu::Tree => self.processes.cpu(),
-            Cpu::Reaped => reaped_cpu(),
+            Cpu::ProcessTree => self.processes.cpu(),
+            Cpu::ExitedChildren => exited_children_cpu(),
         }
     }
 
     fn downloads(&self) -> Downloads {
-        let of = |wanted: fn(&str) -> bool| {
-            let counts = self.world.repository().requests();
-            counts.iter().filter(|(path, _)| wanted(path)).map(|(_, count)| count).sum()
+        let count = |is_counted: fn(&str) -> bool| {
+            let counts = self.environment.repository().requests();
+            counts.iter().filter(|(path, _)| is_counted(path)).map(|(_, count)| count).sum()
         };
-        Downloads { index: of(|path| path == "/index.yaml"), chart: of(|path| path != "/index.yaml") }
+        Downloads { index: count(|path| path == "/index.yaml"), chart: count(|path| path != "/index.yaml") }
     }
 }
 

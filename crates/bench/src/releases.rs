@@ -1,4 +1,4 @@
-//! What the management cluster says of every release, followed by one watch.
+//! Watches the `HelmReleaseProxy` objects of the management cluster.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,14 +16,14 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::world::{ADDON_LABEL, Wanted};
+use crate::environment::{ADDON_LABEL, DesiredAddon};
 
-/// A release of an add-on on a cluster.
+/// A release, as the names of its add-on and its cluster.
 pub type Key = (String, String);
 
-/// All releases as last seen.
+/// All releases at a point in time.
 #[derive(Clone, Debug, Default)]
-pub struct Board(BTreeMap<String, Release>);
+pub struct ReleaseSnapshot(BTreeMap<String, Release>);
 
 #[derive(Clone, Debug, PartialEq)]
 struct Release {
@@ -34,17 +34,17 @@ struct Release {
     ready: bool,
 }
 
-impl Board {
-    /// How many of the releases are Ready, as wanted, at this revision.
-    pub fn done(&self, keys: &[Key], wanted: &Wanted, revision: u64) -> usize {
+impl ReleaseSnapshot {
+    /// Returns how many of the releases are Ready in the desired state at a revision.
+    pub fn count_done(&self, keys: &[Key], desired: &DesiredAddon, revision: u64) -> usize {
         keys.iter()
             .filter(|key| {
                 self.0.values().any(|release| {
                     release.key == **key
                         && release.ready
                         && release.revision == Some(revision)
-                        && release.version == wanted.version
-                        && release.values.contains(wanted.greeting)
+                        && release.version == desired.version
+                        && release.values.contains(desired.greeting)
                 })
             })
             .count()
@@ -54,60 +54,64 @@ impl Board {
         self.0.values().any(|release| release.key == *key && release.ready)
     }
 
-    /// Whether there is a release object of the add-on.
-    pub fn has(&self, addon: &str) -> bool {
+    /// Returns whether the add-on has a release.
+    pub fn contains(&self, addon: &str) -> bool {
         self.0.values().any(|release| release.key.0 == addon)
     }
 }
 
 pub struct Releases {
-    board: watch::Receiver<Board>,
-    _watching: AbortOnDropHandle<()>,
+    snapshot: watch::Receiver<ReleaseSnapshot>,
+    _task: AbortOnDropHandle<()>,
 }
 
 impl Releases {
-    pub fn follow(client: Client, namespace: &str) -> Self {
+    pub fn watch(client: Client, namespace: &str) -> Self {
         let resource = ApiResource::erase::<chandler_api::addons::HelmReleaseProxy>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource);
-        let (sender, board) = watch::channel(Board::default());
-        let watching = tokio::spawn(async move {
+        let (sender, snapshot) = watch::channel(ReleaseSnapshot::default());
+        let task = tokio::spawn(async move {
             let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
             while let Some(event) = events.next().await {
-                sender.send_modify(|board| take_in(board, event));
+                sender.send_modify(|snapshot| apply_event(snapshot, event));
             }
         });
-        Self { board, _watching: AbortOnDropHandle::new(watching) }
+        Self { snapshot, _task: AbortOnDropHandle::new(task) }
     }
 
-    pub fn now(&self) -> Board {
-        self.board.borrow().clone()
+    pub fn snapshot(&self) -> ReleaseSnapshot {
+        self.snapshot.borrow().clone()
     }
 
-    /// Waits until the board is as wanted.
-    pub async fn until(&self, limit: Duration, wanted: impl FnMut(&Board) -> bool) -> Result<()> {
-        let mut board = self.board.clone();
-        match tokio::time::timeout(limit, board.wait_for(wanted)).await {
+    /// Waits until the releases match a predicate.
+    pub async fn wait_for(
+        &self,
+        timeout: Duration,
+        predicate: impl FnMut(&ReleaseSnapshot) -> bool,
+    ) -> Result<()> {
+        let mut snapshot = self.snapshot.clone();
+        match tokio::time::timeout(timeout, snapshot.wait_for(predicate)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) => bail!("the watch on releases has ended"),
-            Err(_) => bail!("not within {} s", limit.as_secs()),
+            Err(_) => bail!("timed out after {} s", timeout.as_secs()),
         }
     }
 }
 
-fn take_in(board: &mut Board, event: Result<Event<DynamicObject>, watcher::Error>) {
+fn apply_event(snapshot: &mut ReleaseSnapshot, event: Result<Event<DynamicObject>, watcher::Error>) {
     match event {
         Ok(Event::Apply(object) | Event::InitApply(object)) => {
-            board.0.insert(object.name_any(), release(&object));
+            snapshot.0.insert(object.name_any(), release(&object));
         }
         Ok(Event::Delete(object)) => {
-            board.0.remove(&object.name_any());
+            snapshot.0.remove(&object.name_any());
         }
         Ok(Event::Init | Event::InitDone) => {}
-        Err(error) => tracing::warn!(%error, "watching releases"),
+        Err(error) => tracing::warn!(%error, "watching releases failed"),
     }
 }
 
-/// Read off the plain object, because another controller may leave out what ours always writes.
+/// Reads a release from an untyped object, because another controller may omit fields that Chandler always sets.
 fn release(object: &DynamicObject) -> Release {
     let (spec, status) = (&object.data["spec"], &object.data["status"]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -130,7 +134,7 @@ fn release(object: &DynamicObject) -> Release {
 mod tests {
     use super::*;
 
-    fn seen(changes: &[(&str, Value)]) -> Board {
+    fn snapshot(changes: &[(&str, Value)]) -> ReleaseSnapshot {
         let mut object = serde_json::json!({
             "apiVersion": "v1", "kind": "X",
             "metadata": {"name": "a-1", "generation": 2, "labels": {ADDON_LABEL: "a"}},
@@ -140,14 +144,14 @@ mod tests {
         for (pointer, value) in changes {
             *object.pointer_mut(pointer).unwrap() = value.clone();
         }
-        let mut board = Board::default();
-        take_in(&mut board, Ok(Event::Apply(serde_json::from_value(object).unwrap())));
-        board
+        let mut snapshot = ReleaseSnapshot::default();
+        apply_event(&mut snapshot, Ok(Event::Apply(serde_json::from_value(object).unwrap())));
+        snapshot
     }
 
     #[test]
-    fn a_release_is_done_only_when_all_of_it_is() {
-        let wanted = Wanted { version: "1.0.0", greeting: "one" };
+    fn a_release_is_done_when_it_is_ready_in_the_desired_state() {
+        let desired = DesiredAddon { version: "1.0.0", greeting: "one" };
         let keys = [("a".to_owned(), "alpha".to_owned())];
         let rows: [(&[(&str, Value)], usize); 6] = [
             (&[], 1),
@@ -158,7 +162,7 @@ mod tests {
             (&[("/status/conditions/0/status", "False".into())], 0),
         ];
         for (changes, expected) in rows {
-            assert_eq!(seen(changes).done(&keys, &wanted, 1), expected, "{changes:?}");
+            assert_eq!(snapshot(changes).count_done(&keys, &desired, 1), expected, "{changes:?}");
         }
     }
 }

@@ -1,41 +1,41 @@
-//! The figures, for programs and for people.
+//! Writes the results as JSON and as a table.
 
 use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-/// What one phase took.
+/// The results of a phase.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Phase {
     pub name: &'static str,
-    /// Absent for our own and for the helm CLI.
+    /// The other controller. `None` for Chandler and the helm CLI.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<String>,
     pub releases: usize,
     pub wall_s: f64,
-    /// Of all processes of the controller.
+    /// The CPU time of all processes of the controller.
     pub cpu_s: f64,
-    /// At all API servers.
+    /// The number of requests to all API servers.
     pub requests: u64,
     pub requests_management: u64,
     pub requests_workload: u64,
-    /// Of the index and of charts.
+    /// The number of downloads of the index and of charts.
     pub downloads: u64,
     pub downloads_index: u64,
     pub downloads_chart: u64,
-    /// At the end, of all processes.
+    /// The resident memory of all processes at the end of the phase.
     pub rss_mib: f64,
-    /// The highest sum seen during the phase.
+    /// The peak of the sum during the phase.
     pub peak_mib: f64,
-    /// The highest of each process since it started, summed: never less than the peak.
+    /// The sum of the peaks of each process since its start. Never less than `peak_mib`.
     pub high_water_mib: f64,
-    /// At the end, of the controller's first process alone.
+    /// The resident memory of the controller's main process at the end of the phase.
     pub main_process_mib: f64,
     pub by_request: BTreeMap<String, u64>,
 }
 
-/// Which phase of the helm CLI does the same work.
+/// The phases of the helm CLI that do the same work as a phase of a controller.
 const COMPARED: [(&str, &str); 3] =
     [("install", "helm-cli-install"), ("upgrade", "helm-cli-upgrade"), ("version", "helm-cli-upgrade")];
 
@@ -44,7 +44,7 @@ pub fn write(path: &Path, phases: &[Phase]) -> Result<()> {
     std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
 }
 
-/// A table for the terminal: totals, figures per release, and what the helm CLI takes for one of ours.
+/// Returns a table with totals, values per release, and the ratios of the helm CLI to the controller.
 pub fn table(phases: &[Phase]) -> String {
     let mut text = String::new();
     let mut controller = None;
@@ -56,7 +56,7 @@ pub fn table(phases: &[Phase]) -> String {
         }
         let _ = writeln!(text, "{}", row(phase, phases));
     }
-    text.push_str("\nper release: CPU in ms, requests at (management + workload) API servers\n");
+    text.push_str("\nper release: CPU in ms, requests to (management + workload) API servers\n");
     text
 }
 
@@ -88,18 +88,18 @@ fn row(phase: &Phase, phases: &[Phase]) -> String {
 }
 
 fn ratios(phase: &Phase, phases: &[Phase]) -> Option<String> {
-    let (_, name) = COMPARED.iter().find(|(ours, _)| *ours == phase.name)?;
+    let (_, name) = COMPARED.iter().find(|(name, _)| *name == phase.name)?;
     let helm = phases.iter().find(|other| other.name == *name)?;
-    let times = |theirs: f64, ours: f64| format!("{:.1}x", theirs / ours.max(0.001));
+    let ratio = |helm: f64, controller: f64| format!("{:.1}x", helm / controller.max(0.001));
     Some(format!(
         "{} {} {}",
-        times(helm.wall_s, phase.wall_s),
-        times(helm.cpu_s, phase.cpu_s),
-        times(as_float(helm.requests), as_float(phase.requests))
+        ratio(helm.wall_s, phase.wall_s),
+        ratio(helm.cpu_s, phase.cpu_s),
+        ratio(as_float(helm.requests), as_float(phase.requests))
     ))
 }
 
-/// Counts here are far below what a float holds exactly.
+/// Converts a count, which is far below the limit of exact floats.
 fn as_float(count: u64) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_compares_the_same_work_and_names_the_other_controller() {
+    fn the_table_compares_phases_with_the_helm_cli_and_names_the_other_controller() {
         let phases = [
             phase("install", 0.5, None),
             phase("idle", 0.1, None),

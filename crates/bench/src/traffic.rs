@@ -1,4 +1,4 @@
-//! Requests of the measured controller, as the API servers' audit logs tell them.
+//! Counts the requests of the measured controller in the API servers' audit logs.
 
 use std::{
     collections::BTreeMap,
@@ -11,19 +11,19 @@ use chandler_sandbox::{
     requests::{AuditEntry, AuditLog},
 };
 
-/// The bench's own requests carry it, and are left out.
+/// The user agent of the benchmark's own requests, which are not counted.
 pub const USER_AGENT: &str = "chandler-bench";
 
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// On which side of the fleet an API server stands.
+/// Whether an API server is that of the management cluster or of a workload cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
     Management,
     Workload,
 }
 
-/// Reading positions in the audit logs of all planes.
+/// Readers of the audit logs of all clusters, and the counts of requests.
 #[derive(Debug)]
 pub struct Traffic {
     logs: Vec<(Side, AuditLog)>,
@@ -38,68 +38,69 @@ impl Traffic {
         Self { logs, counts: BTreeMap::new(), last: None }
     }
 
-    /// Forgets what came until now.
-    pub fn begin(&mut self) -> Result<()> {
+    /// Sets all counts to zero.
+    pub fn reset(&mut self) -> Result<()> {
         self.read()?;
         self.counts.clear();
         self.last = None;
         Ok(())
     }
 
-    /// Waits until something was asked, and then nothing more for a while; renewing a lease is no work.
-    pub async fn settle(&mut self, quiet: Duration, limit: Duration) -> Result<()> {
-        let deadline = Instant::now() + limit;
-        let mut silent_since = Instant::now();
+    /// Waits until there was at least one request and then none for the duration `quiet`. Ignores renewals of Leases.
+    pub async fn wait_quiet(&mut self, quiet: Duration, timeout: Duration) -> Result<()> {
+        let deadline = Instant::now() + timeout;
+        let mut quiet_since = Instant::now();
         loop {
             if self.read()? > 0 {
-                silent_since = Instant::now();
+                quiet_since = Instant::now();
             }
-            let silent = self.last.is_some() && silent_since.elapsed() >= quiet;
-            if silent || Instant::now() > deadline {
+            let is_quiet = self.last.is_some() && quiet_since.elapsed() >= quiet;
+            if is_quiet || Instant::now() > deadline {
                 return Ok(());
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    pub fn on(&self, side: Side) -> u64 {
-        self.counts.iter().filter(|((of, _), _)| *of == side).map(|(_, count)| count).sum()
+    pub fn count(&self, side: Side) -> u64 {
+        self.counts.iter().filter(|((counted, _), _)| *counted == side).map(|(_, count)| count).sum()
     }
 
-    /// How often each request was made: `management patch helmreleaseproxies/status` → 80.
+    /// Returns the counts by request, such as `management patch helmreleaseproxies/status`.
     pub fn by_request(&self) -> BTreeMap<String, u64> {
         let label = |side: Side| match side {
             Side::Management => "management",
             Side::Workload => "workload",
         };
-        self.counts.iter().map(|((side, what), count)| (format!("{} {what}", label(*side)), *count)).collect()
+        let counts = self.counts.iter();
+        counts.map(|((side, request), count)| (format!("{} {request}", label(*side)), *count)).collect()
     }
 
-    /// When the last request that is work was received.
+    /// Returns when the last request was received, ignoring renewals of Leases.
     pub fn last(&self) -> Option<SystemTime> {
         self.last
     }
 
-    /// Takes in what is new; says how many of it are work.
+    /// Reads new entries of the audit logs. Returns the number of new requests, ignoring renewals of Leases.
     pub fn read(&mut self) -> Result<usize> {
-        let mut work = 0;
+        let mut requests = 0;
         for (side, log) in &mut self.logs {
             for entry in log.read()?.into_iter().filter(|entry| entry.user_agent != USER_AGENT) {
                 if entry.resource != "leases" {
-                    work += 1;
+                    requests += 1;
                     self.last = self.last.max(Some(entry.received.into()));
                 }
-                *self.counts.entry((*side, what(&entry))).or_default() += 1;
+                *self.counts.entry((*side, request_name(&entry))).or_default() += 1;
             }
         }
-        Ok(work)
+        Ok(requests)
     }
 }
 
-fn what(entry: &AuditEntry) -> String {
+fn request_name(entry: &AuditEntry) -> String {
     let path = || entry.uri.split('?').next().unwrap_or_default().to_owned();
     let resource = if entry.resource.is_empty() { path() } else { entry.resource.clone() };
     let slash = if entry.subresource.is_empty() { "" } else { "/" };
-    let refused = if entry.code >= 400 { format!(" → {}", entry.code) } else { String::new() };
-    format!("{} {resource}{slash}{}{refused}", entry.verb, entry.subresource)
+    let error = if entry.code >= 400 { format!(" → {}", entry.code) } else { String::new() };
+    format!("{} {resource}{slash}{}{error}", entry.verb, entry.subresource)
 }

@@ -1,4 +1,4 @@
-//! What trees of processes use, as the kernel counts it.
+//! CPU time and memory of process trees, from `/proc`.
 
 use std::{
     collections::BTreeSet,
@@ -12,51 +12,50 @@ use std::{
 
 use tokio_util::task::AbortOnDropHandle;
 
-const SAMPLE: Duration = Duration::from_millis(100);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The processes that are looked at, each with all that it started. Clones share them.
+/// The measured processes, each with its descendants. Clones share the set.
 #[derive(Clone, Debug, Default)]
 pub struct Processes(Arc<Mutex<BTreeSet<u32>>>);
 
 impl Processes {
-    pub fn enter(&self, pid: u32) {
+    pub fn add(&self, pid: u32) {
         self.roots().insert(pid);
     }
 
-    pub fn leave(&self, pid: u32) {
+    pub fn remove(&self, pid: u32) {
         self.roots().remove(&pid);
     }
 
-    /// CPU time so far, that of ended and awaited children included.
+    /// Returns the CPU time in seconds, including that of children that have exited and were waited for.
     pub fn cpu(&self) -> f64 {
-        total(
-            self.all().iter().filter_map(|pid| stat(&pid.to_string())).map(|times| times.own + times.reaped),
-        )
+        let times = self.all().into_iter().filter_map(|pid| stat(&pid.to_string()));
+        total(times.map(|times| times.own + times.exited_children))
     }
 
-    /// Memory held in RAM, in MiB.
+    /// Returns the resident memory in MiB.
     pub fn resident(&self) -> f64 {
         self.sum("VmRSS:")
     }
 
-    /// The most that each process ever held, in MiB.
+    /// Returns the sum of the peaks of each process in MiB.
     pub fn high_water(&self) -> f64 {
         self.sum("VmHWM:")
     }
 
-    /// Memory of the processes themselves, less what they started.
+    /// Returns the resident memory of the processes without their descendants, in MiB.
     pub fn resident_roots(&self) -> f64 {
         total(self.roots().iter().filter_map(|pid| memory(*pid, "VmRSS:")))
     }
 
-    /// Watches for the peak of the sum until the returned value is dropped.
+    /// Samples the peak of the resident memory until the returned value is dropped.
     pub fn sample(&self) -> Peak {
         let highest = Arc::new(AtomicU64::new(0));
         let (processes, shared) = (self.clone(), highest.clone());
         let sampling = tokio::spawn(async move {
             loop {
                 shared.fetch_max(processes.resident().to_bits(), Ordering::Relaxed);
-                tokio::time::sleep(SAMPLE).await;
+                tokio::time::sleep(SAMPLE_INTERVAL).await;
             }
         });
         Peak { highest, _sampling: AbortOnDropHandle::new(sampling) }
@@ -81,7 +80,7 @@ impl Processes {
     }
 }
 
-/// The highest sum seen.
+/// The peak of the resident memory.
 #[derive(Debug)]
 pub struct Peak {
     highest: Arc<AtomicU64>,
@@ -94,21 +93,21 @@ impl Peak {
     }
 }
 
-/// CPU time of the children that this process has awaited.
-pub fn reaped_cpu() -> f64 {
-    stat("self").map_or(0.0, |times| times.reaped)
+/// Returns the CPU time in seconds of the children of this process that have exited and were waited for.
+pub fn exited_children_cpu() -> f64 {
+    stat("self").map_or(0.0, |times| times.exited_children)
 }
 
-/// The sum of no numbers is -0.0, whose bits are above those of all others.
+/// Sums numbers. `Iterator::sum` returns -0.0 for an empty iterator, and [`Peak`] compares the bits of floats.
 fn total(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(0.0, |sum, value| sum + value)
 }
 
-/// Seconds.
+/// CPU times in seconds.
 #[derive(Debug, PartialEq)]
 struct Times {
     own: f64,
-    reaped: f64,
+    exited_children: f64,
 }
 
 fn stat(pid: &str) -> Option<Times> {
@@ -117,11 +116,11 @@ fn stat(pid: &str) -> Option<Times> {
 }
 
 fn parse_stat(stat: &str, ticks: f64) -> Option<Times> {
-    // The command name may hold spaces and parentheses; the last one closes it.
+    // The command name may contain spaces and parentheses; the last parenthesis closes it.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut times = fields.split(' ').skip(11).map_while(|field| field.parse::<f64>().ok());
     let mut pair = || Some((times.next()? + times.next()?) / ticks);
-    Some(Times { own: pair()?, reaped: pair()? })
+    Some(Times { own: pair()?, exited_children: pair()? })
 }
 
 fn children(pid: u32) -> Vec<u32> {
@@ -146,16 +145,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_behind_any_command_name() {
+    fn times_are_parsed_after_any_command_name() {
         let fields = (3..=20).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
         let stat = format!("7 (a) (b c) S{}", fields.trim_start_matches('3'));
-        assert_eq!(parse_stat(&stat, 100.0), Some(Times { own: 0.29, reaped: 0.33 }));
+        assert_eq!(parse_stat(&stat, 100.0), Some(Times { own: 0.29, exited_children: 0.33 }));
         assert_eq!(parse_stat("7 (a) S 1 2", 100.0), None);
     }
 
-    /// Looks at a quiet tree of its own: this process changes while other tests run in it.
+    /// Uses a separate process tree, because other tests run in this process.
     #[test]
-    fn children_and_their_memory_belong_to_the_tree() {
+    fn children_and_their_memory_are_counted() {
         let mut shell = std::process::Command::new("sh")
             .args(["-c", "sleep 60 & echo started; wait"])
             .stdout(std::process::Stdio::piped())
@@ -165,7 +164,7 @@ mod tests {
         std::io::BufRead::read_line(&mut std::io::BufReader::new(shell.stdout.take().unwrap()), &mut line)
             .unwrap();
         let processes = Processes::default();
-        processes.enter(shell.id());
+        processes.add(shell.id());
         let [_, sleep] = processes.all()[..] else { panic!("{:?}", processes.all()) };
         while memory(sleep, "VmRSS:").is_none() || !command(sleep).starts_with("sleep") {
             std::thread::sleep(Duration::from_millis(5));
@@ -177,7 +176,7 @@ mod tests {
             rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         }
         shell.wait().unwrap();
-        processes.leave(shell.id());
+        processes.remove(shell.id());
         assert_eq!(processes.all(), [] as [u32; 0]);
     }
 

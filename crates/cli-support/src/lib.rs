@@ -1,7 +1,7 @@
-//! What the binaries `chandler` and `chandler-sandbox` have in common.
+//! Code that the binaries `chandler` and `chandler-sandbox` share.
 
-pub mod place;
 pub mod programs;
+pub mod user_dirs;
 
 use std::process::ExitCode;
 
@@ -9,9 +9,9 @@ use anyhow::Result;
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-/// Runs a program: installs the cryptography, and prints an error as users of a shell expect it.
+/// Runs a program. Installs the default TLS crypto provider and prints an error to standard error.
 pub fn main(run: impl FnOnce() -> Result<ExitCode>) -> ExitCode {
-    // The first choice of a provider stands; nothing has made one before us.
+    // This fails only if a provider is installed already, which nothing does before this point.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match run() {
         Ok(code) => code,
@@ -22,7 +22,7 @@ pub fn main(run: impl FnOnce() -> Result<ExitCode>) -> ExitCode {
     }
 }
 
-/// Returns the error and its causes, less those whose words an outer one already repeats.
+/// Returns the error and its causes, without causes whose text an outer error already contains.
 pub fn error_text(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |text, cause| {
         if text.is_empty() {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use chandler_controller::Connect;
-use chandler_telemetry::Requests;
+use chandler_telemetry::RequestCounter;
 use clap::Args;
 use http::{HeaderValue, header::USER_AGENT};
 use kube::{
@@ -30,7 +30,7 @@ impl Connection {
     }
 
     /// Returns a factory of clients whose requests are counted in `requests`.
-    pub async fn with_request_counts(self, requests: &Requests) -> Result<Connect> {
+    pub async fn with_request_counts(self, requests: &RequestCounter) -> Result<Connect> {
         let (config, requests) = (self.config().await?, requests.clone());
         Ok(Connect::new(move || Ok(ClientBuilder::try_from(config.clone())?.with_layer(&requests).build())))
     }

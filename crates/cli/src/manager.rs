@@ -11,7 +11,7 @@ use chandler_cli_support::programs;
 use chandler_controller::{ConfigMapKey, Election, Options};
 use chandler_core::{leadership::LeaseTimes, resolution::parse_version, schedule::Limits};
 use chandler_source::{AddressPolicy, AddressRange, Retention, SourceOptions};
-use chandler_telemetry::Requests;
+use chandler_telemetry::RequestCounter;
 use clap::Args;
 use semver::Version;
 use tokio::signal::unix::{SignalKind, signal};
@@ -164,7 +164,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let log_level = logging::start(&log_level, log_format)?;
     let tracing = traces.start()?;
     let hooks = hooks.options(&leader_election_namespace);
-    let requests = Requests::default();
+    let requests = RequestCounter::default();
     let connect = connection.with_request_counts(&requests).await?;
     let election = (!no_leader_election).then(|| Election {
         namespace: leader_election_namespace,

@@ -1,7 +1,7 @@
 //! Reads packages as the manager does, with a cache in the user's cache directory.
 
 use anyhow::{Context as _, Result};
-use chandler_cli_support::place;
+use chandler_cli_support::user_dirs;
 use chandler_source::{AddressPolicy, AddressRange, Packages, SourceOptions, Store};
 use clap::Args;
 
@@ -16,7 +16,7 @@ pub struct SourceArgs {
 impl SourceArgs {
     pub fn open(self) -> Result<Packages> {
         let Self { allow_source_address } = self;
-        let directory = place::cache_folder("sources")?;
+        let directory = user_dirs::cache_folder("sources")?;
         let store = Store::open(&directory).with_context(|| format!("opening {}", directory.display()))?;
         let addresses = AddressPolicy { allowed: allow_source_address, refused: Vec::new() };
         let options = SourceOptions { addresses, ..SourceOptions::default() };

@@ -120,7 +120,7 @@ impl<P: PlacementKind> PairCaches for (Store<P>, ReleaseCache<P::Release>) {
 
     fn addons(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Addon> {
         let releases = self.1.on_cluster(cluster);
-        let wanting = self.0.state_filter(|placement| placement.wants(cluster, labels));
+        let wanting = self.0.state_filter(|placement| placement.selects(cluster, labels));
         let unplaced = wanting.iter().map(|placement| placement.name_any()).filter(|name| {
             let owner = naming::label_value(name);
             !releases.iter().any(|release| release.labels().get(P::OWNER_LABEL) == Some(&owner))

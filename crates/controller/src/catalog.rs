@@ -9,7 +9,7 @@ mod signers;
 use std::{collections::HashMap, sync::Arc};
 
 use chandler_api::extensions::{CatalogStatus, ExtensionCatalog};
-use chandler_core::{catalog::LastLook, conditions};
+use chandler_core::{catalog::LastPoll, conditions};
 use chandler_source::Packages;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Client, ResourceExt as _, api::ApiResource};
@@ -36,11 +36,11 @@ struct CatalogContext {
     events: Events,
     news: Arc<CatalogChanges>,
     /// By uid.
-    looks: Mutex<HashMap<String, LastLook>>,
+    looks: Mutex<HashMap<String, LastPoll>>,
 }
 
 impl CatalogContext {
-    fn looks(&self) -> MutexGuard<'_, HashMap<String, LastLook>> {
+    fn looks(&self) -> MutexGuard<'_, HashMap<String, LastPoll>> {
         self.looks.lock()
     }
 
@@ -51,7 +51,7 @@ impl CatalogContext {
                 self.news.touched(catalog, false);
                 let uid = catalog.uid().unwrap_or_default();
                 self.looks().remove(&uid);
-                self.packages.forget_catalog(&uid);
+                self.packages.remove_catalog(&uid);
             }
         }
     }

@@ -5,8 +5,8 @@ mod answers;
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
 use chandler_api::extensions::Extension;
-pub use chandler_hooks::{Answer, Answers, Endpoint, FailurePolicy, Serving};
-use chandler_hooks::{EXTENSION_CONFIG, LIFETIME, Owner, Registration};
+use chandler_hooks::{CERTIFICATE_LIFETIME, EXTENSION_CONFIG, Owner, Registration};
+pub use chandler_hooks::{Endpoint, FailurePolicy, HookHandler, HookResponse, HookServer};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{Client, CustomResourceExt as _};
 
@@ -38,16 +38,24 @@ pub async fn serve(
     options: HookOptions,
     namespace: Option<&str>,
     watch_filter: Option<&str>,
-    answers: Arc<dyn Answers>,
-) -> Result<Serving, StartupError> {
+    answers: Arc<dyn HookHandler>,
+) -> Result<HookServer, StartupError> {
     let HookOptions { address, endpoint, before_upgrade, role } = options;
     let registration = Registration {
         name: registered_as(namespace, watch_filter),
         endpoint,
         namespaces: only(namespace),
-        owners: vec![Owner::ClusterRole(role), Owner::Definition(Extension::crd_name().to_owned())],
+        owners: vec![
+            Owner::ClusterRole(role),
+            Owner::CustomResourceDefinition(Extension::crd_name().to_owned()),
+        ],
     };
-    let options = chandler_hooks::Options { address, registration, before_upgrade, lifetime: LIFETIME };
+    let options = chandler_hooks::Options {
+        address,
+        registration,
+        before_upgrade,
+        certificate_lifetime: CERTIFICATE_LIFETIME,
+    };
     Ok(chandler_hooks::start(client, options, answers).await?)
 }
 

@@ -4,7 +4,7 @@ mod thread;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use chandler_core::leadership::{Claim, LeaseTimes, SeenLease, Watchman};
+use chandler_core::leadership::{Decision, LeaseObserver, LeaseTimes, ObservedLease};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
@@ -69,11 +69,11 @@ impl Election {
     async fn win(self) -> Result<Leadership, ManagementError> {
         let client = self.connect.client().map_err(|source| reading(&self, source))?;
         let leases: Api<Lease> = Api::namespaced(client, &self.namespace);
-        let mut watchman = Watchman::new(&self.identity, self.times);
+        let mut observer = LeaseObserver::new(&self.identity, self.times);
         let mut told = String::new();
         loop {
             let there = leases.get_opt(&self.name).await.map_err(|source| reading(&self, source))?;
-            if watchman.look(there.as_ref().map(seen), Timestamp::now()) == Claim::Take {
+            if observer.observe(there.as_ref().map(seen), Timestamp::now()) == Decision::Acquire {
                 let asked = Instant::now();
                 if let Some(held) = self.write(&leases, there.as_ref(), &self.identity).await? {
                     tracing::info!(namespace = self.namespace, identity = self.identity, "leading");
@@ -85,7 +85,7 @@ impl Election {
                 tracing::info!(holder, "another process leads; waiting");
                 told = holder;
             }
-            tokio::time::sleep(self.times.renew_every() / 2).await;
+            tokio::time::sleep(self.times.renew_interval() / 2).await;
         }
     }
 
@@ -137,8 +137,9 @@ impl Leadership {
         let times = self.election.times;
         loop {
             // Counted from the last renewal: one that took long is followed by the next one sooner.
-            tokio::time::sleep(times.renew_every().saturating_sub(self.renewed.elapsed()).max(RETRY)).await;
-            let left = times.give_up_after().saturating_sub(self.renewed.elapsed());
+            tokio::time::sleep(times.renew_interval().saturating_sub(self.renewed.elapsed()).max(RETRY))
+                .await;
+            let left = times.renew_deadline().saturating_sub(self.renewed.elapsed());
             if left.is_zero() {
                 return format!("the Lease could not be renewed for {:?}", self.renewed.elapsed());
             }
@@ -164,9 +165,9 @@ impl Leadership {
     }
 }
 
-fn seen(lease: &Lease) -> SeenLease {
+fn seen(lease: &Lease) -> ObservedLease {
     let spec = lease.spec.clone().unwrap_or_default();
-    SeenLease {
+    ObservedLease {
         holder: spec.holder_identity.unwrap_or_default(),
         renewed: spec.renew_time.map(|time| time.0),
     }

@@ -6,7 +6,7 @@ mod objects;
 use chandler_api::extensions::{KeyReference, ObjectField, ParametersFrom};
 use chandler_core::{
     failure::{Category, Failure},
-    parameters::{Found, Parameters, lookup},
+    parameters::{Parameters, SourceValue, lookup},
 };
 use k8s_openapi::ByteString;
 use kube::Client;
@@ -65,7 +65,7 @@ impl ParameterSources {
         namespace: &str,
         service_account: Option<&str>,
         from: &ParametersFrom,
-    ) -> Result<(String, Option<Found>), Failure> {
+    ) -> Result<(String, Option<SourceValue>), Failure> {
         if let Some(secret) = &from.secret {
             return self.key(namespace, "Secret", "secrets", secret, secret_key).await;
         }
@@ -93,7 +93,7 @@ impl ParameterSources {
         plural: &str,
         reference: &KeyReference,
         value: fn(&Value, &str) -> Option<Vec<u8>>,
-    ) -> Result<(String, Option<Found>), Failure> {
+    ) -> Result<(String, Option<SourceValue>), Failure> {
         let KeyReference { name, key, optional } = reference;
         let object = format!("{kind} {namespace}/{name}");
         let source = format!("key {key} of {object}");
@@ -110,7 +110,7 @@ impl ParameterSources {
                 let text = String::from_utf8(bytes).map_err(|_| {
                     Failure::new(Category::InvalidValues, format!("{source} is not UTF-8 text"))
                 })?;
-                Ok((source, Some(Found::Text(text))))
+                Ok((source, Some(SourceValue::Text(text))))
             }
             None if *optional => Ok((source, None)),
             None => Err(missing(&format!("{object} has no key {key}"), "add it")),
@@ -122,14 +122,14 @@ impl ParameterSources {
         namespace: &str,
         account: &str,
         field: &ObjectField,
-    ) -> Result<(String, Option<Found>), Failure> {
+    ) -> Result<(String, Option<SourceValue>), Failure> {
         let ObjectField { kind, name, path, optional, .. } = field;
         let place = field.namespace.as_deref().unwrap_or(namespace);
         let object = format!("{kind} {place}/{name}");
         let source = format!("field {path} of {object}");
         match self.objects.read_as(namespace, account, place, field).await {
             Ok(read) => match lookup(&read, path) {
-                Some(value) => Ok((source, Some(Found::Value(value.clone())))),
+                Some(value) => Ok((source, Some(SourceValue::Value(value.clone())))),
                 None if *optional => Ok((source, None)),
                 None => Err(missing(&format!("{object} has no field {path}"), "correct the path")),
             },

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use chandler_core::spread::spread;
+use chandler_core::jitter::jitter;
 use chandler_telemetry::trace::{self, Span};
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
@@ -96,10 +96,11 @@ pub async fn run<K, C, F>(
                     .with("chandler.object", object.name_any())
             });
             let (pass, metrics, started) = (reconcile(object, context), metrics.clone(), Instant::now());
-            let pass =
-                async move { pass.await.inspect_err(|error| trace::failed(error.category().as_str())) };
+            let pass = async move {
+                pass.await.inspect_err(|error| trace::record_failure(error.category().as_str()))
+            };
             async move {
-                let ended = trace::within(span, pass).await;
+                let ended = trace::in_span(span, pass).await;
                 metrics.pass_ended(kind, started.elapsed().as_secs_f64());
                 ended
             }
@@ -128,7 +129,7 @@ pub async fn run<K, C, F>(
 
 /// Look again at the next resync.
 pub fn resync(object: &impl kube::ResourceExt) -> Action {
-    Action::requeue(RESYNC.mul_f64(0.9 + 0.2 * spread(&object.uid().unwrap_or_default())))
+    Action::requeue(RESYNC.mul_f64(0.9 + 0.2 * jitter(&object.uid().unwrap_or_default())))
 }
 
 /// Look again at this time.

@@ -13,7 +13,7 @@ use chandler_core::{
     schedule::Limits,
 };
 use chandler_source::{Packages, SourceOptions, Store as PackageStore};
-use chandler_telemetry::Requests;
+use chandler_telemetry::RequestCounter;
 use chandler_tool::{Supervisor, SupervisorConfig, TemplateService, Tools};
 use chandler_workload::{Connections, RecordsOf};
 use futures::FutureExt as _;
@@ -79,7 +79,7 @@ pub struct Options {
     /// How often these ConfigMaps and the sources of parameters are polled. They are not watched.
     pub parameters_interval: Duration,
     /// Counts the requests of the client that the controllers get.
-    pub requests: Requests,
+    pub requests: RequestCounter,
     /// `None` means that this process is the only one.
     pub election: Option<Election>,
     /// `None` means that no runtime hooks are served.
@@ -141,7 +141,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let scope = Scope { namespace, labels: None };
     let mut sources = sources;
     // A cached index must not be older than the poll interval.
-    sources.limits.fresh = sources.limits.fresh.min(poll_interval);
+    sources.limits.cache_ttl = sources.limits.cache_ttl.min(poll_interval);
     let configured = |config: SupervisorConfig| SupervisorConfig {
         environment: tool_environment.clone(),
         log_level: tool_log_level.clone(),
@@ -196,7 +196,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let address = server::serve(address, served).await?;
     tracing::info!(%address, "serving /metrics, /healthz and /readyz");
     let packages = shared.packages.clone();
-    let _collecting = AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_regularly().await }));
+    let _collecting = AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_garbage().await }));
     let _demanding = match verify_policy {
         Some(from) => Some(demand_signatures(&shared, from).await),
         None => None,

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use chandler_source::{Packages, SignaturePolicy};
+use chandler_source::{Packages, PolicyUnavailable, SignaturePolicy};
 use kube::Client;
 
 use crate::extension::ConfigMapKey;
@@ -32,19 +32,19 @@ impl SignatureDemands {
             Ok(text) => match SignaturePolicy::parse(&text) {
                 Ok(policy) => {
                     tracing::info!(%from, "policy for signatures");
-                    self.packages.demand_signatures(Ok(policy));
+                    self.packages.set_signature_policy(Ok(policy));
                     return Some(text);
                 }
                 Err(error) => error.to_string(),
             },
             Err(error) => error.to_string(),
         };
-        let why = format!("the policy for signatures in {from} cannot be used: {why}");
+        let error = PolicyUnavailable { location: from.to_string(), reason: why };
         if known.is_none() {
-            self.packages.demand_signatures(Err(why.clone()));
-            tracing::error!("{why}; nothing is installed until it can");
+            self.packages.set_signature_policy(Err(error.clone()));
+            tracing::error!("{error}; nothing is installed until it can be read");
         } else {
-            tracing::warn!("{why}; what was demanded before still is");
+            tracing::warn!("{error}; the previous policy stays in force");
         }
         known
     }

@@ -6,7 +6,7 @@ use chandler_api::capi::{ClusterView, ContractReference};
 use chandler_core::{
     digest::Digest,
     identity::{ClusterKey, ClusterMap},
-    placement::{TemplateObjects, looks_at, render_inputs},
+    placement::{TemplateObjects, referenced_objects, render_inputs},
 };
 use chandler_tool::TemplateService;
 use kube::api::DynamicObject;
@@ -39,7 +39,7 @@ impl Templates {
         cluster: &DynamicObject,
     ) -> Result<(Value, Digest), ComposeError> {
         let view = ClusterView::of(&cluster.data).unwrap_or_default();
-        let (control_plane, infra_cluster) = looks_at(template);
+        let (control_plane, infra_cluster) = referenced_objects(template);
         let control_plane =
             self.referenced(key, control_plane, "controlPlaneRef", view.spec.control_plane_ref).await?;
         let infra_cluster =

@@ -1,25 +1,27 @@
-//! How long to wait after a failure.
+//! Delays between retries.
 
 use std::time::Duration;
 
-use crate::{failure::Category, spread::spread};
+use crate::{failure::Category, jitter::jitter};
 
 const FIRST: Duration = Duration::from_secs(5);
-/// For what no retry mends: someone has to change something first, and a changed spec is tried at once anyway.
-const FIRST_BY_HAND: Duration = Duration::from_mins(1);
+/// For failures that a retry alone does not fix. A changed spec is tried at once anyway.
+const FIRST_AFTER_USER_ERROR: Duration = Duration::from_mins(1);
 const LONGEST: Duration = Duration::from_mins(10);
 
-/// The wait after the `count`-th failure in a row: doubling up to 10 min, spread by a fifth either way so that a fleet
-/// that failed together does not retry together. `seed` names the object; equal arguments give equal waits.
+/// Returns the delay after the `count`-th consecutive failure.
+///
+/// It doubles up to 10 min, with a jitter of 20 % in either direction so that clusters that failed at the same time do
+/// not retry at the same time. `seed` identifies the object; equal arguments give equal delays.
 pub fn delay(category: Category, count: u32, seed: &str) -> Duration {
-    let first = if needs_a_hand(category) { FIRST_BY_HAND } else { FIRST };
+    let first = if needs_user_action(category) { FIRST_AFTER_USER_ERROR } else { FIRST };
     let doublings = count.saturating_sub(1).min(16);
     let base = first.saturating_mul(1 << doublings).min(LONGEST);
-    base.mul_f64(0.8 + 0.4 * spread(&format!("{seed}/{count}")))
+    base.mul_f64(0.8 + 0.4 * jitter(&format!("{seed}/{count}")))
 }
 
-/// Whether someone has to change something before another try can succeed.
-pub fn needs_a_hand(category: Category) -> bool {
+/// Returns whether a user has to change something before a retry can succeed.
+pub fn needs_user_action(category: Category) -> bool {
     matches!(
         category,
         Category::InvalidPackage
@@ -36,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_a_limit_and_stay_within_a_fifth() {
+    fn delays_double_up_to_a_limit_with_bounded_jitter() {
         use Category::{Conflict, Timeout};
         let rows = [
             (Timeout, 0, 5),
@@ -51,16 +53,16 @@ mod tests {
             (Conflict, 9, 600),
         ];
         for (category, count, seconds) in rows {
-            let wait = delay(category, count, "fleet/blue").as_secs_f64();
+            let delay = delay(category, count, "fleet/blue").as_secs_f64();
             let base = f64::from(seconds);
-            assert!((base * 0.8..=base * 1.2).contains(&wait), "{category} {count}: {wait}");
+            assert!((base * 0.8..=base * 1.2).contains(&delay), "{category} {count}: {delay}");
         }
     }
 
     #[test]
-    fn objects_spread() {
-        let waits: std::collections::HashSet<_> =
+    fn objects_have_different_delays() {
+        let delays: std::collections::HashSet<_> =
             (0..100).map(|n| delay(Category::Timeout, 4, &format!("cluster-{n}"))).collect();
-        assert!(waits.len() > 90);
+        assert!(delays.len() > 90);
     }
 }

@@ -1,16 +1,16 @@
-//! Catalogs: which packages of a repository belong to one, who may use it, what extensions its charts stand for, how they
-//! are searched, when they are looked at again, and what is said about it.
+//! Catalogs: which charts of a repository belong to a catalog, which namespaces may use it, which extension versions
+//! its charts publish, search, polling, and the status.
 
-mod audience;
-mod implied;
-mod pace;
+mod entries;
+mod namespace_access;
+mod polling;
 mod report;
 mod search;
 mod selection;
 
-pub use audience::{Namespace, may_use};
-pub use implied::{ANNOTATIONS, CHANNEL, DEPENDENCIES, Entry, implied};
-pub use pace::{LastLook, interval, next_look};
-pub use report::{Look, report, unverifiable};
-pub use search::{Rank, Words};
+pub use entries::{ANNOTATIONS, CHANNEL, DEPENDENCIES, Entry, published_entries};
+pub use namespace_access::{Namespace, may_use};
+pub use polling::{LastPoll, interval, poll_delay};
+pub use report::{PollResult, report, unverifiable};
+pub use search::{Rank, SearchQuery};
 pub use selection::Selection;

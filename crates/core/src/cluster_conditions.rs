@@ -1,4 +1,4 @@
-//! What a Cluster says about its add-ons.
+//! The conditions that Chandler writes to Clusters.
 
 use chandler_api::{
     extensions::{ExtensionInstance, Lifecycle},
@@ -10,85 +10,95 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::{
-    conditions::{Status, Wanted},
+    conditions::{NewCondition, Status},
     extension::ResolutionInput,
-    resolution::Outcome,
+    resolution::UpgradeOutcome,
 };
 
 /// Condition of a Cluster: all its add-ons are ready.
 pub const ADDONS_READY: &str = "AddonsReady";
-/// Condition of a Cluster: its add-ons let the next Kubernetes in.
+/// Condition of a Cluster: its add-ons do not block the next Kubernetes upgrade.
 pub const ADDONS_UPGRADABLE: &str = "AddonsUpgradable";
-/// Add-ons named in one message; the rest are counted.
+/// Number of add-ons that one message names. The rest are counted.
 const NAMED: usize = 5;
+/// Problem of an add-on that has no release object on its cluster yet.
+pub const NOT_INSTALLED: &str = "it is not installed on the cluster yet";
 
 /// An add-on of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addon {
     pub name: String,
-    /// None: it is ready.
-    pub trouble: Option<String>,
+    /// Why it is not ready. `None` means that it is ready.
+    pub problem: Option<String>,
 }
 
 impl Addon {
     pub fn ready(name: &str) -> Self {
-        Self { name: name.to_owned(), trouble: None }
+        Self { name: name.to_owned(), problem: None }
     }
 
-    pub fn not_ready(name: &str, why: &str) -> Self {
-        Self { name: name.to_owned(), trouble: Some(why.to_owned()) }
+    pub fn not_ready(name: &str, problem: &str) -> Self {
+        Self { name: name.to_owned(), problem: Some(problem.to_owned()) }
     }
 }
 
-/// What is given to a cluster just now: no watch has told of it, and nobody may take it for ready.
-pub fn arriving(given: &[ExtensionInstance], there: &[&ExtensionInstance]) -> Vec<Addon> {
-    let is_there = |name: &String| there.iter().any(|instance| instance.name_any() == *name);
-    let names = given.iter().map(ResourceExt::name_any).filter(|name| !is_there(name));
-    names.map(|name| Addon::not_ready(&name, "it is not on the cluster yet")).collect()
+/// Returns the instances that were just applied and that the watch has not shown yet, as add-ons that are not ready.
+pub fn pending_addons(applied: &[ExtensionInstance], existing: &[&ExtensionInstance]) -> Vec<Addon> {
+    let exists = |name: &String| existing.iter().any(|instance| instance.name_any() == *name);
+    let names = applied.iter().map(ResourceExt::name_any).filter(|name| !exists(name));
+    names.map(|name| Addon::not_ready(&name, NOT_INSTALLED)).collect()
 }
 
-/// Whether all add-ons of a cluster are ready.
-pub fn addons_ready(addons: &[Addon]) -> Wanted {
-    let troubled: Vec<_> = addons.iter().filter(|addon| addon.trouble.is_some()).collect();
-    if troubled.is_empty() {
-        return Wanted {
+/// Returns the condition `AddonsReady`.
+pub fn addons_ready(addons: &[Addon]) -> NewCondition {
+    let not_ready: Vec<_> = addons.iter().filter(|addon| addon.problem.is_some()).collect();
+    if not_ready.is_empty() {
+        return NewCondition {
             type_: ADDONS_READY,
             status: Status::True,
             reason: ClusterReason::Ready.into(),
             message: String::new(),
         };
     }
-    let named = troubled.iter().take(NAMED).map(|addon| match addon.trouble.as_deref() {
+    let named = not_ready.iter().take(NAMED).map(|addon| match addon.problem.as_deref() {
         Some("") | None => addon.name.clone(),
-        Some(why) => format!("{}: {why}", addon.name),
+        Some(problem) => format!("{}: {problem}", addon.name),
     });
-    let more = troubled.len().saturating_sub(NAMED);
+    let more = not_ready.len().saturating_sub(NAMED);
     let rest = (more > 0).then(|| format!("and {more} more"));
     let message = named.chain(rest).collect::<Vec<_>>().join("; ");
-    Wanted { type_: ADDONS_READY, status: Status::False, reason: ClusterReason::NotReady.into(), message }
+    NewCondition {
+        type_: ADDONS_READY,
+        status: Status::False,
+        reason: ClusterReason::NotReady.into(),
+        message,
+    }
 }
 
-/// What the next Kubernetes would mean: the one that is announced, else the next minor.
-pub fn upgradable(input: &ResolutionInput) -> Wanted {
+/// Returns the condition `AddonsUpgradable`, for the announced Kubernetes version or else for the next minor version.
+pub fn addons_upgradable(input: &ResolutionInput) -> NewCondition {
     let (from, to) = input.next_upgrade();
     let plan = input.plan(&from, &to);
-    let tied = |name: &str| {
+    let depends_on_kubernetes = |name: &str| {
         let published = input.universe.extensions.get(name);
         published.is_none_or(|published| published.lifecycle != Lifecycle::Independent)
     };
-    let told = plan.steps.iter().filter(|step| step.outcome != Outcome::Stays || tied(&step.extension));
-    let told: Vec<_> = told.map(ToString::to_string).collect();
+    let reported = plan
+        .steps
+        .iter()
+        .filter(|step| step.outcome != UpgradeOutcome::Stays || depends_on_kubernetes(&step.extension));
+    let reported: Vec<_> = reported.map(ToString::to_string).collect();
     let (status, reason) = if plan.blocks() {
         (Status::False, ClusterReason::Blocked)
     } else {
         (Status::True, ClusterReason::Upgradable)
     };
-    let message = format!("Kubernetes {}.{}: {}", to.major, to.minor, told.join("; "));
+    let message = format!("Kubernetes {}.{}: {}", to.major, to.minor, reported.join("; "));
     let message = message.trim_end_matches(": ").to_owned();
-    Wanted { type_: ADDONS_UPGRADABLE, status, reason: reason.into(), message }
+    NewCondition { type_: ADDONS_UPGRADABLE, status, reason: reason.into(), message }
 }
 
-/// The conditions of a Cluster, as the API server returns it.
+/// Returns the conditions of a Cluster in the JSON form of the API server.
 pub fn conditions_of(cluster: &Value) -> Vec<Condition> {
     cluster
         .pointer("/status/conditions")
@@ -96,8 +106,8 @@ pub fn conditions_of(cluster: &Value) -> Vec<Condition> {
         .unwrap_or_default()
 }
 
-/// Whether a Cluster is available only if its add-ons are ready.
-pub fn gates(cluster: &Value) -> bool {
+/// Returns whether the Cluster's availability gates include `AddonsReady`.
+pub fn gates_on_addons(cluster: &Value) -> bool {
     let gates = cluster.pointer("/spec/availabilityGates").and_then(Value::as_array);
     gates.is_some_and(|gates| gates.iter().any(|gate| gate["conditionType"] == ADDONS_READY))
 }
@@ -110,29 +120,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_ready_is_named() {
+    fn add_ons_that_are_not_ready_are_named() {
         assert_eq!(addons_ready(&[Addon::ready("a")]).status, Status::True);
         let many: Vec<_> = (0..7).map(|n| Addon::not_ready(&format!("a{n}"), "why")).collect();
-        let told = addons_ready(&many);
-        assert_eq!(told.status, Status::False);
+        let condition = addons_ready(&many);
+        assert_eq!(condition.status, Status::False);
         assert!(
-            told.message.starts_with("a0: why; a1") && told.message.ends_with("; and 2 more"),
-            "{told:?}"
+            condition.message.starts_with("a0: why; a1") && condition.message.ends_with("; and 2 more"),
+            "{condition:?}"
         );
     }
 
     #[test]
-    fn what_is_given_just_now_is_not_ready() {
+    fn instances_that_were_just_applied_are_not_ready() {
         let [cni, dns] =
             ["cni", "dns"].map(|name| ExtensionInstance::new(name, ExtensionInstanceSpec::default()));
-        let arriving = arriving(&[cni.clone(), dns], &[&cni]);
-        assert_eq!(arriving, [Addon::not_ready("dns", "it is not on the cluster yet")]);
-        assert_eq!(addons_ready(&arriving).status, Status::False);
+        let pending = pending_addons(&[cni.clone(), dns], &[&cni]);
+        assert_eq!(pending, [Addon::not_ready("dns", NOT_INSTALLED)]);
+        assert_eq!(addons_ready(&pending).status, Status::False);
     }
 
     #[test]
-    fn gates_are_read_off_the_cluster() {
-        assert!(gates(&json!({"spec": {"availabilityGates": [{"conditionType": "AddonsReady"}]}})));
-        assert!(!gates(&json!({"spec": {}})));
+    fn availability_gates_are_read() {
+        assert!(gates_on_addons(&json!({"spec": {"availabilityGates": [{"conditionType": "AddonsReady"}]}})));
+        assert!(!gates_on_addons(&json!({"spec": {}})));
     }
 }

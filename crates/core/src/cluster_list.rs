@@ -1,4 +1,4 @@
-//! Extensions that a Cluster or its ClusterClass lists itself: in an annotation, or in a variable of the topology.
+//! Extensions that a Cluster or its ClusterClass lists in an annotation or in a variable of the topology.
 
 use std::collections::HashSet;
 
@@ -8,9 +8,10 @@ use serde_json::Value;
 
 use crate::{extension::ExtensionKey, resolution::Range};
 
-/// Annotation of a Cluster or ClusterClass: `NAME`, `NAME@RANGE` or `platform/NAME@RANGE`, separated by commas or lines.
+/// Annotation of a Cluster or ClusterClass: `NAME`, `NAME@RANGE` or `platform/NAME@RANGE`, separated by commas or
+/// lines.
 pub const EXTENSIONS_ANNOTATION: &str = "chandler.dev/extensions";
-/// Variable of a topology: a list of the same texts, or of maps `{name, scope, version}`.
+/// Variable of a topology: a list of the same strings, or of maps `{name, scope, version}`.
 pub const EXTENSIONS_VARIABLE: &str = "extensions";
 
 /// One extension in a list.
@@ -19,21 +20,21 @@ pub const EXTENSIONS_VARIABLE: &str = "extensions";
 pub struct Listed {
     /// Name of the Extension.
     pub name: String,
-    /// Where it is.
+    /// Where the Extension is.
     #[serde(default)]
     pub scope: Scope,
-    /// The versions that serve, as a range. None: any.
+    /// The accepted versions, as a range. `None` means any.
     #[serde(default)]
     pub version: Option<String>,
 }
 
-/// Why a list cannot be used.
+/// An error in a list of extensions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
     #[error("variable {EXTENSIONS_VARIABLE} is not a list")]
     NoList,
     #[error(
-        "entry {entry} is neither a text such as cert-manager@^1.14 nor a map of name, scope and version"
+        "entry {entry} is neither a string such as cert-manager@^1.14 nor a map of name, scope and version"
     )]
     NoEntry { entry: String },
     #[error(
@@ -41,36 +42,36 @@ pub enum ListError {
          spaces instead of commas"
     )]
     BadName { entry: String },
-    #[error("entry {entry} asks for versions by a range that cannot be read: {reason}")]
+    #[error("entry {entry} has an invalid version range: {reason}")]
     BadRange { entry: String, reason: String },
-    #[error("entry {entry} names an extension that the list has already")]
-    Twice { entry: String },
+    #[error("entry {entry} repeats an extension of the list")]
+    Duplicate { entry: String },
 }
 
-/// Reads the annotation.
+/// Parses the annotation.
 pub fn from_annotation(text: &str) -> Result<Vec<Listed>, ListError> {
     let entries = text.split([',', '\n']).map(str::trim).filter(|entry| !entry.is_empty());
-    checked(entries.map(|entry| (entry.to_owned(), written(entry))))
+    validate(entries.map(|entry| (entry.to_owned(), parse_entry(entry))))
 }
 
-/// Reads the value of the variable.
+/// Parses the value of the variable.
 pub fn from_variable(value: &Value) -> Result<Vec<Listed>, ListError> {
     let entries = value.as_array().ok_or(ListError::NoList)?;
     let read = entries.iter().map(|entry| match entry {
-        Value::String(text) => Ok((text.clone(), written(text.trim()))),
+        Value::String(text) => Ok((text.clone(), parse_entry(text.trim()))),
         other => Listed::deserialize(other)
             .map(|listed| (listed.name.clone(), listed))
             .map_err(|_| ListError::NoEntry { entry: other.to_string() }),
     });
-    checked(read.collect::<Result<Vec<_>, _>>()?)
+    validate(read.collect::<Result<Vec<_>, _>>()?)
 }
 
-/// Whether a Cluster has a list, be it empty.
+/// Returns whether a Cluster has a list, even an empty one.
 pub fn has_list(annotation: Option<&str>, cluster: &Value) -> bool {
     annotation.is_some() || variable(cluster).is_some()
 }
 
-/// What a Cluster lists, and why a list of it cannot be used.
+/// Returns the extensions that a Cluster lists, and an error for each list that is invalid.
 pub fn listed(annotation: Option<&str>, cluster: &Value) -> (Vec<Listed>, Vec<ListError>) {
     let lists = [annotation.map(from_annotation), variable(cluster).map(from_variable)];
     let (mut entries, mut errors) = (Vec::new(), Vec::new());
@@ -88,7 +89,7 @@ fn variable(cluster: &Value) -> Option<&Value> {
     variables.iter().find(|one| one["name"] == EXTENSIONS_VARIABLE).map(|found| &found["value"])
 }
 
-fn written(entry: &str) -> Listed {
+fn parse_entry(entry: &str) -> Listed {
     let (name, version) = match entry.split_once('@') {
         Some((name, version)) => (name, Some(version.trim().to_owned())),
         None => (entry, None),
@@ -97,8 +98,8 @@ fn written(entry: &str) -> Listed {
     Listed { name: key.local_name(), scope: key.scope, version }
 }
 
-/// Refuses what names nothing, what cannot be a range, and what is listed twice.
-fn checked(entries: impl IntoIterator<Item = (String, Listed)>) -> Result<Vec<Listed>, ListError> {
+/// Rejects invalid names, invalid ranges and duplicates.
+fn validate(entries: impl IntoIterator<Item = (String, Listed)>) -> Result<Vec<Listed>, ListError> {
     let mut seen = HashSet::new();
     let mut list = Vec::new();
     for (entry, listed) in entries {
@@ -111,17 +112,17 @@ fn checked(entries: impl IntoIterator<Item = (String, Listed)>) -> Result<Vec<Li
                 .map_err(|error| ListError::BadRange { entry: entry.clone(), reason: error.to_string() })?;
         }
         if !seen.insert((listed.scope, listed.name.clone())) {
-            return Err(ListError::Twice { entry });
+            return Err(ListError::Duplicate { entry });
         }
         list.push(listed);
     }
     Ok(list)
 }
 
-/// As Kubernetes names objects.
+/// Returns whether a name is a DNS subdomain name, as Kubernetes requires for objects.
 fn is_name(name: &str) -> bool {
     let part = |part: &str| {
-        let allowed = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         !part.is_empty() && part.chars().all(allowed) && !part.starts_with('-') && !part.ends_with('-')
     };
     name.len() <= 253 && name.split('.').all(part)
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_to_write_a_list_say_the_same() {
+    fn annotation_and_variable_are_equivalent() {
         let expected = [
             listed("cert-manager", Scope::Namespace, Some("^1.14")),
             listed("cilium", Scope::Platform, Some(">=1.16 <1.18")),
@@ -162,38 +163,38 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn errors_name_the_entry() {
         let annotations = [
             ("a,B", "entry B does not name an extension"),
             ("a/b", "entry a/b does not name an extension"),
             ("@1.x", "entry @1.x does not name an extension"),
             ("platform/", "entry platform/ does not name an extension"),
             ("a@>=1.30, <1.35", "entry <1.35 does not name an extension"),
-            ("a@", "entry a@ asks for versions by a range that cannot be read"),
-            ("a@latest", "entry a@latest asks for versions by a range that cannot be read"),
-            ("a,b,a@1.x", "entry a@1.x names an extension that the list has already"),
+            ("a@", "entry a@ has an invalid version range"),
+            ("a@latest", "entry a@latest has an invalid version range"),
+            ("a,b,a@1.x", "entry a@1.x repeats an extension of the list"),
         ];
         for (text, hint) in annotations {
             let error = from_annotation(text).unwrap_err().to_string();
-            assert!(error.contains(hint), "{error:?} does not say {hint:?}");
+            assert!(error.contains(hint), "{error:?} does not contain {hint:?}");
         }
         let variables = [
             (json!("a"), "variable extensions is not a list"),
-            (json!(["a", 1]), "entry 1 is neither a text"),
-            (json!([{"version": "1.x"}]), "is neither a text"),
-            (json!([{"name": "a", "range": "1.x"}]), "is neither a text"),
-            (json!([{"name": "a", "scope": "World"}]), "is neither a text"),
+            (json!(["a", 1]), "entry 1 is neither a string"),
+            (json!([{"version": "1.x"}]), "is neither a string"),
+            (json!([{"name": "a", "range": "1.x"}]), "is neither a string"),
+            (json!([{"name": "a", "scope": "World"}]), "is neither a string"),
             (json!([{"name": "a b"}]), "entry a b does not name an extension"),
-            (json!(["a", {"name": "a"}]), "entry a names an extension that the list has already"),
+            (json!(["a", {"name": "a"}]), "entry a repeats an extension of the list"),
         ];
         for (value, hint) in variables {
             let error = from_variable(&value).unwrap_err().to_string();
-            assert!(error.contains(hint), "{error:?} does not say {hint:?}");
+            assert!(error.contains(hint), "{error:?} does not contain {hint:?}");
         }
     }
 
     #[test]
-    fn a_cluster_s_lists_are_read_each_for_itself() {
+    fn an_error_in_one_list_does_not_affect_the_other() {
         let cluster = json!({"spec": {"topology": {"variables": [
             {"name": "other", "value": 1}, {"name": "extensions", "value": ["dns"]},
         ]}}});

@@ -1,11 +1,13 @@
-//! Which version of a provider's kind to read: its definition says so.
+//! The API version of a provider's kind that implements the Cluster API contract.
 
 use std::collections::BTreeMap;
 
 use chandler_api::capi::CONTRACT_LABELS;
 use kube_core::Version;
 
-/// The version that keeps the newest contract. Providers list all that do, joined by underscores.
+/// Returns the newest version that implements the newest contract, from the labels of the kind's CRD.
+///
+/// Providers list all versions that do, joined by underscores.
 pub fn version(labels: &BTreeMap<String, String>) -> Option<String> {
     let listed = CONTRACT_LABELS.iter().find_map(|label| labels.get(*label))?;
     listed

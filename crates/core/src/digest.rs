@@ -1,4 +1,4 @@
-//! Digests: of content, and of everything that decides what a release looks like.
+//! Digests of content and of release inputs.
 
 use std::fmt;
 
@@ -10,36 +10,36 @@ use crate::{
     release::{RenderingOptions, ValuesReuse},
 };
 
-/// `sha256:<hex>` of some content.
+/// The SHA-256 digest of some content, as `sha256:<hex>`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest(String);
 
 impl Digest {
     const PREFIX: &'static str = "sha256:";
 
-    /// The digest of `content`.
+    /// Computes the digest of `content`.
     pub fn of(content: impl AsRef<[u8]>) -> Self {
         Self::from_sha256(&Sha256::digest(content).into())
     }
 
-    /// A hash that was computed elsewhere.
+    /// Wraps a hash that was computed elsewhere.
     pub fn from_sha256(hash: &[u8; 32]) -> Self {
         Self(format!("{}{}", Self::PREFIX, hex(hash)))
     }
 
-    /// Reads `sha256:<64 hex digits>`, with or without the prefix (Helm indexes leave it out).
+    /// Parses `sha256:<64 hex digits>`, with or without the prefix (Helm indexes omit it).
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(Self::PREFIX).unwrap_or(text);
         let valid = digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_hexdigit());
         valid.then(|| Self(format!("{}{}", Self::PREFIX, digits.to_ascii_lowercase())))
     }
 
-    /// With prefix.
+    /// Returns the digest with its prefix.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The hexadecimal digits alone.
+    /// Returns the hexadecimal digits without the prefix.
     pub fn hex(&self) -> &str {
         &self.0[Self::PREFIX.len()..]
     }
@@ -51,18 +51,18 @@ impl fmt::Display for Digest {
     }
 }
 
-/// Everything that decides what a release looks like. Equal inputs need no operation.
+/// Everything that determines the content of a release. Equal inputs need no operation.
 #[derive(Clone, Debug)]
 pub struct Inputs<'a> {
-    /// Content of the package.
+    /// Digest of the package.
     pub package: &'a Digest,
-    /// Canonical values.
+    /// Digest of the canonical values.
     pub values: &'a Digest,
     /// Name and namespace.
     pub release: &'a ReleaseId,
-    /// Options that change what is rendered.
+    /// Options that affect rendering.
     pub rendering: &'a RenderingOptions,
-    /// Kubernetes minor of the cluster, only where the package's templates read it.
+    /// Kubernetes minor version of the cluster. Set only if the package's templates read it.
     pub kubernetes_minor: Option<&'a str>,
 }
 
@@ -73,9 +73,10 @@ pub struct InputDigest(String);
 impl InputDigest {
     const LENGTH: usize = 40;
 
-    /// The digest of `inputs`.
+    /// Computes the digest of `inputs`.
     pub fn of(inputs: &Inputs<'_>) -> Self {
-        /// What is hashed. A new field must be left out of the JSON at its default, so that no release moves.
+        /// The hashed JSON. A new field must be omitted at its default value, so that existing releases are not
+        /// upgraded.
         #[derive(Serialize)]
         struct Hashed<'a> {
             package: &'a str,
@@ -112,7 +113,7 @@ impl InputDigest {
         Self(hex(&Sha256::digest(json))[..Self::LENGTH].to_owned())
     }
 
-    /// Reads a digest as it was written.
+    /// Parses a digest from a label.
     pub fn parse(text: &str) -> Option<Self> {
         (text.len() == Self::LENGTH && text.bytes().all(|b| b.is_ascii_hexdigit()))
             .then(|| Self(text.to_owned()))
@@ -129,21 +130,21 @@ impl fmt::Display for InputDigest {
     }
 }
 
-/// The label on a release's stored revision: which inputs made which revision. A revision made by someone else carries
-/// the label of an earlier one, if any, and is recognised because the numbers differ.
+/// The label on a release's stored revision: the digest of its inputs, and its number.
+///
+/// Helm copies labels to the next revision. A revision by another client is recognized because the numbers differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputMark {
-    /// The inputs.
     pub digest: InputDigest,
-    /// The revision they made.
+    /// The revision that was created from the inputs.
     pub revision: u32,
 }
 
 impl InputMark {
-    /// Label key on Helm's release Secret.
+    /// Key of the label on Helm's release Secret.
     pub const LABEL: &'static str = "chandler.dev/input";
 
-    /// Reads `<digest>.<revision>`.
+    /// Parses `<digest>.<revision>`.
     pub fn parse(text: &str) -> Option<Self> {
         let (digest, revision) = text.split_once('.')?;
         Some(Self { digest: InputDigest::parse(digest)?, revision: revision.parse().ok()? })
@@ -185,7 +186,7 @@ mod tests {
         assert_eq!(
             digest.as_str(),
             "62e5e340a372b341908fd09da5e21d3f10927ae2",
-            "a new Chandler must move no release"
+            "a new version of Chandler must not upgrade existing releases"
         );
     }
 
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_fits_a_label_and_reads_back() {
+    fn a_mark_fits_a_label_and_round_trips() {
         let digest = InputDigest(Digest::of("x").hex()[..InputDigest::LENGTH].to_owned());
         let mark = InputMark { digest, revision: u32::MAX };
         let text = mark.to_string();
@@ -220,14 +221,14 @@ mod tests {
     }
 
     #[test]
-    fn foreign_labels_are_no_marks() {
+    fn other_label_values_are_rejected() {
         for text in ["", "x", "abc.1", &format!("{}.x", "a".repeat(40)), &"a".repeat(40)] {
             assert_eq!(InputMark::parse(text), None, "{text}");
         }
     }
 
     #[test]
-    fn digests_read_with_and_without_prefix() {
+    fn digests_parse_with_and_without_prefix() {
         let digest = Digest::of("x");
         assert_eq!(Digest::parse(digest.hex()), Some(digest.clone()));
         assert_eq!(Digest::parse(digest.as_str()), Some(digest));

@@ -1,13 +1,15 @@
-//! Extensions on a cluster: who wants which, what the cluster's Kubernetes is about to be, and what comes of both.
+//! Extensions of a cluster: which are requested, by instances or implicitly, and which versions they resolve to.
 
 mod demand;
-mod implied;
+mod implicit;
 mod key;
 mod kubernetes;
 mod resolve;
 
-pub use demand::{Defect, Demand, PublishedExtensions, demand};
-pub use implied::{Circumstances, ImplicitRequest, Implied, Origin, implied, implied_name};
+pub use demand::{Demand, InvalidRequest, PublishedExtensions, demand};
+pub use implicit::{
+    ImplicitChanges, ImplicitInput, ImplicitRequest, Origin, implicit_changes, implicit_instance_name,
+};
 pub use key::{ExtensionKey, namespace_of};
 pub use kubernetes::{Kubernetes, Upgrade, kubernetes};
 pub use resolve::{Chosen, Resolution, ResolutionInput, resolve};

@@ -1,13 +1,13 @@
-//! A failure is a value: a category for machines, a message for people.
+//! Failures as values: a category for machines and a message for users.
 
 pub use chandler_api::failure::Category;
 
-/// What went wrong: its kind, and in words what happened, where, and what to do.
+/// A failure: its category, and a message that says what happened, where, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     pub category: Category,
-    /// Never values or secrets.
+    /// Must not contain values or secrets.
     pub message: String,
 }
 
@@ -17,8 +17,9 @@ impl Failure {
     }
 }
 
-/// The last cause of an error, which is the one that tells (connection refused, unknown certificate authority).
-pub fn innermost(error: &dyn std::error::Error) -> String {
+/// Returns the message of the last source of an error, which names the actual problem, such as a refused connection or
+/// an unknown certificate authority.
+pub fn root_cause(error: &dyn std::error::Error) -> String {
     let mut current = error;
     while let Some(source) = current.source() {
         current = source;

@@ -1,8 +1,8 @@
-//! Whether a namespace consents to being referred to from another.
+//! ReferenceGrants: which objects of other namespaces may use a Secret.
 
 use chandler_api::grants::{GrantedKind, ReferenceGrantSpec};
 
-/// A kind of object in a namespace that refers to something elsewhere.
+/// A kind of objects in a namespace that refers to another namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Referrer<'a> {
     pub group: &'a str,
@@ -10,7 +10,7 @@ pub struct Referrer<'a> {
     pub namespace: &'a str,
 }
 
-/// Whether any of `grants`, which are those of the Secret's namespace, lets `referrer` use the Secret.
+/// Returns whether any of `grants` lets `referrer` use the Secret. They must be those of the Secret's namespace.
 pub fn permits<'a>(
     grants: impl IntoIterator<Item = &'a ReferenceGrantSpec>,
     referrer: Referrer<'_>,
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_granted_to_whom_it_was_granted() {
+    fn grants_apply_to_their_kind_namespace_and_secret_only() {
         let referrer =
             Referrer { group: "addons.cluster.x-k8s.io", kind: "HelmChartProxy", namespace: "fleet" };
         let rows = [

@@ -1,8 +1,8 @@
-//! Names of things, as types, so that a cluster's key is never mistaken for a release's.
+//! Identifiers of clusters and releases as distinct types.
 
 use std::{collections::BTreeMap, fmt};
 
-/// A Cluster on the management cluster.
+/// The key of a Cluster on the management cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterKey {
     /// Namespace on the management cluster.
@@ -11,14 +11,14 @@ pub struct ClusterKey {
     pub name: String,
 }
 
-/// Something of each of several Clusters, in the order of their names.
+/// A value per Cluster, sorted by namespace and name.
 pub type ClusterMap<T> = BTreeMap<ClusterKey, T>;
 
 /// A package tool of this manager, by its position among the `--tool` flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ToolId(pub usize);
 
-/// A release on a workload cluster.
+/// The identifier of a release on a workload cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReleaseId {
     /// Namespace on the workload cluster.

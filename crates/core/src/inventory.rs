@@ -40,7 +40,7 @@ impl ReleaseRecords {
             .iter()
             .find_map(|key| labels.get(key)?.parse::<i64>().ok())
             .and_then(|seconds| Timestamp::from_second(seconds).ok());
-        let seen = Seen { revision, status, mark, updated };
+        let seen = RevisionState { revision, status, mark, updated };
         Some(StoredRevision { release: ReleaseId::new(namespace, name), seen })
     }
 
@@ -96,7 +96,7 @@ impl ReleaseStatus {
 
 /// The newest revision of a release, as its labels tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct RevisionState {
     pub revision: u32,
     pub status: ReleaseStatus,
     /// Which inputs made this very revision. None: someone else made it.
@@ -109,13 +109,13 @@ pub struct Seen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRevision {
     pub release: ReleaseId,
-    pub seen: Seen,
+    pub seen: RevisionState,
 }
 
 /// The releases of one workload cluster: for each the revisions that are stored.
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseInventory {
-    releases: HashMap<ReleaseId, BTreeMap<u32, Seen>>,
+    releases: HashMap<ReleaseId, BTreeMap<u32, RevisionState>>,
 }
 
 impl ReleaseInventory {
@@ -135,12 +135,12 @@ impl ReleaseInventory {
     }
 
     /// The newest revision of a release.
-    pub fn newest(&self, release: &ReleaseId) -> Option<&Seen> {
+    pub fn newest(&self, release: &ReleaseId) -> Option<&RevisionState> {
         self.revisions(release)?.last_key_value().map(|(_, seen)| seen)
     }
 
     /// All stored revisions of a release.
-    pub fn revisions(&self, release: &ReleaseId) -> Option<&BTreeMap<u32, Seen>> {
+    pub fn revisions(&self, release: &ReleaseId) -> Option<&BTreeMap<u32, RevisionState>> {
         self.releases.get(release)
     }
 }
@@ -149,18 +149,18 @@ impl ReleaseInventory {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expectation {
     /// None: the release is gone.
-    pub seen: Option<Seen>,
+    pub seen: Option<RevisionState>,
     /// When the watch must have caught up; from then on the inventory is believed again.
     pub until: Timestamp,
 }
 
 impl Expectation {
     /// Whether our word is still newer than the inventory's. Once it is not, it never is again.
-    pub fn holds(&self, listed: Option<&Seen>, now: Timestamp) -> bool {
+    pub fn holds(&self, listed: Option<&RevisionState>, now: Timestamp) -> bool {
         now < self.until && !self.is_met(listed)
     }
 
-    fn is_met(&self, listed: Option<&Seen>) -> bool {
+    fn is_met(&self, listed: Option<&RevisionState>) -> bool {
         match (&self.seen, listed) {
             (None, None) => true,
             (None, Some(listed)) => listed.status == ReleaseStatus::Uninstalled,
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn our_own_operation_is_believed_until_the_watch_caught_up() {
         let [now, until, late] = [1, 5, 5].map(|s| Timestamp::from_second(s).unwrap());
-        let seen = |revision, status| Seen { revision, status, mark: None, updated: None };
+        let seen = |revision, status| RevisionState { revision, status, mark: None, updated: None };
         let (pending, done) = (seen(2, ReleaseStatus::PendingUpgrade), seen(2, ReleaseStatus::Deployed));
         let newer = seen(3, ReleaseStatus::Deployed);
         let applied = Expectation { seen: Some(done.clone()), until };

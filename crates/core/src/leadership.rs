@@ -1,78 +1,80 @@
-//! Who may act: one process at a time, by a Lease. Pure: what is seen, and when, is passed in.
+//! Leader election by a Lease, as pure functions of the observed Lease and the time.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// How leadership is kept.
+/// The timing of a Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTimes {
-    /// How long a lease holds after its last renewal.
+    /// How long the Lease is valid after its last renewal.
     pub duration: Duration,
 }
 
 impl LeaseTimes {
-    /// A leader renews this often.
-    pub fn renew_every(self) -> Duration {
+    /// Returns how often the leader renews.
+    pub fn renew_interval(self) -> Duration {
         self.duration / 3
     }
 
-    /// A leader that has not renewed for so long stops acting: well before anyone else may begin.
-    pub fn give_up_after(self) -> Duration {
+    /// Returns the time after the last renewal at which the leader stops. It is well before another process may lead.
+    pub fn renew_deadline(self) -> Duration {
         self.duration * 2 / 3
     }
 
-    /// A successor waits this long after the last renewal it saw: the lease, and the time it takes to stop.
-    pub fn take_over_after(self) -> Duration {
+    /// Returns the time after the last observed renewal at which another process may take over: the duration of the
+    /// Lease plus a grace period for the old leader to stop.
+    pub fn takeover_delay(self) -> Duration {
         self.duration + self.duration / 3
     }
 }
 
-/// A Lease as it was read.
+/// A Lease as read from the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SeenLease {
-    /// Empty: nobody holds it.
+pub struct ObservedLease {
+    /// Identity of the holder. Empty means that the Lease is free.
     pub holder: String,
-    /// The holder's own clock, only ever compared with itself.
+    /// By the clock of the holder, so it is compared only with other times of the same holder.
     pub renewed: Option<Timestamp>,
 }
 
-/// What a process that wants to lead knows of the Lease. Clocks of others are not trusted: what counts is how long ago,
-/// by our own clock, we saw it change.
+/// Decides when a candidate may acquire the Lease.
+///
+/// It does not trust the clocks of other processes: it measures by its own clock how long ago the Lease has changed.
 #[derive(Clone, Debug)]
-pub struct Watchman {
-    me: String,
+pub struct LeaseObserver {
+    identity: String,
     times: LeaseTimes,
-    seen: Option<(SeenLease, Timestamp)>,
+    /// The last observed Lease, and since when it is unchanged.
+    observed: Option<(ObservedLease, Timestamp)>,
 }
 
-/// What to do about the Lease.
+/// What a candidate does about the Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
-    /// Take it.
-    Take,
-    /// Someone else holds it.
+pub enum Decision {
+    Acquire,
+    /// Another process holds the Lease.
     Wait,
 }
 
-impl Watchman {
-    pub fn new(me: impl Into<String>, times: LeaseTimes) -> Self {
-        Self { me: me.into(), times, seen: None }
+impl LeaseObserver {
+    pub fn new(identity: impl Into<String>, times: LeaseTimes) -> Self {
+        Self { identity: identity.into(), times, observed: None }
     }
 
-    /// Decides from the Lease as it was read at `now`. None: there is none.
-    pub fn look(&mut self, lease: Option<SeenLease>, now: Timestamp) -> Claim {
-        let Some(lease) = lease else { return Claim::Take };
-        if lease.holder.is_empty() || lease.holder == self.me {
-            return Claim::Take;
+    /// Decides from the Lease as read at `now`. `None` means that it does not exist.
+    pub fn observe(&mut self, lease: Option<ObservedLease>, now: Timestamp) -> Decision {
+        let Some(lease) = lease else { return Decision::Acquire };
+        if lease.holder.is_empty() || lease.holder == self.identity {
+            return Decision::Acquire;
         }
-        let since = match &self.seen {
+        let since = match &self.observed {
             Some((known, since)) if *known == lease => *since,
             _ => now,
         };
-        self.seen = Some((lease, since));
+        self.observed = Some((lease, since));
         let age = Duration::try_from(now.duration_since(since)).unwrap_or_default();
-        if age >= self.times.take_over_after() { Claim::Take } else { Claim::Wait }
+        if age >= self.times.takeover_delay() { Decision::Acquire } else { Decision::Wait }
     }
 }
 
@@ -86,37 +88,37 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn lease(holder: &str, renewed: i64) -> SeenLease {
-        SeenLease { holder: holder.to_owned(), renewed: Some(at(renewed)) }
+    fn lease(holder: &str, renewed: i64) -> ObservedLease {
+        ObservedLease { holder: holder.to_owned(), renewed: Some(at(renewed)) }
     }
 
     #[test]
-    fn a_free_lease_is_taken_and_a_held_one_is_waited_for() {
-        let mut watchman = Watchman::new("me", TIMES);
-        assert_eq!(watchman.look(None, at(0)), Claim::Take);
-        assert_eq!(watchman.look(Some(lease("", 0)), at(0)), Claim::Take);
-        assert_eq!(watchman.look(Some(lease("me", 0)), at(0)), Claim::Take);
-        assert_eq!(watchman.look(Some(lease("other", 0)), at(0)), Claim::Wait);
+    fn a_free_lease_is_acquired_and_a_held_one_is_not() {
+        let mut observer = LeaseObserver::new("me", TIMES);
+        assert_eq!(observer.observe(None, at(0)), Decision::Acquire);
+        assert_eq!(observer.observe(Some(lease("", 0)), at(0)), Decision::Acquire);
+        assert_eq!(observer.observe(Some(lease("me", 0)), at(0)), Decision::Acquire);
+        assert_eq!(observer.observe(Some(lease("other", 0)), at(0)), Decision::Wait);
     }
 
     #[test]
-    fn a_dead_leader_is_succeeded_after_lease_and_grace_by_our_own_clock() {
-        let mut watchman = Watchman::new("me", TIMES);
-        // The holder's clock is an hour off; that changes nothing.
-        assert_eq!(watchman.look(Some(lease("other", 3_600)), at(0)), Claim::Wait);
-        assert_eq!(watchman.look(Some(lease("other", 3_600)), at(19)), Claim::Wait);
+    fn an_expired_lease_is_acquired_after_the_grace_period_by_the_own_clock() {
+        let mut observer = LeaseObserver::new("me", TIMES);
+        // The holder's clock is an hour ahead, which makes no difference.
+        assert_eq!(observer.observe(Some(lease("other", 3_600)), at(0)), Decision::Wait);
+        assert_eq!(observer.observe(Some(lease("other", 3_600)), at(19)), Decision::Wait);
         assert_eq!(
-            watchman.look(Some(lease("other", 3_605)), at(20)),
-            Claim::Wait,
-            "it renewed: the wait begins anew"
+            observer.observe(Some(lease("other", 3_605)), at(20)),
+            Decision::Wait,
+            "it was renewed: the delay starts again"
         );
-        assert_eq!(watchman.look(Some(lease("other", 3_605)), at(39)), Claim::Wait);
-        assert_eq!(watchman.look(Some(lease("other", 3_605)), at(40)), Claim::Take);
+        assert_eq!(observer.observe(Some(lease("other", 3_605)), at(39)), Decision::Wait);
+        assert_eq!(observer.observe(Some(lease("other", 3_605)), at(40)), Decision::Acquire);
     }
 
     #[test]
-    fn a_leader_stops_before_anyone_else_begins() {
-        assert!(TIMES.renew_every() < TIMES.give_up_after());
-        assert!(TIMES.give_up_after() < TIMES.take_over_after());
+    fn a_leader_stops_before_another_process_takes_over() {
+        assert!(TIMES.renew_interval() < TIMES.renew_deadline());
+        assert!(TIMES.renew_deadline() < TIMES.takeover_delay());
     }
 }

@@ -1,4 +1,5 @@
-//! Every decision Chandler takes, pure and synchronous: no client, no runtime, no clock (time is passed in).
+//! All decisions of Chandler as pure, synchronous functions: no Kubernetes client, no async runtime, no clock (callers
+//! pass the time).
 
 pub mod backoff;
 pub mod catalog;
@@ -12,6 +13,7 @@ pub mod failure;
 pub mod grant;
 pub mod identity;
 pub mod inventory;
+pub mod jitter;
 pub mod leadership;
 pub mod naming;
 pub mod package_format;
@@ -22,6 +24,5 @@ pub mod proceed;
 pub mod release;
 pub mod resolution;
 pub mod schedule;
-pub mod spread;
 pub mod target;
 pub mod version;

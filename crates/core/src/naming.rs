@@ -1,23 +1,24 @@
-//! Names Chandler chooses: readable, unique, never too long, always the same for the same thing.
+//! Names of generated objects: readable, unique, bounded in length, and deterministic.
 
 use crate::digest::Digest;
 
 const LONGEST: usize = 63;
 const HASH: usize = 8;
-/// Helm refuses longer release names.
+/// The longest release name that Helm accepts.
 const LONGEST_RELEASE: usize = 53;
 
-/// Name of the release object of `placement` for `cluster`. The hash keeps `a-b` on `c` apart from `a` on `b-c`.
+/// Returns the name of the release object of `placement` for `cluster`. The hash distinguishes `a-b` on `c` from `a` on
+/// `b-c`.
 pub fn release_object(placement: &str, cluster: &str) -> String {
     readable(&format!("{placement}-{cluster}"), &[placement, cluster], LONGEST)
 }
 
-/// Name of a release whose author gave none.
+/// Returns the name of a release for which the user has set none.
 pub fn generated_release(package: &str, placement: &str, cluster: &str) -> String {
     readable(package, &[package, placement, cluster], LONGEST_RELEASE)
 }
 
-/// A label value that stands for `name`: the name itself where it fits.
+/// Returns a label value for `name`: the name itself if it is short enough.
 pub fn label_value(name: &str) -> String {
     if name.len() <= LONGEST { name.to_owned() } else { readable(name, &[name], LONGEST) }
 }
@@ -44,13 +45,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_never_ends_in_a_dash() {
+    fn a_truncated_name_does_not_end_in_a_dash() {
         let name = release_object(&format!("{}-tail", "a".repeat(53)), "c");
         assert!(!name.contains("--"), "{name}");
     }
 
     #[test]
-    fn labels_keep_short_names() {
+    fn label_values_keep_short_names() {
         assert_eq!(label_value("calico"), "calico");
         assert!(label_value(&"n".repeat(200)).len() <= 63);
     }

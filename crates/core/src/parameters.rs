@@ -1,43 +1,43 @@
-//! What an instance's parameters come to: layers from several places, merged, held against a schema, written as values.
+//! Parameters of an ExtensionInstance: layers are merged, validated against a schema and rendered as values.
 //!
-//! From the weakest to the strongest: the defaults of the extension's version, `parametersFrom` in order,
-//! `parametersTemplate`, `parameters`.
+//! In ascending precedence: the defaults of the extension's version, `parametersFrom` in order, `parametersTemplate`,
+//! `parameters`.
 
-mod effort;
-mod found;
+mod cost;
+mod render;
 mod schema;
-mod text;
+mod source;
 
 use serde_json::{Map, Value};
 
 pub use self::{
-    found::{Found, from_package_yaml, from_yaml, lookup},
-    schema::{MOST_TOLD, Schema, SchemaError, Violation, told},
-    text::{Rendered, rendered},
+    render::{Rendered, render},
+    schema::{MAX_REPORTED, Schema, SchemaError, Violation, summarize},
+    source::{SourceValue, from_package_yaml, from_yaml, lookup},
 };
 
 /// Parameters by name.
 pub type Parameters = Map<String, Value>;
 
-/// All layers as one, later ones winning. Maps are merged deeply; anything else replaces what was there.
+/// Merges layers; later ones take precedence. Maps are merged recursively, all other values are replaced.
 ///
-/// A null takes away what the layers before it set. It stays in the result, because it takes away the package's own
-/// default just so: Helm treats it alike between values files and between those and the chart.
+/// A null removes the value that earlier layers have set. It stays in the result because it also removes the chart's
+/// default: Helm treats nulls the same way between values files and between those and the chart.
 pub fn merge(layers: impl IntoIterator<Item = Parameters>) -> Parameters {
     let mut layers = layers.into_iter();
     let mut merged = layers.next().unwrap_or_default();
     for layer in layers {
-        lay_over(&mut merged, layer);
+        merge_into(&mut merged, layer);
     }
     merged
 }
 
-fn lay_over(below: &mut Parameters, above: Parameters) {
-    for (name, value) in above {
-        match (below.get_mut(&name), value) {
-            (Some(Value::Object(below)), Value::Object(above)) => lay_over(below, above),
+fn merge_into(base: &mut Parameters, layer: Parameters) {
+    for (name, value) in layer {
+        match (base.get_mut(&name), value) {
+            (Some(Value::Object(base)), Value::Object(layer)) => merge_into(base, layer),
             (_, value) => {
-                below.insert(name, value);
+                base.insert(name, value);
             }
         }
     }

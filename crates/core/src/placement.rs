@@ -1,4 +1,5 @@
-//! A placement puts a package on clusters: which ones, with which release objects, and what to say about it.
+//! Placements: objects that install a package on clusters. Which clusters they select, which release objects they need,
+//! and their status.
 
 mod changes;
 mod extension_instance;
@@ -9,11 +10,12 @@ mod selection;
 mod templates;
 
 pub use changes::{Change, changes};
-pub use extension_instance::{Content, addon_release, addon_release_name, release_identity};
+pub use extension_instance::{ReleaseContent, addon_release, addon_release_name, release_identity};
 pub use helm_chart_proxy::release_object;
 pub use kind::PlacementKind;
-pub use report::{ClusterFailure, Outcome, report};
+pub use report::{ClusterFailure, PlacementSummary, report};
 pub use selection::{Selection, SelectionError};
 pub use templates::{
-    RENDERED_FROM_ANNOTATION, Rendering, TemplateObjects, looks_at, render_inputs, rendering, visible,
+    RENDERED_FROM_ANNOTATION, Rendering, TemplateObjects, referenced_objects, render_inputs, rendering,
+    visible_to_templates,
 };

@@ -1,12 +1,12 @@
-//! When to look again for a newer version: at a steady pace, each object at a time of its own.
+//! Poll schedules with a fixed interval and an offset per object.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::spread::spread;
+use crate::jitter::jitter;
 
-/// The pace of one object.
+/// The poll schedule of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Poll {
     every: u64,
@@ -14,18 +14,18 @@ pub struct Poll {
 }
 
 impl Poll {
-    /// `seed` names the object: a fleet that was made together does not look together.
+    /// Creates a schedule. `seed` identifies the object, so that objects created together are not polled together.
     pub fn new(every: Duration, seed: &str) -> Self {
         let every = every.max(Duration::from_secs(1));
-        Self { every: every.as_secs(), offset: every.mul_f64(spread(seed)).as_secs() }
+        Self { every: every.as_secs(), offset: every.mul_f64(jitter(seed)).as_secs() }
     }
 
-    /// Counts the looks up to now: as long as it stays the same, the last look counts.
+    /// Returns the number of the current period. A poll is due when it has changed since the last one.
     pub fn period(&self, now: Timestamp) -> u64 {
         (seconds(now) + self.offset) / self.every
     }
 
-    /// How long until the next look.
+    /// Returns the time until the next poll.
     pub fn wait(&self, now: Timestamp) -> Duration {
         Duration::from_secs(self.every - (seconds(now) + self.offset) % self.every)
     }
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_look_is_when_the_period_ends() {
+    fn the_next_poll_is_due_when_the_period_ends() {
         let poll = Poll::new(Duration::from_mins(10), "uid");
         for now in [0, 599, 1_700_000_123] {
             let wait = poll.wait(at(now)).as_secs();
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_look_at_different_times() {
+    fn objects_are_polled_at_different_times() {
         let every = Duration::from_mins(10);
         let waits: std::collections::HashSet<_> =
             (0..100).map(|n| Poll::new(every, &format!("uid-{n}")).wait(at(0))).collect();

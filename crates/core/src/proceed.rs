@@ -1,9 +1,9 @@
-//! A person's word that a step of a Cluster's life goes on although add-ons would hold it.
+//! The annotation with which users let a lifecycle step of a Cluster proceed although add-ons block it.
 
-/// Annotation of a Cluster: the hooks that no longer hold it, separated by commas; `*` for all of them.
+/// Annotation of a Cluster: the hooks that must not block it, separated by commas; `*` means all.
 pub const PROCEED_ANNOTATION: &str = "chandler.dev/proceed";
 
-/// Whether the annotation lets a hook go on. Names are those of the hooks, spelled as Cluster API spells them.
+/// Returns whether the annotation names a hook. Names are those of the Cluster API runtime hooks, case-sensitive.
 pub fn proceeds(annotation: Option<&str>, hook: &str) -> bool {
     let mut named = annotation.unwrap_or_default().split(',').map(str::trim);
     named.any(|name| name == "*" || name == hook)
@@ -14,7 +14,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_named_goes_on() {
+    fn only_named_hooks_proceed() {
         let rows = [
             (None, false),
             (Some(""), false),
@@ -23,7 +23,7 @@ mod tests {
             (Some("AfterClusterUpgrade, BeforeClusterUpgrade"), true),
             (Some("AfterClusterUpgrade,*"), true),
             (Some("AfterClusterUpgrade"), false),
-            // Nobody is taken at half a word.
+            // Names have to match exactly.
             (Some("Before"), false),
             (Some("BeforeClusterUpgradeToo"), false),
             (Some("beforeclusterupgrade"), false),

@@ -1,4 +1,4 @@
-//! One release of one package on one cluster: what is wanted, what to do about it, what to say about it.
+//! A release of a package on one cluster: its desired state, the plan to reach it, and the status.
 
 mod addon_release;
 mod claim;

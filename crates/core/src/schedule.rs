@@ -1,5 +1,5 @@
-//! Which operation may start next: bounded per cluster and over all, fair between clusters. An operation that only
-//! waits (for objects to become ready) takes no slot.
+//! Schedules operations: limited per cluster and overall, fair between clusters. An operation that only waits for
+//! objects to become ready does not occupy a slot.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -8,7 +8,7 @@ use std::{
 
 use crate::identity::ClusterKey;
 
-/// How many operations may be active at once.
+/// Limits on concurrent operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub per_cluster: usize,
@@ -21,7 +21,7 @@ impl Default for Limits {
     }
 }
 
-/// The queue. `Id` names an operation.
+/// The queue of operations, identified by `Id`.
 #[derive(Debug)]
 pub struct Schedule<Id> {
     limits: Limits,
@@ -45,7 +45,7 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
         queue.push_back(id);
     }
 
-    /// Takes the next operation that may start, if any.
+    /// Takes the next operation that may start and assigns a slot to it.
     pub fn start_next(&mut self) -> Option<Id> {
         if self.active.len() >= self.limits.overall {
             return None;
@@ -63,7 +63,8 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
         Some(id)
     }
 
-    /// The operation only waits from here, or has ended: its slot is free. Also takes it out of the queue.
+    /// Frees the slot of an operation that has ended or only waits from now on, or removes the operation from the
+    /// queue.
     pub fn release(&mut self, id: &Id) {
         if self.active.remove(id).is_some() {
             return;
@@ -75,12 +76,12 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
         self.turn.retain(|cluster| self.queued.contains_key(cluster));
     }
 
-    /// How many operations wait for a slot.
+    /// Returns the number of operations that wait for a slot.
     pub fn queued(&self) -> usize {
         self.queued.values().map(VecDeque::len).sum()
     }
 
-    /// How many slots are taken.
+    /// Returns the number of occupied slots.
     pub fn active(&self) -> usize {
         self.active.len()
     }
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_hold_and_a_busy_cluster_does_not_block_another() {
+    fn limits_apply_and_a_busy_cluster_does_not_block_another() {
         let mut schedule = Schedule::new(Limits { per_cluster: 2, overall: 3 });
         for id in 1..=4 {
             schedule.submit(id, cluster("blue"));
@@ -133,11 +134,11 @@ mod tests {
         schedule.release(&1);
         assert_eq!(started(&mut schedule), [2]);
         schedule.release(&1);
-        assert_eq!(schedule.active(), 1, "its end frees nothing twice");
+        assert_eq!(schedule.active(), 1, "its slot is not freed twice");
     }
 
     #[test]
-    fn a_queued_operation_can_be_withdrawn() {
+    fn a_queued_operation_can_be_removed() {
         let mut schedule = Schedule::new(Limits::default());
         schedule.submit(1, cluster("blue"));
         schedule.release(&1);

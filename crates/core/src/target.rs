@@ -1,24 +1,24 @@
-//! How to reach a workload cluster. Lives in memory only, and never shows its secrets.
+//! The connection to a workload cluster. It is kept in memory only, and its `Debug` output contains no secrets.
 
 use std::{fmt, time::Duration};
 
 use crate::identity::ClusterKey;
 
-/// How to reach a workload cluster.
+/// The connection parameters of a workload cluster.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Target {
     pub cluster: ClusterKey,
-    /// `https://host:port`, perhaps with a path.
+    /// `https://host:port`, optionally with a path.
     pub server: String,
     pub tls: TargetTls,
     pub auth: Option<TargetAuth>,
-    /// Unix socket to dial instead of the server's address.
+    /// Unix socket to connect to instead of the server's address.
     pub dial: Option<String>,
-    /// Time limit of one request.
+    /// Timeout of a request.
     pub request_timeout: Duration,
 }
 
-/// How the connection is secured.
+/// The TLS configuration of the connection.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct TargetTls {
     pub ca_pem: Option<Vec<u8>>,
@@ -28,7 +28,7 @@ pub struct TargetTls {
     pub client_key_pem: Option<Vec<u8>>,
 }
 
-/// Who we are, besides a client certificate.
+/// Authentication in addition to a client certificate.
 #[derive(Clone, PartialEq, Eq)]
 pub enum TargetAuth {
     BearerToken(String),
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debug_shows_no_secret() {
+    fn debug_output_contains_no_secrets() {
         let target = Target {
             cluster: ClusterKey::new("fleet", "blue"),
             server: "https://blue.example:6443".to_owned(),

@@ -1,18 +1,18 @@
-//! Which of the published versions a reference means.
+//! Selects a published version for a package reference.
 
 use crate::resolution::{Range, parse_version};
 
-/// The published version that `wanted` means: that very one, else the newest in the range, else (None) the newest
-/// that is not a pre-release.
-pub fn choose<'a>(wanted: Option<&str>, published: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+/// Returns the published version for a requested version or range: the version itself if it is published, else the
+/// newest version in the range. `None` requests the newest version that is not a pre-release.
+pub fn choose<'a>(requested: Option<&str>, published: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let published: Vec<&str> = published.into_iter().collect();
-    let Some(wanted) = wanted else {
+    let Some(requested) = requested else {
         return newest(&published, &Range::any());
     };
-    if let Some(same) = published.iter().find(|version| **version == wanted) {
+    if let Some(same) = published.iter().find(|version| **version == requested) {
         return Some(same);
     }
-    newest(&published, &wanted.parse().ok()?)
+    newest(&published, &requested.parse().ok()?)
 }
 
 fn newest<'a>(published: &[&'a str], range: &Range) -> Option<&'a str> {
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exact_range_and_newest() {
+    fn exact_versions_ranges_and_the_newest() {
         let published = ["1.0.0", "1.10.0", "1.9.0", "v2.0.0-rc.1", "0.9.0", "nightly"];
         let rows = [
             (None, Some("1.10.0")),
@@ -46,8 +46,8 @@ mod tests {
             (Some("3.0.0"), None),
             (Some("not a version"), None),
         ];
-        for (wanted, expected) in rows {
-            assert_eq!(choose(wanted, published), expected, "{wanted:?}");
+        for (requested, expected) in rows {
+            assert_eq!(choose(requested, published), expected, "{requested:?}");
         }
     }
 }

@@ -1,40 +1,40 @@
-//! No secret is told to anyone. Every test is held to it without asking: what its manager tells is looked through when
-//! the manager ends, and what is left of its world when the world does.
+//! Detects leaked secrets. Every test is checked automatically: the output of its manager when the manager stops, and
+//! objects, logs and files when the test ends.
 
 use std::{collections::BTreeSet, path::Path};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::Value;
 
-/// In every secret that a test makes up, in whatever case.
-const MARK: &str = "canary";
-/// The same in the data of a Secret.
-const ENCODED_MARKS: [&str; 2] = ["Y2FuYXJ5", "Q0FOQVJZ"];
-/// Shorter ones are part of too many words.
-const SHORTEST: usize = 12;
-/// Enough of a key to know it by.
-const PIECE: usize = 48;
+/// Every secret that a test invents contains this marker, in any letter case.
+const MARKER: &str = "canary";
+/// The marker as it appears in the data of a Secret.
+const ENCODED_MARKERS: [&str; 2] = ["Y2FuYXJ5", "Q0FOQVJZ"];
+/// Shorter values occur in unrelated text.
+const MIN_LENGTH: usize = 12;
+/// The length of the part of a private key that is searched for.
+const KEY_PART_LENGTH: usize = 48;
 
-/// What nobody may be told.
+/// Values that must not appear in any output.
 #[derive(Clone, Default)]
 pub struct Secrets(BTreeSet<String>);
 
 impl Secrets {
-    /// Those of a kubeconfig: tokens, passwords and keys.
+    /// Returns the tokens, passwords and private keys of a kubeconfig.
     pub fn of_kubeconfig(text: &str) -> Self {
         let mut secrets = Self::default();
         for line in text.lines() {
             let Some((name, value)) = line.trim().trim_start_matches("- ").split_once(": ") else { continue };
             match name {
-                "token" | "password" => secrets.word(value.trim_matches(['"', '\''])),
-                "client-key-data" => secrets.key(value.trim_matches(['"', '\''])),
+                "token" | "password" => secrets.add_text(value.trim_matches(['"', '\''])),
+                "client-key-data" => secrets.add_private_key(value.trim_matches(['"', '\''])),
                 _ => {}
             }
         }
         secrets
     }
 
-    /// Those of the Secrets in a list.
+    /// Returns the values of a list of Secret objects.
     pub fn of_objects(list: &Value) -> Self {
         let mut secrets = Self::default();
         let items = list["items"].as_array().into_iter().flatten();
@@ -44,68 +44,68 @@ impl Secrets {
             };
             let text = String::from_utf8_lossy(&bytes);
             if text.contains("PRIVATE KEY-----") {
-                secrets.key(&BASE64_STANDARD.encode(&bytes));
+                secrets.add_private_key(&BASE64_STANDARD.encode(&bytes));
             } else if text.contains("apiVersion:") {
                 secrets.0.append(&mut Self::of_kubeconfig(&text).0);
             } else if !text.contains("-----BEGIN") {
-                secrets.word(&text);
+                secrets.add_text(&text);
             }
         }
         secrets
     }
 
-    pub fn extend(&mut self, further: Self) {
-        self.0.extend(further.0);
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
     }
 
-    fn word(&mut self, text: &str) {
-        if text.len() >= SHORTEST && !text.contains(char::is_whitespace) {
+    fn add_text(&mut self, text: &str) {
+        if text.len() >= MIN_LENGTH && !text.contains(char::is_whitespace) {
             self.0.insert(text.to_owned());
             self.0.insert(BASE64_STANDARD.encode(text).trim_end_matches('=').to_owned());
         }
     }
 
-    /// A private key: as it stands in a kubeconfig, and as PEM.
-    fn key(&mut self, encoded: &str) {
+    /// Adds a private key, both base64-encoded as in a kubeconfig and as PEM.
+    fn add_private_key(&mut self, encoded: &str) {
         let middle = encoded.len() / 2;
-        self.0.extend(encoded.get(middle..middle + PIECE).map(str::to_owned));
+        self.0.extend(encoded.get(middle..middle + KEY_PART_LENGTH).map(str::to_owned));
         let pem = BASE64_STANDARD.decode(encoded).unwrap_or_default();
         let line = String::from_utf8_lossy(&pem).lines().nth(1).map(str::to_owned);
-        self.0.extend(line.filter(|line| line.len() >= PIECE));
+        self.0.extend(line.filter(|line| line.len() >= KEY_PART_LENGTH));
     }
 
-    /// Where a text tells a secret: what is around it.
-    pub fn told_in(&self, text: &str) -> Option<String> {
-        let low = text.to_lowercase();
-        if let Some(at) = low.find(MARK) {
-            return Some(around(&low, at));
+    /// Returns the first line of the text that contains a secret.
+    pub fn find_leak(&self, text: &str) -> Option<String> {
+        let lowercase = text.to_lowercase();
+        if let Some(at) = lowercase.find(MARKER) {
+            return Some(line_at(&lowercase, at));
         }
-        let mut known = self.0.iter().map(String::as_str).chain(ENCODED_MARKS);
-        known.find_map(|secret| Some(around(text, text.find(secret)?)))
+        let mut known = self.0.iter().map(String::as_str).chain(ENCODED_MARKERS);
+        known.find_map(|secret| Some(line_at(text, text.find(secret)?)))
     }
 }
 
-fn around(text: &str, at: usize) -> String {
+fn line_at(text: &str, at: usize) -> String {
     let line = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
     let end = text[at..].find('\n').map_or(text.len(), |newline| at + newline);
     text[line..end].chars().take(2000).collect()
 }
 
-/// What there is to look through: where it was found, and its text.
-pub type Told = Vec<(String, String)>;
+/// Texts that are searched for secrets, each with a description of its origin.
+pub type Outputs = Vec<(String, String)>;
 
-/// Fails the test if one of these tells a secret. One that has failed already is left to say why.
-pub fn check(secrets: &Secrets, told: &[(String, String)]) {
+/// Fails the test if an output contains a secret. Does nothing if the test is already failing.
+pub fn assert_no_leaks(secrets: &Secrets, outputs: &[(String, String)]) {
     if std::thread::panicking() {
         return;
     }
     let leaks: Vec<_> =
-        told.iter().filter_map(|(place, text)| Some((place, secrets.told_in(text)?))).collect();
-    assert!(leaks.is_empty(), "secrets are told: {leaks:#?}");
+        outputs.iter().filter_map(|(origin, text)| Some((origin, secrets.find_leak(text)?))).collect();
+    assert!(leaks.is_empty(), "secrets are leaked: {leaks:#?}");
 }
 
-/// Arguments and environment of a process; nothing if it is gone.
-pub fn process(pid: u32) -> Told {
+/// Returns the arguments and the environment of a process; both are empty if it has exited.
+pub fn process(pid: u32) -> Outputs {
     let read = |name: &str| {
         let bytes = std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
         (format!("{name} of process {pid}"), String::from_utf8_lossy(&bytes).into_owned())
@@ -113,9 +113,9 @@ pub fn process(pid: u32) -> Told {
     vec![read("cmdline"), read("environ")]
 }
 
-/// Every file below a folder.
-pub fn files(folder: &Path) -> Told {
-    let mut told = Vec::new();
+/// Returns every file below a folder.
+pub fn files(folder: &Path) -> Outputs {
+    let mut outputs = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
@@ -123,11 +123,11 @@ pub fn files(folder: &Path) -> Told {
             if path.is_dir() {
                 folders.push(path);
             } else if path.is_file() {
-                told.push(file(&path));
+                outputs.push(file(&path));
             }
         }
     }
-    told
+    outputs
 }
 
 fn file(path: &Path) -> (String, String) {
@@ -135,16 +135,16 @@ fn file(path: &Path) -> (String, String) {
     (path.to_string_lossy().into_owned(), String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Events as they are, and the status of everything else: what a spec holds is what a user has put there.
-pub fn objects(list: &Value) -> Told {
+/// Returns Events in full, and only the status of other objects: their spec is written by users.
+pub fn objects(list: &Value) -> Outputs {
     let items = list["items"].as_array().into_iter().flatten();
-    let told = |object: &Value| {
+    let output = |object: &Value| {
         let kind = object["kind"].as_str().unwrap_or_default();
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let text = if kind == "Event" { object.to_string() } else { object["status"].to_string() };
         (format!("{kind} {name}"), text)
     };
-    items.map(told).collect()
+    items.map(output).collect()
 }
 
 #[cfg(test)]
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_found_however_they_are_written() {
+    fn secrets_are_found_in_every_encoding() {
         let key = BASE64_STANDARD.encode(format!(
             "-----BEGIN EC PRIVATE KEY-----\n{}\n-----END EC PRIVATE KEY-----\n",
             "ab1+".repeat(16)
@@ -168,7 +168,7 @@ mod tests {
             {"data": {"ca.crt": encoded("-----BEGIN CERTIFICATE-----\nMIIB\n")}},
         ]});
         let secrets = Secrets::of_objects(&list);
-        for told in [
+        for text in [
             "a Canary in a log".to_owned(),
             encoded("canary-1"),
             "token tok-0123456789".to_owned(),
@@ -177,8 +177,8 @@ mod tests {
             format!("key: {key}"),
             "ab1+".repeat(16),
         ] {
-            assert!(secrets.told_in(&told).is_some(), "{told}");
+            assert!(secrets.find_leak(&text).is_some(), "{text}");
         }
-        assert_eq!(secrets.told_in("user MIIB -----BEGIN CERTIFICATE-----"), None);
+        assert_eq!(secrets.find_leak("user MIIB -----BEGIN CERTIFICATE-----"), None);
     }
 }

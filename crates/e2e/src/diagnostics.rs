@@ -1,30 +1,30 @@
-//! What a test that fails leaves behind, shown with its failure: elsewhere nobody can go and look.
+//! Prints the state of a failed test, because it cannot be inspected afterwards in CI.
 
 use std::fs;
 
 use serde_json::Value;
 
-use crate::world::{TELLING, World};
+use crate::world::{REPORTING_KINDS, World};
 
-/// Of each manager's log.
+/// The number of lines printed of each manager's log.
 const LAST_LINES: usize = 25;
 
-pub fn show(world: &World) {
-    show_objects(world);
+pub fn print(world: &World) {
+    print_objects(world);
     let logs = fs::read_dir(world.dir.join("logs")).into_iter().flatten().flatten();
     for log in logs.filter(|log| log.file_name().to_string_lossy().starts_with("manager-")) {
         let text = fs::read_to_string(log.path()).unwrap_or_default();
         let lines: Vec<_> = text.lines().collect();
-        println!("--- the end of {}", log.file_name().to_string_lossy());
+        println!("--- last lines of {}", log.file_name().to_string_lossy());
         for line in lines.iter().skip(lines.len().saturating_sub(LAST_LINES)) {
             println!("{line}");
         }
     }
 }
 
-fn show_objects(world: &World) {
-    // Nothing here may fail: the test has already.
-    let mut command = world.kubectl_command(&["get", TELLING, "--output", "json"]);
+fn print_objects(world: &World) {
+    // Errors are ignored: the test is already failing.
+    let mut command = world.kubectl_command(&["get", REPORTING_KINDS, "--output", "json"]);
     command.args(["--namespace", &world.namespace]);
     let Ok(output) = command.output() else { return };
     let list: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();

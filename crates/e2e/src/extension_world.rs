@@ -1,4 +1,4 @@
-//! What tests of extensions stand in: a world with a catalog of its charts.
+//! The environment of tests of extensions: a [`World`] with an ExtensionCatalog of its chart repository.
 
 use chandler_api::extensions::{AddonRelease, ExtensionInstance};
 use chandler_sandbox::provider::cluster_resource;
@@ -14,12 +14,12 @@ use crate::{
     world::{World, condition, hello},
 };
 
-/// What tests of extensions add to a world.
-pub struct Extensions {
+/// A [`World`] with helpers for the kinds of extensions.
+pub struct ExtensionWorld {
     pub world: World,
 }
 
-impl Extensions {
+impl ExtensionWorld {
     pub async fn new(name: &str) -> Self {
         let world = World::new(name).await;
         for version in ["1.1.0", "2.0.0"] {
@@ -34,8 +34,9 @@ impl Extensions {
         Self { world }
     }
 
-    /// An Extension of the hello chart; each version has the chart's version of the same name.
-    pub async fn extension(&self, name: &str, versions: Value, further: Value) {
+    /// Applies an Extension of the hello chart. Each of its versions uses the chart's version of the same name; `fields`
+    /// replaces fields of its spec.
+    pub async fn apply_extension(&self, name: &str, versions: Value, fields: Value) {
         let versions: Vec<_> = versions
             .as_array()
             .unwrap()
@@ -47,7 +48,7 @@ impl Extensions {
             })
             .collect();
         let mut spec = json!({"versions": versions});
-        spec.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
+        spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         self.world
             .apply(&json!({
                 "apiVersion": "chandler.dev/v1alpha1", "kind": "Extension",
@@ -56,12 +57,13 @@ impl Extensions {
             .await;
     }
 
-    pub async fn instance(&self, name: &str, extension: &str, further: Value) {
+    /// Applies an ExtensionInstance for all clusters of the test; `fields` replaces fields of its spec.
+    pub async fn apply_instance(&self, name: &str, extension: &str, fields: Value) {
         let mut spec = json!({
             "extension": {"name": extension}, "clusters": {"selector": {"matchLabels": {"fleet": "test"}}},
             "release": {"namespace": "default"},
         });
-        spec.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
+        spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         self.world
             .apply(&json!({
                 "apiVersion": "chandler.dev/v1alpha1", "kind": "ExtensionInstance",
@@ -82,6 +84,7 @@ impl Extensions {
         Api::namespaced_with(self.world.client.clone(), &self.world.namespace, &cluster_resource())
     }
 
+    /// Returns the AddonRelease of an extension on a cluster.
     pub async fn release(&self, extension: &str, cluster: &str) -> Option<AddonRelease> {
         let all = self.releases().list(&ListParams::default()).await.unwrap();
         all.items.into_iter().find(|release| {
@@ -90,7 +93,7 @@ impl Extensions {
     }
 
     /// Waits until an extension is Ready on a cluster at a version.
-    pub async fn ready(&self, extension: &str, cluster: &str, version: &str) -> AddonRelease {
+    pub async fn wait_ready(&self, extension: &str, cluster: &str, version: &str) -> AddonRelease {
         eventually(&format!("{extension} {version} is ready on {cluster}"), || async {
             let release = self.release(extension, cluster).await?;
             (is_ready(&release) && release.spec.version.as_deref() == Some(version)).then_some(release)
@@ -98,18 +101,19 @@ impl Extensions {
         .await
     }
 
-    pub async fn instance_condition(&self, name: &str, reason: &str) -> String {
-        eventually(&format!("{name} says {reason}"), || async {
+    /// Waits until the Ready condition of an ExtensionInstance has this reason. Returns its message.
+    pub async fn wait_instance_reason(&self, name: &str, reason: &str) -> String {
+        eventually(&format!("{name} has reason {reason}"), || async {
             let status = self.instances().get_opt(name).await.unwrap()?.status?;
-            let said =
+            let ready =
                 status.placement.conditions.into_iter().find(|condition| condition.type_ == "Ready")?;
-            (said.reason == reason).then_some(said.message)
+            (ready.reason == reason).then_some(ready.message)
         })
         .await
     }
 
-    /// A condition of a Cluster.
-    pub async fn cluster_condition(&self, cluster: &str, type_: &str, status: &str) -> String {
+    /// Waits until a condition of a Cluster has this status. Returns its message.
+    pub async fn wait_cluster_condition(&self, cluster: &str, type_: &str, status: &str) -> String {
         eventually(&format!("{cluster} has {type_} {status}"), || async {
             let cluster = self.clusters().get(cluster).await.unwrap();
             let all = cluster.data.pointer("/status/conditions")?.as_array()?.clone();
@@ -119,15 +123,15 @@ impl Extensions {
         .await
     }
 
-    /// The Warning Events of the namespace.
-    pub async fn warnings(&self) -> Vec<Event> {
+    /// Returns the Warning Events of the namespace.
+    pub async fn warning_events(&self) -> Vec<Event> {
         let events: Api<Event> = Api::namespaced(self.world.client.clone(), &self.world.namespace);
         let all = events.list(&ListParams::default()).await.unwrap().items;
         all.into_iter().filter(|event| event.type_.as_deref() == Some("Warning")).collect()
     }
 }
 
-/// Whether a release is ready as it is asked for now.
+/// Returns whether a release is Ready at its current generation.
 pub fn is_ready(release: &AddonRelease) -> bool {
     let current = release.status.as_ref().filter(|s| s.observed_generation == release.metadata.generation);
     current.and_then(|status| condition(status, "Ready")).is_some_and(|ready| ready.status == "True")

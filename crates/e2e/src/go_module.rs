@@ -1,25 +1,18 @@
-//! Folders of Go modules, from Go's cache or the module proxy, so that no copy of what others wrote is kept.
+//! Folders of Go modules in Go's module cache, so that no copy of third-party files is checked in.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
 
-/// The folder of a module that the sandbox's programs are built from, in the version that they pin.
-pub fn of_sandbox(module: &str) -> PathBuf {
+use chandler_sandbox::assets;
+
+/// Returns the folder of a module at the version that the programs of the sandbox are built with.
+pub async fn of_sandbox(module: &str) -> PathBuf {
     let modules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/modules");
-    folder(&modules.join("kubernetes-1.34"), module)
+    folder(&modules.join("kubernetes-1.34"), module).await
 }
 
-/// The folder of a module: of the version that `query` names after an `@`, else of the one that the `go.mod` in
-/// `folder` pins.
-pub fn folder(folder: &Path, query: &str) -> PathBuf {
+/// Returns the folder of a module, downloading it if needed. `query` is `module@version`, or a module that the `go.mod`
+/// in `folder` requires.
+pub async fn folder(folder: &Path, query: &str) -> PathBuf {
     assert!(folder.is_dir(), "there is no folder {}", folder.display());
-    let output = Command::new("go")
-        .args(["mod", "download", "-json", query])
-        .current_dir(folder)
-        .output()
-        .expect("go runs");
-    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("go answers in JSON");
-    PathBuf::from(answer["Dir"].as_str().unwrap_or_else(|| panic!("{query}: {answer}")))
+    assets::dependency_folder(folder, query).await.unwrap_or_else(|error| panic!("{query}: {error}"))
 }

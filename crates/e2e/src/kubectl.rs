@@ -1,4 +1,4 @@
-//! What the plain kubectl and helm programs say of a world's clusters.
+//! Runs the kubectl and helm CLIs against the clusters of a test.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::world::World;
 
 impl World {
-    /// What the plain helm CLI says.
+    /// Runs the helm CLI and returns its JSON output.
     pub fn helm(&self, plane: &Plane, arguments: &[&str]) -> Value {
         let output = self.helm_command(plane, arguments).arg("--output").arg("json").output().unwrap();
         assert!(output.status.success(), "helm {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -22,7 +22,7 @@ impl World {
         command
     }
 
-    /// What kubectl says of the management cluster, as its administrator.
+    /// Runs kubectl on the management cluster as an administrator and returns its output.
     pub fn kubectl(&self, arguments: &[&str]) -> String {
         let output = self.kubectl_command(arguments).output().unwrap();
         assert!(
@@ -39,7 +39,7 @@ impl World {
         command
     }
 
-    /// Revisions and their status, as helm tells.
+    /// Returns the revisions of a release and their statuses as `helm history` prints them.
     pub fn history(&self, plane: &Plane, release: &str) -> Vec<(u64, String)> {
         let all = self.helm(plane, &["history", release, "--namespace", "default"]);
         let revision = |entry: &Value| {

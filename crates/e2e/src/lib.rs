@@ -1,18 +1,20 @@
-//! The harness of the end-to-end tests: a real management cluster, real workload clusters, and the programs under test.
+//! The test harness of the end-to-end tests: a real management cluster, real workload clusters, and the programs under
+//! test.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::missing_panics_doc,
-    reason = "a harness ends the test that uses it by failing"
+    reason = "a test harness reports failures by panicking"
 )]
 
-pub mod bare;
 pub mod canary;
+mod crds;
 mod diagnostics;
 pub mod extension_world;
 pub mod go_module;
 mod kubectl;
+pub mod management_cluster;
 pub mod manager;
 pub mod oci;
 pub mod packaging;

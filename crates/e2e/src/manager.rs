@@ -1,4 +1,4 @@
-//! A manager as a process of its own, with the rights that Chandler ships with, which a test may kill.
+//! A manager process with the permissions that Chandler is shipped with. A test may kill it.
 
 use std::{
     collections::BTreeMap,
@@ -16,12 +16,12 @@ use crate::{
     world::World,
 };
 
-/// All that Chandler itself has to say, so that it is seen to say no secret.
-const TALKATIVE: &str = "info,chandler_controller=debug,chandler_source=debug,chandler_tool=debug,\
+/// Verbose logs of all Chandler crates, so that the check for leaked secrets covers them.
+const LOG_LEVEL: &str = "info,chandler_controller=debug,chandler_source=debug,chandler_tool=debug,\
                          chandler_workload=debug,chandler_hooks=debug";
 
-/// For so long, at least, a manager has nothing to do before it counts as settled.
-const QUIET: Duration = Duration::from_secs(2);
+/// How long a manager must have no work before it counts as idle.
+const IDLE_PERIOD: Duration = Duration::from_secs(2);
 
 /// An operation on a release, as the manager logs its start and its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +34,8 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Reads a line of the log; `None` if it is about something else.
-    fn read(line: &str) -> Option<Self> {
+    /// Parses a line of the log. Returns `None` if the line is not about an operation.
+    fn parse(line: &str) -> Option<Self> {
         let line: Value = serde_json::from_str(line).ok()?;
         let ended = match line["message"].as_str()? {
             "operation starts" => false,
@@ -59,7 +59,7 @@ impl Operation {
     }
 }
 
-/// A manager that looks after the world's namespace only.
+/// A manager that watches only the namespace of its test.
 pub struct Manager {
     child: Option<Child>,
     log: PathBuf,
@@ -67,15 +67,15 @@ pub struct Manager {
 }
 
 impl Manager {
-    pub fn start(world: &World, lease_seconds: u32, further: &[&str]) -> Self {
+    pub fn start(world: &World, lease_seconds: u32, arguments: &[&str]) -> Self {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
         let name = format!("manager-{}", NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        let defaults = [("--tool", programs::package_tool()), ("--log-level", TALKATIVE)];
+        let defaults = [("--tool", programs::package_tool()), ("--log-level", LOG_LEVEL)];
         let args = [
             "manager",
             "--kubeconfig",
-            &text(&world.manager_config()),
+            &text(&world.manager_kubeconfig()),
             "--lease-seconds",
             &lease_seconds.to_string(),
             "--namespace",
@@ -93,54 +93,55 @@ impl Manager {
         .chain(
             defaults
                 .iter()
-                .filter(|(name, _)| !further.contains(name))
+                .filter(|(name, _)| !arguments.contains(name))
                 .flat_map(|(name, value)| [name, value]),
         )
-        .chain(further)
+        .chain(arguments)
         .map(|argument| (*argument).to_owned())
         .collect();
         let program = PathBuf::from(programs::chandler());
-        // So that what it leaves behind is seen.
-        let files = world.dir.join("tmp");
-        std::fs::create_dir_all(&files).unwrap();
-        let env = vec![("TMPDIR".to_owned(), text(&files))];
+        // Temporary files that it leaves behind are checked for secrets.
+        let temporary = world.dir.join("tmp");
+        std::fs::create_dir_all(&temporary).unwrap();
+        let env = vec![("TMPDIR".to_owned(), text(&temporary))];
         let spec = Spec { name, program, args, env, home: world.dir.clone() };
-        let mut manager = Self::of(Child::spawn(&spec).unwrap());
+        let mut manager = Self::from_process(Child::spawn(&spec).unwrap());
         manager.secrets = world.manager_secrets();
         manager
     }
 
-    pub fn of(child: Child) -> Self {
+    pub fn from_process(child: Child) -> Self {
         Self { log: child.log().to_owned(), child: Some(child), secrets: canary::Secrets::default() }
     }
 
-    /// kill -9
+    /// Kills the process with SIGKILL.
     pub async fn kill(mut self) {
         self.child.take().unwrap().kill().await;
     }
 
+    /// Stops the process gracefully.
     pub async fn stop(mut self) {
-        self.check_canaries();
+        self.assert_no_leaks();
         self.child.take().unwrap().stop(Duration::from_secs(10)).await;
     }
 
-    /// Neither it nor its driver tells a secret.
-    fn check_canaries(&self) {
-        let mut told = vec![("log".to_owned(), self.logs())];
+    /// Fails the test if logs, metrics, arguments or environment of the manager or its driver contain a secret.
+    fn assert_no_leaks(&self) {
+        let mut outputs = vec![("log".to_owned(), self.logs())];
         if self.child.as_ref().is_some_and(Child::is_running) {
-            told.extend(std::iter::once(self.pid()).chain(self.drivers()).flat_map(canary::process));
+            outputs.extend(std::iter::once(self.pid()).chain(self.driver_pids()).flat_map(canary::process));
             let metrics = self.address().and_then(|address| get(&address, "/metrics").ok());
-            told.extend(metrics.map(|text| ("metrics".to_owned(), text)));
+            outputs.extend(metrics.map(|text| ("metrics".to_owned(), text)));
         }
-        canary::check(&self.secrets, &told);
+        canary::assert_no_leaks(&self.secrets, &outputs);
     }
 
     pub fn pid(&self) -> u32 {
         self.child.as_ref().unwrap().pid()
     }
 
-    /// The processes of the package tool.
-    pub fn drivers(&self) -> Vec<u32> {
+    /// Returns the process IDs of the package tool.
+    pub fn driver_pids(&self) -> Vec<u32> {
         let children = format!("/proc/{0}/task", self.pid());
         let threads = std::fs::read_dir(children).into_iter().flatten().flatten();
         threads
@@ -155,27 +156,27 @@ impl Manager {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// The starts and ends of all operations, in the order in which they were logged.
+    /// Returns the starts and ends of all operations in the order in which they were logged.
     pub fn operations(&self) -> Vec<Operation> {
-        self.logs().lines().filter_map(Operation::read).collect()
+        self.logs().lines().filter_map(Operation::parse).collect()
     }
 
-    /// How many operations of this kind have been started.
+    /// Returns the number of operations of this kind that have started.
     pub fn started(&self, kind: OperationKind) -> usize {
         self.operations().iter().filter(|one| one.kind == kind && one.is_start()).count()
     }
 
-    /// How many operations of this kind have ended, whatever their outcome.
+    /// Returns the number of operations of this kind that have ended with any outcome.
     pub fn ended(&self, kind: OperationKind) -> usize {
         self.operations().iter().filter(|one| one.kind == kind && !one.is_start()).count()
     }
 
-    /// How many operations of this kind have succeeded.
+    /// Returns the number of operations of this kind that have succeeded.
     pub fn succeeded(&self, kind: OperationKind) -> usize {
         self.operations().iter().filter(|one| one.kind == kind && one.succeeded()).count()
     }
 
-    /// The manager's metrics: name with labels → value.
+    /// Returns the manager's metrics: name with labels → value.
     pub async fn metrics(&self) -> BTreeMap<String, f64> {
         let body = self.get("/metrics").await;
         let lines = body.lines().filter(|line| !line.starts_with('#'));
@@ -185,45 +186,45 @@ impl Manager {
             .collect()
     }
 
-    /// What an endpoint of its own answers.
+    /// Returns the HTTP response of one of the manager's endpoints.
     pub async fn get(&self, path: &'static str) -> String {
         let address = eventually("the manager serves its endpoints", || async { self.address() }).await;
         tokio::task::spawn_blocking(move || get(&address, path).unwrap()).await.unwrap()
     }
 
-    /// Waits until its watches are complete and it has had nothing to do for a while: no object waits for a reconcile,
-    /// and no operation is queued or running.
-    pub async fn settled(&self) {
-        eventually("the manager's watches of all pairs of kinds are synchronised", || async {
+    /// Waits until the manager's watches are synchronized and it has been idle for a while: no reconcile and no operation
+    /// is queued or running.
+    pub async fn wait_idle(&self) {
+        eventually("the manager's watches are synchronized", || async {
             let logs = self.logs();
-            let of = |kind: &str| {
+            let synchronized = |kind: &str| {
                 let kind = format!("\"kind\":\"{kind}\"");
                 logs.lines().any(|line| line.contains("watches are synchronised") && line.contains(&kind))
             };
-            (of("HelmChartProxy") && of("ExtensionInstance")).then_some(())
+            (synchronized("HelmChartProxy") && synchronized("ExtensionInstance")).then_some(())
         })
         .await;
-        let (begun, mut since) = (Instant::now(), Instant::now());
-        while since.elapsed() < QUIET {
-            assert!(begun.elapsed() < LIMIT, "the manager always has something to do");
+        let (start, mut idle_since) = (Instant::now(), Instant::now());
+        while idle_since.elapsed() < IDLE_PERIOD {
+            assert!(start.elapsed() < LIMIT, "the manager does not become idle");
             if self.is_busy().await {
-                since = Instant::now();
+                idle_since = Instant::now();
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
-    /// Whether an object waits for a reconcile or has one, or an operation is queued or running.
+    /// Returns whether a reconcile or an operation is queued or running.
     async fn is_busy(&self) -> bool {
         let metrics = self.metrics().await;
         let sum = |prefix: &str| {
             metrics.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, value)| value).sum::<f64>()
         };
-        let waiting = ["chandler_queue_depth", "chandler_operations_queued", "chandler_operations_active"];
-        for name in waiting {
+        let queues = ["chandler_queue_depth", "chandler_operations_queued", "chandler_operations_active"];
+        for name in queues {
             assert!(metrics.keys().any(|metric| metric.starts_with(name)), "there is no metric {name}");
         }
-        waiting.into_iter().any(|name| sum(name) > 0.0)
+        queues.into_iter().any(|name| sum(name) > 0.0)
             || sum("chandler_passes_total") > sum("chandler_pass_duration_seconds_count")
     }
 
@@ -231,7 +232,7 @@ impl Manager {
         &self.log
     }
 
-    /// Where it serves its endpoints, once it does.
+    /// Returns the address of the manager's endpoints, or `None` before it serves them.
     pub fn address(&self) -> Option<String> {
         let logs = self.logs();
         let line = logs.lines().find(|line| line.contains("serving /metrics"))?;
@@ -242,18 +243,18 @@ impl Manager {
 impl Drop for Manager {
     fn drop(&mut self) {
         if self.child.is_some() && !std::thread::panicking() {
-            self.check_canaries();
+            self.assert_no_leaks();
         }
     }
 }
 
-/// Just enough of HTTP for an endpoint of our own.
+/// Sends a GET request and returns the whole response.
 fn get(address: &str, path: &str) -> std::io::Result<String> {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    Ok(response)
 }

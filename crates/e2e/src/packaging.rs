@@ -1,4 +1,4 @@
-//! What `cargo xtask dist` makes, made once for the tests of a process.
+//! The output of `cargo xtask dist`, built once per test process.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use tokio::{process::Command, sync::OnceCell};
 
 static DIST: OnceCell<PathBuf> = OnceCell::const_new();
 
-/// The folder with everything a release consists of.
+/// Returns the folder with all files of a release.
 pub async fn dist() -> &'static Path {
     DIST.get_or_init(|| async {
         let out = testing::fresh_dir("dist").await.unwrap();
@@ -18,7 +18,7 @@ pub async fn dist() -> &'static Path {
     .await
 }
 
-/// The command with further arguments, and the helm of the sandbox: nothing else is built then.
+/// Runs `cargo xtask dist` with additional arguments. It uses the sandbox's helm, so that no other program is built.
 pub async fn xtask_dist(arguments: &[&str]) -> std::process::Output {
     let mut command = Command::new(env!("CARGO"));
     command.args(["xtask", "dist", "--helm"]).arg(testing::assets().await.unwrap().path(Binary::Helm));
@@ -26,7 +26,7 @@ pub async fn xtask_dist(arguments: &[&str]) -> std::process::Output {
     command.output().await.unwrap()
 }
 
-/// The packaged chart.
+/// Returns the path of the packaged chart.
 pub async fn chart() -> PathBuf {
     dist().await.join(format!("chandler-{}.tgz", env!("CARGO_PKG_VERSION")))
 }

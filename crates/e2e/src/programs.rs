@@ -1,4 +1,4 @@
-//! The programs under test. `cargo xtask test` builds them and names them in the environment.
+//! The programs under test. `cargo xtask test` builds them and passes their paths in environment variables.
 
 use std::{env, path::PathBuf, sync::LazyLock};
 
@@ -21,20 +21,19 @@ pub fn package_tool() -> &'static str {
     &PACKAGE_TOOL
 }
 
-/// Without the variable, the program that was last built beside the tests is taken.
+/// Returns the path from the variable or, if it is not set, the program that was last built next to the tests.
 fn find(variable: &str, file_name: &str) -> String {
-    let path = env::var_os(variable).map_or_else(|| beside_tests(file_name), PathBuf::from);
+    let path = env::var_os(variable).map_or_else(|| next_to_tests(file_name), PathBuf::from);
     assert!(
         path.is_file(),
-        "there is no {file_name} at {}: run `cargo xtask test`, which builds the programs under test and names them, \
-         this one in {variable}",
+        "there is no {file_name} at {}: run `cargo xtask test`, which builds the programs under test, or set {variable}",
         path.display()
     );
     path.into_os_string().into_string().expect("the path of a program is UTF-8")
 }
 
 /// Cargo puts tests into `target/PROFILE/deps`, and programs into `target/PROFILE`.
-fn beside_tests(file_name: &str) -> PathBuf {
+fn next_to_tests(file_name: &str) -> PathBuf {
     let test = env::current_exe().expect("a test knows its own path");
     test.ancestors().nth(2).expect("a test is in target/PROFILE/deps").join(file_name)
 }

@@ -1,10 +1,11 @@
-//! Charts that people use, and values that try them. They come with Go modules, so that no copy of them is kept.
+//! Widely used charts, with values that cover edge cases. They are read from Go modules, so that no copy of them is
+//! checked in.
 
 use std::path::PathBuf;
 
 use crate::go_module;
 
-/// A chart that comes with a Go module.
+/// A chart in a Go module.
 pub struct RealChart {
     pub module: &'static str,
     pub version: &'static str,
@@ -17,15 +18,15 @@ impl RealChart {
         self.folder.rsplit('/').next().unwrap()
     }
 
-    /// Where it is, from Go's cache or the module proxy.
-    pub fn path(&self) -> PathBuf {
+    /// Returns the folder of the chart, downloading its Go module if needed.
+    pub async fn path(&self) -> PathBuf {
         let module = format!("{}@{}", self.module, self.version);
-        go_module::folder(&std::env::temp_dir(), &module).join(self.folder)
+        go_module::folder(&std::env::temp_dir(), &module).await.join(self.folder)
     }
 }
 
-/// Versions are those that the module proxy has and this Go can read. Certificates and other random data are switched
-/// off, because no two renderings of them are alike.
+/// Only versions that the Go module proxy serves can be used. Generated certificates and other random data are disabled,
+/// because they render differently each time.
 pub const REAL_CHARTS: &[RealChart] = &[
     RealChart {
         module: "sigs.k8s.io/metrics-server",
@@ -37,7 +38,7 @@ podAnnotations: {octal: '0755', switch: 'on', big: '9007199254740993', empty: ''
 podSecurityContext: {fsGroup: 1000000001}
 priorityClassName: null
 args: [--kubelet-insecure-tls, --metric-resolution=15s, --port=0123, --switch=off]
-# Its API would be announced and never answer.
+# The APIService would be registered, but no server would respond.
 apiService: {create: off}
 ",
     },
@@ -102,7 +103,7 @@ operator: {replicas: 1, tolerations: null}
         folder: "charts/kyverno",
         values: "
 global: {image: {registry: example.invalid}}
-# Its definitions are several megabytes, more than the record of a release may hold.
+# The CRDs are several megabytes, more than the Secret of a release may hold.
 crds: {install: off}
 grafana: {enabled: true, annotations: {octal: '0777'}}
 admissionController: {replicas: 3, priorityClassName: null}

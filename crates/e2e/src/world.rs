@@ -1,4 +1,4 @@
-//! What a test stands in: a namespace of its own, clusters, a chart repository, and managers it may kill.
+//! The environment of a test: its own namespace, clusters, a chart repository, and managers that it may kill.
 
 use std::{
     path::{Path, PathBuf},
@@ -27,65 +27,66 @@ use serde_json::{Value, json};
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{
-    canary, diagnostics,
+    canary, crds, diagnostics,
     manager::Manager,
     wait::{LIMIT, eventually},
 };
 
-static KINDS: OnceCell<()> = OnceCell::const_new();
+static CRDS: OnceCell<()> = OnceCell::const_new();
 
+/// A namespace on the shared management cluster, with a chart repository and workload clusters for one test.
 pub struct World {
     pub sandbox: SharedSandbox,
     pub client: Client,
     pub namespace: String,
     pub repository: ChartRepository,
     pub dir: PathBuf,
-    _turn: Turn,
+    _slot: TestSlot,
 }
 
-/// Tests run side by side, but for those that need the whole machine.
-static MACHINE: RwLock<()> = RwLock::const_new(());
+/// Tests run in parallel, except those that need the whole machine.
+static SLOTS: RwLock<()> = RwLock::const_new(());
 
-/// A test's right to run.
-pub enum Turn {
+/// Permission for a test to run, in parallel with others or exclusively.
+pub enum TestSlot {
     Shared { _guard: RwLockReadGuard<'static, ()> },
-    Alone { _guard: RwLockWriteGuard<'static, ()> },
+    Exclusive { _guard: RwLockWriteGuard<'static, ()> },
 }
 
-impl Turn {
+impl TestSlot {
     async fn shared() -> Self {
-        Self::Shared { _guard: MACHINE.read().await }
+        Self::Shared { _guard: SLOTS.read().await }
     }
 
-    pub async fn alone() -> Self {
-        Self::Alone { _guard: MACHINE.write().await }
+    pub async fn exclusive() -> Self {
+        Self::Exclusive { _guard: SLOTS.write().await }
     }
 }
 
 impl World {
     pub async fn new(name: &str) -> Self {
-        Self::with(Turn::shared().await, name).await
+        Self::with(TestSlot::shared().await, name).await
     }
 
-    /// For a test with so many clusters that others would be starved.
-    pub async fn alone(name: &str) -> Self {
-        Self::with(Turn::alone().await, name).await
+    /// Returns an environment for a test with so many clusters that it must not run in parallel with others.
+    pub async fn exclusive(name: &str) -> Self {
+        Self::with(TestSlot::exclusive().await, name).await
     }
 
-    async fn with(turn: Turn, name: &str) -> Self {
+    async fn with(slot: TestSlot, name: &str) -> Self {
         let sandbox = testing::sandbox().await.unwrap();
         let client = sandbox.management().client().await.unwrap();
-        KINDS.get_or_init(|| install_kinds(client.clone())).await;
+        CRDS.get_or_init(|| crds::install(client.clone())).await;
         let namespace = sandbox.namespace(name).await.unwrap();
         let dir = testing::fresh_dir(name).await.unwrap();
         let repository = ChartRepository::start(sandbox.authority(), &dir.join("charts")).await.unwrap();
         for folder in [hello(), chart("slow"), chart("stubborn")] {
             repository.publish(&folder).unwrap();
         }
-        let world = Self { sandbox, client, namespace, repository, dir, _turn: turn };
-        let config =
+        let world = Self { sandbox, client, namespace, repository, dir, _slot: slot };
+        let kubeconfig =
             service_account::kubeconfig(sandbox.management(), "chandler-system", "chandler-manager").await;
-        std::fs::write(world.manager_config(), config.unwrap()).unwrap();
+        std::fs::write(world.manager_kubeconfig(), kubeconfig.unwrap()).unwrap();
         let ca = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ca", "namespace": world.namespace},
             "stringData": {"ca.crt": world.repository.ca_pem()},
@@ -94,38 +95,39 @@ impl World {
         world
     }
 
-    pub async fn cluster(&self, name: &str) -> Arc<Plane> {
+    /// Creates a Cluster with one Node and waits until it is Available.
+    pub async fn create_cluster(&self, name: &str) -> Arc<Plane> {
         self.sandbox.cluster(&self.namespace, name, 1, &[("fleet", "test")]).await.unwrap()
     }
 
-    /// The rights that Chandler ships with, never an administrator's.
-    pub fn manager_config(&self) -> PathBuf {
+    /// Returns the kubeconfig of the manager, which has the permissions that Chandler is shipped with.
+    pub fn manager_kubeconfig(&self) -> PathBuf {
         self.dir.join("manager-kubeconfig")
     }
 
-    pub fn manager(&self) -> Manager {
-        self.manager_with(&[])
+    pub fn start_manager(&self) -> Manager {
+        self.start_manager_with(&[])
     }
 
-    /// A manager with further arguments.
-    pub fn manager_with(&self, arguments: &[&str]) -> Manager {
+    /// Starts a manager with additional arguments.
+    pub fn start_manager_with(&self, arguments: &[&str]) -> Manager {
         Manager::start(self, 15, arguments)
     }
 
-    /// With a Lease that lasts on a machine with more to do than it can.
-    pub fn patient_manager(&self) -> Manager {
+    /// Starts a manager whose Lease does not expire while the machine is overloaded.
+    pub fn start_manager_with_long_lease(&self) -> Manager {
         Manager::start(self, 30, &[])
     }
 
-    /// A HelmChartProxy of a chart of this world's repository; `changes` is merged into its spec.
-    pub async fn place(&self, name: &str, chart: &str, changes: Value) {
+    /// Applies a HelmChartProxy for a chart of the test's repository; `fields` replaces fields of its spec.
+    pub async fn apply_placement(&self, name: &str, chart: &str, fields: Value) {
         let mut spec = json!({
             "clusterSelector": {"matchLabels": {"fleet": "test"}}, "repoURL": self.repository.url(),
             "chartName": chart, "version": "1.0.0", "releaseName": name, "namespace": "default",
             "tlsConfig": {"caSecret": {"name": "ca"}},
         });
-        spec.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
-        // A secret in every template: a comment changes no value.
+        spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        // Every template contains a secret, in a comment that changes no value.
         if let Some(template) = spec["valuesTemplate"].as_str() {
             spec["valuesTemplate"] = format!("{template}\n# canary-of-{name}\n").into();
         }
@@ -140,12 +142,13 @@ impl World {
         apply::apply(&self.client, object).await.unwrap();
     }
 
-    pub async fn change(&self, name: &str, spec: Value) {
+    /// Changes the spec of a HelmChartProxy by a merge patch.
+    pub async fn patch_placement(&self, name: &str, spec: Value) {
         let patch = Patch::Merge(json!({"spec": spec}));
         self.placements().patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    pub async fn delete(&self, name: &str) {
+    pub async fn delete_placement(&self, name: &str) {
         self.placements().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
@@ -157,40 +160,40 @@ impl World {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// The release objects of a placement.
+    /// Returns the release objects of a placement.
     pub async fn releases_of(&self, placement: &str) -> Vec<HelmReleaseProxy> {
         let owned = format!("helmreleaseproxy.addons.cluster.x-k8s.io/helmchartproxy-name={placement}");
         self.releases().list(&ListParams::default().labels(&owned)).await.unwrap().items
     }
 
-    /// The release object of a placement on a cluster.
+    /// Returns the release object of a placement on a cluster.
     pub async fn release(&self, placement: &str, cluster: &str) -> Option<HelmReleaseProxy> {
         let all = self.releases_of(placement).await;
         all.into_iter().find(|release| release.spec.cluster_ref.name.as_deref() == Some(cluster))
     }
 
     /// Waits until the release is Ready at this revision.
-    pub async fn ready(&self, placement: &str, cluster: &str, revision: u32) -> ReleaseStatus {
-        self.status(placement, cluster, &format!("Ready at revision {revision}"), |status| {
+    pub async fn wait_ready(&self, placement: &str, cluster: &str, revision: u32) -> ReleaseStatus {
+        self.wait_status(placement, cluster, &format!("Ready at revision {revision}"), |status| {
             condition(status, "Ready").is_some_and(|c| c.status == "True")
                 && status.revision == Some(revision)
         })
         .await
     }
 
-    /// Waits until the release is Ready; returns its revision.
-    pub async fn ready_at_any_revision(&self, placement: &str, cluster: &str) -> u32 {
+    /// Waits until the release is Ready. Returns its revision.
+    pub async fn wait_ready_at_any_revision(&self, placement: &str, cluster: &str) -> u32 {
         let ready = |status: &ReleaseStatus| condition(status, "Ready").is_some_and(|c| c.status == "True");
-        self.status(placement, cluster, "Ready", ready).await.revision.unwrap()
+        self.wait_status(placement, cluster, "Ready", ready).await.revision.unwrap()
     }
 
-    /// Waits until the release's status is as wanted, for its present generation.
-    pub async fn status(
+    /// Waits until the status of the release is up to date and satisfies a predicate.
+    pub async fn wait_status(
         &self,
         placement: &str,
         cluster: &str,
         what: &str,
-        wanted: impl Fn(&ReleaseStatus) -> bool,
+        predicate: impl Fn(&ReleaseStatus) -> bool,
     ) -> ReleaseStatus {
         let mut last = None;
         for _ in 0..LIMIT.as_millis() / 100 {
@@ -198,7 +201,7 @@ impl World {
             let current = last.as_ref().and_then(|release| {
                 release.status.clone().filter(|s| s.observed_generation == release.metadata.generation)
             });
-            if let Some(status) = current.filter(&wanted) {
+            if let Some(status) = current.filter(&predicate) {
                 return status;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -209,16 +212,16 @@ impl World {
         );
     }
 
-    /// Waits until the placement and its releases are gone.
-    pub async fn gone(&self, placement: &str) {
-        eventually(&format!("{placement} is gone"), || async {
+    /// Waits until the placement is deleted, and checks that its release objects are deleted too.
+    pub async fn wait_deleted(&self, placement: &str) {
+        eventually(&format!("{placement} is deleted"), || async {
             self.placements().get_opt(placement).await.unwrap().is_none().then_some(())
         })
         .await;
-        assert_eq!(self.releases_of(placement).await, [], "releases go before their placement");
+        assert_eq!(self.releases_of(placement).await, [], "releases are deleted before their placement");
     }
 
-    /// A chart's archive on disk, for the helm CLI.
+    /// Writes the archive of a chart to a file, for the helm CLI.
     pub fn archive(&self, folder: &Path) -> PathBuf {
         let package = Package::pack(folder, None).unwrap();
         let path = self.dir.join(package.file_name());
@@ -228,47 +231,49 @@ impl World {
 }
 
 impl World {
-    /// What is left of it tells no secret: objects, logs of its managers, the store, and files they left.
-    fn check_canaries(&self) {
+    /// Fails the test if objects, logs of its managers, the store, or temporary files contain a secret.
+    fn assert_no_leaks(&self) {
         let secrets = self.secrets();
-        let mut told = canary::objects(&self.objects(&format!("events,{TELLING}")));
+        let mut outputs = canary::objects(&self.list_objects(&format!("events,{REPORTING_KINDS}")));
         for folder in ["logs", "store", "tmp"] {
-            told.extend(canary::files(&self.dir.join(folder)));
+            outputs.extend(canary::files(&self.dir.join(folder)));
         }
-        canary::check(&secrets, &told);
+        canary::assert_no_leaks(&secrets, &outputs);
     }
 
-    /// All that are in it: of its Secrets, and of the manager's own kubeconfig.
+    /// Returns the secret values of the namespace and of the manager's kubeconfig.
     pub fn secrets(&self) -> canary::Secrets {
         let mut secrets = self.manager_secrets();
-        secrets.extend(canary::Secrets::of_objects(&self.objects("secrets")));
+        secrets.extend(canary::Secrets::of_objects(&self.list_objects("secrets")));
         secrets
     }
 
-    fn objects(&self, kinds: &str) -> Value {
-        let listed = self.kubectl(&["get", kinds, "--output", "json", "--namespace", &self.namespace]);
-        serde_json::from_str(&listed).unwrap()
+    fn list_objects(&self, kinds: &str) -> Value {
+        let list = self.kubectl(&["get", kinds, "--output", "json", "--namespace", &self.namespace]);
+        serde_json::from_str(&list).unwrap()
     }
 
     pub fn manager_secrets(&self) -> canary::Secrets {
-        canary::Secrets::of_kubeconfig(&std::fs::read_to_string(self.manager_config()).unwrap_or_default())
+        canary::Secrets::of_kubeconfig(
+            &std::fs::read_to_string(self.manager_kubeconfig()).unwrap_or_default(),
+        )
     }
 }
 
-/// Kinds in whose conditions Chandler tells something.
-pub const TELLING: &str = "clusters.cluster.x-k8s.io,helmchartproxies,helmreleaseproxies,extensions,extensioncatalogs,\
-                           extensioninstances,addonreleases";
+/// Kinds whose conditions Chandler writes.
+pub const REPORTING_KINDS: &str = "clusters.cluster.x-k8s.io,helmchartproxies,helmreleaseproxies,extensions,\
+                                   extensioncatalogs,extensioninstances,addonreleases";
 
-/// Its clusters go with it: dozens of idle API servers would take the machine from the tests that follow.
+/// Deletes the clusters of the test: dozens of idle API servers would slow down the tests that follow.
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            diagnostics::show(self);
+            diagnostics::print(self);
         } else {
-            self.check_canaries();
+            self.assert_no_leaks();
         }
         let clusters = ["delete", "clusters.cluster.x-k8s.io", "--all", "--wait=false"];
-        // A test that has failed may have left nothing to delete, or nobody to ask.
+        // Errors are ignored: after a failure there may be no cluster to delete, or no API server to ask.
         let _ = self.kubectl_command(&clusters).args(["--namespace", &self.namespace]).output();
     }
 }
@@ -277,33 +282,23 @@ pub fn condition<'a>(status: &'a ReleaseStatus, type_: &str) -> Option<&'a Condi
     status.conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// The example chart.
+/// Returns the folder of the example chart.
 pub fn hello() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/charts/hello")
 }
 
-/// A chart of these tests.
+/// Returns the folder of a chart of these tests.
 pub fn chart(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/charts").join(name)
 }
 
-/// A value of a ConfigMap in `default` on a workload cluster.
+/// Returns a value of a ConfigMap in namespace `default` of a workload cluster.
 pub async fn config_value(plane: &Plane, name: &str, key: &str) -> Option<String> {
     let maps: Api<ConfigMap> = Api::namespaced(plane.client().await.unwrap(), "default");
     maps.get_opt(name).await.unwrap()?.data?.remove(key)
 }
 
-async fn install_kinds(client: Client) {
-    for crd in chandler_api::crds() {
-        apply::apply(&client, &serde_json::to_value(&crd).unwrap()).await.unwrap();
-    }
-    apply::apply_all(&client, include_str!("../../../deploy/rbac.yaml")).await.unwrap();
-    let all: Api<HelmReleaseProxy> = Api::all(client);
-    eventually("the kinds are served", || async { all.list(&ListParams::default().limit(1)).await.ok() })
-        .await;
-}
-
-/// The finalizers of an object, for assertions.
+/// Returns the finalizers of a release object.
 pub fn finalizers(object: &HelmReleaseProxy) -> Vec<String> {
     object.finalizers().to_vec()
 }

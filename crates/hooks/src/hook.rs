@@ -1,9 +1,9 @@
 //! The hooks that are served, and how each is registered.
 
-/// Group and version of the contract.
+/// API version of the hooks.
 pub const API_VERSION: &str = "hooks.runtime.cluster.x-k8s.io/v1alpha1";
 
-/// A hook that is served.
+/// A lifecycle hook of Cluster API that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     BeforeClusterUpgrade,
@@ -13,18 +13,18 @@ pub enum Hook {
     BeforeClusterDelete,
 }
 
-/// What Cluster API does when a hook cannot be reached.
+/// What Cluster API does if it cannot call a hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub enum FailurePolicy {
-    /// It goes on.
+    /// It proceeds.
     #[default]
     Ignore,
-    /// It does not go on.
+    /// It blocks.
     Fail,
 }
 
 impl Hook {
-    /// In the order in which they are called.
+    /// All hooks, in the order in which Cluster API calls them.
     pub const ALL: [Self; 5] = [
         Self::BeforeClusterUpgrade,
         Self::BeforeControlPlaneUpgrade,
@@ -33,7 +33,7 @@ impl Hook {
         Self::BeforeClusterDelete,
     ];
 
-    /// As the contract names it.
+    /// Returns the name of the hook in Cluster API.
     pub fn name(self) -> &'static str {
         match self {
             Self::BeforeClusterUpgrade => "BeforeClusterUpgrade",
@@ -44,7 +44,7 @@ impl Hook {
         }
     }
 
-    /// Our handler of it; a DNS label.
+    /// Returns the name of the handler, which is a DNS label.
     pub(crate) fn handler(self) -> &'static str {
         match self {
             Self::BeforeClusterUpgrade => "before-cluster-upgrade",
@@ -55,12 +55,13 @@ impl Hook {
         }
     }
 
-    /// Where it is called.
+    /// Returns the path of the handler.
     pub(crate) fn path(self) -> String {
         format!("/{API_VERSION}/{}/{}", self.name().to_lowercase(), self.handler())
     }
 
-    /// Only what could do harm unasked may be held when nobody answers.
+    /// Returns the failure policy of the hook. Only the hooks that run before an upgrade can block it while Chandler is
+    /// unavailable.
     pub(crate) fn failure_policy(self, before_upgrade: FailurePolicy) -> FailurePolicy {
         match self {
             Self::BeforeClusterUpgrade | Self::BeforeControlPlaneUpgrade => before_upgrade,

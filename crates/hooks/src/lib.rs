@@ -1,23 +1,25 @@
-//! Chandler's runtime hooks: Cluster API asks before and after what it does to a Cluster, and waits for the answer.
+//! Chandler's runtime extension for Cluster API: it serves the lifecycle hooks that Cluster API calls before and after it
+//! upgrades or deletes a Cluster, and whose response can block the operation.
 //!
-//! [`start`] serves them over TLS, with certificates of its own, and keeps the ExtensionConfig that tells Cluster API
-//! where. What is answered is for an implementation of [`Answers`] to say.
+//! [`start`] serves the hooks over TLS with a self-managed certificate, and maintains the ExtensionConfig that registers them
+//! with Cluster API. A [`HookHandler`] decides on the responses.
 
-mod answer;
 mod certificates;
 mod endpoint;
 mod error;
+mod handler;
 mod hook;
-mod keeper;
+mod registrar;
 mod registration;
 mod request;
 mod server;
+mod start;
 mod wire;
 
-pub use answer::{Answer, Answers};
-pub use certificates::LIFETIME;
+pub use certificates::CERTIFICATE_LIFETIME;
 pub use endpoint::Endpoint;
 pub use error::Error;
+pub use handler::{HookHandler, HookResponse};
 pub use hook::{FailurePolicy, Hook};
-pub use keeper::{Options, Serving, start};
 pub use registration::{EXTENSION_CONFIG, Owner, Registration, unregister};
+pub use start::{HookServer, Options, start};

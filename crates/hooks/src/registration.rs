@@ -1,4 +1,4 @@
-//! The ExtensionConfig by which Cluster API knows our hooks.
+//! The ExtensionConfig that registers the hooks with Cluster API.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chandler_api::FIELD_MANAGER;
@@ -17,45 +17,47 @@ use serde_json::{Value, json};
 
 use crate::{Endpoint, Error};
 
-/// Name of the ExtensionConfig, unless several Chandlers share a management cluster.
+/// Name of the ExtensionConfig of the only Chandler on a management cluster, and prefix of the names of several.
 pub const EXTENSION_CONFIG: &str = "chandler";
 
 const GROUP: &str = "runtime.cluster.x-k8s.io";
 const VERSION: &str = "v1beta2";
 const KIND: &str = "ExtensionConfig";
 
-/// How Cluster API gets to know our hooks.
+/// The content of the ExtensionConfig.
 #[derive(Clone, Debug)]
 pub struct Registration {
     /// Name of the ExtensionConfig.
     pub name: String,
     pub endpoint: Endpoint,
-    /// Clusters of which namespaces it is about. Empty: all.
+    /// Selects the namespaces whose Clusters the hooks are called for. An empty selector selects all.
     pub namespaces: LabelSelector,
-    /// What it goes with when Chandler goes: the first of these that is there.
+    /// Candidates for the owner of the ExtensionConfig. The first one that exists is used, so that the ExtensionConfig is
+    /// garbage collected when Chandler is uninstalled.
     pub owners: Vec<Owner>,
 }
 
-/// An object without a namespace that is removed with Chandler.
+/// A cluster-scoped object that is deleted when Chandler is uninstalled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
     ClusterRole(String),
-    Definition(String),
+    CustomResourceDefinition(String),
 }
 
 impl Registration {
-    /// Creates or updates the ExtensionConfig. What is already so costs one request and changes nothing.
-    pub(crate) async fn apply(&self, client: &Client, bundle: &str) -> Result<(), Error> {
+    /// Applies the ExtensionConfig.
+    pub(crate) async fn apply(&self, client: &Client, ca_bundle: &str) -> Result<(), Error> {
         let owner = self.owner(client).await?;
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        let object = self.object(bundle, owner.as_slice());
+        let object = self.object(ca_bundle, owner.as_slice());
         match extension_configs(client).patch(&self.name, &parameters, &Patch::Apply(object)).await {
             Ok(_) => Ok(()),
             Err(source) => Err(Error::Register { name: self.name.clone(), source }),
         }
     }
 
-    /// Read each time: whoever puts an object in place of another must not have the ExtensionConfig collected.
+    /// Returns the first owner that exists. It is read on each apply: if an owner is recreated, its UID changes, and an outdated
+    /// UID would make the garbage collector delete the ExtensionConfig.
     async fn owner(&self, client: &Client) -> Result<Option<OwnerReference>, Error> {
         for owner in &self.owners {
             if let Some(uid) = owner.uid(client).await.map_err(Error::Owner)? {
@@ -65,9 +67,9 @@ impl Registration {
         Ok(None)
     }
 
-    fn object(&self, bundle: &str, owners: &[OwnerReference]) -> Value {
+    fn object(&self, ca_bundle: &str, owners: &[OwnerReference]) -> Value {
         let mut client_config = self.endpoint.client_config();
-        client_config["caBundle"] = BASE64_STANDARD.encode(bundle).into();
+        client_config["caBundle"] = BASE64_STANDARD.encode(ca_bundle).into();
         json!({
             "apiVersion": format!("{GROUP}/{VERSION}"),
             "kind": KIND,
@@ -83,7 +85,9 @@ impl Owner {
             Self::ClusterRole(name) => {
                 cluster_roles(client).get_metadata_opt(name).await?.map(|o| o.metadata)
             }
-            Self::Definition(name) => definitions(client).get_metadata_opt(name).await?.map(|o| o.metadata),
+            Self::CustomResourceDefinition(name) => {
+                crds(client).get_metadata_opt(name).await?.map(|o| o.metadata)
+            }
         };
         Ok(found.and_then(|metadata| metadata.uid))
     }
@@ -91,7 +95,7 @@ impl Owner {
     fn reference(&self, uid: String) -> OwnerReference {
         let (api_version, kind, name) = match self {
             Self::ClusterRole(name) => (ClusterRole::API_VERSION, ClusterRole::KIND, name),
-            Self::Definition(name) => {
+            Self::CustomResourceDefinition(name) => {
                 (CustomResourceDefinition::API_VERSION, CustomResourceDefinition::KIND, name)
             }
         };
@@ -100,8 +104,8 @@ impl Owner {
     }
 }
 
-/// Removes the ExtensionConfig, so that Cluster API asks no more. It has to go when Chandler does: Cluster API does not
-/// start while one is there that nobody answers.
+/// Deletes the ExtensionConfig, so that Cluster API no longer calls the hooks. It has to be deleted when Chandler is
+/// uninstalled: Cluster API does not start while an ExtensionConfig refers to a server that does not respond.
 pub async fn unregister(client: &Client, name: &str) -> Result<(), Error> {
     match extension_configs(client).delete(name, &DeleteParams::default()).await {
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
@@ -110,10 +114,10 @@ pub async fn unregister(client: &Client, name: &str) -> Result<(), Error> {
     }
 }
 
-/// Whether Cluster API asks before each step of a control plane. It does since it knows upgrades over several minor
-/// versions, which show in its ClusterClass; an older one refuses all hooks if it is offered one that it does not know.
-pub(crate) async fn knows_control_plane_steps(client: &Client) -> Result<bool, Error> {
-    let class = definitions(client).get("clusterclasses.cluster.x-k8s.io").await.map_err(Error::Kinds)?;
+/// Returns whether Cluster API supports the hook `BeforeControlPlaneUpgrade`. It does since it supports upgrades over several
+/// minor versions, which add a field to ClusterClass. An older version rejects all hooks if one of them is unknown to it.
+pub(crate) async fn supports_control_plane_upgrade_hook(client: &Client) -> Result<bool, Error> {
+    let class = crds(client).get("clusterclasses.cluster.x-k8s.io").await.map_err(Error::ClusterClass)?;
     Ok(class.spec.versions.iter().any(|version| {
         let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
         let spec = schema.and_then(|schema| schema.properties.as_ref()?.get("spec"));
@@ -121,7 +125,7 @@ pub(crate) async fn knows_control_plane_steps(client: &Client) -> Result<bool, E
     }))
 }
 
-fn definitions(client: &Client) -> Api<CustomResourceDefinition> {
+fn crds(client: &Client) -> Api<CustomResourceDefinition> {
     Api::all(client.clone())
 }
 

@@ -1,4 +1,4 @@
-//! A request as Cluster API asks it: of a request, only the fields we read.
+//! Requests of Cluster API, with only the fields that are used.
 
 use std::collections::BTreeMap;
 
@@ -8,29 +8,30 @@ use chandler_core::{
 };
 use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::{Answer, Answers, Hook};
+use crate::{Hook, HookHandler, HookResponse};
 
-/// What Cluster API asks about a Cluster.
+/// A request of Cluster API for a Cluster.
 #[derive(Clone, Debug)]
 pub struct HookRequest {
     pub cluster: ClusterKey,
-    /// A person has said that an answer which holds is not to be heard. The request is as good a source for it as a
-    /// cache: whoever makes one up only gets an answer.
-    pub overruled: bool,
-    step: Step,
+    /// Whether the annotation `chandler.dev/proceed` of the Cluster overrides a response that blocks. The annotation of the
+    /// request can be trusted here: a forged request only changes its own response.
+    pub overridden: bool,
+    call: HookCall,
 }
 
+/// The hook and its parameters.
 #[derive(Clone, Debug)]
-enum Step {
-    BeforeClusterUpgrade(Path),
-    BeforeControlPlaneUpgrade(Path),
-    AfterControlPlaneUpgrade(Reached),
-    AfterClusterUpgrade(Reached),
+enum HookCall {
+    BeforeClusterUpgrade(VersionChange),
+    BeforeControlPlaneUpgrade(VersionChange),
+    AfterControlPlaneUpgrade(ReachedVersion),
+    AfterClusterUpgrade(ReachedVersion),
     BeforeClusterDelete,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct Path {
+struct VersionChange {
     #[serde(rename = "fromKubernetesVersion")]
     from: String,
     #[serde(rename = "toKubernetesVersion")]
@@ -38,13 +39,13 @@ struct Path {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct Reached {
+struct ReachedVersion {
     #[serde(rename = "kubernetesVersion")]
     version: String,
 }
 
 #[derive(Deserialize)]
-struct About {
+struct ClusterField {
     cluster: Cluster,
 }
 
@@ -62,39 +63,44 @@ struct Metadata {
 }
 
 impl HookRequest {
-    pub fn read(hook: Hook, request: &[u8]) -> Result<Self, serde_json::Error> {
-        let Metadata { namespace, name, annotations } = part::<About>(request)?.cluster.metadata;
-        let step = match hook {
-            Hook::BeforeClusterUpgrade => Step::BeforeClusterUpgrade(part(request)?),
-            Hook::BeforeControlPlaneUpgrade => Step::BeforeControlPlaneUpgrade(part(request)?),
-            Hook::AfterControlPlaneUpgrade => Step::AfterControlPlaneUpgrade(part(request)?),
-            Hook::AfterClusterUpgrade => Step::AfterClusterUpgrade(part(request)?),
-            Hook::BeforeClusterDelete => Step::BeforeClusterDelete,
+    /// Parses the body of a request.
+    pub fn parse(hook: Hook, body: &[u8]) -> Result<Self, serde_json::Error> {
+        let Metadata { namespace, name, annotations } = fields::<ClusterField>(body)?.cluster.metadata;
+        let call = match hook {
+            Hook::BeforeClusterUpgrade => HookCall::BeforeClusterUpgrade(fields(body)?),
+            Hook::BeforeControlPlaneUpgrade => HookCall::BeforeControlPlaneUpgrade(fields(body)?),
+            Hook::AfterControlPlaneUpgrade => HookCall::AfterControlPlaneUpgrade(fields(body)?),
+            Hook::AfterClusterUpgrade => HookCall::AfterClusterUpgrade(fields(body)?),
+            Hook::BeforeClusterDelete => HookCall::BeforeClusterDelete,
         };
-        let word = annotations.get(PROCEED_ANNOTATION).map(String::as_str);
-        Ok(Self { cluster: ClusterKey::new(namespace, name), overruled: proceeds(word, hook.name()), step })
+        let annotation = annotations.get(PROCEED_ANNOTATION).map(String::as_str);
+        let overridden = proceeds(annotation, hook.name());
+        Ok(Self { cluster: ClusterKey::new(namespace, name), overridden, call })
     }
 
-    pub fn put(&self, answers: &dyn Answers) -> Answer {
+    /// Calls the method of the handler for this request.
+    pub fn dispatch(&self, handler: &dyn HookHandler) -> HookResponse {
         let cluster = &self.cluster;
-        match &self.step {
-            Step::BeforeClusterUpgrade(Path { from, to }) => {
-                answers.before_cluster_upgrade(cluster, from, to)
+        match &self.call {
+            HookCall::BeforeClusterUpgrade(VersionChange { from, to }) => {
+                handler.before_cluster_upgrade(cluster, from, to)
             }
-            Step::BeforeControlPlaneUpgrade(Path { from, to }) => {
-                answers.before_control_plane_upgrade(cluster, from, to)
+            HookCall::BeforeControlPlaneUpgrade(VersionChange { from, to }) => {
+                handler.before_control_plane_upgrade(cluster, from, to)
             }
-            Step::AfterControlPlaneUpgrade(Reached { version }) => {
-                answers.after_control_plane_upgrade(cluster, version)
+            HookCall::AfterControlPlaneUpgrade(ReachedVersion { version }) => {
+                handler.after_control_plane_upgrade(cluster, version)
             }
-            Step::AfterClusterUpgrade(Reached { version }) => answers.after_cluster_upgrade(cluster, version),
-            Step::BeforeClusterDelete => answers.before_cluster_delete(cluster),
+            HookCall::AfterClusterUpgrade(ReachedVersion { version }) => {
+                handler.after_cluster_upgrade(cluster, version)
+            }
+            HookCall::BeforeClusterDelete => handler.before_cluster_delete(cluster),
         }
     }
 }
 
-fn part<T: DeserializeOwned>(request: &[u8]) -> Result<T, serde_json::Error> {
-    serde_json::from_slice(request)
+fn fields<T: DeserializeOwned>(body: &[u8]) -> Result<T, serde_json::Error> {
+    serde_json::from_slice(body)
 }
 
 #[cfg(test)]
@@ -105,40 +111,40 @@ mod tests {
 
     use super::*;
 
-    /// Notes what it is asked.
+    /// Records the calls of its methods.
     #[derive(Default)]
-    struct Noted(Mutex<Vec<String>>);
+    struct RecordingHandler(Mutex<Vec<String>>);
 
-    impl Noted {
-        fn note(&self, words: &[&str]) -> Answer {
-            self.0.lock().unwrap().push(words.join(" "));
-            Answer::Go
+    impl RecordingHandler {
+        fn record(&self, call: &[&str]) -> HookResponse {
+            self.0.lock().unwrap().push(call.join(" "));
+            HookResponse::Proceed
         }
     }
 
-    impl Answers for Noted {
-        fn before_cluster_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> Answer {
-            self.note(&["before upgrade", &cluster.to_string(), from, to])
+    impl HookHandler for RecordingHandler {
+        fn before_cluster_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
+            self.record(&["before upgrade", &cluster.to_string(), from, to])
         }
 
-        fn before_control_plane_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> Answer {
-            self.note(&["before step", &cluster.to_string(), from, to])
+        fn before_control_plane_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
+            self.record(&["before step", &cluster.to_string(), from, to])
         }
 
-        fn after_control_plane_upgrade(&self, cluster: &ClusterKey, version: &str) -> Answer {
-            self.note(&["after step", &cluster.to_string(), version])
+        fn after_control_plane_upgrade(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
+            self.record(&["after step", &cluster.to_string(), version])
         }
 
-        fn after_cluster_upgrade(&self, cluster: &ClusterKey, version: &str) -> Answer {
-            self.note(&["after upgrade", &cluster.to_string(), version])
+        fn after_cluster_upgrade(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
+            self.record(&["after upgrade", &cluster.to_string(), version])
         }
 
-        fn before_cluster_delete(&self, cluster: &ClusterKey) -> Answer {
-            self.note(&["before delete", &cluster.to_string()])
+        fn before_cluster_delete(&self, cluster: &ClusterKey) -> HookResponse {
+            self.record(&["before delete", &cluster.to_string()])
         }
     }
 
-    /// As Cluster API sends it, with fields that are none of our business.
+    /// Returns a request as Cluster API sends it, including fields that are not used.
     fn request(extra: &Value) -> Vec<u8> {
         let mut request = json!({
             "apiVersion": "hooks.runtime.cluster.x-k8s.io/v1alpha1",
@@ -157,45 +163,45 @@ mod tests {
     }
 
     #[test]
-    fn each_hook_asks_its_own_question() {
-        let path = json!({"fromKubernetesVersion": "v1.34.4", "toKubernetesVersion": "v1.35.4"});
+    fn each_hook_calls_its_own_method() {
+        let change = json!({"fromKubernetesVersion": "v1.34.4", "toKubernetesVersion": "v1.35.4"});
         let reached = json!({"kubernetesVersion": "v1.35.4"});
         let rows = [
-            (Hook::BeforeClusterUpgrade, &path, "before upgrade fleet/blue v1.34.4 v1.35.4"),
-            (Hook::BeforeControlPlaneUpgrade, &path, "before step fleet/blue v1.34.4 v1.35.4"),
+            (Hook::BeforeClusterUpgrade, &change, "before upgrade fleet/blue v1.34.4 v1.35.4"),
+            (Hook::BeforeControlPlaneUpgrade, &change, "before step fleet/blue v1.34.4 v1.35.4"),
             (Hook::AfterControlPlaneUpgrade, &reached, "after step fleet/blue v1.35.4"),
             (Hook::AfterClusterUpgrade, &reached, "after upgrade fleet/blue v1.35.4"),
             (Hook::BeforeClusterDelete, &json!({}), "before delete fleet/blue"),
         ];
-        for (hook, extra, asked) in rows {
-            let noted = Noted::default();
-            let request = HookRequest::read(hook, &request(extra)).unwrap();
-            assert_eq!((&request.cluster, request.overruled), (&ClusterKey::new("fleet", "blue"), false));
-            request.put(&noted);
-            assert_eq!(*noted.0.lock().unwrap(), [asked], "{hook:?}");
+        for (hook, extra, call) in rows {
+            let handler = RecordingHandler::default();
+            let request = HookRequest::parse(hook, &request(extra)).unwrap();
+            assert_eq!((&request.cluster, request.overridden), (&ClusterKey::new("fleet", "blue"), false));
+            request.dispatch(&handler);
+            assert_eq!(*handler.0.lock().unwrap(), [call], "{hook:?}");
         }
     }
 
     #[test]
-    fn what_is_no_request_is_no_question() {
-        let nameless = json!({"cluster": {"metadata": {"name": "blue"}}}).to_string().into_bytes();
+    fn invalid_requests_are_rejected() {
+        let no_namespace = json!({"cluster": {"metadata": {"name": "blue"}}}).to_string().into_bytes();
         for (hook, body) in [
             (Hook::BeforeClusterDelete, b"".to_vec()),
-            (Hook::BeforeClusterDelete, nameless),
+            (Hook::BeforeClusterDelete, no_namespace),
             (Hook::BeforeClusterUpgrade, request(&json!({}))),
             (Hook::AfterClusterUpgrade, request(&json!({}))),
         ] {
-            assert!(HookRequest::read(hook, &body).is_err(), "{hook:?}");
+            assert!(HookRequest::parse(hook, &body).is_err(), "{hook:?}");
         }
     }
 
     #[test]
-    fn the_cluster_carries_the_word_that_overrules() {
+    fn proceed_annotation_overrides_only_the_named_hook() {
         let annotated = |value: &str| {
             let metadata =
                 json!({"namespace": "fleet", "name": "blue", "annotations": {"chandler.dev/proceed": value}});
             let body = request(&json!({"cluster": {"metadata": metadata}, "kubernetesVersion": "v1.35.4"}));
-            HookRequest::read(Hook::AfterClusterUpgrade, &body).unwrap().overruled
+            HookRequest::parse(Hook::AfterClusterUpgrade, &body).unwrap().overridden
         };
         assert!(annotated("AfterClusterUpgrade"));
         assert!(!annotated("BeforeClusterDelete"));

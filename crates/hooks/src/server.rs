@@ -1,4 +1,4 @@
-//! Serving over TLS.
+//! Serves the hooks over TLS.
 
 use std::{
     sync::{
@@ -26,41 +26,44 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use crate::{Answer, Answers, Error, FailurePolicy, Hook, certificates::Served, request::HookRequest, wire};
+use crate::{
+    Error, FailurePolicy, Hook, HookHandler, HookResponse, certificates::CertificateResolver,
+    request::HookRequest, wire,
+};
 
-/// From the first byte to the last. Cluster API has given up by then.
-const CONNECTION_LIMIT: Duration = Duration::from_secs(10);
-/// When an answer is overdue; well before Cluster API gives up.
-const DEADLINE: Duration = Duration::from_secs(2);
-/// When it asks again for one that was.
-const PATIENCE_SECONDS: u32 = 5;
-/// So many at a time; the next one waits for its turn.
-const CONNECTIONS: usize = 64;
-/// A request carries one Cluster; etcd takes no object over 1.5 MB.
-const LARGEST_REQUEST: usize = 4 << 20;
+/// Limit of a whole connection. Cluster API times out earlier.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Limit of the handler, well below the timeout of Cluster API.
+const HANDLER_TIMEOUT: Duration = Duration::from_secs(2);
+/// When Cluster API calls again after the handler timed out or panicked.
+const RETRY_SECONDS: u32 = 5;
+/// Concurrent connections. Further connections wait.
+const MAX_CONNECTIONS: usize = 64;
+/// A request contains one Cluster, and etcd limits objects to 1.5 MB.
+const MAX_REQUEST_BYTES: usize = 4 << 20;
 
-/// What is behind the hooks.
+/// The state that all hooks share.
 #[derive(Clone)]
-pub struct Site {
-    pub answers: Arc<dyn Answers>,
-    /// Whether Cluster API knows the hook for each step of a control plane.
+pub struct ServerState {
+    pub handler: Arc<dyn HookHandler>,
+    /// Whether Cluster API supports the hook `BeforeControlPlaneUpgrade`.
     pub control_plane_steps: Arc<AtomicBool>,
     pub before_upgrade: FailurePolicy,
 }
 
-pub fn tls(served: Served) -> Result<TlsAcceptor, Error> {
+pub fn tls(resolver: CertificateResolver) -> Result<TlsAcceptor, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(served));
+        .with_cert_resolver(Arc::new(resolver));
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Serves until it is dropped.
-pub async fn run(listener: TcpListener, tls: TlsAcceptor, site: Site) {
-    let router = router(&site);
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+/// Serves until the future is dropped.
+pub async fn run(listener: TcpListener, tls: TlsAcceptor, state: ServerState) {
+    let router = router(&state);
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
         let slot = slots.clone().acquire_owned().await;
@@ -69,12 +72,12 @@ pub async fn run(listener: TcpListener, tls: TlsAcceptor, site: Site) {
                 let (tls, router) = (tls.clone(), router.clone());
                 connections.spawn(async move {
                     let _slot = slot;
-                    let _ = tokio::time::timeout(CONNECTION_LIMIT, connection(stream, tls, router)).await;
+                    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection(stream, tls, router)).await;
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection to the hooks was not accepted");
-                // Out of file descriptors, most likely: that takes a moment to pass.
+                tracing::warn!(%error, "cannot accept a connection to the hooks");
+                // Most likely the process is out of file descriptors. Wait until some are closed.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -85,78 +88,82 @@ pub async fn run(listener: TcpListener, tls: TlsAcceptor, site: Site) {
 async fn connection(stream: TcpStream, tls: TlsAcceptor, router: Router) {
     let stream = match tls.accept(stream).await {
         Ok(stream) => stream,
-        Err(error) => return tracing::debug!(%error, "a connection to the hooks was not made"),
+        Err(error) => return tracing::debug!(%error, "TLS handshake with a client of the hooks failed"),
     };
-    // One request each: a kept connection that ends as the next request is sent looks to Cluster API like a hook that
-    // cannot be reached, and it may go on without our answer.
+    // One request per connection: if the server closes an idle connection while Cluster API sends the next request, Cluster
+    // API treats that as a failed call and, with `failurePolicy: Ignore`, proceeds.
     let served = http1::Builder::new()
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
         .await;
     if let Err(error) = served {
-        tracing::debug!(%error, "a connection to the hooks broke");
+        tracing::debug!(%error, "a connection to the hooks failed");
     }
 }
 
-fn router(site: &Site) -> Router {
-    let discovering = site.clone();
+fn router(state: &ServerState) -> Router {
+    let discovery_state = state.clone();
     let discovery = move || {
-        let steps = discovering.control_plane_steps.load(Ordering::Acquire);
-        let response = wire::discovery(steps, discovering.before_upgrade);
+        let steps = discovery_state.control_plane_steps.load(Ordering::Acquire);
+        let response = wire::discovery(steps, discovery_state.before_upgrade);
         async move { json(&response) }
     };
     Hook::ALL.into_iter().fold(Router::new().route(wire::DISCOVERY, post(discovery)), |router, hook| {
-        let answers = site.answers.clone();
-        router.route(&hook.path(), post(move |body: Body| answer(hook, body, answers)))
+        let handler = state.handler.clone();
+        router.route(&hook.path(), post(move |body: Body| handle(hook, body, handler)))
     })
 }
 
-async fn answer(hook: Hook, body: Body, answers: Arc<dyn Answers>) -> Response {
-    let read = match to_bytes(body, LARGEST_REQUEST).await {
-        Ok(request) => HookRequest::read(hook, &request).map_err(|error| error.to_string()),
+async fn handle(hook: Hook, body: Body, handler: Arc<dyn HookHandler>) -> Response {
+    let parsed = match to_bytes(body, MAX_REQUEST_BYTES).await {
+        Ok(body) => HookRequest::parse(hook, &body).map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
-    match read {
+    match parsed {
         Ok(request) => {
-            let answer = in_time(request.clone(), answers).await;
-            tell(hook, &request, &answer);
-            json(&wire::response(hook, &answer, request.overruled))
+            let response = call_handler(request.clone(), handler).await;
+            log_response(hook, &request, &response);
+            json(&wire::response(hook, &response, request.overridden))
         }
         Err(error) => {
-            tracing::warn!(hook = hook.name(), error, "a hook was called with what is no request");
+            tracing::warn!(hook = hook.name(), error, "invalid hook request");
             (StatusCode::BAD_REQUEST, error).into_response()
         }
     }
 }
 
-/// Cluster API goes on, or backs off, when it has to wait: so whoever has no answer yet asks for patience.
-async fn in_time(request: HookRequest, answers: Arc<dyn Answers>) -> Answer {
-    let patience = |why: &str| Answer::Wait { seconds: PATIENCE_SECONDS, message: why.to_owned() };
-    let asked = tokio::task::spawn_blocking(move || request.put(answers.as_ref()));
-    match tokio::time::timeout(DEADLINE, asked).await {
-        Ok(Ok(answer)) => answer,
+/// Calls the handler. If it times out or panics, responds with `RetryAfter`: if Cluster API ran into its own timeout, it would
+/// proceed or back off, depending on the failure policy.
+async fn call_handler(request: HookRequest, handler: Arc<dyn HookHandler>) -> HookResponse {
+    let retry =
+        |message: &str| HookResponse::RetryAfter { seconds: RETRY_SECONDS, message: message.to_owned() };
+    let call = tokio::task::spawn_blocking(move || request.dispatch(handler.as_ref()));
+    match tokio::time::timeout(HANDLER_TIMEOUT, call).await {
+        Ok(Ok(response)) => response,
         Ok(Err(error)) => {
-            tracing::error!(%error, "a hook has no answer");
-            patience("Chandler could not answer; its log says why")
+            tracing::error!(%error, "the handler of a hook failed");
+            retry("Chandler failed to handle the hook; see its log")
         }
-        Err(_) => patience("Chandler has not answered in time"),
+        Err(_) => retry("Chandler did not respond in time"),
     }
 }
 
-fn tell(hook: Hook, request: &HookRequest, answer: &Answer) {
+fn log_response(hook: Hook, request: &HookRequest, response: &HookResponse) {
     let (hook, cluster) = (hook.name(), request.cluster.to_string());
-    match answer {
-        Answer::Go => tracing::info!(hook, cluster, "go"),
-        Answer::Wait { message, .. } | Answer::Refuse { message } if request.overruled => {
+    match response {
+        HookResponse::Proceed => tracing::info!(hook, cluster, "hook response: proceed"),
+        HookResponse::RetryAfter { message, .. } | HookResponse::Block { message } if request.overridden => {
             tracing::warn!(
                 hook,
                 cluster,
                 message,
-                "go, because the Cluster's annotation overrules what holds it"
+                "hook response: proceed, because the proceed annotation of the Cluster overrides the blocking response"
             );
         }
-        Answer::Wait { seconds, message } => tracing::info!(hook, cluster, seconds, message, "wait"),
-        Answer::Refuse { message } => tracing::info!(hook, cluster, message, "refused"),
+        HookResponse::RetryAfter { seconds, message } => {
+            tracing::info!(hook, cluster, seconds, message, "hook response: retry");
+        }
+        HookResponse::Block { message } => tracing::info!(hook, cluster, message, "hook response: block"),
     }
 }
 
@@ -175,57 +182,57 @@ mod tests {
 
     use super::*;
 
-    /// Says what it is about to do.
-    enum Clumsy {
-        /// Until nobody sends any more.
+    enum FailingHandler {
+        /// Blocks until the sender is dropped.
         Slow(Mutex<mpsc::Receiver<()>>),
-        Broken,
+        Panicking,
     }
 
-    impl Clumsy {
-        fn answer(&self) -> Answer {
+    impl FailingHandler {
+        fn fail(&self) -> HookResponse {
             match self {
                 Self::Slow(end) => end.lock().unwrap().recv().unwrap_err(),
-                Self::Broken => panic!("no answer"),
+                Self::Panicking => panic!("no response"),
             };
-            Answer::Go
+            HookResponse::Proceed
         }
     }
 
-    impl Answers for Clumsy {
-        fn before_cluster_upgrade(&self, _: &ClusterKey, _: &str, _: &str) -> Answer {
-            self.answer()
+    impl HookHandler for FailingHandler {
+        fn before_cluster_upgrade(&self, _: &ClusterKey, _: &str, _: &str) -> HookResponse {
+            self.fail()
         }
 
-        fn before_control_plane_upgrade(&self, _: &ClusterKey, _: &str, _: &str) -> Answer {
-            self.answer()
+        fn before_control_plane_upgrade(&self, _: &ClusterKey, _: &str, _: &str) -> HookResponse {
+            self.fail()
         }
 
-        fn after_control_plane_upgrade(&self, _: &ClusterKey, _: &str) -> Answer {
-            self.answer()
+        fn after_control_plane_upgrade(&self, _: &ClusterKey, _: &str) -> HookResponse {
+            self.fail()
         }
 
-        fn after_cluster_upgrade(&self, _: &ClusterKey, _: &str) -> Answer {
-            self.answer()
+        fn after_cluster_upgrade(&self, _: &ClusterKey, _: &str) -> HookResponse {
+            self.fail()
         }
 
-        fn before_cluster_delete(&self, _: &ClusterKey) -> Answer {
-            self.answer()
+        fn before_cluster_delete(&self, _: &ClusterKey) -> HookResponse {
+            self.fail()
         }
     }
 
     #[tokio::test]
-    async fn cluster_api_is_asked_for_patience_by_whoever_has_no_answer() {
+    async fn a_handler_that_times_out_or_panics_makes_cluster_api_retry() {
         let request = br#"{"cluster": {"metadata": {"namespace": "fleet", "name": "blue"}}}"#;
-        let request = HookRequest::read(Hook::BeforeClusterDelete, request).unwrap();
+        let request = HookRequest::parse(Hook::BeforeClusterDelete, request).unwrap();
         let (end, ended) = mpsc::channel();
         let rows = [
-            (Clumsy::Slow(Mutex::new(ended)), "Chandler has not answered in time"),
-            (Clumsy::Broken, "Chandler could not answer; its log says why"),
+            (FailingHandler::Slow(Mutex::new(ended)), "Chandler did not respond in time"),
+            (FailingHandler::Panicking, "Chandler failed to handle the hook; see its log"),
         ];
-        for (clumsy, message) in rows {
-            let answer = in_time(request.clone(), Arc::new(clumsy)).await;
-            assert_eq!(answer, Answer::Wait { seconds: PATIENCE_SECONDS, message: message.to_owned() });
+        for (handler, message) in rows {
+            let response = call_handler(request.clone(), Arc::new(handler)).await;
+            let expected = HookResponse::RetryAfter { seconds: RETRY_SECONDS, message: message.to_owned() };
+            assert_eq!(response, expected);
         }
         drop(end);
     }

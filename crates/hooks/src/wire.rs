@@ -1,24 +1,25 @@
-//! The contract on the wire: what Cluster API is told.
+//! The wire format of responses to Cluster API.
 
 use chandler_core::proceed::PROCEED_ANNOTATION;
 use serde::Serialize;
 
-use crate::{Answer, FailurePolicy, Hook, hook::API_VERSION};
+use crate::{FailurePolicy, Hook, HookResponse, hook::API_VERSION};
 
-/// Where Cluster API asks which hooks there are.
+/// Path of the discovery hook, which lists the handlers.
 pub const DISCOVERY: &str = "/hooks.runtime.cluster.x-k8s.io/v1alpha1/discovery";
 
-/// How long Cluster API waits for an answer, which comes from caches.
+/// How long Cluster API waits for a response.
 const TIMEOUT_SECONDS: u32 = 5;
-/// When it asks again after a refusal. What was refused may be mended at any time, and asking is cheap.
-const ASK_AGAIN_SECONDS: u32 = 15;
-/// Cluster API does not ask earlier than it was told to, whatever happens: not even if a person says that it may go on.
-const LONGEST_WAIT_SECONDS: u32 = 60;
-/// Cluster API writes it into a condition that takes 10240 characters, together with what others say. If that does not
-/// fit, it can write nothing at all about the Cluster.
-const LONGEST_MESSAGE: usize = 4096;
+/// When Cluster API calls again after a blocking response. Short, because the cause may be fixed at any time and a call is
+/// cheap.
+const BLOCKED_RETRY_SECONDS: u32 = 15;
+/// Cluster API never calls again before this time has elapsed, not even if the proceed annotation is set.
+const MAX_RETRY_SECONDS: u32 = 60;
+/// Cluster API writes the messages of all extensions into one condition, which is limited to 10240 characters. If they do not
+/// fit, it cannot update the status of the Cluster.
+const MAX_MESSAGE_CHARS: usize = 4096;
 
-/// What Cluster API is told about our hooks.
+/// The response to discovery.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiscoveryResponse {
@@ -44,25 +45,26 @@ struct RequestHook {
     hook: &'static str,
 }
 
-/// An answer as Cluster API reads it.
+/// The response to a hook that can block.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Response {
+pub struct RetryResponse {
     api_version: &'static str,
     kind: String,
     status: Status,
     message: String,
-    /// Anything but zero holds.
+    /// Any value except zero blocks.
     retry_after_seconds: u32,
 }
 
-/// There is a `Failure` too, but Cluster API hides its message from the Cluster and backs off for longer and longer.
+/// `Failure` is never sent: Cluster API does not show its message on the Cluster, and backs off exponentially.
 #[derive(Debug, Serialize)]
 enum Status {
     Success,
 }
 
-/// Without `control_plane_steps` for a Cluster API that does not know that hook: it would refuse all of them.
+/// Returns the handlers. Without `control_plane_steps`, the hook `BeforeControlPlaneUpgrade` is omitted: a Cluster API that
+/// does not support it would reject all handlers.
 pub fn discovery(control_plane_steps: bool, before_upgrade: FailurePolicy) -> DiscoveryResponse {
     let hooks = Hook::ALL.into_iter();
     let served = hooks.filter(|hook| control_plane_steps || *hook != Hook::BeforeControlPlaneUpgrade);
@@ -80,26 +82,24 @@ pub fn discovery(control_plane_steps: bool, before_upgrade: FailurePolicy) -> Di
     }
 }
 
-/// The answer as it goes over the wire. One that holds lets go when it is overruled.
-pub fn response(hook: Hook, answer: &Answer, overruled: bool) -> Response {
+/// Returns the response in wire format. If `overridden`, a blocking response does not block.
+pub fn response(hook: Hook, response: &HookResponse, overridden: bool) -> RetryResponse {
     let hook_name = hook.name();
-    let (retry_after_seconds, message) = match answer {
-        Answer::Go => (0, String::new()),
-        Answer::Wait { message, .. } | Answer::Refuse { message } if overruled => (
-            0,
-            format!(
-                "Annotation {PROCEED_ANNOTATION} lets {hook_name} go on although: {}",
-                shortened(message)
-            ),
-        ),
-        Answer::Wait { seconds, message } => ((*seconds).clamp(1, LONGEST_WAIT_SECONDS), shortened(message)),
-        Answer::Refuse { message } => {
-            let way_out =
-                format!("annotation {PROCEED_ANNOTATION}: {hook_name} on the Cluster lets it go on");
-            (ASK_AGAIN_SECONDS, format!("{} ({way_out})", shortened(message)))
+    let (retry_after_seconds, message) = match response {
+        HookResponse::Proceed => (0, String::new()),
+        HookResponse::RetryAfter { message, .. } | HookResponse::Block { message } if overridden => {
+            (0, format!("annotation {PROCEED_ANNOTATION} overrides {hook_name}: {}", truncated(message)))
+        }
+        HookResponse::RetryAfter { seconds, message } => {
+            ((*seconds).clamp(1, MAX_RETRY_SECONDS), truncated(message))
+        }
+        HookResponse::Block { message } => {
+            let hint =
+                format!("to proceed anyway, set annotation {PROCEED_ANNOTATION}: {hook_name} on the Cluster");
+            (BLOCKED_RETRY_SECONDS, format!("{} ({hint})", truncated(message)))
         }
     };
-    Response {
+    RetryResponse {
         api_version: API_VERSION,
         kind: format!("{hook_name}Response"),
         status: Status::Success,
@@ -108,8 +108,8 @@ pub fn response(hook: Hook, answer: &Answer, overruled: bool) -> Response {
     }
 }
 
-fn shortened(message: &str) -> String {
-    match message.char_indices().nth(LONGEST_MESSAGE) {
+fn truncated(message: &str) -> String {
+    match message.char_indices().nth(MAX_MESSAGE_CHARS) {
         Some((end, _)) => format!("{}…", &message[..end]),
         None => message.to_owned(),
     }

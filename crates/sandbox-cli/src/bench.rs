@@ -1,4 +1,4 @@
-//! `chandler-sandbox bench`: measures what the controllers cost.
+//! `chandler-sandbox bench`: measures the resource usage of the controllers.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use chandler_bench::{Options, OtherController, Size};
 use clap::{Args, Subcommand};
 
-use crate::programs::{Found, Programs};
+use crate::programs::{ProgramArgs, ProgramPaths};
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
@@ -16,34 +16,34 @@ pub enum BenchCommand {
 
 #[derive(Debug, Args)]
 pub struct FleetArgs {
-    /// How many workload clusters there are
+    /// Number of workload clusters
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     clusters: u32,
-    /// How many add-ons there are, each on every cluster
+    /// Number of add-ons, each installed on every cluster
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     releases: u32,
-    /// Write the figures to this file
+    /// Write the results to this file
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Do the same work with another controller that serves HelmChartProxy; it finds KUBECONFIG in its environment,
-    /// and `{kubeconfig}` and `{dir}` in the command are replaced
+    /// Command line of another controller for HelmChartProxy to measure with the same work; KUBECONFIG is set in its
+    /// environment, and `{kubeconfig}` and `{dir}` in the command are replaced
     #[arg(long)]
     controller: Option<String>,
-    /// Definitions of HelmChartProxy and HelmReleaseProxy that the other controller brings [default: ours]
+    /// File with the CRDs of HelmChartProxy and HelmReleaseProxy of the other controller [default: those of Chandler]
     #[arg(long, requires = "controller")]
     controller_crds: Option<PathBuf>,
     #[command(flatten)]
-    programs: Programs,
-    /// How long to watch when there is nothing to do
+    programs: ProgramArgs,
+    /// Duration of the phase without changes
     #[arg(long, default_value_t = 60)]
     idle_seconds: u64,
-    /// How long to watch while an add-on fails
+    /// Duration of the phase with failing add-ons
     #[arg(long, default_value_t = 60)]
     failing_seconds: u64,
-    /// How many add-ons fail
+    /// Number of failing add-ons
     #[arg(long, default_value_t = 1)]
     failing_addons: u32,
-    /// Keep logs and audit logs in this folder, which has to be empty [default: a temporary one]
+    /// Empty folder for logs and audit logs [default: a temporary folder]
     #[arg(long)]
     dir: Option<PathBuf>,
 }
@@ -62,7 +62,7 @@ impl FleetArgs {
             failing_addons,
             dir,
         } = self;
-        let Found { chandler, tool } = programs.find()?;
+        let ProgramPaths { chandler, tool } = programs.find()?;
         let size = Size {
             clusters,
             addons: releases,

@@ -1,14 +1,14 @@
-//! `chandler-sandbox demo`: the main job, on clusters of this machine.
+//! `chandler-sandbox demo`: shows Chandler on local clusters.
 
 mod chart;
-mod fitting_out;
-mod story;
-mod what_next;
+mod cluster_class;
+mod next_steps;
+mod walkthrough;
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use chandler_cli_support::place::state_folder;
+use chandler_cli_support::user_dirs::state_folder;
 use chandler_sandbox::{
     Sandbox,
     assets::{Assets, Binary},
@@ -18,20 +18,20 @@ use chandler_sandbox::{
 };
 use clap::Args;
 
-use self::story::Story;
-use crate::programs::{Found, Programs};
+use self::walkthrough::Walkthrough;
+use crate::programs::{ProgramArgs, ProgramPaths};
 
-/// How many workload clusters the demo has.
+/// The number of workload clusters.
 const CLUSTERS: u32 = 2;
 
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// Leave when everything is ready, instead of staying until Ctrl-C
+    /// Exit when everything is ready, instead of running until Ctrl-C
     #[arg(long)]
     exit: bool,
     #[command(flatten)]
-    programs: Programs,
-    /// Where the demo keeps its clusters while it runs [default: chandler/demo in the user's state directory]
+    programs: ProgramArgs,
+    /// Folder for the clusters of the demo [default: chandler/demo in the user's state directory]
     #[arg(long)]
     dir: Option<PathBuf>,
 }
@@ -40,56 +40,56 @@ pub async fn run(arguments: DemoArgs) -> Result<()> {
     let DemoArgs { exit, programs, dir } = arguments;
     let programs = programs.find()?;
     let dir = dir.map_or_else(|| state_folder("demo"), Ok)?;
-    let dir = std::path::absolute(&dir).with_context(|| format!("{} is no usable path", dir.display()))?;
-    let display = progress::display();
-    let assets = Assets::ensure(&Binary::SANDBOX, display.as_ref()).await?;
+    let dir = std::path::absolute(&dir).with_context(|| format!("{} is not a valid path", dir.display()))?;
+    let progress = progress::display();
+    let assets = Assets::ensure(&Binary::SANDBOX, progress.as_ref()).await?;
     let folder = Folder::new(&dir);
-    clear(&folder)?;
+    remove_previous(&folder)?;
     let options = Options { dir: dir.clone(), clusters: CLUSTERS, nodes: 1 };
-    let sandbox = Sandbox::up(&assets, &options, display.as_ref()).await?;
-    let told = tokio::select! {
-        told = tell(&sandbox, &dir, programs, exit) => told,
+    let sandbox = Sandbox::up(&assets, &options, progress.as_ref()).await?;
+    let result = tokio::select! {
+        result = run_in(&sandbox, &dir, programs, exit) => result,
         _ = tokio::signal::ctrl_c() => Ok(()),
     };
     eprintln!("cleaning up");
     sandbox.down().await;
     folder.remove()?;
     std::fs::remove_dir_all(&dir).ok();
-    told
+    result
 }
 
-async fn tell(sandbox: &Sandbox, dir: &std::path::Path, programs: Found, exit: bool) -> Result<()> {
-    let display = progress::display();
-    sandbox.wait_ready(CLUSTERS, display.as_ref()).await?;
+async fn run_in(sandbox: &Sandbox, dir: &std::path::Path, programs: ProgramPaths, exit: bool) -> Result<()> {
+    let progress = progress::display();
+    sandbox.wait_ready(CLUSTERS, progress.as_ref()).await?;
     let repository = ChartRepository::start(sandbox.authority(), &dir.join("charts")).await?;
     for chart in [chart::HELLO, chart::NETWORK, chart::CLOUD_PROVIDER] {
         repository.publish(&chart.write(dir)?)?;
     }
-    let story = Story::begin(sandbox, &repository, dir, programs).await?;
-    let ready = show(&story, &repository).await;
+    let walkthrough = Walkthrough::start(sandbox, &repository, dir, programs).await?;
+    let ready = show(&walkthrough, &repository).await;
     if ready.is_ok() && !exit {
-        story.what_next()?;
+        walkthrough.print_next_steps()?;
         tokio::signal::ctrl_c().await.context("waiting for Ctrl-C")?;
     }
-    story.end().await;
+    walkthrough.stop().await;
     ready
 }
 
-async fn show(story: &Story<'_>, repository: &ChartRepository) -> Result<()> {
-    story.until_ready().await?;
-    story.fit_out(repository).await
+async fn show(walkthrough: &Walkthrough<'_>, repository: &ChartRepository) -> Result<()> {
+    walkthrough.wait_addon_ready().await?;
+    walkthrough.show_cluster_class(repository).await
 }
 
-/// A demo that was killed left its clusters: they are ended and removed, and this one starts afresh.
-fn clear(folder: &Folder) -> Result<()> {
+/// Terminates the processes and removes the clusters of an earlier demo that was killed.
+fn remove_previous(folder: &Folder) -> Result<()> {
     if let Some(owner) = folder.owner() {
         anyhow::bail!(
-            "another demo (process {}) runs in {}: stop that one, or choose another folder with --dir",
+            "another demo (process {}) is running in {}: stop it, or choose another folder with --dir",
             owner.pid(),
             folder.root().display()
         );
     }
-    folder.end_orphans();
-    chandler_sandbox::process::end_orphans(folder.root());
+    folder.terminate_orphans();
+    chandler_sandbox::process::terminate_orphans(folder.root());
     Ok(folder.remove()?)
 }

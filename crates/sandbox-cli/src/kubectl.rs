@@ -1,4 +1,4 @@
-//! `chandler-sandbox kubectl`: the sandbox's own kubectl, so that a machine needs none.
+//! `chandler-sandbox kubectl`: runs a kubectl that is built from source, so that none has to be installed.
 
 use std::{ffi::OsString, os::unix::process::CommandExt as _, process::Command};
 
@@ -10,26 +10,26 @@ use chandler_sandbox::{
 };
 use clap::Args;
 
-use crate::sandbox::{Place, kubeconfig_path};
+use crate::sandbox::{DirArgs, kubeconfig_path};
 
 #[derive(Debug, Args)]
 pub struct KubectlArgs {
     #[command(flatten)]
-    place: Place,
-    /// The cluster: `management`, a name such as `alpha`, or `namespace/name`.
+    dir: DirArgs,
+    /// `management`, the name of a cluster such as `alpha`, or `namespace/name`.
     #[arg(long, default_value = MANAGEMENT)]
     cluster: String,
-    /// Arguments of kubectl; from the first one on, all options are kubectl's.
+    /// Arguments of kubectl; all options after the first one are passed to kubectl.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
 
-/// Replaces this process with kubectl, so that signals and the exit code are kubectl's.
+/// Replaces this process with kubectl, so that signals reach kubectl and its exit code is returned.
 pub async fn run(arguments: KubectlArgs) -> Result<()> {
-    let KubectlArgs { place, cluster, arguments } = arguments;
-    let kubeconfig = kubeconfig_path(&Folder::new(&place.resolve()?), &cluster)?;
+    let KubectlArgs { dir, cluster, arguments } = arguments;
+    let kubeconfig = kubeconfig_path(&Folder::new(&dir.resolve()?), &cluster)?;
     let assets = Assets::ensure(&[Binary::Kubectl], progress::display().as_ref()).await?;
     let program = assets.path(Binary::Kubectl);
-    let failed = Command::new(program).args(arguments).env("KUBECONFIG", kubeconfig).exec();
-    Err(failed).with_context(|| format!("starting {}", program.display()))
+    let error = Command::new(program).args(arguments).env("KUBECONFIG", kubeconfig).exec();
+    Err(error).with_context(|| format!("starting {}", program.display()))
 }

@@ -1,4 +1,4 @@
-//! The `chandler-sandbox` binary: `chandler-sandbox --help`. It is for machines of developers and is not shipped.
+//! The `chandler-sandbox` binary, a tool for developers that is not part of a release. See `chandler-sandbox --help`.
 
 mod bench;
 mod demo;
@@ -13,7 +13,7 @@ use chandler_cli_support::{print_completion, reference, runtime};
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
-/// Real Kubernetes on this machine without containers, and what Chandler shows, proves and measures on it.
+/// Runs real Kubernetes clusters on this machine without containers, to try, test and measure Chandler.
 #[derive(Debug, Parser)]
 #[command(name = "chandler-sandbox", version, propagate_version = true)]
 struct Cli {
@@ -25,12 +25,12 @@ struct Cli {
 enum Command {
     #[command(flatten)]
     Sandbox(sandbox::SandboxCommand),
-    /// Show the main job on clusters of this machine: an add-on put on two clusters
+    /// Run a demo on local clusters: Chandler installs add-ons on them
     Demo(demo::DemoArgs),
-    /// Package tools and the contract that they keep
+    /// Test package tools against the operation protocol
     #[command(subcommand)]
     Tool(tool::ToolCommand),
-    /// Measure what the controllers cost
+    /// Measure the resource usage of the controllers
     #[command(subcommand)]
     Bench(bench::BenchCommand),
     /// Print a completion script for a shell
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn the_command_line_is_valid() {
         Cli::command().debug_assert();
     }
 }

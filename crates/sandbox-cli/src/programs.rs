@@ -1,4 +1,4 @@
-//! The programs under test: the manager's, and the package tool it runs.
+//! The binaries that the demo and the benchmark run: `chandler` and its package tool.
 
 use std::path::PathBuf;
 
@@ -7,25 +7,25 @@ use chandler_cli_support::programs;
 use clap::Args;
 
 #[derive(Debug, Args)]
-pub struct Programs {
-    /// The binary whose manager runs [default: chandler beside this program]
+pub struct ProgramArgs {
+    /// Path of the `chandler` binary [default: chandler in the folder of this program]
     #[arg(long, env = "CHANDLER_BIN", hide_env_values = true)]
     chandler: Option<PathBuf>,
-    /// The package tool's binary [default: chandler-helm beside this program]
+    /// Path of the package tool [default: chandler-helm in the folder of this program]
     #[arg(long, env = "CHANDLER_TOOL", hide_env_values = true)]
     tool: Option<PathBuf>,
 }
 
-impl Programs {
-    pub fn find(self) -> Result<Found> {
+impl ProgramArgs {
+    pub fn find(self) -> Result<ProgramPaths> {
         let Self { chandler, tool } = self;
-        Ok(Found { chandler: programs::chandler(chandler)?, tool: programs::package_tool(tool)? })
+        Ok(ProgramPaths { chandler: programs::chandler(chandler)?, tool: programs::package_tool(tool)? })
     }
 }
 
-/// Where the programs are.
+/// The paths of the binaries.
 #[derive(Debug)]
-pub struct Found {
+pub struct ProgramPaths {
     pub chandler: PathBuf,
     pub tool: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! Real clusters on this machine: `chandler-sandbox up`, `status`, `down` and their neighbors.
+//! The commands that manage a sandbox: `chandler-sandbox up`, `status`, `down` and others.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -8,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use chandler_cli_support::place::state_folder;
+use chandler_cli_support::user_dirs::state_folder;
 use chandler_sandbox::Sandbox;
 use chandler_sandbox::assets::{Assets, Binary};
 use chandler_sandbox::process::{Identity, last_lines};
-use chandler_sandbox::progress::{self, Progress};
+use chandler_sandbox::progress::{self, ProgressReporter};
 use chandler_sandbox::sandbox::{self, Folder, MANAGEMENT, Options};
 use chandler_sandbox::state::{PlaneState, State};
 use clap::{Args, Subcommand, ValueEnum};
@@ -20,43 +20,43 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::kubectl::{self, KubectlArgs};
 
-/// The owner stops its processes in order, which may take each its grace.
-const DOWN_LIMIT: Duration = Duration::from_mins(1);
-const CHECK: Duration = Duration::from_secs(5);
+/// The grace period of the owner, which stops its processes one after the other.
+const DOWN_GRACE_PERIOD: Duration = Duration::from_mins(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Real Kubernetes clusters on this machine, without containers.
 #[derive(Debug, Subcommand)]
 pub enum SandboxCommand {
-    /// Bring up a management cluster with Cluster API, and workload clusters.
+    /// Start a management cluster with Cluster API, and workload clusters.
     Up(UpArgs),
-    /// Find or build every program that a sandbox and its tests need, so that nothing has to be built later.
+    /// Find or build all programs that the sandbox and its tests need.
     Prepare,
-    /// Print where a program of the sandbox is, such as `helm`; it is built if it is nowhere to be found.
+    /// Print the path of a program of the sandbox, such as `helm`; builds it if it is missing.
     Which {
-        /// The program
+        /// Name of the program
         program: String,
     },
-    /// Show planes, endpoints, processes and memory.
+    /// Show clusters, endpoints, processes and memory usage.
     Status(StatusArgs),
     /// Print the kubeconfig of a cluster.
     Kubeconfig(KubeconfigArgs),
-    /// Run the sandbox's kubectl on one of its clusters; kubectl is built on first use.
+    /// Run kubectl against a cluster of the sandbox; kubectl is built on first use.
     Kubectl(KubectlArgs),
-    /// Stop everything and remove its data.
+    /// Stop the sandbox and remove its data.
     Down(DownArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct UpArgs {
-    /// How many workload clusters there are to be.
+    /// Number of workload clusters.
     #[arg(long, default_value_t = 1)]
     clusters: u32,
-    /// How many Nodes each new workload cluster has.
+    /// Number of Nodes of each new workload cluster.
     #[arg(long, default_value_t = 1)]
     nodes: u32,
     #[command(flatten)]
-    place: Place,
-    /// Stay, and stop everything on Ctrl-C.
+    dir: DirArgs,
+    /// Run in the foreground, and stop the sandbox on Ctrl-C.
     #[arg(long)]
     foreground: bool,
 }
@@ -64,32 +64,32 @@ pub struct UpArgs {
 #[derive(Debug, Args)]
 pub struct StatusArgs {
     #[command(flatten)]
-    place: Place,
-    /// For programs instead of people.
+    dir: DirArgs,
+    /// Output format [default: a table].
     #[arg(short, long, value_enum)]
     output: Option<Output>,
 }
 
 #[derive(Debug, Args)]
 pub struct KubeconfigArgs {
-    /// `management`, a cluster such as `alpha`, or `namespace/name`.
+    /// `management`, the name of a cluster such as `alpha`, or `namespace/name`.
     name: String,
     #[command(flatten)]
-    place: Place,
+    dir: DirArgs,
 }
 
 #[derive(Debug, Args)]
 pub struct DownArgs {
     #[command(flatten)]
-    place: Place,
-    /// Keep the data: the next `up` brings the same clusters back.
+    dir: DirArgs,
+    /// Keep the data, so that the next `up` starts the same clusters.
     #[arg(long)]
     keep: bool,
 }
 
 #[derive(Debug, Args)]
-pub struct Place {
-    /// Where the sandbox keeps everything [default: chandler/sandbox in the user's state directory].
+pub struct DirArgs {
+    /// Folder of the sandbox [default: chandler/sandbox in the user's state directory].
     #[arg(long, env = "CHANDLER_SANDBOX_DIR", hide_env_values = true)]
     dir: Option<PathBuf>,
 }
@@ -100,14 +100,14 @@ enum Output {
     Yaml,
 }
 
-impl Place {
+impl DirArgs {
+    /// Returns the folder as an absolute path, because processes of the sandbox have other working directories.
     pub fn resolve(self) -> Result<PathBuf> {
         let dir = match self.dir {
             Some(dir) => dir,
             None => state_folder("sandbox")?,
         };
-        // The processes run elsewhere and must find it.
-        std::path::absolute(&dir).with_context(|| format!("{} is no usable path", dir.display()))
+        std::path::absolute(&dir).with_context(|| format!("{} is not a valid path", dir.display()))
     }
 }
 
@@ -127,7 +127,7 @@ async fn which(program: &str) -> Result<()> {
     let known = Binary::ALL.into_iter().find(|binary| binary.file_name() == program);
     let binary = known.with_context(|| {
         let names = Binary::ALL.map(Binary::file_name).join(", ");
-        format!("the sandbox has no program {program}; it has {names}")
+        format!("unknown program {program}; the programs are {names}")
     })?;
     let assets = Assets::ensure(&[binary], progress::display().as_ref()).await?;
     println!("{}", assets.path(binary).display());
@@ -140,52 +140,52 @@ async fn prepare() -> Result<()> {
 }
 
 async fn up(args: UpArgs) -> Result<()> {
-    let UpArgs { clusters, nodes, place, foreground } = args;
-    let options = Options { dir: place.resolve()?, clusters, nodes };
+    let UpArgs { clusters, nodes, dir, foreground } = args;
+    let options = Options { dir: dir.resolve()?, clusters, nodes };
     let folder = Folder::new(&options.dir);
     let progress = progress::display();
     if foreground {
-        return own(&options, progress.as_ref()).await;
+        return run_owner(&options, progress.as_ref()).await;
     }
     if let Some(owner) = folder.owner() {
-        eprintln!("the sandbox is running already (process {})", owner.pid());
+        eprintln!("the sandbox is already running (process {})", owner.pid());
         let client = folder.management_client().await?;
         sandbox::ensure_clusters(&client, clusters, nodes).await?;
         sandbox::wait_ready(&client, clusters, progress.as_ref()).await?;
     } else {
-        // Here rather than in the owner, so that a build shows its progress.
+        // Missing programs are built here instead of in the owner, so that the progress is shown.
         Assets::ensure(&Binary::SANDBOX, progress.as_ref()).await?;
         let mut owner = start_owner(&folder, &options)?;
-        follow(&folder, &mut owner, progress.as_ref()).await?;
+        wait_owner_ready(&folder, &mut owner, progress.as_ref()).await?;
     }
-    print_next(&folder).await;
+    print_next_steps(&folder).await;
     Ok(())
 }
 
-/// The process everything belongs to.
-async fn own(options: &Options, progress: &dyn Progress) -> Result<()> {
+/// Runs the sandbox in this process until it receives a signal.
+async fn run_owner(options: &Options, progress: &dyn ProgressReporter) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let assets = Assets::ensure(&Binary::SANDBOX, progress).await?;
-    let work = async {
+    let start = async {
         let sandbox = Sandbox::up(&assets, options, progress).await?;
         let ready = sandbox.wait_ready(options.clusters, progress).await;
         Ok::<_, sandbox::Error>((sandbox, ready))
     };
     let (sandbox, ready) = tokio::select! {
-        result = work => result?,
-        // Dropping the half-made sandbox ends what it had started.
+        result = start => result?,
+        // Dropping the future kills the processes that were started.
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
     };
     let result = match ready {
         Ok(()) => {
             sandbox.folder().mark_ready()?;
-            print_next(sandbox.folder()).await;
+            print_next_steps(sandbox.folder()).await;
             tokio::select! {
                 _ = terminate.recv() => Ok(()),
                 _ = interrupt.recv() => Ok(()),
-                result = watch(&sandbox) => result,
+                result = wait_failed(&sandbox) => result,
             }
         }
         Err(error) => Err(error.into()),
@@ -196,10 +196,10 @@ async fn own(options: &Options, progress: &dyn Progress) -> Result<()> {
     result
 }
 
-/// Returns when the management side is broken.
-async fn watch(sandbox: &Sandbox) -> Result<()> {
+/// Waits until a process of the management cluster has exited, and returns the error.
+async fn wait_failed(sandbox: &Sandbox) -> Result<()> {
     loop {
-        tokio::time::sleep(CHECK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
         sandbox.check().await?;
     }
 }
@@ -210,7 +210,7 @@ fn start_owner(folder: &Folder, options: &Options) -> Result<Child> {
         fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
     }
     let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-    Command::new(std::env::current_exe().context("cannot find this program's own file")?)
+    Command::new(std::env::current_exe().context("cannot find the path of this program")?)
         .args(["up", "--foreground"])
         .args(["--clusters", &options.clusters.to_string()])
         .args(["--nodes", &options.nodes.to_string()])
@@ -219,20 +219,20 @@ fn start_owner(folder: &Folder, options: &Options) -> Result<Child> {
         .stdin(Stdio::null())
         .stdout(output.try_clone()?)
         .stderr(output)
-        // So that Ctrl-C ends the waiting and not what is waited for.
+        // Ctrl-C stops only this process, not the sandbox.
         .process_group(0)
         .spawn()
-        .context("the sandbox's process does not start")
+        .context("cannot start the process of the sandbox")
 }
 
-/// Shows what the owner says until all is up.
-async fn follow(folder: &Folder, owner: &mut Child, progress: &dyn Progress) -> Result<()> {
-    let identity = Identity::of(owner.id()).context("the sandbox's process ended at once")?;
+/// Shows the progress of the owner until all clusters are up.
+async fn wait_owner_ready(folder: &Folder, owner: &mut Child, progress: &dyn ProgressReporter) -> Result<()> {
+    let identity = Identity::of(owner.id()).context("the process of the sandbox exited immediately")?;
     let mut log = LogLines::open(folder)?;
     let mut step: Option<String> = None;
     while !folder.is_ready(&identity) {
         if let Some(status) = owner.try_wait()? {
-            bail!("the sandbox did not come up ({status}):\n{}", last_lines(&folder.owner_log(), 20));
+            bail!("the sandbox did not start ({status}):\n{}", last_lines(&folder.owner_log(), 20));
         }
         if let Some(line) = log.next_step()? {
             if let Some(done) = step.take() {
@@ -249,7 +249,7 @@ async fn follow(folder: &Folder, owner: &mut Child, progress: &dyn Progress) -> 
     Ok(())
 }
 
-/// The owner's log as it grows.
+/// A reader of the owner's log.
 struct LogLines {
     file: File,
     position: u64,
@@ -262,7 +262,7 @@ impl LogLines {
         Ok(Self { file, position: 0 })
     }
 
-    /// The last step that began since the last look.
+    /// Returns the last step that has started since the last call.
     fn next_step(&mut self) -> Result<Option<String>> {
         let mut text = String::new();
         self.file.seek(SeekFrom::Start(self.position))?;
@@ -272,38 +272,38 @@ impl LogLines {
     }
 }
 
-async fn print_next(folder: &Folder) {
+async fn print_next_steps(folder: &Folder) {
     let state = State::read(folder).await;
-    let place = other_place(folder);
+    let dir_option = dir_option(folder);
     let memory = mebibytes(state.memory_bytes());
-    println!("\nThe sandbox is up, using {memory}:");
+    println!("\nThe sandbox is running and uses {memory} of memory:");
     for plane in &state.planes {
         println!("  {:<16} {}", plane.name, plane.endpoint);
     }
-    println!("\nTalk to the management cluster:");
-    println!("  chandler-sandbox kubectl{place} get clusters -A");
+    println!("\nUse the management cluster:");
+    println!("  chandler-sandbox kubectl{dir_option} get clusters -A");
     if let Some(cluster) = state.planes.iter().find(|plane| plane.name != MANAGEMENT) {
-        println!("Talk to a workload cluster:");
-        println!("  chandler-sandbox kubectl{place} --cluster {} get nodes", cluster.name);
+        println!("Use a workload cluster:");
+        println!("  chandler-sandbox kubectl{dir_option} --cluster {} get nodes", cluster.name);
     }
     println!("Use other clients:");
     println!("  export KUBECONFIG={}", folder.plane(MANAGEMENT).join("kubeconfig").display());
-    println!("See what runs, and stop it all:");
-    println!("  chandler-sandbox status{place}");
-    println!("  chandler-sandbox down{place}");
+    println!("Show the status, and stop the sandbox:");
+    println!("  chandler-sandbox status{dir_option}");
+    println!("  chandler-sandbox down{dir_option}");
 }
 
-/// What later commands need to find a sandbox that is not in its usual place.
-fn other_place(folder: &Folder) -> String {
+/// Returns the option `--dir` for later commands, or nothing if the sandbox is in its default folder.
+fn dir_option(folder: &Folder) -> String {
     match state_folder("sandbox") {
-        Ok(usual) if usual == folder.root() => String::new(),
+        Ok(default) if default == folder.root() => String::new(),
         _ => format!(" --dir {}", folder.root().display()),
     }
 }
 
 async fn status(args: StatusArgs) -> Result<()> {
-    let StatusArgs { place, output } = args;
-    let state = State::read(&Folder::new(&place.resolve()?)).await;
+    let StatusArgs { dir, output } = args;
+    let state = State::read(&Folder::new(&dir.resolve()?)).await;
     match output {
         Some(Output::Json) => println!("{}", state.to_json()?),
         Some(Output::Yaml) => print!("{}", state.to_yaml()?),
@@ -342,42 +342,42 @@ fn mebibytes(bytes: u64) -> String {
 }
 
 fn kubeconfig(args: KubeconfigArgs) -> Result<()> {
-    let KubeconfigArgs { name, place } = args;
-    let folder = Folder::new(&place.resolve()?);
+    let KubeconfigArgs { name, dir } = args;
+    let folder = Folder::new(&dir.resolve()?);
     let path = kubeconfig_path(&folder, &name)?;
     let yaml = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     print!("{yaml}");
     Ok(())
 }
 
-/// Where the kubeconfig of a cluster is.
+/// Returns the path of a cluster's kubeconfig.
 pub fn kubeconfig_path(folder: &Folder, cluster: &str) -> Result<PathBuf> {
     let path = folder.plane(cluster).join("kubeconfig");
     ensure!(
         path.is_file(),
-        "there is no cluster {cluster}; `chandler-sandbox status{}` shows which there are",
-        other_place(folder)
+        "there is no cluster {cluster}; `chandler-sandbox status{}` lists the clusters",
+        dir_option(folder)
     );
     Ok(path)
 }
 
 async fn down(args: DownArgs) -> Result<()> {
-    let DownArgs { place, keep } = args;
-    let folder = Folder::new(&place.resolve()?);
+    let DownArgs { dir, keep } = args;
+    let folder = Folder::new(&dir.resolve()?);
     let progress = progress::display();
     progress.begin("stopping the sandbox", None);
     let stopping = folder.clone();
     tokio::task::spawn_blocking(move || {
         if let Some(owner) = stopping.owner() {
-            owner.end(DOWN_LIMIT);
+            owner.terminate(DOWN_GRACE_PERIOD);
         }
-        stopping.end_orphans();
+        stopping.terminate_orphans();
     })
     .await?;
     if !keep {
         folder.remove()?;
     }
     progress.finish("stopping the sandbox");
-    println!("the sandbox is down");
+    println!("the sandbox is stopped");
     Ok(())
 }

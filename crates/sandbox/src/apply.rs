@@ -4,28 +4,28 @@ use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use serde_json::Value;
 
-/// Owns every field the sandbox writes by server-side apply.
+/// The field manager of everything that the sandbox applies.
 pub const FIELD_MANAGER: &str = "chandler-sandbox";
 
-/// Why something was not applied.
+/// An error while applying objects.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("cannot apply {what}: {source}")]
-    Refused { what: String, source: Box<kube::Error> },
+    #[error("cannot apply {object}: {source}")]
+    Apply { object: String, source: Box<kube::Error> },
     #[error("the manifests are not valid YAML: {0}")]
-    Read(serde_saphyr::Error),
+    Parse(serde_saphyr::Error),
 }
 
-/// Server-side apply of every document of a YAML text.
+/// Applies every document of a YAML text.
 pub async fn apply_all(client: &kube::Client, yaml: &str) -> Result<(), Error> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).map_err(Error::Read)?;
+    let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).map_err(Error::Parse)?;
     for document in &documents {
         apply(client, document).await?;
     }
     Ok(())
 }
 
-/// Server-side apply of any object that has a name.
+/// Applies an object.
 pub async fn apply(client: &kube::Client, object: &Value) -> Result<(), Error> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (group, version) = text("/apiVersion").rsplit_once('/').unwrap_or(("", text("/apiVersion")));
@@ -36,8 +36,8 @@ pub async fn apply(client: &kube::Client, object: &Value) -> Result<(), Error> {
     };
     let name = text("/metadata/name");
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
-    api.patch(name, &parameters, &Patch::Apply(object)).await.map_err(|source| Error::Refused {
-        what: format!("{} {name}", text("/kind")),
+    api.patch(name, &parameters, &Patch::Apply(object)).await.map_err(|source| Error::Apply {
+        object: format!("{} {name}", text("/kind")),
         source: Box::new(source),
     })?;
     Ok(())

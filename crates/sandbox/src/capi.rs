@@ -1,4 +1,4 @@
-//! The real Cluster API core as a process beside a management plane: its kinds, its webhooks, its manager.
+//! Runs the manager of Cluster API's core provider as a local process, and installs its CRDs and webhooks.
 
 mod manifests;
 
@@ -17,13 +17,13 @@ use crate::apply::{self, apply};
 use crate::assets::{Assets, Binary};
 use crate::certificates::{self, Authority};
 use crate::plane::{NoFreePort, Plane, free_port};
-use crate::process::{self, Child, GRACE, Spec};
+use crate::process::{self, Child, GRACE_PERIOD, Spec};
 use crate::provider;
 
 const NAMESPACE: &str = "capi-system";
-const READY_LIMIT: Duration = Duration::from_mins(1);
+const READY_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Why the Cluster API core does not run.
+/// An error while starting Cluster API's core provider.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot read the Cluster API manifest {}: {source}", path.display())]
@@ -32,9 +32,9 @@ pub enum Error {
     ParseManifest { path: PathBuf, source: Box<serde_saphyr::Error> },
     #[error(transparent)]
     Apply(#[from] apply::Error),
-    #[error("{kind} was not served within {} s", READY_LIMIT.as_secs())]
-    NotServed { kind: String },
-    #[error("cannot serialise a CustomResourceDefinition: {0}")]
+    #[error("the CustomResourceDefinition {name} was not Established within {} s", READY_TIMEOUT.as_secs())]
+    NotEstablished { name: String },
+    #[error("cannot serialize a CustomResourceDefinition: {0}")]
     Serialize(#[from] serde_json::Error),
     #[error(transparent)]
     Certificates(#[from] certificates::Error),
@@ -42,7 +42,7 @@ pub enum Error {
     Port(#[from] NoFreePort),
     #[error(transparent)]
     Process(#[from] process::Error),
-    #[error("the Cluster API manager was not ready within {} s; its log is {}", READY_LIMIT.as_secs(), log.display())]
+    #[error("the Cluster API manager was not ready within {} s; its log is {}", READY_TIMEOUT.as_secs(), log.display())]
     NotReady { log: PathBuf },
 }
 
@@ -53,14 +53,14 @@ impl Error {
     }
 }
 
-/// The running manager.
+/// The running manager of the core provider.
 #[derive(Debug)]
 pub struct Core {
     child: Child,
 }
 
 impl Core {
-    /// Installs the kinds of the core and of our provider, and starts the manager.
+    /// Installs the CRDs of the core provider and of the sandbox provider, and starts the manager.
     pub async fn start(
         assets: &Assets,
         plane: &Plane,
@@ -75,18 +75,18 @@ impl Core {
         let webhooks = manifests::webhooks(assets.capi_config(), &server)?;
         try_join_all(webhooks.iter().map(|webhook| apply(client, webhook))).await?;
 
-        process::end_orphans(home);
+        process::terminate_orphans(home);
         let health = free_port()?;
         let certificates = home.join("webhook");
         authority.server(&[])?.write(&certificates, "tls")?;
-        let spec = manager(assets, plane, home, &certificates, server.port, health);
+        let spec = manager_spec(assets, plane, home, &certificates, server.port, health);
         let child = Child::spawn(&spec)?;
         wait_ready(&child, health).await?;
         Ok(Self { child })
     }
 
     pub async fn stop(self) {
-        self.child.stop(GRACE).await;
+        self.child.stop(GRACE_PERIOD).await;
     }
 
     pub fn check(&self) -> Result<(), process::Error> {
@@ -94,28 +94,28 @@ impl Core {
     }
 }
 
-fn manager(
+fn manager_spec(
     assets: &Assets,
     plane: &Plane,
     home: &Path,
     certificates: &Path,
-    webhooks: u16,
-    health: u16,
+    webhook_port: u16,
+    health_port: u16,
 ) -> Spec {
     Spec {
         name: Binary::CapiManager.file_name().to_owned(),
         program: assets.path(Binary::CapiManager).to_owned(),
         args: vec![
             format!("--kubeconfig={}", plane.kubeconfig_path().display()),
-            format!("--webhook-port={webhooks}"),
+            format!("--webhook-port={webhook_port}"),
             format!("--webhook-cert-dir={}", certificates.display()),
             "--webhook-cert-name=tls.pem".to_owned(),
             "--webhook-key-name=tls.key".to_owned(),
-            format!("--health-addr=127.0.0.1:{health}"),
+            format!("--health-addr=127.0.0.1:{health_port}"),
             "--diagnostics-address=0".to_owned(),
             "--leader-elect=false".to_owned(),
             "--feature-gates=ClusterTopology=true,RuntimeSDK=true".to_owned(),
-            // A developer's machine is not throttled like a shared cluster.
+            // The API server is not shared, so the client does not have to be throttled.
             "--kube-api-qps=200".to_owned(),
             "--kube-api-burst=400".to_owned(),
         ],
@@ -134,23 +134,23 @@ async fn install_crds(assets: &Assets, client: &kube::Client, server: &WebhookSe
     }
     try_join_all(crds.iter().map(|crd| apply(client, crd))).await?;
     let names = crds.iter().filter_map(|crd| crd["metadata"]["name"].as_str());
-    try_join_all(names.map(|name| wait_served(client, name))).await?;
+    try_join_all(names.map(|name| wait_established(client, name))).await?;
     Ok(())
 }
 
-async fn wait_served(client: &kube::Client, name: &str) -> Result<(), Error> {
+async fn wait_established(client: &kube::Client, name: &str) -> Result<(), Error> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let established =
         kube::runtime::wait::await_condition(crds, name, kube::runtime::conditions::is_crd_established());
-    match tokio::time::timeout(READY_LIMIT, established).await {
+    match tokio::time::timeout(READY_TIMEOUT, established).await {
         Ok(Ok(_)) => Ok(()),
-        _ => Err(Error::NotServed { kind: name.to_owned() }),
+        _ => Err(Error::NotEstablished { name: name.to_owned() }),
     }
 }
 
 async fn wait_ready(child: &Child, port: u16) -> Result<(), Error> {
-    let deadline = Instant::now() + READY_LIMIT;
-    while !says_ready(port).await {
+    let deadline = Instant::now() + READY_TIMEOUT;
+    while !is_ready(port).await {
         child.check()?;
         if Instant::now() > deadline {
             return Err(Error::NotReady { log: child.log().to_owned() });
@@ -160,14 +160,14 @@ async fn wait_ready(child: &Child, port: u16) -> Result<(), Error> {
     Ok(())
 }
 
-/// The probe is plain HTTP; one line of it spares a client.
-async fn says_ready(port: u16) -> bool {
-    let exchange = async {
+/// Calls the readiness probe, with a hand-written request instead of an HTTP client.
+async fn is_ready(port: u16) -> bool {
+    let request = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
         stream.write_all(b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n").await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok::<_, std::io::Error>(answer)
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await?;
+        Ok::<_, std::io::Error>(response)
     };
-    exchange.await.is_ok_and(|answer| answer.lines().next().is_some_and(|line| line.contains(" 200 ")))
+    request.await.is_ok_and(|response| response.lines().next().is_some_and(|line| line.contains(" 200 ")))
 }

@@ -1,4 +1,4 @@
-//! A certificate authority of the sandbox's own.
+//! The certificate authority of a sandbox.
 
 use std::fs;
 use std::io;
@@ -10,35 +10,35 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 
-/// Why a certificate could not be had.
+/// An error while creating or reading a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot create a certificate: {0}")]
     Create(#[from] rcgen::Error),
-    #[error("cannot use {}: {source}; remove the folder it is in to start afresh", path.display())]
+    #[error("cannot use {}: {source}; remove its folder to create new certificates", path.display())]
     File { path: PathBuf, source: io::Error },
 }
 
-/// A certificate with its key, both PEM.
+/// A certificate and its private key, both in PEM.
 #[derive(Clone)]
-pub struct Pair {
+pub struct CertificatePair {
     pub certificate: String,
     pub key: String,
 }
 
-/// Signs certificates; kept in a folder so that restarts keep the trust.
+/// A certificate authority. Its files are in a folder, so that clients still trust it after a restart.
 pub struct Authority {
     certificate: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    /// The authority in the folder, made at the first call.
+    /// Reads the authority in the folder. Creates it if it does not exist.
     pub fn open(folder: &Path, name: &str) -> Result<Self, Error> {
         let certificate_path = folder.join("ca.pem");
         let key_path = folder.join("ca.key");
         if !certificate_path.is_file() {
-            let pair = self_signed(name)?;
+            let pair = create_authority(name)?;
             write_private(&key_path, &pair.key)?;
             write_private(&certificate_path, &pair.certificate)?;
         }
@@ -48,39 +48,39 @@ impl Authority {
         Ok(Self { certificate, issuer })
     }
 
-    /// The authority's certificate, PEM.
+    /// Returns the authority's certificate in PEM.
     pub fn certificate(&self) -> &str {
         &self.certificate
     }
 
-    /// A certificate for a server on this machine.
-    pub fn server(&self, extra_names: &[&str]) -> Result<Pair, Error> {
+    /// Issues a certificate for a server on this machine.
+    pub fn server(&self, extra_names: &[&str]) -> Result<CertificatePair, Error> {
         let names: Vec<String> =
             ["localhost", "127.0.0.1"].iter().chain(extra_names).map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names)?;
-        params.distinguished_name = distinguished("localhost", &[]);
+        params.distinguished_name = distinguished_name("localhost", &[]);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.sign(params)
     }
 
-    /// A certificate Kubernetes reads as a user in groups.
-    pub fn client(&self, user: &str, groups: &[&str]) -> Result<Pair, Error> {
+    /// Issues a client certificate for a Kubernetes user and its groups.
+    pub fn client(&self, user: &str, groups: &[&str]) -> Result<CertificatePair, Error> {
         let mut params = CertificateParams::default();
-        params.distinguished_name = distinguished(user, groups);
+        params.distinguished_name = distinguished_name(user, groups);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(params)
     }
 
-    fn sign(&self, mut params: CertificateParams) -> Result<Pair, Error> {
+    fn sign(&self, mut params: CertificateParams) -> Result<CertificatePair, Error> {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
-        Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+        Ok(CertificatePair { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 }
 
-impl Pair {
+impl CertificatePair {
     /// Writes `NAME.pem` and `NAME.key`.
     pub fn write(&self, folder: &Path, name: &str) -> Result<(PathBuf, PathBuf), Error> {
         let certificate = folder.join(format!("{name}.pem"));
@@ -91,7 +91,7 @@ impl Pair {
     }
 }
 
-/// Writes `NAME.key` and `NAME.pub`, for tokens, unless they are there.
+/// Writes `NAME.key` and `NAME.pub`, the keys for ServiceAccount tokens, unless they exist.
 pub fn write_signing_key(folder: &Path, name: &str) -> Result<(), Error> {
     let private = folder.join(format!("{name}.key"));
     if private.is_file() {
@@ -102,7 +102,7 @@ pub fn write_signing_key(folder: &Path, name: &str) -> Result<(), Error> {
     write_private(&private, &key.serialize_pem())
 }
 
-/// Writes a file only its owner can read.
+/// Writes a file that only its owner can read.
 pub fn write_private(path: &Path, text: &str) -> Result<(), Error> {
     let failed = |source| Error::File { path: path.to_owned(), source };
     if let Some(folder) = path.parent() {
@@ -122,18 +122,18 @@ fn read(path: &Path) -> Result<String, Error> {
     fs::read_to_string(path).map_err(|source| Error::File { path: path.to_owned(), source })
 }
 
-fn self_signed(name: &str) -> Result<Pair, Error> {
+fn create_authority(name: &str) -> Result<CertificatePair, Error> {
     let mut params = CertificateParams::default();
-    params.distinguished_name = distinguished(name, &[]);
+    params.distinguished_name = distinguished_name(name, &[]);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages =
         vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
-    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+    Ok(CertificatePair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
-fn distinguished(common_name: &str, organizations: &[&str]) -> DistinguishedName {
+fn distinguished_name(common_name: &str, organizations: &[&str]) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, common_name);
     for organization in organizations {

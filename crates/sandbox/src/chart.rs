@@ -1,4 +1,4 @@
-//! Charts as archives: packed the same way every time, and read back for an index.
+//! Packages charts reproducibly and reads the metadata of packaged charts.
 
 use std::fs;
 use std::io::{self, Read};
@@ -9,7 +9,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde_json::Value;
 
-/// Why a chart could not be packed or read.
+/// An error while packaging or reading a chart.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot read the chart {}: {source}", path.display())]
@@ -18,11 +18,11 @@ pub enum Error {
     Parse { path: PathBuf, source: Box<serde_saphyr::Error> },
     #[error("the Chart.yaml of {} has no {field}", path.display())]
     Incomplete { path: PathBuf, field: &'static str },
-    #[error("{} is no packaged chart: it has no Chart.yaml", path.display())]
+    #[error("{} is not a packaged chart: it has no Chart.yaml", path.display())]
     NoChart { path: PathBuf },
 }
 
-/// A chart as a `.tgz`.
+/// A packaged chart (`.tgz`).
 #[derive(Debug, Clone)]
 pub struct Package {
     pub name: String,
@@ -31,7 +31,7 @@ pub struct Package {
 }
 
 impl Package {
-    /// Packs a chart's folder, under another version if one is given.
+    /// Packages a chart's folder, with another version if one is given.
     pub fn pack(folder: &Path, version: Option<&str>) -> Result<Self, Error> {
         let read = |source| Error::Read { path: folder.to_owned(), source };
         let text = fs::read_to_string(folder.join("Chart.yaml")).map_err(read)?;
@@ -61,14 +61,14 @@ impl Package {
     }
 }
 
-/// The `Chart.yaml` inside a packaged chart.
+/// Returns the `Chart.yaml` of a packaged chart.
 pub(crate) fn metadata(path: &Path, bytes: &[u8]) -> Result<Value, Error> {
     let read = |source| Error::Read { path: path.to_owned(), source };
     let mut archive = tar::Archive::new(GzDecoder::new(bytes));
     for entry in archive.entries().map_err(read)? {
         let mut entry = entry.map_err(read)?;
-        let inside = entry.path().map_err(read)?.into_owned();
-        if inside.components().count() == 2 && inside.ends_with("Chart.yaml") {
+        let entry_path = entry.path().map_err(read)?.into_owned();
+        if entry_path.components().count() == 2 && entry_path.ends_with("Chart.yaml") {
             let mut text = String::new();
             entry.read_to_string(&mut text).map_err(read)?;
             return parse(&text, path);
@@ -123,7 +123,7 @@ fn append(archive: &mut tar::Builder<impl io::Write>, path: &Path, content: &[u8
     archive.append_data(&mut header, path, content)
 }
 
-/// Writes a chart's folder from the names and texts of its files.
+/// Writes the files of a chart, given as names and contents, into its folder.
 pub fn write(folder: &Path, files: &[(&str, &str)]) -> io::Result<PathBuf> {
     for (name, text) in files {
         let path = folder.join(name);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_chart_is_packed_to_the_same_bytes() {
+    fn packaging_is_reproducible() {
         let folder = chart();
         let first = Package::pack(folder.path(), None).unwrap();
         let second = Package::pack(folder.path(), None).unwrap();

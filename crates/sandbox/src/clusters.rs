@@ -1,4 +1,4 @@
-//! The Clusters of a sandbox: their class, their names, and waiting for them.
+//! Creates, deletes and waits for the Clusters of a sandbox.
 
 use std::time::{Duration, Instant};
 
@@ -9,15 +9,15 @@ use crate::apply::{self, apply};
 use crate::assets::KubernetesVersion;
 use crate::provider::{ClusterKey, cluster_resource};
 
-/// The namespace of the class and of the clusters `up` makes.
+/// The namespace of the ClusterClass and of the Clusters that `chandler-sandbox up` creates.
 pub const NAMESPACE: &str = "default";
-/// The class every cluster of the sandbox can be made from.
+/// The name of the sandbox's ClusterClass.
 pub const CLASS: &str = "sandbox";
 
-/// The class of its workers.
+/// The `MachineDeployment` class of [`CLASS`].
 pub const WORKERS: &str = "workers";
 
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 const NAMES: [&str; 26] = [
     "alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett", "kilo",
@@ -25,7 +25,7 @@ const NAMES: [&str; 26] = [
     "whiskey", "xray", "yankee", "zulu",
 ];
 
-/// Why a Cluster is not as it should be.
+/// An error while creating, deleting or waiting for a Cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -34,13 +34,13 @@ pub enum Error {
     Read { name: String, source: Box<kube::Error> },
     #[error("cannot delete the Cluster {name}: {source}")]
     Delete { name: String, source: Box<kube::Error> },
-    #[error("the Cluster {name} was not Available within {} s: {why}", limit.as_secs())]
-    NotAvailable { name: String, limit: Duration, why: String },
-    #[error("the Cluster {name} was not gone within {} s", limit.as_secs())]
-    NotGone { name: String, limit: Duration },
+    #[error("the Cluster {name} was not Available within {} s: {message}", timeout.as_secs())]
+    NotAvailable { name: String, timeout: Duration, message: String },
+    #[error("the Cluster {name} was not deleted within {} s", timeout.as_secs())]
+    NotDeleted { name: String, timeout: Duration },
 }
 
-/// The name of the n-th cluster, counted from zero.
+/// Returns the name of the n-th cluster, counted from zero.
 pub fn name(index: u32) -> String {
     usize::try_from(index)
         .ok()
@@ -48,7 +48,7 @@ pub fn name(index: u32) -> String {
         .map_or_else(|| format!("cluster-{}", index + 1), |name| (*name).to_owned())
 }
 
-/// Applies the class with its templates.
+/// Applies the ClusterClass and its templates.
 pub async fn apply_class(client: &kube::Client) -> Result<(), Error> {
     for object in class() {
         apply(client, &object).await?;
@@ -56,7 +56,7 @@ pub async fn apply_class(client: &kube::Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// Applies a Cluster of the sandbox's class with so many Nodes.
+/// Applies a Cluster of the sandbox's ClusterClass.
 pub async fn apply_cluster(
     client: &kube::Client,
     key: &ClusterKey,
@@ -66,24 +66,26 @@ pub async fn apply_cluster(
     Ok(apply(client, &topology_cluster(key, nodes, labels)).await?)
 }
 
-/// Returns when the Cluster API core says `Available`.
-pub async fn wait_available(client: &kube::Client, key: &ClusterKey, limit: Duration) -> Result<(), Error> {
-    let deadline = Instant::now() + limit;
+/// Waits until the Cluster has the condition `Available`.
+pub async fn wait_available(client: &kube::Client, key: &ClusterKey, timeout: Duration) -> Result<(), Error> {
+    let deadline = Instant::now() + timeout;
     loop {
         let cluster = get(client, key).await?;
-        let why = cluster
-            .map_or_else(|| Some("it does not exist".to_owned()), |cluster| unavailable(&cluster.data));
-        let Some(why) = why else { return Ok(()) };
+        let message = cluster.map_or_else(
+            || Some("it does not exist".to_owned()),
+            |cluster| unavailable_message(&cluster.data),
+        );
+        let Some(message) = message else { return Ok(()) };
         if Instant::now() > deadline {
             let name = key.name.clone();
-            return Err(Error::NotAvailable { name, limit, why });
+            return Err(Error::NotAvailable { name, timeout, message });
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Deletes the Cluster and returns when it is gone.
-pub async fn delete(client: &kube::Client, key: &ClusterKey, limit: Duration) -> Result<(), Error> {
+/// Deletes the Cluster and waits until it no longer exists.
+pub async fn delete(client: &kube::Client, key: &ClusterKey, timeout: Duration) -> Result<(), Error> {
     let api = clusters(client, key);
     match api.delete(&key.name, &DeleteParams::default()).await {
         Ok(_) => {}
@@ -92,18 +94,18 @@ pub async fn delete(client: &kube::Client, key: &ClusterKey, limit: Duration) ->
             return Err(Error::Delete { name: key.name.clone(), source: Box::new(source) });
         }
     }
-    let deadline = Instant::now() + limit;
+    let deadline = Instant::now() + timeout;
     while get(client, key).await?.is_some() {
         if Instant::now() > deadline {
             let name = key.name.clone();
-            return Err(Error::NotGone { name, limit });
+            return Err(Error::NotDeleted { name, timeout });
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }
 
-/// Whether there is such a Cluster, Available or not.
+/// Returns whether the Cluster exists, Available or not.
 pub async fn exists(client: &kube::Client, key: &ClusterKey) -> Result<bool, Error> {
     Ok(get(client, key).await?.is_some())
 }
@@ -119,26 +121,26 @@ async fn get(client: &kube::Client, key: &ClusterKey) -> Result<Option<DynamicOb
         .map_err(|source| Error::Read { name: key.name.clone(), source: Box::new(source) })
 }
 
-/// Why a Cluster is not Available; `None` if it is.
-pub fn unavailable(cluster: &Value) -> Option<String> {
+/// Returns the message of a Cluster's condition `Available`, or `None` if the Cluster is Available.
+pub fn unavailable_message(cluster: &Value) -> Option<String> {
     let conditions = cluster.pointer("/status/conditions").and_then(Value::as_array);
     let available = conditions.into_iter().flatten().find(|condition| condition["type"] == "Available");
     match available {
         Some(condition) if condition["status"] == "True" => None,
         Some(condition) => Some(condition["message"].as_str().unwrap_or_default().to_owned()),
-        None => Some("nothing is reported yet".to_owned()),
+        None => Some("the condition Available is not set yet".to_owned()),
     }
 }
 
-/// Cluster API takes the last annotation off an object together with all that others have put there meanwhile. With this
-/// one, none of its own is the last.
-const STAYS: &str = "sandbox.chandler.dev/made-here";
+/// An annotation without a meaning. When Cluster API removes its last annotation from an object, it also removes those
+/// that others have added in the meantime. With this one, the annotations of Cluster API are never the last.
+const KEEP_ANNOTATIONS: &str = "sandbox.chandler.dev/made-here";
 
 fn topology_cluster(key: &ClusterKey, nodes: u32, labels: &Value) -> Value {
     json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2",
         "kind": "Cluster",
-        "metadata": {"name": key.name, "namespace": key.namespace, "labels": labels, "annotations": {STAYS: ""}},
+        "metadata": {"name": key.name, "namespace": key.namespace, "labels": labels, "annotations": {KEEP_ANNOTATIONS: ""}},
         "spec": {
             "clusterNetwork": {"services": {"cidrBlocks": ["10.0.0.0/16"]}},
             "topology": {
@@ -186,7 +188,7 @@ fn class() -> [Value; 5] {
             "kind": "ClusterClass",
             "metadata": metadata,
             "spec": {
-                // What there are no programs for is refused when it is asked for, not afterwards.
+                // The webhook rejects other versions, for which the sandbox has no programs.
                 "kubernetesVersions": KubernetesVersion::SUPPORTED.map(|version| version.to_string()),
                 "infrastructure": reference(INFRASTRUCTURE, "SandboxClusterTemplate"),
                 "controlPlane": reference(CONTROL_PLANE, "SandboxControlPlaneTemplate"),
@@ -225,17 +227,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_never_run_out() {
+    fn names_are_generated_after_the_last_one_of_the_list() {
         assert_eq!(name(0), "alpha");
         assert_eq!(name(25), "zulu");
         assert_eq!(name(26), "cluster-27");
     }
 
     #[test]
-    fn a_cluster_is_unavailable_until_it_says_otherwise() {
-        assert!(unavailable(&json!({})).is_some());
+    fn a_cluster_is_unavailable_until_its_condition_is_true() {
+        assert!(unavailable_message(&json!({})).is_some());
         let with = |status: &str| json!({"status": {"conditions": [{"type": "Available", "status": status, "message": "m"}]}});
-        assert_eq!(unavailable(&with("False")).as_deref(), Some("m"));
-        assert_eq!(unavailable(&with("True")), None);
+        assert_eq!(unavailable_message(&with("False")).as_deref(), Some("m"));
+        assert_eq!(unavailable_message(&with("True")), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Signs charts with the cosign CLI, as a person would.
+//! Signs charts with the cosign CLI.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,29 +7,29 @@ use std::process::Output;
 use tokio::process::Command;
 
 use crate::assets::{Assets, Binary};
-use crate::registry::{LOGIN, Registry};
+use crate::registry::{CREDENTIALS, Registry};
 
-/// Why there is no signature.
+/// An error while signing a chart.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("cosign does not start: {source}")]
+    #[error("cannot run cosign: {source}")]
     Run { source: io::Error },
-    #[error("cosign {what} failed: {output}")]
-    Failed { what: String, output: String },
+    #[error("cosign {command} failed: {output}")]
+    Failed { command: String, output: String },
     #[error("cannot use {}: {source}", path.display())]
     Folder { path: PathBuf, source: io::Error },
 }
 
-/// How a signature is written down.
+/// How a signature is stored in the registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// At a tag beside the chart, as cosign 2 does it.
+pub enum SignatureFormat {
+    /// An image with the tag `sha256-….sig`, as in cosign 2.
     Tag,
-    /// As a bundle that refers to the chart, as cosign 3 does it.
+    /// A bundle that refers to the chart's manifest, as in cosign 3.
     Bundle,
 }
 
-/// The cosign CLI, with one pair of keys.
+/// The cosign CLI with a key pair.
 #[derive(Debug)]
 pub struct Cosign {
     program: PathBuf,
@@ -38,7 +38,7 @@ pub struct Cosign {
 }
 
 impl Cosign {
-    /// Makes the keys, in `home`.
+    /// Generates the key pair in `home`.
     pub async fn new(assets: &Assets, home: &Path) -> Result<Self, Error> {
         let folder = |source| Error::Folder { path: home.to_owned(), source };
         tokio::fs::create_dir_all(home).await.map_err(folder)?;
@@ -52,7 +52,7 @@ impl Cosign {
         Ok(cosign)
     }
 
-    /// PEM.
+    /// Returns the public key in PEM.
     pub fn public_key(&self) -> &str {
         &self.public_key
     }
@@ -63,12 +63,12 @@ impl Cosign {
         registry: &Registry,
         chart: &str,
         version: &str,
-        form: Form,
+        format: SignatureFormat,
     ) -> Result<(), Error> {
         let image = format!("{}/charts/{chart}:{version}", registry.host());
         let authority = registry.ca_file().to_string_lossy().into_owned();
-        let bundle = format!("--new-bundle-format={}", form == Form::Bundle);
-        let (user, password) = LOGIN;
+        let bundle = format!("--new-bundle-format={}", format == SignatureFormat::Bundle);
+        let (user, password) = CREDENTIALS;
         let arguments = [
             "sign",
             "--yes",
@@ -88,14 +88,14 @@ impl Cosign {
         Ok(())
     }
 
-    /// Runs any command in the folder with the keys.
+    /// Runs a cosign command in the folder with the keys.
     pub async fn run(&self, arguments: &[&str]) -> Result<Output, Error> {
         let output = Command::new(&self.program)
             .args(arguments)
             .current_dir(&self.home)
             .env_clear()
             .env("HOME", &self.home)
-            // Of the private key; it asks for one otherwise.
+            // The password of the private key; without it, cosign prompts.
             .env("COSIGN_PASSWORD", "")
             .kill_on_drop(true)
             .output()
@@ -104,7 +104,7 @@ impl Cosign {
         if output.status.success() {
             return Ok(output);
         }
-        let what = arguments.first().copied().unwrap_or_default().to_owned();
-        Err(Error::Failed { what, output: String::from_utf8_lossy(&output.stderr).into_owned() })
+        let command = arguments.first().copied().unwrap_or_default().to_owned();
+        Err(Error::Failed { command, output: String::from_utf8_lossy(&output.stderr).into_owned() })
     }
 }

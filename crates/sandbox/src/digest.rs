@@ -1,10 +1,10 @@
-//! SHA-256 as people and indexes write it.
+//! SHA-256 digests in hexadecimal.
 
 use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
-/// The digest of bytes in hexadecimal.
+/// Returns the SHA-256 digest of bytes in hexadecimal.
 pub(crate) fn of(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }

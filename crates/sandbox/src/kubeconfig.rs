@@ -1,4 +1,4 @@
-//! Kubeconfigs with everything inline.
+//! Kubeconfigs with inline certificates, and clients made from them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,19 +7,19 @@ use http::header::USER_AGENT;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use serde_json::json;
 
-use crate::certificates::Pair;
+use crate::certificates::CertificatePair;
 
-/// Why a client could not be made from a kubeconfig.
+/// An error while creating a client from a kubeconfig.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the kubeconfig cannot be used: {0}")]
     Read(#[from] KubeconfigError),
-    #[error("no client can be made from the kubeconfig: {0}")]
+    #[error("cannot create a client from the kubeconfig: {0}")]
     Client(#[from] kube::Error),
 }
 
-/// The YAML of a kubeconfig with one cluster and one user.
-pub fn render(name: &str, server: &str, authority: &str, user: &Pair) -> String {
+/// Returns the YAML of a kubeconfig with one cluster and one user.
+pub fn render(name: &str, server: &str, authority: &str, user: &CertificatePair) -> String {
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -34,16 +34,16 @@ pub fn render(name: &str, server: &str, authority: &str, user: &Pair) -> String 
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,
     });
-    // JSON is YAML; the fallback cannot happen for a value made of maps and strings.
+    // Serializing maps and strings cannot fail. The fallback is valid too, because JSON is YAML.
     serde_saphyr::to_string(&config).unwrap_or_else(|_| config.to_string())
 }
 
-/// A client for the runtime that calls; clients do not survive the runtime they were made in.
+/// Returns a client for the current Tokio runtime. A client stops working when the runtime that created it ends.
 pub async fn client(yaml: &str) -> Result<kube::Client, Error> {
     Ok(kube::Client::try_from(config(yaml).await?)?)
 }
 
-/// As [`client`], with a user agent by which the audit log tells its requests from others.
+/// Like [`client`], with a user agent that identifies its requests in the audit log.
 pub async fn client_as(yaml: &str, user_agent: &'static str) -> Result<kube::Client, Error> {
     let mut config = config(yaml).await?;
     config.headers.push((USER_AGENT, HeaderValue::from_static(user_agent)));

@@ -1,6 +1,8 @@
-//! Real Kubernetes on one machine without containers, and a Cluster API provider over local processes.
+//! Runs real Kubernetes control planes as local processes, without containers, and a Cluster API provider that creates
+//! them.
 //!
-//! [`Sandbox`] is the whole of it; [`plane::Plane`] is a single control plane; [`testing`] is what tests call.
+//! [`Sandbox`] is a management cluster with Cluster API and its workload clusters, [`plane::Plane`] a single control
+//! plane. Tests use [`testing`].
 
 pub mod apply;
 pub mod capi;

@@ -1,4 +1,4 @@
-//! One Kubernetes control plane as local processes.
+//! A Kubernetes control plane as local processes.
 
 mod components;
 mod layout;
@@ -18,17 +18,17 @@ use tracing::subscriber::NoSubscriber;
 use self::layout::{Layout, PROBE};
 pub use self::ports::{NoFreePort, free_port};
 use crate::assets::{Assets, Binary, KubernetesVersion};
-use crate::process::{Child, GRACE};
+use crate::process::{Child, GRACE_PERIOD};
 use crate::requests::{AuditLog, RequestCounts};
 use crate::{certificates, kubeconfig, process};
 
-const READY_LIMIT: Duration = Duration::from_secs(90);
-const NODES_LIMIT: Duration = Duration::from_mins(1);
-/// It waits for its clients to end their watches, and keeps nothing that could be lost.
-const APISERVER_GRACE: Duration = Duration::from_secs(1);
+const READY_TIMEOUT: Duration = Duration::from_secs(90);
+const NODES_TIMEOUT: Duration = Duration::from_mins(1);
+/// The API server waits for clients to close their watches. It has no data of its own, so it can be killed early.
+const APISERVER_GRACE_PERIOD: Duration = Duration::from_secs(1);
 const PORT_ATTEMPTS: usize = 4;
 
-/// Why a plane could not be run.
+/// An error while running a control plane.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot use {}: {source}", path.display())]
@@ -39,66 +39,68 @@ pub enum Error {
     Kubeconfig(#[from] kubeconfig::Error),
     #[error(transparent)]
     Port(#[from] NoFreePort),
-    #[error("port {port} of plane {name} is held by another process: end that one")]
-    PortTaken { name: String, port: u16 },
+    #[error("port {port} of control plane {name} is in use: stop the process that uses it")]
+    PortInUse { name: String, port: u16 },
     #[error(transparent)]
     Process(#[from] process::Error),
-    #[error("plane {name} was not ready within {} s; its logs are in {}", READY_LIMIT.as_secs(), logs.display())]
+    #[error("control plane {name} was not ready within {} s; its logs are in {}", READY_TIMEOUT.as_secs(), logs.display())]
     NotReady { name: String, logs: PathBuf },
-    #[error("a Node could not be written: {source}")]
+    #[error("cannot write a Node: {source}")]
     WriteNode { source: Box<kube::Error> },
-    #[error("a Node could not be described: {source}")]
-    DescribeNode { source: serde_json::Error },
-    #[error("the Nodes were not Ready within {} s; see kwok's log", NODES_LIMIT.as_secs())]
+    #[error("cannot build a Node object: {source}")]
+    BuildNode { source: serde_json::Error },
+    #[error("the Nodes were not Ready within {} s; see kwok's log", NODES_TIMEOUT.as_secs())]
     NodesNotReady,
-    #[error("plane {name} is stopped")]
+    #[error("control plane {name} is stopped")]
     Stopped { name: String },
 }
 
-/// What a plane is to be.
+/// The configuration of a control plane.
 #[derive(Debug, Clone)]
 pub struct PlaneOptions {
     pub name: String,
-    /// Everything the plane keeps; the same folder again is the same plane again.
+    /// The folder with all data. A control plane that is started in the same folder again has the same data.
     pub dir: PathBuf,
-    /// `None`: etcd and API server alone. `Some(n)`: controllers, a scheduler and n Nodes whose Pods become Ready.
+    /// `None` means only etcd and the API server. `Some(n)` adds the controller manager, the scheduler and `n` Nodes
+    /// whose Pods become Ready.
     pub nodes: Option<u32>,
-    /// A free one when absent.
+    /// `None` means the port of the last start if it is free, otherwise any free port.
     pub port: Option<u16>,
 }
 
 impl PlaneOptions {
-    /// etcd and API server alone.
+    /// Only etcd and the API server.
     pub fn bare(name: &str, dir: &Path) -> Self {
         Self { name: name.to_owned(), dir: dir.to_owned(), nodes: None, port: None }
     }
 
-    /// With controllers, a scheduler and Nodes.
+    /// With controller manager, scheduler and Nodes.
     pub fn full(name: &str, dir: &Path, nodes: u32) -> Self {
         Self { nodes: Some(nodes), ..Self::bare(name, dir) }
     }
 }
 
-/// A running control plane; ends with its owner, or when dropped.
+/// A running control plane. Its processes end when it is dropped or when this process ends.
 #[derive(Debug)]
 pub struct Plane {
     options: PlaneOptions,
-    /// Another version's after an upgrade.
+    /// Replaced by an upgrade.
     assets: std::sync::Mutex<Assets>,
     port: u16,
     kubeconfig: String,
-    /// In the order in which they started; etcd is the first.
+    /// In the order in which they were started; etcd is the first.
     children: Mutex<Vec<Child>>,
-    /// Ended on purpose: nobody but its owner brings it back.
-    away: AtomicBool,
+    /// Set by [`Plane::stop`] and [`Plane::kill`]. The provider does not restart a control plane that was stopped.
+    stopped: AtomicBool,
 }
 
 impl Plane {
-    /// Starts a plane of the programs' version and returns when its API server answers and its Nodes exist.
+    /// Starts a control plane of the Kubernetes version of `assets` and waits until its API server is ready and its
+    /// Nodes exist.
     pub async fn start(assets: &Assets, options: PlaneOptions) -> Result<Self, Error> {
         let home = options.dir.clone();
-        // Waiting for an orphan to end would hold up the runtime.
-        let _ = tokio::task::spawn_blocking(move || process::end_orphans(&home)).await;
+        // The function blocks while it waits for orphans to end.
+        let _ = tokio::task::spawn_blocking(move || process::terminate_orphans(&home)).await;
         let mut attempt = 0;
         loop {
             attempt += 1;
@@ -109,10 +111,10 @@ impl Plane {
             let plane = Self::prepare(assets, &options, port)?;
             match plane.launch().await {
                 Ok(()) => return Ok(plane),
-                Err(error) if is_port_clash(&error) => {
+                Err(error) if is_port_in_use(&error) => {
                     plane.stop().await;
                     if options.port.is_some() || attempt == PORT_ATTEMPTS {
-                        return Err(Error::PortTaken { name: options.name, port });
+                        return Err(Error::PortInUse { name: options.name, port });
                     }
                 }
                 Err(error) => {
@@ -126,14 +128,14 @@ impl Plane {
     fn prepare(assets: &Assets, options: &PlaneOptions, port: u16) -> Result<Self, Error> {
         let layout = Layout::new(&options.dir);
         let kubeconfig = layout.prepare(&options.name, &endpoint(port))?;
-        layout.keep_port(port)?;
+        layout.store_port(port)?;
         Ok(Self {
             options: options.clone(),
             assets: std::sync::Mutex::new(assets.clone()),
             port,
             kubeconfig,
             children: Mutex::default(),
-            away: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
         })
     }
 
@@ -141,7 +143,7 @@ impl Plane {
         self.launch_missing(&mut *self.children.lock().await).await
     }
 
-    /// All of them, or all but etcd.
+    /// Starts all processes, or all but etcd if `children` contains it.
     async fn launch_missing(&self, children: &mut Vec<Child>) -> Result<(), Error> {
         let home = &self.options.dir;
         let assets = self.assets();
@@ -152,9 +154,9 @@ impl Plane {
         children.push(Child::spawn(&components::apiserver(&assets, home, self.port, bare))?);
         let probe = self.probe().await?;
         self.wait_ready(&probe, children).await?;
-        Layout::new(home).keep_version(assets.kubernetes())?;
+        Layout::new(home).store_version(assets.kubernetes())?;
         if let Some(nodes) = self.options.nodes {
-            for spec in components::workers(&assets, home) {
+            for spec in components::controllers(&assets, home) {
                 children.push(Child::spawn(&spec)?);
             }
             nodes::ensure(&probe, nodes, assets.kubernetes()).await?;
@@ -166,7 +168,7 @@ impl Plane {
         self.assets.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Its requests stay out of the audit log.
+    /// Returns a client whose requests are not in the audit log.
     async fn probe(&self) -> Result<kube::Client, Error> {
         let path = Layout::new(&self.options.dir).kubeconfig(PROBE);
         let yaml = std::fs::read_to_string(&path).map_err(|source| Error::Folder { path, source })?;
@@ -174,14 +176,14 @@ impl Plane {
     }
 
     async fn wait_ready(&self, probe: &kube::Client, children: &[Child]) -> Result<(), Error> {
-        let deadline = Instant::now() + READY_LIMIT;
-        // The default namespace is made by the API server itself, a moment after it says it is ready.
+        let deadline = Instant::now() + READY_TIMEOUT;
+        // The API server creates the default namespace a moment after it reports that it is ready.
         let mut pending = vec!["/api/v1/namespaces/default", "/readyz"];
         while let Some(path) = pending.last() {
             for child in children {
                 child.check()?;
             }
-            if answers(probe, path).await {
+            if responds(probe, path).await {
                 pending.pop();
                 continue;
             }
@@ -196,55 +198,55 @@ impl Plane {
         Ok(())
     }
 
-    /// Returns when every Node is Ready.
+    /// Waits until every Node is Ready.
     pub async fn wait_nodes_ready(&self) -> Result<(), Error> {
-        nodes::wait_ready(&self.probe().await?, NODES_LIMIT).await
+        nodes::wait_ready(&self.probe().await?, NODES_TIMEOUT).await
     }
 
-    /// Adds a Node that stands for a Machine; one that exists stays as it is.
+    /// Adds the Node of a Machine. An existing Node is left unchanged.
     pub async fn add_node(&self, name: &str, provider_id: &str, version: &str) -> Result<(), Error> {
         nodes::add(&self.probe().await?, name, provider_id, version).await
     }
 
-    /// Stops the processes in order; the data stays.
+    /// Stops the processes in order and keeps the data.
     pub async fn stop(&self) {
-        self.away.store(true, Ordering::Release);
+        self.stopped.store(true, Ordering::Release);
         stop_after(0, &mut *self.children.lock().await).await;
     }
 
-    /// Ends the processes at once, for planes whose data nobody needs any more.
+    /// Kills the processes. The data may be incomplete afterwards.
     pub async fn kill(&self) {
-        self.away.store(true, Ordering::Release);
+        self.stopped.store(true, Ordering::Release);
         let mut children = self.children.lock().await;
         while let Some(child) = children.pop() {
             child.kill().await;
         }
     }
 
-    /// Stops and starts again with the same data, port and authority.
+    /// Stops the control plane and starts it again with the same data, port and certificate authority.
     pub async fn restart(&self) -> Result<(), Error> {
         let mut children = self.children.lock().await;
-        self.away.store(false, Ordering::Release);
+        self.stopped.store(false, Ordering::Release);
         stop_after(0, &mut children).await;
         self.launch_missing(&mut children).await
     }
 
-    /// Brings back a plane of which a process has ended by itself.
-    pub(crate) async fn revive(&self) -> Result<(), Error> {
+    /// Restarts the control plane if one of its processes has exited unexpectedly.
+    pub(crate) async fn restart_if_failed(&self) -> Result<(), Error> {
         let mut children = self.children.lock().await;
-        if self.away.load(Ordering::Acquire) {
+        if self.stopped.load(Ordering::Acquire) {
             return Ok(());
         }
         let Err(error) = self.check_all(&children) else {
             return Ok(());
         };
-        tracing::warn!(cluster = %self.options.name, %error, "restarting a plane");
+        tracing::warn!(cluster = %self.options.name, %error, "restarting a control plane");
         stop_after(0, &mut children).await;
         self.launch_missing(&mut children).await
     }
 
-    /// Goes on with the programs of another version; etcd and the data stay. A plane whose new programs do not start
-    /// is stopped, and a restart tries again with them.
+    /// Restarts all processes but etcd with the programs of another version. If they do not start, the control plane is
+    /// stopped, and the next restart uses the new version again.
     pub async fn upgrade(&self, assets: &Assets) -> Result<(), Error> {
         let mut children = self.children.lock().await;
         stop_after(1, &mut children).await;
@@ -256,12 +258,12 @@ impl Plane {
         launched
     }
 
-    /// The version that the plane in this folder ran last.
-    pub fn kept_version(dir: &Path) -> Option<KubernetesVersion> {
-        Layout::new(dir).kept_version()
+    /// Returns the version that the control plane in this folder ran last.
+    pub fn stored_version(dir: &Path) -> Option<KubernetesVersion> {
+        Layout::new(dir).stored_version()
     }
 
-    /// An error that quotes the log of the first process found ended.
+    /// Returns an error with the end of the log if one of the processes has exited.
     pub async fn check(&self) -> Result<(), Error> {
         self.check_all(&self.children.lock().await)
     }
@@ -293,51 +295,51 @@ impl Plane {
         self.assets().kubernetes()
     }
 
-    /// The administrator's kubeconfig with everything inline.
+    /// Returns the YAML of the administrator's kubeconfig, with inline certificates.
     pub fn kubeconfig(&self) -> &str {
         &self.kubeconfig
     }
 
-    /// The administrator's kubeconfig as a file.
+    /// Returns the path of the administrator's kubeconfig.
     pub fn kubeconfig_path(&self) -> PathBuf {
         self.options.dir.join("kubeconfig")
     }
 
-    /// A new client, for the runtime that calls.
+    /// Returns a new client for the current Tokio runtime.
     pub async fn client(&self) -> Result<kube::Client, Error> {
         Ok(kubeconfig::client(&self.kubeconfig).await?)
     }
 
-    /// A new client whose requests the audit log shows under this name.
+    /// Returns a new client with a user agent that identifies its requests in the audit log.
     pub async fn client_as(&self, user_agent: &'static str) -> Result<kube::Client, Error> {
         Ok(kubeconfig::client_as(&self.kubeconfig, user_agent).await?)
     }
 
-    /// What the API server has counted since it started.
+    /// Returns the API server's request counts since its start.
     pub async fn request_counts(&self) -> Result<RequestCounts, Error> {
         let metrics = get_text(&self.probe().await?, "/metrics").await;
         Ok(RequestCounts::parse(&metrics.map_err(kubeconfig::Error::Client)?))
     }
 
-    /// Requests seen from now on.
+    /// Returns a reader of the audit log that starts at its current end.
     pub fn audit_log(&self) -> AuditLog {
-        AuditLog::from_now(&Layout::new(&self.options.dir).audit_log())
+        AuditLog::at_end(&Layout::new(&self.options.dir).audit_log())
     }
 
-    /// Name and number of each process.
+    /// Returns the name and PID of each process.
     pub async fn processes(&self) -> Vec<(String, u32)> {
         let children = self.children.lock().await;
         children.iter().map(|child| (child.name().to_owned(), child.pid())).collect()
     }
 }
 
-/// Stops all but the first so many. Last started, first stopped: nobody loses the server it talks to.
-async fn stop_after(kept: usize, children: &mut Vec<Child>) {
-    while children.len() > kept
+/// Stops all processes but the first `keep`, in reverse order of their start, so that clients stop before their servers.
+async fn stop_after(keep: usize, children: &mut Vec<Child>) {
+    while children.len() > keep
         && let Some(child) = children.pop()
     {
-        let grace = if child.name() == Binary::KubeApiserver.file_name() { APISERVER_GRACE } else { GRACE };
-        child.stop(grace).await;
+        let is_apiserver = child.name() == Binary::KubeApiserver.file_name();
+        child.stop(if is_apiserver { APISERVER_GRACE_PERIOD } else { GRACE_PERIOD }).await;
     }
 }
 
@@ -345,12 +347,13 @@ fn endpoint(port: u16) -> String {
     format!("https://127.0.0.1:{port}")
 }
 
-fn is_port_clash(error: &Error) -> bool {
-    matches!(error, Error::Process(process::Error::EndedEarly { tail, .. }) if tail.contains("address already in use"))
+fn is_port_in_use(error: &Error) -> bool {
+    matches!(error, Error::Process(process::Error::Exited { tail, .. }) if tail.contains("address already in use"))
 }
 
-/// A server that is still starting is no news, but the client would log each refusal as an error.
-async fn answers(client: &kube::Client, path: &str) -> bool {
+/// Returns whether a request succeeds. Suppresses the logs of the client, which would contain an error for every attempt
+/// while the server starts.
+async fn responds(client: &kube::Client, path: &str) -> bool {
     get_text(client, path).with_subscriber(NoSubscriber::default()).await.is_ok()
 }
 

@@ -1,7 +1,8 @@
-//! Child processes that never outlive their owner: tied by the kernel, and recorded so that a later run can make sure.
+//! Child processes that end with their owner. The kernel kills them with the owner, and a PID file of each allows a
+//! later run to find those that are left.
 
 mod identity;
-mod tether;
+mod parent_death;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -17,36 +18,38 @@ use tokio::sync::watch;
 
 pub use self::identity::{Identity, InvalidIdentity, resident_memory};
 
-/// How long a process may take to end by itself.
-pub const GRACE: Duration = Duration::from_secs(10);
+/// How long a process may take to exit after `SIGTERM`.
+pub const GRACE_PERIOD: Duration = Duration::from_secs(10);
 
-/// Why a process could not be run.
+/// An error while running a process.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("`setpriv` was not found: install util-linux, it ties the sandbox's processes to their owner")]
-    TetherMissing,
-    #[error("{name} did not start: {source}")]
+    #[error(
+        "`setpriv` was not found: install util-linux; the sandbox uses it to stop its processes when their parent ends"
+    )]
+    SetprivMissing,
+    #[error("cannot start {name}: {source}")]
     Spawn { name: String, source: io::Error },
     #[error("cannot write {}: {source}", path.display())]
-    Record { path: PathBuf, source: io::Error },
-    #[error("{name} ended ({status}); its log is {}, the end of which is:\n{tail}", log.display())]
-    EndedEarly { name: String, status: ExitStatus, log: PathBuf, tail: String },
+    Write { path: PathBuf, source: io::Error },
+    #[error("{name} exited ({status}); its log is {}, which ends with:\n{tail}", log.display())]
+    Exited { name: String, status: ExitStatus, log: PathBuf, tail: String },
 }
 
-/// What to run.
+/// The program, arguments and environment of a child process.
 #[derive(Debug, Clone)]
 pub struct Spec {
-    /// Names the log and the record.
+    /// The name of the log file and the PID file.
     pub name: String,
     pub program: PathBuf,
     pub args: Vec<String>,
-    /// The whole environment besides `PATH`.
+    /// The environment in addition to `PATH`. Nothing else is inherited.
     pub env: Vec<(String, String)>,
-    /// The working directory; holds `logs/` and `run/`.
+    /// The working directory, with the subfolders `logs` and `run`.
     pub home: PathBuf,
 }
 
-/// A running process that ends with its owner.
+/// A running process that ends when this process ends.
 #[derive(Debug)]
 pub struct Child {
     name: String,
@@ -54,17 +57,17 @@ pub struct Child {
     handle: OwnedFd,
     exit: watch::Receiver<Option<ExitStatus>>,
     log: PathBuf,
-    record: PathBuf,
+    pid_file: PathBuf,
 }
 
 impl Child {
     pub fn spawn(spec: &Spec) -> Result<Self, Error> {
         let log = log_path(&spec.home, &spec.name);
-        let record = record_folder(&spec.home).join(&spec.name);
+        let pid_file = pid_folder(&spec.home).join(&spec.name);
         let output = open_log(&log)?;
-        create_folder(record.parent())?;
+        create_folder(pid_file.parent())?;
 
-        let mut command = tether::tethered(&spec.program);
+        let mut command = parent_death::command(&spec.program);
         command
             .args(&spec.args)
             .env_clear()
@@ -74,20 +77,20 @@ impl Child {
             .stdin(Stdio::null())
             .stdout(output.try_clone().map_err(|source| spec.not_started(source))?)
             .stderr(output)
-            // A Ctrl-C on the terminal is for the owner, which stops its children in order.
+            // Ctrl-C in the terminal reaches only the owner, which stops its children in order.
             .process_group(0);
-        let process = tether::spawn(command).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => Error::TetherMissing,
+        let process = parent_death::spawn(command).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => Error::SetprivMissing,
             _ => spec.not_started(source),
         })?;
         let pid = process.id();
         let handle = open_handle(pid).map_err(|source| spec.not_started(source))?;
         if let Some(identity) = Identity::of(pid) {
-            fs::write(&record, identity.to_string())
-                .map_err(|source| Error::Record { path: record.clone(), source })?;
+            fs::write(&pid_file, identity.to_string())
+                .map_err(|source| Error::Write { path: pid_file.clone(), source })?;
         }
         let exit = reap(process).map_err(|source| spec.not_started(source))?;
-        Ok(Self { name: spec.name.clone(), pid, handle, exit, log, record })
+        Ok(Self { name: spec.name.clone(), pid, handle, exit, log, pid_file })
     }
 
     pub fn name(&self) -> &str {
@@ -106,11 +109,11 @@ impl Child {
         self.exit.borrow().is_none()
     }
 
-    /// An error that quotes the log if the process has ended.
+    /// Returns an error with the end of the log if the process has exited.
     pub fn check(&self) -> Result<(), Error> {
         match *self.exit.borrow() {
             None => Ok(()),
-            Some(status) => Err(Error::EndedEarly {
+            Some(status) => Err(Error::Exited {
                 name: self.name.clone(),
                 status,
                 log: self.log.clone(),
@@ -119,31 +122,31 @@ impl Child {
         }
     }
 
-    /// Asks the process to end, forces it after the grace, and returns when it is gone.
-    pub async fn stop(mut self, grace: Duration) {
+    /// Sends `SIGTERM`, after the grace period `SIGKILL`, and waits until the process has exited.
+    pub async fn stop(mut self, grace_period: Duration) {
         self.signal(Signal::TERM);
-        if tokio::time::timeout(grace, self.ended()).await.is_err() {
+        if tokio::time::timeout(grace_period, self.wait()).await.is_err() {
             self.signal(Signal::KILL);
-            self.ended().await;
+            self.wait().await;
         }
-        // A record of a process that is gone is harmless.
-        let _ = fs::remove_file(&self.record);
+        // The PID file of a process that has exited is harmless.
+        let _ = fs::remove_file(&self.pid_file);
     }
 
-    /// Ends the process at once.
+    /// Sends `SIGKILL` and waits until the process has exited.
     pub async fn kill(mut self) {
         self.signal(Signal::KILL);
-        self.ended().await;
-        let _ = fs::remove_file(&self.record);
+        self.wait().await;
+        let _ = fs::remove_file(&self.pid_file);
     }
 
-    async fn ended(&mut self) {
-        // The sender only goes away after it has told the exit.
+    async fn wait(&mut self) {
+        // The sender is dropped only after it has sent the exit status.
         let _ = self.exit.wait_for(Option::is_some).await;
     }
 
     fn signal(&self, signal: Signal) {
-        // It may have ended in between, which is what a signal is for.
+        // Fails if the process has exited already, which is no problem.
         let _ = pidfd_send_signal(&self.handle, signal);
     }
 }
@@ -162,29 +165,29 @@ impl Spec {
     }
 }
 
-/// Ends what a killed owner may have left in this folder; says how many it were.
-pub fn end_orphans(home: &Path) -> usize {
-    let Ok(entries) = fs::read_dir(record_folder(home)) else {
+/// Terminates processes in this folder that a killed owner has left running. Returns their number.
+pub fn terminate_orphans(home: &Path) -> usize {
+    let Ok(entries) = fs::read_dir(pid_folder(home)) else {
         return 0;
     };
-    let mut ended = 0;
+    let mut terminated = 0;
     for path in entries.flatten().map(|entry| entry.path()) {
         let orphan = fs::read_to_string(&path)
             .ok()
             .and_then(|text| text.parse::<Identity>().ok())
             .filter(Identity::is_running);
         if let Some(orphan) = orphan {
-            tracing::info!(pid = orphan.pid(), record = %path.display(), "ending a process left by an earlier run");
-            orphan.end(Duration::from_secs(2));
-            ended += 1;
+            tracing::info!(pid = orphan.pid(), pid_file = %path.display(), "terminating a process of an earlier run");
+            orphan.terminate(Duration::from_secs(2));
+            terminated += 1;
         }
-        // A record that stays is looked at again next time.
+        // The next run reads a PID file that is left.
         let _ = fs::remove_file(&path);
     }
-    ended
+    terminated
 }
 
-/// The last lines of a log, for error messages.
+/// Returns the last lines of a log, for error messages.
 pub fn last_lines(path: &Path, count: usize) -> String {
     let text = fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
@@ -196,7 +199,7 @@ fn log_path(home: &Path, name: &str) -> PathBuf {
     home.join("logs").join(format!("{name}.log"))
 }
 
-fn record_folder(home: &Path) -> PathBuf {
+fn pid_folder(home: &Path) -> PathBuf {
     home.join("run")
 }
 
@@ -206,28 +209,28 @@ fn open_log(path: &Path) -> Result<File, Error> {
         .create(true)
         .append(true)
         .open(path)
-        .map_err(|source| Error::Record { path: path.to_owned(), source })
+        .map_err(|source| Error::Write { path: path.to_owned(), source })
 }
 
 fn create_folder(path: Option<&Path>) -> Result<(), Error> {
     let Some(path) = path else { return Ok(()) };
-    fs::create_dir_all(path).map_err(|source| Error::Record { path: path.to_owned(), source })
+    fs::create_dir_all(path).map_err(|source| Error::Write { path: path.to_owned(), source })
 }
 
 fn open_handle(pid: u32) -> io::Result<OwnedFd> {
     let pid = i32::try_from(pid)
         .ok()
         .and_then(Pid::from_raw)
-        .ok_or_else(|| io::Error::other("the process has no valid number"))?;
+        .ok_or_else(|| io::Error::other("the PID is not valid"))?;
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// Collects the exit status in a thread of its own, so that no async runtime has to outlive the child.
+/// Waits for the exit status in a separate thread, so that it does not depend on an async runtime.
 fn reap(mut process: std::process::Child) -> io::Result<watch::Receiver<Option<ExitStatus>>> {
-    let (told, exit) = watch::channel(None);
+    let (sender, exit) = watch::channel(None);
     thread::Builder::new().name("sandbox-reaper".to_owned()).stack_size(64 << 10).spawn(move || {
         if let Ok(status) = process.wait() {
-            told.send_replace(Some(status));
+            sender.send_replace(Some(status));
         }
     })?;
     Ok(exit)

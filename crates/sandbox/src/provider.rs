@@ -1,4 +1,5 @@
-//! A Cluster API provider whose clusters are control planes as local processes (contract v1beta2).
+//! A Cluster API provider for infrastructure, control plane and bootstrap, whose control planes are local processes.
+//! Implements the contract v1beta2.
 
 mod bootstrap;
 mod condition;
@@ -39,7 +40,7 @@ pub use self::condition::Condition;
 pub use self::metadata::TemplateMetadata;
 pub use self::owner::cluster_resource;
 pub use self::planes::{ClusterKey, Planes};
-use self::reachable::Reachable;
+use self::reachable::ReachableClusters;
 use self::sandbox_bootstrap::SandboxBootstrap;
 use self::sandbox_bootstrap_template::SandboxBootstrapTemplate;
 use self::sandbox_cluster::SandboxCluster;
@@ -50,9 +51,9 @@ use self::sandbox_machine::SandboxMachine;
 use self::sandbox_machine_template::SandboxMachineTemplate;
 use crate::{assets, plane};
 
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// Why a reconcile did not finish.
+/// An error during a reconcile.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot read {what}: {source}")]
@@ -77,21 +78,21 @@ impl Error {
     }
 }
 
-/// What the reconcilers share.
+/// State that the reconcilers share.
 struct Context {
     client: kube::Client,
     planes: Arc<Planes>,
-    reachable: Reachable,
-    port_choice: tokio::sync::Mutex<()>,
+    reachable: ReachableClusters,
+    port_lock: tokio::sync::Mutex<()>,
 }
 
-/// The provider's controllers, running.
+/// The running controllers of the provider.
 pub struct Provider {
     stop: CancellationToken,
     tasks: JoinSet<()>,
 }
 
-/// The provider's kinds.
+/// Returns the CRDs of the provider.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![
         SandboxCluster::crd(),
@@ -106,14 +107,14 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 }
 
 impl Provider {
-    /// Runs the controllers on the runtime that calls.
+    /// Starts the controllers on the current Tokio runtime.
     pub fn start(client: &kube::Client, planes: Arc<Planes>) -> Self {
         let stop = CancellationToken::new();
         let context = Arc::new(Context {
             client: client.clone(),
             planes,
-            reachable: Reachable::default(),
-            port_choice: tokio::sync::Mutex::default(),
+            reachable: ReachableClusters::default(),
+            port_lock: tokio::sync::Mutex::default(),
         });
         let mut tasks = JoinSet::new();
         let infrastructure = Some("infrastructureRef");
@@ -124,14 +125,14 @@ impl Provider {
         Self { stop, tasks }
     }
 
-    /// Returns when running reconciles have finished.
+    /// Stops the controllers and waits until running reconciles have finished.
     pub async fn stop(mut self) {
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}
     }
 }
 
-/// One controller: its kind, and the Clusters that refer to it, if they do.
+/// Runs the controller of a kind. `reference` is the field of a Cluster's spec that refers to objects of the kind.
 async fn run<K, Reconcile, Reconciled>(
     context: Arc<Context>,
     stop: CancellationToken,
@@ -161,13 +162,13 @@ where
     K: Resource<DynamicType = ()>,
 {
     let reference = cluster.data.get("spec")?.get(reference)?;
-    let is_ours = reference.get("kind")?.as_str()? == K::kind(&());
+    let is_of_kind = reference.get("kind")?.as_str()? == K::kind(&());
     let name = reference.get("name")?.as_str()?;
-    is_ours.then(|| ObjectRef::new(name).within(&cluster.namespace().unwrap_or_default()))
+    is_of_kind.then(|| ObjectRef::new(name).within(&cluster.namespace().unwrap_or_default()))
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "the controller calls it so")]
+#[expect(clippy::needless_pass_by_value, reason = "the signature that Controller::run expects")]
 fn retry<K: Resource>(object: Arc<K>, error: &Error, _: Arc<Context>) -> Action {
-    tracing::warn!(object = %object.name_any(), %error, "trying again");
-    Action::requeue(RETRY)
+    tracing::warn!(object = %object.name_any(), %error, "reconcile failed; it will be retried");
+    Action::requeue(RETRY_DELAY)
 }

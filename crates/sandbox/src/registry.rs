@@ -1,4 +1,4 @@
-//! An OCI registry as a process, with a certificate of the sandbox's authority.
+//! An OCI registry as a local process, with a certificate of the sandbox's authority.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use crate::assets::{Assets, Binary};
 use crate::certificates::{self, Authority, write_private};
 use crate::chart::Package;
 use crate::plane::{NoFreePort, free_port};
-use crate::process::{self, Child, GRACE, Spec};
+use crate::process::{self, Child, GRACE_PERIOD, Spec};
 
-const READY_LIMIT: Duration = Duration::from_secs(30);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why the registry does not serve.
+/// An error while running the registry or pushing a chart.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -25,43 +25,52 @@ pub enum Error {
     Port(#[from] NoFreePort),
     #[error(transparent)]
     Process(#[from] process::Error),
-    #[error("the registry did not answer within {} s", READY_LIMIT.as_secs())]
+    #[error("the registry did not respond within {} s", READY_TIMEOUT.as_secs())]
     NotReady,
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
-    #[error("helm does not start: {source}")]
+    #[error("cannot run helm: {source}")]
     RunHelm { source: io::Error },
     #[error("helm push failed: {output}")]
     Push { output: String },
 }
 
-/// A running registry; ends with its owner, or when dropped.
+/// A running registry. Its process ends when it is dropped or when this process ends.
 pub struct Registry {
     host: String,
     authority: String,
     home: PathBuf,
     helm: PathBuf,
-    guarded: bool,
+    authenticated: bool,
     child: Child,
 }
 
-/// Whom a guarded registry lets in: user and password.
-pub const LOGIN: (&str, &str) = ("sandbox", "canary-of-the-registry");
-/// The same for the registry, which reads bcrypt only.
-const PASSWORDS: &str = "sandbox:$2b$05$V6rUctlGMAkNXd/B.0w2I.tvzV4OODXIb6/99hTpyI.Zjal7ec9A.\n";
+/// The user and password of a registry that requires authentication.
+pub const CREDENTIALS: (&str, &str) = ("sandbox", "canary-of-the-registry");
+/// [`CREDENTIALS`] as an htpasswd file. The registry supports only bcrypt.
+const HTPASSWD: &str = "sandbox:$2b$05$V6rUctlGMAkNXd/B.0w2I.tvzV4OODXIb6/99hTpyI.Zjal7ec9A.\n";
 
 impl Registry {
     pub async fn start(assets: &Assets, authority: &Authority, home: &Path) -> Result<Self, Error> {
         Self::run(assets, authority, home, false).await
     }
 
-    /// As [`Registry::start`], for those who know [`LOGIN`].
-    pub async fn start_guarded(assets: &Assets, authority: &Authority, home: &Path) -> Result<Self, Error> {
+    /// Like [`Registry::start`], but the registry requires [`CREDENTIALS`].
+    pub async fn start_with_authentication(
+        assets: &Assets,
+        authority: &Authority,
+        home: &Path,
+    ) -> Result<Self, Error> {
         Self::run(assets, authority, home, true).await
     }
 
-    async fn run(assets: &Assets, authority: &Authority, home: &Path, guarded: bool) -> Result<Self, Error> {
-        process::end_orphans(home);
+    async fn run(
+        assets: &Assets,
+        authority: &Authority,
+        home: &Path,
+        authenticated: bool,
+    ) -> Result<Self, Error> {
+        process::terminate_orphans(home);
         let port = free_port()?;
         let (certificate, key) = authority.server(&[])?.write(home, "registry")?;
         write_private(&home.join("ca.pem"), authority.certificate())?;
@@ -72,9 +81,9 @@ impl Registry {
             "storage": {"filesystem": {"rootdirectory": home.join("data")}, "delete": {"enabled": true}},
             "http": {"addr": format!("127.0.0.1:{port}"), "tls": {"certificate": certificate, "key": key}},
         });
-        if guarded {
+        if authenticated {
             let passwords = home.join("passwords");
-            write_private(&passwords, PASSWORDS)?;
+            write_private(&passwords, HTPASSWD)?;
             config["auth"] = json!({"htpasswd": {"realm": "sandbox", "path": passwords}});
         }
         write_private(&home.join("config.yaml"), &config.to_string())?;
@@ -82,7 +91,7 @@ impl Registry {
             name: Binary::Registry.file_name().to_owned(),
             program: assets.path(Binary::Registry).to_owned(),
             args: vec!["serve".to_owned(), "config.yaml".to_owned()],
-            // Without this it looks for a collector of traces.
+            // Without this variable, the registry tries to connect to a trace collector.
             env: vec![("OTEL_TRACES_EXPORTER".to_owned(), "none".to_owned())],
             home: home.to_owned(),
         })?;
@@ -92,32 +101,32 @@ impl Registry {
             authority: authority.certificate().to_owned(),
             home: home.to_owned(),
             helm: assets.path(Binary::Helm).to_owned(),
-            guarded,
+            authenticated,
             child,
         })
     }
 
-    /// Such as `127.0.0.1:20123`.
+    /// Returns host and port, such as `127.0.0.1:20123`.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Such as `oci://127.0.0.1:20123/charts`; a chart's name comes after it.
+    /// Returns the URL to which the name of a chart is appended, such as `oci://127.0.0.1:20123/charts`.
     pub fn url(&self) -> String {
         format!("oci://{}/charts", self.host)
     }
 
-    /// What a client must trust, PEM.
+    /// Returns the certificate of the authority in PEM.
     pub fn ca_pem(&self) -> &str {
         &self.authority
     }
 
-    /// The same as a file.
+    /// Returns the file with the certificate of the authority.
     pub fn ca_file(&self) -> PathBuf {
         self.home.join("ca.pem")
     }
 
-    /// Pushes with the helm CLI, as a person would.
+    /// Pushes a chart with the helm CLI.
     pub async fn push(&self, package: &Package) -> Result<(), Error> {
         let path = self.home.join(package.file_name());
         tokio::fs::write(&path, &package.bytes)
@@ -125,8 +134,8 @@ impl Registry {
             .map_err(|source| Error::Write { path: path.clone(), source })?;
         let mut command = Command::new(&self.helm);
         command.arg("push").arg(&path).arg(self.url()).arg("--ca-file").arg(self.ca_file());
-        if self.guarded {
-            command.args(["--username", LOGIN.0, "--password", LOGIN.1]);
+        if self.authenticated {
+            command.args(["--username", CREDENTIALS.0, "--password", CREDENTIALS.1]);
         }
         let output = command
             .env_clear()
@@ -142,12 +151,12 @@ impl Registry {
     }
 
     pub async fn stop(self) {
-        self.child.stop(GRACE).await;
+        self.child.stop(GRACE_PERIOD).await;
     }
 }
 
 async fn wait_listening(child: &Child, port: u16) -> Result<(), Error> {
-    let deadline = Instant::now() + READY_LIMIT;
+    let deadline = Instant::now() + READY_TIMEOUT;
     while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
         child.check()?;
         if Instant::now() > deadline {

@@ -1,6 +1,6 @@
-//! A Helm chart repository over https, with a certificate of the sandbox's authority.
+//! A Helm chart repository over HTTPS, with a certificate of the sandbox's authority.
 
-mod guard;
+mod authentication;
 mod index;
 mod server;
 
@@ -16,9 +16,9 @@ use tokio::task::JoinHandle;
 use crate::certificates::{self, Authority};
 use crate::chart::{self, Package};
 
-pub use self::guard::Guard;
+pub use self::authentication::Authentication;
 
-/// Why a chart repository does not serve.
+/// An error while serving a chart repository.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot use {}: {source}", path.display())]
@@ -29,7 +29,7 @@ pub enum Error {
     Certificates(#[from] certificates::Error),
     #[error("the server's certificate cannot be used: {source}")]
     Tls { source: rustls::Error },
-    #[error("clients' certificates cannot be checked: {source}")]
+    #[error("cannot verify client certificates: {source}")]
     Verifier { source: rustls::client::VerifierBuilderError },
     #[error("the server's certificate cannot be read: {source}")]
     ReadCertificate { source: rustls_pki_types::pem::Error },
@@ -39,7 +39,7 @@ pub enum Error {
     Index { source: Box<serde_saphyr::ser::Error> },
 }
 
-/// A folder of packaged charts, served on a free loopback port while it lives.
+/// A folder of packaged charts, served on a free loopback port until it is dropped.
 pub struct ChartRepository {
     url: String,
     authority: String,
@@ -48,7 +48,7 @@ pub struct ChartRepository {
     server: JoinHandle<()>,
 }
 
-/// How often each path was asked for.
+/// The number of requests per path.
 #[derive(Debug, Default)]
 struct Requests {
     counts: Mutex<BTreeMap<String, u64>>,
@@ -63,23 +63,28 @@ impl Requests {
 }
 
 impl ChartRepository {
-    /// Serves the folder, which may hold packaged charts already.
+    /// Serves a folder, which may already contain packaged charts.
     pub async fn start(authority: &Authority, folder: &Path) -> Result<Self, Error> {
-        Self::start_guarded(authority, folder, Guard::Open).await
+        Self::start_with_authentication(authority, folder, Authentication::Anonymous).await
     }
 
-    /// As [`ChartRepository::start`], for those whom the guard lets in.
-    pub async fn start_guarded(authority: &Authority, folder: &Path, guard: Guard) -> Result<Self, Error> {
+    /// Like [`ChartRepository::start`], but requires authentication.
+    pub async fn start_with_authentication(
+        authority: &Authority,
+        folder: &Path,
+        authentication: Authentication,
+    ) -> Result<Self, Error> {
         fs::create_dir_all(folder).map_err(|source| Error::Folder { path: folder.to_owned(), source })?;
         index::write(folder)?;
-        let clients = (guard == Guard::Certificate).then(|| authority.certificate());
-        let tls = server::tls(&authority.server(&[])?, clients)?;
+        let client_authority =
+            (authentication == Authentication::ClientCertificate).then(|| authority.certificate());
+        let tls = server::tls(&authority.server(&[])?, client_authority)?;
         let listener =
             TcpListener::bind(("127.0.0.1", 0)).await.map_err(|source| Error::Listen { source })?;
         let address = listener.local_addr().map_err(|source| Error::Listen { source })?;
         let requests = Arc::new(Requests::default());
-        let server =
-            tokio::spawn(server::run(listener, tls, server::Site::new(folder, guard, requests.clone())));
+        let site = server::Site::new(folder, authentication, requests.clone());
+        let server = tokio::spawn(server::run(listener, tls, site));
         Ok(Self {
             url: format!("https://{address}"),
             authority: authority.certificate().to_owned(),
@@ -89,12 +94,12 @@ impl ChartRepository {
         })
     }
 
-    /// Packs a chart's folder and adds it to the index.
+    /// Packages a chart's folder and adds it to the index.
     pub fn publish(&self, chart: &Path) -> Result<Package, Error> {
         self.add(Package::pack(chart, None)?)
     }
 
-    /// As [`ChartRepository::publish`], under another version.
+    /// Like [`ChartRepository::publish`], with another version.
     pub fn publish_version(&self, chart: &Path, version: &str) -> Result<Package, Error> {
         self.add(Package::pack(chart, Some(version))?)
     }
@@ -110,12 +115,13 @@ impl ChartRepository {
         &self.url
     }
 
-    /// What a client must trust, PEM.
+    /// Returns the certificate of the authority in PEM.
     pub fn ca_pem(&self) -> &str {
         &self.authority
     }
 
-    /// How often each path was asked for, such as `/index.yaml`; `304` counts the answers that nothing has changed.
+    /// Returns the number of requests per path, such as `/index.yaml`. The key `304` counts the responses with the
+    /// status Not Modified.
     pub fn requests(&self) -> BTreeMap<String, u64> {
         self.requests.counts.lock().map(|counts| counts.clone()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What an API server was asked, as it tells itself: by count from its metrics, one by one from its audit log.
+//! The requests that an API server has received: counts from its metrics and single requests from its audit log.
 
 mod audit;
 mod counts;

@@ -1,4 +1,4 @@
-//! The whole sandbox: a management plane with the Cluster API core and our provider, and the clusters made on it.
+//! A sandbox: a management cluster with Cluster API and the sandbox provider, and its workload clusters.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -14,26 +14,26 @@ use crate::capi::{self, Core};
 use crate::certificates::{self, Authority};
 use crate::plane::{self, Plane, PlaneOptions};
 use crate::process::Identity;
-use crate::progress::Progress;
+use crate::progress::ProgressReporter;
 use crate::provider::{ClusterKey, Planes, Provider};
 use crate::{clusters, kubeconfig, process};
 
-/// The name under which the management plane is known beside its clusters.
+/// The name of the management cluster.
 pub const MANAGEMENT: &str = "management";
 
 const MANAGEMENT_NODES: u32 = 1;
-const AVAILABLE_LIMIT: Duration = Duration::from_mins(3);
+const AVAILABLE_TIMEOUT: Duration = Duration::from_mins(3);
 
-/// Why a sandbox is not up.
+/// An error while starting or using a sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot use {}: {source}", path.display())]
     Folder { path: PathBuf, source: io::Error },
-    #[error("another process owns the sandbox in {}: stop that one first, or choose another folder", dir.display())]
-    Owned { dir: PathBuf },
+    #[error("another process runs the sandbox in {}: stop it first, or choose another folder", dir.display())]
+    Running { dir: PathBuf },
     #[error(transparent)]
     Certificates(#[from] certificates::Error),
-    #[error("the management plane: {0}")]
+    #[error("management cluster: {0}")]
     Management(#[from] plane::Error),
     #[error(transparent)]
     Capi(#[from] capi::Error),
@@ -41,18 +41,18 @@ pub enum Error {
     Clusters(#[from] clusters::Error),
 }
 
-/// What a sandbox is to be.
+/// The configuration of a sandbox.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Everything it keeps; the same folder again brings the same clusters back.
+    /// The folder with all data. A sandbox that is started in the same folder again has the same clusters.
     pub dir: PathBuf,
-    /// How many clusters there are to be at least.
+    /// The minimum number of workload clusters.
     pub clusters: u32,
-    /// How many Nodes each new one has.
+    /// The number of Nodes of each new workload cluster.
     pub nodes: u32,
 }
 
-/// Where things are in a sandbox's folder.
+/// The folder of a sandbox.
 #[derive(Debug, Clone)]
 pub struct Folder {
     root: PathBuf,
@@ -67,7 +67,7 @@ impl Folder {
         &self.root
     }
 
-    /// The process that runs the sandbox, if one does.
+    /// Returns the process that runs the sandbox, if any.
     pub fn owner(&self) -> Option<Identity> {
         let record = fs::read_to_string(self.root.join("owner")).ok()?;
         record.parse::<Identity>().ok().filter(Identity::is_running)
@@ -81,7 +81,7 @@ impl Folder {
         self.root.join("planes")
     }
 
-    /// The folder of a plane by the name a person uses: `management`, `alpha` or `namespace/name`.
+    /// Returns the folder of a control plane by the name that the CLI takes: `management`, `alpha` or `namespace/name`.
     pub fn plane(&self, name: &str) -> PathBuf {
         if name == MANAGEMENT {
             return self.management();
@@ -90,48 +90,48 @@ impl Folder {
         Planes::folder(&self.planes(), &ClusterKey::new(namespace, name))
     }
 
-    /// The owner's own output.
+    /// Returns the file with the output of the owner.
     pub fn owner_log(&self) -> PathBuf {
         self.root.join("logs/owner.log")
     }
 
-    /// Whether this owner has brought all it was asked for up.
+    /// Returns whether the given owner has reported that all clusters are up.
     pub fn is_ready(&self, owner: &Identity) -> bool {
         fs::read_to_string(self.root.join("ready")).is_ok_and(|ready| ready == owner.to_string())
     }
 
-    /// Said by the owner when all it was asked for is up.
+    /// Records that all clusters are up. Called by the owner.
     pub fn mark_ready(&self) -> Result<(), Error> {
         let path = self.root.join("ready");
         let owner = Identity::current().map(|owner| owner.to_string()).unwrap_or_default();
         fs::write(&path, owner).map_err(|source| Error::Folder { path, source })
     }
 
-    /// A client of the management plane.
+    /// Returns a client of the management cluster.
     pub async fn management_client(&self) -> Result<kube::Client, Error> {
         let path = self.management().join("kubeconfig");
         let yaml = fs::read_to_string(&path).map_err(|source| Error::Folder { path, source })?;
         Ok(kubeconfig::client(&yaml).await.map_err(plane::Error::Kubeconfig)?)
     }
 
-    /// Ends what a killed owner may have left behind.
-    pub fn end_orphans(&self) {
-        process::end_orphans(&self.management());
-        process::end_orphans(&self.capi());
+    /// Terminates processes that a killed owner has left running.
+    pub fn terminate_orphans(&self) {
+        process::terminate_orphans(&self.management());
+        process::terminate_orphans(&self.capi());
         for (_, plane) in Planes::folders(&self.planes()) {
-            process::end_orphans(&plane);
+            process::terminate_orphans(&plane);
         }
     }
 
-    /// Removes what a sandbox keeps, and the folder too if that leaves it empty.
+    /// Removes the data of the sandbox, and the folder if it is empty afterwards.
     pub fn remove(&self) -> Result<(), Error> {
         for folder in [MANAGEMENT, "planes", "capi", "pki", "logs"] {
-            removed(fs::remove_dir_all(self.root.join(folder)), &self.root)?;
+            ignore_not_found(fs::remove_dir_all(self.root.join(folder)), &self.root)?;
         }
         for file in ["owner", "ready", "lock"] {
-            removed(fs::remove_file(self.root.join(file)), &self.root)?;
+            ignore_not_found(fs::remove_file(self.root.join(file)), &self.root)?;
         }
-        // Whatever else is in there is not ours.
+        // Fails if the folder contains files that are not the sandbox's.
         let _ = fs::remove_dir(&self.root);
         Ok(())
     }
@@ -140,14 +140,15 @@ impl Folder {
         self.root.join("capi")
     }
 
-    fn own(&self) -> Result<File, Error> {
+    /// Locks the folder and records this process as the owner.
+    fn lock(&self) -> Result<File, Error> {
         let failed = |source| Error::Folder { path: self.root.clone(), source };
         fs::create_dir_all(self.capi()).map_err(failed)?;
         let lock = File::create(self.root.join("lock")).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(Error::Owned { dir: self.root.clone() });
+                return Err(Error::Running { dir: self.root.clone() });
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
@@ -158,7 +159,7 @@ impl Folder {
     }
 }
 
-fn removed(result: io::Result<()>, path: &Path) -> Result<(), Error> {
+fn ignore_not_found(result: io::Result<()>, path: &Path) -> Result<(), Error> {
     match result {
         Err(source) if source.kind() != io::ErrorKind::NotFound => {
             Err(Error::Folder { path: path.to_owned(), source })
@@ -167,7 +168,7 @@ fn removed(result: io::Result<()>, path: &Path) -> Result<(), Error> {
     }
 }
 
-/// A running sandbox. Drop ends its processes; [`Sandbox::down`] does so in order.
+/// A running sandbox. Dropping it kills its processes; [`Sandbox::down`] stops them in order.
 pub struct Sandbox {
     folder: Folder,
     assets: Assets,
@@ -181,38 +182,46 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Brings everything up; returns when the management plane takes Clusters. See [`Sandbox::wait_ready`].
-    pub async fn up(assets: &Assets, options: &Options, progress: &dyn Progress) -> Result<Self, Error> {
+    /// Starts the management cluster and creates the workload clusters. [`Sandbox::wait_ready`] waits for the latter.
+    pub async fn up(
+        assets: &Assets,
+        options: &Options,
+        progress: &dyn ProgressReporter,
+    ) -> Result<Self, Error> {
         let planes = Arc::new(Planes::new(assets, &Folder::new(&options.dir).planes()));
-        Self::up_over(planes, assets, options, progress).await
+        Self::start(planes, assets, options, progress).await
     }
 
-    /// Another management plane over the same workload planes: a Cluster that is moved there finds its own.
-    pub async fn beside(&self, options: &Options, progress: &dyn Progress) -> Result<Self, Error> {
-        Self::up_over(self.planes.clone(), &self.assets, options, progress).await
+    /// Starts another management cluster that shares the workload control planes, so that Clusters can be moved to it.
+    pub async fn second_management(
+        &self,
+        options: &Options,
+        progress: &dyn ProgressReporter,
+    ) -> Result<Self, Error> {
+        Self::start(self.planes.clone(), &self.assets, options, progress).await
     }
 
-    async fn up_over(
+    async fn start(
         planes: Arc<Planes>,
         assets: &Assets,
         options: &Options,
-        progress: &dyn Progress,
+        progress: &dyn ProgressReporter,
     ) -> Result<Self, Error> {
         let folder = Folder::new(&options.dir);
-        let lock = folder.own()?;
+        let lock = folder.lock()?;
         let authority = Authority::open(&options.dir.join("pki"), "chandler sandbox")?;
 
-        progress.begin("starting the management plane", None);
+        progress.begin("starting the management cluster", None);
         let plane = PlaneOptions::full(MANAGEMENT, &folder.management(), MANAGEMENT_NODES);
         let management = Plane::start(assets, plane).await?;
-        progress.finish("starting the management plane");
+        progress.finish("starting the management cluster");
 
-        progress.begin("starting the Cluster API core", None);
+        progress.begin("starting Cluster API", None);
         let client = management.client_as("chandler-sandbox").await?;
         let core = Core::start(assets, &management, &client, &authority, &folder.capi()).await?;
         let provider = Provider::start(&client, planes.clone());
         clusters::apply_class(&client).await?;
-        progress.finish("starting the Cluster API core");
+        progress.finish("starting Cluster API");
 
         let sandbox = Self {
             folder,
@@ -229,17 +238,17 @@ impl Sandbox {
         Ok(sandbox)
     }
 
-    /// Makes the first `count` clusters exist.
+    /// Creates those of the first `count` clusters that do not exist.
     pub async fn ensure_clusters(&self, count: u32) -> Result<(), Error> {
         let client = self.management.client().await?;
         ensure_clusters(&client, count, self.nodes).await
     }
 
-    /// Returns when the first `count` clusters are Available and every plane of an earlier run is back.
-    pub async fn wait_ready(&self, count: u32, progress: &dyn Progress) -> Result<(), Error> {
+    /// Waits until the first `count` clusters are Available and their control planes run.
+    pub async fn wait_ready(&self, count: u32, progress: &dyn ProgressReporter) -> Result<(), Error> {
         let client = self.management.client().await?;
         wait_ready(&client, count, progress).await?;
-        // What an earlier run has left in status says nothing about the processes of this one.
+        // The status may be that of an earlier run, when the processes of this run have not started yet.
         for index in 0..count {
             let key = ClusterKey::new(clusters::NAMESPACE, &clusters::name(index));
             self.wait_plane(&key).await?;
@@ -247,7 +256,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Creates a Cluster from the sandbox's class and returns its plane when it is Available.
+    /// Creates a Cluster of the sandbox's ClusterClass, waits until it is Available and returns its control plane.
     pub async fn create_cluster(
         &self,
         key: &ClusterKey,
@@ -259,15 +268,15 @@ impl Sandbox {
         self.wait_cluster(key).await
     }
 
-    /// Returns the plane of a Cluster when that is Available.
+    /// Waits until a Cluster is Available and returns its control plane.
     pub async fn wait_cluster(&self, key: &ClusterKey) -> Result<Arc<Plane>, Error> {
         let client = self.management.client().await?;
-        clusters::wait_available(&client, key, AVAILABLE_LIMIT).await?;
+        clusters::wait_available(&client, key, AVAILABLE_TIMEOUT).await?;
         self.wait_plane(key).await
     }
 
     async fn wait_plane(&self, key: &ClusterKey) -> Result<Arc<Plane>, Error> {
-        let deadline = Instant::now() + AVAILABLE_LIMIT;
+        let deadline = Instant::now() + AVAILABLE_TIMEOUT;
         loop {
             if let Some(plane) = self.planes.get(key).await {
                 return Ok(plane);
@@ -275,8 +284,8 @@ impl Sandbox {
             if Instant::now() > deadline {
                 return Err(Error::Clusters(clusters::Error::NotAvailable {
                     name: key.name.clone(),
-                    limit: AVAILABLE_LIMIT,
-                    why: "its control plane is not one of this sandbox".to_owned(),
+                    timeout: AVAILABLE_TIMEOUT,
+                    message: "its control plane does not belong to this sandbox".to_owned(),
                 }));
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -291,7 +300,7 @@ impl Sandbox {
         &self.assets
     }
 
-    /// Signs for servers beside the sandbox, such as chart repositories.
+    /// Returns the certificate authority for servers that run next to the sandbox, such as chart repositories.
     pub fn authority(&self) -> &Authority {
         &self.authority
     }
@@ -300,30 +309,30 @@ impl Sandbox {
         &self.folder
     }
 
-    /// The plane of a Cluster, if it runs.
+    /// Returns the control plane of a Cluster, if it runs.
     pub async fn plane(&self, key: &ClusterKey) -> Option<Arc<Plane>> {
         self.planes.get(key).await
     }
 
-    /// An error that quotes the log of a process of the management side that has ended.
+    /// Returns an error with the end of the log if a process of the management cluster has exited.
     pub async fn check(&self) -> Result<(), Error> {
         self.management.check().await?;
         self.core.check().map_err(capi::Error::Process)?;
         Ok(())
     }
 
-    /// Stops everything in order; the data stays.
+    /// Stops all processes in order and keeps the data.
     pub async fn down(self) {
         self.provider.stop().await;
         self.core.stop().await;
         self.planes.stop_all().await;
         self.management.stop().await;
-        // An owner that is gone is recognised without this too.
+        // Not required: readers also check whether the owner is running.
         let _ = fs::remove_file(self.folder.root.join("owner"));
     }
 }
 
-/// Makes the first `count` clusters exist, through any client of the management plane; existing ones stay as they are.
+/// Creates those of the first `count` clusters that do not exist. Existing ones are left unchanged.
 pub async fn ensure_clusters(client: &kube::Client, count: u32, nodes: u32) -> Result<(), Error> {
     let labels = json!({"environment": "sandbox"});
     let missing = (0..count).map(|index| {
@@ -340,8 +349,12 @@ pub async fn ensure_clusters(client: &kube::Client, count: u32, nodes: u32) -> R
     Ok(())
 }
 
-/// Returns when the first `count` clusters are Available.
-pub async fn wait_ready(client: &kube::Client, count: u32, progress: &dyn Progress) -> Result<(), Error> {
+/// Waits until the first `count` clusters are Available.
+pub async fn wait_ready(
+    client: &kube::Client,
+    count: u32,
+    progress: &dyn ProgressReporter,
+) -> Result<(), Error> {
     let total = usize::try_from(count).unwrap_or(usize::MAX);
     for index in 0..count {
         let name = clusters::name(index);
@@ -349,7 +362,7 @@ pub async fn wait_ready(client: &kube::Client, count: u32, progress: &dyn Progre
         let position = usize::try_from(index).unwrap_or(usize::MAX).saturating_add(1);
         progress.begin(&step, Some((position, total)));
         let key = ClusterKey::new(clusters::NAMESPACE, &name);
-        clusters::wait_available(client, &key, AVAILABLE_LIMIT).await?;
+        clusters::wait_available(client, &key, AVAILABLE_TIMEOUT).await?;
         progress.finish(&step);
     }
     Ok(())

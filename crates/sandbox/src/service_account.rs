@@ -1,4 +1,4 @@
-//! Kubeconfigs of service accounts, so that a program runs with the rights it will have and no more.
+//! Kubeconfigs of a ServiceAccount, to run a program with the permissions that it has in a real installation.
 
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},
@@ -11,23 +11,23 @@ use kube::{
 
 use crate::plane::{self, Plane};
 
-/// Longer than any sandbox lives.
+/// Longer than a sandbox is used.
 const TOKEN_SECONDS: i64 = 7 * 24 * 3600;
 
-/// Why there is no kubeconfig for a ServiceAccount.
+/// An error while creating a kubeconfig for a ServiceAccount.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
     Plane(#[from] plane::Error),
     #[error("cannot get a token for ServiceAccount {namespace}/{name}: {source}")]
     Token { namespace: String, name: String, source: Box<kube::Error> },
-    #[error("the plane's own kubeconfig cannot be read: {0}")]
+    #[error("the kubeconfig of the control plane cannot be read: {0}")]
     Read(#[from] KubeconfigError),
     #[error("the kubeconfig cannot be written: {0}")]
     Write(#[from] serde_saphyr::ser::Error),
 }
 
-/// A kubeconfig with a fresh token of a ServiceAccount that exists.
+/// Returns a kubeconfig with a new token of an existing ServiceAccount.
 pub async fn kubeconfig(plane: &Plane, namespace: &str, name: &str) -> Result<String, Error> {
     let accounts: Api<ServiceAccount> = Api::namespaced(plane.client().await?, namespace);
     let request = TokenRequest {

@@ -1,4 +1,4 @@
-//! What a sandbox looks like from outside its owner: read from its folder and its management plane.
+//! Reads the state of a sandbox from its folder and its management cluster. Works in any process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,12 +14,12 @@ use crate::provider::{ClusterKey, Planes, cluster_resource};
 use crate::sandbox::{Folder, MANAGEMENT};
 use crate::{clusters, kubeconfig};
 
-/// A sandbox at one moment.
+/// A snapshot of a sandbox.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
     pub running: bool,
-    /// The process everything belongs to.
+    /// The PID of the process that runs the sandbox.
     pub owner: Option<u32>,
     pub planes: Vec<PlaneState>,
 }
@@ -27,13 +27,13 @@ pub struct State {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlaneState {
-    /// As `kubeconfig NAME` takes it.
+    /// The name that `chandler-sandbox kubeconfig` takes.
     pub name: String,
     pub endpoint: String,
     pub kubeconfig: PathBuf,
-    /// Of the Cluster; absent for the management plane and while that does not answer.
+    /// Whether the Cluster is Available. `None` for the management cluster, and while that does not respond.
     pub available: Option<bool>,
-    /// Why it is not.
+    /// Why the Cluster is not Available.
     pub message: Option<String>,
     pub processes: Vec<ProcessState>,
 }
@@ -79,7 +79,7 @@ impl State {
         serde_saphyr::to_string(self)
     }
 
-    /// Memory of all processes together.
+    /// Returns the resident memory of all processes.
     pub fn memory_bytes(&self) -> u64 {
         self.planes.iter().map(PlaneState::memory_bytes).sum()
     }
@@ -91,7 +91,7 @@ impl PlaneState {
     }
 }
 
-/// The short name in the namespace `up` uses, `namespace/name` elsewhere.
+/// Returns the name of a cluster, as `namespace/name` unless it is in the default namespace of the sandbox.
 fn display_name(key: &ClusterKey) -> String {
     if key.namespace == clusters::NAMESPACE {
         key.name.clone()
@@ -133,7 +133,7 @@ fn processes(folder: &Path) -> Vec<ProcessState> {
     found
 }
 
-/// Each Cluster's reason for not being Available.
+/// Returns the Clusters by name, with a message for each that is not Available.
 async fn reported_clusters(folder: &Folder) -> Option<BTreeMap<String, Option<String>>> {
     let yaml = fs::read_to_string(folder.management().join("kubeconfig")).ok()?;
     let client = kubeconfig::client(&yaml).await.ok()?;
@@ -141,7 +141,7 @@ async fn reported_clusters(folder: &Folder) -> Option<BTreeMap<String, Option<St
     let list = api.list(&ListParams::default()).await.ok()?;
     let reported = list.into_iter().map(|cluster| {
         let key = ClusterKey::new(&cluster.namespace().unwrap_or_default(), &cluster.name_any());
-        (display_name(&key), clusters::unavailable(&cluster.data))
+        (display_name(&key), clusters::unavailable_message(&cluster.data))
     });
     Some(reported.collect())
 }

@@ -1,4 +1,4 @@
-//! What tests call: planes of their own, and one sandbox that the tests of a process share.
+//! Fixtures for tests: control planes of their own, and a sandbox that the tests of a process share.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,24 +19,24 @@ use crate::progress::{self, Silent};
 use crate::provider::ClusterKey;
 use crate::sandbox::{self, Sandbox};
 
-/// Why a test did not get what it asked for.
+/// An error while creating a fixture.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
     Assets(#[from] assets::Error),
     #[error(transparent)]
     Plane(#[from] plane::Error),
-    #[error("cannot make a folder for tests at {}: {source}", path.display())]
+    #[error("cannot create the folder {}: {source}", path.display())]
     Folder { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
     Sandbox(#[from] sandbox::Error),
-    #[error("the runtime of the shared sandbox does not start: {0}")]
+    #[error("cannot start the runtime of the shared sandbox: {0}")]
     Runtime(#[from] std::io::Error),
     #[error("the shared sandbox failed: {0}")]
     Shared(String),
     #[error("cannot create the namespace {name}: {source}")]
     Namespace { name: String, source: Box<kube::Error> },
-    #[error("cannot tell this process from others: is /proc mounted?")]
+    #[error("cannot identify this process: is /proc mounted?")]
     Identity,
 }
 
@@ -45,39 +45,42 @@ static SANDBOX: OnceCell<Shared> = OnceCell::const_new();
 static FOLDER: OnceCell<PathBuf> = OnceCell::const_new();
 static COUNTER: AtomicU32 = AtomicU32::new(1);
 
-/// Makes ring the process-wide choice; may be called any number of times.
+/// Installs ring as the TLS crypto provider of the process. May be called more than once.
 pub fn install_crypto() {
-    // Whoever installed one before us has made the same choice.
+    // Fails if a provider is installed already, which is also ring.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// The programs that most tests need, found or built once per process.
+/// Returns the programs that most tests need. Finds or builds them once per process.
 pub async fn assets() -> Result<&'static Assets, Error> {
     install_crypto();
+    let is_needed = |binary: &Binary| !Binary::PROVIDER_INSTALLERS.contains(binary);
+    let binaries: Vec<_> = Binary::ALL.into_iter().filter(is_needed).collect();
     ASSETS
-        .get_or_try_init(|| async { Ok(Assets::ensure(&Binary::USUAL, progress::display().as_ref()).await?) })
+        .get_or_try_init(|| async { Ok(Assets::ensure(&binaries, progress::display().as_ref()).await?) })
         .await
 }
 
-/// One of the programs that install providers, found or built.
+/// Finds or builds one of [`Binary::PROVIDER_INSTALLERS`].
 pub async fn installer(binary: Binary) -> Result<PathBuf, Error> {
     let assets = Assets::ensure(&[binary], progress::display().as_ref()).await?;
     Ok(assets.path(binary).to_owned())
 }
 
-/// The control plane of another version, found or built: for tests that upgrade, before the clock runs.
+/// Finds or builds the programs of another Kubernetes version. Tests that upgrade call it before they start to measure
+/// time.
 pub async fn prepare(version: KubernetesVersion) -> Result<(), Error> {
     assets().await?.with_version(version, progress::display().as_ref()).await?;
     Ok(())
 }
 
-/// A plane of the test's own, without controllers: the quickest real API server.
+/// Starts a control plane of etcd and API server only, which is the fastest to start.
 pub async fn bare_plane() -> Result<Plane, Error> {
     let dir = fresh_dir("bare").await?;
     Ok(Plane::start(assets().await?, PlaneOptions::bare("bare", &dir)).await?)
 }
 
-/// A plane of the test's own on which Deployments become Ready.
+/// Starts a control plane with controllers and Nodes, on which Deployments become available.
 pub async fn full_plane(nodes: u32) -> Result<Plane, Error> {
     let dir = fresh_dir("full").await?;
     let plane = Plane::start(assets().await?, PlaneOptions::full("full", &dir, nodes)).await?;
@@ -85,9 +88,10 @@ pub async fn full_plane(nodes: u32) -> Result<Plane, Error> {
     Ok(plane)
 }
 
-/// The sandbox all tests of this process share: a management plane with the Cluster API core, and no clusters.
+/// Returns the sandbox that all tests of this process share: a management cluster with Cluster API, without workload
+/// clusters.
 ///
-/// It lives on a runtime of its own, because each test's runtime ends with the test.
+/// It has its own Tokio runtime, because the runtime of a test ends with the test.
 pub async fn sandbox() -> Result<SharedSandbox, Error> {
     let assets = assets().await?;
     let shared = SANDBOX.get_or_try_init(|| start_shared(assets)).await?;
@@ -110,7 +114,7 @@ struct Shared {
     runtime: Runtime,
 }
 
-/// The shared sandbox as a test sees it.
+/// A handle of the shared sandbox.
 #[derive(Clone, Copy)]
 pub struct SharedSandbox {
     inner: &'static Shared,
@@ -129,7 +133,7 @@ impl SharedSandbox {
         self.inner.sandbox.assets()
     }
 
-    /// A namespace of the test's own on the management plane.
+    /// Creates a namespace with a unique name on the management cluster.
     pub async fn namespace(&self, prefix: &str) -> Result<String, Error> {
         let name = format!("{prefix}-{}", COUNTER.fetch_add(1, Ordering::Relaxed));
         let namespaces: Api<Namespace> = Api::all(self.management().client().await?);
@@ -142,7 +146,7 @@ impl SharedSandbox {
         Ok(name)
     }
 
-    /// A Cluster of the test's own, made by the Cluster API, and its plane once it is Available.
+    /// Creates a Cluster, waits until it is Available and returns its control plane.
     pub async fn cluster(
         &self,
         namespace: &str,
@@ -153,30 +157,31 @@ impl SharedSandbox {
         let key = ClusterKey::new(namespace, name);
         let labels: BTreeMap<String, String> =
             labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        self.on_its_runtime(|sandbox| async move {
+        self.on_runtime(|sandbox| async move {
             sandbox.create_cluster(&key, nodes, &serde_json::json!(labels)).await
         })
         .await
     }
 
-    /// The plane of a Cluster the test has applied itself, once it is Available.
+    /// Waits until a Cluster that the test has applied is Available and returns its control plane.
     pub async fn wait_cluster(&self, namespace: &str, name: &str) -> Result<Arc<Plane>, Error> {
         let key = ClusterKey::new(namespace, name);
-        self.on_its_runtime(|sandbox| async move { sandbox.wait_cluster(&key).await }).await
+        self.on_runtime(|sandbox| async move { sandbox.wait_cluster(&key).await }).await
     }
 
-    async fn on_its_runtime<T, F>(&self, work: impl FnOnce(Arc<Sandbox>) -> F) -> Result<T, Error>
+    /// Runs work on the runtime of the shared sandbox.
+    async fn on_runtime<T, F>(&self, work: impl FnOnce(Arc<Sandbox>) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, sandbox::Error>> + Send + 'static,
         T: Send + 'static,
     {
         let work = work(self.inner.sandbox.clone());
-        let done = self.inner.runtime.spawn(work).await;
-        Ok(done.map_err(|error| Error::Shared(error.to_string()))??)
+        let result = self.inner.runtime.spawn(work).await;
+        Ok(result.map_err(|error| Error::Shared(error.to_string()))??)
     }
 }
 
-/// An empty folder that a later test process removes.
+/// Creates an empty folder, which a later test process removes.
 pub async fn fresh_dir(prefix: &str) -> Result<PathBuf, Error> {
     let base = FOLDER.get_or_try_init(|| async { process_folder() }).await?;
     let dir = base.join(format!("{prefix}-{}", COUNTER.fetch_add(1, Ordering::Relaxed)));
@@ -184,7 +189,8 @@ pub async fn fresh_dir(prefix: &str) -> Result<PathBuf, Error> {
     Ok(dir)
 }
 
-/// Statics are never dropped, so each test process clears away what ended ones have left.
+/// Creates the folder of this process. Also removes those of processes that have exited, because statics are never
+/// dropped.
 fn process_folder() -> Result<PathBuf, Error> {
     let base = std::env::temp_dir().join("chandler-tests");
     let owner = Identity::current().ok_or(Error::Identity)?;

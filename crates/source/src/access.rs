@@ -1,4 +1,4 @@
-//! How to get at a source: certificates and credentials, already read from their Secrets.
+//! Access to a source: certificates and credentials, already read from their Secrets.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,17 +13,18 @@ use serde::Deserialize;
 
 use crate::{Signers, SourceError};
 
-/// Names by which Docker's own registry goes.
+/// Host names of Docker Hub.
 const DOCKER_HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
 
-/// How to get at a source. Equal accesses share clients and indexes.
+/// Access to a source. Equal values share clients and indexes.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Access {
-    /// Certificate authority, PEM.
+    /// Certificate authority in PEM.
     pub ca_pem: Option<Vec<u8>>,
     pub insecure_skip_tls_verify: bool,
     pub credentials: Option<Credentials>,
-    /// Who has to have signed what comes from there, besides those whom the platform demands. None: nobody.
+    /// Required signers of packages from the source, in addition to those of the platform's policy. `None` means that none are
+    /// required.
     pub signers: Option<Arc<Signers>>,
 }
 
@@ -38,37 +39,38 @@ impl fmt::Debug for Access {
     }
 }
 
-/// What a Secret says about who we are.
+/// Credentials from a Secret.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Credentials {
-    /// A docker configuration, JSON.
+    /// Docker config in JSON.
     docker_config: Option<Vec<u8>>,
-    login: Option<(String, String)>,
+    /// User name and password.
+    basic: Option<(String, String)>,
     bearer: Option<String>,
-    /// Certificate and key, PEM.
-    identity: Option<Vec<u8>>,
+    /// Certificate and key in PEM.
+    client_certificate: Option<Vec<u8>>,
 }
 
-/// What is wrong with a Secret of credentials.
+/// A Secret with credentials is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadSecret {
+pub enum SecretError {
     #[error("has no key {0}, nor any of username, bearerToken and tls.crt")]
     Empty(String),
-    #[error("has {0} but not {1}; they belong together")]
-    Half(&'static str, &'static str),
-    #[error("has username and bearerToken; only one of them can be sent")]
-    Both,
-    #[error("has text at {0} that is not UTF-8")]
-    NotText(&'static str),
+    #[error("has {0} but not {1}; both are required")]
+    Incomplete(&'static str, &'static str),
+    #[error("has username and bearerToken; only one of them is allowed")]
+    Ambiguous,
+    #[error("the value of {0} is not UTF-8")]
+    NotUtf8(&'static str),
 }
 
-/// What is sent with a request.
+/// The authorization of a request.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Authorization {
     Basic(String, String),
     Bearer(String),
-    /// Exchanged for a token where the registry says; nobody else sees it.
-    Identity(String),
+    /// An identity token, which is only sent to the token endpoint of the registry, in exchange for an access token.
+    IdentityToken(String),
 }
 
 impl Authorization {
@@ -78,7 +80,7 @@ impl Authorization {
                 format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
             }
             Self::Bearer(token) => format!("Bearer {token}"),
-            Self::Identity(_) => return None,
+            Self::IdentityToken(_) => return None,
         };
         let mut header = HeaderValue::try_from(text).ok()?;
         header.set_sensitive(true);
@@ -87,40 +89,40 @@ impl Authorization {
 }
 
 impl Credentials {
-    /// Reads the data of a Secret; a docker configuration is at `key`.
-    pub fn from_secret(mut data: BTreeMap<String, Vec<u8>>, key: &str) -> Result<Self, BadSecret> {
+    /// Reads the credentials from the data of a Secret. `key` is the key of a Docker config.
+    pub fn from_secret(mut data: BTreeMap<String, Vec<u8>>, key: &str) -> Result<Self, SecretError> {
         let docker_config = data.remove(key);
         let bearer = text(&mut data, "bearerToken")?;
-        let login =
+        let basic =
             both(("username", text(&mut data, "username")?), ("password", text(&mut data, "password")?))?;
-        let identity = both(("tls.crt", data.remove("tls.crt")), ("tls.key", data.remove("tls.key")))?;
-        if login.is_some() && bearer.is_some() {
-            return Err(BadSecret::Both);
+        let certificate = both(("tls.crt", data.remove("tls.crt")), ("tls.key", data.remove("tls.key")))?;
+        if basic.is_some() && bearer.is_some() {
+            return Err(SecretError::Ambiguous);
         }
-        if docker_config.is_none() && bearer.is_none() && login.is_none() && identity.is_none() {
-            return Err(BadSecret::Empty(key.to_owned()));
+        if docker_config.is_none() && bearer.is_none() && basic.is_none() && certificate.is_none() {
+            return Err(SecretError::Empty(key.to_owned()));
         }
-        let identity = identity.map(|(certificate, key)| [certificate, key].join(&b'\n'));
-        Ok(Self { docker_config, login, bearer, identity })
+        let client_certificate = certificate.map(|(certificate, key)| [certificate, key].join(&b'\n'));
+        Ok(Self { docker_config, basic, bearer, client_certificate })
     }
 }
 
-fn text(data: &mut BTreeMap<String, Vec<u8>>, key: &'static str) -> Result<Option<String>, BadSecret> {
+fn text(data: &mut BTreeMap<String, Vec<u8>>, key: &'static str) -> Result<Option<String>, SecretError> {
     let Some(value) = data.remove(key) else { return Ok(None) };
-    let value = String::from_utf8(value).map_err(|_| BadSecret::NotText(key))?;
-    // Secrets made from files end with a line break.
+    let value = String::from_utf8(value).map_err(|_| SecretError::NotUtf8(key))?;
+    // Secrets that are created from files often end with a newline.
     Ok(Some(value.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
 fn both<T>(
     (first, one): (&'static str, Option<T>),
     (second, other): (&'static str, Option<T>),
-) -> Result<Option<(T, T)>, BadSecret> {
+) -> Result<Option<(T, T)>, SecretError> {
     match (one, other) {
         (Some(one), Some(other)) => Ok(Some((one, other))),
         (None, None) => Ok(None),
-        (Some(_), None) => Err(BadSecret::Half(first, second)),
-        (None, Some(_)) => Err(BadSecret::Half(second, first)),
+        (Some(_), None) => Err(SecretError::Incomplete(first, second)),
+        (None, Some(_)) => Err(SecretError::Incomplete(second, first)),
     }
 }
 
@@ -129,9 +131,9 @@ fn both<T>(
 struct DockerConfig {
     #[serde(default)]
     auths: HashMap<String, DockerAuth>,
-    /// A program that knows all of them.
+    /// The credential helper for all hosts.
     creds_store: Option<String>,
-    /// Programs by host.
+    /// Credential helpers by host.
     #[serde(default)]
     cred_helpers: HashMap<String, String>,
 }
@@ -151,85 +153,85 @@ impl DockerAuth {
 }
 
 impl DockerConfig {
-    /// Whether a program on someone's machine has the login for a host, and this configuration has not.
-    fn keeps_elsewhere(&self, host: &str, entry: Option<&DockerAuth>) -> bool {
-        let here = entry.is_some_and(|entry| !entry.is_empty());
-        let helped = self.cred_helpers.keys().any(|helped| canonical(helped) == canonical(host));
-        let stored = self.creds_store.is_some() && (entry.is_some() || self.auths.is_empty());
-        !here && (helped || stored)
+    /// Returns whether the credentials for a host are only available from a credential helper.
+    fn needs_helper(&self, host: &str, entry: Option<&DockerAuth>) -> bool {
+        let has_entry = entry.is_some_and(|entry| !entry.is_empty());
+        let has_helper = self.cred_helpers.keys().any(|helper| canonical(helper) == canonical(host));
+        let has_store = self.creds_store.is_some() && (entry.is_some() || self.auths.is_empty());
+        !has_entry && (has_helper || has_store)
     }
 }
 
 impl Access {
-    /// The access with the user name and password that a repository's own address carries.
-    pub(crate) fn with_login(&self, username: &str, password: Option<&str>) -> Self {
+    /// Returns the access with a user name and password, unless it already has them.
+    pub(crate) fn with_basic_auth(&self, username: &str, password: Option<&str>) -> Self {
         let mut access = self.clone();
         let credentials = access.credentials.get_or_insert_default();
         credentials
-            .login
+            .basic
             .get_or_insert_with(|| (username.to_owned(), password.unwrap_or_default().to_owned()));
         access
     }
 
-    /// What to send to this host, and to no other.
+    /// Returns the authorization for the host of `url`. It must not be sent to any other host.
     pub(crate) fn authorization(&self, url: &Url) -> Result<Option<Authorization>, SourceError> {
         let Some(credentials) = &self.credentials else { return Ok(None) };
         if let Some(token) = &credentials.bearer {
             return Ok(Some(Authorization::Bearer(token.clone())));
         }
-        if let Some((user, password)) = &credentials.login {
+        if let Some((user, password)) = &credentials.basic {
             return Ok(Some(Authorization::Basic(user.clone(), password.clone())));
         }
         match &credentials.docker_config {
-            Some(config) => docker_login(config, url),
+            Some(config) => docker_authorization(config, url),
             None => Ok(None),
         }
     }
 
-    pub(crate) fn without_identity(&self) -> Self {
+    pub(crate) fn without_client_certificate(&self) -> Self {
         let mut access = self.clone();
         if let Some(credentials) = &mut access.credentials {
-            credentials.identity = None;
+            credentials.client_certificate = None;
         }
         access
     }
 
-    pub(crate) fn identity(&self) -> Option<&[u8]> {
-        self.credentials.as_ref()?.identity.as_deref()
+    pub(crate) fn client_certificate(&self) -> Option<&[u8]> {
+        self.credentials.as_ref()?.client_certificate.as_deref()
     }
 }
 
-/// The entry for the host, and of several the one for the longest part of the path.
-fn docker_login(config: &[u8], url: &Url) -> Result<Option<Authorization>, SourceError> {
-    let bad = |reason| SourceError::BadCredentials { url: url.to_string(), reason };
+/// Returns the authorization of the entry for the host of `url`. If several match, the one with the longest path is used.
+fn docker_authorization(config: &[u8], url: &Url) -> Result<Option<Authorization>, SourceError> {
+    let invalid = |reason| SourceError::InvalidCredentials { url: url.to_string(), reason };
     let config: DockerConfig =
-        serde_json::from_slice(config).map_err(|_| bad("they are not a docker configuration in JSON"))?;
+        serde_json::from_slice(config).map_err(|_| invalid("they are not a Docker config in JSON"))?;
     let host = authority(url);
     let path = url.path().trim_start_matches('/').trim_start_matches("v2/");
-    let fits = |key: &str| {
+    let matched_length = |key: &str| {
         let bare = key.trim_start_matches("https://").trim_start_matches("oci://");
-        let (named, below) = bare.split_once('/').unwrap_or((bare, ""));
-        let below = below.trim_end_matches('/');
-        let below = if matches!(below, "v1" | "v2") { "" } else { below };
-        let inside = below.is_empty()
-            || path.strip_prefix(below).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        (canonical(named) == canonical(&host) && inside).then_some(below.len())
+        let (key_host, prefix) = bare.split_once('/').unwrap_or((bare, ""));
+        let prefix = prefix.trim_end_matches('/');
+        let prefix = if matches!(prefix, "v1" | "v2") { "" } else { prefix };
+        let path_matches = prefix.is_empty()
+            || path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        (canonical(key_host) == canonical(&host) && path_matches).then_some(prefix.len())
     };
     let best = config
         .auths
         .iter()
-        .filter_map(|(key, entry)| Some((fits(key)?, key, entry)))
+        .filter_map(|(key, entry)| Some((matched_length(key)?, key, entry)))
         .max_by_key(|(length, key, _)| (*length, std::cmp::Reverse(key.len())));
     let entry = best.map(|(_, _, entry)| entry);
-    if config.keeps_elsewhere(&host, entry) {
-        return Err(bad(
-            "the docker configuration leaves them to a credential helper, a program that the manager does not have; \
-             put user name and password, or an identity token, into `auths`",
+    if config.needs_helper(&host, entry) {
+        return Err(invalid(
+            "the Docker config refers to a credential helper, which the manager cannot run; set user name and password, \
+             or an identity token, in `auths`",
         ));
     }
     let Some(entry) = entry else { return Ok(None) };
     if let Some(token) = entry.identitytoken.as_ref().filter(|token| !token.is_empty()) {
-        return Ok(Some(Authorization::Identity(token.clone())));
+        return Ok(Some(Authorization::IdentityToken(token.clone())));
     }
     if let (Some(username), Some(password)) = (&entry.username, &entry.password) {
         return Ok(Some(Authorization::Basic(username.clone(), password.clone())));
@@ -239,16 +241,17 @@ fn docker_login(config: &[u8], url: &Url) -> Result<Option<Authorization>, Sourc
     let (username, password) = decoded
         .as_deref()
         .and_then(|text| text.split_once(':'))
-        .ok_or_else(|| bad("an `auth` in the docker configuration is not `user:password` in base64"))?;
+        .ok_or_else(|| invalid("an `auth` in the Docker config is not `user:password` in base64"))?;
     Ok(Some(Authorization::Basic(username.to_owned(), password.to_owned())))
 }
 
+/// Returns the host in lower case, without the default port, and with one name for Docker Hub.
 pub(crate) fn canonical(host: &str) -> String {
     let host = host.trim_end_matches(":443").to_ascii_lowercase();
     if DOCKER_HUB.contains(&host.as_str()) { DOCKER_HUB[0].to_owned() } else { host }
 }
 
-/// Host, and port if it is not that of https.
+/// Returns the host, and the port if it is not the default port of https.
 pub(crate) fn authority(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
@@ -268,12 +271,12 @@ mod tests {
         Authorization::Basic(user.to_owned(), password.to_owned())
     }
 
-    fn sent(access: &Access, url: &str) -> Option<Authorization> {
+    fn authorization(access: &Access, url: &str) -> Option<Authorization> {
         access.authorization(&url.parse().unwrap()).unwrap()
     }
 
     #[test]
-    fn docker_configurations_are_read_in_both_forms() {
+    fn docker_configs_are_read_in_both_formats() {
         let encoded = BASE64_STANDARD.encode("user:pass:word");
         let rows = [
             format!(r#"{{"auths":{{"registry.example":{{"auth":"{encoded}"}}}}}}"#),
@@ -282,36 +285,39 @@ mod tests {
         ];
         for json in rows {
             let access = access(&[("config.json", &json)]);
-            assert!(sent(&access, "https://registry.example/v2/charts/") == Some(basic("user", "pass:word")));
-            assert!(sent(&access, "https://registry.example:5000/").is_none());
-            assert!(sent(&access, "https://other.example/").is_none());
+            assert!(
+                authorization(&access, "https://registry.example/v2/charts/")
+                    == Some(basic("user", "pass:word"))
+            );
+            assert!(authorization(&access, "https://registry.example:5000/").is_none());
+            assert!(authorization(&access, "https://other.example/").is_none());
         }
         let broken = access(&[("config.json", "nonsense")]);
         assert!(broken.authorization(&"https://registry.example".parse().unwrap()).is_err());
     }
 
     #[test]
-    fn the_longest_path_wins() {
+    fn docker_config_entry_with_the_longest_path_is_used() {
         let access = access(&[(
             "config.json",
             r#"{"auths":{"r.example":{"username":"a","password":"a"},"r.example/team":{"username":"b","password":"b"},
                 "https://index.docker.io/v1/":{"username":"hub","password":"hub"}}}"#,
         )]);
-        assert!(sent(&access, "https://r.example/v2/team/charts/") == Some(basic("b", "b")));
-        assert!(sent(&access, "https://r.example/v2/teams/") == Some(basic("a", "a")));
-        assert!(sent(&access, "https://registry-1.docker.io/v2/x/") == Some(basic("hub", "hub")));
+        assert!(authorization(&access, "https://r.example/v2/team/charts/") == Some(basic("b", "b")));
+        assert!(authorization(&access, "https://r.example/v2/teams/") == Some(basic("a", "a")));
+        assert!(authorization(&access, "https://registry-1.docker.io/v2/x/") == Some(basic("hub", "hub")));
     }
 
     #[test]
-    fn identity_tokens_go_before_the_name_that_comes_with_them() {
+    fn identity_token_takes_precedence_over_the_user_name() {
         let json = r#"{"auths":{"r.example":{"auth":"MDAwOg==","identitytoken":"canary"}}}"#;
-        let sent = sent(&access(&[("config.json", json)]), "https://r.example/v2/x/").unwrap();
-        assert!(sent == Authorization::Identity("canary".to_owned()));
-        assert!(sent.header().is_none(), "it is for no header");
+        let found = authorization(&access(&[("config.json", json)]), "https://r.example/v2/x/").unwrap();
+        assert!(found == Authorization::IdentityToken("canary".to_owned()));
+        assert!(found.header().is_none(), "it is never sent in a header");
     }
 
     #[test]
-    fn logins_of_credential_helpers_are_not_to_be_had() {
+    fn docker_configs_that_need_a_credential_helper_are_rejected() {
         let rows = [
             (r#"{"credsStore":"desktop"}"#, true),
             (r#"{"auths":{"r.example":{}},"credsStore":"desktop"}"#, true),
@@ -321,38 +327,39 @@ mod tests {
             (r#"{"auths":{"r.example":{}}}"#, false),
         ];
         for (json, refused) in rows {
-            let answer =
+            let result =
                 access(&[("config.json", json)]).authorization(&"https://r.example/".parse().unwrap());
-            let told = answer.err().map(|error| error.to_string()).unwrap_or_default();
-            assert_eq!(told.contains("credential helper"), refused, "{json}: {told}");
+            let message = result.err().map(|error| error.to_string()).unwrap_or_default();
+            assert_eq!(message.contains("credential helper"), refused, "{json}: {message}");
         }
     }
 
     #[test]
-    fn keys_of_the_secret() {
+    fn credentials_are_read_from_the_keys_of_the_secret() {
         let url = "https://charts.example/";
         assert!(
-            sent(&access(&[("username", "user\n"), ("password", "word\n")]), url)
+            authorization(&access(&[("username", "user\n"), ("password", "word\n")]), url)
                 == Some(basic("user", "word"))
         );
         assert!(
-            sent(&access(&[("bearerToken", "token")]), url) == Some(Authorization::Bearer("token".into()))
+            authorization(&access(&[("bearerToken", "token")]), url)
+                == Some(Authorization::Bearer("token".into()))
         );
         let certificate = access(&[("tls.crt", "C"), ("tls.key", "K")]);
-        assert!(sent(&certificate, url).is_none());
-        assert_eq!(certificate.identity(), Some(&b"C\nK"[..]));
-        let bad = |keys: &[&str]| {
+        assert!(authorization(&certificate, url).is_none());
+        assert_eq!(certificate.client_certificate(), Some(&b"C\nK"[..]));
+        let error = |keys: &[&str]| {
             let data = keys.iter().map(|key| ((*key).to_owned(), b"x".to_vec())).collect();
             Credentials::from_secret(data, "config.json").err().map(|error| error.to_string())
         };
-        assert_eq!(bad(&["username"]).unwrap(), "has username but not password; they belong together");
-        assert_eq!(bad(&["tls.key"]).unwrap(), "has tls.key but not tls.crt; they belong together");
-        assert!(bad(&["username", "password", "bearerToken"]).is_some());
-        assert!(bad(&["other"]).unwrap().contains("config.json"));
+        assert_eq!(error(&["username"]).unwrap(), "has username but not password; both are required");
+        assert_eq!(error(&["tls.key"]).unwrap(), "has tls.key but not tls.crt; both are required");
+        assert!(error(&["username", "password", "bearerToken"]).is_some());
+        assert!(error(&["other"]).unwrap().contains("config.json"));
     }
 
     #[test]
-    fn debug_shows_no_secret() {
+    fn debug_output_contains_no_secret() {
         assert!(!format!("{:?}", access(&[("bearerToken", "canary")])).contains("canary"));
         let header = Authorization::Bearer("canary".to_owned()).header().unwrap();
         assert!(!format!("{header:?}").contains("canary"));

@@ -1,4 +1,4 @@
-//! Which network addresses a source may be at.
+//! The network addresses that sources may have.
 
 use std::{
     fmt,
@@ -8,43 +8,44 @@ use std::{
 
 use ipnet::IpNet;
 
-/// What a cloud's machines ask for their own credentials, besides link-local addresses.
+/// Metadata services of clouds that do not have link-local addresses.
 const METADATA: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254)),
 ];
 
-/// A range of addresses: `10.0.0.0/8`, or a single address.
+/// A range of addresses such as `10.0.0.0/8`, or a single address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRange(IpNet);
 
-/// A text that is no range of addresses.
+/// A text is not a range of addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is neither an address nor a range such as 10.0.0.0/8")]
-pub struct BadAddressRange(String);
+pub struct AddressRangeError(String);
 
 impl FromStr for AddressRange {
-    type Err = BadAddressRange;
+    type Err = AddressRangeError;
 
-    fn from_str(text: &str) -> Result<Self, BadAddressRange> {
+    fn from_str(text: &str) -> Result<Self, AddressRangeError> {
         let single = text.parse::<IpAddr>().map(IpNet::from);
-        single.or_else(|_| text.parse()).map(Self).map_err(|_| BadAddressRange(text.to_owned()))
+        single.or_else(|_| text.parse()).map(Self).map_err(|_| AddressRangeError(text.to_owned()))
     }
 }
 
-/// Loopback, link-local and the like are refused, so that whoever may name a repository cannot make the manager ask
-/// its own machine or its cloud. What is allowed wins over what is refused.
+/// Decides which addresses may be connected to. Loopback, link-local and similar addresses are refused, so that a user who can
+/// set the URL of a repository cannot make the manager connect to its own host or to the metadata service of its cloud.
+/// `allowed` takes precedence over `refused`.
 #[derive(Clone, Debug, Default)]
 pub struct AddressPolicy {
     pub allowed: Vec<AddressRange>,
     pub refused: Vec<AddressRange>,
 }
 
-/// An address that a source may not be at.
+/// The address of a source is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{host} is at {address}, {kind} address; if that is meant, start the manager with --allow-source-address {address}"
+    "{host} is at {address}, {kind} address; to allow it, start the manager with --allow-source-address {address}"
 )]
 pub struct RefusedAddress {
     pub host: String,
@@ -76,16 +77,17 @@ impl fmt::Display for Kind {
 }
 
 impl AddressPolicy {
-    /// May `host`, which is at `address`, be asked?
+    /// Returns an error if `host`, which resolves to `address`, may not be connected to.
     pub fn check(&self, host: &str, address: IpAddr) -> Result<(), RefusedAddress> {
-        let plain = unwrapped(address);
-        if contains(&self.allowed, plain) || contains(&self.allowed, address) {
+        let effective = embedded_ipv4(address);
+        if contains(&self.allowed, effective) || contains(&self.allowed, address) {
             return Ok(());
         }
-        let kind = kind(plain).or_else(|| {
-            (contains(&self.refused, plain) || contains(&self.refused, address)).then_some(Kind::Configured)
+        let kind = kind(effective).or_else(|| {
+            (contains(&self.refused, effective) || contains(&self.refused, address))
+                .then_some(Kind::Configured)
         });
-        kind.map_or(Ok(()), |kind| Err(RefusedAddress { host: host.to_owned(), address: plain, kind }))
+        kind.map_or(Ok(()), |kind| Err(RefusedAddress { host: host.to_owned(), address: effective, kind }))
     }
 }
 
@@ -110,8 +112,8 @@ fn kind(address: IpAddr) -> Option<Kind> {
     }
 }
 
-/// The IPv4 address inside an IPv6 one, in every form that leads there: mapped, compatible, NAT64, 6to4.
-fn unwrapped(address: IpAddr) -> IpAddr {
+/// Returns the IPv4 address that is embedded in an IPv6 address (mapped, compatible, NAT64, 6to4), or the address itself.
+fn embedded_ipv4(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
     let [first, second, third, .., high, low] = v6.segments();
     let joined = |high: u16, low: u16| IpAddr::V4(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)));
@@ -132,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_and_its_cloud_are_refused_in_every_spelling() {
+    fn loopback_and_metadata_addresses_are_refused_in_every_notation() {
         let policy = AddressPolicy::default();
         let refused_by_default = [
             "127.0.0.1",
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_allow_and_refuse_more() {
+    fn allowed_and_refused_ranges_change_the_defaults() {
         let ranges = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>();
         let policy = AddressPolicy {
             allowed: ranges(&["127.0.0.1", "10.1.0.0/16"]),
@@ -182,11 +184,11 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_to_do() {
+    fn error_message_contains_the_flag_that_allows_the_address() {
         let error = AddressPolicy::default().check("localhost", "127.0.0.1".parse().unwrap()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "localhost is at 127.0.0.1, a loopback address; if that is meant, start the manager with \
+            "localhost is at 127.0.0.1, a loopback address; to allow it, start the manager with \
              --allow-source-address 127.0.0.1"
         );
     }

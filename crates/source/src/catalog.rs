@@ -1,6 +1,6 @@
-//! All that a source offers, kept as one file in the store: a line per chart in the order of their names, and a last line
-//! about the whole. A line has what is searched, a tab, and the versions, which a search need not read. Whoever searches
-//! reads the file; nothing of it stays in memory.
+//! The charts of a source, stored as one file: a line per chart, sorted by name, and a last line with metadata of the catalog. A
+//! line consists of the searched fields, a tab, and the versions, which a search does not parse. A search reads the file;
+//! nothing of it is kept in memory.
 
 mod read;
 mod registry;
@@ -12,47 +12,47 @@ use std::{
     io::{self, BufRead as _, BufReader, Read as _},
 };
 
-use chandler_core::catalog::{Entry, Rank, Selection, Words};
+use chandler_core::catalog::{Entry, Rank, SearchQuery, Selection};
 use serde::{Deserialize, Serialize};
 
-use crate::{Access, section::Section};
+use crate::{Access, file_range::FileRange};
 
-/// Written with the file; a file of another format is not used.
+/// Version of the file format. Files with another version are ignored.
 const FORMAT: u32 = 1;
-/// The last line is not longer.
-const LONGEST_LAST_LINE: u64 = 16 << 10;
+/// Maximum length of the last line.
+const MAX_METADATA_BYTES: u64 = 16 << 10;
 
-/// What a catalog is made of.
+/// The source of a catalog, and which charts of it to include.
 #[derive(Clone, Copy, Debug)]
 pub struct CatalogRequest<'a> {
-    /// Names the catalog in the store, for as long as it exists.
+    /// Identifies the catalog in the store.
     pub key: &'a str,
     pub url: &'a str,
     pub access: &'a Access,
     pub selection: &'a Selection,
 }
 
-/// A catalog in the store. It can be read as long as this lives, whatever becomes of the file.
+/// A catalog in the store. It stays readable if the file is replaced or removed.
 #[derive(Debug)]
 pub struct Catalog {
     file: File,
     charts_end: u64,
-    about: About,
+    metadata: CatalogMetadata,
 }
 
-/// The last line.
+/// The last line of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct About {
+struct CatalogMetadata {
     format: u32,
     source: String,
     selection: String,
     digest: String,
-    /// What to show the source, so that it need not send the same again.
+    /// Headers of a conditional request.
     validators: BTreeMap<String, String>,
     packages: u32,
 }
 
-/// A chart as its newest version tells.
+/// A chart, with the description of its newest version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChartSummary {
@@ -73,49 +73,49 @@ pub struct Chart {
 impl Catalog {
     fn open(file: File) -> io::Result<Self> {
         let length = file.metadata()?.len();
-        let start = length.saturating_sub(LONGEST_LAST_LINE);
+        let start = length.saturating_sub(MAX_METADATA_BYTES);
         let mut tail = Vec::new();
-        Section::new(&file, start, length).read_to_end(&mut tail)?;
+        FileRange::new(&file, start, length).read_to_end(&mut tail)?;
         let line = tail.strip_suffix(b"\n").unwrap_or(&tail);
         let line = line.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
-        let about: About = serde_json::from_slice(line)?;
-        if about.format != FORMAT {
-            return Err(io::Error::other("it is of another format"));
+        let metadata: CatalogMetadata = serde_json::from_slice(line)?;
+        if metadata.format != FORMAT {
+            return Err(io::Error::other("unsupported format version"));
         }
         let charts_end = length - line.len() as u64 - 1;
-        Ok(Self { file, charts_end, about })
+        Ok(Self { file, charts_end, metadata })
     }
 
     pub fn packages(&self) -> u32 {
-        self.about.packages
+        self.metadata.packages
     }
 
-    /// `sha256:…` of what the source offered.
+    /// Returns the digest of the content of the source, as `sha256:…`.
     pub fn digest(&self) -> &str {
-        &self.about.digest
+        &self.metadata.digest
     }
 
-    /// The charts that have all words of `text`, those that fit best first. Without a word: all.
+    /// Returns the charts that match all words of `text`, best match first. Returns all charts if `text` is empty.
     pub fn search(&self, text: &str) -> io::Result<Vec<ChartSummary>> {
-        let words = Words::new(text);
+        let query = SearchQuery::new(text);
         let mut found: Vec<(Rank, ChartSummary)> = Vec::new();
-        self.each_line(|line| {
-            let chart: ChartSummary = serde_json::from_slice(parts(line)?.0)?;
-            if let Some(rank) = words.rank(&chart.name, &chart.description, &chart.keywords) {
+        self.for_each_line(|line| {
+            let chart: ChartSummary = serde_json::from_slice(split_line(line)?.0)?;
+            if let Some(rank) = query.rank(&chart.name, &chart.description, &chart.keywords) {
                 found.push((rank, chart));
             }
             Ok(true)
         })?;
-        // They are in the order of their names, and equal ranks stay in it.
+        // The sort is stable, so charts of the same rank stay sorted by name.
         found.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
         Ok(found.into_iter().map(|(_, chart)| chart).collect())
     }
 
-    /// One chart, if the catalog has it.
+    /// Returns a chart with all its versions.
     pub fn chart(&self, name: &str) -> io::Result<Option<Chart>> {
         let mut found = None;
-        self.each_line(|line| {
-            let (summary, versions) = parts(line)?;
+        self.for_each_line(|line| {
+            let (summary, versions) = split_line(line)?;
             let summary: ChartSummary = serde_json::from_slice(summary)?;
             if summary.name == name {
                 found = Some(Chart { summary, versions: serde_json::from_slice(versions)? });
@@ -125,12 +125,12 @@ impl Catalog {
         Ok(found)
     }
 
-    /// Until `take` has seen enough.
-    fn each_line(&self, mut take: impl FnMut(&[u8]) -> io::Result<bool>) -> io::Result<()> {
-        let mut lines = BufReader::with_capacity(64 << 10, Section::new(&self.file, 0, self.charts_end));
+    /// Calls `visit` with each line until it returns `false`.
+    fn for_each_line(&self, mut visit: impl FnMut(&[u8]) -> io::Result<bool>) -> io::Result<()> {
+        let mut lines = BufReader::with_capacity(64 << 10, FileRange::new(&self.file, 0, self.charts_end));
         let mut line = Vec::new();
         while lines.read_until(b'\n', &mut line)? > 0 {
-            if !take(&line)? {
+            if !visit(&line)? {
                 break;
             }
             line.clear();
@@ -139,8 +139,8 @@ impl Catalog {
     }
 }
 
-/// In JSON, a tab is never anything but white space.
-fn parts(line: &[u8]) -> io::Result<(&[u8], &[u8])> {
+/// Splits a line at the tab, which JSON never contains except as whitespace.
+fn split_line(line: &[u8]) -> io::Result<(&[u8], &[u8])> {
     let tab = line.iter().position(|byte| *byte == b'\t');
     let (summary, versions) =
         tab.and_then(|tab| line.split_at_checked(tab)).ok_or(io::ErrorKind::InvalidData)?;

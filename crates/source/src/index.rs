@@ -1,5 +1,5 @@
-//! A repository's index. Of what may be many megabytes, only where each chart is stays in memory; the versions of a
-//! chart are kept on disk until someone asks for that chart.
+//! The index of a Helm repository. It may have many megabytes, so only the position of each chart is kept in memory. The
+//! versions of the charts are written to a temporary file and read on demand.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,33 +19,33 @@ use serde::{
 };
 use serde_saphyr::{Budget, options};
 
-use crate::section::Section;
+use crate::file_range::FileRange;
 
-const MOST_CHARTS: usize = 50_000;
-const MOST_VERSIONS_OF_A_CHART: usize = 50_000;
-const LONGEST_NAME: usize = 256;
-const LONGEST_URL: usize = 4096;
-/// An entry of a published chart has a few dozen of these.
-const MOST_NODES: usize = 10_000_000;
-const LONGEST_DESCRIPTION: usize = 512;
-const LONGEST_KEYWORD: usize = 64;
-const MOST_KEYWORDS: usize = 32;
-const LONGEST_ANNOTATION: usize = 4096;
-const MOST_ANNOTATIONS: usize = 16;
+const MAX_CHARTS: usize = 50_000;
+const MAX_VERSIONS_PER_CHART: usize = 50_000;
+const MAX_NAME_BYTES: usize = 256;
+const MAX_URL_BYTES: usize = 4096;
+/// YAML nodes of the whole index. An entry of a real chart has a few dozen.
+const MAX_NODES: usize = 10_000_000;
+const MAX_DESCRIPTION_BYTES: usize = 512;
+const MAX_KEYWORD_BYTES: usize = 64;
+const MAX_KEYWORDS: usize = 32;
+const MAX_ANNOTATION_BYTES: usize = 4096;
+const MAX_ANNOTATIONS: usize = 16;
 
-/// What it takes to fetch one version of a chart.
+/// The fields of a version that are needed to download its archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(crate) struct Entry {
+pub(crate) struct ArchiveEntry {
     pub version: String,
     pub digest: Option<String>,
     pub urls: Vec<String>,
 }
 
-/// One version of a chart, and what is told about it.
+/// A version of a chart, with the fields of its index entry that Chandler uses.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct Published {
+pub(crate) struct ChartVersion {
     pub version: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
@@ -60,75 +60,76 @@ pub(crate) struct Published {
     pub keywords: Option<Vec<Option<String>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<bool>,
-    /// Those that are meant for Chandler.
+    /// Annotations with the prefix `chandler.dev/`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "annotations")]
     pub annotations: BTreeMap<String, String>,
 }
 
-impl Published {
-    /// Without what only costs room.
-    pub fn shortened(mut self) -> Self {
+impl ChartVersion {
+    /// Truncates long texts and lists that are only displayed or searched.
+    pub fn truncated(mut self) -> Self {
         self.urls.truncate(1);
-        for (text, longest) in [
-            (&mut self.app_version, LONGEST_NAME),
-            (&mut self.kube_version, LONGEST_NAME),
-            (&mut self.description, LONGEST_DESCRIPTION),
+        for (text, max_bytes) in [
+            (&mut self.app_version, MAX_NAME_BYTES),
+            (&mut self.kube_version, MAX_NAME_BYTES),
+            (&mut self.description, MAX_DESCRIPTION_BYTES),
         ] {
             if let Some(text) = text {
-                text.truncate(text.floor_char_boundary(longest));
+                text.truncate(text.floor_char_boundary(max_bytes));
             }
         }
         if let Some(keywords) = &mut self.keywords {
-            keywords.retain(|keyword| keyword.as_ref().is_some_and(|word| word.len() <= LONGEST_KEYWORD));
-            keywords.truncate(MOST_KEYWORDS);
+            keywords.retain(|keyword| keyword.as_ref().is_some_and(|text| text.len() <= MAX_KEYWORD_BYTES));
+            keywords.truncate(MAX_KEYWORDS);
         }
         self
     }
 
-    /// What cannot be chosen or fetched is left out, as Helm does.
+    /// Returns whether the version can be resolved and downloaded. Other versions are skipped, as in Helm.
     fn is_usable(&self) -> bool {
         let url = self.urls.first().map_or(0, String::len);
-        (1..=LONGEST_NAME).contains(&self.version.len())
-            && (1..=LONGEST_URL).contains(&url)
-            && self.digest.as_ref().is_none_or(|digest| digest.len() <= LONGEST_NAME)
-            && self.is_concise()
+        (1..=MAX_NAME_BYTES).contains(&self.version.len())
+            && (1..=MAX_URL_BYTES).contains(&url)
+            && self.digest.as_ref().is_none_or(|digest| digest.len() <= MAX_NAME_BYTES)
+            && self.has_valid_annotations()
     }
 
-    /// What charts say to Chandler is not cut: half of it might mean something else.
-    pub fn is_concise(&self) -> bool {
-        self.annotations.len() <= MOST_ANNOTATIONS
+    /// Returns whether the annotations are within the limits. They are never truncated, because that could change their meaning.
+    pub fn has_valid_annotations(&self) -> bool {
+        self.annotations.len() <= MAX_ANNOTATIONS
             && self
                 .annotations
                 .iter()
-                .all(|(key, text)| key.len() <= LONGEST_NAME && text.len() <= LONGEST_ANNOTATION)
+                .all(|(key, text)| key.len() <= MAX_NAME_BYTES && text.len() <= MAX_ANNOTATION_BYTES)
     }
 }
 
-/// Where the versions of a chart are in the file.
+/// The position of the versions of a chart in the file.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: u64,
     length: u64,
 }
 
-/// Why an index cannot be used.
+/// An index is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IndexError {
     #[error("{0}")]
     Yaml(String),
     #[error("{0}")]
-    Scratch(io::Error),
+    TempFile(io::Error),
     #[error("it has no `entries`, so it is not an index of charts")]
     NoEntries,
     #[error("the digest of version {version} is not a sha256")]
     Digest { version: String },
 }
 
-/// A read index.
+/// A parsed index.
 pub(crate) struct Index {
     charts: HashMap<Box<str>, Span>,
     file: File,
-    used: Mutex<HashMap<Box<str>, Arc<[Entry]>>>,
+    /// The entries of charts that were requested before.
+    cached: Mutex<HashMap<Box<str>, Arc<[ArchiveEntry]>>>,
 }
 
 impl fmt::Debug for Index {
@@ -138,56 +139,56 @@ impl fmt::Debug for Index {
 }
 
 impl Index {
-    /// Reads YAML, keeping what is needed of it in `file`.
+    /// Parses YAML, and writes the versions to `file`.
     pub fn read(yaml: impl Read, file: File) -> Result<Self, IndexError> {
-        let mut sink = Sink { charts: None, file: BufWriter::new(file), position: 0 };
+        let mut writer = VersionWriter { charts: None, file: BufWriter::new(file), position: 0 };
         serde_saphyr::with_deserializer_from_reader_with_options(yaml, limits(), |deserializer| {
-            Document(&mut sink).deserialize(deserializer)
+            IndexVisitor(&mut writer).deserialize(deserializer)
         })
         .map_err(|error| IndexError::Yaml(first_line(&error.to_string())))?;
-        let file = sink.file.into_inner().map_err(|error| IndexError::Scratch(error.into_error()))?;
-        let charts = sink.charts.ok_or(IndexError::NoEntries)?;
-        Ok(Self { charts, file, used: Mutex::default() })
+        let file = writer.file.into_inner().map_err(|error| IndexError::TempFile(error.into_error()))?;
+        let charts = writer.charts.ok_or(IndexError::NoEntries)?;
+        Ok(Self { charts, file, cached: Mutex::default() })
     }
 
-    /// The versions of a chart; None: there is no such chart.
-    pub fn versions(&self, chart: &str) -> io::Result<Option<Arc<[Entry]>>> {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = used.get(chart) {
-            return Ok(Some(known.clone()));
+    /// Returns the archives of all versions of a chart, or `None` if there is no such chart.
+    pub fn archive_entries(&self, chart: &str) -> io::Result<Option<Arc<[ArchiveEntry]>>> {
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entries) = cached.get(chart) {
+            return Ok(Some(entries.clone()));
         }
         let Some(span) = self.charts.get(chart) else { return Ok(None) };
-        let versions: Arc<[Entry]> = self.lines(*span).collect::<io::Result<_>>()?;
-        used.insert(chart.into(), versions.clone());
-        Ok(Some(versions))
+        let entries: Arc<[ArchiveEntry]> = self.lines(*span).collect::<io::Result<_>>()?;
+        cached.insert(chart.into(), entries.clone());
+        Ok(Some(entries))
     }
 
-    /// All charts, in order.
+    /// Returns the names of all charts, sorted.
     pub fn charts(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.charts.keys().map(AsRef::as_ref).collect();
         names.sort_unstable();
         names
     }
 
-    /// What is told about the versions of a chart, one after the other: together they may be large.
-    pub fn published(&self, chart: &str) -> impl Iterator<Item = io::Result<Published>> {
+    /// Returns an iterator over the versions of a chart. Together they may be large.
+    pub fn chart_versions(&self, chart: &str) -> impl Iterator<Item = io::Result<ChartVersion>> {
         self.charts.get(chart).into_iter().flat_map(|span| self.lines(*span))
     }
 
     fn lines<T: DeserializeOwned>(&self, span: Span) -> impl Iterator<Item = io::Result<T>> {
-        let section = Section::new(&self.file, span.start, span.start + span.length);
-        BufReader::new(section).split(b'\n').map(|line| Ok(serde_json::from_slice(&line?)?))
+        let range = FileRange::new(&self.file, span.start, span.start + span.length);
+        BufReader::new(range).split(b'\n').map(|line| Ok(serde_json::from_slice(&line?)?))
     }
 }
 
-/// No index needs anchors; without them nothing in it can be larger than it looks.
+/// Returns the options of the YAML parser. Anchors and aliases are not allowed, because they can expand to large documents.
 fn limits() -> serde_saphyr::Options {
     let mut budget = Budget::default();
-    // How large an index may be is a limit of the download.
+    // The download limits the size of the index.
     budget.max_reader_input_bytes = None;
     budget.max_total_scalar_bytes = usize::MAX;
-    budget.max_events = 2 * MOST_NODES;
-    budget.max_nodes = MOST_NODES;
+    budget.max_events = 2 * MAX_NODES;
+    budget.max_nodes = MAX_NODES;
     budget.max_aliases = 0;
     budget.max_anchors = 0;
     budget.max_merge_keys = 0;
@@ -197,32 +198,33 @@ fn limits() -> serde_saphyr::Options {
     options! { budget: Some(budget), with_snippet: false }
 }
 
-struct Sink {
-    /// None: nothing was said about charts.
+/// Writes the versions to the file while the index is parsed.
+struct VersionWriter {
+    /// `None` until the field `entries` is found.
     charts: Option<HashMap<Box<str>, Span>>,
     file: BufWriter<File>,
     position: u64,
 }
 
-impl Sink {
-    fn write(&mut self, published: &Published) -> io::Result<()> {
-        let mut line = serde_json::to_vec(published)?;
+impl VersionWriter {
+    fn write(&mut self, version: &ChartVersion) -> io::Result<()> {
+        let mut line = serde_json::to_vec(version)?;
         line.push(b'\n');
         self.position += line.len() as u64;
         self.file.write_all(&line)
     }
 }
 
-/// The whole index.
-struct Document<'a>(&'a mut Sink);
+/// Visits the whole index.
+struct IndexVisitor<'a>(&'a mut VersionWriter);
 
-/// Charts by name.
-struct Charts<'a>(&'a mut Sink);
+/// Visits the charts by name.
+struct ChartsVisitor<'a>(&'a mut VersionWriter);
 
-/// The versions of one chart.
-struct Versions<'a>(&'a mut Sink);
+/// Visits the versions of one chart.
+struct VersionsVisitor<'a>(&'a mut VersionWriter);
 
-impl<'de> DeserializeSeed<'de> for Document<'_> {
+impl<'de> DeserializeSeed<'de> for IndexVisitor<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -230,7 +232,7 @@ impl<'de> DeserializeSeed<'de> for Document<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Document<'_> {
+impl<'de> Visitor<'de> for IndexVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -241,7 +243,7 @@ impl<'de> Visitor<'de> for Document<'_> {
         while let Some(key) = map.next_key::<String>()? {
             if key == "entries" {
                 self.0.charts.get_or_insert_default();
-                map.next_value_seed(Charts(self.0))?;
+                map.next_value_seed(ChartsVisitor(self.0))?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -250,7 +252,7 @@ impl<'de> Visitor<'de> for Document<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Charts<'_> {
+impl<'de> DeserializeSeed<'de> for ChartsVisitor<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -258,7 +260,7 @@ impl<'de> DeserializeSeed<'de> for Charts<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Charts<'_> {
+impl<'de> Visitor<'de> for ChartsVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -272,14 +274,14 @@ impl<'de> Visitor<'de> for Charts<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(name) = map.next_key::<String>()? {
             let start = self.0.position;
-            map.next_value_seed(Versions(self.0))?;
+            map.next_value_seed(VersionsVisitor(self.0))?;
             let length = self.0.position - start;
-            if name.len() > LONGEST_NAME {
+            if name.len() > MAX_NAME_BYTES {
                 continue;
             }
             let charts = self.0.charts.get_or_insert_default();
-            if charts.len() >= MOST_CHARTS {
-                return Err(A::Error::custom(format!("it has more than {MOST_CHARTS} charts")));
+            if charts.len() >= MAX_CHARTS {
+                return Err(A::Error::custom(format!("it has more than {MAX_CHARTS} charts")));
             }
             charts.insert(name.into(), Span { start, length });
         }
@@ -287,7 +289,7 @@ impl<'de> Visitor<'de> for Charts<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Versions<'_> {
+impl<'de> DeserializeSeed<'de> for VersionsVisitor<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -295,7 +297,7 @@ impl<'de> DeserializeSeed<'de> for Versions<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Versions<'_> {
+impl<'de> Visitor<'de> for VersionsVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -308,29 +310,29 @@ impl<'de> Visitor<'de> for Versions<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut versions: A) -> Result<(), A::Error> {
         let mut count = 0;
-        while let Some(published) = versions.next_element::<Option<Published>>()? {
+        while let Some(version) = versions.next_element::<Option<ChartVersion>>()? {
             count += 1;
-            if count > MOST_VERSIONS_OF_A_CHART {
+            if count > MAX_VERSIONS_PER_CHART {
                 return Err(A::Error::custom(format!(
-                    "a chart has more than {MOST_VERSIONS_OF_A_CHART} versions"
+                    "a chart has more than {MAX_VERSIONS_PER_CHART} versions"
                 )));
             }
-            if let Some(published) = published.filter(Published::is_usable) {
-                self.0.write(&published.shortened()).map_err(A::Error::custom)?;
+            if let Some(version) = version.filter(ChartVersion::is_usable) {
+                self.0.write(&version.truncated()).map_err(A::Error::custom)?;
             }
         }
         Ok(())
     }
 }
 
-/// The annotations that are meant for Chandler; whatever others hold, it is of no concern.
+/// Deserializes the annotations with the prefix `chandler.dev/`. All others are ignored, and may have values of any type.
 fn annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
-    deserializer.deserialize_any(Annotations)
+    deserializer.deserialize_any(AnnotationsVisitor)
 }
 
-struct Annotations;
+struct AnnotationsVisitor;
 
-impl<'de> Visitor<'de> for Annotations {
+impl<'de> Visitor<'de> for AnnotationsVisitor {
     type Value = BTreeMap<String, String>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -342,15 +344,15 @@ impl<'de> Visitor<'de> for Annotations {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut kept = BTreeMap::new();
+        let mut annotations = BTreeMap::new();
         while let Some(key) = map.next_key::<String>()? {
             if !key.starts_with(ANNOTATIONS) {
                 map.next_value::<IgnoredAny>()?;
             } else if let Some(text) = map.next_value::<Option<String>>()? {
-                kept.insert(key, text);
+                annotations.insert(key, text);
             }
         }
-        Ok(kept)
+        Ok(annotations)
     }
 }
 

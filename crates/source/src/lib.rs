@@ -1,34 +1,34 @@
-//! Packages: where they come from, and the store they are kept in by content.
+//! Package sources (Helm repositories and OCI registries), and the content-addressed store of downloaded packages.
 
 mod access;
 mod addresses;
 mod archive;
 mod catalog;
-mod changes;
 mod error;
-mod https;
+mod file_range;
+mod http;
 mod index;
+mod index_changes;
 mod limits;
 mod oci;
 mod packages;
-mod section;
-mod shared;
+mod repositories;
 mod signature;
+mod single_flight;
 mod store;
 mod values;
-mod verified;
-mod web;
+mod verification;
 
-pub use access::{Access, BadSecret, Credentials};
-pub use addresses::{AddressPolicy, AddressRange, BadAddressRange, RefusedAddress};
+pub use access::{Access, Credentials, SecretError};
+pub use addresses::{AddressPolicy, AddressRange, AddressRangeError, RefusedAddress};
 pub use catalog::{Catalog, CatalogRequest, Chart, ChartSummary};
 pub use error::SourceError;
 pub use hyper_util::client::proxy::matcher::Matcher as ProxyMatcher;
 pub use limits::Limits;
-pub use packages::{Packages, PublishedVersion, Resolved, SourceOptions};
+pub use packages::{Packages, PublishedVersion, ResolvedPackage, SourceOptions};
 pub use signature::{
-    BadKey, BadPolicy, BadRule, BadSigners, BadSource, BadTrustedRoot, Refusal, SignaturePolicy, Signers,
-    SignersSpec, WantedIdentity,
+    ExpectedIdentity, KeyError, PolicyError, PolicyUnavailable, RuleError, SignaturePolicy, Signers,
+    SignersError, SignersSpec, SourcePrefixError, TrustedRootError, VerificationError,
 };
 pub use store::{Retention, Store, StoredPackage};
 pub use values::PackageValues;

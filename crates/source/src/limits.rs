@@ -1,22 +1,22 @@
-//! How much of a source is taken, and for how long.
+//! Limits on the size and duration of responses from sources.
 
 use std::time::Duration;
 
-/// Bounds on everything that comes from a source.
+/// Limits on the size and duration of responses from sources.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub index_bytes: u64,
-    /// Manifests, lists of tags, tokens.
+    /// Limit of manifests, tag lists and tokens.
     pub document_bytes: u64,
     pub package_bytes: u64,
-    /// Until a connection stands.
-    pub connect: Duration,
-    /// Between two pieces of an answer.
-    pub pause: Duration,
-    /// For all of it, redirects included.
-    pub overall: Duration,
-    /// How long an answer is taken for still true, whoever asks.
-    pub fresh: Duration,
+    /// Limit of establishing a connection.
+    pub connect_timeout: Duration,
+    /// Limit of the time between two chunks of a response.
+    pub read_timeout: Duration,
+    /// Limit of a whole request, including redirects.
+    pub total_timeout: Duration,
+    /// How long responses are cached, shared by all callers.
+    pub cache_ttl: Duration,
 }
 
 impl Default for Limits {
@@ -25,10 +25,10 @@ impl Default for Limits {
             index_bytes: 256 << 20,
             document_bytes: 4 << 20,
             package_bytes: 64 << 20,
-            connect: Duration::from_secs(10),
-            pause: Duration::from_secs(30),
-            overall: Duration::from_mins(2),
-            fresh: Duration::from_mins(1),
+            connect_timeout: Duration::from_secs(10),
+            read_timeout: Duration::from_secs(30),
+            total_timeout: Duration::from_mins(2),
+            cache_ttl: Duration::from_mins(1),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Charts in OCI registries.
 //!
-//! A client of our own, because it has to keep the rules of [`crate::web`]: which addresses, which host gets the
-//! credentials, how much and how long.
+//! No registry crate is used, because all requests have to go through [`crate::http`], which restricts addresses, credentials,
+//! size and time.
 
 mod challenge;
 mod listing;
@@ -18,24 +18,27 @@ use reqwest::{
 use serde::Deserialize;
 
 use self::session::Session;
-use crate::{Access, Resolved, SourceError, Store, packages::Location, shared::Shared, web::Web};
+use crate::{
+    Access, ResolvedPackage, SourceError, Store, http::HttpClient, packages::Location,
+    single_flight::SingleFlightCache,
+};
 
 const SCHEME: &str = "oci://";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const IMAGE_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const CHART_LAYER: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
-const PER_PAGE: &str = "1000";
-const MOST_PAGES: usize = 100;
+const PAGE_SIZE: &str = "1000";
+const MAX_PAGES: usize = 100;
 
 /// All registries.
 #[derive(Debug)]
 pub(crate) struct Registries {
-    web: Arc<Web>,
+    http: Arc<HttpClient>,
     store: Store,
-    resolved: Shared<(PackageReference, Access), Resolved>,
+    resolved: SingleFlightCache<(PackageReference, Access), ResolvedPackage>,
 }
 
-/// A chart's layer as its manifest announces it.
+/// A layer of a manifest.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Layer {
@@ -56,7 +59,7 @@ struct Manifest {
 
 impl Manifest {
     /// Returns the format of the package: the artifact type, or the media type of the configuration. A manifest with a
-    /// chart layer and no artifact type is a Helm chart whatever its configuration.
+    /// chart layer and without artifact type is a Helm chart whatever its configuration.
     fn format(&self) -> PackageFormat {
         let config = self.config.as_ref().map(|config| config.media_type.as_str()).unwrap_or_default();
         let has_chart = self.layers.iter().any(|layer| layer.media_type == CHART_LAYER);
@@ -83,63 +86,67 @@ impl Manifest {
 }
 
 impl Registries {
-    pub fn new(web: Arc<Web>, store: Store) -> Self {
-        Self { resolved: Shared::new(web.limits.fresh), web, store }
+    pub fn new(http: Arc<HttpClient>, store: Store) -> Self {
+        Self { resolved: SingleFlightCache::new(http.limits.cache_ttl), http, store }
     }
 
-    /// Where a chart is.
-    pub fn home(reference: &PackageReference) -> Result<Url, SourceError> {
-        home(reference)
+    /// Returns the base URL of the repository of a chart.
+    pub fn base_url(reference: &PackageReference) -> Result<Url, SourceError> {
+        repository_url(reference)
     }
 
-    /// Requests that have to be let in only once.
-    pub fn session<'a>(&'a self, home: &'a Url, access: &'a Access) -> Result<Session<'a>, SourceError> {
-        Session::new(&self.web, home, access)
+    /// Creates a session, which authenticates once for all its requests.
+    pub fn session<'a>(&'a self, base_url: &'a Url, access: &'a Access) -> Result<Session<'a>, SourceError> {
+        Session::new(&self.http, base_url, access)
     }
 
-    /// Finds the version that `reference` means, and its layer.
+    /// Resolves `reference` to a version and its layer.
     pub async fn resolve(
         &self,
         reference: &PackageReference,
         access: &Access,
-    ) -> Result<Resolved, SourceError> {
+    ) -> Result<ResolvedPackage, SourceError> {
         let key = (reference.clone(), access.clone());
-        self.resolved.get(key, |_| self.look_up(reference, access)).await
+        self.resolved.get(key, |_| self.resolve_uncached(reference, access)).await
     }
 
-    async fn look_up(&self, reference: &PackageReference, access: &Access) -> Result<Resolved, SourceError> {
-        let home = home(reference)?;
-        let mut session = self.session(&home, access)?;
+    async fn resolve_uncached(
+        &self,
+        reference: &PackageReference,
+        access: &Access,
+    ) -> Result<ResolvedPackage, SourceError> {
+        let base_url = repository_url(reference)?;
+        let mut session = self.session(&base_url, access)?;
         let tag = self.tag(&mut session, reference).await?;
         let (manifest, format, layer) = self.layer(&mut session, &tag).await?;
         let digest = Digest::parse(&layer.digest)
-            .ok_or_else(|| not_a_package(&home, "the digest of its layer is not a sha256"))?;
-        let location = Location::Oci { layer: Box::new(layer), manifest, home: home.clone() };
-        Ok(Resolved { version: untagged(&tag), digest: Some(digest), format, location })
+            .ok_or_else(|| not_a_chart(&base_url, "the digest of its layer is not a sha256"))?;
+        let location = Location::Oci { layer: Box::new(layer), manifest, base_url: base_url.clone() };
+        Ok(ResolvedPackage { version: from_tag(&tag), digest: Some(digest), format, location })
     }
 
     /// Downloads the layer of a package into the store.
     pub async fn fetch(
         &self,
-        home: &Url,
+        base_url: &Url,
         layer: &Layer,
         format: &PackageFormat,
         access: &Access,
     ) -> Result<Digest, SourceError> {
-        let limit = self.web.limits.package_bytes;
-        let url = below(home, &["blobs", &layer.digest])?;
+        let limit = self.http.limits.package_bytes;
+        let url = endpoint_url(base_url, &["blobs", &layer.digest])?;
         if layer.size > limit {
             return Err(SourceError::TooLarge { url: url.to_string(), limit });
         }
-        let mut session = self.session(home, access)?;
-        let answer = session.get(url.clone(), HeaderMap::new()).await?.good()?;
-        let mut incoming = self.store.begin()?;
-        answer.each(limit, |chunk| incoming.write(chunk)).await?;
-        if incoming.size() != layer.size {
-            let (expected, actual) = (layer.size, incoming.size());
+        let mut session = self.session(base_url, access)?;
+        let response = session.get(url.clone(), HeaderMap::new()).await?.error_for_status()?;
+        let mut writer = self.store.create()?;
+        response.for_each_chunk(limit, |chunk| writer.write(chunk)).await?;
+        if writer.size() != layer.size {
+            let (expected, actual) = (layer.size, writer.size());
             return Err(SourceError::SizeMismatch { url: url.to_string(), expected, actual });
         }
-        incoming.keep(url.as_str(), Digest::parse(&layer.digest).as_ref(), format).await
+        writer.commit(url.as_str(), Digest::parse(&layer.digest).as_ref(), format).await
     }
 
     /// Returns the digest of the manifest, the format of the package and its layer.
@@ -150,7 +157,7 @@ impl Registries {
     ) -> Result<(Digest, PackageFormat, Layer), SourceError> {
         let (digest, manifest) = self.manifest(session, tag).await?;
         let format = manifest.format();
-        let layer = manifest.package(&format).map_err(|reason| not_a_package(session.home, reason))?;
+        let layer = manifest.package(&format).map_err(|reason| not_a_chart(session.base_url, reason))?;
         Ok((digest, format, layer))
     }
 
@@ -159,13 +166,13 @@ impl Registries {
         session: &mut Session<'_>,
         tag: &str,
     ) -> Result<(Digest, Manifest), SourceError> {
-        let url = below(session.home, &["manifests", tag])?;
+        let url = endpoint_url(session.base_url, &["manifests", tag])?;
         let accept = [(ACCEPT, HeaderValue::from_static(MANIFEST))].into_iter().collect();
-        let answer = session.get(url.clone(), accept).await?.good()?;
-        let announced = answer.header("docker-content-digest").and_then(Digest::parse);
-        let body = answer.whole(self.web.limits.document_bytes).await?;
+        let response = session.get(url.clone(), accept).await?.error_for_status()?;
+        let header = response.header("docker-content-digest").and_then(Digest::parse);
+        let body = response.bytes(self.http.limits.document_bytes).await?;
         let actual = Digest::of(&body);
-        if let Some(expected) = announced.filter(|announced| *announced != actual) {
+        if let Some(expected) = header.filter(|header| *header != actual) {
             return Err(SourceError::DigestMismatch {
                 url: url.to_string(),
                 expected: expected.to_string(),
@@ -173,26 +180,26 @@ impl Registries {
             });
         }
         let manifest = serde_json::from_slice(&body);
-        Ok((actual, manifest.map_err(|_| not_a_package(&url, "its manifest cannot be read"))?))
+        Ok((actual, manifest.map_err(|_| not_a_chart(&url, "its manifest cannot be read"))?))
     }
 
-    /// The tag of the wanted version. A pinned version needs no list.
+    /// Returns the tag of the requested version. The tags are only listed if the version is not pinned.
     async fn tag(
         &self,
         session: &mut Session<'_>,
         reference: &PackageReference,
     ) -> Result<String, SourceError> {
         if let Some(exact) = reference.version.as_deref().filter(|version| is_exact(version)) {
-            return Ok(tagged(exact));
+            return Ok(to_tag(exact));
         }
         let versions = self.versions(session).await?;
-        let published = || versions.iter().map(String::as_str);
-        let chosen = version::choose(reference.version.as_deref(), published());
-        chosen.map(tagged).ok_or_else(|| SourceError::NoSuchVersion {
+        let candidates = || versions.iter().map(String::as_str);
+        let chosen = version::choose(reference.version.as_deref(), candidates());
+        chosen.map(to_tag).ok_or_else(|| SourceError::VersionNotFound {
             url: reference.repository.clone(),
             name: reference.name.clone(),
             version: reference.version.clone().unwrap_or_else(|| "latest".to_owned()),
-            newest: version::choose(None, published()).unwrap_or("none").to_owned(),
+            newest: version::choose(None, candidates()).unwrap_or("none").to_owned(),
         })
     }
 }
@@ -202,26 +209,26 @@ fn is_exact(version: &str) -> bool {
         && !version.contains(['*', '^', '~', '<', '>', '=', ' ', ','])
 }
 
-/// Tags cannot hold a plus sign; Helm writes an underscore.
-fn tagged(version: &str) -> String {
+/// Returns the tag of a version. Tags cannot contain a plus sign, so Helm replaces it by an underscore.
+fn to_tag(version: &str) -> String {
     version.replace('+', "_")
 }
 
-fn untagged(tag: &str) -> String {
+fn from_tag(tag: &str) -> String {
     tag.replace('_', "+")
 }
 
-/// Such as `https://registry.example/v2/charts/hello/`.
-fn home(reference: &PackageReference) -> Result<Url, SourceError> {
-    let bad = || SourceError::BadAddress { url: reference.repository.clone() };
-    let rest = reference.repository.strip_prefix(SCHEME).ok_or_else(bad)?.trim_end_matches('/');
+/// Returns the URL of a repository in the registry, such as `https://registry.example/v2/charts/hello/`.
+fn repository_url(reference: &PackageReference) -> Result<Url, SourceError> {
+    let invalid = || SourceError::InvalidUrl { url: reference.repository.clone() };
+    let rest = reference.repository.strip_prefix(SCHEME).ok_or_else(invalid)?.trim_end_matches('/');
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     let path = format!("{path}/{}", reference.name);
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    let named = |part: &&str| part.chars().all(fits) && !part.chars().all(|c| c == '.');
-    if host.is_empty() || host.contains('@') || !parts.iter().all(named) {
-        return Err(bad());
+    let is_valid = |part: &&str| part.chars().all(is_allowed) && !part.chars().all(|c| c == '.');
+    if host.is_empty() || host.contains('@') || !parts.iter().all(is_valid) {
+        return Err(invalid());
     }
     let (host, library) = match (host, parts.len()) {
         ("docker.io", 1) => ("registry-1.docker.io", "library/"),
@@ -229,18 +236,18 @@ fn home(reference: &PackageReference) -> Result<Url, SourceError> {
         _ => (host, ""),
     };
     let url = Url::parse(&format!("https://{host}/v2/{library}{}/", parts.join("/")));
-    url.ok().filter(Url::has_host).ok_or_else(bad)
+    url.ok().filter(Url::has_host).ok_or_else(invalid)
 }
 
-fn below(home: &Url, parts: &[&str]) -> Result<Url, SourceError> {
-    let mut url = home.clone();
-    let bad = |()| SourceError::BadAddress { url: home.to_string() };
-    url.path_segments_mut().map_err(bad)?.pop_if_empty().extend(parts);
+fn endpoint_url(base_url: &Url, segments: &[&str]) -> Result<Url, SourceError> {
+    let mut url = base_url.clone();
+    let invalid = |()| SourceError::InvalidUrl { url: base_url.to_string() };
+    url.path_segments_mut().map_err(invalid)?.pop_if_empty().extend(segments);
     Ok(url)
 }
 
-fn not_a_package(url: &Url, reason: &str) -> SourceError {
-    SourceError::NotAPackage { reference: url.to_string(), reason: reason.to_owned() }
+fn not_a_chart(url: &Url, reason: &str) -> SourceError {
+    SourceError::NotAChart { reference: url.to_string(), reason: reason.to_owned() }
 }
 
 #[cfg(test)]
@@ -278,19 +285,21 @@ mod tests {
     }
 
     #[test]
-    fn versions_and_tags() {
-        assert_eq!(tagged("1.0.0+build.1"), "1.0.0_build.1");
-        assert_eq!(untagged("1.0.0_build.1"), "1.0.0+build.1");
+    fn versions_are_converted_to_tags() {
+        assert_eq!(to_tag("1.0.0+build.1"), "1.0.0_build.1");
+        assert_eq!(from_tag("1.0.0_build.1"), "1.0.0+build.1");
         for (version, exact) in [("1.2.3", true), ("v1.2.3", true), ("^1.2", false), (">=1, <2", false)] {
             assert_eq!(is_exact(version), exact, "{version}");
         }
     }
 
     #[test]
-    fn repositories_join_the_chart() {
-        let found = |repository: &str, name: &str| {
+    fn repository_urls_end_with_the_chart() {
+        let url = |repository: &str, name: &str| {
             let (repository, name) = (repository.to_owned(), name.to_owned());
-            home(&PackageReference { repository, name, version: None }).map(|url| url.to_string()).ok()
+            repository_url(&PackageReference { repository, name, version: None })
+                .map(|url| url.to_string())
+                .ok()
         };
         let rows = [
             (
@@ -303,7 +312,7 @@ mod tests {
             ("oci://docker.io", "hello", "https://registry-1.docker.io/v2/library/hello/"),
         ];
         for (repository, name, expected) in rows {
-            assert_eq!(found(repository, name).as_deref(), Some(expected));
+            assert_eq!(url(repository, name).as_deref(), Some(expected));
         }
         for (repository, name) in [
             ("https://registry.example", "hello"),
@@ -312,7 +321,7 @@ mod tests {
             ("oci://registry.example/charts", "hello?x=y"),
             ("oci://", "hello"),
         ] {
-            assert_eq!(found(repository, name), None, "{repository} {name}");
+            assert_eq!(url(repository, name), None, "{repository} {name}");
         }
     }
 }

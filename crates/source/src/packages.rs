@@ -1,4 +1,4 @@
-//! One door to every kind of source.
+//! Resolves and fetches packages from every kind of source.
 
 use std::{
     sync::Arc,
@@ -6,27 +6,27 @@ use std::{
 };
 
 use chandler_core::{digest::Digest, package_format::PackageFormat, release::PackageReference};
-use chandler_telemetry::Hits;
+use chandler_telemetry::CacheHits;
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::Url;
 use tokio::sync::watch;
 
 use crate::{
     Access, AddressPolicy, Limits, Retention, SourceError, Store, StoredPackage,
-    https::Repositories,
+    http::HttpClient,
     oci::{Layer, Registries},
-    shared::Shared,
-    verified::Verified,
-    web::Web,
+    repositories::Repositories,
+    single_flight::SingleFlightCache,
+    verification::Verification,
 };
 
-const COLLECT_EVERY: Duration = Duration::from_hours(1);
+const GARBAGE_COLLECTION_INTERVAL: Duration = Duration::from_hours(1);
 
-/// A version that was found.
+/// A version of a package that exists in its source.
 #[derive(Clone, Debug)]
-pub struct Resolved {
+pub struct ResolvedPackage {
     pub version: String,
-    /// None: the source announces none; it is known after the download.
+    /// `None` if the source does not publish the digest. It is then only known after the download.
     pub digest: Option<Digest>,
     /// Selects the package tool.
     pub format: PackageFormat,
@@ -35,11 +35,11 @@ pub struct Resolved {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Location {
-    Https { home: Url, archive: Url },
-    Oci { home: Url, manifest: Digest, layer: Box<Layer> },
+    Https { base_url: Url, archive: Url },
+    Oci { base_url: Url, manifest: Digest, layer: Box<Layer> },
 }
 
-/// How sources are asked.
+/// How sources are accessed.
 #[derive(Debug)]
 pub struct SourceOptions {
     pub addresses: AddressPolicy,
@@ -49,7 +49,7 @@ pub struct SourceOptions {
 }
 
 impl Default for SourceOptions {
-    /// Proxies are those of the environment: `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`.
+    /// Uses the proxies of the environment: `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`.
     fn default() -> Self {
         Self {
             addresses: AddressPolicy::default(),
@@ -60,47 +60,47 @@ impl Default for SourceOptions {
     }
 }
 
-/// A version that a source offers.
+/// A version of a package in a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishedVersion {
     pub version: String,
-    /// The Kubernetes versions that the package states. None: it states none, or the source does not tell.
+    /// The `kubeVersion` of the chart. `None` if it has none, or if the source does not publish it.
     pub kubernetes: Option<String>,
 }
 
-/// Packages of all sources, and the store.
+/// The packages of all sources, and the store of downloaded packages.
 #[derive(Debug)]
 pub struct Packages {
     pub(crate) store: Store,
     retention: Retention,
     pub(crate) repositories: Repositories,
     pub(crate) registries: Registries,
-    fetched: Shared<(Url, Option<Digest>, Access), Digest>,
-    pub(crate) found: Hits,
-    pub(crate) verified: Verified,
+    downloads: SingleFlightCache<(Url, Option<Digest>, Access), Digest>,
+    pub(crate) package_hits: CacheHits,
+    pub(crate) verification: Verification,
 }
 
 impl Packages {
     pub fn new(store: Store, options: SourceOptions) -> Self {
         let SourceOptions { addresses, proxies, limits, retention } = options;
-        let web = Arc::new(Web::new(addresses, proxies, limits));
+        let http = Arc::new(HttpClient::new(addresses, proxies, limits));
         Self {
-            repositories: Repositories::new(web.clone(), store.clone()),
-            registries: Registries::new(web, store.clone()),
-            fetched: Shared::new(limits.fresh),
-            found: Hits::default(),
-            verified: Verified::new(limits.fresh),
+            repositories: Repositories::new(http.clone(), store.clone()),
+            registries: Registries::new(http, store.clone()),
+            downloads: SingleFlightCache::new(limits.cache_ttl),
+            package_hits: CacheHits::default(),
+            verification: Verification::new(limits.cache_ttl),
             retention,
             store,
         }
     }
 
-    /// Finds the version that `reference` means.
+    /// Resolves `reference` to a version that exists.
     pub async fn resolve(
         &self,
         reference: &PackageReference,
         access: &Access,
-    ) -> Result<Resolved, SourceError> {
+    ) -> Result<ResolvedPackage, SourceError> {
         if reference.repository.starts_with("oci://") {
             self.registries.resolve(reference, access).await
         } else {
@@ -108,7 +108,7 @@ impl Packages {
         }
     }
 
-    /// The versions of a package that a source offers, in any order.
+    /// Returns the versions of a package in a source, in any order.
     pub async fn versions(
         &self,
         repository: &str,
@@ -116,79 +116,84 @@ impl Packages {
         access: &Access,
     ) -> Result<Vec<PublishedVersion>, SourceError> {
         if repository.starts_with("oci://") {
-            let versions = self.registries.published(repository, name, access).await?;
+            let versions = self.registries.chart_versions(repository, name, access).await?;
             Ok(versions.into_iter().map(|version| PublishedVersion { version, kubernetes: None }).collect())
         } else {
-            self.repositories.published(repository, name, access).await
+            self.repositories.chart_versions(repository, name, access).await
         }
     }
 
-    /// How often what a repository offers was found changed. Registries are asked anew each time: always 0.
-    pub fn changed(&self, repository: &str) -> u64 {
-        self.repositories.changed(repository)
+    /// Returns how often the index of a Helm repository has changed. Always 0 for a registry, which has no index.
+    pub fn change_count(&self, repository: &str) -> u64 {
+        self.repositories.change_count(repository)
     }
 
-    /// Told whenever what some repository offers is found changed.
+    /// Returns a receiver that is notified when the index of any repository changes.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.repositories.changes()
     }
 
-    /// How often each cache had the answer, and how often not.
+    /// Returns the hits and misses of each cache.
     pub fn cache_hits(&self) -> [(&'static str, (u64, u64)); 2] {
-        [("index", self.repositories.index_hits()), ("package", self.found.counts())]
+        [("index", self.repositories.index_hits()), ("package", self.package_hits.counts())]
     }
 
-    /// The package on disk; downloaded and verified once, whoever asks. What is not signed as it has to be does not
-    /// come out of here.
-    pub async fn fetch(&self, resolved: &Resolved, access: &Access) -> Result<StoredPackage, SourceError> {
+    /// Returns the package from the store, and downloads it first if needed. Concurrent callers share the download. Fails if the
+    /// package does not have the required signatures.
+    pub async fn fetch(
+        &self,
+        resolved: &ResolvedPackage,
+        access: &Access,
+    ) -> Result<StoredPackage, SourceError> {
         self.verify(resolved, access).await?;
-        let found = resolved.digest.as_ref().and_then(|digest| self.store.get(digest, &resolved.format));
-        self.found.note(found.is_some());
-        if let Some(found) = found {
-            return Ok(found);
+        let stored = resolved.digest.as_ref().and_then(|digest| self.store.get(digest, &resolved.format));
+        self.package_hits.record(stored.is_some());
+        if let Some(stored) = stored {
+            return Ok(stored);
         }
         let source = match &resolved.location {
-            Location::Https { archive: url, .. } | Location::Oci { home: url, .. } => url.clone(),
+            Location::Https { archive: url, .. } | Location::Oci { base_url: url, .. } => url.clone(),
         };
         let key = (source, resolved.digest.clone(), access.clone());
-        let digest = self.fetched.get(key, |_| self.download(resolved, access)).await?;
-        // A file that went since is fetched anew: the answer of a minute ago says nothing about the disk.
-        if let Some(found) = self.store.get(&digest, &resolved.format) {
-            return Ok(found);
+        let digest = self.downloads.get(key, |_| self.download(resolved, access)).await?;
+        // The cached result of an earlier download does not prove that the file still exists.
+        if let Some(stored) = self.store.get(&digest, &resolved.format) {
+            return Ok(stored);
         }
         let digest = self.download(resolved, access).await?;
         self.store
             .get(&digest, &resolved.format)
-            .ok_or_else(|| SourceError::Store(format!("{digest} vanished from the store")))
+            .ok_or_else(|| SourceError::Store(format!("{digest} disappeared from the store")))
     }
 
-    async fn download(&self, resolved: &Resolved, access: &Access) -> Result<Digest, SourceError> {
+    async fn download(&self, resolved: &ResolvedPackage, access: &Access) -> Result<Digest, SourceError> {
         match &resolved.location {
-            Location::Https { home, archive } => {
-                self.repositories.fetch(home, archive, resolved.digest.as_ref(), access).await
+            Location::Https { base_url, archive } => {
+                self.repositories.fetch(base_url, archive, resolved.digest.as_ref(), access).await
             }
-            Location::Oci { home, layer, .. } => {
-                self.registries.fetch(home, layer, &resolved.format, access).await
+            Location::Oci { base_url, layer, .. } => {
+                self.registries.fetch(base_url, layer, &resolved.format, access).await
             }
         }
     }
 
-    /// Keeps the store within its bounds, for as long as it is polled.
-    pub async fn collect_regularly(&self) {
-        let mut clock = tokio::time::interval(COLLECT_EVERY);
+    /// Removes unused packages and catalogs from the store periodically. Runs until the future is dropped.
+    pub async fn collect_garbage(&self) {
+        let mut interval = tokio::time::interval(GARBAGE_COLLECTION_INTERVAL);
         loop {
-            clock.tick().await;
+            interval.tick().await;
             let (store, retention) = (self.store.clone(), self.retention);
             let collect = move || {
                 let now = SystemTime::now();
                 Ok::<_, std::io::Error>(
-                    store.collect(retention, now)? + store.collect_catalogs(retention.age, now)?,
+                    store.remove_unused(retention, now)?
+                        + store.remove_unused_catalogs(retention.age, now)?,
                 )
             };
             match tokio::task::spawn_blocking(collect).await {
                 Ok(Ok(0)) | Err(_) => {}
-                Ok(Ok(files)) => tracing::info!(files, "collected packages and catalogs that nobody used"),
-                Ok(Err(error)) => tracing::warn!(%error, "cannot collect unused packages"),
+                Ok(Ok(files)) => tracing::info!(files, "removed unused packages and catalogs"),
+                Ok(Err(error)) => tracing::warn!(%error, "cannot remove unused packages"),
             }
         }
     }

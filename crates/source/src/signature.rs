@@ -1,12 +1,12 @@
-//! Who has to have signed a package, and whether they did. What was found is handed in: nothing here asks anyone.
+//! The required signers of packages, and the verification of signatures. This module does not send requests.
 
 mod bundle;
 mod certificate;
+mod error;
 mod key;
 mod keyless;
 mod log;
 mod policy;
-mod refusal;
 mod signers;
 mod simple;
 mod source_prefix;
@@ -14,40 +14,44 @@ mod trusted_root;
 
 use chandler_core::digest::Digest;
 
-pub(crate) use self::{bundle::Bundle, policy::Demand, simple::SimpleSignature};
+pub(crate) use self::{bundle::Bundle, policy::Requirement, simple::SimpleSignature};
 pub use self::{
-    key::BadKey,
-    policy::{BadPolicy, BadRule, SignaturePolicy},
-    refusal::Refusal,
-    signers::{BadSigners, Signers, SignersSpec, WantedIdentity},
-    source_prefix::BadSource,
-    trusted_root::BadTrustedRoot,
+    error::VerificationError,
+    key::KeyError,
+    policy::{PolicyError, PolicyUnavailable, RuleError, SignaturePolicy},
+    signers::{ExpectedIdentity, Signers, SignersError, SignersSpec},
+    source_prefix::SourcePrefixError,
+    trusted_root::TrustedRootError,
 };
 
-/// A signature as it was found.
+/// A signature as the registry contains it.
 #[derive(Clone, Debug)]
-pub(crate) enum Found {
-    /// As cosign 2 makes them: a layer and its annotations.
+pub(crate) enum Signature {
+    /// The format of cosign 2: a layer and its annotations.
     Simple(SimpleSignature),
-    /// As cosign 3 makes them.
+    /// The format of cosign 3.
     Bundle(Bundle),
 }
 
-/// Whether one of the signatures for the manifest is one that the signers made. If not, the refusal of the one that came
-/// closest tells why.
-pub(crate) fn judge(found: &[Found], manifest: &Digest, signers: &Signers) -> Result<(), Refusal> {
-    let mut closest = Refusal::NoSignature;
-    for signature in found {
-        let judged = match signature {
-            Found::Simple(signature) => signature.check(manifest, signers),
-            Found::Bundle(bundle) => bundle.check(manifest, signers),
+/// Verifies that one of the signatures is for the manifest and made by one of the signers. Otherwise, returns the error of the
+/// signature that passed most checks.
+pub(crate) fn verify(
+    signatures: &[Signature],
+    manifest: &Digest,
+    signers: &Signers,
+) -> Result<(), VerificationError> {
+    let mut most_specific = VerificationError::NoSignature;
+    for signature in signatures {
+        let result = match signature {
+            Signature::Simple(signature) => signature.verify(manifest, signers),
+            Signature::Bundle(bundle) => bundle.verify(manifest, signers),
         };
-        match judged {
+        match result {
             Ok(()) => return Ok(()),
-            Err(refusal) => closest = closest.or_closer(refusal),
+            Err(error) => most_specific = most_specific.or_more_specific(error),
         }
     }
-    Err(closest)
+    Err(most_specific)
 }
 
 #[cfg(test)]

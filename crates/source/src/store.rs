@@ -1,9 +1,9 @@
-//! Packages on disk, by content: `sha256/<hex>.tgz` for charts, `sha256/<hex>.package` for other formats. Only charts are
-//! checked as archives, so no chart is ever read from a file of another format. Files are renamed into place, so an existing
-//! file is complete.
+//! The store of downloaded packages, by content: `sha256/<hex>.tgz` for charts, `sha256/<hex>.package` for other formats.
+//! Only charts are validated as archives, so a chart is never read from a file of another format. Files are complete, because
+//! they are renamed into place.
 
 mod catalogs;
-mod collect;
+mod garbage_collection;
 
 use std::{
     collections::HashMap,
@@ -18,24 +18,24 @@ use chandler_core::{digest::Digest, package_format::PackageFormat};
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
-pub use self::collect::Retention;
+pub use self::garbage_collection::Retention;
 use crate::{SourceError, archive};
 
-/// A content-addressed store.
+/// A content-addressed store of packages.
 #[derive(Clone, Debug)]
 pub struct Store {
-    folder: PathBuf,
+    packages: PathBuf,
     catalogs: PathBuf,
-    /// How many `StoredPackage`s exist of each file.
-    held: Arc<Mutex<HashMap<PathBuf, usize>>>,
+    /// The number of [`StoredPackage`]s of each file.
+    in_use: Arc<Mutex<HashMap<PathBuf, usize>>>,
 }
 
-/// A package in the store. It stays there while this lives.
+/// A package in the store. It is not removed from the store before this is dropped.
 #[derive(Debug)]
 pub struct StoredPackage {
     pub digest: Digest,
     path: PathBuf,
-    held: Arc<Mutex<HashMap<PathBuf, usize>>>,
+    in_use: Arc<Mutex<HashMap<PathBuf, usize>>>,
 }
 
 impl StoredPackage {
@@ -46,66 +46,66 @@ impl StoredPackage {
 
 impl Drop for StoredPackage {
     fn drop(&mut self) {
-        let mut held = lock(&self.held);
-        if let Some(count) = held.get_mut(&self.path) {
+        let mut in_use = lock(&self.in_use);
+        if let Some(count) = in_use.get_mut(&self.path) {
             *count -= 1;
             if *count == 0 {
-                held.remove(&self.path);
+                in_use.remove(&self.path);
             }
         }
     }
 }
 
 impl Store {
-    /// Opens the store in `folder`; makes it if it is absent.
-    pub fn open(folder: impl Into<PathBuf>) -> Result<Self, SourceError> {
-        let home = folder.into();
-        let (folder, catalogs) = (home.join("sha256"), home.join("catalogs"));
-        for folder in [&folder, &catalogs] {
-            std::fs::create_dir_all(folder).map_err(failed)?;
+    /// Opens the store in `directory`, and creates it if it does not exist.
+    pub fn open(directory: impl Into<PathBuf>) -> Result<Self, SourceError> {
+        let directory = directory.into();
+        let (packages, catalogs) = (directory.join("sha256"), directory.join("catalogs"));
+        for directory in [&packages, &catalogs] {
+            std::fs::create_dir_all(directory).map_err(failed)?;
         }
-        Ok(Self { folder, catalogs, held: Arc::default() })
+        Ok(Self { packages, catalogs, in_use: Arc::default() })
     }
 
-    /// Returns the package with this content and format, if it is stored. It counts as used now.
+    /// Returns the package with this digest and format, if it is in the store, and updates its time of last use.
     pub fn get(&self, digest: &Digest, format: &PackageFormat) -> Option<StoredPackage> {
-        let mut held = lock(&self.held);
+        let mut in_use = lock(&self.in_use);
         let path = self.path(digest, format);
         let file = File::open(&path).ok()?;
         if let Err(error) = file.set_modified(SystemTime::now()) {
-            tracing::debug!(%error, "the time of last use is not noted");
+            tracing::debug!(%error, "cannot update the time of last use");
         }
-        *held.entry(path.clone()).or_default() += 1;
-        drop(held);
-        Some(StoredPackage { digest: digest.clone(), path, held: self.held.clone() })
+        *in_use.entry(path.clone()).or_default() += 1;
+        drop(in_use);
+        Some(StoredPackage { digest: digest.clone(), path, in_use: self.in_use.clone() })
     }
 
-    /// Starts a new file.
-    pub fn begin(&self) -> Result<Incoming, SourceError> {
-        let file = NamedTempFile::new_in(&self.folder).map_err(failed)?;
-        Ok(Incoming { store: self.clone(), file, hash: Sha256::new(), size: 0 })
+    /// Creates a writer for a new package.
+    pub fn create(&self) -> Result<PackageWriter, SourceError> {
+        let file = NamedTempFile::new_in(&self.packages).map_err(failed)?;
+        Ok(PackageWriter { store: self.clone(), file, hash: Sha256::new(), size: 0 })
     }
 
-    /// A file without a name, gone when it is closed.
-    pub fn scratch(&self) -> Result<File, SourceError> {
-        tempfile::tempfile_in(&self.folder).map_err(failed)
+    /// Creates an unnamed file, which is deleted when it is closed.
+    pub fn temp_file(&self) -> Result<File, SourceError> {
+        tempfile::tempfile_in(&self.packages).map_err(failed)
     }
 
     fn path(&self, digest: &Digest, format: &PackageFormat) -> PathBuf {
         let extension = if format.is_helm_chart() { "tgz" } else { "package" };
-        self.folder.join(format!("{}.{extension}", digest.hex()))
+        self.packages.join(format!("{}.{extension}", digest.hex()))
     }
 }
 
-/// A file that is being written.
-pub struct Incoming {
+/// Writes a package to a temporary file.
+pub struct PackageWriter {
     store: Store,
     file: NamedTempFile,
     hash: Sha256,
     size: u64,
 }
 
-impl Incoming {
+impl PackageWriter {
     pub fn write(&mut self, chunk: &[u8]) -> Result<(), SourceError> {
         self.size += chunk.len() as u64;
         self.hash.update(chunk);
@@ -116,9 +116,9 @@ impl Incoming {
         self.size
     }
 
-    /// Stores the package under its digest, if that is the expected one. A chart must also be an archive that is safe to
-    /// open; packages of other formats are checked by their tool.
-    pub async fn keep(
+    /// Moves the package into the store if it has the expected digest. A chart must also be a valid archive; packages of
+    /// other formats are validated by their tool.
+    pub async fn commit(
         self,
         url: &str,
         expected: Option<&Digest>,
@@ -134,16 +134,16 @@ impl Incoming {
             });
         }
         let (url, format) = (url.to_owned(), format.clone());
-        let keep = move || {
+        let commit = move || {
             if format.is_helm_chart() {
                 file.rewind().map_err(failed)?;
-                archive::check(BufReader::new(file.as_file()), size)
-                    .map_err(|error| SourceError::BadArchive { url, reason: error.to_string() })?;
+                archive::validate(BufReader::new(file.as_file()), size)
+                    .map_err(|error| SourceError::InvalidArchive { url, reason: error.to_string() })?;
             }
             file.persist(store.path(&digest, &format)).map_err(failed)?;
             Ok(digest)
         };
-        tokio::task::spawn_blocking(keep).await.map_err(failed)?
+        tokio::task::spawn_blocking(commit).await.map_err(failed)?
     }
 }
 
@@ -161,32 +161,32 @@ mod tests {
     use crate::archive::testing::chart;
 
     #[tokio::test]
-    async fn only_whole_archives_with_the_right_content_are_kept() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path()).unwrap();
+    async fn only_valid_archives_with_the_expected_digest_are_stored() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
         let (package, other) = (chart("web"), chart("other"));
         let digest = Digest::of(&package);
         let (chart_format, other_format) = (PackageFormat::default(), PackageFormat::new("text/yaml"));
         let write = |content: &[u8]| {
-            let mut incoming = store.begin().unwrap();
-            incoming.write(content).unwrap();
-            incoming
+            let mut writer = store.create().unwrap();
+            writer.write(content).unwrap();
+            writer
         };
-        let exchanged = write(&other).keep("url", Some(&digest), &chart_format).await.unwrap_err();
-        assert!(matches!(exchanged, SourceError::DigestMismatch { .. }), "{exchanged}");
-        let damaged = write(b"no archive").keep("url", None, &chart_format).await.unwrap_err();
-        assert!(matches!(damaged, SourceError::BadArchive { .. }), "{damaged}");
+        let replaced = write(&other).commit("url", Some(&digest), &chart_format).await.unwrap_err();
+        assert!(matches!(replaced, SourceError::DigestMismatch { .. }), "{replaced}");
+        let invalid = write(b"no archive").commit("url", None, &chart_format).await.unwrap_err();
+        assert!(matches!(invalid, SourceError::InvalidArchive { .. }), "{invalid}");
         drop(write(&package));
-        assert!(store.get(&digest, &chart_format).is_none(), "an abandoned download leaves nothing");
-        assert_eq!(write(&package).keep("url", Some(&digest), &chart_format).await.unwrap(), digest);
+        assert!(store.get(&digest, &chart_format).is_none(), "an aborted download is not stored");
+        assert_eq!(write(&package).commit("url", Some(&digest), &chart_format).await.unwrap(), digest);
         assert_eq!(std::fs::read(store.get(&digest, &chart_format).unwrap().path()).unwrap(), package);
-        let text = write(b"no archive").keep("url", None, &other_format).await.unwrap();
+        let text = write(b"no archive").commit("url", None, &other_format).await.unwrap();
         assert!(store.get(&text, &other_format).is_some());
         assert!(
             store.get(&text, &chart_format).is_none(),
-            "a chart is never read from a file that was not checked"
+            "a chart is not read from a file that was not validated"
         );
         std::fs::remove_file(store.path(&text, &other_format)).unwrap();
-        assert_eq!(std::fs::read_dir(folder.path().join("sha256")).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(directory.path().join("sha256")).unwrap().count(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! What a package says about its own values: their schema and their defaults.
+//! The default values of a package and their schema.
 
 use std::{
     fs::File,
@@ -17,10 +17,10 @@ use crate::{SourceError, StoredPackage};
 
 const SCHEMA: &str = "values.schema.json";
 const DEFAULTS: &str = "values.yaml";
-/// Real ones have a few hundred kilobytes.
-const LARGEST_FILE: u64 = 2 << 20;
+/// Real files have at most a few hundred kilobytes.
+const MAX_FILE_BYTES: u64 = 2 << 20;
 
-/// Why the values of a package cannot be used.
+/// The values of a package are invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ValuesError {
     #[error("it cannot be read ({0})")]
@@ -28,29 +28,29 @@ pub(crate) enum ValuesError {
     #[error("{SCHEMA}: {0}")]
     Schema(serde_json::Error),
     #[error("{DEFAULTS} is not UTF-8 text")]
-    NotText,
+    NotUtf8,
     #[error("{0}")]
     Defaults(Failure),
-    #[error("{file} is larger than {} MiB", LARGEST_FILE >> 20)]
+    #[error("{file} is larger than {} MiB", MAX_FILE_BYTES >> 20)]
     TooLarge { file: &'static str },
 }
 
 /// The values of a package.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PackageValues {
-    /// JSON schema of the values. None: the package has none.
+    /// JSON schema of the values, if the package has one.
     pub schema: Option<Value>,
-    /// The package's own values. A schema is meant for these with others laid over them, as Helm does it.
+    /// The default values. As in Helm, the schema applies to these merged with the values of the release.
     pub defaults: Parameters,
 }
 
 impl StoredPackage {
-    /// Reads them from the archive, which was found fit to be opened when it was stored.
+    /// Reads the values from the archive, which was validated when it was stored.
     pub async fn values(&self) -> Result<PackageValues, SourceError> {
         let path = self.path().to_owned();
         let read = move || {
             let file = File::open(path).map_err(|error| SourceError::Store(error.to_string()))?;
-            values(BufReader::new(file)).map_err(|error| SourceError::BadValues(error.to_string()))
+            values(BufReader::new(file)).map_err(|error| SourceError::InvalidValues(error.to_string()))
         };
         tokio::task::spawn_blocking(read).await.map_err(|error| SourceError::Store(error.to_string()))?
     }
@@ -64,13 +64,13 @@ fn values(archive: impl Read) -> Result<PackageValues, ValuesError> {
         let name = entry.path()?.into_owned();
         match top_level(&name) {
             Some(SCHEMA) => {
-                let text = small(&mut entry, SCHEMA)?;
+                let text = read_file(&mut entry, SCHEMA)?;
                 let schema = serde_json::from_slice(&text).map_err(ValuesError::Schema)?;
                 values.schema = Some(schema);
             }
             Some(DEFAULTS) => {
-                let text = small(&mut entry, DEFAULTS)?;
-                let text = String::from_utf8(text).map_err(|_| ValuesError::NotText)?;
+                let text = read_file(&mut entry, DEFAULTS)?;
+                let text = String::from_utf8(text).map_err(|_| ValuesError::NotUtf8)?;
                 values.defaults = from_package_yaml(DEFAULTS, &text).map_err(ValuesError::Defaults)?;
             }
             _ => {}
@@ -79,17 +79,17 @@ fn values(archive: impl Read) -> Result<PackageValues, ValuesError> {
     Ok(values)
 }
 
-/// The name of a file in the chart's own folder, not in that of a chart inside it.
+/// Returns the name of a file in the top directory of the chart, and `None` for files of subcharts and other directories.
 fn top_level(path: &Path) -> Option<&str> {
     let mut parts = path.components().filter(|part| *part != Component::CurDir);
     let (_chart, file) = (parts.next()?, parts.next()?);
     if parts.next().is_some() { None } else { file.as_os_str().to_str() }
 }
 
-fn small(file: &mut impl Read, name: &'static str) -> Result<Vec<u8>, ValuesError> {
+fn read_file(file: &mut impl Read, name: &'static str) -> Result<Vec<u8>, ValuesError> {
     let mut content = Vec::new();
-    file.take(LARGEST_FILE + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > LARGEST_FILE {
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_FILE_BYTES {
         return Err(ValuesError::TooLarge { file: name });
     }
     Ok(content)
@@ -102,22 +102,22 @@ mod tests {
     use tar::EntryType::Regular;
 
     use super::*;
-    use crate::{Store, archive::testing::packed};
+    use crate::{Store, archive::testing::pack};
 
-    async fn stored(files: &[(&str, &[u8])]) -> Result<PackageValues, SourceError> {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path()).unwrap();
+    async fn values_of(files: &[(&str, &[u8])]) -> Result<PackageValues, SourceError> {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
         let entries: Vec<_> = files.iter().map(|(name, content)| (*name, Regular, *content)).collect();
-        let mut incoming = store.begin().unwrap();
-        incoming.write(&packed(&entries)).unwrap();
-        let digest: Digest = incoming.keep("url", None, &PackageFormat::default()).await.unwrap();
+        let mut writer = store.create().unwrap();
+        writer.write(&pack(&entries)).unwrap();
+        let digest: Digest = writer.commit("url", None, &PackageFormat::default()).await.unwrap();
         store.get(&digest, &PackageFormat::default()).unwrap().values().await
     }
 
     #[tokio::test]
-    async fn schema_and_defaults_are_the_charts_own() {
+    async fn schema_and_defaults_are_read_from_the_chart_itself() {
         let chart: (&str, &[u8]) = ("web/Chart.yaml", b"name: web\n");
-        let found = stored(&[
+        let found = values_of(&[
             chart,
             ("web/charts/inner/values.schema.json", b"{\"title\": \"inner\"}"),
             ("web/values.schema.json", b"{\"title\": \"own\"}"),
@@ -128,23 +128,23 @@ mod tests {
         .unwrap();
         assert_eq!(found.schema, Some(json!({"title": "own"})));
         assert_eq!(Value::Object(found.defaults), json!({"replicas": 2}));
-        assert_eq!(stored(&[chart]).await.unwrap(), PackageValues::default());
+        assert_eq!(values_of(&[chart]).await.unwrap(), PackageValues::default());
     }
 
     #[tokio::test]
-    async fn what_cannot_be_used_is_named() {
-        let large = vec![b' '; usize::try_from(LARGEST_FILE).unwrap() + 1];
+    async fn errors_contain_the_name_of_the_invalid_file() {
+        let large = vec![b' '; usize::try_from(MAX_FILE_BYTES).unwrap() + 1];
         let rows: [(&str, &[u8], &str); 5] = [
             ("web/values.schema.json", &large, "values.schema.json is larger than 2 MiB"),
             ("web/values.schema.json", b"{", "values.schema.json: EOF"),
             ("web/values.yaml", &large, "values.yaml is larger than 2 MiB"),
-            ("web/values.yaml", b"- a", "values.yaml does not hold parameters by name"),
+            ("web/values.yaml", b"- a", "values.yaml is not a map of parameters"),
             ("web/values.yaml", b"\xff\xff", "values.yaml is not UTF-8 text"),
         ];
-        for (name, content, hint) in rows {
-            let error = stored(&[(name, content)]).await.unwrap_err();
-            assert!(matches!(error, SourceError::BadValues(_)), "{error}");
-            assert!(error.to_string().contains(hint), "{error} does not say {hint:?}");
+        for (name, content, text) in rows {
+            let error = values_of(&[(name, content)]).await.unwrap_err();
+            assert!(matches!(error, SourceError::InvalidValues(_)), "{error}");
+            assert!(error.to_string().contains(text), "{error} does not contain {text:?}");
         }
     }
 }

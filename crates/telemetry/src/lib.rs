@@ -1,8 +1,8 @@
-//! What other crates count and trace with, so that the manager can tell.
+//! Counters and traces of other crates, which the manager exports.
 
-mod hits;
-mod requests;
+mod cache_hits;
+mod request_counter;
 pub mod trace;
 
-pub use hits::Hits;
-pub use requests::{RequestCount, Requests};
+pub use cache_hits::CacheHits;
+pub use request_counter::{RequestCount, RequestCounter};

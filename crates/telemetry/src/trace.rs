@@ -1,5 +1,5 @@
-//! Traces: what one look at an object led to, through the package tool down to the requests it made. Off unless
-//! started, and then without cost.
+//! OpenTelemetry traces: from the reconcile of an object through the package tool to the requests that it sends. Disabled,
+//! and without cost, until [`Tracing::start`].
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -20,23 +20,23 @@ use opentelemetry_sdk::{
     trace::{Sampler, SdkTracerProvider},
 };
 
-/// How long the last spans may take to leave when the process ends.
-const PARTING: Duration = Duration::from_secs(2);
-/// A receiver that does not answer is given up on, and its spans with it.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Limit for the export of the last spans when the process ends.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
+/// Limit of one export. Spans that are not exported in time are dropped.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-static ON: AtomicBool = AtomicBool::new(false);
+static ENABLED: AtomicBool = AtomicBool::new(false);
 
-/// Where spans go.
+/// Where and how many spans are exported.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceOptions {
-    /// Of an OTLP receiver over gRPC, such as `http://collector:4317`.
+    /// URL of an OTLP receiver over gRPC, such as `http://collector:4317`.
     pub endpoint: String,
-    /// The part of traces that is kept, from 0 to 1.
+    /// The fraction of traces that is sampled, from 0 to 1.
     pub ratio: f64,
 }
 
-/// Why there are no traces.
+/// Tracing cannot be started.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot send traces to {endpoint}: {reason}; name a gRPC endpoint such as http://collector:4317")]
 pub struct TraceError {
@@ -44,17 +44,17 @@ pub struct TraceError {
     reason: String,
 }
 
-/// Spans are sent while this lives.
+/// The running export of spans.
 #[derive(Debug)]
 pub struct Tracing(SdkTracerProvider);
 
 impl Tracing {
-    /// Starts to send spans of `service`. Needs a Tokio runtime around it.
+    /// Starts the export of the spans of `service`. Must be called within a Tokio runtime.
     pub fn start(service: &'static str, options: &TraceOptions) -> Result<Self, TraceError> {
         let exporter = SpanExporter::builder()
             .with_tonic()
             .with_endpoint(&options.endpoint)
-            .with_timeout(PATIENCE)
+            .with_timeout(EXPORT_TIMEOUT)
             .build()
             .map_err(|error| TraceError { endpoint: options.endpoint.clone(), reason: error.to_string() })?;
         let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(options.ratio)));
@@ -68,44 +68,46 @@ impl Tracing {
             .with_resource(resource)
             .build();
         global::set_tracer_provider(provider.clone());
-        ON.store(true, Ordering::Release);
+        ENABLED.store(true, Ordering::Release);
         Ok(Self(provider))
     }
 
-    /// Sends what is left, for a moment.
+    /// Exports the remaining spans and stops.
     pub fn end(self) -> OTelSdkResult {
-        ON.store(false, Ordering::Release);
-        self.0.shutdown_with_timeout(PARTING)
+        ENABLED.store(false, Ordering::Release);
+        self.0.shutdown_with_timeout(SHUTDOWN_TIMEOUT)
     }
 }
 
-/// A span to come.
+/// A span that is not started yet.
 #[derive(Debug)]
 pub struct Span {
     name: &'static str,
     attributes: Vec<KeyValue>,
-    parent: Option<Parent>,
+    parent: Option<ParentSpan>,
 }
 
-/// A span that others may belong to, also after it has ended.
+/// A span that can have children, even after it ends.
 #[derive(Clone, Debug)]
-pub struct Parent(Context);
+pub struct ParentSpan(Context);
 
 impl Span {
-    /// A span below the one that is current. None: nobody wants to know.
+    /// Creates a child of the current span. Returns `None` if tracing is disabled.
     pub fn new(name: &'static str) -> Option<Self> {
-        ON.load(Ordering::Acquire).then(|| Self { name, attributes: Vec::new(), parent: None })
+        ENABLED.load(Ordering::Acquire).then(|| Self { name, attributes: Vec::new(), parent: None })
     }
 
-    /// Never a value, a credential or a query: whoever may read traces need not be trusted with those.
+    /// Adds an attribute. It must not contain Helm values, credentials or URL queries: readers of traces may not be allowed to
+    /// see them.
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl Into<String>) -> Self {
         self.attributes.push(KeyValue::new(key, value.into()));
         self
     }
 
+    /// Sets the parent. `None` means the current span.
     #[must_use]
-    pub fn below(self, parent: Option<Parent>) -> Self {
+    pub fn child_of(self, parent: Option<ParentSpan>) -> Self {
         Self { parent, ..self }
     }
 
@@ -118,8 +120,8 @@ impl Span {
     }
 }
 
-/// Runs `work` within a span, if there is one.
-pub async fn within<F: Future>(span: Option<Span>, work: F) -> F::Output {
+/// Runs `work` in `span`, if there is one.
+pub async fn in_span<F: Future>(span: Option<Span>, work: F) -> F::Output {
     let Some(span) = span else { return work.await };
     let context = span.start();
     let output = work.with_context(context.clone()).await;
@@ -127,27 +129,27 @@ pub async fn within<F: Future>(span: Option<Span>, work: F) -> F::Output {
     output
 }
 
-/// The current span, for what it leads to later. None: nobody wants to know.
-pub fn current() -> Option<Parent> {
-    ON.load(Ordering::Acquire).then(|| Parent(Context::current()))
+/// Returns the current span as a parent for later spans, or `None` if tracing is disabled.
+pub fn current() -> Option<ParentSpan> {
+    ENABLED.load(Ordering::Acquire).then(|| ParentSpan(Context::current()))
 }
 
-/// Says of the current span that it failed, by category: messages may name more than a trace should.
-pub fn failed(category: &'static str) {
-    if ON.load(Ordering::Acquire) {
+/// Marks the current span as failed. Only the category is recorded, because messages may contain confidential data.
+pub fn record_failure(category: &'static str) {
+    if ENABLED.load(Ordering::Acquire) {
         Context::map_current(|context| context.span().set_status(Status::error(category)));
     }
 }
 
-/// What another process needs to continue the current trace: headers of W3C trace context.
-pub fn carry(mut header: impl FnMut(&str, String)) {
+/// Calls `header` with each W3C trace context header, so that another process can continue the current trace.
+pub fn inject_headers(mut header: impl FnMut(&str, String)) {
     struct Headers<'a>(&'a mut dyn FnMut(&str, String));
     impl Injector for Headers<'_> {
         fn set(&mut self, key: &str, value: String) {
             (self.0)(key, value);
         }
     }
-    if ON.load(Ordering::Acquire) {
+    if ENABLED.load(Ordering::Acquire) {
         TraceContextPropagator::new().inject(&mut Headers(&mut header));
     }
 }
@@ -157,12 +159,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nothing_is_carried_unless_traces_are_wanted() {
+    async fn no_headers_are_injected_while_tracing_is_disabled() {
         assert!(Span::new("reconcile").is_none() && current().is_none());
-        let answer = within(Span::new("reconcile"), async {
-            carry(|_, _| panic!("nobody asked for traces"));
+        let output = in_span(Span::new("reconcile"), async {
+            inject_headers(|_, _| panic!("tracing is disabled"));
             7
         });
-        assert_eq!(answer.await, 7);
+        assert_eq!(output.await, 7);
     }
 }

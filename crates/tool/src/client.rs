@@ -11,12 +11,12 @@ use chandler_core::{
     digest::{Digest, InputDigest, InputMark},
     failure::{Category, Failure},
     identity::{ReleaseId, ToolId},
-    inventory::{ReleaseRecords, ReleaseStatus, Seen},
+    inventory::{ReleaseRecords, ReleaseStatus, RevisionState},
     package_format::PackageFormat,
     release::{ApplyKind, ExecutionOptions, RenderingOptions},
     target::Target,
 };
-use chandler_telemetry::{RequestCount, Requests, trace};
+use chandler_telemetry::{RequestCount, RequestCounter, trace};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status, Streaming, metadata::AsciiMetadataKey, transport::Channel};
@@ -84,9 +84,9 @@ pub struct ReleaseDetails {
 impl ReleaseDetails {
     /// Returns the revision as the inventory will list it. The input mark is the tool's: a failed operation may have rolled
     /// back to an older revision, which has other inputs.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> RevisionState {
         let mark = self.inputs.clone().map(|digest| InputMark { digest, revision: self.revision });
-        Seen { revision: self.revision, status: self.status, mark, updated: None }
+        RevisionState { revision: self.revision, status: self.status, mark, updated: None }
     }
 }
 
@@ -199,7 +199,7 @@ impl PackageTool {
         let answer = client(&lease).describe(local(proto::DescribeRequest {})).await;
         let counts = answer.map(|answer| answer.into_inner().requests).unwrap_or_default().into_iter();
         let known = counts.filter_map(|one| {
-            let (verb, result) = Requests::known(&one.verb, &one.result)?;
+            let (verb, result) = RequestCounter::labels(&one.verb, &one.result)?;
             Some(RequestCount { verb, result, count: one.count })
         });
         known.collect()
@@ -352,7 +352,7 @@ pub(crate) fn local<T>(message: T) -> tonic::Request<T> {
 /// A request that carries the current trace.
 fn traced<T>(message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
-    trace::carry(|key, value| {
+    trace::inject_headers(|key, value| {
         if let (Ok(key), Ok(value)) = (AsciiMetadataKey::from_bytes(key.as_bytes()), value.parse()) {
             request.metadata_mut().insert(key, value);
         }

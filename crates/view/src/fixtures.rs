@@ -105,7 +105,7 @@ pub fn resolution_input(extensions: &[(&str, &[(&str, &str)])]) -> ResolutionInp
             .iter()
             .map(|(name, versions)| (name.clone(), VersionName::parse(versions[0].0).unwrap()))
             .collect(),
-        kubernetes: Kubernetes { runs: parse_kubernetes_version("v1.34.4").unwrap(), upgrade: None },
+        kubernetes: Kubernetes { current: parse_kubernetes_version("v1.34.4").unwrap(), upgrade: None },
     }
 }
 

@@ -14,7 +14,7 @@ use chandler_core::{
     inventory::{ReleaseInventory, ReleaseRecords},
     target::Target,
 };
-use chandler_telemetry::Requests;
+use chandler_telemetry::RequestCounter;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
@@ -132,7 +132,7 @@ pub struct Connections {
     records_of: Records,
     open: Arc<Mutex<HashMap<ClusterKey, BTreeMap<ToolId, Arc<Connection>>>>>,
     changes: mpsc::UnboundedSender<InventoryChange>,
-    requests: Requests,
+    requests: RequestCounter,
 }
 
 /// [`RecordsOf`] with a `Debug` of its own.
@@ -166,7 +166,7 @@ impl Connections {
             records_of: Records(records_of),
             open: Arc::default(),
             changes,
-            requests: Requests::default(),
+            requests: RequestCounter::default(),
         };
         (connections, receiver)
     }
@@ -215,7 +215,7 @@ impl Connections {
     }
 
     /// Returns the requests made to workload clusters from here. A package tool counts its own.
-    pub fn requests(&self) -> &Requests {
+    pub fn requests(&self) -> &RequestCounter {
         &self.requests
     }
 

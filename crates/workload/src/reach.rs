@@ -2,10 +2,10 @@
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chandler_core::{
-    failure::{Category, Failure, innermost},
+    failure::{Category, Failure, root_cause},
     target::{Target, TargetAuth},
 };
-use chandler_telemetry::Requests;
+use chandler_telemetry::RequestCounter;
 use http::{HeaderValue, header::USER_AGENT};
 use kube::{
     Client, Config,
@@ -18,7 +18,7 @@ use kube::{
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// A client for `target`, whose requests are counted.
-pub async fn client(target: &Target, requests: &Requests) -> Result<Client, Failure> {
+pub async fn client(target: &Target, requests: &RequestCounter) -> Result<Client, Failure> {
     let unusable = |error: &dyn std::fmt::Display| {
         Failure::new(Category::InvalidSpec, format!("the kubeconfig cannot be used: {error}"))
     };
@@ -98,7 +98,7 @@ pub fn failure_of(error: &kube::Error) -> Failure {
         ),
         other => Failure::new(
             Category::Unreachable,
-            format!("the workload cluster cannot be reached: {}", innermost(other)),
+            format!("the workload cluster cannot be reached: {}", root_cause(other)),
         ),
     }
 }

@@ -10,8 +10,8 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | quote }}
 {{- end }}
 {{- end }}
 
-{{- /* An object of a file, with the labels that all have. */}}
-{{- define "chandler.labelled" -}}
+{{- /* Renders an object of a file with the common labels. */}}
+{{- define "chandler.labeled" -}}
 {{- $root := index . 0 }}
 {{- $object := index . 1 }}
 {{- $labels := include "chandler.labels" $root | fromYaml }}

@@ -1,18 +1,18 @@
-//! Runs steps one after the other until one fails, and reports how long each took.
+//! Runs steps one after the other until one fails, and prints the duration of each.
 
 use std::{path::Path, time::Instant};
 
 use anyhow::{Context as _, Result};
 
-use super::timing::{Ended, Summary};
+use super::timing::{StepResult, Summary};
 
-/// Something that has to pass.
+/// A check that must pass.
 pub struct Step {
     pub name: &'static str,
     pub run: fn(&Path) -> Result<()>,
 }
 
-/// Runs all steps. Prints the table of durations even if a step fails, which ends the run.
+/// Runs the steps until one fails. Prints the table of durations in either case.
 pub fn run(root: &Path, steps: &[Step]) -> Result<()> {
     let mut summary = Summary::default();
     let result = steps.iter().try_for_each(|step| run_step(root, step, &mut summary));
@@ -26,9 +26,9 @@ pub fn run(root: &Path, steps: &[Step]) -> Result<()> {
 fn run_step(root: &Path, step: &Step, summary: &mut Summary) -> Result<()> {
     let start = Instant::now();
     let result = (step.run)(root);
-    let ended = Ended { step: step.name, passed: result.is_ok(), took: start.elapsed() };
-    eprintln!("xtask: {ended}");
-    summary.push(ended);
+    let step_result = StepResult { step: step.name, passed: result.is_ok(), duration: start.elapsed() };
+    eprintln!("xtask: {step_result}");
+    summary.push(step_result);
     result.with_context(|| format!("step `{}` failed", step.name))
 }
 
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_failure_ends_the_run_and_is_named() {
+    fn the_first_failure_stops_the_run_and_names_the_step() {
         let steps = [
             Step { name: "passes", run: |_| Ok(()) },
             Step { name: "fails", run: |_| bail!("a file differs") },

@@ -1,75 +1,74 @@
-//! How long the steps took, as text.
+//! Formats the durations of steps.
 
 use std::{
     fmt::{self, Display},
     time::Duration,
 };
 
-/// The longest that all steps together should take. Beyond it, people stop running them before they push.
+/// The maximum total duration. If the steps take longer, developers no longer run them before they push.
 const BUDGET: Duration = Duration::from_hours(1);
 
-/// A step that ended.
-pub struct Ended {
+/// The result of a step.
+pub struct StepResult {
     pub step: &'static str,
     pub passed: bool,
-    pub took: Duration,
+    pub duration: Duration,
 }
 
 /// Displays a line such as `clippy: passed in 3m 07s`.
-impl Display for Ended {
-    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(text, "{}: {} in {}", self.step, self.result(), minutes(self.took))
+impl Display for StepResult {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {} in {}", self.step, self.result(), format_duration(self.duration))
     }
 }
 
-impl Ended {
+impl StepResult {
     fn result(&self) -> &'static str {
         if self.passed { "passed" } else { "FAILED" }
     }
 }
 
-/// All steps that ended, in order.
+/// The results of all steps that have run, in order.
 #[derive(Default)]
-pub struct Summary(Vec<Ended>);
+pub struct Summary(Vec<StepResult>);
 
 impl Summary {
-    pub fn push(&mut self, ended: Ended) {
-        self.0.push(ended);
+    pub fn push(&mut self, result: StepResult) {
+        self.0.push(result);
     }
 
     fn total(&self) -> Duration {
-        self.0.iter().map(|ended| ended.took).sum()
+        self.0.iter().map(|result| result.duration).sum()
     }
 
-    /// Returns a warning if the steps took longer than they should.
+    /// Returns a warning if the total duration is over the budget.
     pub fn warning(&self) -> Option<String> {
         let total = self.total();
         (total > BUDGET).then(|| {
-            let (total, budget) = (minutes(total), minutes(BUDGET));
-            format!(
-                "warning: the steps took {total}, which is more than {budget}; make the slowest ones faster"
-            )
+            let (total, budget) = (format_duration(total), format_duration(BUDGET));
+            format!("warning: the steps took {total}, more than {budget}; make the slowest steps faster")
         })
     }
 }
 
-/// Displays a table with one row per step and the sum as its last row.
+/// Displays a table with one row per step and the total as its last row.
 impl Display for Summary {
-    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SUM: &str = "sum";
-        let width = self.0.iter().map(|ended| ended.step.len()).chain([SUM.len()]).max().unwrap_or_default();
-        let mut row = |step: &str, result: &str, took: Duration| {
-            writeln!(text, "{step:width$}  {result:6}  {:>8}", minutes(took))
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const TOTAL: &str = "total";
+        let names = self.0.iter().map(|result| result.step.len());
+        let width = names.chain([TOTAL.len()]).max().unwrap_or_default();
+        let mut row = |step: &str, result: &str, duration: Duration| {
+            writeln!(formatter, "{step:width$}  {result:6}  {:>8}", format_duration(duration))
         };
-        for ended in &self.0 {
-            row(ended.step, ended.result(), ended.took)?;
+        for result in &self.0 {
+            row(result.step, result.result(), result.duration)?;
         }
-        row(SUM, "", self.total())
+        row(TOTAL, "", self.total())
     }
 }
 
-/// A duration such as `62m 05s`, rounded to the nearest second.
-fn minutes(duration: Duration) -> String {
+/// Formats a duration such as `62m 05s`, rounded to the nearest second.
+fn format_duration(duration: Duration) -> String {
     let seconds = (duration + Duration::from_millis(500)).as_secs();
     format!("{}m {:02}s", seconds / 60, seconds % 60)
 }
@@ -79,38 +78,39 @@ mod tests {
     use super::*;
 
     fn summary(steps: &[(&'static str, bool, u64)]) -> Summary {
-        let ended = |&(step, passed, seconds)| Ended { step, passed, took: Duration::from_secs(seconds) };
-        Summary(steps.iter().map(ended).collect())
+        let result =
+            |&(step, passed, seconds)| StepResult { step, passed, duration: Duration::from_secs(seconds) };
+        Summary(steps.iter().map(result).collect())
     }
 
     #[test]
-    fn the_table_has_a_row_per_step_and_the_sum() {
-        let shown = summary(&[("formatting", true, 2), ("clippy", true, 187), ("tests", false, 3600)]);
+    fn the_table_has_a_row_per_step_and_the_total() {
+        let steps = summary(&[("formatting", true, 2), ("clippy", true, 187), ("tests", false, 3600)]);
         let expected = "\
 formatting  passed    0m 02s
 clippy      passed    3m 07s
 tests       FAILED   60m 00s
-sum                  63m 09s
+total                63m 09s
 ";
-        assert_eq!(shown.to_string(), expected);
-        assert_eq!(summary(&[]).to_string(), "sum            0m 00s\n");
-        assert_eq!(shown.0[1].to_string(), "clippy: passed in 3m 07s");
+        assert_eq!(steps.to_string(), expected);
+        assert_eq!(summary(&[]).to_string(), "total            0m 00s\n");
+        assert_eq!(steps.0[1].to_string(), "clippy: passed in 3m 07s");
     }
 
     #[test]
-    fn only_more_than_an_hour_is_warned_about() {
-        for (seconds, warned) in [(0, None), (1800, None), (1801, Some("60m 01s")), (3600, Some("90m 00s"))] {
+    fn more_than_an_hour_yields_a_warning() {
+        for (seconds, total) in [(0, None), (1800, None), (1801, Some("60m 01s")), (3600, Some("90m 00s"))] {
             let warning = summary(&[("clippy", true, 1800), ("tests", false, seconds)]).warning();
-            assert_eq!(warning.is_some(), warned.is_some(), "{seconds}: {warning:?}");
-            let names_sum = warned.is_none_or(|sum| warning.is_some_and(|text| text.contains(sum)));
-            assert!(names_sum, "{seconds}");
+            assert_eq!(warning.is_some(), total.is_some(), "{seconds}: {warning:?}");
+            let has_total = total.is_none_or(|total| warning.is_some_and(|text| text.contains(total)));
+            assert!(has_total, "{seconds}");
         }
     }
 
     #[test]
     fn durations_are_rounded() {
-        for (milliseconds, shown) in [(499, "0m 00s"), (500, "0m 01s"), (59_600, "1m 00s")] {
-            assert_eq!(minutes(Duration::from_millis(milliseconds)), shown);
+        for (milliseconds, expected) in [(499, "0m 00s"), (500, "0m 01s"), (59_600, "1m 00s")] {
+            assert_eq!(format_duration(Duration::from_millis(milliseconds)), expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The chart, packaged and rendered.
+//! Packages and renders the chart.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use semver::Version;
 
 use crate::command::{command, output};
 
-/// What the chart holds that tests and commands read at another place.
+/// Files outside `deploy/chart` that are part of the chart. Tests and commands read them from `deploy`.
 const FILES: [&str; 3] = ["deploy/crds.yaml", "deploy/hooks.yaml", "deploy/rbac.yaml"];
 const NAMESPACE: &str = "chandler-system";
 const REPOSITORY: &str = "  repository: chandler.dev/chandler\n";
@@ -23,7 +23,7 @@ pub struct Chart<'a> {
 }
 
 impl<'a> Chart<'a> {
-    /// Puts the chart together and packages it into `out`.
+    /// Assembles the chart and packages it into `out`.
     pub fn package(
         root: &'a Path,
         helm: &'a Path,
@@ -42,15 +42,15 @@ impl<'a> Chart<'a> {
         Ok(Self { root, helm, archive: out.join(format!("chandler-{version}.tgz")) })
     }
 
-    /// All objects of the chart with the values of a file. Those may be variables, which no schema knows.
+    /// Renders the chart with a values file. The schema is skipped, because values may be variables of clusterctl.
     pub fn render(&self, values: &str) -> Result<String> {
         let archive = self.archive.to_string_lossy();
         let arguments = ["template", "chandler", &archive, "--namespace", NAMESPACE];
         let values = ["--values", values, "--skip-schema-validation"];
         let helm = self.helm.to_string_lossy();
         let rendered = output(command(self.root, &helm, &[&arguments[..], &values].concat()))?;
-        let lines = rendered.lines().filter(|line| !line.starts_with("# Source: "));
-        Ok(lines.flat_map(|line| [line, "\n"]).collect())
+        let without_sources = rendered.lines().filter(|line| !line.starts_with("# Source: "));
+        Ok(without_sources.flat_map(|line| [line, "\n"]).collect())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whether a program needs anything beside itself.
+//! Checks ELF files for a dynamic linker and shared libraries.
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -12,20 +12,20 @@ const DYNAMIC_ENTRY: usize = 16;
 const DT_NULL: u64 = 0;
 const DT_NEEDED: u64 = 1;
 
-/// Refuses a program that names an interpreter or a shared library: an image of nothing else has neither.
+/// Returns an error if a program needs an interpreter or a shared library. The image contains neither.
 pub fn require_static(file: &[u8]) -> Result<()> {
-    // 64 bits, little-endian: what both architectures are that we build for.
-    ensure!(file.starts_with(b"\x7fELF\x02\x01"), "it is no 64-bit little-endian ELF file");
-    ensure!(file.len() >= HEADER, "its header is cut off");
+    // Both supported architectures are 64-bit and little-endian.
+    ensure!(file.starts_with(b"\x7fELF\x02\x01"), "not a 64-bit little-endian ELF file");
+    ensure!(file.len() >= HEADER, "the ELF header is truncated");
     let at = offset(file, PROGRAM_HEADERS_AT, 8)?;
     let size = offset(file, PROGRAM_HEADER_SIZE_AT, 2)?;
     for number in 0..offset(file, PROGRAM_HEADER_COUNT_AT, 2)? {
         let header = at + number * size;
-        match word(file, header, 4)? {
+        match integer(file, header, 4)? {
             PT_INTERP => bail!("it needs a dynamic linker (PT_INTERP)"),
             PT_DYNAMIC => {
                 let (from, length) = (offset(file, header + 8, 8)?, offset(file, header + 32, 8)?);
-                needs_nothing(file, from, length)?;
+                require_no_libraries(file, from, length)?;
             }
             _ => {}
         }
@@ -33,9 +33,9 @@ pub fn require_static(file: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn needs_nothing(file: &[u8], from: usize, length: usize) -> Result<()> {
+fn require_no_libraries(file: &[u8], from: usize, length: usize) -> Result<()> {
     for entry in (from..from + length).step_by(DYNAMIC_ENTRY) {
-        match word(file, entry, 8)? {
+        match integer(file, entry, 8)? {
             DT_NULL => break,
             DT_NEEDED => bail!("it needs a shared library (DT_NEEDED)"),
             _ => {}
@@ -45,21 +45,22 @@ fn needs_nothing(file: &[u8], from: usize, length: usize) -> Result<()> {
 }
 
 fn offset(file: &[u8], at: usize, bytes: usize) -> Result<usize> {
-    Ok(usize::try_from(word(file, at, bytes)?)?)
+    Ok(usize::try_from(integer(file, at, bytes)?)?)
 }
 
-fn word(file: &[u8], at: usize, bytes: usize) -> Result<u64> {
-    let found = at.checked_add(bytes).and_then(|end| file.get(at..end)).context("it is cut off")?;
-    Ok(found.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
+/// Reads a little-endian integer.
+fn integer(file: &[u8], at: usize, bytes: usize) -> Result<u64> {
+    let found = at.checked_add(bytes).and_then(|end| file.get(at..end)).context("the file is truncated")?;
+    Ok(found.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test says so by failing")]
+    #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
     use super::*;
 
-    /// A file with these program headers (type, and what its segment begins with).
+    /// Returns an ELF file with the given segments (type and content).
     fn program(segments: &[(u64, &[u64])]) -> Vec<u8> {
         let mut file = b"\x7fELF\x02\x01".to_vec();
         file.resize(HEADER, 0);
@@ -67,33 +68,34 @@ mod tests {
         file[PROGRAM_HEADER_SIZE_AT] = 56;
         file[PROGRAM_HEADER_COUNT_AT] = u8::try_from(segments.len()).unwrap();
         let mut content = HEADER + segments.len() * 56;
-        for (kind, words) in segments {
+        for (kind, integers) in segments {
             let mut header = [0; 56];
             header[0] = u8::try_from(*kind).unwrap();
             header[8..16].copy_from_slice(&(content as u64).to_le_bytes());
-            header[32..40].copy_from_slice(&(words.len() as u64 * 8).to_le_bytes());
-            content += words.len() * 8;
+            header[32..40].copy_from_slice(&(integers.len() as u64 * 8).to_le_bytes());
+            content += integers.len() * 8;
             file.extend(header);
         }
-        file.extend(segments.iter().flat_map(|(_, words)| words.iter().flat_map(|word| word.to_le_bytes())));
+        let integers = segments.iter().flat_map(|(_, integers)| *integers);
+        file.extend(integers.flat_map(|integer| integer.to_le_bytes()));
         file
     }
 
     #[test]
-    fn interpreters_and_libraries_are_refused() {
-        for (file, refusal) in [
+    fn interpreters_and_libraries_are_rejected() {
+        for (file, expected) in [
             (program(&[(1, &[])]), None),
             (program(&[(1, &[]), (PT_DYNAMIC, &[30, 1, DT_NULL, 0, DT_NEEDED, 9])]), None),
             (program(&[(1, &[]), (PT_DYNAMIC, &[30, 1, DT_NEEDED, 9])]), Some("DT_NEEDED")),
             (program(&[(PT_INTERP, &[])]), Some("PT_INTERP")),
-            (program(&[(PT_DYNAMIC, &[30, 1])])[..125].to_vec(), Some("cut off")),
-            (b"#!/bin/sh".to_vec(), Some("no 64-bit")),
+            (program(&[(PT_DYNAMIC, &[30, 1])])[..125].to_vec(), Some("truncated")),
+            (b"#!/bin/sh".to_vec(), Some("not a 64-bit")),
             (std::fs::read(std::env::current_exe().unwrap()).unwrap(), Some("PT_INTERP")),
         ] {
-            let answer = require_static(&file).map_err(|error| error.to_string());
-            match refusal {
-                None => assert_eq!(answer, Ok(())),
-                Some(refusal) => assert!(answer.as_ref().unwrap_err().contains(refusal), "{answer:?}"),
+            let result = require_static(&file).map_err(|error| error.to_string());
+            match expected {
+                None => assert_eq!(result, Ok(())),
+                Some(expected) => assert!(result.as_ref().unwrap_err().contains(expected), "{result:?}"),
             }
         }
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Credentials, HelmOptions, ReconcileStrategy, TlsConfig, default_namespace, is_default, rules};
 use crate::status::PlacementStatus;
 
-/// Puts one chart on every Cluster of its namespace that a selector matches.
+/// Installs one chart on every Cluster in its namespace that a selector matches.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "addons.cluster.x-k8s.io",
@@ -14,7 +14,7 @@ use crate::status::PlacementStatus;
     plural = "helmchartproxies",
     shortname = "hcp",
     category = "cluster-api",
-    doc = "Puts one chart on every Cluster of its namespace that a selector matches.",
+    doc = "Installs one chart on every Cluster in its namespace that a selector matches.",
     namespaced,
     status = "PlacementStatus",
     derive = "PartialEq",
@@ -40,10 +40,10 @@ use crate::status::PlacementStatus;
         json_path = ".status.conditions[?(@.type=='Ready')].message"
     )
 )]
-#[x_kube(crates(kube_core = "kube_core"), validation = rules::fixed_strategy())]
+#[x_kube(crates(kube_core = "kube_core"), validation = rules::immutable_strategy())]
 #[serde(rename_all = "camelCase")]
 pub struct HelmChartProxySpec {
-    /// Selects Clusters in the same namespace by label. Empty selects every Cluster of the namespace.
+    /// Selects Clusters in the same namespace by label. An empty selector selects every Cluster in the namespace.
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub cluster_selector: LabelSelector,
     /// Name of the chart in its repository.
@@ -52,29 +52,29 @@ pub struct HelmChartProxySpec {
     #[serde(rename = "repoURL")]
     #[x_kube(validation = rules::absolute_url())]
     pub repo_url: String,
-    /// Name of the release. Unset: one is generated.
+    /// Name of the release. If unset, a name is generated.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub release_name: String,
     /// Namespace of the release on the workload cluster. Empty means `default`.
     #[serde(default = "default_namespace", rename = "namespace", skip_serializing_if = "String::is_empty")]
     pub release_namespace: String,
-    /// Version of the chart. Unset: the newest.
+    /// Version of the chart. If unset, the newest version.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
-    /// Values as YAML with Go templates over `.Cluster`.
+    /// Values as YAML. Go templates in it can refer to `.Cluster`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub values_template: String,
-    /// Whether the release is kept as the spec says, or only installed. Immutable.
+    /// Whether the release is kept in sync with the spec, or only installed. Immutable.
     #[serde(default, skip_serializing_if = "is_default")]
     pub reconcile_strategy: ReconcileStrategy,
-    /// Options of the Helm operations.
+    /// Options of Helm operations.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub options: HelmOptions,
-    /// Credentials of the registry.
+    /// Credentials for the repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<Credentials>,
-    /// How the connection to the repository is secured.
+    /// TLS configuration of the connection to the repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_config: Option<TlsConfig>,
 }

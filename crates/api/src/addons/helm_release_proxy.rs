@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Credentials, HelmOptions, ReconcileStrategy, TlsConfig, default_namespace, is_default, rules};
 use crate::status::ReleaseStatus;
 
-/// One release of a chart on one Cluster. Made by a HelmChartProxy.
+/// One release of a chart on one Cluster. Created by a HelmChartProxy.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "addons.cluster.x-k8s.io",
@@ -14,7 +14,7 @@ use crate::status::ReleaseStatus;
     plural = "helmreleaseproxies",
     shortname = "hrp",
     category = "cluster-api",
-    doc = "One release of a chart on one Cluster. Made by a HelmChartProxy.",
+    doc = "One release of a chart on one Cluster. Created by a HelmChartProxy.",
     namespaced,
     status = "ReleaseStatus",
     derive = "PartialEq",
@@ -44,22 +44,22 @@ use crate::status::ReleaseStatus;
 )]
 #[x_kube(
     crates(kube_core = "kube_core"),
-    validation = rules::fixed_release_name(),
-    validation = rules::fixed_namespace(),
-    validation = rules::fixed_strategy()
+    validation = rules::immutable_release_name(),
+    validation = rules::immutable_namespace(),
+    validation = rules::immutable_strategy()
 )]
 #[serde(rename_all = "camelCase")]
 pub struct HelmReleaseProxySpec {
-    /// The Cluster the release lives on. Its name is immutable.
+    /// The Cluster of the release. Its name is immutable.
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
-    #[x_kube(validation = rules::fixed_cluster())]
+    #[x_kube(validation = rules::immutable_cluster())]
     pub cluster_ref: ObjectReference,
     /// Name of the chart in its repository. Immutable.
-    #[x_kube(validation = rules::fixed())]
+    #[x_kube(validation = rules::immutable())]
     pub chart_name: String,
     /// The repository: `https://…` for a Helm repository, `oci://…` for a registry. Immutable.
     #[serde(rename = "repoURL")]
-    #[x_kube(validation = rules::absolute_url(), validation = rules::fixed())]
+    #[x_kube(validation = rules::absolute_url(), validation = rules::immutable())]
     pub repo_url: String,
     /// Name of the release. Immutable once set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -67,23 +67,23 @@ pub struct HelmReleaseProxySpec {
     /// Namespace of the release on the workload cluster. Empty means `default`. Immutable.
     #[serde(default = "default_namespace", rename = "namespace")]
     pub release_namespace: String,
-    /// Version of the chart. Unset: the newest.
+    /// Version of the chart. If unset, the newest version.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
     /// Values as YAML.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub values: String,
-    /// Whether the release is kept as the spec says, or only installed. Immutable.
+    /// Whether the release is kept in sync with the spec, or only installed. Immutable.
     #[serde(default, skip_serializing_if = "is_default")]
     pub reconcile_strategy: ReconcileStrategy,
-    /// Options of the Helm operations.
+    /// Options of Helm operations.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub options: HelmOptions,
-    /// Credentials of the registry.
+    /// Credentials for the repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<Credentials>,
-    /// How the connection to the repository is secured.
+    /// TLS configuration of the connection to the repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_config: Option<TlsConfig>,
 }

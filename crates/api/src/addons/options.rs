@@ -4,40 +4,40 @@ use serde::{Deserialize, Serialize};
 
 use super::{is_false, rules};
 
-/// Options of the Helm operations.
+/// Options of Helm operations.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct HelmOptions {
-    /// Do not run the chart's hooks.
+    /// Do not run the hooks of the chart.
     #[serde(default, skip_serializing_if = "is_false")]
     pub disable_hooks: bool,
-    /// Wait until the release's objects are ready.
+    /// Wait until the objects of the release are ready.
     #[serde(default, skip_serializing_if = "is_false")]
     pub wait: bool,
-    /// With `wait`: also until Jobs have completed.
+    /// With `wait`, also wait until Jobs are completed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub wait_for_jobs: bool,
-    /// Kept for compatibility: a packaged chart brings its dependencies along.
+    /// Kept for compatibility; has no effect. A packaged chart contains its dependencies.
     #[serde(default, skip_serializing_if = "is_false")]
     pub dependency_update: bool,
     /// Time limit of one Helm operation, as a Go duration.
     #[serde(default)]
     #[x_kube(validation = rules::go_duration())]
     pub timeout: Timeout,
-    /// Do not install the custom resource definitions in the chart's `crds` folder.
+    /// Do not install the CRDs in the `crds` directory of the chart.
     #[serde(default, rename = "skipCRDs", skip_serializing_if = "is_false")]
     pub skip_crds: bool,
     /// Render the notes of subcharts. The field is called `options` for compatibility.
     #[serde(default, rename = "options", skip_serializing_if = "is_false")]
     pub sub_notes: bool,
-    /// Kept for compatibility: validation is always the API server's.
+    /// Kept for compatibility; has no effect. The API server always validates.
     #[serde(default, rename = "disableOpenAPIValidation", skip_serializing_if = "is_false")]
     pub disable_open_api_validation: bool,
-    /// On failure, uninstall a new release or roll an upgrade back. Implies `wait`.
+    /// On failure, uninstall a new release or roll back an upgrade. Implies `wait`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub atomic: bool,
-    /// Options of the installation.
+    /// Options of an installation.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub install: HelmInstallOptions,
@@ -45,18 +45,18 @@ pub struct HelmOptions {
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub upgrade: HelmUpgradeOptions,
-    /// Options of the removal.
+    /// Options of an uninstallation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uninstall: Option<HelmUninstallOptions>,
-    /// Kept for compatibility: clients are always cached.
+    /// Kept for compatibility; has no effect. Clients are always cached.
     #[serde(default)]
     pub enable_client_cache: bool,
-    /// Take over objects that belong to another release or to none.
+    /// Adopt objects that belong to another release or to no release.
     #[serde(default, skip_serializing_if = "is_false")]
     pub take_ownership: bool,
 }
 
-/// A time limit as written: a Go duration such as `10m` or `1h30m`.
+/// A duration in Go's format, such as `10m` or `1h30m`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Timeout(pub String);
@@ -67,21 +67,21 @@ impl Default for Timeout {
     }
 }
 
-/// Options of the installation.
+/// Options of an installation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HelmInstallOptions {
-    /// Create the release's namespace if it is absent.
-    #[serde(default = "yes")]
+    /// Create the namespace of the release if it does not exist.
+    #[serde(default = "default_true")]
     pub create_namespace: bool,
-    /// Kept for compatibility: custom resource definitions in templates are objects like any other.
+    /// Kept for compatibility; has no effect. CRDs in templates are treated like other objects.
     #[serde(default, rename = "includeCRDs", skip_serializing_if = "is_false")]
     pub include_crds: bool,
 }
 
 impl Default for HelmInstallOptions {
     fn default() -> Self {
-        Self { create_namespace: yes(), include_crds: false }
+        Self { create_namespace: default_true(), include_crds: false }
     }
 }
 
@@ -89,23 +89,23 @@ impl Default for HelmInstallOptions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HelmUpgradeOptions {
-    /// Overcome what stands in the way: other field managers, or objects that cannot be changed in place.
+    /// Resolve conflicts with other field managers, and replace objects that cannot be changed in place.
     #[serde(default, skip_serializing_if = "is_false")]
     pub force: bool,
-    /// Start from the chart's own values.
+    /// Start from the default values of the chart.
     #[serde(default, skip_serializing_if = "is_false")]
     pub reset_values: bool,
-    /// Keep the last revision's values and merge the given ones on top.
+    /// Reuse the values of the last revision and merge the given values over them.
     #[serde(default, skip_serializing_if = "is_false")]
     pub reuse_values: bool,
-    /// Start from the chart's own values, then the last revision's, then the given ones.
+    /// Start from the default values of the chart, then merge the values of the last revision, then the given values.
     #[serde(default, skip_serializing_if = "is_false")]
     pub reset_then_reuse_values: bool,
-    /// Kept for compatibility.
+    /// Kept for compatibility; has no effect.
     #[serde(default, skip_serializing_if = "is_false")]
     pub recreate: bool,
-    /// How many revisions Helm keeps. 0 or less keeps all.
-    #[serde(default = "ten")]
+    /// Number of revisions that Helm keeps. 0 or less keeps all.
+    #[serde(default = "default_max_history")]
     pub max_history: i64,
     /// Delete objects that a failed upgrade created.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -120,28 +120,28 @@ impl Default for HelmUpgradeOptions {
             reuse_values: false,
             reset_then_reuse_values: false,
             recreate: false,
-            max_history: ten(),
+            max_history: default_max_history(),
             cleanup_on_fail: false,
         }
     }
 }
 
-/// Options of the removal.
+/// Options of an uninstallation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HelmUninstallOptions {
-    /// Keep the release's history on the workload cluster.
+    /// Keep the history of the release on the workload cluster.
     #[serde(default, skip_serializing_if = "is_false")]
     pub keep_history: bool,
-    /// A note that Helm keeps with the removal.
+    /// A description that Helm stores with the uninstallation.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
-fn ten() -> i64 {
+fn default_max_history() -> i64 {
     10
 }

@@ -3,36 +3,35 @@ use serde::{Deserialize, Serialize};
 
 use super::is_false;
 
-/// Names a Secret.
+/// A reference to a Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct SecretReference {
     /// Name of the Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Namespace of the Secret. Unset: the namespace of the object that refers to it.
+    /// Namespace of the Secret. If unset, the namespace of the referring object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
 
-/// Where the credentials of a repository or registry are.
+/// The credentials of a repository or registry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Credentials {
-    /// The Secret that holds a docker configuration, or any of `username` with `password`, `bearerToken`, `tls.crt` with
-    /// `tls.key`.
+    /// The Secret with a Docker config, or with `username` and `password`, `bearerToken`, or `tls.crt` and `tls.key`.
     pub secret: SecretReference,
-    /// Key of the docker configuration in the Secret. Empty: `config.json`.
+    /// Key of the Docker config in the Secret. If empty, `config.json`.
     pub key: String,
 }
 
-/// How the connection to a repository or registry is secured.
+/// TLS configuration of the connection to a repository or registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TlsConfig {
-    /// The Secret that holds the certificate authority at key `ca.crt`.
+    /// The Secret with the certificate authority at key `ca.crt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret: Option<SecretReference>,
-    /// Accept any certificate. Dangerous: anyone on the way can change the chart.
+    /// Accept any certificate. Dangerous: anyone between Chandler and the repository can change the chart.
     #[serde(default, rename = "insecureSkipTLSVerify", skip_serializing_if = "is_false")]
     pub insecure_skip_tls_verify: bool,
 }

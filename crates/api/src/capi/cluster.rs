@@ -1,7 +1,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What Chandler reads of a Cluster, besides its metadata.
+/// The part of a Cluster that Chandler reads, without its metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ClusterView {
@@ -11,25 +11,26 @@ pub struct ClusterView {
     pub status: ClusterStatusView,
 }
 
-/// What Chandler reads of a Cluster's spec.
+/// The part of a Cluster's spec that Chandler reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ClusterSpecView {
     /// Whether reconciliation of the cluster is paused.
     pub paused: bool,
-    /// The object that runs the control plane.
+    /// The object that manages the control plane.
     #[serde(rename = "controlPlaneRef")]
     pub control_plane_ref: Option<ContractReference>,
-    /// The object that stands for the infrastructure.
+    /// The object that manages the infrastructure.
     #[serde(rename = "infrastructureRef")]
     pub infrastructure_ref: Option<ContractReference>,
 }
 
-/// Names an object of another provider, in the Cluster's own namespace. Its version is for its definition to say.
+/// A reference to an object of another provider in the namespace of the Cluster. The labels of its CRD determine the
+/// version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ContractReference {
-    /// Group of the kind.
+    /// API group of the kind.
     pub api_group: String,
     /// Kind.
     pub kind: String,
@@ -37,24 +38,24 @@ pub struct ContractReference {
     pub name: String,
 }
 
-/// What Chandler reads of a Cluster's status.
+/// The part of a Cluster's status that Chandler reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ClusterStatusView {
-    /// How far the cluster has come up.
+    /// How far the cluster is initialized.
     pub initialization: Initialization,
 }
 
-/// How far a cluster has come up.
+/// How far a cluster is initialized.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Initialization {
-    /// The control plane answers requests.
+    /// Whether the control plane accepts requests.
     pub control_plane_initialized: bool,
 }
 
 impl ClusterView {
-    /// Reads the view off a Cluster as the API server returns it.
+    /// Parses a Cluster as the API server returns it.
     pub fn of(cluster: &Value) -> Result<Self, serde_json::Error> {
         Self::deserialize(cluster)
     }

@@ -7,7 +7,7 @@ use crate::{
     status::ReleaseStatus,
 };
 
-/// One extension on one Cluster. Made by an ExtensionInstance.
+/// One extension on one Cluster. Created by an ExtensionInstance.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "chandler.dev",
@@ -16,7 +16,7 @@ use crate::{
     plural = "addonreleases",
     shortname = "ar",
     category = "chandler",
-    doc = "One extension on one Cluster. Made by an ExtensionInstance.",
+    doc = "One extension on one Cluster. Created by an ExtensionInstance.",
     namespaced,
     status = "ReleaseStatus",
     derive = "PartialEq",
@@ -49,17 +49,17 @@ use crate::{
         json_path = ".status.conditions[?(@.type=='Ready')].message"
     )
 )]
-#[x_kube(crates(kube_core = "kube_core"), validation = rules::one_place_for_values())]
+#[x_kube(crates(kube_core = "kube_core"), validation = rules::values_or_values_secret())]
 #[serde(rename_all = "camelCase")]
 pub struct AddonReleaseSpec {
-    /// Name of the Cluster, in the same namespace. Immutable.
+    /// Name of the Cluster in the same namespace. Immutable.
     #[schemars(length(min = 1, max = 253))]
-    #[x_kube(validation = rules::fixed())]
+    #[x_kube(validation = rules::immutable())]
     pub cluster: String,
-    /// Name and namespace on the workload cluster. Immutable.
-    #[x_kube(validation = rules::fixed())]
+    /// Name and namespace of the release on the workload cluster. Immutable.
+    #[x_kube(validation = rules::immutable())]
     pub release: ReleaseIdentity,
-    /// Name of the extension, `CATALOG/PACKAGE` if a catalog offers it. Unset: the package stands for itself.
+    /// Name of the extension, or `CATALOG/PACKAGE` for a package of a catalog. If unset, the package has no extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 520))]
     pub extension: Option<String>,
@@ -72,18 +72,18 @@ pub struct AddonReleaseSpec {
     /// Values as YAML.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<String>,
-    /// Values that a Secret had a part in, kept in a Secret of their own.
+    /// A Secret with the values, for values that contain data of a Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values_secret: Option<ValuesSecret>,
-    /// Names of other objects of this kind, whose releases have to be ready first.
+    /// Names of the AddonReleases that have to be ready before this one is installed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     #[x_kube(merge_strategy = kube_core::ListMerge::Set)]
     pub depends_on: Vec<String>,
-    /// What happens to it when its cluster is deleted.
+    /// What happens to the release when its cluster is deleted.
     #[serde(default, skip_serializing_if = "is_default")]
     pub on_cluster_delete: OnClusterDelete,
-    /// Options of the operations.
+    /// Options of operations.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub options: ReleaseOptions,
@@ -105,23 +105,23 @@ pub struct ReleaseIdentity {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 pub struct ValuesSecret {
-    /// Name of the Secret, in the same namespace; the values are at key `values.yaml`.
+    /// Name of the Secret in the same namespace. The values are at key `values.yaml`.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// `sha256:…` of the values, so that a change is seen here.
+    /// `sha256:…` of the values, so that a change of the values changes the spec.
     #[schemars(extend("pattern" = "^sha256:[0-9a-f]{64}$"))]
     pub digest: String,
 }
 
-/// Options of the operations, for any package tool.
+/// Options of operations, for any package tool.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseOptions {
-    /// Wait until the release's objects are ready.
-    #[serde(default = "yes")]
+    /// Wait until the objects of the release are ready.
+    #[serde(default = "default_true")]
     pub wait: bool,
-    /// With `wait`: also until Jobs have completed.
+    /// With `wait`, also wait until Jobs are completed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub wait_for_jobs: bool,
     /// Time limit of one operation, as a Go duration.
@@ -129,26 +129,26 @@ pub struct ReleaseOptions {
     #[schemars(length(max = 32))]
     #[x_kube(validation = go_duration())]
     pub timeout: Timeout,
-    /// Create the release's namespace if it is absent.
-    #[serde(default = "yes")]
+    /// Create the namespace of the release if it does not exist.
+    #[serde(default = "default_true")]
     pub create_namespace: bool,
-    /// On failure, uninstall a new release or roll an upgrade back. Implies `wait`.
+    /// On failure, uninstall a new release or roll back an upgrade. Implies `wait`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub atomic: bool,
-    /// Take over objects that belong to another release or to none.
+    /// Adopt objects that belong to another release or to no release.
     #[serde(default, skip_serializing_if = "is_default")]
     pub take_ownership: bool,
-    /// Overcome what stands in the way of an upgrade: other field managers, or objects that cannot be changed in place.
+    /// On upgrades, resolve conflicts with other field managers, and replace objects that cannot be changed in place.
     #[serde(default, skip_serializing_if = "is_default")]
     pub force: bool,
-    /// Do not run the package's hooks.
+    /// Do not run the hooks of the package.
     #[serde(default, skip_serializing_if = "is_default")]
     pub disable_hooks: bool,
-    /// Do not install the custom resource definitions that the package keeps apart from its other objects.
+    /// Do not install the CRDs that the package contains apart from its other objects.
     #[serde(default, rename = "skipCRDs", skip_serializing_if = "is_default")]
     pub skip_crds: bool,
-    /// How many revisions are kept. 0 keeps all.
-    #[serde(default = "ten")]
+    /// Number of revisions that are kept. 0 keeps all.
+    #[serde(default = "default_max_history")]
     #[schemars(range(min = 0))]
     pub max_history: u32,
 }
@@ -156,24 +156,24 @@ pub struct ReleaseOptions {
 impl Default for ReleaseOptions {
     fn default() -> Self {
         Self {
-            wait: yes(),
+            wait: default_true(),
             wait_for_jobs: false,
             timeout: Timeout::default(),
-            create_namespace: yes(),
+            create_namespace: default_true(),
             atomic: false,
             take_ownership: false,
             force: false,
             disable_hooks: false,
             skip_crds: false,
-            max_history: ten(),
+            max_history: default_max_history(),
         }
     }
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
-fn ten() -> u32 {
+fn default_max_history() -> u32 {
     10
 }

@@ -9,7 +9,7 @@ use crate::addons::{
     rules::{absolute_url, go_duration},
 };
 
-/// A place that packages come from.
+/// A Helm repository or registry that offers packages.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "chandler.dev",
@@ -18,7 +18,7 @@ use crate::addons::{
     plural = "extensioncatalogs",
     shortname = "extcat",
     category = "chandler",
-    doc = "A place that packages come from.",
+    doc = "A Helm repository or registry that offers packages.",
     namespaced,
     status = "CatalogStatus",
     derive = "PartialEq",
@@ -51,56 +51,56 @@ pub struct ExtensionCatalogSpec {
     #[schemars(length(max = 2048))]
     #[x_kube(validation = absolute_url())]
     pub url: String,
-    /// How often it is read again, as a Go duration.
-    #[serde(default = "hourly")]
+    /// Interval at which the repository is read, as a Go duration.
+    #[serde(default = "default_interval")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = go_duration())]
     pub interval: Timeout,
-    /// Key of a Secret with a docker configuration that has the credentials. The Secret is in this namespace.
+    /// Key of a Secret in the same namespace with a Docker config that contains the credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<KeyReference>,
-    /// Key of a Secret with the certificate authority to trust. The Secret is in this namespace.
+    /// Key of a Secret in the same namespace with the certificate authority to trust.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_authority: Option<KeyReference>,
-    /// Signatures that packages must have. Unset: they are not checked.
+    /// Signatures that packages must have. If unset, signatures are not verified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<Verification>,
-    /// Which packages of the repository belong to the catalog. Unset: all.
+    /// Selects the packages of the repository that belong to the catalog. If unset, all packages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<CatalogFilter>,
-    /// Which namespaces may use it, by their labels; its own always may. Unset: all, if it is in the namespace of the
-    /// platform; else no other.
+    /// Selects by label the namespaces that may use the catalog, besides its own. If unset, a catalog in the platform
+    /// namespace can be used in all namespaces, any other catalog only in its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub namespaces: Option<LabelSelector>,
 }
 
-fn hourly() -> Timeout {
+fn default_interval() -> Timeout {
     Timeout("1h".to_owned())
 }
 
 /// Signatures that packages must have.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[x_kube(crates(kube_core = "kube_core"), validation = rules::some_signer())]
+#[x_kube(crates(kube_core = "kube_core"), validation = rules::keys_or_identities())]
 #[serde(rename_all = "camelCase")]
 pub struct Verification {
-    /// Who made the signatures.
+    /// The tool that created the signatures.
     pub verifier: Verifier,
-    /// The Secret with the public keys in PEM, one per key of the Secret. One of them is enough.
+    /// The Secret with the public keys in PEM, one per key of the Secret. A signature of one of them is enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<SecretName>,
-    /// Who may sign without a key of their own, as their certificate names them. One of them is enough. Needs
+    /// Identities for keyless signatures, as certificates contain them. A signature of one of them is enough. Requires
     /// `trustedRoot`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub identities: Vec<SignerIdentity>,
-    /// Key of a ConfigMap with the certificate authorities and logs to trust: the file that `cosign trusted-root create`
-    /// writes. The ConfigMap is in this namespace.
+    /// Key of a ConfigMap in the same namespace with the certificate authorities and transparency logs to trust: the file
+    /// that `cosign trusted-root create` writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trusted_root: Option<KeyReference>,
 }
 
-/// Who signs, as a certificate names them.
+/// The identity of a signer, as a certificate contains it.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(
     crates(kube_core = "kube_core"),
@@ -109,74 +109,74 @@ pub struct Verification {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SignerIdentity {
-    /// Who has seen that it is them, such as `https://token.actions.githubusercontent.com`.
+    /// The OIDC issuer, such as `https://token.actions.githubusercontent.com`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub issuer: Option<String>,
-    /// The same as a regular expression for the whole text.
+    /// A regular expression that the whole issuer has to match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub issuer_reg_exp: Option<String>,
-    /// Who they are: an e-mail address, or the address of a workflow.
+    /// The subject: an email address, or the URL of a workflow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub subject: Option<String>,
-    /// The same as a regular expression for the whole text.
+    /// A regular expression that the whole subject has to match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub subject_reg_exp: Option<String>,
 }
 
-/// Who makes signatures.
+/// The tool that creates signatures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Verifier {
     /// `cosign sign`, for registries.
     Cosign,
-    /// `helm package --sign`, the `.prov` file beside a chart.
+    /// `helm package --sign`, which writes a `.prov` file next to the chart.
     Provenance,
 }
 
-/// Which packages of a repository belong to a catalog.
+/// Selects the packages of a repository that belong to a catalog.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 pub struct CatalogFilter {
-    /// Names of charts, `*` for any letters. Empty: all. A registry that does not list what it has needs the names
-    /// themselves.
+    /// Names of charts. `*` matches any characters. If empty, all charts. For a registry that does not list its
+    /// repositories, names without `*` are required.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = kube_core::ListMerge::Set)]
     #[schemars(length(max = 1000), inner(length(min = 1, max = 253)))]
     pub include: Vec<String>,
-    /// Names of charts to leave out, `*` for any letters.
+    /// Names of charts to exclude. `*` matches any characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = kube_core::ListMerge::Set)]
     #[schemars(length(max = 1000), inner(length(min = 1, max = 253)))]
     pub exclude: Vec<String>,
-    /// The versions that belong to it, as a range. Unset: all but pre-releases.
+    /// The range of versions to include. If unset, all versions except pre-releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     #[x_kube(validation = rules::range())]
     pub versions: Option<String>,
 }
 
-/// What Chandler saw of a catalog.
+/// Observed state of a catalog.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct CatalogStatus {
-    /// `Ready` sums up the others.
+    /// Conditions of the object. `Ready` summarizes the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = kube_core::ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// How many packages it has.
+    /// Number of packages in the catalog.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packages: Option<u32>,
-    /// When it was read last.
+    /// When the catalog was last read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_at: Option<Time>,
-    /// `sha256:…` of what was read.
+    /// `sha256:…` of the content that was last read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// The generation that the rest of the status speaks of.
+    /// The generation of the spec that the status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }

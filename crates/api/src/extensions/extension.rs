@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{ExtensionVersion, Reference, rules};
 use crate::addons::{is_default, rules::absolute_url};
 
-/// An extension of clusters: what it is, its versions, and what they fit.
+/// An extension for clusters: its description, its versions, and their compatibility.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "chandler.dev",
@@ -15,7 +15,7 @@ use crate::addons::{is_default, rules::absolute_url};
     plural = "extensions",
     shortname = "ext",
     category = "chandler",
-    doc = "An extension of clusters: what it is, its versions, and what they fit.",
+    doc = "An extension for clusters: its description, its versions, and their compatibility.",
     namespaced,
     status = "ExtensionStatus",
     derive = "PartialEq",
@@ -41,68 +41,68 @@ use crate::addons::{is_default, rules::absolute_url};
         json_path = ".status.conditions[?(@.type=='Ready')].message"
     )
 )]
-#[x_kube(crates(kube_core = "kube_core"), validation = rules::some_versions())]
+#[x_kube(crates(kube_core = "kube_core"), validation = rules::versions_or_follow_kubernetes())]
 #[serde(rename_all = "camelCase")]
 pub struct ExtensionSpec {
-    /// Name for people. Unset: the object's name.
+    /// Display name. If unset, the name of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
-    /// What it does, in a sentence or two.
+    /// Short description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Logo: an https address, or the image itself as a data URI.
+    /// Logo: an https URL, or the image as a data URI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 131_072))]
     #[x_kube(validation = rules::logo())]
     pub logo: Option<String>,
-    /// Where its documentation is.
+    /// URL of the documentation.
     #[serde(default, rename = "documentationURL", skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
     #[x_kube(validation = rules::https_url())]
     pub documentation_url: Option<String>,
-    /// What it is found under, for example `networking`.
+    /// Categories, for example `networking`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = kube_core::ListMerge::Set)]
     #[schemars(length(max = 32))]
     pub categories: Vec<String>,
-    /// Whom to ask.
+    /// Maintainers of the extension.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub maintainers: Vec<Maintainer>,
-    /// The published versions, in any order. Removing one never removes what runs.
+    /// The published versions, in any order. Removing a version does not uninstall it from clusters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 200))]
     #[x_kube(merge_strategy = kube_core::ListMerge::Map(vec!["version".into()]))]
     pub versions: Vec<ExtensionVersion>,
-    /// A repository whose tags are the Kubernetes versions they are made for: instead of the list, or besides it.
+    /// A repository whose tags are the Kubernetes versions that they are for. Replaces or extends `versions`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_kubernetes: Option<FollowKubernetes>,
-    /// What the life of the extension is tied to.
+    /// What determines the version of the extension.
     #[serde(default)]
     pub lifecycle: Lifecycle,
-    /// What happens when the cluster's Kubernetes is upgraded.
+    /// What happens when Kubernetes is upgraded on the cluster.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub kubernetes_upgrade: KubernetesUpgrade,
-    /// Clusters that get it without anybody asking.
+    /// The clusters on which the extension is installed by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub install: Option<DefaultInstall>,
-    /// What happens to it when its cluster is deleted.
+    /// What happens to the extension when its cluster is deleted.
     #[serde(default)]
     pub on_cluster_delete: OnClusterDelete,
 }
 
-/// Whom to ask about an extension.
+/// A maintainer of an extension.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Maintainer {
     /// Name of the person or team.
     pub name: String,
-    /// Where to write to.
+    /// Email address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
 }
 
-/// A repository with one tag or more per Kubernetes minor: `v1.34` or `1.34.7` is for Kubernetes 1.34 and no other.
+/// A repository with tags per Kubernetes minor version: `v1.34` and `1.34.7` are for Kubernetes 1.34 only.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"), validation = rules::one_of(&["repository", "catalog"]))]
 pub struct FollowKubernetes {
@@ -119,64 +119,67 @@ pub struct FollowKubernetes {
     pub chart: String,
 }
 
-/// What the life of an extension is tied to.
+/// What determines the version of an extension.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Lifecycle {
-    /// The cluster's Kubernetes version: its versions follow upgrades of Kubernetes.
+    /// The Kubernetes version of the cluster. The extension is upgraded together with Kubernetes.
     #[default]
     Kubernetes,
-    /// The version of the platform: the `platform` range of a version is held against it.
+    /// The version of the platform, which the `platform` range of a version has to contain.
     Platform,
-    /// Its own: Kubernetes matters only to a version that states a range.
+    /// Nothing else. The Kubernetes version only matters for a version with a `kubernetes` range.
     Independent,
 }
 
-/// What happens when the cluster's Kubernetes is upgraded.
+/// What happens when Kubernetes is upgraded on the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KubernetesUpgrade {
-    /// When to move if no version fits both the old and the new Kubernetes. One that fits both is there before.
+    /// When the extension is upgraded if no version supports both the old and the new Kubernetes version. A version that
+    /// supports both is installed before the upgrade.
     #[serde(default)]
     pub when: UpgradeMoment,
-    /// Whether the upgrade has to wait if no version fits the new Kubernetes. If not, what runs stays as it is.
-    #[serde(default = "yes")]
+    /// Whether the Kubernetes upgrade is blocked if no version supports the new Kubernetes version. If `false`, the installed
+    /// version is left unchanged.
+    #[serde(default = "default_true")]
     pub block: bool,
 }
 
 impl Default for KubernetesUpgrade {
     fn default() -> Self {
-        Self { when: UpgradeMoment::default(), block: yes() }
+        Self { when: UpgradeMoment::default(), block: default_true() }
     }
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
-/// A moment of a Kubernetes upgrade.
+/// A phase of a Kubernetes upgrade.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 pub enum UpgradeMoment {
     /// Before the control plane is upgraded.
     BeforeControlPlane,
-    /// When the control plane has the new version, before the workers.
+    /// After the control plane is upgraded, before the workers.
     #[default]
     AfterControlPlane,
-    /// When all of the cluster has the new version.
+    /// After the whole cluster is upgraded.
     AfterCluster,
 }
 
-/// Clusters that get an extension without anybody asking.
+/// The clusters on which an extension is installed by default.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 pub struct DefaultInstall {
-    /// Selects Clusters by label: those of the Extension's namespace, or all if it belongs to the platform.
+    /// Selects Clusters by label: in the namespace of the Extension, or in all namespaces if the Extension is in the platform
+    /// namespace.
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub default: LabelSelector,
-    /// Whether owners of a cluster cannot opt out.
+    /// Whether cluster owners cannot opt out.
     #[serde(default, skip_serializing_if = "is_default")]
     pub enforced: bool,
-    /// Namespace on the workload cluster. Unset: the Extension's name.
+    /// Namespace of the release on the workload cluster. If unset, the name of the Extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
@@ -185,29 +188,29 @@ pub struct DefaultInstall {
 /// What happens to an extension when its cluster is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnClusterDelete {
-    /// It goes with the cluster.
+    /// It is not uninstalled; it disappears with the cluster.
     #[default]
     Skip,
-    /// It is uninstalled first, for example to give back load balancers and volumes.
+    /// It is uninstalled first, for example to release load balancers and volumes.
     Uninstall,
 }
 
-/// What Chandler saw of an extension.
+/// Observed state of an extension.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct ExtensionStatus {
-    /// `Ready` sums up the others.
+    /// Conditions of the object. `Ready` summarizes the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = kube_core::ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// The newest version that can be chosen.
+    /// The newest version that can be selected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest: Option<String>,
-    /// How many versions can be chosen: those that are not withdrawn.
+    /// Number of versions that can be selected: those that are valid and not withdrawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available: Option<u32>,
-    /// The generation that the rest of the status speaks of.
+    /// The generation of the spec that the status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }

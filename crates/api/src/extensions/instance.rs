@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{ExtensionReference, PackageSource, ParametersFrom, ReleaseOptions, rules};
 use crate::status::PlacementStatus;
 
-/// Wants an extension on clusters.
+/// Installs an extension on clusters.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "chandler.dev",
@@ -16,7 +16,7 @@ use crate::status::PlacementStatus;
     plural = "extensioninstances",
     shortname = "exti",
     category = "chandler",
-    doc = "Wants an extension on clusters.",
+    doc = "Installs an extension on clusters.",
     namespaced,
     status = "InstanceStatus",
     derive = "PartialEq",
@@ -50,57 +50,57 @@ use crate::status::PlacementStatus;
 #[x_kube(
     crates(kube_core = "kube_core"),
     validation = rules::one_of(&["extension", "source"]),
-    validation = rules::version_of_extension(),
-    validation = rules::account_for_objects()
+    validation = rules::version_requires_extension(),
+    validation = rules::objects_require_service_account()
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ExtensionInstanceSpec {
     /// The extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extension: Option<ExtensionReference>,
-    /// A package that no Extension describes.
+    /// A package without an Extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<PackageSource>,
-    /// The versions of the extension that serve, as a range. Unset: any.
+    /// The range of acceptable versions. If unset, any version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     #[x_kube(validation = rules::range())]
     pub version: Option<String>,
-    /// The channel to choose from. Unset: `stable`. Versions without a channel belong to every channel.
+    /// The channel to select versions from. If unset, `stable`. Versions without a channel belong to every channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub channel: Option<String>,
-    /// The clusters that get it.
+    /// The clusters to install the extension on.
     pub clusters: Clusters,
-    /// What happens with extensions that it needs and nobody asked for.
+    /// What happens with required extensions that have no instance.
     #[serde(default)]
     pub dependencies: DependencyPolicy,
-    /// Name and namespace on the workload cluster.
+    /// Name and namespace of the release on the workload cluster.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
-    pub release: ReleasePlace,
-    /// Parameters. They win over those of `parametersTemplate`, which win over `parametersFrom` and the defaults.
+    pub release: ReleaseTarget,
+    /// Parameters. They override `parametersTemplate`, which overrides `parametersFrom`, which overrides the defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "rules::any_object")]
     pub parameters: Option<Map<String, Value>>,
-    /// Parameters as YAML with Go templates over `.Cluster`.
+    /// Parameters as YAML. Go templates in it can refer to `.Cluster`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters_template: Option<String>,
-    /// Parameters that are kept elsewhere. Later ones win.
+    /// Parameters from other objects. Later entries override earlier ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub parameters_from: Vec<ParametersFrom>,
-    /// The ServiceAccount of this namespace with whose rights `parametersFrom[].object` is read.
+    /// The ServiceAccount in the same namespace whose permissions are used to read `parametersFrom[].object`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
-    /// Options of the operations.
+    /// Options of operations.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub options: ReleaseOptions,
 }
 
-/// Clusters: one by name, or those that a selector matches.
+/// One Cluster by name, or the Clusters that a selector matches.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"), validation = rules::one_of(&["name", "selector"]))]
 pub struct Clusters {
@@ -108,48 +108,48 @@ pub struct Clusters {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub name: Option<String>,
-    /// Selects Clusters in the same namespace by label. Empty selects every Cluster of the namespace.
+    /// Selects Clusters in the same namespace by label. An empty selector selects every Cluster in the namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub selector: Option<LabelSelector>,
 }
 
-/// What happens with extensions that are needed and that nobody asked for.
+/// What happens with required extensions that have no instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DependencyPolicy {
-    /// They are installed too, and go when nobody needs them any more.
+    /// They are installed too, and uninstalled when nothing requires them anymore.
     #[default]
     Install,
-    /// An instance of their own has to ask for them; until then nothing is installed.
+    /// They need their own instance. Until it exists, nothing is installed.
     Require,
 }
 
-/// Where a release goes on the workload cluster.
+/// Name and namespace of a release on the workload cluster.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
-pub struct ReleasePlace {
-    /// Name of the release. Unset: the name of the extension, or of the chart.
+pub struct ReleaseTarget {
+    /// Name of the release. If unset, the name of the extension, or of the chart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 53))]
     pub name: Option<String>,
-    /// Namespace of the release. Unset: the same as its name.
+    /// Namespace of the release. If unset, the name of the release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
 }
 
-/// What Chandler saw of an instance and did about it.
+/// Observed state of an instance.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceStatus {
-    /// What every placement reports.
+    /// The status that every placement has.
     #[serde(flatten)]
     pub placement: PlacementStatus,
-    /// The versions on all clusters, for example `1.14.2` or `1.13.0, 1.14.2`.
+    /// The selected versions of all clusters, for example `1.14.2` or `1.13.0, 1.14.2`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<String>,
-    /// Which version was chosen for each cluster, and why.
+    /// The selected version of each cluster, and why it was selected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = kube_core::ListMerge::Map(vec!["cluster".into()]))]
     pub resolution: Vec<ClusterResolution>,
@@ -161,17 +161,17 @@ impl AsRef<PlacementStatus> for InstanceStatus {
     }
 }
 
-/// Which version was chosen for a cluster, and why.
+/// The selected version of a cluster, and why it was selected.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterResolution {
     /// Name of the Cluster.
     pub cluster: String,
-    /// Version that was chosen. Unset: none fits.
+    /// The selected version. Unset if no version fits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The cluster's Kubernetes version that it was chosen for.
+    /// The Kubernetes version of the cluster that the version was selected for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
-    /// Why this version, or why none.
+    /// Why this version was selected, or why no version fits.
     pub message: String,
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use super::{KeyReference, rules};
 use crate::addons::is_default;
 
-/// Parameters that are kept elsewhere.
+/// Parameters from another object.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(
     crates(kube_core = "kube_core"),
@@ -18,10 +18,10 @@ pub struct ParametersFrom {
     /// A key of a ConfigMap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<KeyReference>,
-    /// A field of any object, read with the rights of `spec.serviceAccountName`.
+    /// A field of any object, read with the permissions of `spec.serviceAccountName`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<ObjectField>,
-    /// The parameter that is set, for example `auth.users`. Unset: what is found is YAML with parameters by name.
+    /// The parameter to set, for example `auth.users`. If unset, the content is YAML with parameters by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub parameter: Option<String>,
@@ -32,7 +32,7 @@ pub struct ParametersFrom {
 #[x_kube(crates(kube_core = "kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectField {
-    /// Group and version of the object.
+    /// API group and version of the object.
     #[schemars(length(min = 1, max = 253))]
     pub api_version: String,
     /// Kind of the object.
@@ -41,7 +41,7 @@ pub struct ObjectField {
     /// Name of the object.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Namespace of the object. Unset: that of the instance; of no meaning for cluster-wide kinds.
+    /// Namespace of the object. If unset, the namespace of the instance. Ignored for cluster-scoped kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,

@@ -4,17 +4,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::addons::is_default;
 
-/// Where a referenced object is.
+/// The namespace of a referenced object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Scope {
-    /// In the namespace of the object that refers to it.
+    /// The namespace of the referring object.
     #[default]
     Namespace,
-    /// In the one namespace that the operator of the platform keeps for all.
+    /// The platform namespace, which the operator of the platform manages for all namespaces.
     Platform,
 }
 
-/// Names an object of a known kind.
+/// A reference to an object of a known kind.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
@@ -22,29 +22,29 @@ pub struct Reference {
     /// Name of the object.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Where the object is: beside this one, or in the namespace of the platform.
+    /// Whether the object is in the same namespace or in the platform namespace.
     #[serde(default)]
     pub scope: Scope,
 }
 
-/// Names an extension.
+/// A reference to an extension.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct ExtensionReference {
-    /// Name of the Extension; with `catalog`, name of the package in that catalog.
+    /// Name of the Extension. With `catalog`, name of the package in that catalog.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Name of the ExtensionCatalog to look in. Unset: an Extension object is meant.
+    /// Name of the ExtensionCatalog with the package. If unset, `name` refers to an Extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub catalog: Option<String>,
-    /// Where the Extension or the catalog is: beside this object, or in the namespace of the platform.
+    /// Whether the Extension or the catalog is in the same namespace or in the platform namespace.
     #[serde(default)]
     pub scope: Scope,
 }
 
-/// Names a Secret in the namespace of the object that refers to it.
+/// A reference to a Secret in the namespace of the referring object.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
@@ -54,7 +54,7 @@ pub struct SecretName {
     pub name: String,
 }
 
-/// Names a key of a Secret or ConfigMap in the namespace of the object that refers to it.
+/// A reference to a key of a Secret or ConfigMap in the namespace of the referring object.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
@@ -62,7 +62,7 @@ pub struct KeyReference {
     /// Name of the object.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Key in the object.
+    /// Key in the data of the object.
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
     /// Whether the object or the key may be missing.

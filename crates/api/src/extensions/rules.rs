@@ -1,12 +1,12 @@
-//! The rules that the API server checks beyond types.
+//! CEL validation rules.
 
 use kube_core::Rule;
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-/// One version, complete or not: `1`, `v1.34`, `1.34.2-rc.1+build`.
+/// One version, complete or partial: `1`, `v1.34`, `1.34.2-rc.1+build`.
 const VERSION: &str = r"v?\d+([.]\d+){0,2}(-[\w.-]+)?([+][\w.-]+)?";
-/// One version of a range, where `x` and `*` stand for anything. Short, because the API server counts its letters into
-/// the cost of a rule that is asked for every dependency of every version.
+/// One version of a range, where `x` and `*` match any number. Its length adds to the cost of the rule, which the API server
+/// evaluates for every dependency of every version.
 const PATTERN: &str =
     r"([<>]=?|=[<>]?|!=|~>?|\^)? *v?(\d+|[xX*])([.](\d+|[xX*])){0,2}(-[\w.-]+)?([+][\w.-]+)?";
 
@@ -35,7 +35,7 @@ pub(super) fn https_url() -> Rule {
         .message("must begin with https:// and name a host")
 }
 
-/// Exactly one of some fields.
+/// Requires exactly one of `fields`.
 pub(super) fn one_of(fields: &[&str]) -> Rule {
     let set: Vec<_> = fields.iter().map(|field| format!("has(self.{field})")).collect();
     let names = fields.join(", ");
@@ -43,22 +43,22 @@ pub(super) fn one_of(fields: &[&str]) -> Rule {
         .message(&*format!("exactly one of {names} must be set"))
 }
 
-pub(super) fn some_signer() -> Rule {
+pub(super) fn keys_or_identities() -> Rule {
     Rule::new("has(self.keys) || has(self.identities) && size(self.identities) > 0 && has(self.trustedRoot)")
         .message("keys, or identities and trustedRoot, must be set")
 }
 
-pub(super) fn some_versions() -> Rule {
+pub(super) fn versions_or_follow_kubernetes() -> Rule {
     Rule::new("has(self.followKubernetes) || has(self.versions) && size(self.versions) > 0")
         .message("versions must list at least one version, unless followKubernetes is set")
 }
 
-pub(super) fn version_of_extension() -> Rule {
+pub(super) fn version_requires_extension() -> Rule {
     Rule::new("!has(self.source) || !has(self.version) && !has(self.channel)")
         .message("version and channel are for an extension: with source, write source.version")
 }
 
-pub(super) fn account_for_objects() -> Rule {
+pub(super) fn objects_require_service_account() -> Rule {
     Rule::new(
         "!has(self.parametersFrom) || has(self.serviceAccountName) \
          || self.parametersFrom.all(from, !has(from.object))",
@@ -66,17 +66,17 @@ pub(super) fn account_for_objects() -> Rule {
     .message("serviceAccountName must be set: other objects are read with the rights of that account")
 }
 
-pub(super) fn one_place_for_values() -> Rule {
+pub(super) fn values_or_values_secret() -> Rule {
     Rule::new("!has(self.values) || !has(self.valuesSecret)")
         .message("only one of values, valuesSecret may be set")
 }
 
-pub(super) fn fixed() -> Rule {
+pub(super) fn immutable() -> Rule {
     Rule::new("self == oldSelf")
         .message("is immutable: change the ExtensionInstance, which replaces this object")
 }
 
-/// Any JSON object; only its reader knows what is in it.
+/// Returns the schema of an arbitrary JSON object.
 pub(super) fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use super::{Reference, rules};
 use crate::addons::rules::absolute_url;
 
-/// A package: where it is, its name and its version. Credentials belong to catalogs, so that whoever may write a source
-/// cannot send them elsewhere.
+/// A package: its repository, name and version. Credentials are only configured in catalogs, so that a user who can write a
+/// source cannot send them to another host.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"), validation = rules::one_of(&["repository", "catalog"]))]
 pub struct PackageSource {
@@ -20,7 +20,7 @@ pub struct PackageSource {
     /// Name of the chart in the repository.
     #[schemars(length(min = 1, max = 253))]
     pub chart: String,
-    /// Version of the chart. Unset: in an Extension the version it belongs to, elsewhere the newest.
+    /// Version of the chart. If unset, the version of the Extension that it belongs to, otherwise the newest version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub version: Option<String>,

@@ -1,11 +1,11 @@
 use super::Reason;
 use crate::failure::Category;
 
-/// Why the `Ready` condition of an ExtensionCatalog is as it is.
+/// The reason of the `Ready` condition of an ExtensionCatalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CatalogReason {
     Ready,
-    /// `spec.verify` asks for signatures that cannot be checked.
+    /// `spec.verify` requires signatures that cannot be verified.
     VerificationUnavailable,
     /// The source could not be read.
     Failed(Category),

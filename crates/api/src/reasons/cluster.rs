@@ -1,8 +1,8 @@
 use super::Reason;
-use crate::words::words;
+use crate::string_enum::string_enum;
 
-words! {
-    /// Why a condition that Chandler writes on a Cluster is as it is: `AddonsReady` or `AddonsUpgradable`.
+string_enum! {
+    /// The reason of a condition that Chandler writes on a Cluster: `AddonsReady` or `AddonsUpgradable`.
     pub enum ClusterReason {
         Ready = "Ready",
         NotReady = "NotReady",

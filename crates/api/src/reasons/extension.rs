@@ -1,14 +1,14 @@
 use super::Reason;
 use crate::failure::Category;
 
-/// Why the `Ready` condition of an Extension is as it is.
+/// The reason of the `Ready` condition of an Extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtensionReason {
     Published,
-    /// A version cannot be used.
-    Defect,
+    /// A version is invalid.
+    InvalidVersion,
     /// There is no version, or every one is withdrawn.
-    NothingToChoose,
+    NoAvailableVersion,
     /// The versions could not be read.
     Failed(Category),
 }
@@ -16,7 +16,7 @@ pub enum ExtensionReason {
 impl ExtensionReason {
     pub fn all() -> impl Iterator<Item = Self> {
         let failed = Category::ALL.iter().copied().map(Self::Failed);
-        [Self::Published, Self::Defect, Self::NothingToChoose].into_iter().chain(failed)
+        [Self::Published, Self::InvalidVersion, Self::NoAvailableVersion].into_iter().chain(failed)
     }
 }
 
@@ -24,8 +24,8 @@ impl From<ExtensionReason> for Reason {
     fn from(reason: ExtensionReason) -> Self {
         Self(match reason {
             ExtensionReason::Published => "Published",
-            ExtensionReason::Defect => "Defect",
-            ExtensionReason::NothingToChoose => "NothingToChoose",
+            ExtensionReason::InvalidVersion => "InvalidVersion",
+            ExtensionReason::NoAvailableVersion => "NoAvailableVersion",
             ExtensionReason::Failed(category) => category.as_str(),
         })
     }

@@ -1,30 +1,30 @@
 use super::Reason;
-use crate::words::words;
+use crate::string_enum::string_enum;
 
-words! {
-    /// Why a condition of a placement is as it is: `Ready`, the one of its release objects' specs, or the one of their
-    /// readiness.
+string_enum! {
+    /// The reason of a condition of a placement: of `Ready`, of the condition about the specs of its release objects, or of
+    /// the condition about their readiness.
     pub enum PlacementReason {
         Ready = "Ready",
-        /// Every release object has the spec that it should have.
+        /// Every release object has the desired spec.
         UpToDate = "UpToDate",
         AllReady = "AllReady",
         NotAllReady = "NotAllReady",
         ClusterSelectionFailed = "ClusterSelectionFailed",
-        /// A release object could not be composed: its values could not be rendered, or no version fits.
-        NotPossible = "NotPossible",
+        /// A release object could not be built: its values could not be rendered, or no version fits.
+        ResolutionFailed = "ResolutionFailed",
         WriteFailed = "WriteFailed",
         DeletionFailed = "DeletionFailed",
-        /// Releases are to be removed, but others depend on them.
+        /// Releases should be removed, but other releases depend on them.
         StillNeeded = "StillNeeded",
         Reinstalling = "Reinstalling",
         Updating = "Updating",
-        /// Stored by no controller: commands show it for a status that they cannot read.
+        /// Never stored: commands print it for a status that they cannot read.
         StatusUnreadable = "StatusUnreadable",
     }
 }
 
-/// How a kind of placement words its conditions and reasons.
+/// The condition types and reasons of one kind of placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlacementVocabulary {
     HelmChartProxy,
@@ -34,7 +34,7 @@ pub enum PlacementVocabulary {
 impl PlacementVocabulary {
     pub const ALL: [Self; 2] = [Self::HelmChartProxy, Self::ExtensionInstance];
 
-    /// Type of the condition that reports on the specs of the release objects.
+    /// Returns the type of the condition about the specs of the release objects.
     pub const fn specs_up_to_date(self) -> &'static str {
         match self {
             Self::HelmChartProxy => "HelmReleaseProxySpecsUpToDate",
@@ -42,7 +42,7 @@ impl PlacementVocabulary {
         }
     }
 
-    /// Type of the condition that reports on the readiness of the release objects.
+    /// Returns the type of the condition about the readiness of the release objects.
     pub const fn releases_ready(self) -> &'static str {
         match self {
             Self::HelmChartProxy => "HelmReleaseProxiesReady",
@@ -52,24 +52,24 @@ impl PlacementVocabulary {
 }
 
 impl PlacementReason {
-    /// As objects of a kind write it.
-    pub const fn spelled(self, vocabulary: PlacementVocabulary) -> Reason {
+    /// Returns the reason as objects of one kind store it.
+    pub const fn in_vocabulary(self, vocabulary: PlacementVocabulary) -> Reason {
         Reason(match vocabulary {
             PlacementVocabulary::HelmChartProxy => self.caaph(),
             PlacementVocabulary::ExtensionInstance => self.as_str(),
         })
     }
 
-    /// Reads a reason as any kind writes it. Returns `None` for a word that this version does not write.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|reason| [reason.as_str(), reason.caaph()].contains(&word))
+    /// Parses the stored reason of any kind. Returns `None` if this version does not write it.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|reason| [reason.as_str(), reason.caaph()].contains(&text))
     }
 
-    /// Whether it stays until someone corrects something.
+    /// Returns `true` if the reason persists until a user fixes its cause.
     pub const fn is_failure(self) -> bool {
         match self {
             Self::ClusterSelectionFailed
-            | Self::NotPossible
+            | Self::ResolutionFailed
             | Self::WriteFailed
             | Self::DeletionFailed
             | Self::StatusUnreadable => true,
@@ -83,10 +83,10 @@ impl PlacementReason {
         }
     }
 
-    /// HelmChartProxy keeps the reasons that users of the Cluster API add-on provider for Helm know.
+    /// Returns the reason that the Cluster API add-on provider for Helm uses. HelmChartProxy keeps it.
     const fn caaph(self) -> &'static str {
         match self {
-            Self::NotPossible => "ValueParsingFailed",
+            Self::ResolutionFailed => "ValueParsingFailed",
             Self::WriteFailed => "HelmReleaseProxyCreationFailed",
             Self::DeletionFailed => "HelmReleaseProxyDeletionFailed",
             Self::Reinstalling => "HelmReleaseProxyReinstalling",

@@ -1,12 +1,13 @@
 use super::Reason;
-use crate::words::words;
+use crate::string_enum::string_enum;
 
-words! {
-    /// Why a condition of a release object is as it is: `Ready`, `ClusterAvailable`, or the one of the release itself.
+string_enum! {
+    /// The reason of a condition of a release object: of `Ready`, of `ClusterAvailable`, or of the condition about the
+    /// release itself.
     pub enum ReleaseReason {
-        /// The release is as the spec asks.
+        /// The release matches the spec.
         Ready = "Ready",
-        /// The workload cluster can be used.
+        /// The workload cluster is reachable.
         Available = "Available",
         /// The Cluster does not exist.
         GetClusterFailed = "GetClusterFailed",
@@ -15,24 +16,24 @@ words! {
         NotAvailable = "NotAvailable",
         /// The releases of the workload cluster are being listed.
         Connecting = "Connecting",
-        /// The Secret with the kubeconfig cannot be used.
+        /// The Secret with the kubeconfig is missing or invalid.
         GetKubeconfigFailed = "GetKubeconfigFailed",
         ClusterUnreachable = "ClusterUnreachable",
         ClusterUnauthorized = "ClusterUnauthorized",
         ClusterForbidden = "ClusterForbidden",
-        /// The Secret with the credentials of the source cannot be used.
+        /// The Secret with the credentials of the source is missing or invalid.
         GetCredentialsFailed = "GetCredentialsFailed",
-        /// The Secret with the certificate authority of the source cannot be used.
+        /// The Secret with the certificate authority of the source is missing or invalid.
         GetCaCertificateFailed = "GetCACertificateFailed",
-        /// The spec of the release object cannot be used.
+        /// The spec of the release object is invalid.
         InvalidSpec = "InvalidSpec",
-        /// A required signature of the package is missing or is not a valid one.
+        /// A required signature of the package is missing or invalid.
         VerificationFailed = "VerificationFailed",
         /// Another object claims the same release.
         ReleaseCollision = "ReleaseCollision",
-        /// Releases that must be ready first are not.
+        /// Releases that this one depends on are not ready.
         WaitingForDependencies = "WaitingForDependencies",
-        /// The release is to be removed, but others depend on it.
+        /// The release should be removed, but other releases depend on it.
         StillNeeded = "StillNeeded",
         /// Package and values are being resolved.
         Preparing = "Preparing",
@@ -43,12 +44,12 @@ words! {
         RemovalFailed = "RemovalFailed",
         Removing = "Removing",
         Removed = "Removed",
-        /// Stored by no controller: commands show it for a status that they cannot read.
+        /// Never stored: commands print it for a status that they cannot read.
         StatusUnreadable = "StatusUnreadable",
     }
 }
 
-/// How a kind of release object words its conditions and reasons.
+/// The condition types and reasons of one kind of release object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseVocabulary {
     HelmReleaseProxy,
@@ -58,7 +59,7 @@ pub enum ReleaseVocabulary {
 impl ReleaseVocabulary {
     pub const ALL: [Self; 2] = [Self::HelmReleaseProxy, Self::AddonRelease];
 
-    /// Type of the condition that reports on the release itself.
+    /// Returns the type of the condition about the release itself.
     pub const fn release_ready(self) -> &'static str {
         match self {
             Self::HelmReleaseProxy => "HelmReleaseReady",
@@ -68,20 +69,20 @@ impl ReleaseVocabulary {
 }
 
 impl ReleaseReason {
-    /// As objects of a kind write it.
-    pub const fn spelled(self, vocabulary: ReleaseVocabulary) -> Reason {
+    /// Returns the reason as objects of one kind store it.
+    pub const fn in_vocabulary(self, vocabulary: ReleaseVocabulary) -> Reason {
         Reason(match vocabulary {
             ReleaseVocabulary::HelmReleaseProxy => self.caaph(),
             ReleaseVocabulary::AddonRelease => self.as_str(),
         })
     }
 
-    /// Reads a reason as any kind writes it. Returns `None` for a word that this version does not write.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|reason| [reason.as_str(), reason.caaph()].contains(&word))
+    /// Parses the stored reason of any kind. Returns `None` if this version does not write it.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|reason| [reason.as_str(), reason.caaph()].contains(&text))
     }
 
-    /// HelmReleaseProxy keeps the reasons that users of the Cluster API add-on provider for Helm know.
+    /// Returns the reason that the Cluster API add-on provider for Helm uses. HelmReleaseProxy keeps it.
     const fn caaph(self) -> &'static str {
         match self {
             Self::Preparing => "PreparingToHelmInstall",

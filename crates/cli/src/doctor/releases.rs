@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chandler_api::reasons::{PlacementReason, ReleaseReason};
-use chandler_core::{backoff::needs_a_hand, failure::Category};
+use chandler_core::{backoff::needs_user_action, failure::Category};
 use chandler_view::fleet::{Fleet, Placement, Release, State, next_step};
 use jiff::{SignedDuration, Timestamp};
 
@@ -56,7 +56,7 @@ fn release_finding(release: &Release, now: Timestamp) -> Option<Finding> {
         .status
         .last_failure
         .as_ref()
-        .is_some_and(|last| needs_a_hand(Category::parse(&last.category)));
+        .is_some_and(|last| needs_user_action(Category::parse(&last.category)));
     match (release.state(), release.reason()) {
         (State::Failed, Some(ReleaseReason::ReleaseCollision | ReleaseReason::InvalidSpec))
         | (State::Waiting, Some(ReleaseReason::GetClusterFailed)) => {

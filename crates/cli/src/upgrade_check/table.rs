@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use chandler_core::resolution::moment_in_words;
+use chandler_core::resolution::moment_text;
 use chandler_view::upgrade_check::{
     ClusterOutcome, ClusterReport, ExtensionOutcome, ExtensionReport, Report,
 };
@@ -57,7 +57,7 @@ fn table(extensions: &[ExtensionReport], screen: Screen) -> String {
             ExtensionOutcome::Moves => ("moves", Some(Color::Cyan)),
             ExtensionOutcome::Blocks => ("blocks", Some(Color::Red)),
         };
-        let when = extension.when.map(moment_in_words);
+        let when = extension.when.map(moment_text);
         rows.push(vec![
             Cell::plain(&extension.name),
             or_dash(extension.running.as_deref()),

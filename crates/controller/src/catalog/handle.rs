@@ -100,7 +100,7 @@ fn read(
     let named =
         format!("ExtensionCatalog {}/{}", catalog.namespace().unwrap_or_default(), catalog.name_any());
     let (uid, access) = (catalog.uid().unwrap_or_default(), Access::default());
-    let kept = packages.kept_catalog(CatalogRequest {
+    let kept = packages.stored_catalog(CatalogRequest {
         key: &uid,
         url: &catalog.spec.url,
         access: &access,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use chandler_api::extensions::{CatalogStatus, ExtensionCatalog};
 use chandler_core::{
-    catalog::{LastLook, Look, Selection, interval, next_look, report, unverifiable},
+    catalog::{LastPoll, PollResult, Selection, interval, poll_delay, report, unverifiable},
     conditions,
     digest::Digest,
     failure::{Category, Failure},
@@ -50,28 +50,28 @@ impl Reconciler<'_> {
         let last = self.context.looks().get(&self.uid).copied();
         let last = last.or_else(|| self.before_this_process());
         let every = interval(&self.catalog.spec).unwrap_or(HOURLY);
-        next_look(last.as_ref(), self.catalog.metadata.generation, every, &self.uid, now)
+        poll_delay(last.as_ref(), self.catalog.metadata.generation, every, &self.uid, now)
     }
 
     /// A good look that the status tells of counts, if what was read is still there.
-    fn before_this_process(&self) -> Option<LastLook> {
+    fn before_this_process(&self) -> Option<LastPoll> {
         let status = self.catalog.status.as_ref()?;
         let is_good = conditions::is_true(&status.conditions, "Ready");
         let at = status.read_at.as_ref().filter(|_| is_good)?.0;
         let selection = Selection::new(self.catalog.spec.filter.as_ref()).ok()?;
-        self.context.packages.kept_catalog(self.request(&Access::default(), &selection))?;
-        Some(LastLook { generation: status.observed_generation, at, failures: None })
+        self.context.packages.stored_catalog(self.request(&Access::default(), &selection))?;
+        Some(LastPoll { generation: status.observed_generation, at, failures: None })
     }
 
-    async fn look(&self) -> Look {
+    async fn look(&self) -> PollResult {
         if let Some(why) = unverifiable(&self.catalog.spec) {
             // The object has changed for this, which was told already.
-            self.context.packages.forget_catalog(&self.uid);
+            self.context.packages.remove_catalog(&self.uid);
             return Look::Unverifiable(why);
         }
         match self.read().await {
-            Ok((packages, digest)) => Look::Read { packages, digest },
-            Err(failure) => Look::Failed { kept: self.is_kept(), failure },
+            Ok((packages, digest)) => PollResult::Read { packages, digest },
+            Err(failure) => PollResult::Failed { kept: self.is_kept(), failure },
         }
     }
 
@@ -81,7 +81,7 @@ impl Reconciler<'_> {
         let namespace = self.catalog.namespace().unwrap_or_default();
         let access = catalog_access(&self.context.client, &namespace, &self.catalog.spec).await?;
         let request = self.request(&access, &selection);
-        let before = self.context.packages.kept_catalog(request).map(|kept| kept.digest().to_owned());
+        let before = self.context.packages.stored_catalog(request).map(|kept| kept.digest().to_owned());
         let read = self.context.packages.read_catalog(request).await?;
         if before.as_deref() != Some(read.digest()) {
             self.context.news.changed();
@@ -95,7 +95,7 @@ impl Reconciler<'_> {
     fn is_kept(&self) -> bool {
         let told = self.catalog.status.as_ref().and_then(|status| status.digest.as_deref());
         let Ok(selection) = Selection::new(self.catalog.spec.filter.as_ref()) else { return false };
-        let kept = self.context.packages.kept_catalog(self.request(&Access::default(), &selection));
+        let kept = self.context.packages.stored_catalog(self.request(&Access::default(), &selection));
         kept.is_some_and(|kept| Some(kept.digest()) == told)
     }
 
@@ -103,21 +103,21 @@ impl Reconciler<'_> {
         CatalogRequest { key: &self.uid, url: &self.catalog.spec.url, access, selection }
     }
 
-    fn note(&self, look: &Look, now: Timestamp) {
+    fn note(&self, look: &PollResult, now: Timestamp) {
         let mut looks = self.context.looks();
         let generation = self.catalog.metadata.generation;
         let before = looks.get(&self.uid).filter(|last| last.generation == generation);
         let count = before.and_then(|last| last.failures).map_or(0, |(count, _)| count) + 1;
         let failures = match look {
-            Look::Read { .. } => None,
-            Look::Failed { failure, .. } => Some((count, failure.category)),
-            Look::Unverifiable(_) => Some((count, Category::InvalidSpec)),
+            PollResult::Read { .. } => None,
+            PollResult::Failed { failure, .. } => Some((count, failure.category)),
+            PollResult::Unverifiable(_) => Some((count, Category::InvalidSpec)),
         };
-        looks.insert(self.uid.clone(), LastLook { generation, at: now, failures });
+        looks.insert(self.uid.clone(), LastPoll { generation, at: now, failures });
     }
 
     /// Writes the status if it says anything new, and an Event if the state is another.
-    async fn tell(&self, look: &Look, now: Timestamp) -> Result<(), ReconcileError> {
+    async fn tell(&self, look: &PollResult, now: Timestamp) -> Result<(), ReconcileError> {
         let old = self.catalog.status.clone().unwrap_or_default();
         let new = report(&old, look, self.catalog.metadata.generation, now);
         if new == old {
@@ -131,10 +131,10 @@ impl Reconciler<'_> {
         Ok(())
     }
 
-    fn publish(&self, look: &Look, status: &CatalogStatus) {
+    fn publish(&self, look: &PollResult, status: &CatalogStatus) {
         let Some(ready) = ready(status) else { return };
         let (namespace, name) = (self.catalog.namespace().unwrap_or_default(), self.catalog.name_any());
-        if let Look::Read { packages, .. } = look {
+        if let PollResult::Read { packages, .. } = look {
             tracing::info!(namespace, name, packages, "catalog is read");
             self.context.events.normal(self.catalog, &ready.reason, &format!("{packages} packages"));
         } else {

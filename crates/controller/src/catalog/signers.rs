@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use chandler_api::extensions::{ExtensionCatalogSpec, SignerIdentity, Verification};
 use chandler_core::failure::{Category, Failure};
-use chandler_source::{Signers, SignersSpec, WantedIdentity};
+use chandler_source::{ExpectedIdentity, Signers, SignersSpec};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 
@@ -35,9 +35,9 @@ pub async fn catalog_signers(
     signers.map(|signers| Some(Arc::new(signers))).map_err(|error| unusable(&error.to_string()))
 }
 
-fn wanted(identity: &SignerIdentity) -> WantedIdentity {
+fn wanted(identity: &SignerIdentity) -> ExpectedIdentity {
     let SignerIdentity { issuer, issuer_reg_exp, subject, subject_reg_exp } = identity.clone();
-    WantedIdentity { issuer, issuer_reg_exp, subject, subject_reg_exp }
+    ExpectedIdentity { issuer, issuer_reg_exp, subject, subject_reg_exp }
 }
 
 async fn public_keys(client: &Client, namespace: &str, name: &str) -> Result<Vec<String>, Failure> {

@@ -9,10 +9,12 @@ use chandler_api::{
     extensions::{AddonRelease, ExtensionInstance, GIVEN_ANNOTATION, OnClusterDelete, Scope},
 };
 use chandler_core::{
-    cluster_conditions::{ADDONS_READY, Addon, addons_ready, arriving, conditions_of, gates, upgradable},
+    cluster_conditions::{
+        ADDONS_READY, Addon, addons_ready, addons_upgradable, conditions_of, gates_on_addons, pending_addons,
+    },
     cluster_list::{self, EXTENSIONS_ANNOTATION, Listed},
     conditions,
-    extension::{Circumstances, ExtensionKey, ImplicitRequest, Implied, Origin, implied},
+    extension::{ExtensionKey, ImplicitInput, ImplicitRequest, Implied, Origin, implied},
     identity::ClusterKey,
     placement::addon_release_name,
 };
@@ -82,7 +84,7 @@ impl Reconciler {
         } else if (concerned || !complete) && trouble.is_empty() && !self.is_told_ready() {
             trouble.push(Addon::not_ready("extensions", "they are being looked at"));
         }
-        if concerned || gates(&self.cluster.data) {
+        if concerned || gates_on_addons(&self.cluster.data) {
             self.tell(resolved.as_deref(), trouble).await?;
         }
         Ok(Action::await_change())
@@ -190,7 +192,7 @@ impl Reconciler {
             let name = addon_release_name(instance, &self.key.name);
             releases.iter().any(|release| release.name_any() == name)
         };
-        let todo = implied(&Circumstances {
+        let todo = implied(&ImplicitInput {
             cluster: &self.key,
             requests,
             given: &given,
@@ -204,7 +206,7 @@ impl Reconciler {
         if todo.given != given {
             self.note_given(&todo.given).await?;
         }
-        Ok(arriving(&todo.apply, &instances))
+        Ok(pending_addons(&todo.apply, &instances))
     }
 
     fn is_published(&self, key: &ExtensionKey) -> bool {
@@ -212,7 +214,11 @@ impl Reconciler {
         self.published.is_published(key.namespace(&self.key.namespace, platform), &key.local_name())
     }
 
-    async fn write(&self, todo: &Implied, instances: &[&ExtensionInstance]) -> Result<(), ReconcileError> {
+    async fn write(
+        &self,
+        todo: &ImplicitChanges,
+        instances: &[&ExtensionInstance],
+    ) -> Result<(), ReconcileError> {
         let api: Api<ExtensionInstance> = Api::namespaced(self.context.client.clone(), &self.key.namespace);
         for instance in &todo.apply {
             let mut instance = instance.clone();
@@ -264,7 +270,8 @@ impl Reconciler {
         // The watch may have told of it meanwhile.
         let untold: Vec<_> = trouble.into_iter().filter(|one| !addons.contains(one)).collect();
         addons.extend(untold);
-        let wanted = [Some(addons_ready(&addons)), resolved.map(|resolved| upgradable(&resolved.input))];
+        let wanted =
+            [Some(addons_ready(&addons)), resolved.map(|resolved| addons_upgradable(&resolved.input))];
         let old = conditions_of(&self.cluster.data);
         let wanted: Vec<_> = wanted.into_iter().flatten().collect();
         let types: Vec<_> = wanted.iter().map(|wanted| wanted.type_).collect();

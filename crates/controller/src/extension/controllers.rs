@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     StartupError,
-    hooks::{self, Answers, Changing, Serving, UnderWay},
+    hooks::{self, Changing, HookHandler, HookServer, UnderWay},
     metrics::Metrics,
     pair::Pair,
     queue::{self, Queue},
@@ -89,7 +89,7 @@ impl WatchedExtensions {
         shared: &Shared,
         instances: &Pair<ExtensionInstance>,
         caches: &ManagementCaches,
-    ) -> Result<(Arc<Resolver>, Option<Serving>), StartupError> {
+    ) -> Result<(Arc<Resolver>, Option<HookServer>), StartupError> {
         let Self { platform, registry, extensions, first_lists: _, cluster_queue } = self;
         if let Some(from) = &shared.platform_version_from {
             // Before an extension is refused because the version is unknown.
@@ -176,9 +176,9 @@ async fn serve_hooks(
     shared: &Shared,
     resolver: &Arc<Resolver>,
     caches: &ManagementCaches,
-) -> Result<Option<Serving>, StartupError> {
+) -> Result<Option<HookServer>, StartupError> {
     let Some(options) = shared.hooks.clone() else { return Ok(None) };
-    let answers: Arc<dyn Answers> = Arc::new(ExtensionAnswers {
+    let answers: Arc<dyn HookHandler> = Arc::new(ExtensionAnswers {
         under_way: UnderWay(changing(shared)),
         resolver: resolver.clone(),
         clusters: caches.clusters.clone(),

@@ -6,7 +6,7 @@ use chandler_api::extensions::{AddonRelease, OnClusterDelete, UpgradeMoment};
 use chandler_core::{
     identity::ClusterKey,
     release::ReleaseKind as _,
-    resolution::{Outcome, UpgradePlan, VersionName, parse_kubernetes_version},
+    resolution::{UpgradeOutcome, UpgradePlan, VersionName, parse_kubernetes_version},
 };
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -14,7 +14,7 @@ use kube::ResourceExt as _;
 use super::resolver::{Resolved, Resolver};
 use crate::{
     clusters::Clusters,
-    hooks::{Answer, Answers, UnderWay},
+    hooks::{HookHandler, HookResponse, UnderWay},
 };
 
 /// When Cluster API asks again.
@@ -27,27 +27,27 @@ pub struct ExtensionAnswers {
     pub clusters: Clusters,
 }
 
-impl Answers for ExtensionAnswers {
-    fn before_cluster_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> Answer {
+impl HookHandler for ExtensionAnswers {
+    fn before_cluster_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
         settled(self.under_way.before_cluster_upgrade(cluster, from, to), || self.before(cluster, from, to))
     }
 
-    fn before_control_plane_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> Answer {
+    fn before_control_plane_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
         settled(self.under_way.before_control_plane_upgrade(cluster, from, to), || {
             self.before(cluster, from, to)
         })
     }
 
-    fn after_control_plane_upgrade(&self, cluster: &ClusterKey, version: &str) -> Answer {
+    fn after_control_plane_upgrade(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
         let under_way = self.under_way.after_control_plane_upgrade(cluster, version);
         settled(under_way, || self.after_control_plane(cluster, version))
     }
 
-    fn after_cluster_upgrade(&self, _: &ClusterKey, _: &str) -> Answer {
-        Answer::Go
+    fn after_cluster_upgrade(&self, _: &ClusterKey, _: &str) -> HookResponse {
+        HookResponse::Proceed
     }
 
-    fn before_cluster_delete(&self, cluster: &ClusterKey) -> Answer {
+    fn before_cluster_delete(&self, cluster: &ClusterKey) -> HookResponse {
         let facts = self.clusters.facts(cluster);
         let releases = self.resolver.releases.on_cluster(cluster);
         let holding: Vec<_> = releases
@@ -56,19 +56,19 @@ impl Answers for ExtensionAnswers {
             .map(called)
             .collect();
         if holding.is_empty() || facts.is_deleting() && !facts.waits_for_removals(Timestamp::now()) {
-            return Answer::Go;
+            return HookResponse::Proceed;
         }
         wait(format!("uninstalling {} first, for what it holds outside of the cluster", holding.join(", ")))
     }
 }
 
 impl ExtensionAnswers {
-    fn after_control_plane(&self, cluster: &ClusterKey, version: &str) -> Answer {
+    fn after_control_plane(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
         let (Some(resolved), Some(version)) = (self.resolved(cluster), parse_kubernetes_version(version))
         else {
             return self.unknown(cluster);
         };
-        if resolved.input.kubernetes.runs != version {
+        if resolved.input.kubernetes.current != version {
             return wait("the extensions of this cluster are being looked at".to_owned());
         }
         let from = resolved.input.kubernetes.upgrade.as_ref().map(|upgrade| upgrade.from.clone());
@@ -84,17 +84,17 @@ impl ExtensionAnswers {
         self.arrived(cluster, moves)
     }
 
-    fn before(&self, cluster: &ClusterKey, from: &str, to: &str) -> Answer {
+    fn before(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
         let versions = parse_kubernetes_version(from).zip(parse_kubernetes_version(to));
         let (Some(resolved), Some((from, to))) = (self.resolved(cluster), versions) else {
             return self.unknown(cluster);
         };
         let plan = resolved.input.plan(&from, &to);
         if plan.blocks() {
-            return Answer::Refuse { message: blocked(&plan, &to.to_string()) };
+            return HookResponse::Block { message: blocked(&plan, &to.to_string()) };
         }
         let moves = plan.steps.iter().filter_map(|step| match &step.outcome {
-            Outcome::Moves { to, when: UpgradeMoment::BeforeControlPlane, .. } => {
+            UpgradeOutcome::Moves { to, when: UpgradeMoment::BeforeControlPlane, .. } => {
                 Some((step.extension.as_str(), to))
             }
             _ => None,
@@ -107,10 +107,10 @@ impl ExtensionAnswers {
     }
 
     /// Nothing was decided for the cluster: it has no extensions, or this process has just begun.
-    fn unknown(&self, cluster: &ClusterKey) -> Answer {
+    fn unknown(&self, cluster: &ClusterKey) -> HookResponse {
         let labels = self.clusters.get(cluster).map(|cluster| cluster.labels().clone()).unwrap_or_default();
         if self.resolver.instances(cluster, &labels).is_empty() {
-            Answer::Go
+            HookResponse::Proceed
         } else {
             wait("the extensions of this cluster are being looked at".to_owned())
         }
@@ -125,7 +125,7 @@ impl ExtensionAnswers {
         &self,
         cluster: &ClusterKey,
         moves: impl Iterator<Item = (&'a str, &'a VersionName)>,
-    ) -> Answer {
+    ) -> HookResponse {
         let mut on_the_way: Vec<_> = moves
             .filter(|(extension, version)| !self.is_at(cluster, extension, version))
             .map(|(extension, version)| format!("{extension} to {version}"))
@@ -133,7 +133,7 @@ impl ExtensionAnswers {
         on_the_way.sort();
         on_the_way.dedup();
         if on_the_way.is_empty() {
-            return Answer::Go;
+            return HookResponse::Proceed;
         }
         wait(format!("moving {} first", on_the_way.join(", ")))
     }
@@ -170,7 +170,7 @@ fn blocked(plan: &UpgradePlan, to: &str) -> String {
     let blocks: Vec<_> = plan
         .steps
         .iter()
-        .filter(|step| matches!(step.outcome, Outcome::Blocks { .. }))
+        .filter(|step| matches!(step.outcome, UpgradeOutcome::Blocks { .. }))
         .map(ToString::to_string)
         .collect();
     format!(
@@ -181,10 +181,10 @@ fn blocked(plan: &UpgradePlan, to: &str) -> String {
 }
 
 /// What holds anyway, else what else there is to say.
-fn settled(first: Answer, then: impl FnOnce() -> Answer) -> Answer {
-    if first == Answer::Go { then() } else { first }
+fn settled(first: HookResponse, then: impl FnOnce() -> HookResponse) -> HookResponse {
+    if first == HookResponse::Proceed { then() } else { first }
 }
 
-fn wait(message: String) -> Answer {
-    Answer::Wait { seconds: SOON, message }
+fn wait(message: String) -> HookResponse {
+    HookResponse::RetryAfter { seconds: SOON, message }
 }

@@ -6,10 +6,10 @@ use chandler_api::extensions::{
     AddonRelease, ClusterResolution, ExtensionInstance, ExtensionReference, PackageSource, Scope,
 };
 use chandler_core::{
-    extension::{ExtensionKey, implied_name},
+    extension::{ExtensionKey, implicit_instance_name},
     failure::Failure,
     identity::{ClusterKey, ClusterMap},
-    placement::{Content, addon_release, addon_release_name},
+    placement::{ReleaseContent, addon_release, addon_release_name},
 };
 use kube::{ResourceExt as _, api::DynamicObject, runtime::reflector::ObjectRef};
 
@@ -33,7 +33,7 @@ pub struct InstanceReleases {
 
 /// The release object of an instance without its values.
 struct Draft {
-    content: Content,
+    content: ReleaseContent,
     layers: Layers,
 }
 
@@ -50,8 +50,9 @@ impl InstanceReleases {
         let others = self.resolver.releases.on_cluster(&key);
         // Dependents may refer to the object that takes the release over before it exists.
         let extension = release.spec.extension.as_deref().map(ExtensionKey::parse);
-        let successor =
-            extension.map(|extension| implied_name(&extension.local_name(), &key.name)).unwrap_or_default();
+        let successor = extension
+            .map(|extension| implicit_instance_name(&extension.local_name(), &key.name))
+            .unwrap_or_default();
         let exists = |name: &String| {
             others
                 .iter()
@@ -95,7 +96,12 @@ impl InstanceReleases {
             let there = existing.get(&key).map(AsRef::as_ref);
             let made = values.remove(&key).unwrap_or(Err(ComposeError::NoValues));
             let object = made.map(|(values, values_secret)| {
-                addon_release(instance, &key, Content { values, values_secret, ..draft.content }, there)
+                addon_release(
+                    instance,
+                    &key,
+                    ReleaseContent { values, values_secret, ..draft.content },
+                    there,
+                )
             });
             composed.insert(key, object);
         }
@@ -112,7 +118,10 @@ impl InstanceReleases {
         let Some(reference) = &instance.spec.extension else {
             let source = instance.spec.source.clone().unwrap_or_default();
             let layers = Layers { source: source.clone(), ..Layers::default() };
-            return Ok(Some(Draft { content: Content { source, ..Content::default() }, layers }));
+            return Ok(Some(Draft {
+                content: ReleaseContent { source, ..ReleaseContent::default() },
+                layers,
+            }));
         };
         let extension = self.key(reference, cluster_key).to_string();
         let registered = match self.registered(reference, cluster_key).await {
@@ -138,7 +147,7 @@ impl InstanceReleases {
             source: source.clone(),
             depends_on: self.depends_on(&resolved, &chosen.after, cluster_key),
             on_cluster_delete: registered.extension.spec.on_cluster_delete,
-            ..Content::default()
+            ..ReleaseContent::default()
         };
         let parameters = version.parameters.clone().unwrap_or_default();
         let defaults = parameters.defaults.unwrap_or_default();
@@ -194,7 +203,7 @@ impl InstanceReleases {
             if let Some(provider) = provider {
                 addon_release_name(&provider, &cluster.name)
             } else {
-                implied_name(&extension.local_name(), &cluster.name)
+                implicit_instance_name(&extension.local_name(), &cluster.name)
             }
         };
         after.iter().map(name).collect()
@@ -211,7 +220,7 @@ impl InstanceReleases {
             Some(chosen) => (Some(chosen.version.text.clone()), chosen.message.clone()),
             None => (None, resolved.resolution.refused.get(&extension)?.clone()),
         };
-        let kubernetes = Some(resolved.input.kubernetes.runs.to_string());
+        let kubernetes = Some(resolved.input.kubernetes.current.to_string());
         Some(ClusterResolution { cluster: cluster.name.clone(), version, kubernetes, message })
     }
 }

@@ -80,7 +80,7 @@ impl Resolver {
         key: &ClusterKey,
         labels: &BTreeMap<String, String>,
     ) -> Vec<Arc<ExtensionInstance>> {
-        self.instances.state_filter(|instance| instance.wants(key, labels))
+        self.instances.state_filter(|instance| instance.selects(key, labels))
     }
 
     /// Resolves a cluster.

@@ -14,7 +14,7 @@ use chandler_api::{
 use chandler_core::{
     digest::Digest,
     identity::{ClusterKey, ClusterMap},
-    parameters::{Parameters, Rendered, Schema, from_yaml, merge, rendered, told},
+    parameters::{Parameters, Rendered, Schema, from_yaml, merge, render, summarize},
     placement::addon_release_name,
     release::VALUES_KEY,
 };
@@ -152,7 +152,7 @@ impl Values {
         parameters: &Parameters,
         there: Option<&Arc<AddonRelease>>,
     ) -> Result<Rendered, ComposeError> {
-        let values = rendered(parameters);
+        let values = render(parameters);
         let known = there.is_some_and(|there| there.spec.source == layers.source && has(there, &values));
         if known || layers.schema.is_some() {
             return Ok(values);
@@ -215,7 +215,7 @@ fn merged(
     if let Some(schema) = &layers.schema {
         let schema = Schema::new(&Value::Object(schema.clone()))?;
         let violations = schema.violations(&parameters)?;
-        if let Some(failure) = told(&violations) {
+        if let Some(failure) = summarize(&violations) {
             return Err(failure.into());
         }
     }

@@ -171,7 +171,7 @@ mod tests {
         // This is the only thread of the test's runtime.
         thread::sleep(times.duration * 3);
         let renewed = updates.load(Ordering::Relaxed);
-        assert!(renewed >= 5, "renewed {renewed} times, every {:?} expected", times.renew_every());
+        assert!(renewed >= 5, "renewed {renewed} times, every {:?} expected", times.renew_interval());
         assert!(thread.lost.try_recv().is_err(), "leadership is not lost");
         thread.resign().await;
         assert!(updates.load(Ordering::Relaxed) > renewed, "the Lease was given up by a write");

@@ -10,7 +10,7 @@ use chandler_core::{
     release::{ReleaseKind, State},
 };
 use chandler_source::Packages;
-use chandler_telemetry::Requests;
+use chandler_telemetry::RequestCounter;
 use chandler_tool::{PackageTool, TemplateService, Tools};
 use chandler_workload::Connections;
 use prometheus_client::metrics::counter::Counter;
@@ -31,7 +31,7 @@ pub struct Sources {
     pub all_kinds: AllKinds,
     pub catalogs: Catalogs,
     /// Of the management cluster.
-    pub requests: Requests,
+    pub requests: RequestCounter,
 }
 
 /// The release objects of one kind.

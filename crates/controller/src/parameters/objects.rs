@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use chandler_api::extensions::ObjectField;
-use chandler_core::failure::{Category, Failure, innermost};
+use chandler_core::failure::{Category, Failure, root_cause};
 use kube::{
     Client, Resource as _,
     api::{ApiResource, DynamicObject, GetParams},
@@ -155,7 +155,7 @@ impl Objects {
 /// `forbidden` is told which resource was refused.
 fn problem(error: &kube::Error, forbidden: impl Fn(&str) -> String) -> Problem {
     let kube::Error::Api(status) = error else {
-        return Problem::Unreadable(Unreadable::Failed(innermost(error)));
+        return Problem::Unreadable(Unreadable::Failed(root_cause(error)));
     };
     match status.code {
         404 => Problem::Absent,

@@ -15,7 +15,7 @@ use chandler_core::{
     conditions,
     identity::{ClusterKey, ClusterMap},
     naming,
-    placement::{Change, ClusterFailure, Outcome, PlacementKind, SelectionError, changes, report},
+    placement::{Change, ClusterFailure, PlacementKind, PlacementSummary, SelectionError, changes, report},
     release::ReleaseKind,
 };
 use futures::{StreamExt as _, stream};
@@ -86,7 +86,7 @@ where
         scope: &Scope,
         existing: &[Arc<P::Release>],
     ) -> Result<Action, ReconcileError> {
-        let mut outcome = Outcome::default();
+        let mut outcome = PlacementSummary::default();
         let selected = match self.selected() {
             Ok(selected) => selected,
             Err(why) => {
@@ -254,7 +254,7 @@ where
     fn count(
         selected: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<P::Release>>,
-        outcome: &mut Outcome,
+        outcome: &mut PlacementSummary,
     ) {
         outcome.selected = selected.len();
         for (key, cluster) in selected {
@@ -281,7 +281,7 @@ where
         &self,
         reference: &ObjectRef<P>,
         selected: &ClusterMap<Arc<DynamicObject>>,
-        mut outcome: Outcome,
+        mut outcome: PlacementSummary,
     ) -> Result<Action, ReconcileError> {
         let before = self.context.throttle.current(&self.object);
         let old = before.as_ref();
@@ -364,7 +364,7 @@ where
     async fn tell_needed(&self, still_needed: Vec<ClusterFailure>) -> Result<(), ReconcileError> {
         let before = self.context.throttle.current(&self.object);
         let old = before.as_ref();
-        let outcome = Outcome { still_needed, ..Outcome::default() };
+        let outcome = PlacementSummary { still_needed, ..PlacementSummary::default() };
         let conditions = conditions::merge(
             &old.conditions,
             report(&outcome, P::VOCABULARY),

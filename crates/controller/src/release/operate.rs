@@ -71,14 +71,14 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             span.with("chandler.operation", started.kind().as_str())
                 .with("chandler.cluster", desired.cluster.to_string())
                 .with("chandler.release", desired.release.to_string())
-                .below(trace::current())
+                .child_of(trace::current())
         });
         self.operations.start(
             id,
             desired.cluster.clone(),
             started,
             move || queue.enqueue(reference.clone()),
-            move |handle| trace::within(span, work.run(handle)).boxed(),
+            move |handle| trace::in_span(span, work.run(handle)).boxed(),
         );
     }
 }
@@ -95,7 +95,7 @@ impl<R: ReleaseKind> Work<R> {
             Err(error) => error.failure.category.as_str(),
         };
         if result.is_err() {
-            trace::failed(outcome);
+            trace::record_failure(outcome);
         }
         let seconds = started.elapsed().as_secs_f64();
         self.context.metrics.operation(kind.as_str(), outcome, seconds);

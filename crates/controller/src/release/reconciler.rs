@@ -12,7 +12,7 @@ use chandler_api::{
 use chandler_core::{
     digest::InputMark,
     failure::{Category, Failure},
-    inventory::{ReleaseStatus as InventoryStatus, Seen},
+    inventory::{ReleaseStatus as InventoryStatus, RevisionState},
     poll::Poll,
     release::{
         ClusterState, Collision, Desired, InFlight, InputState, InventoryState, Observed, Operation,
@@ -250,7 +250,8 @@ where
         }
         let own = self.object.name_any();
         let all = self.context.releases.on_cluster(&desired.cluster);
-        let is_met = |name: &String| all.iter().any(|other| other.name_any() == *name && other.serves());
+        let is_met =
+            |name: &String| all.iter().any(|other| other.name_any() == *name && other.satisfies_dependents());
         let unmet = desired.depends_on.iter().filter(|name| !is_met(name)).cloned();
         let needs_this = |other: &&Arc<R>| other.desired().is_ok_and(|other| other.depends_on.contains(&own));
         let needed_by = all.iter().filter(needs_this).map(|other| other.name_any());
@@ -305,7 +306,7 @@ where
         match marked {
             Ok(()) => {
                 self.take_details(&details);
-                self.expect(Seen { mark: Some(mark), ..details.seen() });
+                self.expect(RevisionState { mark: Some(mark), ..details.seen() });
                 let note = format!("Adopted release {} at revision {revision}", desired.release);
                 self.context.events.normal(&*self.object, "Adopted", &note);
             }
@@ -341,7 +342,7 @@ where
             generation: self.object.meta().generation,
             kubernetes_minor,
             period: poll.map_or(0, |poll| poll.period(self.now)),
-            changes: poll.map_or(0, |_| self.context.packages.changed(&desired.package.repository)),
+            changes: poll.map_or(0, |_| self.context.packages.change_count(&desired.package.repository)),
         }
     }
 

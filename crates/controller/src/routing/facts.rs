@@ -7,7 +7,7 @@ use std::{
 
 use chandler_core::{
     identity::{ClusterKey, ReleaseId},
-    placement::{PlacementKind, Selection, visible},
+    placement::{PlacementKind, Selection, visible_to_templates},
     release::ReleaseKind as _,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -35,7 +35,7 @@ impl Revision {
     /// All that templates see of a Cluster, so without the conditions that Chandler writes to it.
     fn of_cluster(cluster: &DynamicObject) -> Self {
         let mut hasher = DefaultHasher::new();
-        visible(&as_json(cluster)).to_string().hash(&mut hasher);
+        visible_to_templates(&as_json(cluster)).to_string().hash(&mut hasher);
         Self(hasher.finish())
     }
 }

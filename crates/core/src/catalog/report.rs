@@ -1,4 +1,4 @@
-//! What a catalog says about itself.
+//! The status of a catalog.
 
 use chandler_api::{
     extensions::{CatalogStatus, ExtensionCatalogSpec, Verifier},
@@ -8,85 +8,90 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
-    conditions::{Status, Wanted, merge},
+    conditions::{NewCondition, Status, merge},
     digest::Digest,
     failure::Failure,
 };
 
-/// What a look at a catalog's source came to.
+/// The result of polling a catalog's source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum PollResult {
     Read {
         packages: u32,
         digest: Digest,
     },
-    /// `kept`: what was read before is still offered.
+    /// The source could not be read. `kept` says whether the packages of the last successful read are still offered.
     Failed {
         failure: Failure,
         kept: bool,
     },
-    /// Signatures are asked for, which cannot be checked: why.
+    /// The catalog requires signatures that Chandler cannot verify, for this reason.
     Unverifiable(&'static str),
 }
 
-/// Why the signatures that a catalog asks for cannot be checked. None: they can, or it asks for none.
+/// Returns why the signatures that a catalog requires cannot be verified, or `None` if they can or it requires none.
 pub fn unverifiable(spec: &ExtensionCatalogSpec) -> Option<&'static str> {
     match spec.verify.as_ref()?.verifier {
-        Verifier::Provenance => Some("signatures made by `helm package --sign` cannot be checked"),
+        Verifier::Provenance => Some("signatures made by `helm package --sign` are not supported"),
         Verifier::Cosign if !spec.url.starts_with("oci://") => {
-            Some("signatures made by cosign are looked for in registries only")
+            Some("cosign signatures are supported for OCI registries only")
         }
         Verifier::Cosign => None,
     }
 }
 
-/// The status after a look. What was read before stands in it as long as it is offered.
-pub fn report(old: &CatalogStatus, look: &Look, generation: Option<i64>, now: Timestamp) -> CatalogStatus {
-    let known = match look {
-        Look::Read { packages, digest } => CatalogStatus {
+/// Returns the status after a poll. It describes the last successful read as long as those packages are offered.
+pub fn report(
+    old: &CatalogStatus,
+    result: &PollResult,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> CatalogStatus {
+    let known = match result {
+        PollResult::Read { packages, digest } => CatalogStatus {
             packages: Some(*packages),
             read_at: Some(Time(now)),
             digest: Some(digest.to_string()),
             ..CatalogStatus::default()
         },
-        Look::Failed { kept: true, .. } => old.clone(),
-        Look::Failed { kept: false, .. } | Look::Unverifiable(_) => CatalogStatus::default(),
+        PollResult::Failed { kept: true, .. } => old.clone(),
+        PollResult::Failed { kept: false, .. } | PollResult::Unverifiable(_) => CatalogStatus::default(),
     };
-    let conditions = merge(&old.conditions, vec![ready(&known, look)], generation, now);
+    let conditions = merge(&old.conditions, vec![ready(&known, result)], generation, now);
     CatalogStatus { conditions, observed_generation: generation, ..known }
 }
 
-fn ready(known: &CatalogStatus, look: &Look) -> Wanted {
-    let (status, reason, message) = match look {
-        Look::Read { packages: 0, .. } => (
+fn ready(known: &CatalogStatus, result: &PollResult) -> NewCondition {
+    let (status, reason, message) = match result {
+        PollResult::Read { packages: 0, .. } => (
             Status::True,
             CatalogReason::Ready,
-            "it has no packages; if that is not meant, check spec.filter".to_owned(),
+            "the catalog has no packages; if that is not intended, check spec.filter".to_owned(),
         ),
-        Look::Read { .. } => (Status::True, CatalogReason::Ready, String::new()),
-        Look::Failed { failure, .. } => (
+        PollResult::Read { .. } => (Status::True, CatalogReason::Ready, String::new()),
+        PollResult::Failed { failure, .. } => (
             Status::False,
             CatalogReason::Failed(failure.category),
             format!("{failure}; {}", consequence(known)),
         ),
-        Look::Unverifiable(why) => (
+        PollResult::Unverifiable(why) => (
             Status::False,
             CatalogReason::VerificationUnavailable,
             format!(
-                "{why}, so nothing of this catalog is offered; publish its charts in a registry, signed with cosign, \
-                 or remove spec.verify to take them unchecked"
+                "{why}, so no package of this catalog is offered; publish its charts in an OCI registry, signed with \
+                 cosign, or remove spec.verify to use them unverified"
             ),
         ),
     };
-    Wanted { type_: "Ready", status, reason: reason.into(), message }
+    NewCondition { type_: "Ready", status, reason: reason.into(), message }
 }
 
 fn consequence(known: &CatalogStatus) -> String {
     match (&known.packages, &known.read_at) {
         (Some(packages), Some(Time(at))) => {
-            format!("the {packages} packages read at {at:.0} are still offered, and what runs keeps running")
+            format!("the {packages} packages read at {at:.0} are still offered; releases are not affected")
         }
-        _ => "nothing has been read yet, so nothing is offered".to_owned(),
+        _ => "the catalog has not been read yet, so no packages are offered".to_owned(),
     }
 }
 
@@ -102,17 +107,17 @@ mod tests {
     }
 
     fn read() -> CatalogStatus {
-        let look = Look::Read { packages: 7, digest: Digest::of("index") };
-        report(&CatalogStatus::default(), &look, Some(1), at(1))
+        let result = PollResult::Read { packages: 7, digest: Digest::of("index") };
+        report(&CatalogStatus::default(), &result, Some(1), at(1))
     }
 
-    fn failed(kept: bool) -> Look {
+    fn failed(kept: bool) -> PollResult {
         let failure = Failure::new(Category::SourceUnavailable, "cannot get it: connection refused");
-        Look::Failed { failure, kept }
+        PollResult::Failed { failure, kept }
     }
 
     #[test]
-    fn a_lost_repository_leaves_what_was_read_and_says_so() {
+    fn an_unavailable_repository_keeps_the_packages_and_is_reported() {
         let good = read();
         assert_eq!((good.packages, good.read_at.clone()), (Some(7), Some(Time(at(1)))));
         assert_eq!(good.conditions[0].status, "True");
@@ -120,26 +125,26 @@ mod tests {
         assert_eq!((lost.packages, &lost.read_at, &lost.digest), (Some(7), &good.read_at, &good.digest));
         let ready = &lost.conditions[0];
         assert_eq!((&*ready.status, &*ready.reason), ("False", "SourceUnavailable"));
-        let said = "connection refused; the 7 packages read at 1970-01-01T00:00:01Z are still offered";
-        assert!(ready.message.contains(said), "{}", ready.message);
+        let expected = "connection refused; the 7 packages read at 1970-01-01T00:00:01Z are still offered";
+        assert!(ready.message.contains(expected), "{}", ready.message);
         let again = report(&lost, &failed(true), Some(1), at(10));
         assert_eq!(again, lost, "the same failure again changes nothing");
     }
 
     #[test]
-    fn what_is_not_offered_is_not_counted() {
-        for look in [failed(false), Look::Unverifiable("signatures cannot be checked")] {
-            let status = report(&read(), &look, Some(2), at(9));
+    fn packages_that_are_not_offered_are_not_counted() {
+        for result in [failed(false), PollResult::Unverifiable("signatures cannot be verified")] {
+            let status = report(&read(), &result, Some(2), at(9));
             assert_eq!((status.packages, status.read_at, status.digest), (None, None, None));
             assert_eq!(status.observed_generation, Some(2));
         }
-        let unverifiable = report(&read(), &Look::Unverifiable("why"), Some(2), at(9));
+        let unverifiable = report(&read(), &PollResult::Unverifiable("why"), Some(2), at(9));
         let message = &unverifiable.conditions[0].message;
         assert!(message.starts_with("why") && message.contains("remove spec.verify"), "{message}");
     }
 
     #[test]
-    fn only_signatures_of_cosign_in_registries_can_be_checked() {
+    fn only_cosign_signatures_in_registries_can_be_verified() {
         let rows = [
             ("oci://registry.example/charts", Some("Cosign"), true),
             ("oci://registry.example/charts", Some("Provenance"), false),
@@ -147,10 +152,10 @@ mod tests {
             ("https://charts.example", Some("Provenance"), false),
             ("https://charts.example", None, true),
         ];
-        for (url, verifier, can_be) in rows {
+        for (url, verifier, verifiable) in rows {
             let verify = verifier.map(|verifier| json!({"verifier": verifier, "keys": {"name": "keys"}}));
             let spec = serde_json::from_value(json!({"url": url, "verify": verify})).unwrap();
-            assert_eq!(unverifiable(&spec).is_none(), can_be, "{url} {verifier:?}");
+            assert_eq!(unverifiable(&spec).is_none(), verifiable, "{url} {verifier:?}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Finds packages by words.
+//! Full-text search for packages.
 
-/// The words that someone looks for, in any letter case. All of them have to be found.
+/// The terms of a search, case-insensitive. A package matches if it contains all of them.
 #[derive(Clone, Debug)]
-pub struct Words(Vec<String>);
+pub struct SearchQuery(Vec<String>);
 
-/// How well a package fits: the greater the better.
+/// How well a package matches. Greater is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
     Described,
@@ -13,25 +13,25 @@ pub enum Rank {
     Name,
 }
 
-impl Words {
+impl SearchQuery {
     pub fn new(text: &str) -> Self {
         Self(text.split_whitespace().map(str::to_lowercase).collect())
     }
 
-    /// How well a package fits, or None if a word is missing. The word that fits worst decides.
+    /// Returns the rank of the term that matches worst, or `None` if a term is missing.
     pub fn rank(&self, name: &str, description: &str, keywords: &[String]) -> Option<Rank> {
         let name = name.to_lowercase();
-        let rank = |word: &String| {
-            if name == *word {
+        let rank = |term: &String| {
+            if name == *term {
                 return Some(Rank::Name);
             }
-            if name.contains(word) {
+            if name.contains(term) {
                 return Some(Rank::InName);
             }
-            if keywords.iter().any(|keyword| keyword.to_lowercase().contains(word)) {
+            if keywords.iter().any(|keyword| keyword.to_lowercase().contains(term)) {
                 return Some(Rank::Keyword);
             }
-            description.to_lowercase().contains(word).then_some(Rank::Described)
+            description.to_lowercase().contains(term).then_some(Rank::Described)
         };
         self.0.iter().map(rank).try_fold(Rank::Name, |worst, rank| Some(worst.min(rank?)))
     }
@@ -42,9 +42,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_has_to_be_found_and_names_count_most() {
+    fn every_term_must_match_and_names_rank_highest() {
         let keywords = ["TLS".to_owned(), "certificates".to_owned()];
-        let rank = |text: &str| Words::new(text).rank("cert-manager", "Issues and renews X.509", &keywords);
+        let rank =
+            |text: &str| SearchQuery::new(text).rank("cert-manager", "Issues and renews X.509", &keywords);
         let rows = [
             ("Cert-Manager", Some(Rank::Name)),
             ("manager", Some(Rank::InName)),

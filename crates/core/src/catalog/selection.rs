@@ -1,4 +1,4 @@
-//! Which packages belong to a catalog.
+//! Which charts and versions of a repository belong to a catalog.
 
 use chandler_api::extensions::CatalogFilter;
 
@@ -8,7 +8,7 @@ use crate::{
     resolution::{Range, parse_version},
 };
 
-/// The charts and versions that a catalog takes of what a repository offers.
+/// The filter of a catalog, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     filter: CatalogFilter,
@@ -16,44 +16,44 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Without a filter: everything but pre-releases.
+    /// Parses `spec.filter`. `None` means everything except pre-releases.
     pub fn new(filter: Option<&CatalogFilter>) -> Result<Self, Failure> {
         let filter = filter.cloned().unwrap_or_default();
         let versions = filter.versions.as_deref().map_or(Ok(Range::any()), str::parse);
         let versions = versions.map_err(|error| {
-            Failure::new(Category::InvalidSpec, format!("spec.filter.versions cannot be used: {error}"))
+            Failure::new(Category::InvalidSpec, format!("spec.filter.versions is invalid: {error}"))
         })?;
         Ok(Self { filter, versions })
     }
 
-    pub fn takes_chart(&self, name: &str) -> bool {
+    pub fn includes_chart(&self, name: &str) -> bool {
         let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, name));
         (self.filter.include.is_empty() || any(&self.filter.include)) && !any(&self.filter.exclude)
     }
 
-    pub fn takes_version(&self, version: &str) -> bool {
+    pub fn includes_version(&self, version: &str) -> bool {
         parse_version(version).is_some_and(|version| self.versions.contains(&version))
     }
 
-    /// Whether charts may belong to it that it does not name: to know them, the source has to list what it has.
-    pub fn needs_list(&self) -> bool {
+    /// Returns whether the filter can match charts that it does not name, so that the source has to be listed.
+    pub fn needs_listing(&self) -> bool {
         self.filter.include.is_empty() || self.filter.include.iter().any(|name| name.contains('*'))
     }
 
-    /// The charts it names one by one.
+    /// Returns the charts that the filter includes by their exact name.
     pub fn named(&self) -> impl Iterator<Item = &str> {
         let names = self.filter.include.iter().map(String::as_str);
-        names.filter(|name| !name.contains('*') && self.takes_chart(name))
+        names.filter(|name| !name.contains('*') && self.includes_chart(name))
     }
 
-    /// Equal selections have equal digests.
+    /// Returns a digest that is equal for equal selections.
     pub fn digest(&self) -> Digest {
         let CatalogFilter { include, exclude, versions } = &self.filter;
         Digest::of(serde_json::json!([include, exclude, versions]).to_string())
     }
 }
 
-/// Whether a name is what the pattern says, in which `*` stands for any letters.
+/// Returns whether a name matches the pattern, in which `*` matches any characters.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut left) = name.strip_prefix(first) else { return false };
@@ -105,30 +105,30 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_wins() {
+    fn exclude_takes_precedence_over_include() {
         let some = selection(&["web*", "db"], &["*-old"], None);
-        let taken = ["web", "web-old", "db", "cache"].map(|name| some.takes_chart(name));
-        assert_eq!(taken, [true, false, true, false]);
+        let included = ["web", "web-old", "db", "cache"].map(|name| some.includes_chart(name));
+        assert_eq!(included, [true, false, true, false]);
         assert_eq!(some.named().collect::<Vec<_>>(), ["db"]);
-        assert!(some.needs_list() && !selection(&["db"], &["d*"], None).needs_list());
+        assert!(some.needs_listing() && !selection(&["db"], &["d*"], None).needs_listing());
         let rest = selection(&[], &["db"], None);
-        assert!(rest.needs_list());
-        assert_eq!(["web", "db"].map(|name| rest.takes_chart(name)), [true, false]);
+        assert!(rest.needs_listing());
+        assert_eq!(["web", "db"].map(|name| rest.includes_chart(name)), [true, false]);
     }
 
     #[test]
-    fn versions_are_those_of_the_range_and_no_others() {
+    fn only_versions_in_the_range_are_included() {
         let all = Selection::new(None).unwrap();
         let versions = ["1.0.0", "v2.1", "2.0.0-rc.1", "nightly"];
-        assert_eq!(versions.map(|version| all.takes_version(version)), [true, true, false, false]);
+        assert_eq!(versions.map(|version| all.includes_version(version)), [true, true, false, false]);
         let some = selection(&[], &[], Some(">=2.0.0-0"));
-        assert_eq!(versions.map(|version| some.takes_version(version)), [false, true, true, false]);
+        assert_eq!(versions.map(|version| some.includes_version(version)), [false, true, true, false]);
         let bad = CatalogFilter { versions: Some("a b".to_owned()), ..CatalogFilter::default() };
         assert!(Selection::new(Some(&bad)).unwrap_err().message.contains("spec.filter.versions"));
     }
 
     #[test]
-    fn digests_tell_selections_apart() {
+    fn different_selections_have_different_digests() {
         let one = selection(&["a"], &[], None);
         assert_eq!(one.digest(), selection(&["a"], &[], None).digest());
         assert_ne!(one.digest(), selection(&[], &["a"], None).digest());

@@ -1,4 +1,4 @@
-//! From instances and Extensions to what is asked of the solver for one cluster.
+//! Collects the version requests of one cluster from its ExtensionInstances, and the extensions that they can reach.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,36 +6,36 @@ use chandler_api::extensions::{DependencyPolicy, ExtensionInstance};
 use kube_core::{Resource as _, ResourceExt as _};
 
 use super::{ExtensionKey, Origin};
-use crate::resolution::{Published, Range, Universe, Wanted};
+use crate::resolution::{Published, Range, Universe, VersionRequest};
 
-/// Extensions by namespace and name.
+/// Looks up published extensions by namespace and name.
 pub trait PublishedExtensions {
     fn get(&self, namespace: &str, name: &str) -> Option<Arc<Published>>;
 }
 
-/// What is asked for on a cluster.
+/// The version requests of a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Demand {
+    /// The requested extensions and all that their versions depend on.
     pub universe: Universe,
-    /// Oldest request first.
-    pub wanted: Vec<Wanted>,
-    /// Instances whose `spec.version` cannot be used, oldest first.
-    pub defects: Vec<Defect>,
-    /// Which instances bring an extension: those that stay before those that go, the eldest first.
+    /// Valid requests, oldest first.
+    pub requests: Vec<VersionRequest>,
+    /// Requests whose `spec.version` is not a range, oldest first.
+    pub invalid: Vec<InvalidRequest>,
+    /// The instances of each extension, those that are being deleted last, then oldest first.
     pub providers: BTreeMap<ExtensionKey, Vec<String>>,
 }
 
-/// An instance that asks for versions by a text that is not a range. No version is chosen for it: any choice would be a
-/// guess.
+/// An instance whose `spec.version` is not a range. No version is chosen for it: any choice would be a guess.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Defect {
+pub struct InvalidRequest {
     pub extension: String,
-    /// What is wrong, for people.
+    /// The problem, for users.
     pub message: String,
     pub install_dependencies: bool,
 }
 
-/// What `instances` ask for on a cluster of namespace `own`. They all select it.
+/// Collects the requests of `instances`, all of which select the cluster. `own` is the namespace of the cluster.
 pub fn demand(
     own: &str,
     platform: &str,
@@ -45,9 +45,9 @@ pub fn demand(
     let mut instances: Vec<&ExtensionInstance> = instances.iter().map(AsRef::as_ref).collect();
     instances.sort_by_key(|instance| {
         let deleting = instance.meta().deletion_timestamp.is_some();
-        let implied = Origin::of(instance) == Some(Origin::Dependency);
+        let is_dependency = Origin::of(instance) == Some(Origin::Dependency);
         let created = instance.meta().creation_timestamp.as_ref().map(|time| time.0);
-        (deleting, implied, created, instance.name_any())
+        (deleting, is_dependency, created, instance.name_any())
     });
     let mut demand = Demand::default();
     let mut open = Vec::new();
@@ -56,9 +56,9 @@ pub fn demand(
         let key = ExtensionKey::of(reference, own, platform);
         demand.providers.entry(key.clone()).or_default().push(instance.name_any());
         if Origin::of(instance) != Some(Origin::Dependency) && instance.meta().deletion_timestamp.is_none() {
-            match wanted(instance, key.to_string()) {
-                Ok(wanted) => demand.wanted.push(wanted),
-                Err(defect) => demand.defects.push(defect),
+            match version_request(instance, key.to_string()) {
+                Ok(request) => demand.requests.push(request),
+                Err(invalid) => demand.invalid.push(invalid),
             }
         }
         open.push(key);
@@ -76,20 +76,26 @@ pub fn demand(
     demand
 }
 
-fn wanted(instance: &ExtensionInstance, extension: String) -> Result<Wanted, Defect> {
+fn version_request(
+    instance: &ExtensionInstance,
+    extension: String,
+) -> Result<VersionRequest, InvalidRequest> {
     let spec = &instance.spec;
     let install_dependencies = spec.dependencies == DependencyPolicy::Install;
     match spec.version.as_deref().map_or(Ok(Range::any()), str::parse) {
-        Ok(range) => Ok(Wanted { extension, range, channel: spec.channel.clone(), install_dependencies }),
+        Ok(range) => {
+            Ok(VersionRequest { extension, range, channel: spec.channel.clone(), install_dependencies })
+        }
         Err(error) => {
             let name = instance.name_any();
-            let message = format!("spec.version of ExtensionInstance {name} cannot be used: {error}");
-            Err(Defect { extension, message, install_dependencies })
+            let message = format!("spec.version of ExtensionInstance {name} is invalid: {error}");
+            Err(InvalidRequest { extension, message, install_dependencies })
         }
     }
 }
 
-/// What an extension publishes, with what it needs called by its key: beside it, or of the platform.
+/// Returns a published extension with its dependencies named by key. A dependency is looked up in the namespace of the
+/// extension first, then in that of the platform.
 fn qualified(
     published: &Published,
     own: &str,
@@ -99,11 +105,11 @@ fn qualified(
     open: &mut Vec<ExtensionKey>,
 ) -> Published {
     let mut published = published.clone();
-    for needed in published.versions.iter_mut().flat_map(|version| &mut version.dependencies) {
-        let beside = registry.get(namespace, &needed.extension).is_some();
-        let at = if beside { namespace } else { platform };
-        let key = ExtensionKey::in_namespace(at, &needed.extension, own);
-        needed.extension = key.to_string();
+    for dependency in published.versions.iter_mut().flat_map(|version| &mut version.dependencies) {
+        let is_local = registry.get(namespace, &dependency.extension).is_some();
+        let found_in = if is_local { namespace } else { platform };
+        let key = ExtensionKey::in_namespace(found_in, &dependency.extension, own);
+        dependency.extension = key.to_string();
         open.push(key);
     }
     published
@@ -143,20 +149,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_is_found_beside_and_then_in_the_platform() {
+    fn dependencies_are_found_in_the_own_namespace_then_in_the_platform() {
         let registry = BTreeMap::from([
             (("fleet", "app"), extension(&["db", "net"])),
             (("fleet", "db"), extension(&[])),
             (("system", "db"), extension(&[])),
             (("system", "net"), extension(&["db"])),
         ]);
-        let asked = [instance("mine", &json!({"name": "app"}))];
-        let found = demand("fleet", "system", &asked, &registry);
+        let instances = [instance("mine", &json!({"name": "app"}))];
+        let found = demand("fleet", "system", &instances, &registry);
         let keys: Vec<_> = found.universe.extensions.keys().map(String::as_str).collect();
         assert_eq!(keys, ["app", "db", "platform/db", "platform/net"]);
         let needs = |key: &str| -> Vec<_> {
             let version = &found.universe.extensions[key].versions[0];
-            version.dependencies.iter().map(|needed| needed.extension.clone()).collect()
+            version.dependencies.iter().map(|dependency| dependency.extension.clone()).collect()
         };
         assert_eq!(needs("app"), ["db", "platform/net"]);
         assert_eq!(needs("platform/net"), ["platform/db"]);
@@ -164,47 +170,47 @@ mod tests {
     }
 
     #[test]
-    fn packages_of_catalogs_are_never_taken_for_extensions() {
+    fn packages_of_catalogs_are_not_confused_with_extensions() {
         let registry = BTreeMap::from([
             (("fleet", "charts/app"), extension(&["db"])),
             (("fleet", "platform/db"), extension(&[])),
             (("system", "charts/app"), extension(&[])),
             (("system", "db"), extension(&[])),
         ]);
-        let asked = [
+        let instances = [
             instance("a", &json!({"name": "app", "catalog": "charts"})),
             instance("b", &json!({"name": "db", "catalog": "platform"})),
             instance("c", &json!({"name": "app", "catalog": "charts", "scope": "Platform"})),
         ];
-        let found = demand("fleet", "system", &asked, &registry);
+        let found = demand("fleet", "system", &instances, &registry);
         let keys: Vec<_> = found.universe.extensions.keys().map(String::as_str).collect();
         assert_eq!(keys, ["./platform/db", "charts/app", "platform/charts/app", "platform/db"]);
-        let needed = &found.universe.extensions["charts/app"].versions[0].dependencies[0];
-        assert_eq!(needed.extension, "platform/db", "the Extension of the platform, not the package");
+        let dependency = &found.universe.extensions["charts/app"].versions[0].dependencies[0];
+        assert_eq!(dependency.extension, "platform/db", "the Extension of the platform, not the package");
     }
 
     #[test]
-    fn an_extension_that_is_not_there_is_wanted_all_the_same() {
-        let asked = [instance("a", &json!({"name": "gone", "scope": "Platform"}))];
-        let found = demand("fleet", "system", &asked, &BTreeMap::new());
-        assert_eq!(found.wanted[0].extension, "platform/gone");
+    fn an_extension_that_does_not_exist_is_still_requested() {
+        let instances = [instance("a", &json!({"name": "gone", "scope": "Platform"}))];
+        let found = demand("fleet", "system", &instances, &BTreeMap::new());
+        assert_eq!(found.requests[0].extension, "platform/gone");
         assert!(found.universe.extensions.is_empty());
     }
 
     #[test]
-    fn a_version_that_is_no_range_never_means_any_version() {
-        let mut asked = (*instance("a", &json!({"name": "app"}))).clone();
-        asked.spec.version = Some("latest".to_owned());
+    fn an_invalid_range_does_not_mean_any_version() {
+        let mut invalid = (*instance("a", &json!({"name": "app"}))).clone();
+        invalid.spec.version = Some("latest".to_owned());
         let registry = BTreeMap::from([(("fleet", "app"), extension(&[]))]);
-        let found = demand("fleet", "system", &[Arc::new(asked)], &registry);
-        assert_eq!(found.wanted, []);
-        let message = &found.defects[0].message;
-        assert!(message.starts_with("spec.version of ExtensionInstance a cannot be used: "), "{message}");
+        let found = demand("fleet", "system", &[Arc::new(invalid)], &registry);
+        assert_eq!(found.requests, []);
+        let message = &found.invalid[0].message;
+        assert!(message.starts_with("spec.version of ExtensionInstance a is invalid: "), "{message}");
         assert!(message.contains("latest"), "{message}");
         assert_eq!(
             found.providers[&ExtensionKey::parse("app")],
             ["a"],
-            "it is not taken for a cluster without the extension"
+            "the cluster still counts as one with the extension"
         );
     }
 }

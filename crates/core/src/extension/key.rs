@@ -1,16 +1,18 @@
-//! What an extension is called among those of one cluster.
+//! Keys of extensions on one cluster.
 
 use std::{cmp::Ordering, fmt};
 
 use chandler_api::extensions::{ExtensionReference, Scope};
 
-/// Starts the text of extensions of the platform.
+/// Prefix of the keys of platform extensions.
 const PLATFORM: &str = "platform/";
-/// Starts the text of a package of a catalog beside the cluster that is itself called `platform`.
-const BESIDE: &str = "./";
+/// Prefix of the keys of packages from a catalog in the cluster's namespace that is itself called `platform`.
+const LOCAL: &str = "./";
 
-/// Names an extension among those of one cluster: an Extension, or a package of a catalog, beside the cluster or of the
-/// platform. Its text is stored in release objects and in an annotation of the Cluster, and the solver knows extensions by
+/// The key of an extension on one cluster: an Extension or a package of a catalog, in the cluster's namespace or in
+/// that of the platform.
+///
+/// Its text form is stored in release objects and in an annotation of the Cluster. The solver identifies extensions by
 /// it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExtensionKey {
@@ -21,8 +23,9 @@ pub struct ExtensionKey {
 }
 
 impl ExtensionKey {
-    /// What a reference means on a cluster of namespace `own`. If that is the namespace of the platform, its extensions are
-    /// beside the cluster.
+    /// Returns the key of a reference from the namespace `own` of a cluster.
+    ///
+    /// If `own` is the namespace of the platform, platform extensions have the scope [`Scope::Namespace`].
     pub fn of(reference: &ExtensionReference, own: &str, platform: &str) -> Self {
         Self {
             scope: scope_of(namespace_of(reference.scope, own, platform), own),
@@ -31,21 +34,21 @@ impl ExtensionKey {
         }
     }
 
-    /// What is called `local_name` in `namespace`, on a cluster of namespace `own`.
+    /// Returns the key of `local_name` in `namespace`, for a cluster in the namespace `own`.
     pub fn in_namespace(namespace: &str, local_name: &str, own: &str) -> Self {
         Self::within(scope_of(namespace, own), local_name)
     }
 
-    /// Reads the text back.
+    /// Parses the text form.
     pub fn parse(text: &str) -> Self {
         if let Some(local_name) = text.strip_prefix(PLATFORM) {
             return Self::within(Scope::Platform, local_name);
         }
-        let beside = text.strip_prefix(BESIDE).filter(|rest| rest.starts_with(PLATFORM));
-        Self::within(Scope::Namespace, beside.unwrap_or(text))
+        let local = text.strip_prefix(LOCAL).filter(|rest| rest.starts_with(PLATFORM));
+        Self::within(Scope::Namespace, local.unwrap_or(text))
     }
 
-    /// No Extension has a name with a slash, so a slash is always that after a catalog.
+    /// Names of Extensions contain no slash, so a slash always separates a catalog from a package.
     fn within(scope: Scope, local_name: &str) -> Self {
         match local_name.split_once('/') {
             Some((catalog, name)) => Self { scope, catalog: Some(catalog.to_owned()), name: name.to_owned() },
@@ -53,7 +56,7 @@ impl ExtensionKey {
         }
     }
 
-    /// What it is called among the extensions of its own namespace.
+    /// Returns the name without the scope: `NAME` or `CATALOG/NAME`.
     pub fn local_name(&self) -> String {
         match &self.catalog {
             Some(catalog) => format!("{catalog}/{}", self.name),
@@ -61,7 +64,7 @@ impl ExtensionKey {
         }
     }
 
-    /// The namespace that it is in.
+    /// Returns the namespace of the extension.
     pub fn namespace<'a>(&self, own: &'a str, platform: &'a str) -> &'a str {
         namespace_of(self.scope, own, platform)
     }
@@ -88,13 +91,13 @@ impl fmt::Display for ExtensionKey {
         let local_name = self.local_name();
         match self.scope {
             Scope::Platform => write!(f, "{PLATFORM}{local_name}"),
-            Scope::Namespace if local_name.starts_with(PLATFORM) => write!(f, "{BESIDE}{local_name}"),
+            Scope::Namespace if local_name.starts_with(PLATFORM) => write!(f, "{LOCAL}{local_name}"),
             Scope::Namespace => f.write_str(&local_name),
         }
     }
 }
 
-/// The namespace that a reference means.
+/// Returns the namespace that a scope refers to.
 pub fn namespace_of<'a>(scope: Scope, own: &'a str, platform: &'a str) -> &'a str {
     match scope {
         Scope::Namespace => own,
@@ -111,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_has_one_text_and_reads_back_from_it() {
+    fn keys_round_trip_through_text() {
         let rows = [
             (Scope::Namespace, None, "db", "db"),
             (Scope::Platform, None, "db", "platform/db"),
@@ -128,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_namespace_of_the_cluster_is_beside_it() {
+    fn the_scope_depends_on_the_namespace_of_the_cluster() {
         let reference = ExtensionReference { name: "db".to_owned(), catalog: None, scope: Scope::Platform };
         assert_eq!(ExtensionKey::of(&reference, "fleet", "system").to_string(), "platform/db");
         assert_eq!(ExtensionKey::of(&reference, "system", "system").to_string(), "db");

@@ -1,4 +1,4 @@
-//! What each extension of a cluster should be at now.
+//! Resolves the version of each extension of a cluster, also in the course of a Kubernetes upgrade.
 
 use std::collections::BTreeMap;
 
@@ -6,47 +6,49 @@ use chandler_api::extensions::AddonRelease;
 use kube_core::Resource as _;
 use semver::Version;
 
-use super::{Defect, Demand, Kubernetes};
+use super::{Demand, InvalidRequest, Kubernetes};
 use crate::resolution::{
-    self, Candidate, Cluster, Conflict, Outcome, Range, Universe, UpgradePlan, VersionName, Wanted,
-    plan_upgrade,
+    self, Candidate, Cluster, Conflict, Range, Universe, UpgradeOutcome, UpgradePlan, VersionName,
+    VersionRequest, plan_upgrade,
 };
 
-/// Everything that decides.
+/// Everything that determines the resolution of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResolutionInput {
     pub universe: Universe,
     /// Oldest request first.
-    pub wanted: Vec<Wanted>,
-    /// Extensions that are asked for by a text that is not a range, and what is wrong with it.
-    pub defects: BTreeMap<String, String>,
+    pub requests: Vec<VersionRequest>,
+    /// Extensions that are requested with an invalid range, and the problem.
+    pub invalid: BTreeMap<String, String>,
+    /// The version of the platform, if it is known.
     pub platform: Option<Version>,
+    /// The version of each extension that is installed.
     pub running: BTreeMap<String, VersionName>,
     pub kubernetes: Kubernetes,
 }
 
-/// What each extension of a cluster should be at now.
+/// The version that each extension of a cluster should have now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolution {
     pub chosen: BTreeMap<String, Chosen>,
-    /// Extensions that are wanted and cannot be had, and why.
+    /// Extensions whose request cannot be satisfied, and why.
     pub refused: BTreeMap<String, String>,
-    /// What an upgrade that is under way means.
+    /// The plan of the Kubernetes upgrade that is in progress.
     pub upgrade: Option<UpgradePlan>,
 }
 
-/// A version, and why.
+/// A chosen version, and why it was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
     pub version: VersionName,
     pub message: String,
-    /// Extensions that have to be ready before.
+    /// Extensions that have to be ready first.
     pub after: Vec<String>,
-    pub asked_for: bool,
+    pub requested: bool,
 }
 
 impl ResolutionInput {
-    /// What is asked about a cluster on which `demand` is asked for and `releases` stand.
+    /// Creates the input for a cluster with the requests of `demand` and the existing `releases`.
     pub fn new<'a>(
         demand: &Demand,
         releases: impl IntoIterator<Item = &'a AddonRelease>,
@@ -54,21 +56,22 @@ impl ResolutionInput {
         kubernetes: Kubernetes,
     ) -> Self {
         let running = running(releases);
-        let mut wanted = demand.wanted.clone();
-        for defect in &demand.defects {
-            wanted.extend(as_it_runs_despite(defect, &wanted, &running));
+        let mut requests = demand.requests.clone();
+        for invalid in &demand.invalid {
+            requests.extend(pin_invalid(invalid, &requests, &running));
         }
-        let defects = demand.defects.iter().rev();
-        let defects = defects.map(|defect| (defect.extension.clone(), defect.message.clone())).collect();
-        Self { universe: demand.universe.clone(), wanted, defects, platform, running, kubernetes }
+        let invalid = demand.invalid.iter().rev();
+        let invalid = invalid.map(|request| (request.extension.clone(), request.message.clone())).collect();
+        Self { universe: demand.universe.clone(), requests, invalid, platform, running, kubernetes }
     }
 
-    /// Where an upgrade leads from and to that nobody names: the one that is announced, else the next minor.
+    /// Returns the versions from and to which Kubernetes is upgraded next: the announced upgrade, else to the next
+    /// minor version.
     pub fn next_upgrade(&self) -> (Version, Version) {
-        let Kubernetes { runs, upgrade } = &self.kubernetes;
+        let Kubernetes { current, upgrade } = &self.kubernetes;
         match upgrade {
             Some(upgrade) => (upgrade.from.clone(), upgrade.to.clone()),
-            None => (runs.clone(), Version::new(runs.major, runs.minor + 1, 0)),
+            None => (current.clone(), Version::new(current.major, current.minor + 1, 0)),
         }
     }
 
@@ -80,24 +83,25 @@ impl ResolutionInput {
         }
     }
 
-    /// What an upgrade would mean. A request that cannot be had today holds nothing up: nothing of it runs.
+    /// Plans an upgrade of Kubernetes. A request that cannot be satisfied today does not block it, unless a version of
+    /// the extension is running.
     pub fn plan(&self, from: &Version, to: &Version) -> UpgradePlan {
-        self.plan_without(&settled(self).refused, from, to)
+        self.plan_without(&resolve_current(self).refused, from, to)
     }
 
     fn plan_without(&self, refused: &BTreeMap<String, String>, from: &Version, to: &Version) -> UpgradePlan {
-        let is_there = |request: &&Wanted| {
+        let is_relevant = |request: &&VersionRequest| {
             !refused.contains_key(&request.extension) || self.running.contains_key(&request.extension)
         };
-        let wanted: Vec<_> = self.wanted.iter().filter(is_there).cloned().collect();
-        plan_upgrade(&self.universe, &wanted, &self.cluster(from), to)
+        let requests: Vec<_> = self.requests.iter().filter(is_relevant).cloned().collect();
+        plan_upgrade(&self.universe, &requests, &self.cluster(from), to)
     }
 }
 
-/// The versions that releases were told to be at, by extension.
+/// Returns the version in the spec of each release that is not being deleted, by extension.
 fn running<'a>(releases: impl IntoIterator<Item = &'a AddonRelease>) -> BTreeMap<String, VersionName> {
-    let standing = releases.into_iter().filter(|release| release.meta().deletion_timestamp.is_none());
-    standing
+    let releases = releases.into_iter().filter(|release| release.meta().deletion_timestamp.is_none());
+    releases
         .filter_map(|release| {
             let version = VersionName::parse(release.spec.version.as_deref()?)?;
             Some((release.spec.extension.clone()?, version))
@@ -105,30 +109,33 @@ fn running<'a>(releases: impl IntoIterator<Item = &'a AddonRelease>) -> BTreeMap
         .collect()
 }
 
-/// Decides. What cannot be had together is refused request by request, the youngest first, so that one bad request keeps nothing
-/// else from a cluster.
+/// Resolves the extensions of a cluster.
+///
+/// Conflicting requests are refused one by one, the newest first, so that an unsatisfiable request does not affect the
+/// others.
 pub fn resolve(input: &ResolutionInput) -> Resolution {
-    let today = settled(input);
-    let Some(upgrade) = &input.kubernetes.upgrade else { return today };
-    let plan = input.plan_without(&today.refused, &upgrade.from, &upgrade.to);
+    let current = resolve_current(input);
+    let Some(upgrade) = &input.kubernetes.upgrade else { return current };
+    let plan = input.plan_without(&current.refused, &upgrade.from, &upgrade.to);
     if plan.blocks() {
-        // What stands in the way of an upgrade must not stand in the way of today.
-        return Resolution { upgrade: Some(plan), ..today };
+        // Requests that block the upgrade must not affect the cluster before the upgrade.
+        return Resolution { upgrade: Some(plan), ..current };
     }
-    let chosen = moved(input, &plan, upgrade.reached);
-    let mut refused = today.refused;
+    let chosen = during_upgrade(input, &plan, upgrade.reached);
+    let mut refused = current.refused;
     refused.retain(|extension, _| !chosen.contains_key(extension));
     Resolution { chosen, refused, upgrade: Some(plan) }
 }
 
-fn settled(input: &ResolutionInput) -> Resolution {
-    let cluster = input.cluster(&input.kubernetes.runs);
-    let mut wanted = input.wanted.clone();
-    let mut refused = input.defects.clone();
+/// Resolves the extensions for the current Kubernetes version, regardless of upgrades.
+fn resolve_current(input: &ResolutionInput) -> Resolution {
+    let cluster = input.cluster(&input.kubernetes.current);
+    let mut requests = input.requests.clone();
+    let mut refused = input.invalid.clone();
     loop {
-        match resolution::resolve(&input.universe, &wanted, &cluster) {
-            Ok(resolution) => {
-                let mut chosen: BTreeMap<_, _> = resolution
+        match resolution::resolve(&input.universe, &requests, &cluster) {
+            Ok(solution) => {
+                let mut chosen: BTreeMap<_, _> = solution
                     .choices
                     .iter()
                     .map(|choice| {
@@ -136,22 +143,22 @@ fn settled(input: &ResolutionInput) -> Resolution {
                             version: choice.version.clone(),
                             message: choice.to_string(),
                             after: choice.after.clone(),
-                            asked_for: choice.asked_for,
+                            requested: choice.requested,
                         };
                         (choice.extension.clone(), chosen)
                     })
                     .collect();
                 keep_running(input, &refused, &mut chosen);
-                tell_refused(&refused, &mut chosen);
+                explain_refused(&refused, &mut chosen);
                 return Resolution { chosen, refused, upgrade: None };
             }
             Err(conflict) => {
-                let Some(at) = request_to_drop(&wanted, &input.running, &conflict) else {
+                let Some(at) = request_to_drop(&requests, &input.running, &conflict) else {
                     return Resolution { refused, ..Resolution::default() };
                 };
-                let request = wanted.remove(at);
-                if let Some(stays) = as_it_runs(input, &request, &wanted, &refused) {
-                    wanted.insert(at, stays);
+                let request = requests.remove(at);
+                if let Some(pinned) = pin_refused(input, &request, &requests, &refused) {
+                    requests.insert(at, pinned);
                 }
                 refused.entry(request.extension).or_insert_with(|| conflict.to_string());
             }
@@ -159,104 +166,113 @@ fn settled(input: &ResolutionInput) -> Resolution {
     }
 }
 
-/// The request to give up: the youngest with a part in the conflict, of those that do not run if there is one.
+/// Returns the index of the request to drop: the newest one that takes part in the conflict, preferably one of an
+/// extension that is not running yet.
 fn request_to_drop(
-    wanted: &[Wanted],
+    requests: &[VersionRequest],
     running: &BTreeMap<String, VersionName>,
     conflict: &Conflict,
 ) -> Option<usize> {
-    let guilty = conflict.extensions();
-    let of = |new: bool| {
-        wanted.iter().rposition(|request| {
-            guilty.contains(request.extension.as_str()) && running.contains_key(&request.extension) != new
+    let conflicting = conflict.extensions();
+    let newest = |new: bool| {
+        requests.iter().rposition(|request| {
+            conflicting.contains(request.extension.as_str())
+                && running.contains_key(&request.extension) != new
         })
     };
-    of(true).or_else(|| of(false)).or_else(|| wanted.len().checked_sub(1))
+    newest(true).or_else(|| newest(false)).or_else(|| requests.len().checked_sub(1))
 }
 
-/// Instead of a request that cannot be had: what runs of it, so that nothing else is chosen that it cannot live with. None:
-/// nothing runs, or not even that can be had, or somebody else wants it too.
-fn as_it_runs(
+/// Returns a request for the running version in place of a refused request, so that the other choices stay compatible
+/// with it.
+///
+/// Returns `None` if the extension is not running, if another request asks for it, or if its running version has been
+/// refused too.
+fn pin_refused(
     input: &ResolutionInput,
-    request: &Wanted,
-    wanted: &[Wanted],
+    request: &VersionRequest,
+    requests: &[VersionRequest],
     refused: &BTreeMap<String, String>,
-) -> Option<Wanted> {
+) -> Option<VersionRequest> {
     let running = input.running.get(&request.extension)?;
-    let others = wanted.iter().any(|other| other.extension == request.extension);
+    let others = requests.iter().any(|other| other.extension == request.extension);
     let again = refused.contains_key(&request.extension);
-    (!others && !again).then(|| Wanted { range: Range::exactly(&running.version), ..request.clone() })
+    (!others && !again).then(|| VersionRequest { range: Range::exactly(&running.version), ..request.clone() })
 }
 
-/// Instead of a request that cannot be read: what runs of it, so that nothing else is chosen that it cannot live with.
-/// Returns `None` if nothing runs, or if somebody else asks for it in a way that can be read.
-fn as_it_runs_despite(
-    defect: &Defect,
-    wanted: &[Wanted],
+/// Returns a request for the running version in place of an invalid request, so that the other choices stay compatible
+/// with it.
+///
+/// Returns `None` if the extension is not running, or if a valid request asks for it.
+fn pin_invalid(
+    invalid: &InvalidRequest,
+    requests: &[VersionRequest],
     running: &BTreeMap<String, VersionName>,
-) -> Option<Wanted> {
-    let runs = running.get(&defect.extension)?;
-    let others = wanted.iter().any(|other| other.extension == defect.extension);
-    (!others).then(|| Wanted {
-        extension: defect.extension.clone(),
-        range: Range::exactly(&runs.version),
+) -> Option<VersionRequest> {
+    let running = running.get(&invalid.extension)?;
+    let others = requests.iter().any(|other| other.extension == invalid.extension);
+    (!others).then(|| VersionRequest {
+        extension: invalid.extension.clone(),
+        range: Range::exactly(&running.version),
         channel: None,
-        install_dependencies: defect.install_dependencies,
+        install_dependencies: invalid.install_dependencies,
     })
 }
 
-/// What runs and is refused stays as it is, with all that it needs.
+/// Keeps the running versions of refused extensions and of their dependencies.
 fn keep_running(
     input: &ResolutionInput,
     refused: &BTreeMap<String, String>,
     chosen: &mut BTreeMap<String, Chosen>,
 ) {
-    let mut staying: Vec<_> = refused.keys().map(|extension| (extension.clone(), None)).collect();
-    while let Some((extension, needed_by)) = staying.pop() {
+    let mut open: Vec<_> = refused.keys().map(|extension| (extension.clone(), None)).collect();
+    while let Some((extension, needed_by)) = open.pop() {
         let (Some(version), false) = (input.running.get(&extension), chosen.contains_key(&extension)) else {
             continue;
         };
-        let there = |needed: &String| chosen.contains_key(needed) || input.running.contains_key(needed);
-        let after = needs(input, &extension, version, there);
-        staying.extend(after.iter().map(|needed| (needed.clone(), Some(extension.clone()))));
-        let stays = Chosen {
+        let exists = |name: &String| chosen.contains_key(name) || input.running.contains_key(name);
+        let after = dependencies(input, &extension, version, exists);
+        open.extend(after.iter().map(|dependency| (dependency.clone(), Some(extension.clone()))));
+        let kept = Chosen {
             version: version.clone(),
             message: needed_by.map(|by| format!("{version} stays: {by} needs it")).unwrap_or_default(),
             after,
-            asked_for: is_asked_for(input, &extension),
+            requested: is_requested(input, &extension),
         };
-        chosen.insert(extension, stays);
+        chosen.insert(extension, kept);
     }
 }
 
-fn tell_refused(refused: &BTreeMap<String, String>, chosen: &mut BTreeMap<String, Chosen>) {
-    for (extension, why) in refused {
+fn explain_refused(refused: &BTreeMap<String, String>, chosen: &mut BTreeMap<String, Chosen>) {
+    for (extension, reason) in refused {
         if let Some(chosen) = chosen.get_mut(extension) {
-            chosen.message = format!("{} runs and stays, though it should not: {why}", chosen.version);
+            chosen.message =
+                format!("{} stays although the request cannot be satisfied: {reason}", chosen.version);
         }
     }
 }
 
-/// What a version needs, in order, of what is `there`.
-fn needs(
+/// Returns the dependencies of a version for which `exists` holds, sorted by name.
+fn dependencies(
     input: &ResolutionInput,
     extension: &str,
     version: &VersionName,
-    there: impl Fn(&String) -> bool,
+    exists: impl Fn(&String) -> bool,
 ) -> Vec<String> {
-    let needs =
+    let dependencies =
         candidate(&input.universe, extension, version).map_or(&[][..], |candidate| &candidate.dependencies);
-    let mut needs: Vec<_> = needs.iter().map(|needed| needed.extension.clone()).filter(there).collect();
-    needs.sort();
-    needs
+    let names = dependencies.iter().map(|dependency| dependency.extension.clone());
+    let mut names: Vec<_> = names.filter(exists).collect();
+    names.sort();
+    names
 }
 
-fn is_asked_for(input: &ResolutionInput, extension: &str) -> bool {
-    input.wanted.iter().any(|wanted| wanted.extension == extension)
+fn is_requested(input: &ResolutionInput, extension: &str) -> bool {
+    input.requests.iter().any(|request| request.extension == extension)
 }
 
-/// Where everything is at a moment of an upgrade.
-fn moved(
+/// Returns the version of each extension when an upgrade has reached a moment.
+fn during_upgrade(
     input: &ResolutionInput,
     plan: &UpgradePlan,
     reached: chandler_api::extensions::UpgradeMoment,
@@ -264,15 +280,15 @@ fn moved(
     let mut chosen: BTreeMap<String, Chosen> = BTreeMap::new();
     for step in &plan.steps {
         let version = match &step.outcome {
-            Outcome::Moves { to, when, .. } if *when <= reached => Some(to),
+            UpgradeOutcome::Moves { to, when, .. } if *when <= reached => Some(to),
             _ => step.running.as_ref(),
         };
         let Some(version) = version else { continue };
         let entry = Chosen {
             version: version.clone(),
             message: step.to_string(),
-            after: needs(input, &step.extension, version, |needed| chosen.contains_key(needed)),
-            asked_for: is_asked_for(input, &step.extension),
+            after: dependencies(input, &step.extension, version, |name| chosen.contains_key(name)),
+            requested: is_requested(input, &step.extension),
         };
         chosen.insert(step.extension.clone(), entry);
     }
@@ -296,29 +312,29 @@ mod tests {
         VersionName::parse(text).unwrap().version
     }
 
-    fn input(extensions: &Value, wanted: &[&str], running: &[(&str, &str)]) -> ResolutionInput {
+    fn input(extensions: &Value, requests: &[&str], running: &[(&str, &str)]) -> ResolutionInput {
         let extensions = extensions.as_object().unwrap().iter().map(|(name, spec)| {
             let spec: ExtensionSpec = serde_json::from_value(spec.clone()).unwrap();
             (name.clone(), published(&spec, |_| None, []))
         });
         ResolutionInput {
             universe: Universe { extensions: extensions.collect() },
-            wanted: wanted
+            requests: requests
                 .iter()
-                .map(|name| Wanted {
+                .map(|name| VersionRequest {
                     extension: (*name).to_owned(),
                     range: Range::any(),
                     channel: None,
                     install_dependencies: true,
                 })
                 .collect(),
-            defects: BTreeMap::new(),
+            invalid: BTreeMap::new(),
             platform: None,
             running: running
                 .iter()
                 .map(|(name, at)| ((*name).to_owned(), VersionName::parse(at).unwrap()))
                 .collect(),
-            kubernetes: Kubernetes { runs: version("1.34.0"), upgrade: None },
+            kubernetes: Kubernetes { current: version("1.34.0"), upgrade: None },
         }
     }
 
@@ -335,39 +351,39 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_wish_keeps_nothing_else_from_a_cluster() {
+    fn an_unsatisfiable_request_does_not_affect_the_others() {
         let extensions = json!({
             "good": {"versions": [listed("1.0.0", "*", &[])]},
             "bad": {"versions": [listed("1.0.0", ">=1.40", &[])]},
         });
-        let answer = resolve(&input(&extensions, &["bad", "good", "unknown"], &[]));
-        assert_eq!(versions(&answer), [("good", "1.0.0")]);
-        assert_eq!(answer.refused.keys().collect::<Vec<_>>(), ["bad", "unknown"]);
-        assert!(answer.refused["bad"].contains("1.40"), "{:?}", answer.refused);
+        let resolved = resolve(&input(&extensions, &["bad", "good", "unknown"], &[]));
+        assert_eq!(versions(&resolved), [("good", "1.0.0")]);
+        assert_eq!(resolved.refused.keys().collect::<Vec<_>>(), ["bad", "unknown"]);
+        assert!(resolved.refused["bad"].contains("1.40"), "{:?}", resolved.refused);
     }
 
     #[test]
-    fn what_runs_and_does_not_fit_stays() {
+    fn an_incompatible_running_version_is_kept() {
         let extensions = json!({"cni": {"versions": [listed("1.0.0", "<1.34", &[])]}});
-        let answer = resolve(&input(&extensions, &["cni"], &[("cni", "1.0.0")]));
-        assert_eq!(versions(&answer), [("cni", "1.0.0")]);
-        assert!(answer.refused.contains_key("cni"));
+        let resolved = resolve(&input(&extensions, &["cni"], &[("cni", "1.0.0")]));
+        assert_eq!(versions(&resolved), [("cni", "1.0.0")]);
+        assert!(resolved.refused.contains_key("cni"));
     }
 
     #[test]
-    fn a_request_that_cannot_be_read_chooses_nothing_and_moves_nothing() {
+    fn an_invalid_request_neither_chooses_nor_changes_a_version() {
         let extensions = json!({"app": {"versions": [listed("1.0.0", "*", &[]), listed("2.0.0", "*", &[])]}});
-        let asked = |running: &[AddonRelease]| {
+        let input = |running: &[AddonRelease]| {
             let base = input(&extensions, &[], &[]);
-            let defect = Defect {
+            let invalid = InvalidRequest {
                 extension: "app".to_owned(),
                 message: "latest is not a range".to_owned(),
                 install_dependencies: true,
             };
-            let demand = Demand { universe: base.universe, defects: vec![defect], ..Demand::default() };
+            let demand = Demand { universe: base.universe, invalid: vec![invalid], ..Demand::default() };
             ResolutionInput::new(&demand, running, None, base.kubernetes)
         };
-        let new = resolve(&asked(&[]));
+        let new = resolve(&input(&[]));
         assert_eq!(versions(&new), []);
         assert_eq!(new.refused["app"], "latest is not a range");
         let spec = AddonReleaseSpec {
@@ -375,15 +391,15 @@ mod tests {
             version: Some("1.0.0".to_owned()),
             ..AddonReleaseSpec::default()
         };
-        let runs = resolve(&asked(&[AddonRelease::new("app-blue", spec)]));
-        assert_eq!(versions(&runs), [("app", "1.0.0")]);
-        assert!(runs.chosen["app"].message.contains("latest is not a range"), "{runs:?}");
-        assert!(runs.chosen["app"].asked_for);
+        let running = resolve(&input(&[AddonRelease::new("app-blue", spec)]));
+        assert_eq!(versions(&running), [("app", "1.0.0")]);
+        assert!(running.chosen["app"].message.contains("latest is not a range"), "{running:?}");
+        assert!(running.chosen["app"].requested);
     }
 
-    /// Whether the version is not offered any more or does not fit any more.
+    /// The requested version is not published; the running one is compatible or not.
     #[test]
-    fn what_stays_keeps_what_it_needs_as_it_is() {
+    fn a_kept_version_keeps_its_dependencies() {
         for kubernetes in ["*", "<1.34"] {
             let extensions = json!({
                 "web": {"versions": [listed("2.1.0", kubernetes, &["certs"])]},
@@ -391,20 +407,24 @@ mod tests {
                 "base": {"versions": [listed("1.0.0", "*", &[]), listed("2.0.0", "*", &[])]},
             });
             let running = [("web", "2.1.0"), ("certs", "1.0.0"), ("base", "1.0.0")];
-            let mut asked = input(&extensions, &["web"], &running);
-            asked.wanted[0].range = "2.2.x".parse().unwrap();
-            let answer = resolve(&asked);
-            assert_eq!(versions(&answer), [("base", "1.0.0"), ("certs", "1.0.0"), ("web", "2.1.0")]);
-            assert!(answer.refused["web"].contains("2.2.x"), "{:?}", answer.refused);
-            let web = &answer.chosen["web"];
-            assert_eq!((&*web.after, web.asked_for), (&["certs".to_owned()][..], true));
-            assert!(web.message.contains("stays, though it should not"), "{}", web.message);
-            assert!(!answer.chosen["certs"].asked_for && answer.chosen["certs"].after == ["base"]);
+            let mut input = input(&extensions, &["web"], &running);
+            input.requests[0].range = "2.2.x".parse().unwrap();
+            let resolved = resolve(&input);
+            assert_eq!(versions(&resolved), [("base", "1.0.0"), ("certs", "1.0.0"), ("web", "2.1.0")]);
+            assert!(resolved.refused["web"].contains("2.2.x"), "{:?}", resolved.refused);
+            let web = &resolved.chosen["web"];
+            assert_eq!((&*web.after, web.requested), (&["certs".to_owned()][..], true));
+            assert!(
+                web.message.contains("stays although the request cannot be satisfied"),
+                "{}",
+                web.message
+            );
+            assert!(!resolved.chosen["certs"].requested && resolved.chosen["certs"].after == ["base"]);
         }
     }
 
     #[test]
-    fn each_moves_at_its_moment() {
+    fn each_extension_changes_at_its_moment() {
         let at =
             |when: &str, versions: Value| json!({"versions": versions, "kubernetesUpgrade": {"when": when}});
         let per_minor = json!([listed("1.34.0", "~1.34.0", &[]), listed("1.35.0", "~1.35.0", &[])]);
@@ -415,51 +435,51 @@ mod tests {
             "steady": {"versions": [listed("1.0.0", "*", &["early"])]},
         });
         let running = [("early", "1.0.0"), ("lockstep", "1.34.0"), ("late", "1.34.0"), ("steady", "1.0.0")];
-        let mut asked = input(&extensions, &["early", "lockstep", "late", "steady"], &running);
+        let mut input = input(&extensions, &["early", "lockstep", "late", "steady"], &running);
         let to = version("1.35.0");
-        let mut seen = |runs: &str, reached: Option<UpgradeMoment>| {
-            asked.kubernetes = Kubernetes {
-                runs: version(runs),
+        let mut resolve_at = |current: &str, reached: Option<UpgradeMoment>| {
+            input.kubernetes = Kubernetes {
+                current: version(current),
                 upgrade: reached.map(|reached| Upgrade { from: version("1.34.0"), to: to.clone(), reached }),
             };
-            let answer = resolve(&asked);
-            for (name, chosen) in &answer.chosen {
-                asked.running.insert(name.clone(), chosen.version.clone());
+            let resolved = resolve(&input);
+            for (name, chosen) in &resolved.chosen {
+                input.running.insert(name.clone(), chosen.version.clone());
             }
-            let at = |name: &str| answer.chosen[name].version.text.clone();
-            (at("early"), at("lockstep"), at("late"), answer.chosen["steady"].after.clone())
+            let at = |name: &str| resolved.chosen[name].version.text.clone();
+            (at("early"), at("lockstep"), at("late"), resolved.chosen["steady"].after.clone())
         };
         let row = |early: &str, lockstep: &str, late: &str| {
             (early.to_owned(), lockstep.to_owned(), late.to_owned(), vec!["early".to_owned()])
         };
-        assert_eq!(seen("1.34.0", None), row("1.0.0", "1.34.0", "1.34.0"));
-        let before = seen("1.34.0", Some(UpgradeMoment::BeforeControlPlane));
+        assert_eq!(resolve_at("1.34.0", None), row("1.0.0", "1.34.0", "1.34.0"));
+        let before = resolve_at("1.34.0", Some(UpgradeMoment::BeforeControlPlane));
         assert_eq!(before, row("2.0.0", "1.34.0", "1.34.0"));
-        let between = seen("1.35.0", Some(UpgradeMoment::AfterControlPlane));
+        let between = resolve_at("1.35.0", Some(UpgradeMoment::AfterControlPlane));
         assert_eq!(between, row("2.0.0", "1.35.0", "1.34.0"));
-        assert_eq!(seen("1.35.0", None), row("2.0.0", "1.35.0", "1.35.0"));
+        assert_eq!(resolve_at("1.35.0", None), row("2.0.0", "1.35.0", "1.35.0"));
     }
 
     #[test]
-    fn what_cannot_be_had_today_holds_no_upgrade_up() {
+    fn a_refused_request_does_not_block_an_upgrade() {
         let extensions = json!({"cni": {"versions": [listed("1.0.0", "*", &[])]}});
-        let mut asked = input(&extensions, &["cni", "unknown"], &[("cni", "1.0.0")]);
+        let mut input = input(&extensions, &["cni", "unknown"], &[("cni", "1.0.0")]);
         let (from, to) = (version("1.34.0"), version("1.35.0"));
-        assert!(!asked.plan(&from, &to).blocks());
-        asked.kubernetes.upgrade = Some(Upgrade { from, to, reached: UpgradeMoment::BeforeControlPlane });
-        let answer = resolve(&asked);
-        assert_eq!(versions(&answer), [("cni", "1.0.0")]);
-        assert_eq!(answer.refused.keys().collect::<Vec<_>>(), ["unknown"]);
+        assert!(!input.plan(&from, &to).blocks());
+        input.kubernetes.upgrade = Some(Upgrade { from, to, reached: UpgradeMoment::BeforeControlPlane });
+        let resolved = resolve(&input);
+        assert_eq!(versions(&resolved), [("cni", "1.0.0")]);
+        assert_eq!(resolved.refused.keys().collect::<Vec<_>>(), ["unknown"]);
     }
 
     #[test]
-    fn a_blocked_upgrade_changes_nothing_today() {
+    fn a_blocked_upgrade_changes_nothing() {
         let extensions = json!({"cni": {"versions": [listed("1.0.0", "<1.35", &[])]}});
-        let mut asked = input(&extensions, &["cni"], &[("cni", "1.0.0")]);
+        let mut input = input(&extensions, &["cni"], &[("cni", "1.0.0")]);
         let reached = UpgradeMoment::BeforeControlPlane;
-        asked.kubernetes.upgrade = Some(Upgrade { from: version("1.34.0"), to: version("1.35.0"), reached });
-        let answer = resolve(&asked);
-        assert!(answer.upgrade.as_ref().is_some_and(UpgradePlan::blocks));
-        assert_eq!((versions(&answer), answer.refused.len()), (vec![("cni", "1.0.0")], 0));
+        input.kubernetes.upgrade = Some(Upgrade { from: version("1.34.0"), to: version("1.35.0"), reached });
+        let resolved = resolve(&input);
+        assert!(resolved.upgrade.as_ref().is_some_and(UpgradePlan::blocks));
+        assert_eq!((versions(&resolved), resolved.refused.len()), (vec![("cni", "1.0.0")], 0));
     }
 }

@@ -1,4 +1,4 @@
-//! Parameters held against a JSON schema that nobody vouches for, in bounded time, without telling values.
+//! Validates parameters against an untrusted JSON schema in bounded time. Messages never contain values.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -9,34 +9,34 @@ use jsonschema::{
 };
 use serde_json::Value;
 
-use super::{Parameters, effort};
+use super::{Parameters, cost};
 use crate::failure::{Category, Failure};
 
-/// How many violations are told.
-pub const MOST_TOLD: usize = 10;
-/// Of one message: a schema may be quoted in it.
-const LONGEST_MESSAGE: usize = 300;
-/// Of one pattern, when it is made ready.
-const LARGEST_PATTERN: usize = 1 << 20;
+/// Number of violations that a message lists. The rest are counted.
+pub const MAX_REPORTED: usize = 10;
+/// In characters. A message may quote the schema.
+const MAX_MESSAGE: usize = 300;
+/// Size of a compiled pattern, in bytes.
+const MAX_PATTERN: usize = 1 << 20;
 
-/// A schema that is ready for use, for any number of clusters.
+/// A compiled schema.
 #[derive(Clone, Debug)]
 pub struct Schema {
     schema: Value,
     validator: Validator,
 }
 
-/// Why a schema cannot be used. It is the Extension's fault, or the package's, not the instance's.
+/// An error in the schema itself, which comes from the Extension or the package and not from the instance.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
     #[error(
-        "the schema of the parameters cannot be used: {0}; correct parameters.schema of the Extension's version, or \
+        "the schema of the parameters is invalid: {0}; correct parameters.schema of the Extension's version, or \
          values.schema.json in its package"
     )]
     Invalid(String),
     #[error(
-        "the schema of the parameters takes too long to check: {0}; make parameters.schema of the Extension's version \
-         simpler, or values.schema.json in its package"
+        "the schema of the parameters takes too long to validate: {0}; simplify parameters.schema of the Extension's \
+         version, or values.schema.json in its package"
     )]
     Costly(&'static str),
 }
@@ -47,12 +47,12 @@ impl From<SchemaError> for Failure {
     }
 }
 
-/// A parameter that does not fit.
+/// A parameter that violates the schema.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
-    /// For example `auth.users[0].name`; empty: the parameters as a whole.
+    /// For example `auth.users[0].name`. Empty for the parameters as a whole.
     pub path: String,
-    /// What is wrong. Names of parameters and the schema are quoted, values are not: they may be secret.
+    /// Quotes names of parameters and the schema, but no values, because those may be secret.
     pub message: String,
 }
 
@@ -67,40 +67,40 @@ impl fmt::Display for Violation {
 }
 
 impl Schema {
-    /// Makes a schema ready. References lead nowhere but into the schema itself.
+    /// Compiles a schema. References to other documents are not resolved.
     pub fn new(schema: &Value) -> Result<Self, SchemaError> {
-        effort::check_schema(schema).map_err(SchemaError::Costly)?;
+        cost::check_schema(schema).map_err(SchemaError::Costly)?;
         let validator = jsonschema::options()
-            // Linear in the length of the text, whatever the pattern; it is Helm's choice too.
-            .with_pattern_options(PatternOptions::regex().size_limit(LARGEST_PATTERN))
+            // Matches in time linear in the length of the text for every pattern, as in Helm.
+            .with_pattern_options(PatternOptions::regex().size_limit(MAX_PATTERN))
             .offline()
             .build(schema)
-            .map_err(|error| SchemaError::Invalid(unusable(&error)))?;
+            .map_err(|error| SchemaError::Invalid(describe(&error)))?;
         Ok(Self { schema: schema.clone(), validator })
     }
 
-    /// What does not fit. A null counts as absent: it takes a parameter away.
+    /// Returns the parameters that violate the schema. A null counts as absent, because it removes a parameter.
     pub fn violations(&self, parameters: &Parameters) -> Result<Vec<Violation>, SchemaError> {
         let parameters = without_nulls(parameters);
-        effort::check(&self.schema, &parameters).map_err(SchemaError::Costly)?;
-        // Two ways through the schema may find the same.
+        cost::check(&self.schema, &parameters).map_err(SchemaError::Costly)?;
+        // Several paths through the schema may report the same violation.
         let violations: BTreeSet<_> =
             self.validator.iter_errors(&parameters).map(|error| violation(&error)).collect();
         Ok(violations.into_iter().collect())
     }
 }
 
-/// The violations as a failure of the instance, the first ones in words. None: there are none.
-pub fn told(violations: &[Violation]) -> Option<Failure> {
+/// Summarizes violations as a failure of the instance. Returns `None` if there are none.
+pub fn summarize(violations: &[Violation]) -> Option<Failure> {
     if violations.is_empty() {
         return None;
     }
-    let mut words: Vec<_> = violations.iter().take(MOST_TOLD).map(ToString::to_string).collect();
-    let more = violations.len().saturating_sub(MOST_TOLD);
+    let mut reported: Vec<_> = violations.iter().take(MAX_REPORTED).map(ToString::to_string).collect();
+    let more = violations.len().saturating_sub(MAX_REPORTED);
     if more > 0 {
-        words.push(format!("and {more} more"));
+        reported.push(format!("and {more} more"));
     }
-    let message = format!("the parameters do not fit the extension's schema: {}", words.join("; "));
+    let message = format!("the parameters do not match the extension's schema: {}", reported.join("; "));
     Some(Failure::new(Category::InvalidValues, message))
 }
 
@@ -116,20 +116,20 @@ fn without_nulls(parameters: &Parameters) -> Value {
 fn violation(error: &ValidationError<'_>) -> Violation {
     let message = match error.kind() {
         ValidationErrorKind::PropertyNames { error } => {
-            format!("a name in it is not allowed: {}", error.masked_with("the name"))
+            format!("it contains a name that is not allowed: {}", error.masked_with("the name"))
         }
         ValidationErrorKind::FalseSchema => "it is not allowed".to_owned(),
         _ => error.masked_with("the value").to_string(),
     };
-    Violation { path: path(error.instance_path()), message: shortened(&message) }
+    Violation { path: path(error.instance_path()), message: truncated(&message) }
 }
 
-fn unusable(error: &ValidationError<'_>) -> String {
-    let place = error.instance_path().as_str();
-    shortened(&if place.is_empty() { error.to_string() } else { format!("at {place}: {error}") })
+fn describe(error: &ValidationError<'_>) -> String {
+    let path = error.instance_path().as_str();
+    truncated(&if path.is_empty() { error.to_string() } else { format!("at {path}: {error}") })
 }
 
-/// Written as `parametersFrom[].parameter` is.
+/// Returns a path in the syntax of `parametersFrom[].parameter`.
 fn path(location: &Location) -> String {
     let path = location.iter().fold(String::new(), |path, segment| match segment {
         LocationSegment::Index(index) => format!("{path}[{index}]"),
@@ -139,11 +139,11 @@ fn path(location: &Location) -> String {
             format!("{path}{dot}{name}")
         }
     });
-    shortened(&path)
+    truncated(&path)
 }
 
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_MESSAGE) {
+fn truncated(text: &str) -> String {
+    match text.char_indices().nth(MAX_MESSAGE) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }

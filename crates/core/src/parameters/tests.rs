@@ -7,18 +7,18 @@ use crate::{
     failure::{Category, Failure},
 };
 
-/// Never to be seen in a message.
+/// Must not appear in any message.
 const CANARY: &str = "canary-4711";
 
 fn map(value: Value) -> Parameters {
     match value {
         Value::Object(map) => map,
-        other => panic!("{other} is no map"),
+        other => panic!("{other} is not a map"),
     }
 }
 
 #[test]
-fn later_layers_win() {
+fn later_layers_take_precedence() {
     let rows = [
         (vec![], json!({})),
         (vec![json!({"a": 1})], json!({"a": 1})),
@@ -38,8 +38,8 @@ fn later_layers_win() {
 }
 
 #[test]
-fn what_was_found_becomes_a_layer() {
-    let text = |text: &str| Found::Text(text.to_owned());
+fn source_values_become_layers() {
+    let text = |text: &str| SourceValue::Text(text.to_owned());
     let rows = [
         (text("a: 1\nb: {c: yes}"), None, json!({"a": 1, "b": {"c": true}})),
         (text("mode: 0644"), None, json!({"mode": 420})),
@@ -49,9 +49,9 @@ fn what_was_found_becomes_a_layer() {
         (text("12345"), Some("auth.password"), json!({"auth": {"password": "12345"}})),
         (text("x"), Some(r"annotations.example\.com/a"), json!({"annotations": {"example.com/a": "x"}})),
         (text("x"), Some(r"a\\.b"), json!({"a\\": {"b": "x"}})),
-        (Found::Value(json!(["k"])), Some("ssh.keys"), json!({"ssh": {"keys": ["k"]}})),
-        (Found::Value(json!({"a": 1})), None, json!({"a": 1})),
-        (Found::Value(json!("a: 1")), None, json!({"a": 1})),
+        (SourceValue::Value(json!(["k"])), Some("ssh.keys"), json!({"ssh": {"keys": ["k"]}})),
+        (SourceValue::Value(json!({"a": 1})), None, json!({"a": 1})),
+        (SourceValue::Value(json!("a: 1")), None, json!({"a": 1})),
     ];
     for (found, parameter, expected) in rows {
         let shown = format!("{found:?} {parameter:?}");
@@ -60,36 +60,36 @@ fn what_was_found_becomes_a_layer() {
 }
 
 #[test]
-fn what_cannot_be_a_layer_is_told_by_its_source_alone() {
-    let text = |text: String| Found::Text(text);
+fn errors_name_the_source_and_not_the_value() {
+    let text = |text: String| SourceValue::Text(text);
     let rows = [
-        (text(CANARY.to_owned()), None, "does not hold parameters by name"),
-        (text(format!("- {CANARY}")), None, "does not hold parameters by name"),
-        (Found::Value(json!([CANARY])), None, "does not hold parameters by name"),
-        (text(format!("a: 1\nb: [{CANARY}")), None, "is not YAML that can be read (line"),
-        (text(format!("{CANARY}: 1\n{CANARY}: 2")), None, "is not YAML that can be read (line 2, column 1)"),
-        (text(format!("a: {{{CANARY}: .inf}}")), None, "is not YAML that can be read"),
-        (text(format!("a: *{CANARY}")), None, "is not YAML that can be read"),
-        (text(format!("a: 1\n---\nb: {CANARY}")), None, "is not YAML that can be read"),
-        (text(CANARY.to_owned()), Some("a..b"), "parameter \"a..b\" has an empty name in it"),
-        (text(CANARY.to_owned()), Some("a."), "has an empty name in it"),
+        (text(CANARY.to_owned()), None, "is not a map of parameters"),
+        (text(format!("- {CANARY}")), None, "is not a map of parameters"),
+        (SourceValue::Value(json!([CANARY])), None, "is not a map of parameters"),
+        (text(format!("a: 1\nb: [{CANARY}")), None, "is not valid YAML (line"),
+        (text(format!("{CANARY}: 1\n{CANARY}: 2")), None, "is not valid YAML (line 2, column 1)"),
+        (text(format!("a: {{{CANARY}: .inf}}")), None, "is not valid YAML"),
+        (text(format!("a: *{CANARY}")), None, "is not valid YAML"),
+        (text(format!("a: 1\n---\nb: {CANARY}")), None, "is not valid YAML"),
+        (text(CANARY.to_owned()), Some("a..b"), "parameter \"a..b\" contains an empty name"),
+        (text(CANARY.to_owned()), Some("a."), "contains an empty name"),
     ];
     for (found, parameter, hint) in rows {
         let failure = found.layer("key k of Secret fleet/s", parameter).unwrap_err();
-        assert!(failure.message.contains(hint), "{} does not say {hint}", failure.message);
+        assert!(failure.message.contains(hint), "{} does not contain {hint}", failure.message);
         assert!(!failure.message.contains(CANARY), "{}", failure.message);
         assert!(parameter.is_some() || failure.message.starts_with("key k of Secret fleet/s "), "{failure}");
     }
 }
 
 #[test]
-fn a_package_may_name_a_value_twice() {
+fn a_package_may_have_duplicate_keys() {
     let read = from_package_yaml("values.yaml", "a: 1\nb: 2\na: 3\n").unwrap();
     assert_eq!(Value::Object(read), json!({"a": 3, "b": 2}));
 }
 
 #[test]
-fn bombs_are_refused() {
+fn yaml_bombs_are_rejected() {
     let deep = format!("a: {}{}", "[".repeat(100_000), "]".repeat(100_000));
     let aliases = (1..12).map(|level| {
         let above = vec![format!("*a{}", level - 1); 10].join(", ");
@@ -98,7 +98,7 @@ fn bombs_are_refused() {
     let bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned() + &aliases.collect::<String>();
     for text in [deep, bomb] {
         let failure = from_yaml("it", &text).unwrap_err();
-        assert!(failure.message.contains("is not YAML that can be read"), "{failure}");
+        assert!(failure.message.contains("is not valid YAML"), "{failure}");
     }
 }
 
@@ -119,7 +119,7 @@ fn fields_are_found_by_pointer() {
 }
 
 #[test]
-fn values_are_written_one_way() {
+fn rendering_is_canonical() {
     let values = map(json!({
         "z": 1, "a": {"on": true, "b.c/d": "text", "empty": {}}, "none": null, "list": [],
         "items": [{"name": "x", "more": [1, [2, 3]]}, "yes", 1.5, []],
@@ -153,15 +153,15 @@ texts:
   - "No"
 z: 1
 "#;
-    let written = rendered(&values);
-    assert_eq!(written.text, expected);
-    assert_eq!(written.digest, Digest::of(expected));
-    assert_eq!(rendered(&Parameters::new()).text, "{}\n");
+    let rendered = render(&values);
+    assert_eq!(rendered.text, expected);
+    assert_eq!(rendered.digest, Digest::of(expected));
+    assert_eq!(render(&Parameters::new()).text, "{}\n");
 }
 
 #[test]
-fn written_values_do_not_show_in_debug_output() {
-    assert!(!format!("{:?}", rendered(&map(json!({"a": CANARY})))).contains(CANARY));
+fn debug_output_contains_no_values() {
+    assert!(!format!("{:?}", render(&map(json!({"a": CANARY})))).contains(CANARY));
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn violations_name_the_parameter_and_never_the_value() {
         (
             json!({"propertyNames": {"maxLength": 1}}),
             json!({"bb": CANARY}),
-            "a name in it is not allowed: the name is longer",
+            "it contains a name that is not allowed: the name is longer",
         ),
         (json!({"required": ["a"]}), json!({"b": CANARY}), "\"a\" is a required property"),
         (json!({"required": ["a"]}), json!({"a": null, "b": CANARY}), "\"a\" is a required property"),
@@ -252,56 +252,56 @@ fn violations_name_the_parameter_and_never_the_value() {
     ];
     for (schema, parameters, hint) in rows {
         let violations = Schema::new(&schema).unwrap().violations(&map(parameters)).unwrap();
-        let failure = told(&violations).unwrap_or_else(|| panic!("{schema} lets it pass"));
+        let failure = summarize(&violations).unwrap_or_else(|| panic!("{schema} accepts it"));
         assert_eq!(failure.category, Category::InvalidValues);
-        let said =
-            failure.message.strip_prefix("the parameters do not fit the extension's schema: ").unwrap();
-        assert!(said.starts_with(hint), "{said:?} does not begin with {hint:?}");
-        assert!(!said.contains(CANARY), "{said}");
+        let message =
+            failure.message.strip_prefix("the parameters do not match the extension's schema: ").unwrap();
+        assert!(message.starts_with(hint), "{message:?} does not begin with {hint:?}");
+        assert!(!message.contains(CANARY), "{message}");
     }
 }
 
 #[test]
-fn parameters_that_fit_pass_and_null_is_absent() {
+fn valid_parameters_have_no_violations_and_null_is_absent() {
     let schema = Schema::new(&json!({
         "type": "object", "additionalProperties": false, "required": ["a"],
         "properties": {"a": {"type": "integer"}, "b": {"type": "string"}},
     }))
     .unwrap();
     assert_eq!(schema.violations(&map(json!({"a": 1, "b": null}))), Ok(vec![]));
-    assert_eq!(told(&[]), None);
+    assert_eq!(summarize(&[]), None);
 }
 
 #[test]
-fn ten_violations_are_told_and_the_rest_is_counted() {
+fn ten_violations_are_listed_and_the_rest_is_counted() {
     let names: Vec<_> = (0..13).map(|number| format!("p{number}")).collect();
     let schema = Schema::new(&json!({"required": names})).unwrap();
     let violations = schema.violations(&Parameters::new()).unwrap();
-    let message = told(&violations).unwrap().message;
+    let message = summarize(&violations).unwrap().message;
     assert!(message.ends_with("; and 3 more"), "{message}");
-    assert_eq!(message.matches("is a required property").count(), MOST_TOLD);
+    assert_eq!(message.matches("is a required property").count(), MAX_REPORTED);
 }
 
 #[test]
-fn a_schema_that_cannot_be_used_says_why() {
+fn an_invalid_schema_is_explained() {
     let rows = [
         (json!({"type": "strin"}), "at /type: "),
-        (json!({"properties": {"a": {"pattern": "("}}}), "cannot be used: "),
-        (json!({"properties": {"a": {"pattern": "^(a+)+(?=b)$"}}}), "cannot be used: "),
+        (json!({"properties": {"a": {"pattern": "("}}}), "is invalid: "),
+        (json!({"properties": {"a": {"pattern": "^(a+)+(?=b)$"}}}), "is invalid: "),
         (json!({"$ref": "https://example.com/schema.json"}), "https://example.com/schema.json"),
         (json!({"$ref": "file:///etc/passwd"}), "file:///etc/passwd"),
         (json!({"$ref": "#/$defs/absent"}), "/$defs/absent"),
-        (json!([1]), "cannot be used: "),
+        (json!([1]), "is invalid: "),
     ];
     for (schema, hint) in rows {
         let failure = Failure::from(Schema::new(&schema).unwrap_err());
         assert_eq!(failure.category, Category::InvalidPackage);
-        assert!(failure.message.contains(hint), "{failure} does not say {hint:?}");
+        assert!(failure.message.contains(hint), "{failure} does not contain {hint:?}");
         assert!(failure.message.contains("correct parameters.schema"), "{failure}");
     }
 }
 
-/// Definitions of which each refers to the next one twice.
+/// Definitions, each with two references to the next.
 fn doubling(levels: usize) -> Value {
     let mut definitions = Parameters::new();
     for level in 0..levels {
@@ -317,7 +317,7 @@ fn nested(levels: usize) -> Parameters {
 }
 
 #[test]
-fn a_schema_that_would_take_for_ever_is_refused() {
+fn a_schema_that_takes_too_long_is_rejected() {
     let chain =
         (0..5000).map(|level| (format!("d{level}"), json!({"$ref": format!("#/$defs/d{}", level + 1)})));
     let chain: Parameters = chain.chain([("d5000".to_owned(), json!(true))]).collect();
@@ -343,12 +343,12 @@ fn a_schema_that_would_take_for_ever_is_refused() {
     for (schema, parameters, hint) in rows {
         let error = Schema::new(&schema).and_then(|schema| schema.violations(&parameters)).unwrap_err();
         assert!(matches!(error, SchemaError::Costly(_)), "{error}");
-        assert!(error.to_string().contains(hint), "{error} does not say {hint:?}");
+        assert!(error.to_string().contains(hint), "{error} does not contain {hint:?}");
     }
 }
 
 #[test]
-fn recursion_that_ends_is_no_fault() {
+fn recursion_that_ends_is_accepted() {
     for schema in [json!({"$ref": "#"}), json!({"properties": {"a": {"$ref": "#"}}}), doubling(8)] {
         assert_eq!(Schema::new(&schema).unwrap().violations(&nested(60)), Ok(vec![]), "{schema}");
     }
@@ -375,7 +375,7 @@ fn values() -> impl Strategy<Value = Parameters> {
     collection::btree_map(name, inner, 0..5).prop_map(|map| map.into_iter().collect())
 }
 
-/// Every value that is no map with something in it, by its path.
+/// Returns every value that is not a map, with its path.
 fn leaves(parameters: &Parameters) -> Vec<(Vec<String>, Value)> {
     let mut found = Vec::new();
     for (name, value) in parameters {
@@ -398,14 +398,14 @@ fn at<'a>(parameters: &'a Parameters, path: &[String]) -> Option<&'a Value> {
 
 proptest! {
     #[test]
-    fn nothing_merged_changes_nothing(a in values()) {
+    fn merging_with_an_empty_or_equal_layer_changes_nothing(a in values()) {
         prop_assert_eq!(merge([a.clone(), Parameters::new()]), a.clone());
         prop_assert_eq!(merge([Parameters::new(), a.clone()]), a.clone());
         prop_assert_eq!(merge([a.clone(), a.clone()]), a);
     }
 
     #[test]
-    fn everything_of_the_last_layer_holds(a in values(), b in values()) {
+    fn the_last_layer_takes_precedence(a in values(), b in values()) {
         let merged = merge([a.clone(), b.clone()]);
         for (path, value) in leaves(&b) {
             prop_assert_eq!(at(&merged, &path), Some(&value));
@@ -415,13 +415,13 @@ proptest! {
     }
 
     #[test]
-    fn layers_can_be_merged_one_after_the_other(a in values(), b in values(), c in values()) {
+    fn merging_is_associative(a in values(), b in values(), c in values()) {
         prop_assert_eq!(merge([merge([a.clone(), b.clone()]), c.clone()]), merge([a, b, c]));
     }
 
     #[test]
-    fn what_is_written_reads_back_the_same(a in values()) {
-        let written = rendered(&a).text;
-        prop_assert_eq!(from_yaml("it", &written).map_err(|error| TestCaseError::fail(format!("{error}:\n{written}")))?, a);
+    fn rendered_values_parse_back_the_same(a in values()) {
+        let text = render(&a).text;
+        prop_assert_eq!(from_yaml("it", &text).map_err(|error| TestCaseError::fail(format!("{error}:\n{text}")))?, a);
     }
 }

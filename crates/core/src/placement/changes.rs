@@ -1,4 +1,4 @@
-//! From the release objects that should be and those that are, to what has to be written. Pure.
+//! Compares the desired release objects of a placement with the existing ones.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use crate::{
     release::{ReleaseKind, Strategy},
 };
 
-/// Something to write.
+/// A change to a release object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change<R> {
     /// Create or update this object.
     Apply(Box<R>),
-    /// Delete the object of this name.
+    /// Delete the object with this name.
     Delete(String),
 }
 
-/// What to write so that the release objects are as wanted.
+/// Returns the changes that turn the existing release objects into the desired ones.
 ///
-/// `wanted` maps each selected cluster to its object, or to None where the object could not be made (its template
-/// failed): then what is there stays as it is. A release whose identity changes is deleted first and made anew once it
-/// is gone. Objects of clusters that are not selected any more are deleted, except
-/// under [`Strategy::InstallOnce`], which leaves them.
+/// `desired` maps each selected cluster to its object. `None` means that the object could not be composed, for example
+/// because its template failed; the existing object is left unchanged then. A release whose identity changes is deleted
+/// first and created again once it is gone. Objects of clusters that are no longer selected are deleted, except with
+/// [`Strategy::InstallOnce`].
 pub fn changes<P: PlacementKind>(
-    wanted: &BTreeMap<ClusterKey, Option<P::Release>>,
+    desired: &BTreeMap<ClusterKey, Option<P::Release>>,
     existing: &[impl AsRef<P::Release>],
     strategy: Strategy,
 ) -> Vec<Change<P::Release>> {
@@ -37,19 +37,19 @@ pub fn changes<P: PlacementKind>(
             by_cluster.entry(cluster).or_insert(release);
         }
     }
-    for (cluster, object) in wanted {
+    for (cluster, object) in desired {
         let Some(object) = object else { continue };
         match by_cluster.get(cluster) {
-            Some(there) if there.meta().deletion_timestamp.is_some() || P::same_request(there, object) => {}
-            Some(there) if strategy == Strategy::InstallOnce && there.is_marked_installed() => {}
-            Some(there) if !P::same_identity(there, object) => changes.push(Change::Delete(there.name_any())),
+            Some(old) if old.meta().deletion_timestamp.is_some() || P::same_request(old, object) => {}
+            Some(old) if strategy == Strategy::InstallOnce && old.is_marked_installed() => {}
+            Some(old) if !P::same_identity(old, object) => changes.push(Change::Delete(old.name_any())),
             _ => changes.push(Change::Apply(Box::new(object.clone()))),
         }
     }
     let unselected = existing.iter().map(AsRef::as_ref).filter(|release| {
         release.meta().deletion_timestamp.is_none()
             && strategy != Strategy::InstallOnce
-            && P::cluster_of(release).is_none_or(|cluster| !wanted.contains_key(&cluster))
+            && P::cluster_of(release).is_none_or(|cluster| !desired.contains_key(&cluster))
     });
     changes.extend(unselected.map(|release| Change::Delete(release.name_any())));
     changes
@@ -83,26 +83,26 @@ mod tests {
         release_object(&placement(), &key, values.to_owned(), existing)
     }
 
-    fn wanted(
+    fn desired(
         objects: Vec<(&str, Option<HelmReleaseProxy>)>,
     ) -> BTreeMap<ClusterKey, Option<HelmReleaseProxy>> {
         objects.into_iter().map(|(cluster, object)| (ClusterKey::new("fleet", cluster), object)).collect()
     }
 
-    fn planned(
-        wanted: &BTreeMap<ClusterKey, Option<HelmReleaseProxy>>,
+    fn compare(
+        desired: &BTreeMap<ClusterKey, Option<HelmReleaseProxy>>,
         existing: Vec<HelmReleaseProxy>,
         strategy: Strategy,
     ) -> Vec<Change<HelmReleaseProxy>> {
         let existing: Vec<_> = existing.into_iter().map(Arc::new).collect();
-        changes::<HelmChartProxy>(wanted, &existing, strategy)
+        changes::<HelmChartProxy>(desired, &existing, strategy)
     }
 
     #[test]
-    fn new_changed_same_and_unselected() {
+    fn new_changed_unchanged_and_unselected_clusters() {
         let (new, changed, same) =
             (release("new", "", None), release("changed", "a: 2", None), release("same", "", None));
-        let wanted = wanted(vec![
+        let desired = desired(vec![
             ("new", Some(new.clone())),
             ("changed", Some(changed.clone())),
             ("same", Some(same.clone())),
@@ -110,69 +110,71 @@ mod tests {
         let gone = release("gone", "", None);
         let existing = vec![release("changed", "a: 1", None), same, gone.clone()];
         assert_eq!(
-            planned(&wanted, existing, Strategy::Continuous),
+            compare(&desired, existing, Strategy::Continuous),
             [Change::Apply(Box::new(changed)), Change::Apply(Box::new(new)), Change::Delete(gone.name_any())]
         );
     }
 
     #[test]
-    fn a_failed_template_leaves_its_release_alone() {
-        let wanted = wanted(vec![("blue", None)]);
-        assert_eq!(planned(&wanted, vec![release("blue", "", None)], Strategy::Continuous), []);
+    fn a_failed_template_leaves_its_release_unchanged() {
+        let desired = desired(vec![("blue", None)]);
+        assert_eq!(compare(&desired, vec![release("blue", "", None)], Strategy::Continuous), []);
     }
 
     #[test]
-    fn install_once_leaves_what_is_installed() {
-        let mut there = release("blue", "a: 1", None);
-        let wanted = wanted(vec![("blue", Some(release("blue", "a: 2", None)))]);
-        assert_eq!(planned(&wanted, vec![there.clone()], Strategy::InstallOnce).len(), 1);
-        there.annotations_mut().insert(HelmReleaseProxy::INSTALLED_ANNOTATION.to_owned(), "true".to_owned());
-        assert_eq!(planned(&wanted, vec![there], Strategy::InstallOnce), []);
+    fn install_once_leaves_installed_releases_unchanged() {
+        let mut existing = release("blue", "a: 1", None);
+        let desired = desired(vec![("blue", Some(release("blue", "a: 2", None)))]);
+        assert_eq!(compare(&desired, vec![existing.clone()], Strategy::InstallOnce).len(), 1);
+        existing
+            .annotations_mut()
+            .insert(HelmReleaseProxy::INSTALLED_ANNOTATION.to_owned(), "true".to_owned());
+        assert_eq!(compare(&desired, vec![existing], Strategy::InstallOnce), []);
     }
 
     #[test]
-    fn install_once_leaves_unselected_releases() {
-        assert_eq!(planned(&wanted(vec![]), vec![release("blue", "", None)], Strategy::InstallOnce), []);
+    fn install_once_keeps_unselected_releases() {
+        assert_eq!(compare(&desired(vec![]), vec![release("blue", "", None)], Strategy::InstallOnce), []);
     }
 
     #[test]
-    fn objects_that_are_going_are_let_go() {
+    fn objects_that_are_being_deleted_are_left_unchanged() {
         let mut deleting = release("blue", "a: 1", None);
         deleting.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
-        let wanted = wanted(vec![("blue", Some(release("blue", "a: 2", None)))]);
-        assert_eq!(planned(&wanted, vec![deleting], Strategy::Continuous), []);
+        let desired = desired(vec![("blue", Some(release("blue", "a: 2", None)))]);
+        assert_eq!(compare(&desired, vec![deleting], Strategy::Continuous), []);
     }
 
     #[test]
-    fn a_new_identity_deletes_before_it_installs() {
-        let there = release("blue", "", None);
-        let mut moved = there.clone();
+    fn a_release_with_a_new_identity_is_deleted_first() {
+        let existing = release("blue", "", None);
+        let mut moved = existing.clone();
         moved.spec.release_namespace = "elsewhere".to_owned();
-        let wanted = wanted(vec![("blue", Some(moved))]);
+        let desired = desired(vec![("blue", Some(moved))]);
         assert_eq!(
-            planned(&wanted, vec![there.clone()], Strategy::Continuous),
-            [Change::Delete(there.name_any())]
+            compare(&desired, vec![existing.clone()], Strategy::Continuous),
+            [Change::Delete(existing.name_any())]
         );
     }
 
     #[test]
-    fn a_name_that_was_given_and_is_taken_back_is_chosen_anew() {
+    fn a_release_name_that_is_unset_again_is_generated() {
         let mut named = release("blue", "", None);
-        named.spec.release_name = "given".to_owned();
+        named.spec.release_name = "chosen".to_owned();
         named.annotations_mut().remove(RELEASE_NAME_GENERATED_ANNOTATION);
         let unnamed = release("blue", "", Some(&named));
-        assert_ne!(unnamed.spec.release_name, "given");
-        let wanted = wanted(vec![("blue", Some(unnamed))]);
+        assert_ne!(unnamed.spec.release_name, "chosen");
+        let desired = desired(vec![("blue", Some(unnamed))]);
         let name = named.name_any();
-        assert_eq!(planned(&wanted, vec![named], Strategy::Continuous), [Change::Delete(name)]);
+        assert_eq!(compare(&desired, vec![named], Strategy::Continuous), [Change::Delete(name)]);
     }
 
     #[test]
-    fn names_that_are_there_are_kept() {
-        let mut made_elsewhere = release("blue", "", None);
-        made_elsewhere.metadata.name = Some("hello-x7k2p".to_owned());
-        made_elsewhere.spec.release_name = "hello-1700000000".to_owned();
-        let next = release("blue", "a: 1", Some(&made_elsewhere));
+    fn existing_names_are_kept() {
+        let mut existing = release("blue", "", None);
+        existing.metadata.name = Some("hello-x7k2p".to_owned());
+        existing.spec.release_name = "hello-1700000000".to_owned();
+        let next = release("blue", "a: 1", Some(&existing));
         assert_eq!(
             (next.name_any(), next.spec.release_name),
             ("hello-x7k2p".into(), "hello-1700000000".into())

@@ -1,4 +1,4 @@
-//! ExtensionInstance as a face of a placement.
+//! [`PlacementKind`] for ExtensionInstance.
 
 use chandler_api::{
     capi::{CLUSTER_NAME_LABEL, WATCH_FILTER_LABEL},
@@ -25,7 +25,7 @@ impl PlacementKind for ExtensionInstance {
         match (&clusters.name, &clusters.selector) {
             (Some(name), _) => Ok(Selection::Name(name.clone())),
             (None, Some(selector)) => Selection::labels(selector, "spec.clusters.selector"),
-            (None, None) => Err(SelectionError::Nothing),
+            (None, None) => Err(SelectionError::Empty),
         }
     }
 
@@ -41,13 +41,13 @@ impl PlacementKind for ExtensionInstance {
         self.spec.extension.as_ref().is_some_and(|extension| extension.catalog.is_some())
     }
 
-    fn same_request(existing: &AddonRelease, wanted: &AddonRelease) -> bool {
-        existing.spec == wanted.spec && contains(existing.labels(), wanted.labels())
+    fn same_request(existing: &AddonRelease, desired: &AddonRelease) -> bool {
+        existing.spec == desired.spec && contains(existing.labels(), desired.labels())
     }
 
-    /// Another package under the same name is an upgrade: a version may bring its own.
-    fn same_identity(existing: &AddonRelease, wanted: &AddonRelease) -> bool {
-        existing.spec.cluster == wanted.spec.cluster && existing.spec.release == wanted.spec.release
+    /// Another package of the same release is an upgrade, because each version of an extension may have its own.
+    fn same_identity(existing: &AddonRelease, desired: &AddonRelease) -> bool {
+        existing.spec.cluster == desired.spec.cluster && existing.spec.release == desired.spec.release
     }
 
     fn cluster_of(release: &AddonRelease) -> Option<ClusterKey> {
@@ -59,10 +59,10 @@ impl PlacementKind for ExtensionInstance {
     }
 }
 
-/// What an instance comes to on one cluster.
+/// The content of the release object of an instance on one cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Content {
-    /// The extension and its version. None: the source stands for itself.
+pub struct ReleaseContent {
+    /// The extension and its version. `None` if the instance names a source instead of an extension.
     pub extension: Option<(String, String)>,
     pub source: PackageSource,
     pub values: Option<String>,
@@ -71,7 +71,8 @@ pub struct Content {
     pub on_cluster_delete: OnClusterDelete,
 }
 
-/// Name of the release object of an instance for a cluster. An instance of one cluster has one of its own name.
+/// Returns the name of the release object of an instance for a cluster. If the instance names a single cluster, it is
+/// the name of the instance.
 pub fn addon_release_name(instance: &ExtensionInstance, cluster: &str) -> String {
     match &instance.spec.clusters.name {
         Some(_) => instance.name_any(),
@@ -79,22 +80,22 @@ pub fn addon_release_name(instance: &ExtensionInstance, cluster: &str) -> String
     }
 }
 
-/// Name and namespace on the workload cluster.
+/// Returns the name and namespace of the release on the workload cluster.
 pub fn release_identity(instance: &ExtensionInstance) -> ReleaseIdentity {
-    let (spec, place) = (&instance.spec, &instance.spec.release);
-    let called = spec.extension.as_ref().map(|extension| &extension.name);
-    let called = called.or(spec.source.as_ref().map(|source| &source.chart)).cloned().unwrap_or_default();
-    // A package of a registry may be in a folder.
-    let called = called.rsplit('/').next().unwrap_or_default().to_owned();
-    let name = place.name.clone().unwrap_or(called);
-    ReleaseIdentity { namespace: place.namespace.clone().unwrap_or_else(|| name.clone()), name }
+    let (spec, release) = (&instance.spec, &instance.spec.release);
+    let default = spec.extension.as_ref().map(|extension| &extension.name);
+    let default = default.or(spec.source.as_ref().map(|source| &source.chart)).cloned().unwrap_or_default();
+    // The name of a package in an OCI registry may contain a path.
+    let default = default.rsplit('/').next().unwrap_or_default().to_owned();
+    let name = release.name.clone().unwrap_or(default);
+    ReleaseIdentity { namespace: release.namespace.clone().unwrap_or_else(|| name.clone()), name }
 }
 
-/// The release object of an instance for a cluster. `existing` is the one that is there, whose name is kept.
+/// Returns the release object of an instance for a cluster. The name of the `existing` object is kept.
 pub fn addon_release(
     instance: &ExtensionInstance,
     cluster: &ClusterKey,
-    content: Content,
+    content: ReleaseContent,
     existing: Option<&AddonRelease>,
 ) -> AddonRelease {
     let name = existing.map_or_else(|| addon_release_name(instance, &cluster.name), ResourceExt::name_any);
@@ -139,32 +140,32 @@ mod tests {
     }
 
     #[test]
-    fn releases_are_called_after_what_they_are() {
-        let place = |spec: serde_json::Value| release_identity(&instance(&spec));
+    fn releases_are_named_after_their_extension_or_chart() {
+        let identity = |spec: serde_json::Value| release_identity(&instance(&spec));
         let named = |name: &str, namespace: &str| ReleaseIdentity {
             name: name.to_owned(),
             namespace: namespace.to_owned(),
         };
         let all = json!({"selector": {}});
-        let of_extension = place(json!({"extension": {"name": "cni"}, "clusters": all}));
+        let of_extension = identity(json!({"extension": {"name": "cni"}, "clusters": all}));
         assert_eq!(of_extension, named("cni", "cni"));
         let chosen =
             json!({"extension": {"name": "cni"}, "clusters": all, "release": {"namespace": "kube-system"}});
-        assert_eq!(place(chosen), named("cni", "kube-system"));
+        assert_eq!(identity(chosen), named("cni", "kube-system"));
         let source =
             json!({"source": {"repository": "https://c.example", "chart": "tools"}, "clusters": all});
-        assert_eq!(place(source), named("tools", "tools"));
+        assert_eq!(identity(source), named("tools", "tools"));
     }
 
     #[test]
     fn an_object_belongs_to_its_instance_and_cluster() {
         let cluster = ClusterKey::new("fleet", "blue");
         let one = instance(&json!({"extension": {"name": "cni"}, "clusters": {"name": "blue"}}));
-        let object = addon_release(&one, &cluster, Content::default(), None);
+        let object = addon_release(&one, &cluster, ReleaseContent::default(), None);
         assert_eq!(object.name_any(), "net");
         assert_eq!(ExtensionInstance::cluster_of(&object), Some(cluster.clone()));
         let many = instance(&json!({"extension": {"name": "cni"}, "clusters": {"selector": {}}}));
-        let object = addon_release(&many, &cluster, Content::default(), None);
+        let object = addon_release(&many, &cluster, ReleaseContent::default(), None);
         assert!(object.name_any().starts_with("net-blue-"));
         assert!(ExtensionInstance::same_request(&object, &object));
     }

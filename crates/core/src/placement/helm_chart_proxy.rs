@@ -1,4 +1,4 @@
-//! HelmChartProxy as a face of a placement.
+//! [`PlacementKind`] for HelmChartProxy.
 
 use chandler_api::{
     addons::{
@@ -35,21 +35,21 @@ impl PlacementKind for HelmChartProxy {
         helm_strategy(self.spec.reconcile_strategy)
     }
 
-    fn same_request(existing: &HelmReleaseProxy, wanted: &HelmReleaseProxy) -> bool {
-        existing.spec == wanted.spec
-            && contains(existing.labels(), wanted.labels())
-            && contains(existing.annotations(), wanted.annotations())
+    fn same_request(existing: &HelmReleaseProxy, desired: &HelmReleaseProxy) -> bool {
+        existing.spec == desired.spec
+            && contains(existing.labels(), desired.labels())
+            && contains(existing.annotations(), desired.annotations())
     }
 
-    fn same_identity(existing: &HelmReleaseProxy, wanted: &HelmReleaseProxy) -> bool {
+    fn same_identity(existing: &HelmReleaseProxy, desired: &HelmReleaseProxy) -> bool {
         let identity = |object: &HelmReleaseProxy| {
             let spec = object.spec.clone();
             (spec.repo_url, spec.chart_name, or_default(&spec.release_namespace, DEFAULT_NAMESPACE))
         };
         // An object that has no release name yet has no release yet either.
         let unnamed = existing.spec.release_name.is_empty();
-        identity(existing) == identity(wanted)
-            && (unnamed || existing.spec.release_name == wanted.spec.release_name)
+        identity(existing) == identity(desired)
+            && (unnamed || existing.spec.release_name == desired.spec.release_name)
     }
 
     fn cluster_of(release: &HelmReleaseProxy) -> Option<ClusterKey> {
@@ -61,7 +61,7 @@ impl PlacementKind for HelmChartProxy {
     }
 }
 
-/// The release object of a HelmChartProxy for a cluster. `existing` is the one that is there, whose name is kept.
+/// Returns the release object of a HelmChartProxy for a cluster. The name of the `existing` object is kept.
 pub fn release_object(
     chart: &HelmChartProxy,
     cluster: &ClusterKey,
@@ -123,18 +123,18 @@ fn release_spec(
         reconcile_strategy: spec.reconcile_strategy,
         options: spec.options.clone(),
         credentials: spec.credentials.as_ref().map(|credentials| Credentials {
-            secret: spelled_out(&credentials.secret, placement),
+            secret: with_namespace(&credentials.secret, placement),
             key: or_default(&credentials.key, DEFAULT_CREDENTIALS_KEY),
         }),
         tls_config: spec.tls_config.as_ref().map(|tls| TlsConfig {
-            ca_secret: tls.ca_secret.as_ref().map(|secret| spelled_out(secret, placement)),
+            ca_secret: tls.ca_secret.as_ref().map(|secret| with_namespace(secret, placement)),
             ..tls.clone()
         }),
     }
 }
 
-/// Release objects name the Secret's namespace, so that those made by an earlier controller need no change.
-fn spelled_out(secret: &SecretReference, placement: &HelmChartProxy) -> SecretReference {
+/// Sets the namespace of a Secret reference explicitly, as CAAPH does, so that existing release objects need no change.
+fn with_namespace(secret: &SecretReference, placement: &HelmChartProxy) -> SecretReference {
     let own = placement.namespace().unwrap_or_default();
     let namespace = or_default(secret.namespace.as_deref().unwrap_or_default(), &own);
     SecretReference { name: secret.name.clone(), namespace: Some(namespace) }

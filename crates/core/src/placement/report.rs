@@ -1,20 +1,20 @@
-//! What a placement says about itself.
+//! The conditions of a placement.
 
 use chandler_api::reasons::{PlacementReason, PlacementVocabulary};
 
 use crate::{
-    conditions::{Status, Wanted, summary},
+    conditions::{NewCondition, Status, ready_summary},
     identity::ClusterKey,
 };
 
-/// What one pass over a placement came to.
+/// The result of a reconcile of a placement, summed up over its clusters.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// How many clusters are selected.
+pub struct PlacementSummary {
+    /// Number of selected clusters.
     pub selected: usize,
-    /// On how many of them the release is ready.
+    /// Number of clusters whose release is ready.
     pub ready: usize,
-    /// The selector cannot be used, and why.
+    /// Why the selector is invalid, if it is.
     pub selection_failed: Option<String>,
     /// Clusters whose values could not be rendered.
     pub template_failures: Vec<ClusterFailure>,
@@ -22,67 +22,80 @@ pub struct Outcome {
     pub write_failures: Vec<ClusterFailure>,
     /// Release objects that could not be deleted.
     pub delete_failures: Vec<ClusterFailure>,
-    /// Releases that are not wanted any more and stay, because others need them.
+    /// Releases that are no longer selected but stay, because other releases depend on them.
     pub still_needed: Vec<ClusterFailure>,
-    /// On how many clusters the release is being removed, to be installed anew.
+    /// Number of clusters on which the release is being removed, to be installed again.
     pub reinstalling: usize,
-    /// On how many clusters what is wanted has not been taken in yet.
+    /// Number of clusters whose release object has not been reconciled with its current spec yet.
     pub updating: usize,
-    /// Clusters whose release says why it is not ready.
+    /// Clusters whose release is not ready, and why.
     pub not_ready: Vec<ClusterFailure>,
 }
 
-/// What is wrong with one cluster.
+/// A problem of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterFailure {
     pub cluster: ClusterKey,
     pub message: String,
 }
 
-/// Clusters named in one message; the rest are counted.
+/// Number of clusters that one message names. The rest are counted.
 const NAMED: usize = 5;
 
-/// The conditions of a placement: `Ready` first.
-pub fn report(outcome: &Outcome, vocabulary: PlacementVocabulary) -> Vec<Wanted> {
-    let parts = [specs(outcome, vocabulary), releases(outcome, vocabulary)];
-    [summary(&parts, PlacementReason::Ready.spelled(vocabulary))].into_iter().chain(parts).collect()
+/// Returns the conditions of a placement, `Ready` first.
+pub fn report(summary: &PlacementSummary, vocabulary: PlacementVocabulary) -> Vec<NewCondition> {
+    let parts = [specs(summary, vocabulary), releases(summary, vocabulary)];
+    [ready_summary(&parts, PlacementReason::Ready.in_vocabulary(vocabulary))]
+        .into_iter()
+        .chain(parts)
+        .collect()
 }
 
-fn specs(outcome: &Outcome, vocabulary: PlacementVocabulary) -> Wanted {
-    let (status, reason, message) = if let Some(why) = &outcome.selection_failed {
+fn specs(summary: &PlacementSummary, vocabulary: PlacementVocabulary) -> NewCondition {
+    let (status, reason, message) = if let Some(why) = &summary.selection_failed {
         (Status::False, PlacementReason::ClusterSelectionFailed, why.clone())
-    } else if !outcome.template_failures.is_empty() {
-        (Status::False, PlacementReason::NotPossible, named(&outcome.template_failures))
-    } else if !outcome.write_failures.is_empty() {
-        (Status::False, PlacementReason::WriteFailed, named(&outcome.write_failures))
-    } else if !outcome.delete_failures.is_empty() {
-        (Status::False, PlacementReason::DeletionFailed, named(&outcome.delete_failures))
-    } else if !outcome.still_needed.is_empty() {
-        (Status::False, PlacementReason::StillNeeded, named(&outcome.still_needed))
-    } else if outcome.reinstalling > 0 {
-        let message = format!("removed from {} clusters before it is installed anew", outcome.reinstalling);
+    } else if !summary.template_failures.is_empty() {
+        (Status::False, PlacementReason::ResolutionFailed, named(&summary.template_failures))
+    } else if !summary.write_failures.is_empty() {
+        (Status::False, PlacementReason::WriteFailed, named(&summary.write_failures))
+    } else if !summary.delete_failures.is_empty() {
+        (Status::False, PlacementReason::DeletionFailed, named(&summary.delete_failures))
+    } else if !summary.still_needed.is_empty() {
+        (Status::False, PlacementReason::StillNeeded, named(&summary.still_needed))
+    } else if summary.reinstalling > 0 {
+        let message = format!("being removed from {} clusters, to be installed again", summary.reinstalling);
         (Status::False, PlacementReason::Reinstalling, message)
-    } else if outcome.updating > 0 {
-        (Status::False, PlacementReason::Updating, format!("changing on {} clusters", outcome.updating))
+    } else if summary.updating > 0 {
+        (Status::False, PlacementReason::Updating, format!("updating on {} clusters", summary.updating))
     } else {
         (Status::True, PlacementReason::UpToDate, String::new())
     };
-    Wanted { type_: vocabulary.specs_up_to_date(), status, reason: reason.spelled(vocabulary), message }
+    NewCondition {
+        type_: vocabulary.specs_up_to_date(),
+        status,
+        reason: reason.in_vocabulary(vocabulary),
+        message,
+    }
 }
 
-fn releases(outcome: &Outcome, vocabulary: PlacementVocabulary) -> Wanted {
-    let (status, reason, message) = if outcome.ready == outcome.selected {
+fn releases(summary: &PlacementSummary, vocabulary: PlacementVocabulary) -> NewCondition {
+    let (status, reason, message) = if summary.ready == summary.selected {
         (Status::True, PlacementReason::AllReady, String::new())
     } else {
-        let waiting = format!("ready on {} of {} clusters", outcome.ready, outcome.selected);
-        let message = if outcome.not_ready.is_empty() {
+        let waiting = format!("ready on {} of {} clusters", summary.ready, summary.selected);
+        let message = if summary.not_ready.is_empty() {
             waiting
         } else {
-            format!("{waiting}; {}", named(&outcome.not_ready))
+            format!("{waiting}; {}", named(&summary.not_ready))
         };
         (Status::False, PlacementReason::NotAllReady, message)
     };
-    Wanted { type_: vocabulary.releases_ready(), status, reason: reason.spelled(vocabulary), message }
+    NewCondition {
+        type_: vocabulary.releases_ready(),
+        status,
+        reason: reason.in_vocabulary(vocabulary),
+        message,
+    }
 }
 
 fn named(failures: &[ClusterFailure]) -> String {
@@ -109,34 +122,53 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_speaks_first() {
+    fn ready_reports_the_most_severe_problem() {
         let rows = [
-            (Outcome { selected: 2, ready: 2, ..Outcome::default() }, (Status::True, "Ready")),
-            (Outcome::default(), (Status::True, "Ready")),
-            (Outcome { selected: 2, ready: 1, ..Outcome::default() }, (Status::False, "NotAllReady")),
             (
-                Outcome { selected: 2, ready: 1, template_failures: failures(1), ..Outcome::default() },
+                PlacementSummary { selected: 2, ready: 2, ..PlacementSummary::default() },
+                (Status::True, "Ready"),
+            ),
+            (PlacementSummary::default(), (Status::True, "Ready")),
+            (
+                PlacementSummary { selected: 2, ready: 1, ..PlacementSummary::default() },
+                (Status::False, "NotAllReady"),
+            ),
+            (
+                PlacementSummary {
+                    selected: 2,
+                    ready: 1,
+                    template_failures: failures(1),
+                    ..PlacementSummary::default()
+                },
                 (Status::False, "ValueParsingFailed"),
             ),
             (
-                Outcome { selected: 2, delete_failures: failures(1), updating: 1, ..Outcome::default() },
+                PlacementSummary {
+                    selected: 2,
+                    delete_failures: failures(1),
+                    updating: 1,
+                    ..PlacementSummary::default()
+                },
                 (Status::False, "HelmReleaseProxyDeletionFailed"),
             ),
             (
-                Outcome { selected: 2, reinstalling: 1, updating: 1, ..Outcome::default() },
+                PlacementSummary { selected: 2, reinstalling: 1, updating: 1, ..PlacementSummary::default() },
                 (Status::False, "HelmReleaseProxyReinstalling"),
             ),
             (
-                Outcome { selected: 2, ready: 1, updating: 1, ..Outcome::default() },
+                PlacementSummary { selected: 2, ready: 1, updating: 1, ..PlacementSummary::default() },
                 (Status::False, "HelmReleaseProxySpecsUpdating"),
             ),
             (
-                Outcome { selection_failed: Some("bad operator".to_owned()), ..Outcome::default() },
+                PlacementSummary {
+                    selection_failed: Some("bad operator".to_owned()),
+                    ..PlacementSummary::default()
+                },
                 (Status::False, "ClusterSelectionFailed"),
             ),
         ];
-        for (outcome, (status, reason)) in rows {
-            let ready = &report(&outcome, HelmChartProxy::VOCABULARY)[0];
+        for (summary, (status, reason)) in rows {
+            let ready = &report(&summary, HelmChartProxy::VOCABULARY)[0];
             assert_eq!((ready.status, ready.reason.as_str()), (status, reason));
         }
     }

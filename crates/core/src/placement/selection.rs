@@ -1,30 +1,30 @@
-//! Which clusters of a namespace a placement wants.
+//! Which clusters of its namespace a placement selects.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube_core::{ParseExpressionError, Selector, SelectorExt as _};
 
-/// Which clusters are wanted.
+/// A selection of clusters.
 #[derive(Clone, Debug)]
 pub enum Selection {
-    /// The one of this name.
+    /// The cluster with this name.
     Name(String),
-    /// Those with such labels.
+    /// The clusters whose labels match.
     Labels(Selector),
 }
 
-/// Why it cannot be said which clusters are wanted.
+/// An invalid selection.
 #[derive(Debug, thiserror::Error)]
 pub enum SelectionError {
-    #[error("{field} cannot be used: {source}")]
+    #[error("{field} is invalid: {source}")]
     Selector { field: &'static str, source: ParseExpressionError },
     #[error("spec.clusters must have a name or a selector")]
-    Nothing,
+    Empty,
 }
 
 impl Selection {
-    /// By labels. `field` names the selector in the message if it cannot be used.
+    /// Parses a label selector. `field` names it in the error.
     pub fn labels(selector: &LabelSelector, field: &'static str) -> Result<Self, SelectionError> {
         Selector::try_from(selector.clone())
             .map(Self::Labels)
@@ -33,7 +33,7 @@ impl Selection {
 
     pub fn matches(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
         match self {
-            Self::Name(wanted) => wanted == name,
+            Self::Name(selected) => selected == name,
             Self::Labels(selector) => selector.matches(labels),
         }
     }

@@ -1,4 +1,4 @@
-//! When a value template has to be evaluated, and when the last result still holds.
+//! Decides when a value template has to be evaluated and when its last result is still valid.
 
 use serde_json::Value;
 
@@ -7,18 +7,18 @@ use crate::{
     digest::Digest,
 };
 
-/// Annotation of a release object: digest of the template and the data its values were rendered from.
+/// Annotation of a release object: digest of the template and the data that its values were rendered from.
 pub const RENDERED_FROM_ANNOTATION: &str = "chandler.dev/rendered-from";
 
 /// Conditions of a Cluster that Chandler writes.
 const OWN_CONDITIONS: [&str; 2] = [ADDONS_READY, ADDONS_UPGRADABLE];
 
-/// What has to be done to know a cluster's values.
+/// Whether a template has to be evaluated for a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rendering {
-    /// The text holds no template.
+    /// The text contains no template actions.
     Plain,
-    /// The release object's values were rendered from the same.
+    /// The values of the release object were rendered from the same template and data.
     Current,
     /// The template has to be evaluated.
     Needed,
@@ -35,44 +35,45 @@ pub fn rendering(template: &str, inputs: &Digest, rendered_from: Option<&str>) -
     }
 }
 
-/// The objects that a template may look at, as the API server returns them.
+/// The objects that a template may refer to, in the JSON form of the API server.
 #[derive(Clone, Copy, Debug)]
 pub struct TemplateObjects<'a> {
     pub cluster: &'a Value,
-    /// None: the template does not name it.
+    /// `None` if the template does not refer to it.
     pub control_plane: Option<&'a Value>,
-    /// None: the template does not name it.
+    /// `None` if the template does not refer to it.
     pub infra_cluster: Option<&'a Value>,
 }
 
-/// Whether a template looks at the control plane, and at the infrastructure cluster: those are read only for templates
-/// that name them.
-pub fn looks_at(template: &str) -> (bool, bool) {
+/// Returns whether a template refers to the control plane, and whether to the infrastructure cluster. Those objects are
+/// read only if it does.
+pub fn referenced_objects(template: &str) -> (bool, bool) {
     let is_template = template.contains("{{");
     (is_template && template.contains("ControlPlane"), is_template && template.contains("InfraCluster"))
 }
 
-/// The template's data for a cluster, and the digest of template and data together.
+/// Returns the data of a template for a cluster, and the digest of template and data.
 ///
-/// Both hold only what is [`visible`] to templates.
+/// The objects are reduced by [`visible_to_templates`].
 pub fn render_inputs(template: &str, objects: &TemplateObjects<'_>) -> (Value, Digest) {
     let named = [
         ("Cluster", Some(objects.cluster)),
         ("ControlPlane", objects.control_plane),
         ("InfraCluster", objects.infra_cluster),
     ];
-    let data = named.into_iter().filter_map(|(name, object)| Some((name.to_owned(), visible(object?))));
+    let data =
+        named.into_iter().filter_map(|(name, object)| Some((name.to_owned(), visible_to_templates(object?))));
     let data = Value::Object(data.collect());
     let digest = Digest::of(format!("{template}\n{data}"));
     (data, digest)
 }
 
-/// Returns what templates see of an object.
+/// Returns the part of an object that templates can read.
 ///
-/// Bookkeeping that changes with every write (managed fields, resource version) is left out: a template that could read
-/// it would make every status update of a Cluster an upgrade. So are the conditions that Chandler itself writes to
-/// Clusters, because each add-on that becomes ready changes them for all others.
-pub fn visible(object: &Value) -> Value {
+/// Managed fields and the resource version are removed: they change with every write, so that each status update of a
+/// Cluster would become an upgrade. The conditions that Chandler writes to Clusters are removed too, because each
+/// add-on that becomes ready changes them for all others.
+pub fn visible_to_templates(object: &Value) -> Value {
     let mut object = object.clone();
     remove_own_conditions(&mut object);
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -82,7 +83,7 @@ pub fn visible(object: &Value) -> Value {
     object
 }
 
-/// Leaves no trace of them: a Cluster that only Chandler has written a status to has none.
+/// Also removes the status if it contains nothing else.
 fn remove_own_conditions(object: &mut Value) {
     let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) else { return };
     let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) else { return };
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_is_evaluated() {
+    fn templates_are_evaluated_only_if_their_input_changed() {
         let template = "name: {{ .Cluster.metadata.name }}";
         let cluster = json!({"metadata": {"name": "blue", "resourceVersion": "1"}});
         let (data, digest) = render_inputs(template, &only(&cluster));
@@ -116,25 +117,25 @@ mod tests {
         assert_eq!(rendering(template, &digest, None), Rendering::Needed);
         assert_eq!(rendering(template, &digest, Some(digest.as_str())), Rendering::Current);
         assert_eq!(rendering("a: 1", &digest, None), Rendering::Plain);
-        let (_, touched) =
+        let (_, updated) =
             render_inputs(template, &only(&json!({"metadata": {"name": "blue", "resourceVersion": "2"}})));
-        assert_eq!(touched, digest, "a new resource version alone renders nothing");
+        assert_eq!(updated, digest, "a new resource version alone does not matter");
         let ours = json!([{"type": "AddonsReady", "status": "True"}, {"type": "AddonsUpgradable"}]);
         let with = |conditions: &Value| {
             let cluster = json!({"metadata": {"name": "blue"}, "status": {"conditions": conditions}});
             render_inputs(template, &only(&cluster)).1
         };
-        assert_eq!(with(&ours), digest, "our own conditions render nothing");
+        assert_eq!(with(&ours), digest, "Chandler's own conditions do not matter");
         assert_ne!(with(&json!([{"type": "Available", "status": "True"}])), digest);
         let (_, renamed) = render_inputs(template, &only(&json!({"metadata": {"name": "green"}})));
         assert_ne!(renamed, digest);
     }
 
     #[test]
-    fn other_objects_count_only_for_templates_that_name_them() {
-        assert_eq!(looks_at("a: {{ .ControlPlane.spec.version }}"), (true, false));
-        assert_eq!(looks_at("a: {{ .InfraCluster.kind }}"), (false, true));
-        assert_eq!(looks_at("# ControlPlane\na: 1"), (false, false));
+    fn other_objects_matter_only_for_templates_that_refer_to_them() {
+        assert_eq!(referenced_objects("a: {{ .ControlPlane.spec.version }}"), (true, false));
+        assert_eq!(referenced_objects("a: {{ .InfraCluster.kind }}"), (false, true));
+        assert_eq!(referenced_objects("# ControlPlane\na: 1"), (false, false));
         let (cluster, plane) = (json!({}), json!({"spec": {"version": "v1"}}));
         let objects = TemplateObjects { cluster: &cluster, control_plane: Some(&plane), infra_cluster: None };
         let (data, _) = render_inputs("{{ .ControlPlane }}", &objects);

@@ -1,4 +1,4 @@
-//! AddonRelease as a face of a release.
+//! [`ReleaseKind`] for AddonRelease.
 
 use chandler_api::{
     extensions::{
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_reads_with_its_defaults() {
+    fn defaults_are_applied() {
         let object: AddonRelease = serde_json::from_value(json!({
             "metadata": {"name": "cni-blue", "namespace": "fleet"},
             "spec": {

@@ -1,4 +1,5 @@
-//! Two objects that claim one release on one cluster: the older has it, the younger says so and keeps its hands off.
+//! Collisions of objects that claim the same release on a cluster: the oldest object wins, the others report a
+//! collision.
 
 use jiff::Timestamp;
 
@@ -8,38 +9,38 @@ pub struct Claimant {
     pub created: Option<Timestamp>,
     /// Namespace and name.
     pub name: String,
-    /// It is being deleted, and will not want the release any more.
+    /// Whether the object is being deleted.
     pub deleting: bool,
 }
 
-/// Whether a release is claimed by others too.
+/// Whether other objects claim the release of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Collision {
     None,
-    /// Ours, and others want it, who will be there after us.
+    /// The release belongs to the object, but newer objects that are not being deleted claim it too.
     Contested {
         by: String,
     },
-    /// Another's.
+    /// The release belongs to an older object.
     Taken {
         by: String,
-        /// That one is being deleted.
+        /// Whether the older object is being deleted.
         deleting: bool,
     },
 }
 
 impl Collision {
-    /// How `me` stands among all who claim the release, `me` included or not.
-    pub fn among(me: &Claimant, all: &[Claimant]) -> Self {
-        let others = || all.iter().filter(|claimant| claimant.name != me.name);
+    /// Returns the collision of `object` with `all` claimants, which may include `object` itself.
+    pub fn among(object: &Claimant, all: &[Claimant]) -> Self {
+        let others = || all.iter().filter(|claimant| claimant.name != object.name);
         match others().min() {
             None => Self::None,
-            Some(eldest) if (&eldest.created, &eldest.name) < (&me.created, &me.name) => {
-                Self::Taken { by: eldest.name.clone(), deleting: eldest.deleting }
+            Some(oldest) if (&oldest.created, &oldest.name) < (&object.created, &object.name) => {
+                Self::Taken { by: oldest.name.clone(), deleting: oldest.deleting }
             }
             Some(_) => {
-                let staying = others().filter(|claimant| !claimant.deleting);
-                let names: Vec<_> = staying.map(|claimant| claimant.name.as_str()).collect();
+                let remaining = others().filter(|claimant| !claimant.deleting);
+                let names: Vec<_> = remaining.map(|claimant| claimant.name.as_str()).collect();
                 if names.is_empty() { Self::None } else { Self::Contested { by: names.join(", ") } }
             }
         }
@@ -55,19 +56,19 @@ mod tests {
     }
 
     #[test]
-    fn the_elder_has_it_and_both_know() {
-        let (older, younger) = (claimant(1, "fleet/b"), claimant(2, "fleet/a"));
-        let all = [older.clone(), younger.clone()];
+    fn the_older_object_wins_and_both_report_the_collision() {
+        let (older, newer) = (claimant(1, "fleet/b"), claimant(2, "fleet/a"));
+        let all = [older.clone(), newer.clone()];
         assert_eq!(Collision::among(&older, &all), Collision::Contested { by: "fleet/a".to_owned() });
         assert_eq!(
-            Collision::among(&younger, &all),
+            Collision::among(&newer, &all),
             Collision::Taken { by: "fleet/b".to_owned(), deleting: false }
         );
         assert_eq!(Collision::among(&older, &all[..1]), Collision::None);
     }
 
     #[test]
-    fn who_goes_leaves_nothing_to_others_who_go() {
+    fn objects_that_are_being_deleted_do_not_contest_a_release() {
         let older = claimant(1, "fleet/b");
         let deleting = Claimant { deleting: true, ..claimant(2, "fleet/a") };
         assert_eq!(Collision::among(&older, &[older.clone(), deleting.clone()]), Collision::None);
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn twins_are_told_apart_by_name() {
+    fn objects_of_the_same_age_are_ordered_by_name() {
         let (a, b) = (claimant(1, "fleet/a"), claimant(1, "fleet/b"));
         let all = [b.clone(), a.clone()];
         assert!(matches!(Collision::among(&a, &all), Collision::Contested { .. }));

@@ -1,4 +1,4 @@
-//! What a release object asks for, in words that belong to no tool.
+//! The desired state of a release, independent of the kind of its object and of the package tool.
 
 use std::{fmt, time::Duration};
 
@@ -6,7 +6,7 @@ use chandler_api::extensions::Reference;
 
 use crate::identity::{ClusterKey, ReleaseId};
 
-/// What a release object asks for.
+/// The desired state of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Desired {
     pub cluster: ClusterKey,
@@ -14,34 +14,35 @@ pub struct Desired {
     pub package: PackageReference,
     pub access: SourceAccess,
     pub values: Values,
-    /// Names of objects of the same kind, whose releases have to be ready first.
+    /// Names of objects of the same kind whose releases have to be ready first.
     pub depends_on: Vec<String>,
-    /// Whether the release is removed from a cluster that is being deleted, for what it holds outside of it.
+    /// Whether the release is uninstalled before its Cluster is deleted, because it owns resources outside of the
+    /// cluster.
     pub remove_with_cluster: bool,
     pub strategy: Strategy,
     pub rendering: RenderingOptions,
     pub execution: ExecutionOptions,
 }
 
-/// Values; only the tool knows what they mean.
+/// The values of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Values {
-    /// As they were written.
+    /// In the release object.
     Text(String),
-    /// Kept in a Secret, at [`VALUES_KEY`], with the digest of their text.
+    /// In a Secret at [`VALUES_KEY`], with the digest of the text.
     Secret(SecretKey, String),
 }
 
-/// The key of a Secret at which values are kept.
+/// The key of a values Secret.
 pub const VALUES_KEY: &str = "values.yaml";
 
-/// A package by name, as opposed to by content.
+/// A reference to a package by name and version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PackageReference {
     /// `https://…` or `oci://…`.
     pub repository: String,
     pub name: String,
-    /// None: the newest.
+    /// A version or a range. `None` means the newest version.
     pub version: Option<String>,
 }
 
@@ -52,19 +53,19 @@ impl fmt::Display for PackageReference {
     }
 }
 
-/// How to get at a package.
+/// How to access the source of a package.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SourceAccess {
     /// Secret with the certificate authority at `ca.crt`.
     pub ca: Option<SecretKey>,
-    /// Secret of credentials, and the key at which it may have a docker configuration.
+    /// Secret with the credentials, and the key of an optional Docker configuration in it.
     pub credentials: Option<(SecretKey, String)>,
     pub insecure_skip_tls_verify: bool,
-    /// The catalog that knows the repository and how to get at it; the rest is empty then.
+    /// The catalog that configures the repository and the access to it. The other fields are empty then.
     pub catalog: Option<Reference>,
 }
 
-/// A Secret on the management cluster.
+/// The key of a Secret on the management cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SecretKey {
     pub namespace: String,
@@ -79,7 +80,7 @@ pub enum Strategy {
     InstallOnce,
 }
 
-/// Options that change what the release looks like: a change of one is an upgrade.
+/// Options that affect the content of a release. A change requires an upgrade.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RenderingOptions {
     pub disable_hooks: bool,
@@ -88,7 +89,7 @@ pub struct RenderingOptions {
     pub values_reuse: ValuesReuse,
 }
 
-/// How an upgrade treats the values of the revision before it.
+/// How an upgrade treats the values of the previous revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ValuesReuse {
     #[default]
@@ -97,7 +98,7 @@ pub enum ValuesReuse {
     ResetThenReuse,
 }
 
-/// Options of the next operation: a change of one adds no revision.
+/// Options of operations. A change does not create a new revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecutionOptions {
     pub create_namespace: bool,
@@ -107,7 +108,7 @@ pub struct ExecutionOptions {
     pub take_ownership: bool,
     pub force: bool,
     pub cleanup_on_fail: bool,
-    /// How many revisions to keep. 0: all.
+    /// Number of revisions to keep. 0 means all.
     pub max_history: u32,
     pub timeout: Duration,
     pub keep_history: bool,

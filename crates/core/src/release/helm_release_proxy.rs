@@ -1,4 +1,4 @@
-//! HelmReleaseProxy as a face of a release.
+//! [`ReleaseKind`] for HelmReleaseProxy.
 
 use std::{str::FromStr as _, time::Duration};
 
@@ -24,7 +24,7 @@ use crate::{
 impl ReleaseKind for HelmReleaseProxy {
     const FINALIZER: &'static str = RELEASE_PROXY_FINALIZER;
     const INSTALLED_ANNOTATION: &'static str = SUCCESSFULLY_INSTALLED_ANNOTATION;
-    /// What people write is the HelmChartProxy.
+    /// Users create HelmChartProxies, so grants name that kind.
     const REFERRER: (&'static str, &'static str) = ("addons.cluster.x-k8s.io", "HelmChartProxy");
     const VOCABULARY: ReleaseVocabulary = ReleaseVocabulary::HelmReleaseProxy;
 
@@ -37,7 +37,9 @@ impl ReleaseKind for HelmReleaseProxy {
             return Err(invalid("spec.clusterRef.namespace must be the object's own namespace"));
         }
         if spec.release_name.is_empty() {
-            return Err(invalid("spec.releaseName is not set: it is chosen by the object's owner"));
+            return Err(invalid(
+                "spec.releaseName is not set; the HelmChartProxy that owns the object sets it",
+            ));
         }
         Ok(Desired {
             cluster: ClusterKey::new(own_namespace.clone(), cluster),
@@ -86,7 +88,7 @@ fn access(object: &HelmReleaseProxy, own_namespace: &str) -> SourceAccess {
     }
 }
 
-/// A reference without a name is none.
+/// Returns `None` for a reference without a name.
 fn secret(reference: &SecretReference, own_namespace: &str) -> Option<SecretKey> {
     let name = reference.name.clone().filter(|name| !name.is_empty())?;
     let namespace = or_default(reference.namespace.as_deref().unwrap_or_default(), own_namespace);
@@ -162,18 +164,18 @@ mod tests {
     }
 
     #[test]
-    fn options_read_with_their_defaults() {
+    fn defaults_are_applied() {
         let desired = object().desired().unwrap();
         assert_eq!(desired.release, ReleaseId::new("default", "hi"));
         assert!(desired.execution.wait, "atomic implies wait");
         assert!(desired.execution.create_namespace);
-        assert!(!object().spec.options.wait, "and the object stays as it was written");
+        assert!(!object().spec.options.wait, "the object itself is not changed");
         assert_eq!((desired.execution.timeout, desired.execution.max_history), (Duration::from_secs(90), 10));
         assert_eq!(desired.rendering.values_reuse, ValuesReuse::Reuse);
     }
 
     #[test]
-    fn secrets_are_of_the_object_s_own_namespace_unless_it_says_otherwise() {
+    fn secrets_default_to_the_namespace_of_the_object() {
         let reference = |namespace: Option<&str>| SecretReference {
             name: Some("s".to_owned()),
             namespace: namespace.map(str::to_owned),
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn references_without_a_name_are_none() {
+    fn references_without_a_name_are_ignored() {
         let mut unnamed = object();
         let secret = SecretReference { name: Some(String::new()), namespace: Some("kube-system".to_owned()) };
         unnamed.spec.credentials = Some(Credentials { secret, key: String::new() });
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_durations_are_named() {
+    fn invalid_durations_are_reported() {
         for text in ["soon", "-10m", ""] {
             let mut bad = object();
             bad.spec.options.timeout = Timeout(text.to_owned());
@@ -210,12 +212,12 @@ mod tests {
     }
 
     #[test]
-    fn options_that_are_not_set_have_their_defaults() {
+    fn unset_options_have_the_defaults_of_helm() {
         let mut plain = object();
         plain.spec.options = HelmOptions::default();
         let execution = plain.desired().unwrap().execution;
         assert_eq!(execution.timeout, Duration::from_mins(10));
         plain.spec.options.upgrade.max_history = -1;
-        assert_eq!(plain.desired().unwrap().execution.max_history, 0, "no limit, as Helm has it");
+        assert_eq!(plain.desired().unwrap().execution.max_history, 0, "no limit, as in Helm");
     }
 }

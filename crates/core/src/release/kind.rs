@@ -1,4 +1,4 @@
-//! The seam between kinds and the release engine: HelmReleaseProxy is one face of a release, others can join it.
+//! The interface that a kind of release objects implements.
 
 use std::fmt::Debug;
 
@@ -13,32 +13,31 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::Desired;
 use crate::{conditions, failure::Failure, inventory::ReleaseStatus as ReleaseState};
 
-/// A kind whose objects stand for one release each.
+/// A kind whose objects represent one release each.
 pub trait ReleaseKind:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
-    /// Keeps the object until its release has been removed.
+    /// Finalizer that keeps the object until its release is removed.
     const FINALIZER: &'static str;
-    /// Annotation that says the release has been installed at least once.
+    /// Annotation of objects whose release has been installed at least once.
     const INSTALLED_ANNOTATION: &'static str;
-    /// Group and kind that a grant names when it lets these objects use what is in another namespace.
+    /// Group and kind that a ReferenceGrant names to let these objects use Secrets of another namespace.
     const REFERRER: (&'static str, &'static str);
-    /// What its conditions are called.
+    /// The names of its condition types and reasons.
     const VOCABULARY: ReleaseVocabulary;
-    /// Whether its objects may name others that come first.
+    /// Whether its objects can depend on each other.
     const ORDERED: bool = false;
 
-    /// What the object asks for.
+    /// Returns the desired state of the release.
     fn desired(&self) -> Result<Desired, Failure>;
-    /// What was written about it last.
     fn status(&self) -> Option<&ReleaseStatus>;
 
-    /// What was said about it as it is now. None: whoever looks after it has not seen what it asks for.
+    /// Returns the status, or `None` if it does not refer to the current generation.
     fn current_status(&self) -> Option<&ReleaseStatus> {
         self.status().filter(|status| status.observed_generation == self.meta().generation)
     }
 
-    /// Its `Ready` condition, as far as it speaks of what the object asks for now.
+    /// Returns the condition `Ready` of the current generation.
     fn readiness(&self) -> Option<&Condition> {
         conditions::find(&self.current_status()?.conditions, "Ready")
     }
@@ -47,16 +46,17 @@ pub trait ReleaseKind:
         self.readiness().is_some_and(|ready| ready.status == "True")
     }
 
-    /// Whether those that need it can do with it: it is ready, or would be gone already but for them.
-    fn serves(&self) -> bool {
-        let is_held = self.meta().deletion_timestamp.is_some()
+    /// Returns whether releases that depend on it may proceed: it is ready, or it is deployed and only kept from
+    /// deletion by its dependents.
+    fn satisfies_dependents(&self) -> bool {
+        let is_kept_for_dependents = self.meta().deletion_timestamp.is_some()
             && self.readiness().and_then(|ready| ReleaseReason::parse(&ready.reason))
                 == Some(ReleaseReason::StillNeeded)
             && self.status().is_some_and(|status| status.status == ReleaseState::Deployed.as_str());
-        is_held || self.is_ready()
+        is_kept_for_dependents || self.is_ready()
     }
 
-    /// Whether the annotation says that the release has been installed at least once.
+    /// Returns whether the object has the annotation for a release that has been installed at least once.
     fn is_marked_installed(&self) -> bool {
         self.annotations().get(Self::INSTALLED_ANNOTATION).is_some_and(|value| value == "true")
     }

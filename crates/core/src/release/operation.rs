@@ -1,15 +1,15 @@
-//! What an operation does to a release.
+//! Operations on releases.
 
-/// How a release is brought to its inputs: which state the plan saw.
+/// How inputs are applied to a release. It depends on the state of the newest revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ApplyKind {
     Install,
     Upgrade,
-    /// The newest revision is pending, and its operation is dead.
+    /// The newest revision is pending, but its operation has been interrupted.
     Recover,
 }
 
-/// The kind of an operation, as reports and metrics name it.
+/// The kind of an operation, as used in messages and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OperationKind {
     Apply(ApplyKind),
@@ -33,7 +33,7 @@ impl OperationKind {
     }
 }
 
-/// An operation and what it needs: inputs to apply, in the form that the caller has them, or none to remove the release.
+/// An operation with its inputs of type `I`. A removal has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<I> {
     Apply { kind: ApplyKind, inputs: I },
@@ -48,7 +48,7 @@ impl<I> Operation<I> {
         }
     }
 
-    /// The same operation on borrowed inputs.
+    /// Returns the same operation with borrowed inputs.
     pub fn borrowed(&self) -> Operation<&I> {
         match self {
             Self::Apply { kind, inputs } => Operation::Apply { kind: *kind, inputs },
@@ -56,10 +56,10 @@ impl<I> Operation<I> {
         }
     }
 
-    /// The same operation with its inputs in another form.
-    pub fn map<J>(self, form: impl FnOnce(I) -> J) -> Operation<J> {
+    /// Returns the same operation with its inputs converted by `f`.
+    pub fn map<J>(self, f: impl FnOnce(I) -> J) -> Operation<J> {
         match self {
-            Self::Apply { kind, inputs } => Operation::Apply { kind, inputs: form(inputs) },
+            Self::Apply { kind, inputs } => Operation::Apply { kind, inputs: f(inputs) },
             Self::Remove => Operation::Remove,
         }
     }

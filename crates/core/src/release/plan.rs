@@ -1,4 +1,4 @@
-//! The decision: from what is observed to what is done. Pure; every row of the table has a test below.
+//! Plans the next step for a release from its observed state.
 
 use std::time::Duration;
 
@@ -8,45 +8,45 @@ use super::{ApplyKind, Collision, Operation, OperationKind, Strategy};
 use crate::{
     digest::InputDigest,
     failure::Failure,
-    inventory::{ReleaseStatus, Seen},
+    inventory::{ReleaseStatus, RevisionState},
 };
 
-/// Someone else's operation that has been pending for so long is dead.
+/// A pending operation of another client that is older than this counts as interrupted.
 const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_mins(15);
 
-/// Everything a decision looks at.
+/// The observed state of a release: everything that [`plan`] depends on.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
-    /// The release object is being deleted.
+    /// Whether the release object is being deleted.
     pub deleting: bool,
-    /// It is deleted here because it has moved to another management cluster.
+    /// Whether it is being deleted because `clusterctl move` has moved it to another management cluster.
     pub moved: bool,
-    /// The object or its cluster is paused.
+    /// Whether the object or its Cluster is paused.
     pub paused: bool,
     pub cluster: ClusterState,
     pub strategy: Strategy,
     pub collision: &'a Collision,
-    /// Objects that have to be ready first, and are not.
+    /// Dependencies that are not ready.
     pub unmet: &'a [String],
-    /// Objects that are there and have this one to be ready first.
+    /// Release objects that depend on this one.
     pub needed_by: &'a [String],
-    /// Whether the release is removed from a cluster that is being deleted.
+    /// Whether the release is uninstalled before its Cluster is deleted.
     pub remove_with_cluster: bool,
-    /// The release has been installed by us at least once.
+    /// Whether Chandler has installed the release at least once.
     pub installed_before: bool,
     pub inventory: InventoryState<'a>,
     pub inputs: InputState<'a>,
-    /// The operation in flight, if any.
+    /// Chandler's own operation in flight, if any.
     pub operation: Option<InFlight<'a>>,
-    /// The revision whose details the status holds.
+    /// The revision that the status describes.
     pub described: Option<u32>,
-    /// A revision of someone else's that was read and found different from what is wanted.
+    /// A revision by another client that was read and differs from the desired state.
     pub differs: Option<u32>,
     pub failure: Option<&'a PastFailure>,
     pub now: Timestamp,
 }
 
-/// Where a cluster is in its life.
+/// The lifecycle state of a Cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterState {
     Missing,
@@ -55,56 +55,58 @@ pub enum ClusterState {
     Available,
 }
 
-/// What is known of the release on the cluster.
+/// What the inventory of the workload cluster knows about the release.
 #[derive(Clone, Debug)]
 pub enum InventoryState<'a> {
-    /// Not listed completely yet: nothing may be concluded from absence.
+    /// The first list is not complete, so an absent release may exist.
     Loading,
-    /// The cluster cannot be asked.
+    /// The cluster is unreachable.
     Unavailable(&'a Failure),
-    Known(Option<&'a Seen>),
+    /// The newest revision, or `None` if the release does not exist.
+    Known(Option<&'a RevisionState>),
 }
 
-/// Everything that decides what the release looks like.
+/// The inputs of the release.
 #[derive(Clone, Debug)]
 pub enum InputState<'a> {
-    /// Not looked up yet.
+    /// Package and values have not been resolved for the current spec.
     Unresolved,
     Resolved(&'a InputDigest),
 }
 
-/// An operation of ours that has not ended.
+/// Chandler's own operation that has not ended.
 #[derive(Clone, Copy, Debug)]
 pub struct InFlight<'a> {
     pub operation: Operation<&'a InputDigest>,
-    /// It has done its writes and only waits, for objects to become ready or for a hook to end.
+    /// Whether it has done its writes and only waits for objects to become ready or for a hook to end.
     pub waiting: bool,
 }
 
-/// A failure that has not been overcome yet.
+/// The last failure, until the step that failed succeeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastFailure {
-    /// What failed: see [`failure_key`].
+    /// Identifies the step that failed, see [`failure_key`].
     pub key: String,
     pub failure: Failure,
     pub retry_at: Timestamp,
 }
 
-/// Names what failed. While the same thing is still to be done, its backoff holds; anything else is tried at once.
+/// Keys of the steps that can fail. Backoff applies to a step with the same key; a step with another key is tried at
+/// once.
 pub mod failure_key {
     use crate::digest::InputDigest;
 
-    /// Finding out the inputs of one generation of the spec.
+    /// Resolving the inputs of a generation of the spec.
     pub fn resolve(generation: Option<i64>) -> String {
         format!("generation-{}", generation.unwrap_or_default())
     }
 
-    /// Reading the release that should have these inputs.
+    /// Reading the release that should have been created from these inputs.
     pub fn read(generation: Option<i64>, inputs: &InputDigest) -> String {
         format!("read-{}", apply(generation, inputs))
     }
 
-    /// Bringing the release to these inputs, as this generation of the spec asks for it.
+    /// Applying these inputs for a generation of the spec.
     pub fn apply(generation: Option<i64>, inputs: &InputDigest) -> String {
         format!("{}-{inputs}", generation.unwrap_or_default())
     }
@@ -115,28 +117,28 @@ pub mod failure_key {
     }
 }
 
-/// What to do.
+/// The next step for a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// Nothing can be done until something happens.
+    /// Wait for an event or a time.
     Wait(Wait),
-    /// Everything is as it should be.
+    /// The release is up to date.
     NoOp,
-    /// Find out the inputs, then plan again.
+    /// Resolve the inputs, then plan again.
     Resolve,
-    /// The release is right, but the status does not know its details: read it once.
+    /// The release is up to date, but the status does not describe it: read the release once.
     Describe,
-    /// Someone else made this revision: read it once, and mark it as ours if it is what is wanted.
+    /// Another client created this revision: read it, and adopt it if it equals the desired state.
     Adopt { revision: u32 },
     /// Start an operation.
     Operate(OperationKind),
-    /// Stop the operation in flight.
+    /// Cancel the operation in flight.
     Cancel,
-    /// Let the object go without touching the cluster.
+    /// Remove the finalizer from the object. The release on the cluster is not changed.
     RemoveFinalizer(RemoveFinalizer),
 }
 
-/// Why nothing can be done now.
+/// Why a release has to wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wait {
     Paused,
@@ -145,26 +147,26 @@ pub enum Wait {
     ControlPlaneNotInitialized,
     InventoryLoading,
     Unavailable(Failure),
-    /// An operation of ours runs.
+    /// Chandler's own operation is running.
     Operating(OperationKind),
-    /// An operation of someone else runs, or did when it died.
+    /// The operation of another client is running, or was interrupted.
     ForeignOperation {
         status: ReleaseStatus,
         until: Timestamp,
     },
-    /// The release is another object's.
+    /// The release belongs to another object.
     Taken {
         by: String,
     },
-    /// Others have to be ready first.
+    /// These dependencies have to be ready first.
     Dependencies {
         on: Vec<String>,
     },
-    /// Others that need it have to go first.
+    /// These releases depend on it and have to be removed first.
     Dependents {
         on: Vec<String>,
     },
-    /// The same thing failed before.
+    /// The step failed and is retried later.
     Backoff {
         step: Step,
         failure: Failure,
@@ -172,35 +174,35 @@ pub enum Wait {
     },
 }
 
-/// What failed, and is tried again.
+/// A step that can fail and is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Finding out the inputs.
+    /// Resolving the inputs.
     Resolve,
     /// Reading the release.
     Read,
-    /// Installing, upgrading or recovering it.
+    /// Installing, upgrading or recovering the release.
     Apply,
-    /// Removing it.
+    /// Removing the release.
     Remove,
 }
 
-/// Why an object may go.
+/// Why the finalizer is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoveFinalizer {
-    /// The release is gone.
+    /// The release has been removed or does not exist.
     Removed,
-    /// The release is looked after from another management cluster now.
+    /// The release is managed from another management cluster now.
     Moved,
-    /// The cluster is gone or deleting, and its releases with it.
+    /// The Cluster does not exist or is being deleted together with its releases.
     ClusterGone,
-    /// The release is another object's, or will be: others claim it too.
+    /// Another object claims the release and owns it, now or after the deletion.
     Taken,
-    /// The release was to be installed once and left alone.
+    /// The strategy is [`Strategy::InstallOnce`], which never removes a release.
     InstallOnce,
 }
 
-/// Decides. `generation` is that of the release object's spec.
+/// Returns the next step. `generation` is that of the release object.
 pub fn plan(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
     if observed.deleting { plan_deletion(observed) } else { plan_presence(observed, generation) }
 }
@@ -219,13 +221,13 @@ fn plan_deletion(observed: &Observed<'_>) -> Plan {
     if observed.paused {
         return Plan::Wait(Wait::Paused);
     }
-    let lives_on = observed.cluster == ClusterState::Deleting && observed.remove_with_cluster;
-    if matches!(observed.cluster, ClusterState::Missing | ClusterState::Deleting) && !lives_on {
+    let removed_first = observed.cluster == ClusterState::Deleting && observed.remove_with_cluster;
+    if matches!(observed.cluster, ClusterState::Missing | ClusterState::Deleting) && !removed_first {
         return Plan::RemoveFinalizer(RemoveFinalizer::ClusterGone);
     }
     match observed.collision {
         Collision::None => {}
-        // Who has it goes too: what it leaves behind, if anything, is ours to remove.
+        // The owner is being deleted too. If it leaves the release behind, this object has to remove it.
         Collision::Taken { by, deleting: true } => return Plan::Wait(Wait::Taken { by: by.clone() }),
         Collision::Taken { .. } | Collision::Contested { .. } => {
             return Plan::RemoveFinalizer(RemoveFinalizer::Taken);
@@ -240,7 +242,7 @@ fn plan_deletion(observed: &Observed<'_>) -> Plan {
     match observed.inventory {
         InventoryState::Loading => Plan::Wait(Wait::InventoryLoading),
         InventoryState::Unavailable(failure) => Plan::Wait(Wait::Unavailable(failure.clone())),
-        InventoryState::Known(None | Some(Seen { status: ReleaseStatus::Uninstalled, .. })) => {
+        InventoryState::Known(None | Some(RevisionState { status: ReleaseStatus::Uninstalled, .. })) => {
             Plan::RemoveFinalizer(RemoveFinalizer::Removed)
         }
         InventoryState::Known(Some(_)) if !observed.needed_by.is_empty() => {
@@ -267,10 +269,10 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
         ClusterState::ControlPlaneNotInitialized => return Plan::Wait(Wait::ControlPlaneNotInitialized),
         ClusterState::Available => {}
     }
-    let seen = match observed.inventory {
+    let newest = match observed.inventory {
         InventoryState::Loading => return Plan::Wait(Wait::InventoryLoading),
         InventoryState::Unavailable(failure) => return Plan::Wait(Wait::Unavailable(failure.clone())),
-        InventoryState::Known(seen) => seen,
+        InventoryState::Known(newest) => newest,
     };
     if observed.strategy == Strategy::InstallOnce && observed.installed_before {
         return Plan::NoOp;
@@ -281,8 +283,8 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
         }
         InputState::Resolved(inputs) => inputs,
     };
-    let wanted = seen.map_or(operate(ApplyKind::Install), |seen| plan_existing(observed, inputs, seen));
-    let backed_off = match wanted {
+    let next = newest.map_or(operate(ApplyKind::Install), |newest| plan_existing(observed, inputs, newest));
+    let wait = match next {
         Plan::Describe | Plan::Adopt { .. } => {
             backed_off(observed, Step::Read, &failure_key::read(generation, inputs))
         }
@@ -294,11 +296,11 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
         Plan::Operate(_) => backed_off(observed, Step::Apply, &failure_key::apply(generation, inputs)),
         _ => None,
     };
-    backed_off.unwrap_or(wanted)
+    wait.unwrap_or(next)
 }
 
-/// What to do while an operation of ours runs: wait for it, unless it waits itself for something that is not wanted any
-/// more. A person who mends a bad value must not have to sit out the time limit of the bad one.
+/// Plans while Chandler's own operation is running: waits for it, or cancels it if it waits for objects of outdated
+/// inputs. A user who fixes a wrong value must not have to wait for the timeout of the operation with the wrong value.
 fn plan_in_flight(observed: &Observed<'_>, operation: &InFlight<'_>, generation: Option<i64>) -> Plan {
     let wait = Plan::Wait(Wait::Operating(operation.operation.kind()));
     let Operation::Apply { inputs: applied, .. } = operation.operation else { return wait };
@@ -317,35 +319,36 @@ fn operate(kind: ApplyKind) -> Plan {
     Plan::Operate(OperationKind::Apply(kind))
 }
 
-/// What to do about a release that is there.
-fn plan_existing(observed: &Observed<'_>, inputs: &InputDigest, seen: &Seen) -> Plan {
-    match seen.status {
-        status if status.is_interrupted_or_running() => plan_interrupted(observed, seen),
+/// Plans for a release that exists.
+fn plan_existing(observed: &Observed<'_>, inputs: &InputDigest, newest: &RevisionState) -> Plan {
+    match newest.status {
+        status if status.is_interrupted_or_running() => plan_interrupted(observed, newest),
         ReleaseStatus::Uninstalled => operate(ApplyKind::Install),
-        ReleaseStatus::Deployed => match &seen.mark {
+        ReleaseStatus::Deployed => match &newest.mark {
             Some(mark) if mark.digest == *inputs => {
-                if observed.described == Some(seen.revision) {
+                if observed.described == Some(newest.revision) {
                     Plan::NoOp
                 } else {
                     Plan::Describe
                 }
             }
             Some(_) => operate(ApplyKind::Upgrade),
-            None if observed.differs == Some(seen.revision) => operate(ApplyKind::Upgrade),
-            None => Plan::Adopt { revision: seen.revision },
+            None if observed.differs == Some(newest.revision) => operate(ApplyKind::Upgrade),
+            None => Plan::Adopt { revision: newest.revision },
         },
         _ => operate(ApplyKind::Upgrade),
     }
 }
 
-/// A revision that says an operation is running, though none of ours is: ours is dead; another's may live. A removal
-/// is always another's here: ours are of objects that are being deleted.
-fn plan_interrupted(observed: &Observed<'_>, seen: &Seen) -> Plan {
-    let ours = seen.mark.is_some() && seen.status != ReleaseStatus::Uninstalling;
-    let until = seen.updated.and_then(|updated| updated.checked_add(FOREIGN_OPERATION_LIMIT).ok());
+/// Plans for a pending revision without an operation in flight: an operation of Chandler has been interrupted, one of
+/// another client may still be running. A removal is always by another client, because Chandler removes only releases
+/// of objects that are being deleted.
+fn plan_interrupted(observed: &Observed<'_>, newest: &RevisionState) -> Plan {
+    let is_own = newest.mark.is_some() && newest.status != ReleaseStatus::Uninstalling;
+    let until = newest.updated.and_then(|updated| updated.checked_add(FOREIGN_OPERATION_LIMIT).ok());
     match until {
-        Some(until) if !ours && until > observed.now => {
-            Plan::Wait(Wait::ForeignOperation { status: seen.status, until })
+        Some(until) if !is_own && until > observed.now => {
+            Plan::Wait(Wait::ForeignOperation { status: newest.status, until })
         }
         _ => operate(ApplyKind::Recover),
     }

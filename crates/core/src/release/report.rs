@@ -1,40 +1,42 @@
-//! What a release object says about itself: conditions from the plan.
+//! The conditions of a release object, derived from its plan.
 
 use chandler_api::reasons::{ReleaseReason, ReleaseVocabulary};
 use jiff::Timestamp;
 
 use super::{ApplyKind, OperationKind, Plan, RemoveFinalizer, Step, Wait};
 use crate::{
-    conditions::{Status, Wanted, summary},
+    conditions::{NewCondition, Status, ready_summary},
     failure::{Category, Failure},
 };
 
-/// How far an operation is, for a person.
+/// The progress of an operation, for users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub step: String,
 }
 
-/// The conditions of a release object: `Ready` first.
+/// The conditions of a release object, `Ready` first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    pub conditions: Vec<Wanted>,
+    pub conditions: Vec<NewCondition>,
 }
 
-/// What to do about a collision.
+/// How a user resolves a collision.
 pub const ANOTHER_NAME: &str = "give one of them another releaseName or namespace";
 const CLUSTER_AVAILABLE: &str = "ClusterAvailable";
 
-/// What to say, or None where the last word stands: paused objects are left alone, and an object that has `spoken`
-/// before does not take its word back just because its cluster is being read anew.
+/// Returns the conditions to write, or `None` to keep the current ones.
+///
+/// The conditions of paused objects are kept. So are those of an object that `has_reported` before while the inventory
+/// of its cluster is loading, for example after a restart.
 pub fn report(
     plan: &Plan,
     vocabulary: ReleaseVocabulary,
     release: &str,
     progress: Option<&Progress>,
-    spoken: bool,
+    has_reported: bool,
 ) -> Option<Report> {
-    if spoken && *plan == Plan::Wait(Wait::InventoryLoading) {
+    if has_reported && *plan == Plan::Wait(Wait::InventoryLoading) {
         return None;
     }
     let cluster = cluster_condition(plan, vocabulary);
@@ -43,7 +45,7 @@ pub fn report(
     } else if matches!(plan, Plan::Wait(Wait::Paused)) {
         return None;
     } else {
-        Wanted {
+        NewCondition {
             type_: vocabulary.release_ready(),
             status: Status::Unknown,
             reason: cluster.reason,
@@ -52,14 +54,14 @@ pub fn report(
     };
     let parts = [cluster, release];
     Some(Report {
-        conditions: [summary(&parts, ReleaseReason::Ready.spelled(vocabulary))]
+        conditions: [ready_summary(&parts, ReleaseReason::Ready.in_vocabulary(vocabulary))]
             .into_iter()
             .chain(parts)
             .collect(),
     })
 }
 
-fn cluster_condition(plan: &Plan, vocabulary: ReleaseVocabulary) -> Wanted {
+fn cluster_condition(plan: &Plan, vocabulary: ReleaseVocabulary) -> NewCondition {
     let (status, reason, message) = match plan {
         Plan::Wait(Wait::ClusterMissing) => (
             Status::False,
@@ -83,12 +85,12 @@ fn cluster_condition(plan: &Plan, vocabulary: ReleaseVocabulary) -> Wanted {
             (Status::False, unavailable_reason(failure), failure.to_string())
         }
         Plan::Wait(Wait::Backoff { failure, until, .. }) => match source_secret_reason(failure) {
-            Some(reason) => (Status::False, reason, again(failure, *until)),
+            Some(reason) => (Status::False, reason, retry_message(failure, *until)),
             None => available(),
         },
         _ => available(),
     };
-    Wanted { type_: CLUSTER_AVAILABLE, status, reason: reason.spelled(vocabulary), message }
+    NewCondition { type_: CLUSTER_AVAILABLE, status, reason: reason.in_vocabulary(vocabulary), message }
 }
 
 fn available() -> (Status, ReleaseReason, String) {
@@ -104,8 +106,8 @@ fn unavailable_reason(failure: &Failure) -> ReleaseReason {
     }
 }
 
-/// The reason if a Secret of the source cannot be used. That is not the cluster's fault, but users of these reasons look
-/// for them in the cluster's condition.
+/// Returns the reason for a failure of a Secret of the source. CAAPH reports these reasons in the condition
+/// `ClusterAvailable`, so Chandler does too.
 fn source_secret_reason(failure: &Failure) -> Option<ReleaseReason> {
     match failure.category {
         Category::GetCredentialsFailed => Some(ReleaseReason::GetCredentialsFailed),
@@ -119,7 +121,7 @@ fn release_condition(
     vocabulary: ReleaseVocabulary,
     release: &str,
     progress: Option<&Progress>,
-) -> Option<Wanted> {
+) -> Option<NewCondition> {
     let step = progress.map(|progress| progress.step.as_str()).filter(|step| !step.is_empty());
     let (status, reason, message) = match plan {
         Plan::NoOp | Plan::Describe => (Status::True, ReleaseReason::Ready, String::new()),
@@ -136,14 +138,14 @@ fn release_condition(
         Plan::Cancel => (
             Status::False,
             ReleaseReason::Removing,
-            format!("stopping the running operation of release {release}"),
+            format!("canceling the running operation of release {release}"),
         ),
         Plan::Wait(Wait::ForeignOperation { status, until }) => (
             Status::False,
             ReleaseReason::Pending,
             format!(
-                "release {release} is {}: another client works on it, or died doing so; \
-                 Chandler takes over at {until}",
+                "release {release} is {}: the operation of another client is running or was interrupted; Chandler \
+                 takes over at {until}",
                 status.as_str()
             ),
         ),
@@ -151,52 +153,59 @@ fn release_condition(
             let reason = match step {
                 Step::Read => ReleaseReason::ReadFailed,
                 Step::Remove => ReleaseReason::RemovalFailed,
-                // Who has to sign the package looks for this reason, not for a failure of Helm.
+                // A missing signature has its own reason, because it is not a failure of Helm.
                 _ if failure.category == Category::VerificationFailed => ReleaseReason::VerificationFailed,
                 Step::Resolve | Step::Apply => ReleaseReason::ApplyFailed,
             };
-            (Status::False, reason, again(failure, *until))
+            (Status::False, reason, retry_message(failure, *until))
         }
         Plan::Wait(Wait::Taken { by }) => (
             Status::False,
             ReleaseReason::ReleaseCollision,
-            format!("release {release} belongs to {by} already; {ANOTHER_NAME}"),
+            format!("release {release} already belongs to {by}; {ANOTHER_NAME}"),
         ),
         Plan::Wait(Wait::Dependencies { on }) => (
             Status::False,
             ReleaseReason::WaitingForDependencies,
-            format!("waiting until {} is ready", on.join(", ")),
+            format!("waiting for {} to be ready", on.join(", ")),
         ),
         Plan::Wait(Wait::Dependents { on }) => (
             Status::False,
             ReleaseReason::StillNeeded,
-            format!("stays until {} is removed, which needs it", on.join(", ")),
+            format!("waiting for {} to be removed, which depends on it", on.join(", ")),
         ),
         Plan::RemoveFinalizer(RemoveFinalizer::Removed) => {
             (Status::False, ReleaseReason::Removed, format!("release {release} has been removed"))
         }
-        Plan::RemoveFinalizer(_) => {
-            (Status::False, ReleaseReason::Removing, format!("release {release} is let go"))
-        }
+        Plan::RemoveFinalizer(_) => (
+            Status::False,
+            ReleaseReason::Removing,
+            format!("finalizer removed; release {release} is left in place"),
+        ),
         Plan::Wait(_) => return None,
     };
-    Some(Wanted { type_: vocabulary.release_ready(), status, reason: reason.spelled(vocabulary), message })
+    Some(NewCondition {
+        type_: vocabulary.release_ready(),
+        status,
+        reason: reason.in_vocabulary(vocabulary),
+        message,
+    })
 }
 
-fn again(failure: &Failure, until: Timestamp) -> String {
-    format!("{}: {failure} (next try at {until})", failure.category)
+fn retry_message(failure: &Failure, until: Timestamp) -> String {
+    format!("{}: {failure} (next retry at {until})", failure.category)
 }
 
 fn operating(kind: OperationKind, release: &str, step: Option<&str>) -> String {
-    let doing = match kind {
+    let verb = match kind {
         OperationKind::Apply(ApplyKind::Install) => "installing",
         OperationKind::Apply(ApplyKind::Upgrade) => "upgrading",
         OperationKind::Apply(ApplyKind::Recover) => "recovering",
         OperationKind::Remove => "removing",
     };
     match step {
-        Some(step) => format!("{doing} release {release}: {step}"),
-        None => format!("{doing} release {release}"),
+        Some(step) => format!("{verb} release {release}: {step}"),
+        None => format!("{verb} release {release}"),
     }
 }
 
@@ -207,7 +216,7 @@ mod tests {
     use super::*;
     use crate::release::ReleaseKind;
 
-    fn said(plan: &Plan) -> Option<Vec<(&'static str, Status, &'static str)>> {
+    fn conditions(plan: &Plan) -> Option<Vec<(&'static str, Status, &'static str)>> {
         let report = report(plan, HelmReleaseProxy::VOCABULARY, "default/hello", None, false)?;
         Some(report.conditions.iter().map(|c| (c.type_, c.status, c.reason.as_str())).collect())
     }
@@ -216,7 +225,7 @@ mod tests {
     fn conditions_follow_the_plan() {
         let unreachable = Failure::new(Category::Unreachable, "no route");
         let until = Timestamp::from_second(9).unwrap();
-        let again =
+        let backoff =
             |step, failure: &Failure| Plan::Wait(Wait::Backoff { step, failure: failure.clone(), until });
         let rows = [
             (Plan::NoOp, (Status::True, "Ready"), (Status::True, "Available"), (Status::True, "Ready")),
@@ -233,37 +242,37 @@ mod tests {
                 (Status::Unknown, "ClusterUnreachable"),
             ),
             (
-                again(Step::Apply, &unreachable),
+                backoff(Step::Apply, &unreachable),
                 (Status::False, "HelmInstallOrUpgradeFailed"),
                 (Status::True, "Available"),
                 (Status::False, "HelmInstallOrUpgradeFailed"),
             ),
             (
-                again(Step::Read, &unreachable),
+                backoff(Step::Read, &unreachable),
                 (Status::False, "HelmReleaseGetFailed"),
                 (Status::True, "Available"),
                 (Status::False, "HelmReleaseGetFailed"),
             ),
             (
-                again(Step::Remove, &unreachable),
+                backoff(Step::Remove, &unreachable),
                 (Status::False, "HelmReleaseDeletionFailed"),
                 (Status::True, "Available"),
                 (Status::False, "HelmReleaseDeletionFailed"),
             ),
             (
-                again(Step::Resolve, &Failure::new(Category::GetCaCertificateFailed, "no key ca.crt")),
+                backoff(Step::Resolve, &Failure::new(Category::GetCaCertificateFailed, "no key ca.crt")),
                 (Status::False, "GetCACertificateFailed"),
                 (Status::False, "GetCACertificateFailed"),
                 (Status::Unknown, "GetCACertificateFailed"),
             ),
             (
-                again(Step::Resolve, &Failure::new(Category::GetCredentialsFailed, "no Secret")),
+                backoff(Step::Resolve, &Failure::new(Category::GetCredentialsFailed, "no Secret")),
                 (Status::False, "GetCredentialsFailed"),
                 (Status::False, "GetCredentialsFailed"),
                 (Status::Unknown, "GetCredentialsFailed"),
             ),
             (
-                again(Step::Resolve, &Failure::new(Category::VerificationFailed, "it is not signed")),
+                backoff(Step::Resolve, &Failure::new(Category::VerificationFailed, "it is not signed")),
                 (Status::False, "VerificationFailed"),
                 (Status::True, "Available"),
                 (Status::False, "VerificationFailed"),
@@ -281,20 +290,22 @@ mod tests {
                 ("ClusterAvailable", cluster.0, cluster.1),
                 ("HelmReleaseReady", release.0, release.1),
             ];
-            assert_eq!(said(&plan), Some(expected), "{plan:?}");
+            assert_eq!(conditions(&plan), Some(expected), "{plan:?}");
         }
     }
 
     #[test]
-    fn paused_objects_keep_their_last_word() {
-        assert_eq!(said(&Plan::Wait(Wait::Paused)), None);
+    fn paused_objects_keep_their_conditions() {
+        assert_eq!(conditions(&Plan::Wait(Wait::Paused)), None);
     }
 
     #[test]
-    fn a_restart_takes_no_word_back() {
+    fn a_restart_keeps_the_conditions() {
         let loading = Plan::Wait(Wait::InventoryLoading);
-        let said = |spoken| report(&loading, HelmReleaseProxy::VOCABULARY, "default/hello", None, spoken);
-        assert!(said(false).is_some());
-        assert_eq!(said(true), None);
+        let report = |has_reported| {
+            report(&loading, HelmReleaseProxy::VOCABULARY, "default/hello", None, has_reported)
+        };
+        assert!(report(false).is_some());
+        assert_eq!(report(true), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The one word that a person reads first, and that metrics count.
+//! The state of a release in one word, for command output and metrics.
 
 use std::fmt;
 
@@ -8,20 +8,20 @@ use serde::Serialize;
 
 use super::ReleaseKind;
 
-/// How a release is doing.
+/// The state of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum State {
-    /// Failed; it is tried again, but look at it.
+    /// The last operation failed. It is retried, but needs attention.
     Failed,
-    /// Its cluster cannot be reached.
+    /// Its cluster is unreachable.
     Unreachable,
     /// Its cluster is selected, but there is no release object yet.
     Missing,
     /// Waits for something, usually its cluster.
     Waiting,
-    /// An operation runs, or is about to.
+    /// An operation is running or about to start.
     Updating,
-    /// It is on its way out.
+    /// The release is being removed.
     Removing,
     Ready,
 }
@@ -37,18 +37,18 @@ impl State {
         Self::Failed,
     ];
 
-    /// Of a release object.
+    /// Returns the state of a release object.
     pub fn of<R: ReleaseKind>(object: &R) -> Self {
         let status = object.status();
         let ready = status.and_then(|status| status.conditions.iter().find(|one| one.type_ == "Ready"));
         let meta = object.meta();
-        let seen = status.and_then(|status| status.observed_generation);
-        let changed = seen.is_some() && seen != meta.generation;
-        Self::from_ready(ready, meta.deletion_timestamp.is_some(), changed)
+        let observed = status.and_then(|status| status.observed_generation);
+        let outdated = observed.is_some() && observed != meta.generation;
+        Self::from_ready(ready, meta.deletion_timestamp.is_some(), outdated)
     }
 
-    /// What the `Ready` condition of a release object means. `deleted`: the object is being deleted; `outdated`: its spec
-    /// has changed since.
+    /// Returns the state for the `Ready` condition of a release object. `deleted` means that the object is being
+    /// deleted, `outdated` that its spec has changed since the condition was written.
     pub fn from_ready(ready: Option<&Condition>, deleted: bool, outdated: bool) -> Self {
         let Some(ready) = ready else { return Self::Waiting };
         match Self::from_condition(ready) {
@@ -63,11 +63,11 @@ impl State {
         if ready.status == "True" {
             return Self::Ready;
         }
-        // A reason of another version tells nothing to this one; its message is shown all the same.
+        // A reason of another version of Chandler is unknown here. Its message is shown anyway.
         ReleaseReason::parse(&ready.reason).map_or(Self::Waiting, Self::from_reason)
     }
 
-    /// What it means that a release is not ready for this reason.
+    /// Returns the state of a release that is not ready for this reason.
     fn from_reason(reason: ReleaseReason) -> Self {
         match reason {
             ReleaseReason::ApplyFailed
@@ -163,20 +163,20 @@ mod tests {
         for &reason in ReleaseReason::ALL {
             let (_, expected) = TABLE.iter().find(|(row, _)| *row == reason).unwrap();
             for vocabulary in ReleaseVocabulary::ALL {
-                let word = reason.spelled(vocabulary).as_str();
-                assert_eq!(state("False", word), *expected, "{word}");
-                assert_eq!(state("True", word), State::Ready);
+                let reason = reason.in_vocabulary(vocabulary).as_str();
+                assert_eq!(state("False", reason), *expected, "{reason}");
+                assert_eq!(state("True", reason), State::Ready);
             }
         }
     }
 
     #[test]
-    fn a_reason_of_another_version_is_not_taken_for_a_failure() {
+    fn an_unknown_reason_is_not_a_failure() {
         assert_eq!(state("False", "SomethingElseFailed"), State::Waiting);
     }
 
     #[test]
-    fn deletion_and_a_new_spec_hide_everything_but_a_failure() {
+    fn only_a_failure_takes_precedence_over_deletion_and_a_new_spec() {
         let at = |reason: ReleaseReason, deleted, outdated| {
             let condition = serde_json::json!({
                 "type": "Ready", "status": "False", "reason": reason.as_str(), "message": "",

@@ -1,4 +1,4 @@
-//! Why no versions fit together, in words.
+//! Explains why no versions satisfy all requests.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -9,64 +9,64 @@ use std::{
 use pubgrub::{DerivationTree, External, VersionSet as _};
 
 use super::{
-    places::Places,
+    candidate_set::CandidateSet,
     problem::Id,
     rejection::Rejection,
     solve::{Node, Proof, Search},
     universe::VersionName,
 };
 
-/// A range that goes without saying.
+/// A range that messages omit.
 const ANY: &str = "*";
 
-/// Why no versions fit together: facts that cannot all be lived with.
+/// The causes that together rule out every solution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// By extension, then as listed in [`Fact`].
-    pub facts: Vec<Fact>,
+    /// Sorted by extension and kind.
+    pub causes: Vec<Cause>,
 }
 
-/// Something that is so.
+/// A fact that takes part in a conflict.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Fact {
+pub struct Cause {
     pub extension: String,
-    pub about: About,
-    /// The versions it holds for. Empty: for the extension as a whole.
+    pub kind: CauseKind,
+    /// The versions that the cause applies to. Empty if it applies to the extension as a whole.
     pub versions: BTreeSet<VersionName>,
 }
 
-/// What a fact says.
+/// The kind of a [`Cause`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum About {
-    /// Somebody asks for it.
-    AskedFor { range: String },
-    /// Its versions need another one.
+pub enum CauseKind {
+    /// The extension is requested.
+    Requested { range: String },
+    /// The versions depend on another extension.
     Needs { dependency: String, range: String, optional: bool },
-    /// It needs others in a circle, so there is no order to install them in.
-    Circle { others: Vec<String> },
-    /// Its versions cannot be chosen, whatever else is.
+    /// The extension is part of a dependency cycle, so there is no order of installation.
+    Cycle { others: Vec<String> },
+    /// The versions cannot be chosen regardless of other extensions.
     Rejected(Rejection),
-    /// There is no version in a range.
-    NoneIn { range: String, newest: Option<VersionName> },
-    /// Nobody publishes it.
-    Unknown,
+    /// No version is in a range.
+    NoVersionInRange { range: String, newest: Option<VersionName> },
+    /// The extension is not published.
+    NotPublished,
 }
 
 impl Conflict {
     pub(super) fn new(search: &Search<'_, '_>, proof: &Proof) -> Self {
-        let mut reader = Reader { search, facts: BTreeMap::new() };
+        let mut reader = Reader { search, causes: BTreeMap::new() };
         reader.read(proof);
-        let facts = reader.facts.into_iter().map(|((extension, about), versions)| Fact {
+        let causes = reader.causes.into_iter().map(|((extension, kind), versions)| Cause {
             extension: extension.to_owned(),
-            about,
+            kind,
             versions,
         });
-        Self { facts: facts.collect() }
+        Self { causes: causes.collect() }
     }
 
-    /// The extensions that it is about.
+    /// Returns the extensions that take part in the conflict.
     pub fn extensions(&self) -> BTreeSet<&str> {
-        self.facts.iter().map(|fact| fact.extension.as_str()).collect()
+        self.causes.iter().map(|cause| cause.extension.as_str()).collect()
     }
 }
 
@@ -74,41 +74,38 @@ impl std::error::Error for Conflict {}
 
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines: Vec<_> = self.facts.iter().map(ToString::to_string).collect();
+        let lines: Vec<_> = self.causes.iter().map(ToString::to_string).collect();
         f.write_str(&lines.join("\n"))
     }
 }
 
-impl fmt::Display for Fact {
+impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { extension, about, versions } = self;
+        let Self { extension, kind, versions } = self;
         let several = versions.len() > 1;
         let need = if several { "need" } else { "needs" };
-        match about {
-            About::AskedFor { range } if range == ANY => write!(f, "{extension} is asked for"),
-            About::AskedFor { range } => write!(f, "{extension} is asked for as {range}"),
-            About::Needs { dependency, range, optional } => {
+        match kind {
+            CauseKind::Requested { range } if range == ANY => write!(f, "{extension} is requested"),
+            CauseKind::Requested { range } => write!(f, "{extension} {range} is requested"),
+            CauseKind::Needs { dependency, range, optional } => {
                 let range = if range == ANY { String::new() } else { format!(" {range}") };
-                let condition = if *optional { " if it is there" } else { "" };
+                let condition = if *optional { " if it is installed" } else { "" };
                 write!(f, "{extension} {} {need} {dependency}{range}{condition}", list(versions))
             }
-            About::Circle { others } => {
-                let circle = others.join(", which needs ");
-                write!(
-                    f,
-                    "{extension} needs {circle}, which needs {extension}: nothing could be installed first"
-                )
+            CauseKind::Cycle { others } => {
+                let chain = others.join(", which needs ");
+                write!(f, "{extension} needs {chain}, which needs {extension}: the dependencies form a cycle")
             }
-            About::Rejected(rejection) => {
+            CauseKind::Rejected(rejection) => {
                 write!(f, "{extension} {} {}", list(versions), rejection.describe(several))
             }
-            About::NoneIn { range, newest: Some(newest) } => {
+            CauseKind::NoVersionInRange { range, newest: Some(newest) } => {
                 write!(f, "{extension} has no version in {range}, the newest is {newest}")
             }
-            About::NoneIn { range, newest: None } => {
-                write!(f, "{extension} has no version in {range}, and no other either")
+            CauseKind::NoVersionInRange { range, newest: None } => {
+                write!(f, "{extension} has no version in {range}, and no other version")
             }
-            About::Unknown => write!(f, "{extension} is not known: no Extension has that name"),
+            CauseKind::NotPublished => write!(f, "{extension} is not published: no Extension has that name"),
         }
     }
 }
@@ -122,20 +119,20 @@ fn list(versions: &BTreeSet<VersionName>) -> String {
     }
 }
 
-/// Collects the facts that a proof rests on.
+/// Collects the causes from a proof.
 struct Reader<'s, 'p, 'a> {
     search: &'s Search<'p, 'a>,
-    facts: BTreeMap<(&'a str, About), BTreeSet<VersionName>>,
+    causes: BTreeMap<(&'a str, CauseKind), BTreeSet<VersionName>>,
 }
 
 impl Reader<'_, '_, '_> {
-    /// Parts of a proof are shared: each is read once.
+    /// Visits each node once, because subtrees of a proof are shared.
     fn read(&mut self, proof: &Proof) {
         let mut read = HashSet::new();
         let mut open: Vec<&Proof> = vec![proof];
         while let Some(part) = open.pop() {
             match part {
-                DerivationTree::External(fact) => self.external(fact),
+                DerivationTree::External(cause) => self.external(cause),
                 DerivationTree::Derived(derived) => {
                     let causes = [&derived.cause1, &derived.cause2];
                     let new = causes.into_iter().filter(|cause| read.insert(Arc::as_ptr(cause)));
@@ -145,17 +142,22 @@ impl Reader<'_, '_, '_> {
         }
     }
 
-    fn external(&mut self, fact: &External<Node, Places, String>) {
-        match fact {
-            External::FromDependencyOf(Node::Wishes, _, Node::Extension(id), places) => {
-                self.asked(*id, places);
+    fn external(&mut self, cause: &External<Node, CandidateSet, String>) {
+        match cause {
+            External::FromDependencyOf(Node::Root, _, Node::Extension(id), candidates) => {
+                self.requested(*id, candidates);
             }
-            External::FromDependencyOf(Node::Extension(id), places, Node::Extension(needed), served) => {
-                self.needs(*id, places, *needed, served);
+            External::FromDependencyOf(
+                Node::Extension(id),
+                candidates,
+                Node::Extension(needed),
+                accepted,
+            ) => {
+                self.needs(*id, candidates, *needed, accepted);
             }
-            External::FromDependencyOf(Node::Circle(circle), ..)
-            | External::NoVersions(Node::Circle(circle), _) => self.circle(*circle),
-            External::NoVersions(Node::Extension(id), places) => self.rejected(*id, places),
+            External::FromDependencyOf(Node::Cycle(cycle), ..)
+            | External::NoVersions(Node::Cycle(cycle), _) => self.cycle(*cycle),
+            External::NoVersions(Node::Extension(id), candidates) => self.rejected(*id, candidates),
             External::FromDependencyOf(..)
             | External::NoVersions(..)
             | External::NotRoot(..)
@@ -163,66 +165,68 @@ impl Reader<'_, '_, '_> {
         }
     }
 
-    fn asked(&mut self, id: Id, places: &Places) {
-        for wanted in &self.search.problem.extensions[id].wanted {
-            let range = wanted.range.to_string();
-            self.add(id, About::AskedFor { range: range.clone() });
-            if !self.has_any(id, places) {
-                self.none_in(id, range);
+    fn requested(&mut self, id: Id, candidates: &CandidateSet) {
+        for request in &self.search.problem.extensions[id].requests {
+            let range = request.range.to_string();
+            self.add(id, CauseKind::Requested { range: range.clone() });
+            if !self.has_any(id, candidates) {
+                self.no_version_in_range(id, range);
             }
         }
     }
 
-    fn needs(&mut self, id: Id, places: &Places, needed: Id, served: &Places) {
+    fn needs(&mut self, id: Id, candidates: &CandidateSet, needed: Id, accepted: &CandidateSet) {
         let problem = self.search.problem;
         let (extension, dependency) = (&problem.extensions[id], problem.extensions[needed].name);
-        for (_, candidate) in extension.places().filter(|(place, _)| places.contains(place)) {
+        for (_, candidate) in extension.candidates().filter(|(index, _)| candidates.contains(index)) {
             for need in candidate.dependencies.iter().filter(|need| need.extension == dependency) {
                 let range = need.range.to_string();
-                let about = About::Needs {
+                let kind = CauseKind::Needs {
                     dependency: dependency.to_owned(),
                     range: range.clone(),
                     optional: need.optional,
                 };
-                let versions = self.facts.entry((extension.name, about)).or_default();
+                let versions = self.causes.entry((extension.name, kind)).or_default();
                 versions.insert(candidate.name.clone());
-                if !self.has_any(needed, served) {
-                    self.none_in(needed, range);
+                if !self.has_any(needed, accepted) {
+                    self.no_version_in_range(needed, range);
                 }
             }
         }
     }
 
-    fn rejected(&mut self, id: Id, places: &Places) {
+    fn rejected(&mut self, id: Id, candidates: &CandidateSet) {
         let extension = &self.search.problem.extensions[id];
-        for (place, candidate) in extension.places().filter(|(place, _)| places.contains(place)) {
-            if let Some(rejection) = extension.rejection(place) {
-                let about = About::Rejected(rejection.clone());
-                self.facts.entry((extension.name, about)).or_default().insert(candidate.name.clone());
+        for (index, candidate) in extension.candidates().filter(|(index, _)| candidates.contains(index)) {
+            if let Some(rejection) = extension.rejection(index) {
+                let kind = CauseKind::Rejected(rejection.clone());
+                self.causes.entry((extension.name, kind)).or_default().insert(candidate.name.clone());
             }
         }
     }
 
-    fn has_any(&self, id: Id, places: &Places) -> bool {
-        self.search.problem.extensions[id].places().any(|(place, _)| places.contains(&place))
+    fn has_any(&self, id: Id, candidates: &CandidateSet) -> bool {
+        self.search.problem.extensions[id].candidates().any(|(index, _)| candidates.contains(&index))
     }
 
-    fn none_in(&mut self, id: Id, range: String) {
-        let newest = self.search.problem.extensions[id].places().next_back();
+    fn no_version_in_range(&mut self, id: Id, range: String) {
+        let newest = self.search.problem.extensions[id].candidates().next_back();
         match newest {
-            Some((_, newest)) => self.add(id, About::NoneIn { range, newest: Some(newest.name.clone()) }),
-            None => self.add(id, About::Unknown),
+            Some((_, newest)) => {
+                self.add(id, CauseKind::NoVersionInRange { range, newest: Some(newest.name.clone()) })
+            }
+            None => self.add(id, CauseKind::NotPublished),
         }
     }
 
-    fn circle(&mut self, circle: usize) {
+    fn cycle(&mut self, cycle: usize) {
         let names =
-            self.search.circles[circle].members.iter().map(|id| self.search.problem.extensions[*id].name);
+            self.search.cycles[cycle].members.iter().map(|id| self.search.problem.extensions[*id].name);
         let others = names.skip(1).map(ToOwned::to_owned).collect();
-        self.add(self.search.circles[circle].members[0], About::Circle { others });
+        self.add(self.search.cycles[cycle].members[0], CauseKind::Cycle { others });
     }
 
-    fn add(&mut self, id: Id, about: About) {
-        self.facts.entry((self.search.problem.extensions[id].name, about)).or_default();
+    fn add(&mut self, id: Id, kind: CauseKind) {
+        self.causes.entry((self.search.problem.extensions[id].name, kind)).or_default();
     }
 }

@@ -1,24 +1,24 @@
-//! From Extension objects to what can be chosen.
+//! Converts Extension objects to candidates.
 
 use chandler_api::extensions::{Dependency, ExtensionSpec, ExtensionVersion};
 
 use super::{
     Range, RangeError,
-    universe::{Candidate, Needed, Published, VersionName},
+    universe::{Candidate, Published, Requirement, VersionName},
 };
 
-/// What an Extension publishes. `stated_by_package` knows the Kubernetes range that the package of a version states, and
-/// `tags` are those of the repository that it follows. A version that cannot be read is there with its defect, so that
-/// it is named where it would be missed.
+/// Returns the versions that an Extension publishes.
+///
+/// `package_range` returns the Kubernetes range in the package of a version, and `tags` are those of the repository
+/// that the Extension follows. A version with an invalid range is included with its defect, so that conflicts can name
+/// it.
 pub fn published<'a>(
     extension: &ExtensionSpec,
-    stated_by_package: impl Fn(&ExtensionVersion) -> Option<String>,
+    package_range: impl Fn(&ExtensionVersion) -> Option<String>,
     tags: impl IntoIterator<Item = &'a str>,
 ) -> Published {
-    let listed = extension
-        .versions
-        .iter()
-        .filter_map(|version| candidate(version, stated_by_package(version).as_deref()));
+    let listed =
+        extension.versions.iter().filter_map(|version| candidate(version, package_range(version).as_deref()));
     let followed = tags.into_iter().filter_map(followed);
     Published {
         lifecycle: extension.lifecycle,
@@ -27,16 +27,16 @@ pub fn published<'a>(
     }
 }
 
-/// The version that a tag names: `v1.34` or `1.34.7` is for Kubernetes 1.34 and no other.
+/// Returns the version of a tag that follows Kubernetes: `v1.34` or `1.34.7` is compatible with Kubernetes 1.34 only.
 pub fn followed(tag: &str) -> Option<Candidate> {
     let name = VersionName::parse(tag)?;
     let kubernetes = format!("~{}.{}.0", name.version.major, name.version.minor).parse().ok()?;
     Some(Candidate { kubernetes: Some(kubernetes), ..Candidate::new(name) })
 }
 
-fn candidate(version: &ExtensionVersion, stated_by_package: Option<&str>) -> Option<Candidate> {
+fn candidate(version: &ExtensionVersion, package_range: Option<&str>) -> Option<Candidate> {
     let name = VersionName::parse(&version.version)?;
-    let ranges = ranges(version, stated_by_package);
+    let ranges = ranges(version, package_range);
     let (kubernetes, platform, dependencies, defect) = match ranges {
         Ok((kubernetes, platform, dependencies)) => (kubernetes, platform, dependencies, None),
         Err(error) => (None, None, Vec::new(), Some(error.to_string())),
@@ -53,17 +53,17 @@ fn candidate(version: &ExtensionVersion, stated_by_package: Option<&str>) -> Opt
     })
 }
 
-type Ranges = (Option<Range>, Option<Range>, Vec<Needed>);
+type Ranges = (Option<Range>, Option<Range>, Vec<Requirement>);
 
-fn ranges(version: &ExtensionVersion, stated_by_package: Option<&str>) -> Result<Ranges, RangeError> {
-    let kubernetes = version.kubernetes.as_deref().or(stated_by_package).map(str::parse).transpose()?;
+fn ranges(version: &ExtensionVersion, package_range: Option<&str>) -> Result<Ranges, RangeError> {
+    let kubernetes = version.kubernetes.as_deref().or(package_range).map(str::parse).transpose()?;
     let platform = version.platform.as_deref().map(str::parse).transpose()?;
-    let dependencies = version.dependencies.iter().map(needed).collect::<Result<_, _>>()?;
+    let dependencies = version.dependencies.iter().map(requirement).collect::<Result<_, _>>()?;
     Ok((kubernetes, platform, dependencies))
 }
 
-pub(crate) fn needed(dependency: &Dependency) -> Result<Needed, RangeError> {
-    Ok(Needed {
+pub(crate) fn requirement(dependency: &Dependency) -> Result<Requirement, RangeError> {
+    Ok(Requirement {
         extension: dependency.extension.clone(),
         range: dependency.range.as_deref().map_or(Ok(Range::any()), str::parse)?,
         optional: dependency.optional,
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_with_their_ranges() {
+    fn versions_are_converted_with_their_ranges() {
         let source = json!({"repository": "https://charts.example", "chart": "hello"});
         let spec: ExtensionSpec = serde_json::from_value(json!({
             "followKubernetes": {"repository": "https://charts.example", "chart": "hello"},
@@ -98,15 +98,15 @@ mod tests {
         assert_eq!(kubernetes, expected.map(|range| range.map(ToOwned::to_owned)));
         assert_eq!(read.versions[0].dependencies[0].range, Range::any());
         assert!(read.versions[1].withdrawn && read.versions[1].platform.is_some());
-        assert!(read.versions[2].defect.as_ref().unwrap().contains("`soon` was not expected"));
+        assert!(read.versions[2].defect.as_ref().unwrap().contains("unexpected `soon`"));
         assert_eq!(read.versions[3].name.text, "v1.34");
     }
 
     #[test]
-    fn tags_are_for_one_minor() {
-        for (tag, fits) in [("v1.34", true), ("1.34.7", true), ("v1.33", false), ("1.35.0", false)] {
+    fn tags_are_compatible_with_one_minor_version() {
+        for (tag, compatible) in [("v1.34", true), ("1.34.7", true), ("v1.33", false), ("1.35.0", false)] {
             let range = followed(tag).unwrap().kubernetes.unwrap();
-            assert_eq!(range.contains(&semver::Version::new(1, 34, 2)), fits, "{tag}");
+            assert_eq!(range.contains(&semver::Version::new(1, 34, 2)), compatible, "{tag}");
         }
         assert_eq!(followed("nightly"), None);
     }

@@ -3,22 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    places::Place,
+    candidate_set::CandidateIndex,
     problem::{ABSENT, Id, Problem},
 };
 
-/// A version for each extension that is to be on the cluster.
-pub(super) type Chosen = BTreeMap<Id, Place>;
+/// The chosen version of each extension to install.
+pub(super) type Chosen = BTreeMap<Id, CandidateIndex>;
 
-/// Extensions in order, each after those it needs; or extensions that need each other in a circle.
+/// Sorts extensions topologically, dependencies first. Returns a dependency cycle as the error.
 ///
-/// What an extension only needs if it is there comes first too, unless that would close a circle.
+/// Optional dependencies come first too, unless that would create a cycle.
 pub(super) fn order(problem: &Problem<'_>, chosen: &Chosen) -> Result<Vec<Id>, Vec<Id>> {
     let mut open: BTreeSet<Id> = chosen.keys().copied().collect();
     let mut order = Vec::new();
     while !open.is_empty() {
-        let waits = |id: Id, optional_too: bool| {
-            needed(problem, chosen, id, optional_too).any(|needed| open.contains(&needed))
+        let waits = |id: Id, include_optional: bool| {
+            dependencies(problem, chosen, id, include_optional).any(|dependency| open.contains(&dependency))
         };
         let next = open
             .iter()
@@ -26,7 +26,7 @@ pub(super) fn order(problem: &Problem<'_>, chosen: &Chosen) -> Result<Vec<Id>, V
             .or_else(|| open.iter().find(|id| !waits(**id, false)))
             .copied();
         let Some(next) = next else {
-            return Err(circle(problem, chosen, &open));
+            return Err(cycle(problem, chosen, &open));
         };
         open.remove(&next);
         order.push(next);
@@ -34,29 +34,28 @@ pub(super) fn order(problem: &Problem<'_>, chosen: &Chosen) -> Result<Vec<Id>, V
     Ok(order)
 }
 
-/// The chosen extensions that an extension needs.
-pub(super) fn needed<'p>(
+/// Returns the dependencies of a chosen version that are chosen themselves.
+pub(super) fn dependencies<'p>(
     problem: &'p Problem<'_>,
     chosen: &'p Chosen,
     id: Id,
-    optional_too: bool,
+    include_optional: bool,
 ) -> impl Iterator<Item = Id> + 'p {
-    let place = chosen.get(&id).copied().unwrap_or(ABSENT);
-    let dependencies = problem.candidate(id, place).map_or(&[][..], |candidate| &candidate.dependencies);
+    let index = chosen.get(&id).copied().unwrap_or(ABSENT);
+    let dependencies = problem.candidate(id, index).map_or(&[][..], |candidate| &candidate.dependencies);
     dependencies
         .iter()
-        .filter(move |needed| optional_too || !needed.optional)
-        .filter_map(|needed| problem.id(&needed.extension))
-        .filter(|needed| chosen.contains_key(needed))
+        .filter(move |dependency| include_optional || !dependency.optional)
+        .filter_map(|dependency| problem.id(&dependency.extension))
+        .filter(|dependency| chosen.contains_key(dependency))
 }
 
-/// Every open extension needs an open one, so following the first need leads into a circle.
-fn circle(problem: &Problem<'_>, chosen: &Chosen, open: &BTreeSet<Id>) -> Vec<Id> {
+/// Finds a cycle. Each open extension depends on an open one, so following the first dependency always leads to one.
+fn cycle(problem: &Problem<'_>, chosen: &Chosen, open: &BTreeSet<Id>) -> Vec<Id> {
     let mut path: Vec<Id> = open.first().copied().into_iter().collect();
-    while let Some(next) = path
-        .last()
-        .and_then(|last| needed(problem, chosen, *last, false).find(|needed| open.contains(needed)))
-    {
+    while let Some(next) = path.last().and_then(|last| {
+        dependencies(problem, chosen, *last, false).find(|dependency| open.contains(dependency))
+    }) {
         if let Some(start) = path.iter().position(|id| *id == next) {
             return path.split_off(start);
         }

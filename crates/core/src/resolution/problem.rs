@@ -1,4 +1,5 @@
-//! The input that is put to the solver: every extension that could play a part, and what each version of it is worth.
+//! The problem that the solver solves: all extensions that a request can reach, with the rejection and preference of
+//! each version.
 
 use std::{
     borrow::Cow,
@@ -11,45 +12,45 @@ use semver::Version;
 
 use super::{
     Range,
-    places::{Place, Places},
-    rejection::{Circumstances, Rejection, rejection},
-    universe::{Candidate, Cluster, Published, Universe, VersionName, Wanted},
+    candidate_set::{CandidateIndex, CandidateSet},
+    rejection::{Constraints, Rejection, rejection},
+    universe::{Candidate, Cluster, Published, Universe, VersionName, VersionRequest},
 };
 
-/// Place of an extension among those of the problem, which are in order of their names.
+/// Index of an extension in [`Problem::extensions`], which are sorted by name.
 pub(super) type Id = usize;
-/// The place that means an extension is not on the cluster. Its versions follow, oldest first.
-pub(super) const ABSENT: Place = 0;
+/// The index that means that an extension is not installed. Its versions follow, oldest first.
+pub(super) const ABSENT: CandidateIndex = 0;
 
-/// Everything that could play a part.
+/// The extensions that the requests can reach.
 pub(super) struct Problem<'a> {
     pub extensions: Vec<Extension<'a>>,
     ids: HashMap<&'a str, Id>,
 }
 
-/// An extension that could play a part.
+/// An extension with its candidates.
 pub(super) struct Extension<'a> {
     pub name: &'a str,
-    pub wanted: Vec<&'a Wanted>,
-    pub running: Option<Place>,
-    /// Its versions, oldest first. The first one has place 1.
-    versions: Vec<Rated<'a>>,
-    /// Versions that can be chosen, best first.
-    preferred: Vec<Place>,
+    pub requests: Vec<&'a VersionRequest>,
+    pub running: Option<CandidateIndex>,
+    /// All versions, oldest first. The first one has index 1.
+    versions: Vec<Evaluated<'a>>,
+    /// The versions that can be chosen, best first.
+    preferred: Vec<CandidateIndex>,
 }
 
-struct Rated<'a> {
+struct Evaluated<'a> {
     candidate: Cow<'a, Candidate>,
     rejection: Option<Rejection>,
 }
 
-/// What a problem is made of.
+/// The input of a [`Problem`].
 #[derive(Clone, Copy)]
 pub(super) struct ProblemInput<'a> {
     pub universe: &'a Universe,
-    pub wanted: &'a [Wanted],
+    pub requests: &'a [VersionRequest],
     pub cluster: &'a Cluster,
-    /// The Kubernetes that the cluster comes from, if it is being upgraded.
+    /// The Kubernetes version before the upgrade, if the problem is that of an upgrade.
     pub from: Option<&'a Version>,
 }
 
@@ -61,25 +62,26 @@ impl<'a> Problem<'a> {
         Self { extensions, ids }
     }
 
-    /// The extension of a name that a wish or a version mentions.
+    /// Returns the id of an extension.
     pub fn id(&self, name: &str) -> Option<Id> {
         self.ids.get(name).copied()
     }
 
-    pub fn candidate(&self, id: Id, place: Place) -> Option<&Candidate> {
-        self.extensions[id].candidate(place)
+    pub fn candidate(&self, id: Id, index: CandidateIndex) -> Option<&Candidate> {
+        self.extensions[id].candidate(index)
     }
 }
 
-/// Names of all extensions that are wanted, or needed by some version of one that is reachable.
+/// Returns the names of all requested extensions and, transitively, of the dependencies of all their versions.
 fn reachable(input: ProblemInput<'_>) -> BTreeSet<&str> {
     let mut found = BTreeSet::new();
-    let mut open: Vec<&str> = input.wanted.iter().map(|wanted| wanted.extension.as_str()).collect();
+    let mut open: Vec<&str> = input.requests.iter().map(|request| request.extension.as_str()).collect();
     while let Some(name) = open.pop() {
         if found.insert(name) {
             let versions = input.universe.extensions.get(name).map_or(&[][..], |known| &known.versions);
-            let needed = versions.iter().flat_map(|version| &version.dependencies);
-            open.extend(needed.map(|needed| needed.extension.as_str()).filter(|name| !found.contains(name)));
+            let dependencies = versions.iter().flat_map(|version| &version.dependencies);
+            let names = dependencies.map(|dependency| dependency.extension.as_str());
+            open.extend(names.filter(|name| !found.contains(name)));
         }
     }
     found
@@ -89,75 +91,80 @@ impl<'a> Extension<'a> {
     fn new(name: &'a str, input: ProblemInput<'a>) -> Self {
         let published = input.universe.extensions.get(name);
         let running = input.cluster.running.get(name);
-        let mut wanted: Vec<_> = input.wanted.iter().filter(|wanted| wanted.extension == name).collect();
-        wanted.sort_by_key(|wanted| (wanted.range.to_string(), wanted.channel.clone()));
-        let candidates = candidates(published, running);
+        let mut requests: Vec<_> =
+            input.requests.iter().filter(|request| request.extension == name).collect();
+        requests.sort_by_key(|request| (request.range.to_string(), request.channel.clone()));
+        let candidates = known_candidates(published, running);
         let running = running.and_then(|running| {
             candidates.iter().position(|candidate| candidate.name.version == running.version)
         });
-        let asked_for = |name: &str| input.wanted.iter().any(|wanted| wanted.extension == name);
-        let only_asked_for = !wanted.is_empty() && wanted.iter().all(|wanted| !wanted.install_dependencies);
-        let circumstances = Circumstances {
+        let is_requested = |name: &str| input.requests.iter().any(|request| request.extension == name);
+        let dependencies_must_be_requested =
+            !requests.is_empty() && requests.iter().all(|request| !request.install_dependencies);
+        let constraints = Constraints {
             extension: name,
             lifecycle: published.map(|known| known.lifecycle).unwrap_or_default(),
             cluster: input.cluster,
-            channel: wanted.iter().find_map(|wanted| wanted.channel.as_deref()),
-            only: only_asked_for.then_some(&asked_for),
+            channel: requests.iter().find_map(|request| request.channel.as_deref()),
+            is_requested: dependencies_must_be_requested.then_some(&is_requested),
         };
-        let rate = |(index, candidate): (usize, Cow<'a, Candidate>)| Rated {
-            rejection: rejection(&candidate, running == Some(index), &circumstances),
+        let evaluate = |(index, candidate): (usize, Cow<'a, Candidate>)| Evaluated {
+            rejection: rejection(&candidate, running == Some(index), &constraints),
             candidate,
         };
-        let versions: Vec<_> = candidates.into_iter().enumerate().map(rate).collect();
+        let versions: Vec<_> = candidates.into_iter().enumerate().map(evaluate).collect();
         let blocks = published.is_none_or(|known| known.upgrade.block);
         let preferred = preferred(&versions, running, input.from, blocks);
-        Self { name, wanted, running: running.map(place), versions, preferred }
+        Self { name, requests, running: running.map(candidate_index), versions, preferred }
     }
 
-    pub fn candidate(&self, place: Place) -> Option<&Candidate> {
-        Some(&*self.versions.get(index(place)?)?.candidate)
+    pub fn candidate(&self, index: CandidateIndex) -> Option<&Candidate> {
+        Some(&*self.versions.get(position(index)?)?.candidate)
     }
 
-    pub fn rejection(&self, place: Place) -> Option<&Rejection> {
-        self.versions.get(index(place)?)?.rejection.as_ref()
+    pub fn rejection(&self, index: CandidateIndex) -> Option<&Rejection> {
+        self.versions.get(position(index)?)?.rejection.as_ref()
     }
 
-    /// All versions, oldest first.
-    pub fn places(&self) -> impl DoubleEndedIterator<Item = (Place, &Candidate)> {
-        self.versions.iter().enumerate().map(|(index, rated)| (place(index), &*rated.candidate))
+    /// Returns all versions, oldest first.
+    pub fn candidates(&self) -> impl DoubleEndedIterator<Item = (CandidateIndex, &Candidate)> {
+        self.versions
+            .iter()
+            .enumerate()
+            .map(|(index, evaluated)| (candidate_index(index), &*evaluated.candidate))
     }
 
-    /// The best version among some.
-    pub fn best(&self, among: &Places) -> Option<Place> {
-        self.preferred.iter().copied().find(|place| among.contains(place))
+    /// Returns the preferred version in a set.
+    pub fn best(&self, among: &CandidateSet) -> Option<CandidateIndex> {
+        self.preferred.iter().copied().find(|index| among.contains(index))
     }
 
-    /// Whether what runs is among some versions and can be kept.
-    pub fn can_stay(&self, among: &Places) -> bool {
+    /// Returns whether the running version is in a set and can be kept.
+    pub fn can_keep(&self, among: &CandidateSet) -> bool {
         self.running.is_some_and(|running| among.contains(&running) && self.rejection(running).is_none())
     }
 
-    /// The versions in a range.
-    pub fn within(&self, range: &Range) -> Places {
-        self.those(|candidate| range.contains(&candidate.name.version))
+    /// Returns the versions in a range.
+    pub fn in_range(&self, range: &Range) -> CandidateSet {
+        self.matching(|candidate| range.contains(&candidate.name.version))
     }
 
-    /// The versions that everybody who asks for it accepts.
-    pub fn asked_for(&self) -> Places {
+    /// Returns the versions that all requests for the extension accept.
+    pub fn requested(&self) -> CandidateSet {
         let accepted = |candidate: &Candidate| {
-            self.wanted.iter().all(|wanted| wanted.range.contains(&candidate.name.version))
+            self.requests.iter().all(|request| request.range.contains(&candidate.name.version))
         };
-        self.those(accepted)
+        self.matching(accepted)
     }
 
-    /// The versions of which something is true.
-    pub fn those(&self, accepted: impl Fn(&Candidate) -> bool) -> Places {
-        self.places().filter(|(_, candidate)| accepted(candidate)).map(|(place, _)| place).collect()
+    /// Returns the versions that a predicate accepts.
+    pub fn matching(&self, accepted: impl Fn(&Candidate) -> bool) -> CandidateSet {
+        self.candidates().filter(|(_, candidate)| accepted(candidate)).map(|(index, _)| index).collect()
     }
 }
 
-/// The published versions, oldest first. What runs is among them, even if it is no longer published.
-fn candidates<'a>(
+/// Returns the published versions and the running version, which may no longer be published, oldest first.
+fn known_candidates<'a>(
     published: Option<&'a Published>,
     running: Option<&VersionName>,
 ) -> Vec<Cow<'a, Candidate>> {
@@ -172,35 +179,47 @@ fn candidates<'a>(
     all
 }
 
-/// Versions that can be chosen, best first: what runs, then the newest, those that are deprecated last. During an upgrade
-/// those come first that fit the old Kubernetes too, and what runs comes last where it does not fit and need not.
+/// Returns the versions that can be chosen, best first: the running version, then the newest, deprecated versions last.
+///
+/// During an upgrade, versions that are compatible with the old Kubernetes version too come first. A running version
+/// that is incompatible but must not block the upgrade comes last.
 fn preferred(
-    versions: &[Rated<'_>],
+    versions: &[Evaluated<'_>],
     running: Option<usize>,
     from: Option<&Version>,
     blocks: bool,
-) -> Vec<Place> {
-    let rank = |index: usize, rated: &Rated<'_>| {
-        let runs = running == Some(index);
-        let tolerated = runs
+) -> Vec<CandidateIndex> {
+    let rank = |index: usize, evaluated: &Evaluated<'_>| {
+        let is_running = running == Some(index);
+        let tolerated = is_running
             && from.is_some()
             && !blocks
-            && matches!(rated.rejection, Some(Rejection::Kubernetes { .. }));
-        let fits_before = from
-            .is_none_or(|from| rated.candidate.kubernetes.as_ref().is_none_or(|range| range.contains(from)));
-        let usable = rated.rejection.is_none() || tolerated;
-        usable.then_some((tolerated, !runs, !fits_before, rated.candidate.deprecated, Reverse(index)))
+            && matches!(evaluated.rejection, Some(Rejection::Kubernetes { .. }));
+        let compatible_before = from.is_none_or(|from| {
+            evaluated.candidate.kubernetes.as_ref().is_none_or(|range| range.contains(from))
+        });
+        let usable = evaluated.rejection.is_none() || tolerated;
+        usable.then_some((
+            tolerated,
+            !is_running,
+            !compatible_before,
+            evaluated.candidate.deprecated,
+            Reverse(index),
+        ))
     };
-    let mut ranked: Vec<_> =
-        versions.iter().enumerate().filter_map(|(index, rated)| Some((rank(index, rated)?, index))).collect();
+    let mut ranked: Vec<_> = versions
+        .iter()
+        .enumerate()
+        .filter_map(|(index, evaluated)| Some((rank(index, evaluated)?, index)))
+        .collect();
     ranked.sort_unstable();
-    ranked.into_iter().map(|(_, index)| place(index)).collect()
+    ranked.into_iter().map(|(_, index)| candidate_index(index)).collect()
 }
 
-fn place(index: usize) -> Place {
-    Place::try_from(index + 1).unwrap_or(Place::MAX)
+fn candidate_index(position: usize) -> CandidateIndex {
+    CandidateIndex::try_from(position + 1).unwrap_or(CandidateIndex::MAX)
 }
 
-fn index(place: Place) -> Option<usize> {
-    usize::try_from(place).ok()?.checked_sub(1)
+fn position(index: CandidateIndex) -> Option<usize> {
+    usize::try_from(index).ok()?.checked_sub(1)
 }

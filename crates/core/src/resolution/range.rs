@@ -1,66 +1,65 @@
-//! Ranges of versions as Helm users write them: the rules of the library that Helm uses, `Masterminds/semver`.
+//! Version ranges with the semantics of `Masterminds/semver`, the library that Helm uses.
 //!
-//! A range is alternatives (`||`) of requirements that all hold (a comma or a space). It is asked about one version at a
-//! time and not turned into intervals: that a pre-release matches only where an alternative names one has no interval.
-//! One exception: `^*` is any version, as that library documents; it answers for 0.0.0 alone.
+//! A range consists of alternatives (`||`) of comparators that must all match (separated by commas or spaces). Ranges
+//! are not converted to intervals, because the rule that a pre-release matches only if an alternative names one cannot
+//! be expressed by intervals. The only difference: `^*` matches any version, as the library documents, while the
+//! library itself matches 0.0.0 only.
 
 use std::{cmp::Ordering, fmt, str::FromStr};
 
 use semver::{BuildMetadata, Prerelease, Version};
 
-/// The limits of Helm's library.
-const LONGEST: usize = 512;
-const MOST_ALTERNATIVES: usize = 32;
+// The limits of Helm's library.
+const MAX_LENGTH: usize = 512;
+const MAX_ALTERNATIVES: usize = 32;
 
-/// A range of versions.
+/// A version range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// As it was written, for messages.
+    /// The original text, for messages.
     text: String,
     alternatives: Vec<Alternative>,
 }
 
-/// A text that is no range.
+/// An invalid range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{text}` is not a range of versions: {problem}; write it like `^1.2`, `>=1.30 <1.35` or `1.x || 3.x`"
-)]
+#[error("`{text}` is not a version range: {problem}; write it like `^1.2`, `>=1.30 <1.35` or `1.x || 3.x`")]
 pub struct RangeError {
     text: String,
-    problem: Problem,
+    problem: RangeProblem,
 }
 
-/// What is wrong with a text that is no range.
+/// Why a text is not a range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-enum Problem {
-    #[error("it is longer than {LONGEST} letters")]
+enum RangeProblem {
+    #[error("it is longer than {MAX_LENGTH} bytes")]
     TooLong,
-    #[error("it has more than {MOST_ALTERNATIVES} alternatives")]
+    #[error("it has more than {MAX_ALTERNATIVES} alternatives")]
     TooManyAlternatives,
-    #[error("nothing is written")]
+    #[error("it is empty")]
     Empty,
-    #[error("a hyphen stands between two versions, without operators")]
+    #[error("a hyphen must be between two versions without operators")]
     Hyphen,
-    #[error("nothing follows the comma")]
+    #[error("it ends with a comma")]
     EndsWithComma,
     #[error("a version is missing")]
     NoVersion,
-    #[error("`{0}` was not expected")]
+    #[error("unexpected `{0}`")]
     Unexpected(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Alternative {
-    requirements: Vec<Requirement>,
-    /// One requirement names a pre-release, so pre-releases are looked at.
+    comparators: Vec<Comparator>,
+    /// Whether a comparator names a pre-release, so that pre-releases can match.
     pre_releases: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Requirement {
+struct Comparator {
     operator: Operator,
     version: Version,
-    given: Given,
+    precision: Precision,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,34 +74,37 @@ enum Operator {
     Caret,
 }
 
-/// How much of a version was written; the rest is missing or `x`.
+/// The number of components of a version that are specified. The rest is missing or `x`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Given {
-    Nothing,
+enum Precision {
+    None,
     Major,
     Minor,
     Patch,
 }
 
 impl Range {
-    /// Every version but pre-releases.
+    /// Returns the range of all versions except pre-releases.
     pub fn any() -> Self {
-        let requirement =
-            Requirement { operator: Operator::Equal, version: Version::new(0, 0, 0), given: Given::Nothing };
-        let alternative = Alternative { requirements: vec![requirement], pre_releases: false };
+        let comparator = Comparator {
+            operator: Operator::Equal,
+            version: Version::new(0, 0, 0),
+            precision: Precision::None,
+        };
+        let alternative = Alternative { comparators: vec![comparator], pre_releases: false };
         Self { text: "*".to_owned(), alternatives: vec![alternative] }
     }
 
-    /// This version and no other.
+    /// Returns the range that contains only this version.
     pub fn exactly(version: &Version) -> Self {
-        let requirement =
-            Requirement { operator: Operator::Equal, version: version.clone(), given: Given::Patch };
+        let comparator =
+            Comparator { operator: Operator::Equal, version: version.clone(), precision: Precision::Patch };
         let alternative =
-            Alternative { requirements: vec![requirement], pre_releases: !version.pre.is_empty() };
+            Alternative { comparators: vec![comparator], pre_releases: !version.pre.is_empty() };
         Self { text: format!("={version}"), alternatives: vec![alternative] }
     }
 
-    /// Whether a version is in the range.
+    /// Returns whether a version is in the range.
     pub fn contains(&self, version: &Version) -> bool {
         self.alternatives.iter().any(|alternative| alternative.contains(version))
     }
@@ -118,75 +120,75 @@ impl FromStr for Range {
     type Err = RangeError;
 
     fn from_str(text: &str) -> Result<Self, RangeError> {
-        let refuse = |problem: Problem| RangeError { text: text.to_owned(), problem };
-        if text.len() > LONGEST {
-            return Err(refuse(Problem::TooLong));
+        let error = |problem: RangeProblem| RangeError { text: text.to_owned(), problem };
+        if text.len() > MAX_LENGTH {
+            return Err(error(RangeProblem::TooLong));
         }
         let parts: Vec<_> = text.split("||").collect();
-        if parts.len() > MOST_ALTERNATIVES {
-            return Err(refuse(Problem::TooManyAlternatives));
+        if parts.len() > MAX_ALTERNATIVES {
+            return Err(error(RangeProblem::TooManyAlternatives));
         }
         let alternatives = parts.into_iter().map(Alternative::parse).collect::<Result<_, _>>();
-        Ok(Self { text: text.trim().to_owned(), alternatives: alternatives.map_err(refuse)? })
+        Ok(Self { text: text.trim().to_owned(), alternatives: alternatives.map_err(error)? })
     }
 }
 
 impl Alternative {
-    fn parse(text: &str) -> Result<Self, Problem> {
-        let mut requirements = Vec::new();
+    fn parse(text: &str) -> Result<Self, RangeProblem> {
+        let mut comparators = Vec::new();
         let mut rest = text.trim();
         while !rest.is_empty() {
-            let (requirement, after) = Requirement::parse(rest)?;
+            let (comparator, after) = Comparator::parse(rest)?;
             if let Some(upper) = hyphen(after) {
-                let (upper, after) = upper_bound(&requirement, upper)?;
-                requirements.push(Requirement { operator: Operator::GreaterOrEqual, ..requirement });
-                requirements.push(upper);
+                let (upper, after) = upper_bound(&comparator, upper)?;
+                comparators.push(Comparator { operator: Operator::GreaterOrEqual, ..comparator });
+                comparators.push(upper);
                 rest = next(after)?;
             } else {
-                requirements.push(requirement);
+                comparators.push(comparator);
                 rest = next(after)?;
             }
         }
-        if requirements.is_empty() {
-            return Err(Problem::Empty);
+        if comparators.is_empty() {
+            return Err(RangeProblem::Empty);
         }
-        let pre_releases = requirements.iter().any(|requirement| !requirement.version.pre.is_empty());
-        Ok(Self { requirements, pre_releases })
+        let pre_releases = comparators.iter().any(|comparator| !comparator.version.pre.is_empty());
+        Ok(Self { comparators, pre_releases })
     }
 
     fn contains(&self, version: &Version) -> bool {
         (version.pre.is_empty() || self.pre_releases)
-            && self.requirements.iter().all(|requirement| requirement.holds_for(version))
+            && self.comparators.iter().all(|comparator| comparator.matches(version))
     }
 }
 
-/// What follows a hyphen between two versions, which has space on both sides.
+/// Returns the text after a hyphen with whitespace on both sides.
 fn hyphen(after: &str) -> Option<&str> {
     let upper = after.strip_prefix(char::is_whitespace)?.trim_start().strip_prefix('-')?;
     upper.starts_with(char::is_whitespace).then(|| upper.trim_start())
 }
 
-fn upper_bound<'a>(lower: &Requirement, text: &'a str) -> Result<(Requirement, &'a str), Problem> {
-    let (upper, after) = Requirement::parse(text)?;
+fn upper_bound<'a>(lower: &Comparator, text: &'a str) -> Result<(Comparator, &'a str), RangeProblem> {
+    let (upper, after) = Comparator::parse(text)?;
     if (lower.operator, upper.operator) != (Operator::Equal, Operator::Equal) {
-        return Err(Problem::Hyphen);
+        return Err(RangeProblem::Hyphen);
     }
-    Ok((Requirement { operator: Operator::LessOrEqual, ..upper }, after))
+    Ok((Comparator { operator: Operator::LessOrEqual, ..upper }, after))
 }
 
-/// What follows the comma or space after a requirement.
-fn next(after: &str) -> Result<&str, Problem> {
+/// Returns the text after the comma or whitespace that follows a comparator.
+fn next(after: &str) -> Result<&str, RangeProblem> {
     let after = after.trim_start();
     match after.strip_prefix(',').map(str::trim_start) {
-        Some("") => Err(Problem::EndsWithComma),
+        Some("") => Err(RangeProblem::EndsWithComma),
         Some(next) => Ok(next),
         None => Ok(after),
     }
 }
 
-impl Requirement {
-    /// The requirement at the beginning of a text, and what follows it.
-    fn parse(text: &str) -> Result<(Self, &str), Problem> {
+impl Comparator {
+    /// Parses the comparator at the beginning of a text. Returns it with the rest of the text.
+    fn parse(text: &str) -> Result<(Self, &str), RangeProblem> {
         const OPERATORS: [(&str, Operator); 11] = [
             ("!=", Operator::NotEqual),
             (">=", Operator::GreaterOrEqual),
@@ -200,50 +202,49 @@ impl Requirement {
             ("~", Operator::Tilde),
             ("^", Operator::Caret),
         ];
-        let written =
-            OPERATORS.iter().find_map(|(sign, operator)| Some((text.strip_prefix(sign)?, *operator)));
-        let (rest, operator) = written.unwrap_or((text, Operator::Equal));
+        let found = OPERATORS.iter().find_map(|(sign, operator)| Some((text.strip_prefix(sign)?, *operator)));
+        let (rest, operator) = found.unwrap_or((text, Operator::Equal));
         let rest = rest.trim_start();
-        let end = rest.find(|letter: char| letter.is_whitespace() || letter == ',').unwrap_or(rest.len());
+        let end = rest.find(|c: char| c.is_whitespace() || c == ',').unwrap_or(rest.len());
         let (version, after) = rest.split_at(end);
-        let (version, given) = pattern(version)?;
-        Ok((Self { operator, version, given }, after))
+        let (version, precision) = pattern(version)?;
+        Ok((Self { operator, version, precision }, after))
     }
 
-    fn holds_for(&self, version: &Version) -> bool {
-        let wanted = &self.version;
-        let order = version.cmp_precedence(wanted);
-        // 0.0.0 and `*` mean any version to a tilde, and so to nothing before a version.
-        let any = self.given != Given::Major && self.given != Given::Minor && is_zero(wanted);
+    fn matches(&self, version: &Version) -> bool {
+        let bound = &self.version;
+        let order = version.cmp_precedence(bound);
+        // With a tilde or without an operator, 0.0.0 and `*` match any version.
+        let any = self.precision != Precision::Major && self.precision != Precision::Minor && is_zero(bound);
         match self.operator {
-            Operator::Equal if self.given == Given::Patch => order == Ordering::Equal,
+            Operator::Equal if self.precision == Precision::Patch => order == Ordering::Equal,
             Operator::Equal | Operator::Tilde => {
-                order != Ordering::Less && (any || self.same_line(version, Given::Minor))
+                order != Ordering::Less && (any || self.agrees_to(version, Precision::Minor))
             }
-            Operator::NotEqual if self.given == Given::Patch => order != Ordering::Equal,
-            Operator::NotEqual => !self.same_line(version, Given::Minor),
-            Operator::Greater if matches!(self.given, Given::Major | Given::Minor) => {
-                order == Ordering::Greater && !self.same_line(version, Given::Minor)
+            Operator::NotEqual if self.precision == Precision::Patch => order != Ordering::Equal,
+            Operator::NotEqual => !self.agrees_to(version, Precision::Minor),
+            Operator::Greater if matches!(self.precision, Precision::Major | Precision::Minor) => {
+                order == Ordering::Greater && !self.agrees_to(version, Precision::Minor)
             }
             Operator::Greater => order == Ordering::Greater,
             Operator::GreaterOrEqual => order != Ordering::Less,
             Operator::Less => order == Ordering::Less,
-            Operator::LessOrEqual if self.given == Given::Patch => order != Ordering::Greater,
-            Operator::LessOrEqual => order != Ordering::Greater || self.same_line(version, Given::Minor),
+            Operator::LessOrEqual if self.precision == Precision::Patch => order != Ordering::Greater,
+            Operator::LessOrEqual => order != Ordering::Greater || self.agrees_to(version, Precision::Minor),
             Operator::Caret => {
-                self.given == Given::Nothing
-                    || order != Ordering::Less && self.same_line(version, leftmost_set(wanted, self.given))
+                self.precision == Precision::None
+                    || order != Ordering::Less && self.agrees_to(version, leftmost_set(bound, self.precision))
             }
         }
     }
 
-    /// Whether a version agrees with what was written, down to `depth`.
-    fn same_line(&self, version: &Version, depth: Given) -> bool {
-        let wanted = &self.version;
-        let depth = depth.min(self.given);
-        (depth < Given::Major || version.major == wanted.major)
-            && (depth < Given::Minor || version.minor == wanted.minor)
-            && (depth < Given::Patch || version.patch == wanted.patch)
+    /// Returns whether a version equals the specified components, down to `depth`.
+    fn agrees_to(&self, version: &Version, depth: Precision) -> bool {
+        let bound = &self.version;
+        let depth = depth.min(self.precision);
+        (depth < Precision::Major || version.major == bound.major)
+            && (depth < Precision::Minor || version.minor == bound.minor)
+            && (depth < Precision::Patch || version.patch == bound.patch)
     }
 }
 
@@ -251,63 +252,64 @@ fn is_zero(version: &Version) -> bool {
     (version.major, version.minor, version.patch) == (0, 0, 0)
 }
 
-/// The leftmost number that is not zero: a caret lets what is right of it change.
-fn leftmost_set(version: &Version, given: Given) -> Given {
+/// Returns the leftmost component that is not zero. A caret allows the components to the right of it to change.
+fn leftmost_set(version: &Version, precision: Precision) -> Precision {
     match (version.major, version.minor) {
-        (0, 0) => given,
-        (0, _) => Given::Minor,
-        _ => Given::Major,
+        (0, 0) => precision,
+        (0, _) => Precision::Minor,
+        _ => Precision::Major,
     }
 }
 
-/// A version of which the end may be missing or `x`.
-fn pattern(text: &str) -> Result<(Version, Given), Problem> {
-    let refuse = || if text.is_empty() { Problem::NoVersion } else { Problem::Unexpected(text.to_owned()) };
+/// Parses a version whose last components may be missing or `x`.
+fn pattern(text: &str) -> Result<(Version, Precision), RangeProblem> {
+    let error =
+        || if text.is_empty() { RangeProblem::NoVersion } else { RangeProblem::Unexpected(text.to_owned()) };
     let (rest, build) = text.split_once('+').map_or((text, None), |(rest, build)| (rest, Some(build)));
     let (numbers, pre) = rest.split_once('-').map_or((rest, None), |(rest, pre)| (rest, Some(pre)));
     let numbers: Vec<_> = numbers.strip_prefix('v').unwrap_or(numbers).split('.').collect();
     if numbers.len() > 3 {
-        return Err(refuse());
+        return Err(error());
     }
     let mut read = [0_u64; 3];
-    let mut given = 0;
-    for (place, number) in numbers.iter().enumerate() {
+    let mut precision = 0;
+    for (position, number) in numbers.iter().enumerate() {
         match *number {
             "x" | "X" | "*" => {}
-            digits if given == place => {
-                read[place] = digits.parse().map_err(|_| refuse())?;
-                given += 1;
+            digits if precision == position => {
+                read[position] = digits.parse().map_err(|_| error())?;
+                precision += 1;
             }
             // 1.x.3 means 1.x.
-            digits => drop(digits.parse::<u64>().map_err(|_| refuse())?),
+            digits => drop(digits.parse::<u64>().map_err(|_| error())?),
         }
     }
     let version = Version {
         major: read[0],
         minor: read[1],
         patch: read[2],
-        pre: Prerelease::new(pre.unwrap_or_default()).map_err(|_| refuse())?,
-        build: BuildMetadata::new(build.unwrap_or_default()).map_err(|_| refuse())?,
+        pre: Prerelease::new(pre.unwrap_or_default()).map_err(|_| error())?,
+        build: BuildMetadata::new(build.unwrap_or_default()).map_err(|_| error())?,
     };
     if pre == Some("") || build == Some("") {
-        return Err(refuse());
+        return Err(error());
     }
-    Ok((version, [Given::Nothing, Given::Major, Given::Minor, Given::Patch][given]))
+    Ok((version, [Precision::None, Precision::Major, Precision::Minor, Precision::Patch][precision]))
 }
 
-/// A published version: `1.14.2`, and as Helm takes them also `v1.14.2` and `1.34`.
+/// Parses a published version: `1.14.2` and, as in Helm, `v1.14.2` and `1.34`.
 pub fn parse_version(text: &str) -> Option<Version> {
     let numbers = text.split(['-', '+']).next()?;
     let all_numbers = !numbers.contains(['x', 'X', '*']);
     pattern(text).ok().filter(|_| all_numbers).map(|(version, _)| version)
 }
 
-/// A cluster's Kubernetes version without what vendors append to it, which Helm leaves out of account too:
-/// `v1.34.2-gke.5` and `v1.34.2+vendor` are 1.34.2.
+/// Parses the Kubernetes version of a cluster without vendor suffixes, which Helm ignores too: `v1.34.2-gke.5` and
+/// `v1.34.2+vendor` are 1.34.2.
 pub fn parse_kubernetes_version(text: &str) -> Option<Version> {
     let text = text.trim();
     let text = text.strip_prefix('v').unwrap_or(text);
-    let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let numbers: Vec<u64> = text[..end]
         .trim_end_matches('.')
         .split('.')

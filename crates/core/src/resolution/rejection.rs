@@ -1,4 +1,4 @@
-//! Why a version cannot be chosen, whatever else is.
+//! Rejects versions that cannot be chosen regardless of other extensions.
 
 use chandler_api::extensions::{Lifecycle, STABLE_CHANNEL};
 use semver::Version;
@@ -8,7 +8,7 @@ use super::{
     universe::{Candidate, Cluster},
 };
 
-/// Why a version cannot be chosen, whatever else is.
+/// Why a version cannot be chosen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rejection {
     Kubernetes {
@@ -22,71 +22,77 @@ pub enum Rejection {
     Withdrawn,
     Channel {
         of: String,
-        asked: String,
+        requested: String,
     },
     NeedsItself,
-    /// It needs an extension that somebody would have to ask for.
-    NobodyAsksFor {
+    /// It depends on an extension that would have to be requested explicitly.
+    DependencyNotRequested {
         dependency: String,
     },
     Defect(String),
 }
 
-/// What decides about a version besides the version.
-pub(super) struct Circumstances<'a> {
+/// The constraints that apply to all versions of an extension.
+pub(super) struct Constraints<'a> {
     pub extension: &'a str,
     pub lifecycle: Lifecycle,
     pub cluster: &'a Cluster,
-    /// None: the stable one.
+    /// The requested channel. `None` means the stable one.
     pub channel: Option<&'a str>,
-    /// Extensions somebody asks for, if all that is needed has to be among them.
-    pub only: Option<&'a dyn Fn(&str) -> bool>,
+    /// Returns whether an extension is requested. Set if all dependencies have to be requested explicitly.
+    pub is_requested: Option<&'a dyn Fn(&str) -> bool>,
 }
 
-/// Why a version cannot be chosen. What runs is not held to what only new choices are: channel and withdrawal.
-pub(super) fn rejection(candidate: &Candidate, runs: bool, at: &Circumstances<'_>) -> Option<Rejection> {
+/// Returns why a version cannot be chosen. Channel and withdrawal do not apply to the running version.
+pub(super) fn rejection(
+    candidate: &Candidate,
+    is_running: bool,
+    constraints: &Constraints<'_>,
+) -> Option<Rejection> {
     if let Some(defect) = &candidate.defect {
         return Some(Rejection::Defect(defect.clone()));
     }
-    if let Some(range) = outside(candidate.kubernetes.as_ref(), Some(&at.cluster.kubernetes)) {
-        return Some(Rejection::Kubernetes { needs: range, has: at.cluster.kubernetes.clone() });
+    if let Some(range) = outside(candidate.kubernetes.as_ref(), Some(&constraints.cluster.kubernetes)) {
+        return Some(Rejection::Kubernetes { needs: range, has: constraints.cluster.kubernetes.clone() });
     }
-    if at.lifecycle == Lifecycle::Platform
-        && let Some(range) = outside(candidate.platform.as_ref(), at.cluster.platform.as_ref())
+    if constraints.lifecycle == Lifecycle::Platform
+        && let Some(range) = outside(candidate.platform.as_ref(), constraints.cluster.platform.as_ref())
     {
-        return Some(Rejection::Platform { needs: range, has: at.cluster.platform.clone() });
+        return Some(Rejection::Platform { needs: range, has: constraints.cluster.platform.clone() });
     }
-    let mut needed = candidate.dependencies.iter().filter(|needed| !needed.optional);
-    if candidate.dependencies.iter().any(|needed| needed.extension == at.extension) {
+    let mut required = candidate.dependencies.iter().filter(|dependency| !dependency.optional);
+    if candidate.dependencies.iter().any(|dependency| dependency.extension == constraints.extension) {
         return Some(Rejection::NeedsItself);
     }
-    if let Some(asked_for) = at.only
-        && let Some(needed) = needed.find(|needed| !asked_for(&needed.extension))
+    if let Some(is_requested) = constraints.is_requested
+        && let Some(missing) = required.find(|dependency| !is_requested(&dependency.extension))
     {
-        return Some(Rejection::NobodyAsksFor { dependency: needed.extension.clone() });
+        return Some(Rejection::DependencyNotRequested { dependency: missing.extension.clone() });
     }
-    if runs { None } else { newly_chosen(candidate, at) }
+    if is_running { None } else { rejection_of_new(candidate, constraints) }
 }
 
-fn newly_chosen(candidate: &Candidate, at: &Circumstances<'_>) -> Option<Rejection> {
+fn rejection_of_new(candidate: &Candidate, constraints: &Constraints<'_>) -> Option<Rejection> {
     if candidate.withdrawn {
         return Some(Rejection::Withdrawn);
     }
-    let asked = at.channel.unwrap_or(STABLE_CHANNEL);
+    let requested = constraints.channel.unwrap_or(STABLE_CHANNEL);
     match candidate.channel.as_deref() {
-        Some(of) if of != asked => Some(Rejection::Channel { of: of.to_owned(), asked: asked.to_owned() }),
+        Some(of) if of != requested => {
+            Some(Rejection::Channel { of: of.to_owned(), requested: requested.to_owned() })
+        }
         _ => None,
     }
 }
 
-/// The range, if it is there and does not contain the version.
+/// Returns the range if it is set and does not contain the version.
 fn outside(range: Option<&Range>, version: Option<&Version>) -> Option<String> {
     let range = range?;
     (!version.is_some_and(|version| range.contains(version))).then(|| range.to_string())
 }
 
 impl Rejection {
-    /// The predicate of a sentence about one version or several.
+    /// Returns the predicate of a sentence about one version or several.
     pub fn describe(&self, several: bool) -> String {
         let need = if several { "need" } else { "needs" };
         let are = if several { "are" } else { "is" };
@@ -95,16 +101,16 @@ impl Rejection {
                 format!("{need} Kubernetes {needs}, the cluster has {has}")
             }
             Self::Platform { needs, has: Some(has) } => {
-                format!("{need} platform {needs}, this one is {has}")
+                format!("{need} platform {needs}, the platform has {has}")
             }
             Self::Platform { needs, has: None } => {
-                format!("{need} platform {needs}, and the version of this one is not configured")
+                format!("{need} platform {needs}, but the version of the platform is not configured")
             }
             Self::Withdrawn => format!("{are} withdrawn"),
-            Self::Channel { of, asked } => format!("{are} in channel {of}, asked for is {asked}"),
-            Self::NeedsItself => format!("{need} the extension itself, which cannot be"),
-            Self::NobodyAsksFor { dependency } => format!(
-                "{need} {dependency}, which nobody asks for: add an ExtensionInstance of it, \
+            Self::Channel { of, requested } => format!("{are} in channel {of}, but {requested} is requested"),
+            Self::NeedsItself => format!("{need} the extension itself"),
+            Self::DependencyNotRequested { dependency } => format!(
+                "{need} {dependency}, which is not requested: add an ExtensionInstance for it, \
                  or set dependencies: Install"
             ),
             Self::Defect(defect) => format!("cannot be used: {defect}"),

@@ -1,4 +1,4 @@
-//! Finds versions that fit together.
+//! Runs PubGrub and refines its solution.
 
 use std::{
     cmp::Reverse,
@@ -13,19 +13,20 @@ use pubgrub::{
 };
 
 use super::{
+    candidate_set::{CandidateIndex, CandidateSet},
     order::{Chosen, order},
-    places::{Place, Places},
     problem::{ABSENT, Id, Problem},
 };
 
-/// What the solver decides about.
+/// A package of the solver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Node {
-    /// What everybody asks for.
-    Wishes,
+    /// The root package, whose dependencies are the requests.
+    Root,
     Extension(Id),
-    /// A circle of extensions that must not close: its versions are the members that stay out of it.
-    Circle(usize),
+    /// A dependency cycle that must be broken. Its versions are the members; the chosen member does not depend on the
+    /// next one.
+    Cycle(usize),
 }
 
 impl fmt::Display for Node {
@@ -34,53 +35,53 @@ impl fmt::Display for Node {
     }
 }
 
-/// Why nothing fits, as the solver proves it.
-pub(super) type Proof = DerivationTree<Node, Places, String>;
+/// The solver's proof that there is no solution.
+pub(super) type Proof = DerivationTree<Node, CandidateSet, String>;
 
-/// Extensions that would need each other in a circle.
+/// Extensions whose dependencies form a cycle.
 #[derive(Debug)]
-pub(super) struct Circle {
+pub(super) struct Cycle {
     pub members: Vec<Id>,
-    /// Of each member, the versions that need the next one.
-    versions: Vec<Places>,
+    /// For each member, the versions that depend on the next one.
+    versions: Vec<CandidateSet>,
 }
 
-impl Circle {
-    fn length(&self) -> Place {
-        Place::try_from(self.members.len()).unwrap_or(Place::MAX)
+impl Cycle {
+    fn length(&self) -> CandidateIndex {
+        CandidateIndex::try_from(self.members.len()).unwrap_or(CandidateIndex::MAX)
     }
 
-    /// One place per member.
-    fn places(&self) -> Places {
+    /// Returns the set of all members.
+    fn candidates(&self) -> CandidateSet {
         (0..self.length()).collect()
     }
 }
 
-/// A problem being solved: with the circles found on the way, and versions that were settled on.
+/// A problem that is being solved, with the cycles found so far and the pinned versions.
 pub(super) struct Search<'p, 'a> {
     pub problem: &'p Problem<'a>,
-    pub circles: Vec<Circle>,
-    settled: BTreeMap<Id, Places>,
+    pub cycles: Vec<Cycle>,
+    pinned: BTreeMap<Id, CandidateSet>,
 }
 
 impl<'p, 'a> Search<'p, 'a> {
     pub fn new(problem: &'p Problem<'a>) -> Self {
-        Self { problem, circles: Vec::new(), settled: BTreeMap::new() }
+        Self { problem, cycles: Vec::new(), pinned: BTreeMap::new() }
     }
 
-    /// Versions that fit together and move nothing without need, in order of installation.
+    /// Returns a solution that changes as few running versions as possible, and the order of installation.
     pub fn run(&mut self) -> Result<(Chosen, Vec<Id>), Proof> {
         let mut best = self.solve()?;
         let mut tried = BTreeSet::new();
-        // The solver keeps what runs wherever it is asked for, because it decides about that first. What is only
-        // needed by others comes up when they are decided: here it gets its chance to stay.
-        while let Some(moving) = self.moving(&best.0).into_iter().find(|id| tried.insert(*id)) {
-            let before = self.settled.clone();
-            let staying = self.staying(&best.0, moving);
-            self.settled.extend(staying);
+        // The solver decides about requested extensions first, so it keeps their running versions where possible. For
+        // dependencies it decides after the extensions that need them, so keeping their running versions is tried here.
+        while let Some(id) = self.avoidable_moves(&best.0).into_iter().find(|id| tried.insert(*id)) {
+            let before = self.pinned.clone();
+            let pins = self.pins(&best.0, id);
+            self.pinned.extend(pins);
             match self.solve() {
                 Ok(better) => best = better,
-                Err(_) => self.settled = before,
+                Err(_) => self.pinned = before,
             }
         }
         Ok(best)
@@ -88,20 +89,20 @@ impl<'p, 'a> Search<'p, 'a> {
 
     fn solve(&mut self) -> Result<(Chosen, Vec<Id>), Proof> {
         loop {
-            let chosen = self.ask()?;
+            let chosen = self.run_solver()?;
             match order(self.problem, &chosen) {
                 Ok(order) => return Ok((chosen, order)),
-                Err(members) => self.circles.push(self.circle(members)),
+                Err(members) => self.cycles.push(self.cycle(members)),
             }
         }
     }
 
-    fn ask(&self) -> Result<Chosen, Proof> {
-        match pubgrub::resolve(self, Node::Wishes, ABSENT) {
+    fn run_solver(&self) -> Result<Chosen, Proof> {
+        match pubgrub::resolve(self, Node::Root, ABSENT) {
             Ok(solution) => Ok(solution
                 .into_iter()
-                .filter_map(|(node, place)| match node {
-                    Node::Extension(id) if place != ABSENT => Some((id, place)),
+                .filter_map(|(node, index)| match node {
+                    Node::Extension(id) if index != ABSENT => Some((id, index)),
                     _ => None,
                 })
                 .collect()),
@@ -114,100 +115,103 @@ impl<'p, 'a> Search<'p, 'a> {
         }
     }
 
-    fn moving(&self, chosen: &Chosen) -> Vec<Id> {
-        let moves = |(id, place): (&Id, &Place)| {
+    /// Returns the dependencies that change although their running version is not rejected.
+    fn avoidable_moves(&self, chosen: &Chosen) -> Vec<Id> {
+        let moves = |(id, index): (&Id, &CandidateIndex)| {
             let extension = &self.problem.extensions[*id];
             let running = extension.running?;
-            let could_stay = extension.wanted.is_empty() && extension.rejection(running).is_none();
-            (running != *place && could_stay).then_some(*id)
+            let can_keep = extension.requests.is_empty() && extension.rejection(running).is_none();
+            (running != *index && can_keep).then_some(*id)
         };
         chosen.iter().filter_map(moves).collect()
     }
 
-    /// What stays has to stay, and one more.
-    fn staying(&self, chosen: &Chosen, one_more: Id) -> BTreeMap<Id, Places> {
-        let stays = |(id, place): (&Id, &Place)| {
+    /// Pins all running versions that the solution keeps, and that of one more extension.
+    fn pins(&self, chosen: &Chosen, additional: Id) -> BTreeMap<Id, CandidateSet> {
+        let pin = |(id, index): (&Id, &CandidateIndex)| {
             let extension = &self.problem.extensions[*id];
-            let running = extension.running.filter(|running| running == place || *id == one_more)?;
-            Some((*id, Places::singleton(running).union(&Places::singleton(ABSENT))))
+            let running = extension.running.filter(|running| running == index || *id == additional)?;
+            Some((*id, CandidateSet::singleton(running).union(&CandidateSet::singleton(ABSENT))))
         };
-        chosen.iter().filter_map(stays).collect()
+        chosen.iter().filter_map(pin).collect()
     }
 
-    fn circle(&self, members: Vec<Id>) -> Circle {
+    fn cycle(&self, members: Vec<Id>) -> Cycle {
         let next = members.iter().cycle().skip(1);
         let versions = members.iter().zip(next).map(|(member, next)| {
             let next = self.problem.extensions[*next].name;
-            self.problem.extensions[*member].those(|candidate| {
+            self.problem.extensions[*member].matching(|candidate| {
                 candidate.dependencies.iter().any(|needed| needed.extension == next && !needed.optional)
             })
         });
         let versions = versions.collect();
-        Circle { members, versions }
+        Cycle { members, versions }
     }
 
-    fn wishes(&self) -> Vec<(Node, Places)> {
-        let wanted = self.problem.extensions.iter().enumerate().filter(|(_, known)| !known.wanted.is_empty());
-        let wanted = wanted.map(|(id, extension)| (Node::Extension(id), extension.asked_for()));
-        let mut wishes: Vec<_> = wanted.collect();
-        for (id, places) in &self.settled {
-            match wishes.iter_mut().find(|(node, _)| *node == Node::Extension(*id)) {
-                Some((_, wish)) => *wish = wish.intersection(places),
-                None => wishes.push((Node::Extension(*id), places.clone())),
+    fn root_dependencies(&self) -> Vec<(Node, CandidateSet)> {
+        let requested =
+            self.problem.extensions.iter().enumerate().filter(|(_, known)| !known.requests.is_empty());
+        let requested = requested.map(|(id, extension)| (Node::Extension(id), extension.requested()));
+        let mut dependencies: Vec<_> = requested.collect();
+        for (id, candidates) in &self.pinned {
+            match dependencies.iter_mut().find(|(node, _)| *node == Node::Extension(*id)) {
+                Some((_, accepted)) => *accepted = accepted.intersection(candidates),
+                None => dependencies.push((Node::Extension(*id), candidates.clone())),
             }
         }
-        let circles = self.circles.iter().enumerate();
-        wishes.extend(circles.map(|(circle, known)| (Node::Circle(circle), known.places())));
-        wishes
+        let cycles = self.cycles.iter().enumerate();
+        dependencies.extend(cycles.map(|(cycle, known)| (Node::Cycle(cycle), known.candidates())));
+        dependencies
     }
 
-    fn needs(&self, id: Id, place: Place) -> Vec<(Node, Places)> {
-        let Some(candidate) = self.problem.candidate(id, place) else { return Vec::new() };
-        let mut needs: BTreeMap<Id, Places> = BTreeMap::new();
+    fn dependencies(&self, id: Id, index: CandidateIndex) -> Vec<(Node, CandidateSet)> {
+        let Some(candidate) = self.problem.candidate(id, index) else { return Vec::new() };
+        let mut dependencies: BTreeMap<Id, CandidateSet> = BTreeMap::new();
         for needed in &candidate.dependencies {
             let Some(other) = self.problem.id(&needed.extension) else { continue };
-            let mut places = self.problem.extensions[other].within(&needed.range);
+            let mut candidates = self.problem.extensions[other].in_range(&needed.range);
             if needed.optional {
-                places = places.union(&Places::singleton(ABSENT));
+                candidates = candidates.union(&CandidateSet::singleton(ABSENT));
             }
-            needs
+            dependencies
                 .entry(other)
-                .and_modify(|earlier| *earlier = earlier.intersection(&places))
-                .or_insert(places);
+                .and_modify(|earlier| *earlier = earlier.intersection(&candidates))
+                .or_insert(candidates);
         }
-        needs.into_iter().map(|(id, places)| (Node::Extension(id), places)).collect()
+        dependencies.into_iter().map(|(id, candidates)| (Node::Extension(id), candidates)).collect()
     }
 
-    fn outside(&self, circle: usize, place: Place) -> Option<(Node, Places)> {
-        let circle = self.circles.get(circle)?;
-        let member = usize::try_from(place).ok()?;
-        Some((Node::Extension(*circle.members.get(member)?), circle.versions.get(member)?.complement()))
+    /// Returns the versions of a member that break the cycle.
+    fn breaks_cycle(&self, cycle: usize, index: CandidateIndex) -> Option<(Node, CandidateSet)> {
+        let cycle = self.cycles.get(cycle)?;
+        let member = usize::try_from(index).ok()?;
+        Some((Node::Extension(*cycle.members.get(member)?), cycle.versions.get(member)?.complement()))
     }
 }
 
 impl DependencyProvider for Search<'_, '_> {
     type P = Node;
-    type V = Place;
-    type VS = Places;
+    type V = CandidateIndex;
+    type VS = CandidateSet;
     type Priority = (u8, Reverse<usize>);
     type M = String;
     type Err = Infallible;
 
-    /// What can still stay is decided about first, so that it is the last to move; then what is asked for; then what that
-    /// needs; and when nothing else is open, the rest is absent.
+    /// Running versions that can be kept have the highest priority, so that they change last. Requested extensions come
+    /// next, then required dependencies. What remains is not installed.
     fn prioritize(
         &self,
         node: &Node,
-        places: &Places,
+        candidates: &CandidateSet,
         _: &PackageResolutionStatistics,
     ) -> (u8, Reverse<usize>) {
         match node {
-            Node::Wishes => (u8::MAX, Reverse(0)),
+            Node::Root => (u8::MAX, Reverse(0)),
             Node::Extension(id) => {
                 let extension = &self.problem.extensions[*id];
-                let could_stay = extension.can_stay(places);
-                let required = !places.contains(&ABSENT);
-                let class = match (could_stay, !extension.wanted.is_empty()) {
+                let can_keep = extension.can_keep(candidates);
+                let required = !candidates.contains(&ABSENT);
+                let class = match (can_keep, !extension.requests.is_empty()) {
                     (true, true) => 5,
                     (true, false) if required => 4,
                     (false, true) => 3,
@@ -216,17 +220,21 @@ impl DependencyProvider for Search<'_, '_> {
                 };
                 (class, Reverse(*id))
             }
-            Node::Circle(circle) => (1, Reverse(*circle)),
+            Node::Cycle(cycle) => (1, Reverse(*cycle)),
         }
     }
 
-    fn choose_version(&self, node: &Node, places: &Places) -> Result<Option<Place>, Infallible> {
+    fn choose_version(
+        &self,
+        node: &Node,
+        candidates: &CandidateSet,
+    ) -> Result<Option<CandidateIndex>, Infallible> {
         Ok(match node {
-            Node::Wishes => Some(ABSENT),
-            Node::Extension(_) if places.contains(&ABSENT) => Some(ABSENT),
-            Node::Extension(id) => self.problem.extensions[*id].best(places),
-            Node::Circle(circle) => {
-                (0..self.circles[*circle].length()).find(|member| places.contains(member))
+            Node::Root => Some(ABSENT),
+            Node::Extension(_) if candidates.contains(&ABSENT) => Some(ABSENT),
+            Node::Extension(id) => self.problem.extensions[*id].best(candidates),
+            Node::Cycle(cycle) => {
+                (0..self.cycles[*cycle].length()).find(|member| candidates.contains(member))
             }
         })
     }
@@ -234,13 +242,13 @@ impl DependencyProvider for Search<'_, '_> {
     fn get_dependencies(
         &self,
         node: &Node,
-        place: &Place,
-    ) -> Result<Dependencies<Node, Places, String>, Infallible> {
-        let needs = match node {
-            Node::Wishes => self.wishes(),
-            Node::Extension(id) => self.needs(*id, *place),
-            Node::Circle(circle) => self.outside(*circle, *place).into_iter().collect(),
+        index: &CandidateIndex,
+    ) -> Result<Dependencies<Node, CandidateSet, String>, Infallible> {
+        let dependencies = match node {
+            Node::Root => self.root_dependencies(),
+            Node::Extension(id) => self.dependencies(*id, *index),
+            Node::Cycle(cycle) => self.breaks_cycle(*cycle, *index).into_iter().collect(),
         };
-        Ok(Dependencies::Available(needs.into_iter().collect()))
+        Ok(Dependencies::Available(dependencies.into_iter().collect()))
     }
 }

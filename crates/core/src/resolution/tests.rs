@@ -1,4 +1,4 @@
 mod cases;
-mod laws;
+mod fixtures;
+mod properties;
 mod upgrades;
-mod world;

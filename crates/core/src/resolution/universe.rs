@@ -1,4 +1,4 @@
-//! What there is to choose from, and for whom.
+//! The input of a resolution: published extensions, requests and the cluster.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use semver::Version;
 
 use super::{Range, parse_version};
 
-/// Every extension that may be chosen, by name.
+/// All extensions that can be chosen, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Universe {
     pub extensions: BTreeMap<String, Published>,
 }
 
-/// An extension and its versions.
+/// A published extension and its versions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Published {
     pub lifecycle: Lifecycle,
@@ -22,33 +22,33 @@ pub struct Published {
     pub versions: Vec<Candidate>,
 }
 
-/// A version that may be chosen.
+/// A version of an extension.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
     pub name: VersionName,
     pub kubernetes: Option<Range>,
     pub platform: Option<Range>,
-    pub dependencies: Vec<Needed>,
+    pub dependencies: Vec<Requirement>,
     pub channel: Option<String>,
     pub deprecated: bool,
     pub withdrawn: bool,
-    /// What makes the version unusable wherever it is, for example a range that cannot be read.
+    /// Why the version cannot be used on any cluster, for example because of an invalid range.
     pub defect: Option<String>,
 }
 
-/// An extension that a version needs.
+/// A dependency of a version on another extension.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Needed {
+pub struct Requirement {
     pub extension: String,
     pub range: Range,
     pub optional: bool,
 }
 
-/// A version, as published and as compared.
+/// A version and its published spelling.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VersionName {
     pub version: Version,
-    /// As it was written: packages are fetched by this name.
+    /// The version as published. Packages are fetched by this name.
     pub text: String,
 }
 
@@ -65,7 +65,7 @@ impl std::fmt::Display for VersionName {
 }
 
 impl Candidate {
-    /// A version that fits everywhere and needs nothing.
+    /// Creates a version without constraints and dependencies.
     pub fn new(name: VersionName) -> Self {
         Self {
             name,
@@ -80,24 +80,24 @@ impl Candidate {
     }
 }
 
-/// Somebody wants an extension on the cluster.
+/// A request for an extension on a cluster.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wanted {
+pub struct VersionRequest {
     pub extension: String,
     pub range: Range,
-    /// None: the stable one.
+    /// `None` means the stable channel.
     pub channel: Option<String>,
-    /// Whether what it needs is installed along with it, or has to be wanted as well.
+    /// Whether dependencies are installed automatically. If not, they have to be requested too.
     pub install_dependencies: bool,
 }
 
 /// The cluster that versions are chosen for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cluster {
-    /// Without what vendors append, see [`super::parse_kubernetes_version`].
+    /// Without vendor suffixes, see [`super::parse_kubernetes_version`].
     pub kubernetes: Version,
-    /// None: no version of the platform is known.
+    /// `None` means that the version of the platform is unknown.
     pub platform: Option<Version>,
-    /// Extensions that run, by name.
+    /// The running version of each extension, by name.
     pub running: BTreeMap<String, VersionName>,
 }

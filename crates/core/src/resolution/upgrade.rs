@@ -1,8 +1,9 @@
-//! What an upgrade of a cluster's Kubernetes means for its extensions, before it begins.
+//! Plans what a Kubernetes upgrade of a cluster means for its extensions, before it begins.
 //!
-//! What runs and fits the new Kubernetes stays. What does not moves to a version that fits both, before the control
-//! plane does; if there is none, to one that fits the new Kubernetes alone, at the moment its Extension names. An
-//! extension does not run ahead of what it needs, nor of those that need it as it is.
+//! A running version that is compatible with the new Kubernetes version stays. Otherwise the extension moves to a
+//! version that is compatible with both, before the control plane is upgraded. If there is none, it moves to a version
+//! that is compatible with the new Kubernetes version only, at the moment that its Extension names. An extension moves
+//! neither before its dependencies nor before extensions that need its running version.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -10,50 +11,50 @@ use chandler_api::extensions::UpgradeMoment;
 use semver::Version;
 
 use super::{
-    Choice, Cluster, Conflict, Published, Solution, Universe, VersionName, Wanted, problem::ProblemInput,
-    solve, universe::Candidate,
+    Choice, Cluster, Conflict, Published, Solution, Universe, VersionName, VersionRequest,
+    problem::ProblemInput, solve, universe::Candidate,
 };
 
-/// What an upgrade means for the extensions of a cluster.
+/// The plan of a Kubernetes upgrade for the extensions of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpgradePlan {
-    /// In order of installation; by name if something blocks.
+    /// In order of installation, or by name if the upgrade is blocked.
     pub steps: Vec<Step>,
-    /// Why no versions fit the new Kubernetes together, the first reason of several. The upgrade has to wait.
+    /// The first conflict that blocks the upgrade, if any.
     pub conflict: Option<Conflict>,
 }
 
-/// What an upgrade means for one extension.
+/// The part of a plan for one extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     pub extension: String,
-    /// What runs now.
+    /// The version that is running now.
     pub running: Option<VersionName>,
-    pub outcome: Outcome,
+    pub outcome: UpgradeOutcome,
 }
 
-/// What happens to an extension.
+/// What an upgrade means for an extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It stays as it is.
+pub enum UpgradeOutcome {
+    /// The running version is kept.
     Stays,
-    /// It stays though it does not fit, because its Extension says that it blocks no upgrade.
+    /// The running version is kept although it is incompatible, because its Extension does not block upgrades.
     StaysUnfit { because: String },
-    /// It moves, or is installed because others need it then.
+    /// The extension changes its version, or is installed as a new dependency.
     Moves { to: VersionName, when: UpgradeMoment, because: String },
-    /// It has a part in why the upgrade cannot be.
+    /// The extension takes part in a conflict that blocks the upgrade.
     Blocks { because: String },
 }
 
 impl UpgradePlan {
-    /// Whether the upgrade has to wait.
+    /// Returns whether the upgrade is blocked.
     pub fn blocks(&self) -> bool {
         self.conflict.is_some()
     }
 }
 
-/// When something moves.
-pub fn moment_in_words(moment: UpgradeMoment) -> &'static str {
+/// Returns the text for a moment of an upgrade.
+pub fn moment_text(moment: UpgradeMoment) -> &'static str {
     match moment {
         UpgradeMoment::BeforeControlPlane => "before the control plane",
         UpgradeMoment::AfterControlPlane => "after the control plane",
@@ -66,51 +67,57 @@ impl fmt::Display for Step {
         let Self { extension, running, outcome } = self;
         let running = running.as_ref().map(|running| format!(" {running}")).unwrap_or_default();
         match outcome {
-            Outcome::Stays => write!(f, "{extension}{running} stays"),
-            Outcome::StaysUnfit { because } => {
-                write!(f, "{extension}{running} stays though it does not fit: {because}")
+            UpgradeOutcome::Stays => write!(f, "{extension}{running} stays"),
+            UpgradeOutcome::StaysUnfit { because } => {
+                write!(f, "{extension}{running} stays although it is incompatible: {because}")
             }
-            Outcome::Moves { to, when, because } => {
-                let when = moment_in_words(*when);
+            UpgradeOutcome::Moves { to, when, because } => {
+                let when = moment_text(*when);
                 write!(f, "{extension}{running} moves to {to} {when}: {because}")
             }
-            Outcome::Blocks { because } => write!(f, "{extension}{running} blocks: {because}"),
+            UpgradeOutcome::Blocks { because } => write!(f, "{extension}{running} blocks: {because}"),
         }
     }
 }
 
-/// What an upgrade of the cluster's Kubernetes to `target` means for its extensions. What blocks is set aside until the
-/// rest can be had, so that all of it is told at once, beside what would happen to the others.
+/// Plans the upgrade of a cluster to the Kubernetes version `target`.
+///
+/// Requests that conflict are set aside until the others can be resolved, so that the plan names all conflicts and what
+/// would happen to the other extensions.
 pub fn plan_upgrade(
     universe: &Universe,
-    wanted: &[Wanted],
+    requests: &[VersionRequest],
     cluster: &Cluster,
     target: &Version,
 ) -> UpgradePlan {
     let upgraded = Cluster { kubernetes: target.clone(), ..cluster.clone() };
-    let mut left = wanted.to_vec();
+    let mut remaining = requests.to_vec();
     let mut conflicts: Vec<Conflict> = Vec::new();
     loop {
-        let input =
-            ProblemInput { universe, wanted: &left, cluster: &upgraded, from: Some(&cluster.kubernetes) };
+        let input = ProblemInput {
+            universe,
+            requests: &remaining,
+            cluster: &upgraded,
+            from: Some(&cluster.kubernetes),
+        };
         let conflict = match solve(input) {
-            Ok(resolution) => {
-                let steps = steps(universe, cluster, target, &resolution);
+            Ok(solution) => {
+                let steps = steps(universe, cluster, target, &solution);
                 return UpgradePlan {
-                    steps: with_blocks(steps, &conflicts, cluster),
+                    steps: with_blockers(steps, &conflicts, cluster),
                     conflict: first(conflicts),
                 };
             }
             Err(conflict) => conflict,
         };
-        let before = left.len();
-        left.retain(|wanted| !conflict.extensions().contains(wanted.extension.as_str()));
+        let before = remaining.len();
+        remaining.retain(|request| !conflict.extensions().contains(request.extension.as_str()));
         conflicts.push(conflict);
-        if left.len() == before {
-            // Nobody asks for what it is about: what else would happen cannot be told.
-            let steps = left.iter().map(|wanted| stay(&wanted.extension, cluster)).collect();
+        if remaining.len() == before {
+            // None of the conflicting extensions is requested, so the other steps cannot be determined.
+            let steps = remaining.iter().map(|request| stay(&request.extension, cluster)).collect();
             return UpgradePlan {
-                steps: with_blocks(steps, &conflicts, cluster),
+                steps: with_blockers(steps, &conflicts, cluster),
                 conflict: first(conflicts),
             };
         }
@@ -121,62 +128,64 @@ fn first(conflicts: Vec<Conflict>) -> Option<Conflict> {
     conflicts.into_iter().next()
 }
 
-fn steps(universe: &Universe, cluster: &Cluster, target: &Version, resolution: &Solution) -> Vec<Step> {
-    let moments = moments(universe, cluster, resolution);
+fn steps(universe: &Universe, cluster: &Cluster, target: &Version, solution: &Solution) -> Vec<Step> {
+    let moments = moments(universe, cluster, solution);
     let step = |choice: &Choice| Step {
         extension: choice.extension.clone(),
         running: choice.running.clone(),
         outcome: match moments.get(choice.extension.as_str()) {
-            Some(when) => Outcome::Moves {
+            Some(when) => UpgradeOutcome::Moves {
                 to: choice.version.clone(),
                 when: *when,
-                because: because(choice, resolution),
+                because: because(choice, solution),
             },
             None => stays(universe, choice, target),
         },
     };
-    resolution.choices.iter().map(step).collect()
+    solution.choices.iter().map(step).collect()
 }
 
-fn because(choice: &Choice, resolution: &Solution) -> String {
-    if let super::Why::Moves { because } = &choice.why {
+fn because(choice: &Choice, solution: &Solution) -> String {
+    if let super::ChoiceReason::Moves { because } = &choice.reason {
         return because.clone();
     }
-    let others = resolution.choices.iter().filter(|other| other.after.contains(&choice.extension));
+    let others = solution.choices.iter().filter(|other| other.after.contains(&choice.extension));
     match others.map(|other| format!("{} {}", other.extension, other.version)).next() {
-        Some(other) if !choice.asked_for => format!("{other} needs it"),
-        _ => "it is asked for".to_owned(),
+        Some(other) if !choice.requested => format!("{other} needs it"),
+        _ => "it is requested".to_owned(),
     }
 }
 
-fn stays(universe: &Universe, choice: &Choice, target: &Version) -> Outcome {
-    match stated(universe, &choice.extension, &choice.version).and_then(|known| known.kubernetes.as_ref()) {
-        Some(range) if !range.contains(target) => Outcome::StaysUnfit {
+fn stays(universe: &Universe, choice: &Choice, target: &Version) -> UpgradeOutcome {
+    match find_candidate(universe, &choice.extension, &choice.version)
+        .and_then(|known| known.kubernetes.as_ref())
+    {
+        Some(range) if !range.contains(target) => UpgradeOutcome::StaysUnfit {
             because: format!("{} needs Kubernetes {range}, the cluster will have {target}", choice.version),
         },
-        _ => Outcome::Stays,
+        _ => UpgradeOutcome::Stays,
     }
 }
 
-/// When each extension moves that does.
+/// Returns when each extension moves. Extensions that stay are not included.
 fn moments<'r>(
     universe: &Universe,
     cluster: &Cluster,
-    resolution: &'r Solution,
+    solution: &'r Solution,
 ) -> BTreeMap<&'r str, UpgradeMoment> {
-    let changes = resolution.choices.iter().filter(|choice| choice.running.as_ref() != Some(&choice.version));
+    let changes = solution.choices.iter().filter(|choice| choice.running.as_ref() != Some(&choice.version));
     let mut moments: BTreeMap<_, _> =
         changes.map(|choice| (choice.extension.as_str(), moment(universe, cluster, choice))).collect();
-    // Each round puts something off until something else is there, so there is an end to it.
-    while let Some((extension, later)) = too_early(universe, resolution, &moments) {
+    // Each iteration postpones one move to the moment of another, so the loop terminates.
+    while let Some((extension, later)) = too_early(universe, solution, &moments) {
         moments.insert(extension, later);
     }
     moments
 }
 
 fn moment(universe: &Universe, cluster: &Cluster, choice: &Choice) -> UpgradeMoment {
-    let range =
-        stated(universe, &choice.extension, &choice.version).and_then(|known| known.kubernetes.as_ref());
+    let range = find_candidate(universe, &choice.extension, &choice.version)
+        .and_then(|known| known.kubernetes.as_ref());
     if range.is_none_or(|range| range.contains(&cluster.kubernetes)) {
         UpgradeMoment::BeforeControlPlane
     } else {
@@ -184,30 +193,31 @@ fn moment(universe: &Universe, cluster: &Cluster, choice: &Choice) -> UpgradeMom
     }
 }
 
-/// An extension that would move before one that it needs has, or before one that needs it as it is; and when that moves.
+/// Returns an extension that would move before one of its dependencies or before one that needs its running version,
+/// and the moment to which its move has to be postponed.
 fn too_early<'r>(
     universe: &Universe,
-    resolution: &'r Solution,
+    solution: &'r Solution,
     moments: &BTreeMap<&'r str, UpgradeMoment>,
 ) -> Option<(&'r str, UpgradeMoment)> {
-    for needing in &resolution.choices {
-        for needed in &resolution.choices {
+    for dependent in &solution.choices {
+        for needed in &solution.choices {
             let when = |choice: &Choice| moments.get(choice.extension.as_str()).copied();
-            let served = |version: &VersionName, by: Option<&VersionName>| {
-                serves(universe, &needing.extension, version, &needed.extension, by)
+            let is_satisfied = |version: &VersionName, by: Option<&VersionName>| {
+                satisfies(universe, &dependent.extension, version, &needed.extension, by)
             };
-            match (when(needing), when(needed)) {
+            match (when(dependent), when(needed)) {
                 (Some(early), Some(late))
-                    if early < late && !served(&needing.version, needed.running.as_ref()) =>
+                    if early < late && !is_satisfied(&dependent.version, needed.running.as_ref()) =>
                 {
-                    return Some((&needing.extension, late));
+                    return Some((&dependent.extension, late));
                 }
                 (Some(late), Some(early))
                     if early < late
-                        && needing
+                        && dependent
                             .running
                             .as_ref()
-                            .is_some_and(|running| !served(running, Some(&needed.version))) =>
+                            .is_some_and(|running| !is_satisfied(running, Some(&needed.version))) =>
                 {
                     return Some((&needed.extension, late));
                 }
@@ -218,38 +228,42 @@ fn too_early<'r>(
     None
 }
 
-/// Whether what a version needs of another extension is served by a version of that, or by none.
-fn serves(
+/// Returns whether a version of another extension, or its absence, satisfies the dependencies of a version on it.
+fn satisfies(
     universe: &Universe,
     extension: &str,
     version: &VersionName,
     needed: &str,
     by: Option<&VersionName>,
 ) -> bool {
-    let needs = stated(universe, extension, version).map_or(&[][..], |known| &known.dependencies);
+    let needs = find_candidate(universe, extension, version).map_or(&[][..], |known| &known.dependencies);
     needs.iter().filter(|need| need.extension == needed).all(|need| match by {
         Some(version) => need.range.contains(&version.version),
         None => need.optional,
     })
 }
 
-fn stated<'u>(universe: &'u Universe, extension: &str, version: &VersionName) -> Option<&'u Candidate> {
+fn find_candidate<'u>(
+    universe: &'u Universe,
+    extension: &str,
+    version: &VersionName,
+) -> Option<&'u Candidate> {
     let Published { versions, .. } = universe.extensions.get(extension)?;
     versions.iter().find(|known| known.name.version == version.version)
 }
 
-/// The steps of a plan and, if something blocks, what does and all else that runs, by name.
-fn with_blocks(steps: Vec<Step>, conflicts: &[Conflict], cluster: &Cluster) -> Vec<Step> {
+/// Returns the steps. If there are conflicts, adds the conflicting and all other running extensions, sorted by name.
+fn with_blockers(steps: Vec<Step>, conflicts: &[Conflict], cluster: &Cluster) -> Vec<Step> {
     if conflicts.is_empty() {
         return steps;
     }
     let mut all: BTreeMap<String, Step> =
         cluster.running.keys().map(|name| (name.clone(), stay(name, cluster))).collect();
     all.extend(steps.into_iter().map(|step| (step.extension.clone(), step)));
-    // The first conflict that an extension has a part in is the one it is blamed for.
+    // An extension that takes part in several conflicts reports the first one.
     for conflict in conflicts.iter().rev() {
         for name in conflict.extensions() {
-            let outcome = Outcome::Blocks { because: because_of(conflict, name) };
+            let outcome = UpgradeOutcome::Blocks { because: conflict_reason(conflict, name) };
             all.insert(name.to_owned(), Step { outcome, ..stay(name, cluster) });
         }
     }
@@ -258,11 +272,12 @@ fn with_blocks(steps: Vec<Step>, conflicts: &[Conflict], cluster: &Cluster) -> V
 
 fn stay(extension: &str, cluster: &Cluster) -> Step {
     let running = cluster.running.get(extension).cloned();
-    Step { extension: extension.to_owned(), running, outcome: Outcome::Stays }
+    Step { extension: extension.to_owned(), running, outcome: UpgradeOutcome::Stays }
 }
 
-fn because_of(conflict: &Conflict, extension: &str) -> String {
-    let facts = conflict.facts.iter().filter(|fact| fact.extension == extension && !fact.versions.is_empty());
-    let facts: Vec<_> = facts.map(ToString::to_string).collect();
-    if facts.is_empty() { conflict.to_string().replace('\n', "; ") } else { facts.join("; ") }
+fn conflict_reason(conflict: &Conflict, extension: &str) -> String {
+    let causes =
+        conflict.causes.iter().filter(|cause| cause.extension == extension && !cause.versions.is_empty());
+    let causes: Vec<_> = causes.map(ToString::to_string).collect();
+    if causes.is_empty() { conflict.to_string().replace('\n', "; ") } else { causes.join("; ") }
 }

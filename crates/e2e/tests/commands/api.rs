@@ -1,11 +1,11 @@
-//! What the API server makes of the kinds: which objects it takes, what it fills in, what may change.
+//! Chandler's kinds on a real API server: validation, defaults, and updates.
 
-mod changes;
+mod caaph_objects;
 mod defaults;
 mod extensions;
 mod grants;
-mod inherited;
 mod objects;
 mod parameters;
 mod server;
+mod updates;
 mod validation;

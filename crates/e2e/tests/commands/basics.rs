@@ -1,4 +1,4 @@
-//! Small things a person expects of every command.
+//! Completion, the kubectl plugin, and error messages.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use chandler_e2e::{
 };
 
 #[tokio::test]
-async fn completion_and_definitions_are_printed() {
+async fn completion_scripts_and_crds_are_printed() {
     let shell = Shell::new("basics").await;
     for which in ["bash", "zsh", "fish"] {
         assert!(shell.expect(&format!("chandler completion {which}"), &[]).await.contains("chandler"));
         let script = shell.expect(&format!("chandler-sandbox completion {which}"), &[]).await;
         assert!(script.contains("chandler-sandbox"));
     }
-    let definitions = shell.expect("chandler crds", &[]).await;
-    let count = definitions.matches("kind: CustomResourceDefinition").count();
+    let crds = shell.expect("chandler crds", &[]).await;
+    let count = crds.matches("kind: CustomResourceDefinition").count();
     assert_eq!(count, chandler_api::crds().len());
 }
 
 #[tokio::test]
-async fn it_is_a_plugin_of_kubectl() {
+async fn chandler_works_as_a_kubectl_plugin() {
     let shell = Shell::new("plugin").await;
     std::os::unix::fs::symlink(programs::chandler(), shell.home.join("kubectl-chandler")).unwrap();
     let plugin = format!("PATH={}:$PATH kubectl chandler", shell.home.display());
@@ -42,8 +42,8 @@ async fn errors_say_what_to_do_next() {
     ];
     for (line, hint) in rows {
         let output = shell.run(line, &[], Duration::from_secs(20)).await;
-        let complaint = text(&output.stderr);
+        let stderr = text(&output.stderr);
         assert!(!output.status.success(), "`{line}` succeeded");
-        assert!(complaint.contains(hint), "`{line}`: {complaint}");
+        assert!(stderr.contains(hint), "`{line}`: {stderr}");
     }
 }

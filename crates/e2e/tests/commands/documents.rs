@@ -1,33 +1,33 @@
-//! Every command in a block of the documentation is run by a test: those here, or those that the list below names.
-//! Commands within the text are checked by `inline_commands`.
+//! Every command in a code block of the documentation is run by a test. Commands in the text are checked by
+//! `inline_commands`.
 
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
 };
 
-use crate::{demo, guides, installing, moving, requirements};
+use crate::{clusterctl_move, demo, guides, installing, requirements};
 
-/// Languages of blocks that hold commands.
+/// Languages of code blocks that contain commands.
 const SHELLS: [&str; 5] = ["", "sh", "bash", "console", "shell"];
 
-/// Lines that CI itself runs.
+/// Commands that CI runs.
 const RUN_BY_CI: [&str; 2] = ["cargo xtask demo", "cargo xtask test"];
 
-/// Lines that begin like this, and the test that runs them.
+/// Prefixes of commands, and the tests that run them.
 const RUN_BY_TESTS: [(&str, &str); 10] = [
-    ("cargo xtask dist", "a_release_needs_its_section_in_the_changelog"),
+    ("cargo xtask dist", "a_release_needs_a_section_in_the_changelog"),
     ("cargo xtask bench", "the_bench_measures_every_phase"),
-    ("chandler hooks unregister", "an_upgrade_waits_for_operations_and_goes_on_when_a_person_says_so"),
+    ("chandler hooks unregister", "a_kubernetes_upgrade_waits_for_running_operations_unless_overridden"),
     ("chandler-sandbox tool verify --tool PATH", "the_helm_driver_keeps_the_contract"),
-    // A smaller one unless built for use.
+    // Without `--release` the test uses a smaller catalog.
     (
         "cargo test --release -p chandler-source --test large_catalog",
-        "a_large_catalog_is_read_in_seconds_and_searched_at_once",
+        "a_large_catalog_is_read_and_searched_fast",
     ),
-    ("chandler catalog ", "e2e::catalogs::the_commands_of_the_guide_work"),
-    ("chandler upgrade-check ", "a_check_tells_what_the_manager_tells"),
-    ("chandler log-level", "the_level_changes_while_the_manager_runs_and_the_tool_follows"),
+    ("chandler catalog ", "the_commands_of_the_catalog_guide_work"),
+    ("chandler upgrade-check ", "upgrade_check_agrees_with_the_addons_upgradable_condition"),
+    ("chandler log-level", "the_log_level_of_manager_and_tool_changes_at_runtime"),
     ("cosign ", "the_commands_of_the_guide_to_signed_charts_work"),
     (
         "kubectl --namespace chandler-system create configmap signatures ",
@@ -39,33 +39,33 @@ pub fn document(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap()
 }
 
-/// The lines of all blocks that hold commands.
+/// Returns the lines of all code blocks that contain commands.
 pub fn commands(document: &str) -> Vec<String> {
     let blocks = fenced(document).into_iter().filter(|(language, _)| SHELLS.contains(language));
     let lines = blocks.flat_map(|(_, lines)| lines).map(str::trim);
     lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// The commands of a document that has some.
+/// Returns the commands of a document that must contain some.
 pub fn commands_of(name: &str) -> Vec<String> {
     let commands = commands(&document(name));
     assert!(!commands.is_empty(), "{name} has no commands");
     commands
 }
 
-/// A section of a document, from its title on.
+/// Returns a section of a document, with its title.
 pub fn section<'a>(document: &'a str, title: &str) -> &'a str {
     let begin = document.find(&format!("\n## {title}\n")).unwrap_or_else(|| panic!("no section {title}"));
     let section = &document[begin + 1..];
     section[1..].find("\n## ").map_or(section, |end| &section[..=end])
 }
 
-/// The lines of each block in a language.
+/// Returns the lines of each code block in a language.
 pub fn blocks<'a>(document: &'a str, language: &str) -> Vec<Vec<&'a str>> {
-    fenced(document).into_iter().filter(|(of, _)| *of == language).map(|(_, lines)| lines).collect()
+    fenced(document).into_iter().filter(|(found, _)| *found == language).map(|(_, lines)| lines).collect()
 }
 
-/// The language and the lines of each block.
+/// Returns the language and the lines of each code block.
 fn fenced(document: &str) -> Vec<(&str, Vec<&str>)> {
     let mut blocks: Vec<(&str, Vec<&str>)> = Vec::new();
     let mut inside = false;
@@ -80,12 +80,12 @@ fn fenced(document: &str) -> Vec<(&str, Vec<&str>)> {
     blocks
 }
 
-/// The language of a block, if a line begins or ends one. A block in a list is indented.
+/// Returns the language if the line begins or ends a code block. Blocks in lists are indented.
 fn fence(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix("```").map(|info| info.split_whitespace().next().unwrap_or_default())
 }
 
-/// The text outside of blocks.
+/// Returns the text outside of code blocks.
 pub fn prose(document: &str) -> String {
     let mut inside = false;
     let mut lines = Vec::new();
@@ -97,7 +97,7 @@ pub fn prose(document: &str) -> String {
     lines.join("\n")
 }
 
-/// All pages that people write.
+/// Returns all pages that are not generated.
 pub fn pages() -> Vec<PathBuf> {
     let others = ["README.md", "CONTRIBUTING.md"].map(|name| root().join(name));
     markdown(&root().join("docs")).into_iter().chain(others).collect()
@@ -122,12 +122,13 @@ fn every_command_in_the_documentation_is_run_by_a_test() {
     let run_by_demo_and_sandbox = ["docs/guides/sandbox.md", "docs/concepts/releases.md"]
         .into_iter()
         .flat_map(commands_of)
-        .chain(demo::started())
+        .chain(demo::getting_started_commands())
         .filter(|line| !line.starts_with("cargo "));
-    let guides = [guides::MIGRATING, guides::USING, moving::MOVING].into_iter().chain(demo::ON_THE_FLEET);
-    let run_by_guides = guides.flat_map(commands_of).chain(guides::started());
+    let guides =
+        [guides::MIGRATING, guides::USING, clusterctl_move::GUIDE].into_iter().chain(demo::ON_THE_FLEET);
+    let run_by_guides = guides.flat_map(commands_of).chain(guides::getting_started_commands());
     let run_here: Vec<String> =
-        run_by_demo_and_sandbox.chain(run_by_guides).chain(installing::by_kubectl_and_helm()).collect();
+        run_by_demo_and_sandbox.chain(run_by_guides).chain(installing::kubectl_and_helm_commands()).collect();
     let mut elsewhere: Vec<_> = RUN_BY_CI.into_iter().chain(RUN_BY_TESTS.map(|(line, _)| line)).collect();
     let mut used = Vec::new();
     for path in pages() {
@@ -139,19 +140,19 @@ fn every_command_in_the_documentation_is_run_by_a_test() {
         }
     }
     elsewhere.retain(|known| !used.contains(known));
-    assert_eq!(elsewhere, [] as [&str; 0], "these are in no document any more");
+    assert_eq!(elsewhere, [] as [&str; 0], "no document contains these commands");
 }
 
 #[test]
 fn the_tests_that_run_documented_commands_exist() {
-    let known = requirements::tests_of_the_crates();
+    let known = requirements::all_tests();
     for (line, test) in RUN_BY_TESTS {
-        assert!(requirements::exists(&known, test), "{test}, which is to run `{line}`, does not exist");
+        assert!(requirements::exists(&known, test), "there is no test {test}, which should run `{line}`");
     }
 }
 
 #[test]
-fn links_between_documents_lead_somewhere() {
+fn links_between_documents_are_valid() {
     for path in pages() {
         let text = std::fs::read_to_string(&path).unwrap();
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
@@ -159,13 +160,17 @@ fn links_between_documents_lead_somewhere() {
             if file.is_empty() || target.starts_with("https://") {
                 continue;
             }
-            assert!(path.parent().unwrap().join(file).exists(), "{}: {target} leads nowhere", path.display());
+            assert!(
+                path.parent().unwrap().join(file).exists(),
+                "{}: {target} does not exist",
+                path.display()
+            );
         }
     }
 }
 
 #[test]
-fn blocks_of_every_shell_hold_commands() {
+fn shell_blocks_are_read_as_commands() {
     let page = "```\na\n```\n```yaml\nb: c\n```\n- d\n  ```sh title\n  e f\n\n  ```\n```console\ng\n```\n";
     assert_eq!(commands(page), ["a", "e f", "g"]);
     assert_eq!(blocks(page, "yaml"), [["b: c"]]);
@@ -173,7 +178,7 @@ fn blocks_of_every_shell_hold_commands() {
 }
 
 #[test]
-fn the_index_of_decisions_lists_them_all() {
+fn the_index_of_decision_records_is_complete() {
     let index = document("docs/adr/README.md");
     let listed: BTreeSet<&str> =
         index.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
@@ -184,19 +189,19 @@ fn the_index_of_decisions_lists_them_all() {
 }
 
 #[test]
-fn alerts_lead_to_what_is_to_be_done() {
+fn alerts_link_to_existing_runbook_sections() {
     let page = document("docs/operations.md");
     let headings = page.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#'));
     let anchors: Vec<String> = headings.map(|line| line.trim().to_lowercase().replace(' ', "-")).collect();
     let alerts = document("deploy/monitoring/alerts.yaml");
     let from_alerts = alerts.split("runbook_url: ../../docs/operations.md#").skip(1);
     let from_alerts: Vec<_> = from_alerts.filter_map(|rest| rest.lines().next()).collect();
-    assert_eq!(from_alerts.len(), alerts.matches("- alert:").count(), "every alert has a place to look at");
+    assert_eq!(from_alerts.len(), alerts.matches("- alert:").count(), "every alert has a runbook URL");
     let own = page.split("](#").skip(1).filter_map(|rest| rest.split(')').next());
     for anchor in own.chain(from_alerts) {
         assert!(
             anchors.iter().any(|known| known == anchor),
-            "#{anchor} leads nowhere; there are {anchors:?}"
+            "#{anchor} does not exist; existing anchors: {anchors:?}"
         );
     }
 }

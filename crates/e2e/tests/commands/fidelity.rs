@@ -1,4 +1,4 @@
-//! Charts render through the driver exactly as through the reference CLI, whatever the values.
+//! The Helm driver renders charts exactly as the helm CLI does.
 
 mod awkward;
 
@@ -22,14 +22,15 @@ use tokio_util::sync::CancellationToken;
 
 use self::awkward::{AWKWARD_CHART, AWKWARD_VALUES};
 
-struct Bench {
+/// A cluster on which the renderings of the driver and the CLI are compared.
+struct Comparison {
     plane: Plane,
     tool: PackageTool,
     helm: PathBuf,
     folder: PathBuf,
 }
 
-impl Bench {
+impl Comparison {
     async fn new() -> Self {
         let driver = programs::package_tool();
         Self {
@@ -40,8 +41,8 @@ impl Bench {
         }
     }
 
-    /// What the CLI renders is what the driver stores.
-    async fn compare(&self, name: &str, chart: &Path, values: &str) {
+    /// Checks that the driver stores what the CLI renders.
+    async fn assert_equal(&self, name: &str, chart: &Path, values: &str) {
         let bytes = Package::pack(chart, None).unwrap().bytes;
         let (package, file) =
             (self.folder.join(format!("{name}.tgz")), self.folder.join(format!("{name}.yaml")));
@@ -71,7 +72,7 @@ impl Bench {
             values: values.to_owned(),
             kind: ApplyKind::Install,
             inputs: InputDigest::parse(&"0".repeat(40)).unwrap(),
-            // Nothing runs on a bare plane, so no hook would end; they are stored nevertheless.
+            // No Pods run on this cluster, so no hook would complete. Hooks are stored even if they are disabled.
             rendering: RenderingOptions { disable_hooks: true, ..RenderingOptions::default() },
             execution: ExecutionOptions {
                 create_namespace: true,
@@ -106,7 +107,7 @@ impl Bench {
     }
 }
 
-/// The documents of a manifest, in an order of their own: hooks are printed apart.
+/// Returns the sorted documents of a manifest; helm prints hooks separately.
 fn documents(text: &str) -> Vec<String> {
     let text = format!("\n{text}");
     let mut documents: Vec<_> = text
@@ -120,20 +121,20 @@ fn documents(text: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn real_charts_render_as_with_helm() {
-    let bench = Bench::new().await;
+    let comparison = Comparison::new().await;
     for chart in REAL_CHARTS {
-        bench.compare(chart.name(), &chart.path(), chart.values).await;
+        comparison.assert_equal(chart.name(), &chart.path().await, chart.values).await;
     }
 }
 
 #[tokio::test]
 async fn awkward_values_render_as_with_helm() {
-    let bench = Bench::new().await;
-    let chart = bench.folder.join("awkward");
+    let comparison = Comparison::new().await;
+    let chart = comparison.folder.join("awkward");
     for (name, content) in AWKWARD_CHART {
         let path = chart.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
     }
-    bench.compare("awkward", &chart, AWKWARD_VALUES).await;
+    comparison.assert_equal("awkward", &chart, AWKWARD_VALUES).await;
 }

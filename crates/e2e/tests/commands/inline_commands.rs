@@ -1,4 +1,4 @@
-//! Commands within the text of the documentation, in backticks, exist: subcommands, flags, tasks and verbs.
+//! Checks commands in the text of the documentation: their subcommands, flags, xtasks and verbs must exist.
 
 use std::{collections::BTreeMap, path::PathBuf, process::Command};
 
@@ -6,11 +6,11 @@ use chandler_e2e::programs;
 
 use crate::documents::{document, pages, prose, root};
 
-/// How a code span begins that is a command.
+/// Prefixes of code spans that are commands.
 const COMMANDS: [&str; 7] =
     ["chandler ", "chandler-sandbox ", "kubectl ", "helm ", "clusterctl ", "cargo xtask ", "cargo test"];
 
-/// Verbs of programs that are not ours. A verb that the documentation uses for the first time is added here.
+/// Verbs of third-party programs that the documentation may use.
 const KUBECTL: [&str; 14] = [
     "annotate", "apply", "auth", "create", "delete", "describe", "edit", "exec", "get", "label", "logs",
     "patch", "rollout", "wait",
@@ -18,7 +18,7 @@ const KUBECTL: [&str; 14] = [
 const HELM: [&str; 8] = ["get", "history", "install", "list", "rollback", "template", "uninstall", "upgrade"];
 const CLUSTERCTL: [&str; 7] = ["delete", "describe", "generate", "get", "init", "move", "upgrade"];
 
-/// The commands of all pages, each with a page that has it.
+/// Returns the commands of all pages, each with a page that contains it.
 fn inline_commands() -> BTreeMap<String, PathBuf> {
     let mut found = BTreeMap::new();
     for page in pages() {
@@ -32,7 +32,7 @@ fn inline_commands() -> BTreeMap<String, PathBuf> {
     found
 }
 
-/// The code spans of a text. A span may continue in the next line, not in the next paragraph.
+/// Returns the code spans of a text. A span may continue on the next line, but not in the next paragraph.
 fn spans(text: &str) -> Vec<String> {
     let of_paragraph = |paragraph: &str| {
         let parts: Vec<&str> = paragraph.split('`').collect();
@@ -43,20 +43,20 @@ fn spans(text: &str) -> Vec<String> {
     text.split("\n\n").flat_map(of_paragraph).collect()
 }
 
-/// Says why a command cannot be typed as it is written.
+/// Checks a command. Returns an error message if it is invalid.
 fn check(words: &[&str]) -> Result<(), String> {
     match words {
         ["chandler", rest @ ..] | ["kubectl", "chandler", rest @ ..] => chandler(rest),
-        // What follows are arguments of kubectl, and `--help` would be one of them.
+        // The remaining arguments are passed to kubectl, including `--help`.
         ["chandler-sandbox", "kubectl", rest @ ..] => known_verb(rest, &KUBECTL),
         ["chandler-sandbox", rest @ ..] => sandbox(rest),
-        ["kubectl", rest @ ..] => known_verb(rest, &KUBECTL).and_then(|()| in_the_pod(rest)),
+        ["kubectl", rest @ ..] => known_verb(rest, &KUBECTL).and_then(|()| check_pod_command(rest)),
         ["helm", rest @ ..] => known_verb(rest, &HELM),
         ["clusterctl", rest @ ..] => known_verb(rest, &CLUSTERCTL),
-        // Its arguments are those of `chandler-sandbox bench`, its `--help` too.
+        // All arguments are passed to `chandler-sandbox bench`, including `--help`.
         ["cargo", "xtask", "bench", rest @ ..] => sandbox(&[&["bench"][..], rest].concat()),
         ["cargo", "xtask", rest @ ..] => {
-            parsed(Command::new(env!("CARGO")).current_dir(root()).arg("xtask"), rest)
+            check_arguments(Command::new(env!("CARGO")).current_dir(root()).arg("xtask"), rest)
         }
         ["cargo", "test", rest @ ..] => cargo_test(rest),
         _ => Ok(()),
@@ -64,28 +64,28 @@ fn check(words: &[&str]) -> Result<(), String> {
 }
 
 fn chandler(words: &[&str]) -> Result<(), String> {
-    parsed(&mut Command::new(programs::chandler()), words)
+    check_arguments(&mut Command::new(programs::chandler()), words)
 }
 
 fn sandbox(words: &[&str]) -> Result<(), String> {
-    parsed(&mut Command::new(programs::sandbox()), words)
+    check_arguments(&mut Command::new(programs::sandbox()), words)
 }
 
-/// Has a program parse its arguments. It looks at them in their order, so whatever it does not know is refused before
-/// it sees `--help` and ends; what is required may be missing.
-fn parsed(program: &mut Command, words: &[&str]) -> Result<(), String> {
+/// Runs a program with `--help` after its arguments. Invalid arguments are rejected before `--help` is parsed; required
+/// ones may be missing.
+fn check_arguments(program: &mut Command, words: &[&str]) -> Result<(), String> {
     let words = words.iter().filter(|word| **word != "…");
     let output = program.args(words).arg("--help").output().unwrap();
-    let refusal = String::from_utf8_lossy(&output.stderr);
-    let refused_value =
-        refusal.strip_prefix("error: invalid value '").and_then(|rest| rest.split('\'').next());
-    if output.status.success() || refused_value.is_some_and(is_placeholder) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let invalid_value =
+        stderr.strip_prefix("error: invalid value '").and_then(|rest| rest.split('\'').next());
+    if output.status.success() || invalid_value.is_some_and(is_placeholder) {
         return Ok(());
     }
-    Err(refusal.into_owned())
+    Err(stderr.into_owned())
 }
 
-/// Whether a word stands for a value, as NAME does.
+/// Returns whether a word is a placeholder such as `NAME`.
 fn is_placeholder(word: &str) -> bool {
     word.chars().any(char::is_uppercase) && !word.chars().any(char::is_lowercase)
 }
@@ -97,7 +97,7 @@ fn known_verb(words: &[&str], known: &[&str]) -> Result<(), String> {
     }
 }
 
-/// The first word that is neither a flag nor the value of one.
+/// Returns the first word that is neither a flag nor the value of one.
 fn verb<'a>(words: &[&'a str]) -> Option<&'a str> {
     let mut words = words.iter().copied();
     while let Some(word) = words.next() {
@@ -111,8 +111,8 @@ fn verb<'a>(words: &[&'a str]) -> Option<&'a str> {
     None
 }
 
-/// A command in the manager's Pod names its Deployment, and the program as it is called in the image.
-fn in_the_pod(words: &[&str]) -> Result<(), String> {
+/// Checks a command in the manager's Pod: the names of its Deployment and of the program in the image.
+fn check_pod_command(words: &[&str]) -> Result<(), String> {
     let deployment = deployment();
     let named = words
         .iter()
@@ -129,20 +129,20 @@ fn in_the_pod(words: &[&str]) -> Result<(), String> {
     }
 }
 
-/// The name of the Deployment in the chart.
+/// Returns the name of the Deployment in the chart.
 fn deployment() -> String {
     let chart = document("deploy/chart/templates/deployment.yaml");
     chart.lines().find_map(|line| line.strip_prefix("  name: ")).unwrap().to_owned()
 }
 
-/// The program that the image starts.
+/// Returns the entry point of the image.
 fn entrypoint() -> String {
     let image = document("Dockerfile");
     let entrypoint = image.lines().find_map(|line| line.strip_prefix("ENTRYPOINT [\""));
     entrypoint.unwrap().trim_end_matches("\"]").to_owned()
 }
 
-/// The package and the test that are named exist.
+/// Checks that the named package and test exist.
 fn cargo_test(words: &[&str]) -> Result<(), String> {
     for pair in words.windows(2) {
         let exists = match pair {
@@ -177,17 +177,17 @@ fn words(command: &str) -> Vec<&str> {
 fn every_command_in_the_text_exists() {
     let found = inline_commands();
     assert!(found.len() > 20, "{found:?}");
-    let refused = found.iter().filter_map(|(command, page)| {
-        let why = check(&words(command)).err()?;
-        Some(format!("{}: `{command}`: {why}", page.display()))
+    let errors = found.iter().filter_map(|(command, page)| {
+        let error = check(&words(command)).err()?;
+        Some(format!("{}: `{command}`: {error}", page.display()))
     });
-    let refused: Vec<_> = refused.collect();
-    assert!(refused.is_empty(), "{refused:#?}");
+    let errors: Vec<_> = errors.collect();
+    assert!(errors.is_empty(), "{errors:#?}");
 }
 
 #[test]
-fn commands_that_cannot_be_typed_are_found() {
-    let refused = [
+fn invalid_commands_are_detected() {
+    let invalid = [
         "chandler nosuch",
         "chandler get --nosuch",
         "chandler manager --concurrency many",
@@ -207,14 +207,14 @@ fn commands_that_cannot_be_typed_are_found() {
         "cargo test -p chandler-nosuch",
         "cargo test --test nosuch",
     ];
-    for command in refused {
+    for command in invalid {
         assert!(check(&words(command)).is_err(), "{command}");
     }
 }
 
 #[test]
-fn placeholders_and_flags_before_the_verb_are_no_trouble() {
-    let accepted = [
+fn placeholders_and_flags_before_the_verb_are_accepted() {
+    let valid = [
         "chandler get …",
         "chandler describe",
         "chandler manager --concurrency N",
@@ -225,12 +225,12 @@ fn placeholders_and_flags_before_the_verb_are_no_trouble() {
         "chandler-sandbox kubectl --cluster alpha get nodes",
         "cargo test --package chandler-e2e --test commands",
     ];
-    for command in accepted {
+    for command in valid {
         assert_eq!(check(&words(command)), Ok(()), "{command}");
     }
 }
 
 #[test]
-fn spans_may_continue_in_the_next_line() {
+fn code_spans_may_continue_on_the_next_line() {
     assert_eq!(spans("a `b` c `d\ne`\n\nf `g`"), ["b", "d e", "g"]);
 }

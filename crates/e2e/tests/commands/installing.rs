@@ -1,4 +1,4 @@
-//! What `cargo xtask dist` makes, tried on real API servers with the real programs.
+//! The output of `cargo xtask dist`: chart, manifests and clusterctl components.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::documents::{commands_of, document, root};
 pub const INSTALLING: &str = "docs/guides/installing.md";
 const EVERY_VALUE: &str = include_str!("packaging_values.yaml");
 
-/// Objects by kind and name.
+/// Returns the objects of a manifest by kind and name.
 fn objects(yaml: &str) -> BTreeMap<(String, String), Value> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).unwrap();
     let key = |object: &Value| {
@@ -24,32 +24,32 @@ fn objects(yaml: &str) -> BTreeMap<(String, String), Value> {
     documents.into_iter().map(|object| (key(&object), object)).collect()
 }
 
-/// An object without its labels and annotations.
+/// Returns an object without its labels and annotations.
 fn content(object: &Value) -> Value {
-    let mut object = plain(object);
+    let mut object = normalize(object);
     let metadata = object["metadata"].as_object_mut().unwrap();
     metadata.retain(|name, _| !["labels", "annotations"].contains(&name.as_str()));
     object
 }
 
-/// Without what is said to be nothing. Helm writes 0.0 as 0.
-fn plain(value: &Value) -> Value {
+/// Removes null fields and converts numbers to floats, because Helm writes 0.0 as 0.
+fn normalize(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
             let fields = fields.iter().filter(|(_, value)| !value.is_null());
-            fields.map(|(name, value)| (name.clone(), plain(value))).collect()
+            fields.map(|(name, value)| (name.clone(), normalize(value))).collect()
         }
-        Value::Array(items) => items.iter().map(plain).collect(),
+        Value::Array(items) => items.iter().map(normalize).collect(),
         Value::Number(number) => number.as_f64().into(),
         other => other.clone(),
     }
 }
 
-async fn made(name: &str) -> String {
+async fn read_dist(name: &str) -> String {
     std::fs::read_to_string(dist().await.join(name)).unwrap()
 }
 
-/// As clusterctl puts defaults in the place of variables; nothing else of a file is a variable.
+/// Replaces variables by their defaults as clusterctl does. Returns the result and the names of the variables.
 fn with_defaults(components: &str) -> (String, Vec<String>) {
     let mut parts = components.split("${");
     let mut substituted = parts.next().unwrap().to_owned();
@@ -58,27 +58,27 @@ fn with_defaults(components: &str) -> (String, Vec<String>) {
         let (variable, rest) = part.split_once('}').unwrap();
         let (name, default) =
             variable.split_once(":=").unwrap_or_else(|| panic!("{variable} has no default"));
-        assert!(!default.is_empty(), "clusterctl takes {name} for one that has to be given");
+        assert!(!default.is_empty(), "clusterctl requires {name} because its default is empty");
         names.push(name.to_owned());
         substituted.extend([default, rest]);
     }
     (substituted, names)
 }
 
-/// `helm template` of the packaged chart.
-async fn rendered(values: Option<&Path>, further: &[&str]) -> Result<String, String> {
+/// Runs `helm template` with the packaged chart.
+async fn render(values: Option<&Path>, arguments: &[&str]) -> Result<String, String> {
     let helm = testing::assets().await.unwrap().path(Binary::Helm);
     let mut command = std::process::Command::new(helm);
     command.arg("template").arg("chandler").arg(chart().await).args(["--namespace", "chandler-system"]);
-    command.args(values.into_iter().flat_map(|file| [Path::new("--values"), file])).args(further);
+    command.args(values.into_iter().flat_map(|file| [Path::new("--values"), file])).args(arguments);
     let output = command.output().unwrap();
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
-async fn with_every_value() -> String {
+async fn render_with_every_value() -> String {
     let file = testing::fresh_dir("values").await.unwrap().join("values.yaml");
     std::fs::write(&file, EVERY_VALUE).unwrap();
-    rendered(Some(&file), &[]).await.unwrap()
+    render(Some(&file), &[]).await.unwrap()
 }
 
 fn deployment(objects: &BTreeMap<(String, String), Value>) -> &Value {
@@ -92,10 +92,10 @@ fn arguments(manifest: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn every_file_holds_the_rights_and_kinds_that_tests_run_with() {
-    let components = with_defaults(&made("addon-components.yaml").await).0;
-    let helm = rendered(None, &[]).await.unwrap();
-    for manifest in [&components, &made("chandler.yaml").await, &helm] {
+async fn every_manifest_contains_the_tested_rbac_and_crds() {
+    let components = with_defaults(&read_dist("addon-components.yaml").await).0;
+    let helm = render(None, &[]).await.unwrap();
+    for manifest in [&components, &read_dist("chandler.yaml").await, &helm] {
         let shipped = objects(manifest);
         for source in ["deploy/rbac.yaml", "deploy/crds.yaml", "deploy/hooks.yaml"] {
             for (key, expected) in objects(&document(source)) {
@@ -106,21 +106,21 @@ async fn every_file_holds_the_rights_and_kinds_that_tests_run_with() {
                 assert!(content(found) == content(&expected), "{key:?} differs from {source}");
             }
         }
-        let bound = shipped.keys().filter(|(kind, _)| kind.ends_with("RoleBinding")).count();
+        let bindings = shipped.keys().filter(|(kind, _)| kind.ends_with("RoleBinding")).count();
         let tested = objects(&document("deploy/rbac.yaml"));
-        assert_eq!(bound, tested.keys().filter(|(kind, _)| kind.ends_with("RoleBinding")).count());
+        assert_eq!(bindings, tested.keys().filter(|(kind, _)| kind.ends_with("RoleBinding")).count());
     }
 }
 
 #[tokio::test]
-async fn components_are_the_chart_with_variables_for_clusterctl() {
-    let (components, variables) = with_defaults(&made("addon-components.yaml").await);
+async fn the_clusterctl_components_equal_the_chart_except_for_variables() {
+    let (components, variables) = with_defaults(&read_dist("addon-components.yaml").await);
     assert!(!variables.is_empty(), "there are no variables");
     let guide = document(INSTALLING);
     for name in &variables {
-        assert!(guide.contains(&format!("`{name}`")), "{INSTALLING} does not tell of {name}");
+        assert!(guide.contains(&format!("`{name}`")), "{INSTALLING} does not mention {name}");
     }
-    let manifest = objects(&made("chandler.yaml").await);
+    let manifest = objects(&read_dist("chandler.yaml").await);
     let components = objects(&components);
     assert!(manifest.keys().eq(components.keys()));
     for (key, object) in &components {
@@ -134,8 +134,8 @@ async fn components_are_the_chart_with_variables_for_clusterctl() {
     }
     let with_hooks_off: Vec<String> =
         ["--hooks-endpoint=none", "--hooks-failure-policy=fail"].map(str::to_owned).into();
-    let as_chart = arguments(&made("chandler.yaml").await);
-    let from_variables = arguments(&with_defaults(&made("addon-components.yaml").await).0);
+    let as_chart = arguments(&read_dist("chandler.yaml").await);
+    let from_variables = arguments(&with_defaults(&read_dist("addon-components.yaml").await).0);
     assert_eq!(from_variables, [as_chart, with_hooks_off].concat());
     let mut pods =
         [deployment(&components), deployment(&manifest)].map(|d| d["spec"]["template"]["spec"].clone());
@@ -146,25 +146,25 @@ async fn components_are_the_chart_with_variables_for_clusterctl() {
 }
 
 #[tokio::test]
-async fn the_manager_understands_every_argument_it_is_given() {
+async fn the_manager_accepts_every_argument_of_the_manifests() {
     let shell = Shell::new("arguments").await;
     let manifests = [
-        with_defaults(&made("addon-components.yaml").await).0,
-        made("chandler.yaml").await,
-        with_every_value().await,
+        with_defaults(&read_dist("addon-components.yaml").await).0,
+        read_dist("chandler.yaml").await,
+        render_with_every_value().await,
     ];
     for manifest in manifests {
         let arguments = arguments(&manifest).join(" ").replace("$(POD_NAMESPACE)", "chandler-system");
         let line = format!("chandler {arguments} --kubeconfig /nowhere --tool /bin/true");
         let output = shell.run(&line, &[], Duration::from_secs(20)).await;
-        let complaint = text(&output.stderr);
-        assert!(complaint.contains("/nowhere") && !complaint.contains("Usage:"), "{line}: {complaint}");
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains("/nowhere") && !stderr.contains("Usage:"), "{line}: {stderr}");
     }
 }
 
 #[tokio::test]
-async fn every_value_has_its_effect_and_the_server_takes_what_is_rendered() {
-    let manifest = with_every_value().await;
+async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest() {
+    let manifest = render_with_every_value().await;
     for value in [
         "registry.example/team/chandler:v9.9.9@sha256:0123456789abcdef",
         "name: registry",
@@ -195,20 +195,20 @@ async fn every_value_has_its_effect_and_the_server_takes_what_is_rendered() {
         "kubernetes.io/metadata.name: monitoring",
         "169.254.0.0/16",
     ] {
-        assert!(manifest.contains(value), "{value} is nowhere");
+        assert!(manifest.contains(value), "{value} is missing");
     }
     assert!(!manifest.contains("helm.sh/resource-policy"));
     let set: Value = serde_saphyr::from_str(EVERY_VALUE).unwrap();
     let defaults: Value = serde_saphyr::from_str(&document("deploy/chart/values.yaml")).unwrap();
     let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-    assert_eq!(names(&set), names(&defaults), "every value is tried");
+    assert_eq!(names(&set), names(&defaults), "every value is set");
 
     let shell = Shell::new("every-value").await;
     let plane = testing::bare_plane().await.unwrap();
     let config = plane.kubeconfig_path();
     let environment = [("KUBECONFIG", &*config.to_string_lossy())];
     shell.expect("kubectl create namespace chandler-system", &environment).await;
-    let components = with_defaults(&made("addon-components.yaml").await).0;
+    let components = with_defaults(&read_dist("addon-components.yaml").await).0;
     for manifest in [manifest, components] {
         let file = shell.home.join("manifest.yaml");
         std::fs::write(&file, &manifest).unwrap();
@@ -218,8 +218,8 @@ async fn every_value_has_its_effect_and_the_server_takes_what_is_rendered() {
 }
 
 #[tokio::test]
-async fn the_schema_refuses_nonsense() {
-    for (nonsense, named) in [
+async fn the_values_schema_rejects_invalid_values() {
+    for (invalid, path) in [
         ("logFormat=xml", "/logFormat"),
         ("concurrency=0", "/concurrency"),
         ("concurrency=many", "/concurrency"),
@@ -234,28 +234,28 @@ async fn the_schema_refuses_nonsense() {
         ("store.limit=1", "/store/limit"),
         ("networkPolicy.refuse={none}", "/networkPolicy/refuse/0"),
     ] {
-        let refusal = rendered(None, &["--set", nonsense]).await.expect_err(nonsense);
-        assert!(refusal.contains(named), "{nonsense}: {refusal}");
+        let error = render(None, &["--set", invalid]).await.expect_err(invalid);
+        assert!(error.contains(path), "{invalid}: {error}");
     }
 }
 
 #[tokio::test]
-async fn a_release_needs_its_section_in_the_changelog() {
+async fn a_release_needs_a_section_in_the_changelog() {
     let out = testing::fresh_dir("refused").await.unwrap();
     let output = xtask_dist(&["--version", "99.0.0", "--out", &out.to_string_lossy()]).await;
     assert!(!output.status.success());
-    let complaint = text(&output.stderr);
-    assert!(complaint.contains("CHANGELOG.md has no section `## 99.0.0`"), "{complaint}");
-    let other =
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("CHANGELOG.md has no section `## 99.0.0`"), "{stderr}");
+    let development =
         ["--version", "99.1.0-dev", "--image", "registry.example/chandler", "--out", &out.to_string_lossy()];
-    assert!(xtask_dist(&other).await.status.success());
+    assert!(xtask_dist(&development).await.status.success());
     let components = std::fs::read_to_string(out.join("addon-components.yaml")).unwrap();
     assert!(components.contains("image: \"registry.example/chandler:v99.1.0-dev\""));
     let metadata = std::fs::read_to_string(out.join("metadata.yaml")).unwrap();
     assert!(metadata.contains("- major: 99\n    minor: 1\n    contract: v1beta2\n"), "{metadata}");
 }
 
-/// The commands of the guide, in their order, on a cluster on which Deployments become Available.
+/// Runs the commands of the guide in order, on a cluster on which Deployments become Available.
 #[tokio::test]
 async fn the_commands_of_the_installation_guide_work() {
     let shell = Shell::new("installing").await;
@@ -266,7 +266,7 @@ async fn the_commands_of_the_installation_guide_work() {
     let config = config.to_string_lossy().into_owned();
     let environment = [("KUBECONFIG", &*config), ("HELM_CACHE_HOME", &*home), ("HELM_CONFIG_HOME", &*home)];
     let folder = dist().await.display();
-    for line in by_kubectl_and_helm() {
+    for line in kubectl_and_helm_commands() {
         let line = line.replace("dist/", &format!("{folder}/"));
         let line = line.replace("VERSION", env!("CARGO_PKG_VERSION"));
         shell
@@ -278,13 +278,13 @@ async fn the_commands_of_the_installation_guide_work() {
     }
 }
 
-/// Those that neither clusterctl nor the Cluster API Operator nor a container builder is needed for.
-pub fn by_kubectl_and_helm() -> Vec<String> {
+/// Returns the commands of the guide that need neither clusterctl nor the Cluster API Operator nor a container builder.
+pub fn kubectl_and_helm_commands() -> Vec<String> {
     let lines = commands_of(INSTALLING).into_iter();
-    let these: Vec<_> =
+    let matching: Vec<_> =
         lines.filter(|line| line.starts_with("kubectl ") || line.starts_with("helm ")).collect();
-    assert!(!these.is_empty(), "{INSTALLING} has no such commands");
-    these
+    assert!(!matching.is_empty(), "{INSTALLING} has no such commands");
+    matching
 }
 
 #[test]

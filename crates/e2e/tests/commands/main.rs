@@ -1,22 +1,26 @@
-//! The commands a person types, as the documentation prints them; the kinds, as the API server serves them; charts and the
-//! contract of package tools, as the Helm driver keeps them.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
+//! Commands of the documentation, Chandler's kinds on a real API server, packaging, and the Helm driver.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests report failures by panicking"
+)]
 
 mod api;
 mod basics;
 mod bench;
+mod caaph_addon;
+mod clusterctl_move;
 mod conformance;
 mod demo;
 mod documents;
 mod fidelity;
 mod guides;
-mod inherited;
 mod inline_commands;
-mod installed;
+mod installed_manager;
 mod installing;
-mod moving;
 mod operator;
 mod providers;
 mod requirements;
 mod sandbox;
-mod shipped;
+mod shipped_dependencies;

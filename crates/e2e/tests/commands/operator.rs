@@ -1,4 +1,4 @@
-//! The Cluster API Operator installs Chandler from what a release consists of.
+//! The Cluster API Operator installs Chandler from the files of a release.
 
 use std::{io::Write as _, path::Path, time::Duration};
 
@@ -21,14 +21,14 @@ use kube::{
 use serde_json::{Value, json};
 
 use crate::{
-    installed,
+    installed_manager,
     providers::{OLDER, Providers},
 };
 
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// The operator as a process. Its webhooks are not registered: they only default and check what people write.
-async fn operator(plane: &Plane, home: &Path) -> Child {
+/// Starts the operator as a process. Its webhooks are not registered: they only set defaults and validate.
+async fn start_operator(plane: &Plane, home: &Path) -> Child {
     let certificates = home.join("webhook");
     let authority = Authority::open(&home.join("pki"), "operator").unwrap();
     authority.server(&[]).unwrap().write(&certificates, "tls").unwrap();
@@ -50,20 +50,20 @@ async fn operator(plane: &Plane, home: &Path) -> Child {
     Child::spawn(&spec).unwrap()
 }
 
-/// Its kinds, and those that the components of the core need.
-async fn install_kinds(client: &Client, providers: &Providers) {
-    let kinds = go_module::of_sandbox("sigs.k8s.io/cluster-api-operator").join("config/crd/bases");
-    for file in std::fs::read_dir(kinds).unwrap() {
+/// Installs the CRDs of the operator, and those that the components of the Cluster API need.
+async fn install_crds(client: &Client, providers: &Providers) {
+    let crds = go_module::of_sandbox("sigs.k8s.io/cluster-api-operator").await.join("config/crd/bases");
+    for file in std::fs::read_dir(crds).unwrap() {
         apply::apply_all(client, &std::fs::read_to_string(file.unwrap().path()).unwrap()).await.unwrap();
     }
-    let certificates = std::fs::read_to_string(providers.path("cert-manager/v1.19.3/cert-manager.yaml"));
-    apply::apply_all(client, &certificates.unwrap()).await.unwrap();
+    let cert_manager = std::fs::read_to_string(providers.path("cert-manager/v1.19.3/cert-manager.yaml"));
+    apply::apply_all(client, &cert_manager.unwrap()).await.unwrap();
 }
 
-/// A version of a provider, as the operator takes it.
+/// Returns a version of a provider in the format of the operator.
 fn config_map(namespace: &str, version: &str, metadata: &str, components: &str) -> Value {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
-    packed.write_all(components.as_bytes()).unwrap();
+    let mut compressed = GzEncoder::new(Vec::new(), Compression::best());
+    compressed.write_all(components.as_bytes()).unwrap();
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {
@@ -71,7 +71,7 @@ fn config_map(namespace: &str, version: &str, metadata: &str, components: &str) 
             "annotations": {"provider.cluster.x-k8s.io/compressed": "true"},
         },
         "data": {"metadata": metadata},
-        "binaryData": {"components": STANDARD.encode(packed.finish().unwrap())},
+        "binaryData": {"components": STANDARD.encode(compressed.finish().unwrap())},
     })
 }
 
@@ -87,7 +87,7 @@ fn namespace(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 }
 
-async fn ready(client: &Client, operator: &Child, kind: &str, name: &str, namespace: &str) {
+async fn wait_ready(client: &Client, operator: &Child, kind: &str, name: &str, namespace: &str) {
     let kind = GroupVersionKind::gvk("operator.cluster.x-k8s.io", "v1alpha2", kind);
     let providers: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk(&kind));
@@ -105,15 +105,15 @@ async fn ready(client: &Client, operator: &Child, kind: &str, name: &str, namesp
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_operator_installs_chandler() {
+async fn the_cluster_api_operator_installs_chandler() {
     testing::assets().await.unwrap();
     let home = testing::fresh_dir("operator").await.unwrap();
     let plane = testing::full_plane(1).await.unwrap();
     let client = plane.client().await.unwrap();
-    let providers = Providers::plain(&home.join("providers")).await;
+    let providers = Providers::without_core_process(&home.join("providers")).await;
     providers.chandler().await;
-    install_kinds(&client, &providers).await;
-    let operator = operator(&plane, &home).await;
+    install_crds(&client, &providers).await;
+    let operator = start_operator(&plane, &home).await;
 
     let file = |name: &str| std::fs::read_to_string(providers.path(name)).unwrap();
     let (metadata, core) =
@@ -131,12 +131,12 @@ async fn the_operator_installs_chandler() {
     ] {
         apply::apply(&client, &object).await.unwrap();
     }
-    ready(&client, &operator, "CoreProvider", "cluster-api", "capi-system").await;
-    ready(&client, &operator, "AddonProvider", "chandler", "chandler-system").await;
+    wait_ready(&client, &operator, "CoreProvider", "cluster-api", "capi-system").await;
+    wait_ready(&client, &operator, "AddonProvider", "chandler", "chandler-system").await;
 
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), "chandler-system");
     let deployment = deployments.get("chandler-manager").await.unwrap();
     let image = deployment.spec.unwrap().template.spec.unwrap().containers[0].image.clone();
     assert!(image.unwrap().ends_with(OLDER));
-    installed::manager(&plane, &home, &[]).await;
+    installed_manager::start(&plane, &home, &[]).await;
 }

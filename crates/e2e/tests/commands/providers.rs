@@ -1,4 +1,4 @@
-//! What clusterctl installs providers from: folders with the components of real ones, and a config that names them.
+//! A local provider repository for clusterctl, with the components of real providers, and its config.
 
 use std::{
     fmt::Write as _,
@@ -18,29 +18,29 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-/// The version of the other provider, and of what it needs.
-const OTHER_PROVIDER: &str = "sigs.k8s.io/cluster-api-addon-provider-helm@v0.5.3";
+/// The Go modules of the Cluster API Add-on Provider for Helm (CAAPH) and of cert-manager.
+const CAAPH: &str = "sigs.k8s.io/cluster-api-addon-provider-helm@v0.5.3";
 const CERT_MANAGER: &str = "github.com/cert-manager/cert-manager@v1.19.3";
-/// Versions of Chandler.
+/// Two versions of Chandler for upgrades.
 pub const OLDER: &str = "v0.1.0";
 pub const NEWER: &str = "v0.1.1";
 
-/// Brings a management cluster to where users have theirs before they think of add-ons.
+/// Installs the core and the infrastructure provider on a management cluster.
 pub const INIT_CORE: &str = "clusterctl init --core cluster-api:v1.12.3 --infrastructure sandbox:v1.0.0 --bootstrap - --control-plane -";
 
-/// Folders of providers, each with its versions.
+/// A folder with a subfolder for each version of each provider.
 pub struct Providers {
     folder: PathBuf,
 }
 
 impl Providers {
-    /// `client` is of a management plane on which the Cluster API core runs as a process.
+    /// Creates providers for a management cluster on which the Cluster API core runs as a process.
     pub async fn new(folder: &Path, client: &Client) -> Self {
         Self::with_core(folder, Some(client)).await
     }
 
-    /// For a management plane on which nothing of the Cluster API runs.
-    pub async fn plain(folder: &Path) -> Self {
+    /// Creates providers for a management cluster on which the Cluster API does not run.
+    pub async fn without_core_process(folder: &Path) -> Self {
         Self::with_core(folder, None).await
     }
 
@@ -49,16 +49,16 @@ impl Providers {
         let providers = Self { folder: folder.to_owned() };
         providers.core(process).await;
         providers.sandbox();
-        providers.cert_manager();
+        providers.cert_manager().await;
         providers
     }
 
-    /// A file of a provider.
+    /// Returns the path of a file of a provider.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// What a person would have in `~/.config/cluster-api/clusterctl.yaml`.
+    /// Returns the content of `~/.config/cluster-api/clusterctl.yaml`.
     pub fn config(&self) -> String {
         let known = [
             ("cluster-api", "CoreProvider", "cluster-api/v1.12.3/core-components.yaml"),
@@ -80,18 +80,18 @@ impl Providers {
         config
     }
 
-    /// A version of a provider.
-    fn version(&self, provider: &str, version: &str) -> PathBuf {
+    /// Creates the folder of a version of a provider.
+    fn create_version(&self, provider: &str, version: &str) -> PathBuf {
         let folder = self.folder.join(provider).join(version);
         std::fs::create_dir_all(&folder).unwrap();
         folder
     }
 
-    /// The real one, its webhooks being those of the process, if one runs.
+    /// Writes the components of the Cluster API core. If it runs as a process, the webhooks point to that process.
     async fn core(&self, process: Option<&Client>) {
-        let module = go_module::of_sandbox("sigs.k8s.io/cluster-api");
-        let target = self.version("cluster-api", "v1.12.3");
-        let mut objects = kustomized(&module.join("config/default")).await;
+        let module = go_module::of_sandbox("sigs.k8s.io/cluster-api").await;
+        let target = self.create_version("cluster-api", "v1.12.3");
+        let mut objects = kustomize(&module.join("config/default")).await;
         if let Some(client) = process {
             for object in &mut objects {
                 point_at_process(client, object).await;
@@ -102,9 +102,9 @@ impl Providers {
     }
 
     fn sandbox(&self) {
-        let target = self.version("infrastructure-sandbox", "v1.0.0");
+        let target = self.create_version("infrastructure-sandbox", "v1.0.0");
         let mut objects = vec![namespace("sandbox-system")];
-        objects.extend(provider::crds().iter().map(|kind| serde_json::to_value(kind).unwrap()));
+        objects.extend(provider::crds().iter().map(|crd| serde_json::to_value(crd).unwrap()));
         write_all(&target.join("infrastructure-components.yaml"), &objects);
         let metadata = json!({
             "apiVersion": "clusterctl.cluster.x-k8s.io/v1alpha3", "kind": "Metadata",
@@ -113,52 +113,52 @@ impl Providers {
         std::fs::write(target.join("metadata.yaml"), metadata.to_string()).unwrap();
     }
 
-    /// Its kinds alone: all that clusterctl looks at is that they are served.
-    fn cert_manager(&self) {
-        let kinds = go_module::folder(&self.folder, CERT_MANAGER).join("deploy/crds");
-        let target = self.version("cert-manager", "v1.19.3");
-        let files = std::fs::read_dir(kinds).unwrap().map(|file| file.unwrap().path());
-        let kinds = files.filter(|file| file.extension().is_some_and(|extension| extension == "yaml"));
-        let text: Vec<_> = kinds.map(|file| std::fs::read_to_string(file).unwrap()).collect();
+    /// Writes only the CRDs of cert-manager: clusterctl only checks that they are served.
+    async fn cert_manager(&self) {
+        let crds = go_module::folder(&self.folder, CERT_MANAGER).await.join("deploy/crds");
+        let target = self.create_version("cert-manager", "v1.19.3");
+        let files = std::fs::read_dir(crds).unwrap().map(|file| file.unwrap().path());
+        let crds = files.filter(|file| file.extension().is_some_and(|extension| extension == "yaml"));
+        let text: Vec<_> = crds.map(|file| std::fs::read_to_string(file).unwrap()).collect();
         std::fs::write(target.join("cert-manager.yaml"), text.join("\n---\n")).unwrap();
     }
 
-    /// The Cluster API add-on provider for Helm; returns its kinds.
-    pub async fn other(&self) -> Vec<Value> {
-        let module = go_module::folder(&self.folder, OTHER_PROVIDER);
-        let target = self.version("addon-helm", "v0.5.3");
-        let objects = kustomized(&module.join("config/default")).await;
+    /// Writes the components of CAAPH. Returns its CRDs.
+    pub async fn caaph(&self) -> Vec<Value> {
+        let module = go_module::folder(&self.folder, CAAPH).await;
+        let target = self.create_version("addon-helm", "v0.5.3");
+        let objects = kustomize(&module.join("config/default")).await;
         write_all(&target.join("addon-components.yaml"), &objects);
         copy(&module.join("metadata.yaml"), &target);
         objects.into_iter().filter(|object| object["kind"] == "CustomResourceDefinition").collect()
     }
 
-    /// Chandler as it would be released now, and again.
+    /// Writes the current components of Chandler as two versions.
     pub async fn chandler(&self) {
-        let made = packaging::dist().await;
-        let components = std::fs::read_to_string(made.join("addon-components.yaml")).unwrap();
+        let dist = packaging::dist().await;
+        let components = std::fs::read_to_string(dist.join("addon-components.yaml")).unwrap();
         let unreleased = concat!(":v", env!("CARGO_PKG_VERSION"));
         assert!(components.contains(unreleased), "the image has the version as its tag");
         for version in [OLDER, NEWER] {
-            let target = self.version("addon-chandler", version);
+            let target = self.create_version("addon-chandler", version);
             let released = components.replace(unreleased, &format!(":{version}"));
             std::fs::write(target.join("addon-components.yaml"), released).unwrap();
-            copy(&made.join("metadata.yaml"), &target);
+            copy(&dist.join("metadata.yaml"), &target);
         }
     }
 }
 
-/// To see whether cert-manager answers, `clusterctl init` makes a namespace and has it deleted. The next one has to wait
-/// until that is gone: it would try in vain to make the same again.
-pub async fn settled(client: &Client) {
+/// Waits until the namespace is deleted that `clusterctl init` creates to test cert-manager. The next `clusterctl init`
+/// would fail to create it.
+pub async fn wait_cert_manager_test_deleted(client: &Client) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     while namespaces.get_opt("cert-manager-test").await.unwrap().is_some() {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
-/// What `kubectl kustomize` makes of a folder.
-async fn kustomized(folder: &Path) -> Vec<Value> {
+/// Returns the objects that `kubectl kustomize` prints for a folder.
+async fn kustomize(folder: &Path) -> Vec<Value> {
     let kubectl = testing::assets().await.unwrap().path(Binary::Kubectl);
     let output = Command::new(kubectl).arg("kustomize").arg(folder).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -166,23 +166,23 @@ async fn kustomized(folder: &Path) -> Vec<Value> {
     text.split("\n---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
 }
 
-/// There is no Service of that name here: the API server is to ask where it asks already.
+/// Replaces the webhooks of an object by those of the existing object: their Services do not exist here.
 async fn point_at_process(client: &Client, object: &mut Value) {
     let name = object["metadata"]["name"].as_str().unwrap().to_owned();
     match object["kind"].as_str().unwrap() {
         "CustomResourceDefinition" => {
-            let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-            let there = definitions.get_opt(&name).await.unwrap();
+            let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+            let existing = crds.get_opt(&name).await.unwrap();
             object["spec"]["conversion"] =
-                serde_json::to_value(there.and_then(|there| there.spec.conversion)).unwrap();
+                serde_json::to_value(existing.and_then(|existing| existing.spec.conversion)).unwrap();
         }
         kind @ ("MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration") => {
             let resource =
                 ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));
             let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
             let all = all.list(&ListParams::default()).await.unwrap();
-            let there = all.into_iter().find(|there| there.name_any() == name).unwrap();
-            object["webhooks"] = there.data["webhooks"].clone();
+            let existing = all.into_iter().find(|existing| existing.name_any() == name).unwrap();
+            object["webhooks"] = existing.data["webhooks"].clone();
         }
         _ => {}
     }
@@ -192,13 +192,13 @@ fn namespace(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 }
 
-/// JSON is YAML.
+/// Writes objects as JSON documents, which are valid YAML.
 fn write_all(path: &Path, objects: &[Value]) {
     let documents: Vec<_> = objects.iter().map(Value::to_string).collect();
     std::fs::write(path, documents.join("\n---\n")).unwrap();
 }
 
 fn copy(file: &Path, folder: &Path) {
-    // Go's cache is read-only; a copy through bytes is not.
+    // `fs::copy` would copy the permissions, and Go's module cache is read-only.
     std::fs::write(folder.join(file.file_name().unwrap()), std::fs::read(file).unwrap()).unwrap();
 }

@@ -1,4 +1,4 @@
-//! The tests that docs/requirements.md names are there.
+//! The tests named in docs/requirements.md exist.
 
 use std::{
     collections::BTreeSet,
@@ -7,8 +7,8 @@ use std::{
 
 use crate::documents::{document, root};
 
-/// Names of tests in a document: `place::file::name`, in backticks.
-fn named(document: &str) -> BTreeSet<String> {
+/// Returns the names of tests in a document: `crate::file::name`, in backticks.
+fn named_tests(document: &str) -> BTreeSet<String> {
     let quoted = document.split('`').skip(1).step_by(2);
     let is_path = |text: &&str| {
         let part = |part: &str| {
@@ -25,15 +25,15 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     nested.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
 }
 
-/// `crates/e2e/tests/commands/api.rs` is `e2e::commands::api`; folders of tests do not count.
-fn place(path: &Path) -> String {
+/// Returns the module path of a file: `crates/e2e/tests/commands/api.rs` is `e2e::commands::api`.
+fn module_path(path: &Path) -> String {
     let parts =
         path.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect::<Vec<_>>();
-    let counts = |part: &&String| !["src", "tests", "main", "lib"].contains(&part.as_str());
-    parts.iter().filter(counts).cloned().collect::<Vec<_>>().join("::")
+    let is_module = |part: &&String| !["src", "tests", "main", "lib"].contains(&part.as_str());
+    parts.iter().filter(is_module).cloned().collect::<Vec<_>>().join("::")
 }
 
-/// Names of the tests in a file.
+/// Returns the names of the tests in a source file.
 fn tests(source: &str) -> impl Iterator<Item = &str> {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let follows_attribute = |at: usize| {
@@ -47,27 +47,27 @@ fn tests(source: &str) -> impl Iterator<Item = &str> {
     names.collect::<Vec<_>>().into_iter()
 }
 
-/// All tests, with their places.
-pub fn tests_of_the_crates() -> BTreeSet<String> {
+/// Returns the paths of all tests of the workspace's crates.
+pub fn all_tests() -> BTreeSet<String> {
     let crates = root().join("crates");
     let mut known = BTreeSet::new();
     for path in sources(&crates) {
-        let place = place(path.strip_prefix(&crates).unwrap());
+        let module = module_path(path.strip_prefix(&crates).unwrap());
         let source = std::fs::read_to_string(&path).unwrap();
-        known.extend(tests(&source).map(|name| format!("{place}::{name}")));
+        known.extend(tests(&source).map(|name| format!("{module}::{name}")));
     }
     known
 }
 
-/// Whether there is a test of this name, with or without its place.
+/// Returns whether a test of this name exists; its path may be shortened from the left.
 pub fn exists(known: &BTreeSet<String>, name: &str) -> bool {
     known.iter().any(|known| known == name || known.ends_with(&format!("::{name}")))
 }
 
 #[test]
-fn every_test_that_the_requirements_name_exists() {
-    let known = tests_of_the_crates();
-    let named = named(&document("docs/requirements.md"));
+fn every_test_named_in_the_requirements_exists() {
+    let known = all_tests();
+    let named = named_tests(&document("docs/requirements.md"));
     assert!(named.len() > 30, "{named:?}");
     let missing: Vec<_> = named.iter().filter(|name| !exists(&known, name)).collect();
     assert!(missing.is_empty(), "docs/requirements.md names tests that do not exist: {missing:#?}");

@@ -1,4 +1,4 @@
-//! `atomic`: what cannot become ready is taken back, told, and not tried again at every turn.
+//! `atomic`: an operation that does not become ready is rolled back, reported, and retried with backoff.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 
-/// The next try is at least this far off when a failure has been told: 5 s less a fifth.
+/// The shortest backoff after a first failure: 5 s minus 20 % jitter.
 const FIRST_BACKOFF: Duration = Duration::from_secs(4);
 
 fn values(greeting: &str, stuck: bool) -> Value {
@@ -25,11 +25,11 @@ fn failed(status: &ReleaseStatus) -> bool {
     condition(status, "Ready").is_some_and(|c| c.reason == "HelmInstallOrUpgradeFailed")
 }
 
-/// What was told of a failure.
-async fn failure(world: &World) -> (String, u32) {
-    let told = world.status("stubborn", "alpha", "told to have failed", failed).await;
-    let record = told.last_failure.clone().unwrap();
-    let ready = condition(&told, "Ready").unwrap();
+/// Waits until a failure is reported. Returns its category and count.
+async fn wait_failure(world: &World) -> (String, u32) {
+    let status = world.wait_status("stubborn", "alpha", "reported as failed", failed).await;
+    let record = status.last_failure.clone().unwrap();
+    let ready = condition(&status, "Ready").unwrap();
     assert!(ready.message.contains(&record.message) && ready.message.contains("next try at"), "{ready:?}");
     (record.category, record.count)
 }
@@ -42,73 +42,73 @@ async fn newest_revision(plane: &Plane) -> u32 {
 }
 
 #[tokio::test]
-async fn an_upgrade_that_cannot_become_ready_rolls_back_and_is_not_repeated_at_once() {
+async fn an_upgrade_that_does_not_become_ready_is_rolled_back_and_retried_with_backoff() {
     let world = World::new("atomicup").await;
-    let alpha = world.cluster("alpha").await;
-    let manager = world.manager();
-    world.place("stubborn", "stubborn", values("Good", false)).await;
-    world.ready("stubborn", "alpha", 1).await;
-    world.change("stubborn", values("Bad", true)).await;
+    let alpha = world.create_cluster("alpha").await;
+    let manager = world.start_manager();
+    world.apply_placement("stubborn", "stubborn", values("Good", false)).await;
+    world.wait_ready("stubborn", "alpha", 1).await;
+    world.patch_placement("stubborn", values("Bad", true)).await;
 
-    assert_eq!(failure(&world).await, ("NotReady".to_owned(), 1));
+    assert_eq!(wait_failure(&world).await, ("NotReady".to_owned(), 1));
     let expected = [(1, "superseded"), (2, "failed"), (3, "deployed")].map(|(n, s)| (n, s.to_owned()));
     assert_eq!(world.history(&alpha, "stubborn"), expected);
     assert_eq!(config_value(&alpha, "stubborn", "greeting").await.as_deref(), Some("Good"));
     tokio::time::sleep(FIRST_BACKOFF / 2).await;
-    assert_eq!(newest_revision(&alpha).await, 3, "nothing is tried before its time");
-    let (_, count) = failure(&world).await;
-    assert_eq!(count, 1, "the failure stands until the next try");
+    assert_eq!(newest_revision(&alpha).await, 3, "nothing is retried before the backoff is over");
+    let (_, count) = wait_failure(&world).await;
+    assert_eq!(count, 1, "the failure is reported until the next attempt");
 
     let again = world
-        .status("stubborn", "alpha", "told to have failed twice", |status| {
+        .wait_status("stubborn", "alpha", "reported as failed twice", |status| {
             failed(status) && status.last_failure.as_ref().is_some_and(|failure| failure.count == 2)
         })
         .await;
-    assert_eq!(again.revision, Some(5), "a try is two revisions: the upgrade, and the way back");
+    assert_eq!(again.revision, Some(5), "an attempt adds two revisions: the upgrade and the rollback");
     tokio::time::sleep(FIRST_BACKOFF).await;
-    assert_eq!(newest_revision(&alpha).await, 5, "the second wait is longer than the first");
+    assert_eq!(newest_revision(&alpha).await, 5, "the second backoff is longer than the first");
     assert_eq!(manager.ended(OperationKind::UPGRADE), 2);
 
-    world.change("stubborn", values("Mended", false)).await;
-    world.ready("stubborn", "alpha", 6).await;
-    assert_eq!(config_value(&alpha, "stubborn", "greeting").await.as_deref(), Some("Mended"));
+    world.patch_placement("stubborn", values("Fixed", false)).await;
+    world.wait_ready("stubborn", "alpha", 6).await;
+    assert_eq!(config_value(&alpha, "stubborn", "greeting").await.as_deref(), Some("Fixed"));
     assert_eq!(world.history(&alpha, "stubborn").last().unwrap().1, "deployed");
 }
 
 #[tokio::test]
-async fn going_back_to_the_values_that_were_rolled_back_to_adds_no_revision() {
+async fn reverting_to_the_rolled_back_values_adds_no_revision() {
     let world = World::new("atomicback").await;
-    let alpha = world.cluster("alpha").await;
-    let _manager = world.manager();
-    world.place("stubborn", "stubborn", values("Good", false)).await;
-    world.ready("stubborn", "alpha", 1).await;
-    world.change("stubborn", values("Bad", true)).await;
-    failure(&world).await;
-    world.change("stubborn", values("Good", false)).await;
-    world.ready("stubborn", "alpha", 3).await;
-    assert_eq!(world.history(&alpha, "stubborn").len(), 3, "what is there is what is wanted");
+    let alpha = world.create_cluster("alpha").await;
+    let _manager = world.start_manager();
+    world.apply_placement("stubborn", "stubborn", values("Good", false)).await;
+    world.wait_ready("stubborn", "alpha", 1).await;
+    world.patch_placement("stubborn", values("Bad", true)).await;
+    wait_failure(&world).await;
+    world.patch_placement("stubborn", values("Good", false)).await;
+    world.wait_ready("stubborn", "alpha", 3).await;
+    assert_eq!(world.history(&alpha, "stubborn").len(), 3, "the rolled-back release is already up to date");
 }
 
 #[tokio::test]
-async fn an_install_that_cannot_become_ready_is_uninstalled_and_not_repeated_at_once() {
+async fn an_install_that_does_not_become_ready_is_uninstalled_and_retried_with_backoff() {
     let world = World::new("atomicin").await;
-    let alpha = world.cluster("alpha").await;
-    let manager = world.manager();
-    world.place("stubborn", "stubborn", values("Bad", true)).await;
-    assert_eq!(failure(&world).await, ("NotReady".to_owned(), 1));
+    let alpha = world.create_cluster("alpha").await;
+    let manager = world.start_manager();
+    world.apply_placement("stubborn", "stubborn", values("Bad", true)).await;
+    assert_eq!(wait_failure(&world).await, ("NotReady".to_owned(), 1));
     assert_eq!(world.helm(&alpha, &["list", "--all-namespaces"]), json!([]));
-    assert_eq!(config_value(&alpha, "stubborn", "greeting").await, None, "nothing is left of it");
+    assert_eq!(config_value(&alpha, "stubborn", "greeting").await, None, "no object is left");
     tokio::time::sleep(FIRST_BACKOFF / 2).await;
     assert_eq!(manager.ended(OperationKind::INSTALL), 1);
-    eventually("it is tried again in time", || async {
-        let (_, count) = failure(&world).await;
+    eventually("the install is retried", || async {
+        let (_, count) = wait_failure(&world).await;
         (count == 2).then_some(())
     })
     .await;
     tokio::time::sleep(FIRST_BACKOFF).await;
-    assert_eq!(manager.ended(OperationKind::INSTALL), 2, "the second wait is longer than the first");
+    assert_eq!(manager.ended(OperationKind::INSTALL), 2, "the second backoff is longer than the first");
 
-    world.change("stubborn", values("Mended", false)).await;
-    world.ready("stubborn", "alpha", 1).await;
+    world.patch_placement("stubborn", values("Fixed", false)).await;
+    world.wait_ready("stubborn", "alpha", 1).await;
     assert_eq!(world.history(&alpha, "stubborn"), [(1, "deployed".to_owned())]);
 }

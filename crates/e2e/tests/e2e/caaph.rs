@@ -1,39 +1,39 @@
-//! Chandler does not start beside the provider whose place it takes, and says what to do.
+//! Chandler refuses to start next to the Cluster API Add-on Provider for Helm (CAAPH), and explains how to remove it.
 
-use chandler_e2e::{bare::Bare, programs};
+use chandler_e2e::{management_cluster::ManagementCluster, programs};
 use chandler_sandbox::apply;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, api::DeleteParams};
 use serde_json::json;
 
 #[tokio::test]
-async fn it_refuses_to_start_while_the_other_provider_is_there() {
-    let bare = Bare::new("caaph").await;
+async fn the_manager_refuses_to_start_while_caaph_is_installed() {
+    let management = ManagementCluster::new("caaph").await;
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": "controller-leader-election-caaph", "namespace": "default"},
         "spec": {"holderIdentity": "caaph-controller-manager-0"},
     });
-    apply::apply(&bare.client, &lease).await.unwrap();
-    let (started, complaint) = bare.manager_ends().await;
-    assert!(!started && complaint.contains("controller-leader-election-caaph is held"), "{complaint}");
-    assert!(complaint.contains("clusterctl delete --addon helm"), "{complaint}");
+    apply::apply(&management.client, &lease).await.unwrap();
+    let (success, stderr) = management.run_manager().await;
+    assert!(!success && stderr.contains("controller-leader-election-caaph is held"), "{stderr}");
+    assert!(stderr.contains("clusterctl delete --addon helm"), "{stderr}");
 
-    assert!(doctor(&bare).contains("PROBLEM  caaph: the add-on provider for Helm: its leader Lease"));
+    assert!(doctor(&management).contains("PROBLEM  caaph: the add-on provider for Helm: its leader Lease"));
 
     let mut idle = lease.clone();
     idle["spec"]["holderIdentity"] = json!("");
-    apply::apply(&bare.client, &idle).await.unwrap();
-    let text = doctor(&bare);
-    for words in [
+    apply::apply(&management.client, &idle).await.unwrap();
+    let text = doctor(&management);
+    for expected in [
         "warning  caaph: the add-on provider for Helm: its Lease default/controller-leader-election-caaph exists without a \
          holder",
         "→ `kubectl delete lease controller-leader-election-caaph --namespace default`",
     ] {
-        assert!(text.contains(words), "{words}: {text}");
+        assert!(text.contains(expected), "{expected}: {text}");
     }
 
-    let leases: Api<Lease> = Api::namespaced(bare.client.clone(), "default");
+    let leases: Api<Lease> = Api::namespaced(management.client.clone(), "default");
     leases.delete("controller-leader-election-caaph", &DeleteParams::default()).await.unwrap();
     let webhook = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
@@ -47,16 +47,13 @@ async fn it_refuses_to_start_while_the_other_provider_is_there() {
             }],
         }],
     });
-    apply::apply(&bare.client, &webhook).await.unwrap();
-    let (started, complaint) = bare.manager_ends().await;
-    assert!(
-        !started && complaint.contains("caaph-validating-webhook-configuration is registered"),
-        "{complaint}"
-    );
+    apply::apply(&management.client, &webhook).await.unwrap();
+    let (success, stderr) = management.run_manager().await;
+    assert!(!success && stderr.contains("caaph-validating-webhook-configuration is registered"), "{stderr}");
 }
 
-fn doctor(bare: &Bare) -> String {
+fn doctor(management: &ManagementCluster) -> String {
     let mut command = std::process::Command::new(programs::chandler());
-    command.args(["doctor", "--kubeconfig"]).arg(bare.plane.kubeconfig_path());
+    command.args(["doctor", "--kubeconfig"]).arg(management.plane.kubeconfig_path());
     String::from_utf8(command.output().unwrap().stdout).unwrap()
 }

@@ -1,4 +1,4 @@
-//! What the Cluster API add-on provider for Helm leaves is taken over as it is.
+//! Chandler adopts the objects and releases of the Cluster API Add-on Provider for Helm (CAAPH) unchanged.
 
 use std::{
     collections::BTreeMap,
@@ -29,17 +29,17 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// Helm 3 generates such names.
+/// A release name as Helm 3 generates it.
 const RELEASE: &str = "keys-1735787046";
-const RECORD: &str = "sh.helm.release.v1.keys-1735787046.v1";
-/// The base name of its binary, which is what Helm's SDK calls itself on a workload cluster.
-const ON_WORKLOAD: &str = "manager";
-/// The first word of its user agent, which is what it is called on the management cluster.
-const ON_MANAGEMENT: &str = "cluster-api-helm-controller-manager";
+const RELEASE_SECRET: &str = "sh.helm.release.v1.keys-1735787046.v1";
+/// The field manager of CAAPH on workload clusters: Helm's SDK uses the base name of the binary.
+const WORKLOAD_FIELD_MANAGER: &str = "manager";
+/// The field manager of CAAPH on the management cluster: the first part of its user agent.
+const MANAGEMENT_FIELD_MANAGER: &str = "cluster-api-helm-controller-manager";
 const VALUES: &str = "data: {a: one, b: two}\nenv: [{name: A, value: one}, {name: B, value: two}]\n";
 
-/// A release that was installed by Helm 3 in a controller: client-side, under the controller's name.
-async fn installed(world: &World, alpha: &Plane) {
+/// Installs a release as Helm 3 does in CAAPH: by client-side apply, with the field manager of CAAPH.
+async fn install_release(world: &World, alpha: &Plane) {
     let archive = world.archive(&chart("keys")).to_string_lossy().into_owned();
     let values = world.dir.join("values.yaml");
     std::fs::write(&values, VALUES).unwrap();
@@ -47,16 +47,16 @@ async fn installed(world: &World, alpha: &Plane) {
     let install = ["install", RELEASE, &archive, "--server-side=false", "--values", &values];
     let output = world.helm_command(alpha, &install).args(["--namespace", "default"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    rename_writer(on::<ConfigMap>(alpha).await).await;
-    rename_writer(on::<Deployment>(alpha).await).await;
-    forget_method(&on(alpha).await).await;
+    rename_field_manager(api::<ConfigMap>(alpha).await).await;
+    rename_field_manager(api::<Deployment>(alpha).await).await;
+    remove_apply_method(&api(alpha).await).await;
 }
 
-async fn on<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(alpha: &Plane) -> Api<K> {
+async fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(alpha: &Plane) -> Api<K> {
     Api::namespaced(alpha.client().await.unwrap(), "default")
 }
 
-async fn rename_writer<K>(api: Api<K>)
+async fn rename_field_manager<K>(api: Api<K>)
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
@@ -64,15 +64,15 @@ where
     let mut entries = object.managed_fields().to_vec();
     let helm = entries.iter_mut().find(|entry| entry.manager.as_deref() == Some("helm")).unwrap();
     assert_eq!(helm.operation.as_deref(), Some("Update"), "the helm CLI applied client-side");
-    helm.manager = Some(ON_WORKLOAD.to_owned());
+    helm.manager = Some(WORKLOAD_FIELD_MANAGER.to_owned());
     let patch = Patch::Merge(json!({"metadata": {"managedFields": entries}}));
     api.patch(RELEASE, &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// Helm 3 does not record how it applies.
-async fn forget_method(secrets: &Api<Secret>) {
-    let mut record = secrets.get(RECORD).await.unwrap();
-    let data = record.data.as_mut().unwrap();
+/// Removes `apply_method` from the release Secret: Helm 3 does not write it.
+async fn remove_apply_method(secrets: &Api<Secret>) {
+    let mut secret = secrets.get(RELEASE_SECRET).await.unwrap();
+    let data = secret.data.as_mut().unwrap();
     let packed = STANDARD.decode(&data["release"].0).unwrap();
     let mut text = String::new();
     GzDecoder::new(packed.as_slice()).read_to_string(&mut text).unwrap();
@@ -82,10 +82,10 @@ async fn forget_method(secrets: &Api<Secret>) {
     packed.write_all(release.to_string().as_bytes()).unwrap();
     let packed = STANDARD.encode(packed.finish().unwrap());
     data.insert("release".to_owned(), ByteString(packed.into_bytes()));
-    secrets.replace(RECORD, &PostParams::default(), &record).await.unwrap();
+    secrets.replace(RELEASE_SECRET, &PostParams::default(), &secret).await.unwrap();
 }
 
-/// With the defaults that its webhooks write.
+/// Returns the options with the defaults that the webhooks of CAAPH set.
 fn options() -> Value {
     json!({
         "enableClientCache": false, "timeout": "10m0s",
@@ -93,8 +93,8 @@ fn options() -> Value {
     })
 }
 
-/// The release object, with everything that the other provider puts there.
-async fn proxied(world: &World) -> HelmReleaseProxy {
+/// Creates the release object with all fields that CAAPH sets.
+async fn create_release_object(world: &World) -> HelmReleaseProxy {
     let placement = world.placements().get("keys").await.unwrap();
     let spec = json!({
         "clusterRef": {
@@ -123,9 +123,10 @@ async fn proxied(world: &World) -> HelmReleaseProxy {
         },
         "spec": spec,
     });
-    let manager = Some(ON_MANAGEMENT.to_owned());
+    let manager = Some(MANAGEMENT_FIELD_MANAGER.to_owned());
     let parameters = PostParams { field_manager: manager.clone(), ..PostParams::default() };
-    let made = world.releases().create(&parameters, &serde_json::from_value(object).unwrap()).await.unwrap();
+    let created =
+        world.releases().create(&parameters, &serde_json::from_value(object).unwrap()).await.unwrap();
     let ready = |type_: &str, reason: &str| {
         json!({
             "type": type_, "status": "True", "reason": reason, "message": "", "observedGeneration": 1,
@@ -137,49 +138,49 @@ async fn proxied(world: &World) -> HelmReleaseProxy {
         "observedGeneration": 1, "revision": 1, "status": "deployed",
     }});
     let parameters = PatchParams { field_manager: manager, ..PatchParams::default() };
-    world.releases().patch_status(&made.name_any(), &parameters, &Patch::Merge(status)).await.unwrap()
+    world.releases().patch_status(&created.name_any(), &parameters, &Patch::Merge(status)).await.unwrap()
 }
 
 async fn keys(alpha: &Plane) -> BTreeMap<String, String> {
-    on::<ConfigMap>(alpha).await.get(RELEASE).await.unwrap().data.unwrap_or_default()
+    api::<ConfigMap>(alpha).await.get(RELEASE).await.unwrap().data.unwrap_or_default()
 }
 
 async fn env(alpha: &Plane) -> Vec<String> {
-    let spec = on::<Deployment>(alpha).await.get(RELEASE).await.unwrap().spec.unwrap().template.spec;
+    let spec = api::<Deployment>(alpha).await.get(RELEASE).await.unwrap().spec.unwrap().template.spec;
     let env = spec.unwrap().containers.remove(0).env.unwrap_or_default();
     env.into_iter().map(|variable| variable.name).collect()
 }
 
 #[tokio::test]
-async fn what_the_other_provider_leaves_is_taken_over() {
+async fn objects_and_releases_of_caaph_are_adopted() {
     let world = World::new("takeover").await;
     world.repository.publish(&chart("keys")).unwrap();
-    let alpha = world.cluster("alpha").await;
+    let alpha = world.create_cluster("alpha").await;
     let changes = json!({"releaseName": "", "valuesTemplate": VALUES, "options": options()});
-    world.place("keys", "keys", changes).await;
-    installed(&world, &alpha).await;
-    let left = proxied(&world).await;
-    let record = on::<Secret>(&alpha).await.get(RECORD).await.unwrap();
-    let deployment = on::<Deployment>(&alpha).await.get(RELEASE).await.unwrap();
+    world.apply_placement("keys", "keys", changes).await;
+    install_release(&world, &alpha).await;
+    let original = create_release_object(&world).await;
+    let secret = api::<Secret>(&alpha).await.get(RELEASE_SECRET).await.unwrap();
+    let deployment = api::<Deployment>(&alpha).await.get(RELEASE).await.unwrap();
 
-    let manager = world.manager();
+    let manager = world.start_manager();
     eventually("the release is adopted", || async {
-        let now = on::<Secret>(&alpha).await.get(RECORD).await.unwrap();
-        assert_eq!((now.uid(), &now.data), (record.uid(), &record.data), "the record stays as it is");
+        let now = api::<Secret>(&alpha).await.get(RELEASE_SECRET).await.unwrap();
+        assert_eq!((now.uid(), &now.data), (secret.uid(), &secret.data), "the release Secret is unchanged");
         now.labels().contains_key("chandler.dev/input").then_some(())
     })
     .await;
-    // Ready is already there: the other provider wrote it. The inventory comes with Chandler's own status.
+    // CAAPH has already set Ready. The inventory is set only by Chandler.
     eventually("the status lists both objects of the release", || async {
-        let status = world.ready("keys", "alpha", 1).await;
+        let status = world.wait_ready("keys", "alpha", 1).await;
         (status.inventory.len() == 2 && condition(&status, "HelmReleaseReady").is_some()).then_some(())
     })
     .await;
     let all = world.releases().list(&ListParams::default()).await.unwrap().items;
-    let [taken] = all.as_slice() else { panic!("one release object is one release object: {all:?}") };
-    assert_eq!((taken.uid(), &taken.spec), (left.uid(), &left.spec));
-    let untouched = on::<Deployment>(&alpha).await.get(RELEASE).await.unwrap();
-    assert_eq!(untouched.metadata.generation, deployment.metadata.generation, "nothing is reinstalled");
+    let [adopted] = all.as_slice() else { panic!("expected one release object: {all:?}") };
+    assert_eq!((adopted.uid(), &adopted.spec), (original.uid(), &original.spec));
+    let current = api::<Deployment>(&alpha).await.get(RELEASE).await.unwrap();
+    assert_eq!(current.metadata.generation, deployment.metadata.generation, "nothing is reinstalled");
     assert_eq!(world.history(&alpha, RELEASE), [(1, "deployed".to_owned())], "no revision is added");
 
     let upgrades = [
@@ -187,19 +188,22 @@ async fn what_the_other_provider_leaves_is_taken_over() {
         ("data: {a: changed}\nenv: [{name: A, value: one}]\n", 3, 1),
     ];
     for (values, revision, fields) in upgrades {
-        world.change("keys", json!({"valuesTemplate": values})).await;
-        world.ready("keys", "alpha", revision).await;
+        world.patch_placement("keys", json!({"valuesTemplate": values})).await;
+        world.wait_ready("keys", "alpha", revision).await;
         let (keys, env) = (keys(&alpha).await, env(&alpha).await);
         assert_eq!((keys.len(), env.len()), (fields, fields), "at revision {revision}: {keys:?} {env:?}");
         assert_eq!(keys["a"], "changed");
     }
     assert_eq!(world.history(&alpha, RELEASE).len(), 3, "each change is one revision");
 
-    // Fields go from the release object too.
-    world.change("keys", json!({"valuesTemplate": null, "version": null})).await;
-    world.ready("keys", "alpha", 4).await;
-    let taken = world.release("keys", "alpha").await.unwrap();
-    assert_eq!((taken.uid(), taken.spec.values.as_str(), taken.spec.version.as_str()), (left.uid(), "", ""));
+    // Fields can be removed from the release object too.
+    world.patch_placement("keys", json!({"valuesTemplate": null, "version": null})).await;
+    world.wait_ready("keys", "alpha", 4).await;
+    let adopted = world.release("keys", "alpha").await.unwrap();
+    assert_eq!(
+        (adopted.uid(), adopted.spec.values.as_str(), adopted.spec.version.as_str()),
+        (original.uid(), "", "")
+    );
     assert!(keys(&alpha).await.is_empty(), "no values are left");
     assert_eq!(manager.logs().matches(r#""level":"ERROR""#).count(), 0, "{}", manager.logs());
 }

@@ -1,4 +1,4 @@
-//! Catalogs: read, kept, and told about.
+//! ExtensionCatalogs: reading, caching, their status, and `chandler catalog`.
 
 use chandler_api::extensions::{CatalogStatus, ExtensionCatalog};
 use chandler_e2e::{
@@ -9,7 +9,7 @@ use chandler_e2e::{
 use chandler_sandbox::{
     chart::{self, Package},
     registry::Registry,
-    repository::{ChartRepository, Guard},
+    repository::{Authentication, ChartRepository},
 };
 use k8s_openapi::{api::events::v1::Event, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
@@ -18,13 +18,13 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-/// Looks so often that a test need not wait.
-const OFTEN: [&str; 2] = ["--poll-seconds", "1"];
+/// Arguments for a manager that polls every second.
+const POLL_OFTEN: [&str; 2] = ["--poll-seconds", "1"];
 
-async fn create(world: &World, name: &str, url: &str, changes: Value) {
+async fn apply_catalog(world: &World, name: &str, url: &str, fields: Value) {
     let mut spec =
         json!({"url": url, "interval": "1s", "certificateAuthority": {"name": "ca", "key": "ca.crt"}});
-    spec.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+    spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     world
         .apply(&json!({
             "apiVersion": "chandler.dev/v1alpha1", "kind": "ExtensionCatalog",
@@ -41,9 +41,9 @@ fn ready(status: &CatalogStatus) -> Option<&Condition> {
     status.conditions.iter().find(|condition| condition.type_ == "Ready")
 }
 
-/// Waits until the catalog says so, of its present generation.
-async fn told(world: &World, name: &str, reason: &str) -> CatalogStatus {
-    eventually(&format!("catalog {name} says {reason}"), || async {
+/// Waits until the Ready condition of a catalog is up to date and has this reason.
+async fn wait_reason(world: &World, name: &str, reason: &str) -> CatalogStatus {
+    eventually(&format!("catalog {name} has reason {reason}"), || async {
         let catalog = catalogs(world).get(name).await.unwrap();
         let status =
             catalog.status.filter(|status| status.observed_generation == catalog.metadata.generation)?;
@@ -53,9 +53,9 @@ async fn told(world: &World, name: &str, reason: &str) -> CatalogStatus {
 }
 
 #[tokio::test]
-async fn a_catalog_is_read_filtered_and_kept_when_its_repository_goes() {
+async fn a_catalog_is_filtered_and_stays_usable_when_its_repository_is_unavailable() {
     let world = World::new("catalogs").await;
-    let manager = world.manager_with(&OFTEN);
+    let manager = world.start_manager_with(&POLL_OFTEN);
     let served = world.dir.join("offered");
     let repository = ChartRepository::start(world.sandbox.authority(), &served).await.unwrap();
     for chart in [hello(), chandler_e2e::world::chart("slow"), chandler_e2e::world::chart("stubborn")] {
@@ -63,20 +63,20 @@ async fn a_catalog_is_read_filtered_and_kept_when_its_repository_goes() {
     }
     let quiet = ChartRepository::start(world.sandbox.authority(), &world.dir.join("quiet")).await.unwrap();
     quiet.publish(&hello()).unwrap();
-    create(&world, "quiet", quiet.url(), json!({"interval": "1000h"})).await;
-    told(&world, "quiet", "Ready").await;
-    create(&world, "all", repository.url(), json!({})).await;
-    let first = told(&world, "all", "Ready").await;
+    apply_catalog(&world, "quiet", quiet.url(), json!({"interval": "1000h"})).await;
+    wait_reason(&world, "quiet", "Ready").await;
+    apply_catalog(&world, "all", repository.url(), json!({})).await;
+    let first = wait_reason(&world, "all", "Ready").await;
     assert_eq!(first.packages, Some(3));
     assert!(first.digest.as_ref().unwrap().starts_with("sha256:") && first.read_at.is_some());
 
-    create(&world, "some", repository.url(), json!({"filter": {"exclude": ["s*"]}})).await;
-    assert_eq!(told(&world, "some", "Ready").await.packages, Some(1));
-    create(&world, "none", repository.url(), json!({"filter": {"versions": ">=7"}})).await;
-    let none = told(&world, "none", "Ready").await;
+    apply_catalog(&world, "some", repository.url(), json!({"filter": {"exclude": ["s*"]}})).await;
+    assert_eq!(wait_reason(&world, "some", "Ready").await.packages, Some(1));
+    apply_catalog(&world, "none", repository.url(), json!({"filter": {"versions": ">=7"}})).await;
+    let none = wait_reason(&world, "none", "Ready").await;
     assert!(none.packages == Some(0) && ready(&none).unwrap().message.contains("spec.filter"), "{none:?}");
 
-    eventually("what has not changed is not sent again", || async {
+    eventually("an unchanged index is not downloaded again", || async {
         repository.requests().contains_key("304").then_some(())
     })
     .await;
@@ -88,24 +88,23 @@ async fn a_catalog_is_read_filtered_and_kept_when_its_repository_goes() {
     .await;
 
     drop(repository);
-    let lost = told(&world, "all", "SourceUnavailable").await;
+    let lost = wait_reason(&world, "all", "SourceUnavailable").await;
     assert_eq!(lost.packages, Some(3));
     let message = &ready(&lost).unwrap().message;
-    assert!(message.contains("the 3 packages read at") && message.contains("keeps running"), "{message}");
-
-    // Another process has only what is on disk and in the status.
-    manager.stop().await;
-    let manager = world.manager_with(&OFTEN);
-    // Once it has read a catalog that is new to it, it has looked at those that are older.
-    create(&world, "late", world.repository.url(), json!({})).await;
-    told(&world, "late", "Ready").await;
-    manager.settled().await;
-    assert_eq!(told(&world, "all", "SourceUnavailable").await.packages, Some(3));
-    assert_eq!(
-        quiet.requests()["/index.yaml"],
-        1,
-        "not before the interval is over, whichever process it is"
+    assert!(
+        message.contains("the 3 packages read at") && message.contains("releases are not affected"),
+        "{message}"
     );
+
+    // A new process has only the cache on disk and the status.
+    manager.stop().await;
+    let manager = world.start_manager_with(&POLL_OFTEN);
+    // Once it has read a new catalog, it has reconciled the older ones too.
+    apply_catalog(&world, "late", world.repository.url(), json!({})).await;
+    wait_reason(&world, "late", "Ready").await;
+    manager.wait_idle().await;
+    assert_eq!(wait_reason(&world, "all", "SourceUnavailable").await.packages, Some(3));
+    assert_eq!(quiet.requests()["/index.yaml"], 1, "a new process waits for the interval too");
 
     let events: Api<Event> = Api::namespaced(world.client.clone(), &world.namespace);
     let events = events.list(&ListParams::default()).await.unwrap().items;
@@ -114,26 +113,27 @@ async fn a_catalog_is_read_filtered_and_kept_when_its_repository_goes() {
         .filter(|event| event.regarding.as_ref().is_some_and(|about| about.name.as_deref() == Some("all")));
     let mut reasons: Vec<_> = about_all.filter_map(|event| event.reason.clone()).collect();
     reasons.sort();
-    assert_eq!(reasons, ["Ready", "SourceUnavailable"], "once per change of state");
+    assert_eq!(reasons, ["Ready", "SourceUnavailable"], "one Event per change of state");
 }
 
 #[tokio::test]
-async fn a_catalog_says_what_to_do() {
+async fn catalog_conditions_say_how_to_fix_the_problem() {
     let world = World::new("catalog-refusals").await;
-    let _manager = world.manager_with(&OFTEN);
+    let _manager = world.start_manager_with(&POLL_OFTEN);
     let url = world.repository.url();
     let signed = json!({"verify": {"verifier": "Provenance", "keys": {"name": "keys"}}});
-    create(&world, "signed", url, signed).await;
-    let status = told(&world, "signed", "VerificationUnavailable").await;
+    apply_catalog(&world, "signed", url, signed).await;
+    let status = wait_reason(&world, "signed", "VerificationUnavailable").await;
     assert!(status.packages.is_none() && ready(&status).unwrap().message.contains("remove spec.verify"));
 
-    let guard = Guard::Basic { user: "user".to_owned(), password: "canary".to_owned() };
+    let guard = Authentication::Basic { user: "user".to_owned(), password: "canary".to_owned() };
     let served = world.dir.join("private");
-    let private = ChartRepository::start_guarded(world.sandbox.authority(), &served, guard).await.unwrap();
+    let private =
+        ChartRepository::start_with_authentication(world.sandbox.authority(), &served, guard).await.unwrap();
     private.publish(&hello()).unwrap();
     let login = json!({"credentials": {"name": "login", "key": "config.json"}});
-    create(&world, "private", private.url(), login).await;
-    let status = told(&world, "private", "GetCredentialsFailed").await;
+    apply_catalog(&world, "private", private.url(), login).await;
+    let status = wait_reason(&world, "private", "GetCredentialsFailed").await;
     assert!(ready(&status).unwrap().message.contains("login does not exist"), "{status:?}");
     world
         .apply(&json!({
@@ -142,29 +142,29 @@ async fn a_catalog_says_what_to_do() {
             "stringData": {"username": "user", "password": "canary"},
         }))
         .await;
-    assert_eq!(told(&world, "private", "Ready").await.packages, Some(1));
+    assert_eq!(wait_reason(&world, "private", "Ready").await.packages, Some(1));
 
     let patch = Patch::Merge(json!({"spec": {"verify": null}}));
     catalogs(&world).patch("signed", &PatchParams::default(), &patch).await.unwrap();
-    assert_eq!(told(&world, "signed", "Ready").await.packages, Some(3));
+    assert_eq!(wait_reason(&world, "signed", "Ready").await.packages, Some(3));
 }
 
 #[tokio::test]
-async fn a_registry_is_a_catalog_of_the_charts_that_are_named_or_fit() {
+async fn a_registry_is_a_catalog_of_the_charts_that_match_its_filter() {
     let world = World::new("catalog-registry").await;
     let home = world.dir.join("registry");
     let registry = Registry::start(world.sandbox.assets(), world.sandbox.authority(), &home).await.unwrap();
     registry.push(&Package::pack(&hello(), None).unwrap()).await.unwrap();
-    let _manager = world.manager_with(&OFTEN);
-    create(&world, "registry", &registry.url(), json!({"filter": {"include": ["hello"]}})).await;
-    assert_eq!(told(&world, "registry", "Ready").await.packages, Some(1));
+    let _manager = world.start_manager_with(&POLL_OFTEN);
+    apply_catalog(&world, "registry", &registry.url(), json!({"filter": {"include": ["hello"]}})).await;
+    assert_eq!(wait_reason(&world, "registry", "Ready").await.packages, Some(1));
     registry.push(&Package::pack(&chandler_e2e::world::chart("slow"), None).unwrap()).await.unwrap();
-    create(&world, "listed", &registry.url(), json!({})).await;
-    assert_eq!(told(&world, "listed", "Ready").await.packages, Some(2));
-    create(&world, "some", &registry.url(), json!({"filter": {"include": ["s*"]}})).await;
-    assert_eq!(told(&world, "some", "Ready").await.packages, Some(1));
+    apply_catalog(&world, "listed", &registry.url(), json!({})).await;
+    assert_eq!(wait_reason(&world, "listed", "Ready").await.packages, Some(2));
+    apply_catalog(&world, "some", &registry.url(), json!({"filter": {"include": ["s*"]}})).await;
+    assert_eq!(wait_reason(&world, "some", "Ready").await.packages, Some(1));
     registry.stop().await;
-    assert_eq!(told(&world, "registry", "SourceUnavailable").await.packages, Some(1));
+    assert_eq!(wait_reason(&world, "registry", "SourceUnavailable").await.packages, Some(1));
 }
 
 const GUIDE: &str = include_str!("../../../../docs/guides/catalogs.md");
@@ -173,7 +173,7 @@ fn guide_commands() -> Vec<&'static str> {
     GUIDE.lines().filter(|line| line.starts_with("chandler ")).collect()
 }
 
-/// What a command of `chandler` prints, as a user of this world would run it.
+/// Runs a `chandler` command as a user. Returns whether it succeeded, its stdout and its stderr.
 async fn chandler(world: &World, line: &str) -> (bool, String, String) {
     let mut command = std::process::Command::new(programs::chandler());
     command.args(line.split_whitespace().skip(1));
@@ -185,30 +185,30 @@ async fn chandler(world: &World, line: &str) -> (bool, String, String) {
     (output.status.success(), text(&output.stdout), text(&output.stderr))
 }
 
-/// A chart that tells all that a chart can tell.
-fn eloquent(world: &World) -> std::path::PathBuf {
+/// Writes a chart with all optional metadata.
+fn documented_chart(world: &World) -> std::path::PathBuf {
     let files = [
-        ("Chart.yaml", "apiVersion: v2\nname: eloquent\nversion: 2.0.0\nkubeVersion: '>=1.30.0-0'\n"),
+        ("Chart.yaml", "apiVersion: v2\nname: documented\nversion: 2.0.0\nkubeVersion: '>=1.30.0-0'\n"),
         ("values.yaml", "size: 3\n"),
         ("values.schema.json", r#"{"properties": {"size": {"type": "integer", "maximum": 7}}}"#),
-        ("README.md", "# How to be eloquent\n"),
+        ("README.md", "# Documented chart\n"),
         ("templates/x.yaml", "kind: ConfigMap\n"),
     ];
-    chart::write(&world.dir.join("eloquent"), &files).unwrap()
+    chart::write(&world.dir.join("documented"), &files).unwrap()
 }
 
 #[tokio::test]
-async fn a_chart_is_shown_with_versions_kubernetes_parameters_and_readme() {
+async fn catalog_show_prints_versions_kubernetes_range_parameters_and_readme() {
     let world = World::new("catalog-show").await;
     for version in ["1.0.0", "2.0.0"] {
-        world.repository.publish_version(&eloquent(&world), version).unwrap();
+        world.repository.publish_version(&documented_chart(&world), version).unwrap();
     }
-    create(&world, "charts", world.repository.url(), json!({})).await;
-    let show = format!("chandler catalog show charts/eloquent --namespace {}", world.namespace);
-    let (good, text, complained) = chandler(&world, &show).await;
-    assert!(good, "{complained}");
+    apply_catalog(&world, "charts", world.repository.url(), json!({})).await;
+    let show = format!("chandler catalog show charts/documented --namespace {}", world.namespace);
+    let (success, text, stderr) = chandler(&world, &show).await;
+    assert!(success, "{stderr}");
     for part in
-        ["charts/eloquent 2.0.0", "1.0.0", ">=1.30.0-0", "size: 3", "\"maximum\": 7", "# How to be eloquent"]
+        ["charts/documented 2.0.0", "1.0.0", ">=1.30.0-0", "size: 3", "\"maximum\": 7", "# Documented chart"]
     {
         assert!(text.contains(part), "{part} is missing in {text}");
     }
@@ -217,22 +217,22 @@ async fn a_chart_is_shown_with_versions_kubernetes_parameters_and_readme() {
     assert_eq!((&shown["version"], &shown["versions"][0]["version"]), (&json!("1.0.0"), &json!("2.0.0")));
     assert_eq!(shown["versions"][1]["kubeVersion"], ">=1.30.0-0");
     assert_eq!(shown["package"]["schema"]["properties"]["size"]["maximum"], 7);
-    assert_eq!(shown["package"]["readme"], "# How to be eloquent\n");
+    assert_eq!(shown["package"]["readme"], "# Documented chart\n");
 }
 
 #[tokio::test]
-async fn the_commands_of_the_guide_work() {
+async fn the_commands_of_the_catalog_guide_work() {
     let world = World::new("catalog-guide").await;
-    let _manager = world.manager_with(&OFTEN);
-    create(&world, "platform", world.repository.url(), json!({})).await;
-    told(&world, "platform", "Ready").await;
+    let _manager = world.start_manager_with(&POLL_OFTEN);
+    apply_catalog(&world, "platform", world.repository.url(), json!({})).await;
+    wait_reason(&world, "platform", "Ready").await;
     let here = |line: &str| line.replace("--namespace fleet", &format!("--namespace {}", world.namespace));
     let commands = guide_commands();
     assert!(commands.len() >= 4, "{commands:?}");
     for line in &commands {
-        let (good, printed, complained) = chandler(&world, &here(line)).await;
-        assert!(good && !printed.is_empty(), "`{line}` failed: {printed}{complained}");
-        assert!(complained.is_empty(), "`{line}`: {complained}");
+        let (success, stdout, stderr) = chandler(&world, &here(line)).await;
+        assert!(success && !stdout.is_empty(), "`{line}` failed: {stdout}{stderr}");
+        assert!(stderr.is_empty(), "`{line}`: {stderr}");
     }
 
     let (_, listed, _) = chandler(&world, &here("chandler catalog list --namespace fleet")).await;
@@ -254,7 +254,7 @@ async fn the_commands_of_the_guide_work() {
         ("chandler catalog search x --namespace nowhere", "no ExtensionCatalog found"),
     ];
     for (line, hint) in rows {
-        let (good, _, complained) = chandler(&world, &here(line)).await;
-        assert!(!good && complained.contains(hint), "`{line}`: {complained}");
+        let (success, _, stderr) = chandler(&world, &here(line)).await;
+        assert!(!success && stderr.contains(hint), "`{line}`: {stderr}");
     }
 }

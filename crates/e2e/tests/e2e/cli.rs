@@ -1,4 +1,4 @@
-//! Looking at a fleet with one failing add-on: what the commands for people and pipelines say about it.
+//! `chandler get`, `describe`, `logs`, `support-bundle` and `doctor` on a fleet with one failing release.
 
 use std::process::{Command, Output};
 
@@ -11,24 +11,25 @@ use chandler_e2e::{
 use chandler_sandbox::apply;
 use serde_json::{Value, json};
 
-use crate::secrets::unpacked;
+use crate::secrets::unpack;
 
-/// `hello` is fine on both clusters; `faulty` cannot be installed on alpha, where someone else has its ConfigMap.
-async fn fleet(name: &str) -> (World, Manager) {
+/// Creates two clusters. `hello` is Ready on both; `faulty` cannot be installed on alpha, where its ConfigMap already
+/// exists.
+async fn create_fleet(name: &str) -> (World, Manager) {
     let world = World::new(name).await;
-    let (alpha, _) = tokio::join!(world.cluster("alpha"), world.cluster("bravo"));
-    let taken = json!({
+    let (alpha, _) = tokio::join!(world.create_cluster("alpha"), world.create_cluster("bravo"));
+    let conflicting = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "faulty", "namespace": "default"},
     });
-    apply::apply(&alpha.client().await.unwrap(), &taken).await.unwrap();
-    let manager = world.manager();
-    world.place("hello", "hello", json!({})).await;
-    world.place("faulty", "hello", json!({"releaseName": "faulty"})).await;
+    apply::apply(&alpha.client().await.unwrap(), &conflicting).await.unwrap();
+    let manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({})).await;
+    world.apply_placement("faulty", "hello", json!({"releaseName": "faulty"})).await;
     for (placement, cluster) in [("hello", "alpha"), ("hello", "bravo"), ("faulty", "bravo")] {
-        world.ready(placement, cluster, 1).await;
+        world.wait_ready(placement, cluster, 1).await;
     }
     world
-        .status("faulty", "alpha", "refused", |status| {
+        .wait_status("faulty", "alpha", "refused", |status| {
             let ready = condition(status, "Ready");
             ready.is_some_and(|c| c.reason == "HelmInstallOrUpgradeFailed") && status.last_failure.is_some()
         })
@@ -43,20 +44,20 @@ fn run(world: &World, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// What a command that has to succeed prints.
-fn printed(world: &World, arguments: &[&str]) -> String {
+/// Runs a command that must succeed. Returns its stdout.
+fn run_ok(world: &World, arguments: &[&str]) -> String {
     let output = run(world, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn read(world: &World, arguments: &[&str]) -> Value {
-    serde_json::from_str(&printed(world, arguments)).unwrap()
+fn run_json(world: &World, arguments: &[&str]) -> Value {
+    serde_json::from_str(&run_ok(world, arguments)).unwrap()
 }
 
 #[tokio::test]
-async fn a_fleet_with_a_failing_add_on() {
-    let (world, _manager) = fleet("looking").await;
+async fn the_commands_report_a_failing_release() {
+    let (world, _manager) = create_fleet("cli").await;
     get(&world);
     describe(&world);
     logs(&world).await;
@@ -65,7 +66,7 @@ async fn a_fleet_with_a_failing_add_on() {
 }
 
 fn get(world: &World) {
-    let table = printed(world, &["get"]);
+    let table = run_ok(world, &["get"]);
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(
         lines[..3],
@@ -77,14 +78,14 @@ fn get(world: &World) {
         "{table}"
     );
     assert!(table.contains("2 add-ons on 2 clusters: 3 ready, 1 failed"), "{table}");
-    assert!(!table.contains('\x1b'), "no colours in a pipe: {table}");
+    assert!(!table.contains('\x1b'), "no colors in a pipe: {table}");
 
-    let wide = printed(world, &["get", "--output", "wide", "--not-ready"]);
+    let wide = run_ok(world, &["get", "--output", "wide", "--not-ready"]);
     let shown: Vec<&str> = wide.lines().skip(1).take_while(|line| !line.is_empty()).collect();
     assert_eq!(shown.len(), 1, "{wide}");
     assert!(shown[0].contains("HelmInstallOrUpgradeFailed") && shown[0].contains("1.0.0"), "{wide}");
 
-    let rows = read(world, &["get", "--output", "json", "--cluster", "bravo"]);
+    let rows = run_json(world, &["get", "--output", "json", "--cluster", "bravo"]);
     assert_eq!(rows["summary"]["states"], json!({"Ready": 2}));
     assert_eq!(rows["releases"][1]["addOn"], "hello");
     assert_eq!(rows["releases"][1]["revision"], 1);
@@ -97,8 +98,8 @@ fn get(world: &World) {
 }
 
 fn describe(world: &World) {
-    let text = printed(world, &["describe", "faulty"]);
-    for words in [
+    let text = run_ok(world, &["describe", "faulty"]);
+    for expected in [
         "HelmChartProxy",
         "├─ alpha: Failed, hello 1.0.0",
         "last failure: Conflict",
@@ -108,14 +109,14 @@ fn describe(world: &World) {
         "ConfigMap default/faulty",
         "1 deployed, 1.0.0",
     ] {
-        assert!(text.contains(words), "{words}: {text}");
+        assert!(text.contains(expected), "{expected}: {text}");
     }
-    let one = read(world, &["describe", "hcp/hello", "--cluster", "alpha", "--output", "json"]);
+    let one = run_json(world, &["describe", "hcp/hello", "--cluster", "alpha", "--output", "json"]);
     assert_eq!(one["releases"].as_array().unwrap().len(), 1);
     let object = one["releases"][0]["object"]["name"].as_str().unwrap();
-    assert!(printed(world, &["describe", &format!("release/{object}")]).starts_with("hello: Ready"));
+    assert!(run_ok(world, &["describe", &format!("release/{object}")]).starts_with("hello: Ready"));
     assert!(
-        printed(world, &["describe", "--cluster", "alpha"]).starts_with("Cluster alpha\n├─ faulty: Failed")
+        run_ok(world, &["describe", "--cluster", "alpha"]).starts_with("Cluster alpha\n├─ faulty: Failed")
     );
     let output = run(world, &["describe", "nowhere"]);
     assert_eq!(output.status.code(), Some(1));
@@ -123,12 +124,12 @@ fn describe(world: &World) {
 }
 
 async fn logs(world: &World) {
-    let text = printed(world, &["logs", "faulty"]);
+    let text = run_ok(world, &["logs", "faulty"]);
     let failed: Vec<&str> = text.lines().filter(|line| line.contains("  alpha ")).collect();
     assert!(failed.iter().any(|line| line.contains("Event Conflict: ")), "{text}");
     assert!(failed.iter().any(|line| line.contains("HelmInstallOrUpgradeFailed: Conflict")), "{text}");
     assert!(text.lines().is_sorted_by_key(|line| &line[..20]), "{text}");
-    assert!(!printed(world, &["logs", "faulty", "--cluster", "bravo"]).contains("Conflict"));
+    assert!(!run_ok(world, &["logs", "faulty", "--cluster", "bravo"]).contains("Conflict"));
 
     let path = world.dir.join("followed");
     let mut following = Command::new(programs::chandler())
@@ -138,12 +139,12 @@ async fn logs(world: &World) {
         .spawn()
         .unwrap();
     let followed = || std::fs::read_to_string(&path).unwrap_or_default();
-    eventually("what is there is told", || async {
+    eventually("the current state is printed", || async {
         followed().contains("Ready at revision 1").then_some(())
     })
     .await;
-    world.change("hello", json!({"valuesTemplate": "greeting: Ahoy"})).await;
-    eventually("the upgrade is told", || async {
+    world.patch_placement("hello", json!({"valuesTemplate": "greeting: Ahoy"})).await;
+    eventually("the upgrade is printed", || async {
         let text = followed();
         (text.contains("Event Upgraded") && text.contains("Ready at revision 2")).then_some(())
     })
@@ -153,7 +154,7 @@ async fn logs(world: &World) {
     assert!(!followed().contains("  bravo "), "{}", followed());
 }
 
-/// Whatever a user may have put a secret into is not in it.
+/// The support bundle does not contain fields in which users may have put a secret.
 async fn support_bundle(world: &World) {
     const CANARY: &str = "canary-51c7";
     let placement = json!({
@@ -174,14 +175,14 @@ async fn support_bundle(world: &World) {
             "stringData": {"canary": CANARY},
         }))
         .await;
-    world.ready("secretive", "alpha", 1).await;
+    world.wait_ready("secretive", "alpha", 1).await;
     let path = world.dir.join("support.tar.gz");
-    printed(world, &["support-bundle", "--output-file", path.to_str().unwrap()]);
-    let files = unpacked(&path);
+    run_ok(world, &["support-bundle", "--output-file", path.to_str().unwrap()]);
+    let files = unpack(&path);
     for (name, text) in &files {
         assert!(!text.contains(CANARY), "{name}: {text}");
     }
-    for (name, words) in [
+    for (name, expected) in [
         ("objects/helmreleaseproxies.addons.cluster.x-k8s.io.json", "secretive"),
         ("objects/clusters.cluster.x-k8s.io.json", "alpha"),
         ("events.json", "Conflict"),
@@ -190,23 +191,23 @@ async fn support_bundle(world: &World) {
         ("leases.json", "chandler-leader"),
         ("missing.txt", "logs and metrics: no Pod found in namespace chandler-system"),
     ] {
-        assert!(files[name].contains(words), "{name}: {}", files[name]);
+        assert!(files[name].contains(expected), "{name}: {}", files[name]);
     }
-    world.delete("secretive").await;
-    world.gone("secretive").await;
+    world.delete_placement("secretive").await;
+    world.wait_deleted("secretive").await;
 }
 
 async fn doctor(world: &World) {
     let output = run(world, &["doctor", "--output", "json"]);
-    assert_eq!(output.status.code(), Some(1), "a pipeline sees it");
+    assert_eq!(output.status.code(), Some(1), "the exit code reports the problem");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let findings = |severity: &str| {
         let all = report["findings"].as_array().unwrap().iter();
-        let these = all.filter(|finding| finding["severity"] == severity);
-        these.map(|finding| finding["check"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        let matching = all.filter(|finding| finding["severity"] == severity);
+        matching.map(|finding| finding["check"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let sound = ["kubernetes", "kinds", "rights", "cluster-api", "caaph", "leader"];
-    assert_eq!(findings("Ok"), sound, "{report:#}");
+    let ok = ["kubernetes", "kinds", "rights", "cluster-api", "caaph", "leader"];
+    assert_eq!(findings("Ok"), ok, "{report:#}");
     assert_eq!((findings("Problem"), &report["problems"]), (vec!["releases".to_owned()], &json!(1)));
     let text = String::from_utf8(run(world, &["doctor"]).stdout).unwrap();
     assert!(
@@ -214,8 +215,10 @@ async fn doctor(world: &World) {
         "{text}"
     );
 
-    world.delete("faulty").await;
-    world.gone("faulty").await;
-    eventually("the doctor is content", || async { run(world, &["doctor"]).status.success().then_some(()) })
-        .await;
+    world.delete_placement("faulty").await;
+    world.wait_deleted("faulty").await;
+    eventually("the doctor reports no problem", || async {
+        run(world, &["doctor"]).status.success().then_some(())
+    })
+    .await;
 }

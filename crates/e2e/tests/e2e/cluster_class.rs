@@ -1,4 +1,4 @@
-//! The example of a ClusterClass: its clusters are Available when, and only when, their add-ons are ready.
+//! The example ClusterClass: its clusters are Available if, and only if, their add-ons are ready.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,9 @@ use chandler_e2e::{
     wait::eventually,
     world::{World, condition},
 };
-use chandler_sandbox::{assets::KubernetesVersion, clusters::unavailable, provider::cluster_resource};
+use chandler_sandbox::{
+    assets::KubernetesVersion, clusters::unavailable_message, provider::cluster_resource,
+};
 use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::{
@@ -25,7 +27,7 @@ const EXAMPLE: [&str; 3] = [
     include_str!("../../../../examples/cluster-class/3-cluster.yaml"),
 ];
 
-/// Applies the files of the example in their order, in the world's namespace and from its repository.
+/// Applies the files of the example in order, with the namespace and the chart repository of the test.
 async fn apply_example(world: &World) {
     let authority = json!({
         "apiVersion": "v1", "kind": "Secret",
@@ -56,7 +58,7 @@ fn cluster_condition<'c>(cluster: &'c DynamicObject, type_: &str) -> Option<&'c 
     conditions.iter().find(|condition| condition["type"] == type_)
 }
 
-/// The example's Cluster under another name, with a list of its own that is empty.
+/// Returns the example's Cluster with another name and an empty list of extensions.
 fn without_extensions(world: &World) -> Value {
     let mut cluster: Value = serde_saphyr::from_str(EXAMPLE[2]).unwrap();
     cluster["metadata"] = json!({"name": "plain", "namespace": world.namespace});
@@ -64,31 +66,31 @@ fn without_extensions(world: &World) -> Value {
     cluster
 }
 
-/// Everything that the example's Cluster has said of a condition, in its order.
-fn said(world: &World, type_: &'static str) -> Arc<Mutex<Vec<String>>> {
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let (clusters, told) = (clusters(world), said.clone());
+/// Records the statuses of a condition of the example's Cluster from now on, without repetitions.
+fn record_statuses(world: &World, type_: &'static str) -> Arc<Mutex<Vec<String>>> {
+    let statuses = Arc::new(Mutex::new(Vec::new()));
+    let (clusters, recorded) = (clusters(world), statuses.clone());
     tokio::spawn(async move {
         let changes =
             watcher(clusters, watcher::Config::default().fields(&format!("metadata.name={CLUSTER}")))
                 .applied_objects();
-        let note = changes.try_for_each(|cluster| {
+        let record = changes.try_for_each(|cluster| {
             let status = cluster_condition(&cluster, type_).and_then(|found| found["status"].as_str());
             if let Some(status) = status {
-                let mut told: std::sync::MutexGuard<'_, Vec<String>> = told.lock().unwrap();
-                if told.last().map(String::as_str) != Some(status) {
-                    told.push(status.to_owned());
+                let mut recorded: std::sync::MutexGuard<'_, Vec<String>> = recorded.lock().unwrap();
+                if recorded.last().map(String::as_str) != Some(status) {
+                    recorded.push(status.to_owned());
                 }
             }
             futures::future::ready(Ok(()))
         });
-        note.await.unwrap();
+        record.await.unwrap();
     });
-    said
+    statuses
 }
 
-/// A client of the example's Cluster, Available or not.
-async fn workload(world: &World) -> Client {
+/// Returns a client of the example's Cluster, which need not be Available.
+async fn workload_client(world: &World) -> Client {
     let secrets: Api<Secret> = Api::namespaced(world.client.clone(), &world.namespace);
     let secret = secrets.get(&format!("{CLUSTER}-kubeconfig")).await.unwrap();
     let config = String::from_utf8(secret.data.unwrap()["value"].0.clone()).unwrap();
@@ -97,8 +99,8 @@ async fn workload(world: &World) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// Whether pods may come to the cluster's nodes; those that run on every node always may.
-async fn cordon(workload: &Client, cordoned: bool) {
+/// Cordons or uncordons all Nodes of the cluster. Pods of DaemonSets are scheduled in any case.
+async fn set_cordoned(workload: &Client, cordoned: bool) {
     let nodes: Api<Node> = Api::all(workload.clone());
     let all = eventually("the cluster has nodes", || async {
         let all = nodes.list(&ListParams::default()).await.unwrap().items;
@@ -117,40 +119,40 @@ async fn a_cluster_of_the_example_class_is_available_when_its_add_ons_are_ready(
     for chart in ["network", "cloud-provider"] {
         world.repository.publish(&example_chart(chart)).unwrap();
     }
-    let ready = said(&world, "AddonsReady");
+    let addons_ready = record_statuses(&world, "AddonsReady");
     apply_example(&world).await;
     world.apply(&without_extensions(&world)).await;
     let cluster = clusters(&world).get(CLUSTER).await.unwrap();
     let version = cluster.data["spec"]["topology"]["version"].as_str().unwrap();
     assert_eq!(version, KubernetesVersion::default().to_string(), "the example is for the sandbox");
 
-    // Its control plane runs, and nobody has spoken of its add-ons yet.
+    // The control plane runs, but AddonsReady is not set yet.
     let clusters = clusters(&world);
     eventually("the control plane runs", || async {
         let cluster = clusters.get(CLUSTER).await.unwrap();
         (cluster_condition(&cluster, "ControlPlaneAvailable")?["status"] == "True").then_some(())
     })
     .await;
-    let why = unavailable(&clusters.get(CLUSTER).await.unwrap().data).unwrap();
-    assert!(why.contains("AddonsReady"), "{why}");
+    let message = unavailable_message(&clusters.get(CLUSTER).await.unwrap().data).unwrap();
+    assert!(message.contains("AddonsReady"), "{message}");
 
-    // No pod of the cloud provider can run yet: one add-on is ready, the other is named.
-    let workload = workload(&world).await;
-    cordon(&workload, true).await;
-    let _manager = world.manager();
-    let why = eventually("the Cluster names what it waits for", || async {
-        let why = unavailable(&clusters.get(CLUSTER).await.unwrap().data)?;
-        (why.contains("cloud-provider") && !why.contains("network-")).then_some(why)
+    // No Pod of the cloud provider can run yet: one add-on is ready, and the message names the other.
+    let workload = workload_client(&world).await;
+    set_cordoned(&workload, true).await;
+    let _manager = world.start_manager();
+    let message = eventually("the Cluster names the add-on that it waits for", || async {
+        let message = unavailable_message(&clusters.get(CLUSTER).await.unwrap().data)?;
+        (message.contains("cloud-provider") && !message.contains("network-")).then_some(message)
     })
     .await;
-    assert!(why.contains("AddonsReady"), "{why}");
-    eventually("a Cluster that wants no extension is Available", || async {
-        unavailable(&clusters.get("plain").await.unwrap().data).is_none().then_some(())
+    assert!(message.contains("AddonsReady"), "{message}");
+    eventually("a Cluster without extensions is Available", || async {
+        unavailable_message(&clusters.get("plain").await.unwrap().data).is_none().then_some(())
     })
     .await;
-    cordon(&workload, false).await;
+    set_cordoned(&workload, false).await;
     eventually("the Cluster is Available", || async {
-        unavailable(&clusters.get(CLUSTER).await.unwrap().data).is_none().then_some(())
+        unavailable_message(&clusters.get(CLUSTER).await.unwrap().data).is_none().then_some(())
     })
     .await;
     let releases: Api<AddonRelease> = Api::namespaced(world.client.clone(), &world.namespace);
@@ -162,7 +164,7 @@ async fn a_cluster_of_the_example_class_is_available_when_its_add_ons_are_ready(
     }
     found.sort();
     assert_eq!(found, ["cloud-provider 1.34.0", "network 1.0.0"]);
-    assert_eq!(*ready.lock().unwrap(), ["False", "True"], "it is said once, and never too early");
+    assert_eq!(*addons_ready.lock().unwrap(), ["False", "True"], "it becomes True once, and not too early");
 
     let plane = world.sandbox.wait_cluster(&world.namespace, CLUSTER).await.unwrap();
     let values = world.helm(&plane, &["get", "values", "cloud-provider", "--namespace", "cloud-provider"]);

@@ -1,13 +1,13 @@
-//! `clusterctl move`: the objects go to another management cluster, the workload cluster notices nothing.
+//! `clusterctl move`: the objects move to another management cluster, and the workload cluster does not change.
 //!
-//! What the mover of clusterctl does is done here step by step, slowly, with a manager at work on either side.
+//! The tests perform the steps of clusterctl's object mover slowly, with a manager running on both management clusters.
 
 use std::time::Duration;
 
 use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
 use chandler_core::release::OperationKind;
 use chandler_e2e::{
-    bare::Bare,
+    management_cluster::ManagementCluster,
     manager::Manager,
     wait::eventually,
     world::{chart, condition, hello},
@@ -23,24 +23,24 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-/// Long enough for a manager to act on what it sees.
-const MOMENT: Duration = Duration::from_secs(1);
+/// Long enough for a manager to react to a change.
+const REACTION_TIME: Duration = Duration::from_secs(1);
 
-/// A management cluster.
+/// The source or the target management cluster of a move, with its manager.
 struct Side {
-    bare: Bare,
+    cluster: ManagementCluster,
     manager: Manager,
 }
 
 impl Side {
     async fn new(name: &str) -> Self {
-        let bare = Bare::new(name).await;
-        let manager = Manager::of(bare.manager());
-        Self { bare, manager }
+        let cluster = ManagementCluster::new(name).await;
+        let manager = Manager::from_process(cluster.start_manager());
+        Self { cluster, manager }
     }
 
     fn client(&self) -> Client {
-        self.bare.client.clone()
+        self.cluster.client.clone()
     }
 
     fn objects(&self, api_version: &str, kind: &str) -> Api<DynamicObject> {
@@ -61,20 +61,20 @@ impl Side {
         Api::namespaced(self.client(), "default")
     }
 
-    async fn pause(&self, paused: bool) {
+    async fn set_paused(&self, paused: bool) {
         let patch = Patch::Merge(json!({"spec": {"paused": paused}}));
         self.clusters().patch("alpha", &PatchParams::default(), &patch).await.unwrap();
-        tokio::time::sleep(MOMENT).await;
+        tokio::time::sleep(REACTION_TIME).await;
     }
 
-    /// What the Cluster API's controllers say of a control plane that runs.
-    async fn initialized(&self) {
+    /// Sets the status that the Cluster API sets once the control plane runs.
+    async fn set_initialized(&self) {
         let patch = Patch::Merge(json!({"status": {"initialization": {"controlPlaneInitialized": true}}}));
         self.clusters().patch_status("alpha", &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// The only release object there is, once it is Ready.
-    async fn ready(&self) -> HelmReleaseProxy {
+    /// Waits until the only release object is Ready.
+    async fn wait_ready(&self) -> HelmReleaseProxy {
         eventually("the release is ready", || async {
             let mut all = self.releases().list(&ListParams::default()).await.unwrap().items;
             assert!(all.len() <= 1, "{all:?}");
@@ -91,7 +91,7 @@ impl Side {
     }
 }
 
-/// One object on its way, and its owner, if it has one.
+/// An object to move, and its owner, if it has one. Named as in clusterctl's object graph.
 struct Node {
     api_version: &'static str,
     kind: &'static str,
@@ -100,11 +100,11 @@ struct Node {
 }
 
 impl Node {
-    fn of(api_version: &'static str, kind: &'static str, name: &str) -> Self {
+    fn new(api_version: &'static str, kind: &'static str, name: &str) -> Self {
         Self { api_version, kind, name: name.to_owned(), owner: None }
     }
 
-    /// createTargetObject: as it is, less its identity, owned by what its owner has become.
+    /// `createTargetObject` of clusterctl: copies the object without its identity and points it to its owner on the target.
     async fn create(&self, source: &Side, target: &Side) {
         let mut object = source.objects(self.api_version, self.kind).get(&self.name).await.unwrap();
         object.metadata.resource_version = None;
@@ -119,10 +119,11 @@ impl Node {
         }
         let objects = target.objects(self.api_version, self.kind);
         objects.create(&PostParams::default(), &object).await.unwrap();
-        tokio::time::sleep(MOMENT).await;
+        tokio::time::sleep(REACTION_TIME).await;
     }
 
-    /// deleteSourceObject: annotate (which takes all other annotations away), delete, strip the finalizers.
+    /// `deleteSourceObject` of clusterctl: annotates the object, which removes all other annotations, deletes it, and
+    /// removes its finalizers.
     async fn delete(&self, source: &Side) {
         let objects = source.objects(self.api_version, self.kind);
         let annotation = json!([{
@@ -131,19 +132,19 @@ impl Node {
         }]);
         let annotate = Patch::<()>::Json(serde_json::from_value(annotation).unwrap());
         let uid = objects.patch(&self.name, &PatchParams::default(), &annotate).await.unwrap().uid();
-        tokio::time::sleep(MOMENT).await;
+        tokio::time::sleep(REACTION_TIME).await;
         objects.delete(&self.name, &DeleteParams::default()).await.unwrap();
-        tokio::time::sleep(MOMENT).await;
+        tokio::time::sleep(REACTION_TIME).await;
         let strip = Patch::Merge(json!({"metadata": {"finalizers": []}}));
         match objects.patch(&self.name, &PatchParams::default(), &strip).await {
             Ok(_) => {}
-            // The mover tries again and finds that it is gone.
+            // clusterctl retries and finds that the object is deleted.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => panic!("{}: {error}", self.name),
         }
-        eventually(&format!("{} {} is gone", self.kind, self.name), || async {
-            let there = objects.get_opt(&self.name).await.unwrap();
-            there.is_none_or(|there| there.uid() != uid).then_some(())
+        eventually(&format!("{} {} is deleted", self.kind, self.name), || async {
+            let found = objects.get_opt(&self.name).await.unwrap();
+            found.is_none_or(|found| found.uid() != uid).then_some(())
         })
         .await;
     }
@@ -152,26 +153,26 @@ impl Node {
 const ADDONS: &str = "addons.cluster.x-k8s.io/v1alpha1";
 const CAPI: &str = "cluster.x-k8s.io/v1beta2";
 
-/// The objects in the order in which they are created: owners first.
+/// Returns the objects in the order of their creation: owners first.
 async fn graph(source: &Side) -> Vec<Node> {
     let mut nodes = vec![
-        Node::of("v1", "Secret", "ca"),
-        Node::of(CAPI, "Cluster", "alpha"),
-        Node::of(ADDONS, "HelmChartProxy", "hello"),
+        Node::new("v1", "Secret", "ca"),
+        Node::new(CAPI, "Cluster", "alpha"),
+        Node::new(ADDONS, "HelmChartProxy", "hello"),
         Node {
             owner: Some((CAPI, "Cluster", "alpha".to_owned())),
-            ..Node::of("v1", "Secret", "alpha-kubeconfig")
+            ..Node::new("v1", "Secret", "alpha-kubeconfig")
         },
     ];
     for release in source.releases().list(&ListParams::default()).await.unwrap() {
         let owner = Some((ADDONS, "HelmChartProxy", "hello".to_owned()));
-        nodes.push(Node { owner, ..Node::of(ADDONS, "HelmReleaseProxy", &release.name_any()) });
+        nodes.push(Node { owner, ..Node::new(ADDONS, "HelmReleaseProxy", &release.name_any()) });
     }
     nodes
 }
 
-async fn move_everything(source: &Side, target: &Side) {
-    source.pause(true).await;
+async fn move_all(source: &Side, target: &Side) {
+    source.set_paused(true).await;
     let nodes = graph(source).await;
     for node in &nodes {
         node.create(source, target).await;
@@ -179,11 +180,11 @@ async fn move_everything(source: &Side, target: &Side) {
     for node in nodes.iter().rev() {
         node.delete(source).await;
     }
-    target.pause(false).await;
-    target.initialized().await;
+    target.set_paused(false).await;
+    target.set_initialized().await;
 }
 
-/// A workload cluster, two management clusters, and a release on its way.
+/// A workload cluster with a release, and the two management clusters of a move.
 struct Move {
     source: Side,
     target: Side,
@@ -196,7 +197,7 @@ impl Move {
         let (source, target) = tokio::join!(Side::new("source"), Side::new("target"));
         let workload = testing::bare_plane().await.unwrap();
         let dir = testing::fresh_dir(name).await.unwrap();
-        let authority = Authority::open(&dir, "moving").unwrap();
+        let authority = Authority::open(&dir, "move").unwrap();
         let repository = ChartRepository::start(&authority, &dir.join("charts")).await.unwrap();
         for folder in [hello(), chart("slow")] {
             repository.publish(&folder).unwrap();
@@ -204,7 +205,7 @@ impl Move {
         for object in objects(&workload, &repository, chart_name, values) {
             apply::apply(&source.client(), &object).await.unwrap();
         }
-        source.initialized().await;
+        source.set_initialized().await;
         Self { source, target, workload, _repository: repository }
     }
 
@@ -219,10 +220,10 @@ impl Move {
             .collect()
     }
 
-    async fn source_is_empty(&self) {
+    async fn assert_source_is_empty(&self) {
         assert_eq!(self.source.releases().list(&ListParams::default()).await.unwrap().items.len(), 0);
         assert_eq!(self.source.placements().list(&ListParams::default()).await.unwrap().items.len(), 0);
-        eventually("the source follows no cluster any more", || async {
+        eventually("the source has no connection to a workload cluster", || async {
             (self.source.connections().await == "0").then_some(())
         })
         .await;
@@ -257,60 +258,60 @@ fn objects(workload: &Plane, repository: &ChartRepository, chart_name: &str, val
 }
 
 #[tokio::test]
-async fn a_moved_release_is_taken_over_as_it_is() {
+async fn a_moved_release_is_adopted_unchanged() {
     let moving = Box::pin(Move::new("move", "hello", "cluster: {{ .Cluster.metadata.name }}")).await;
-    let before = moving.source.ready().await;
+    let before = moving.source.wait_ready().await;
     let revisions = moving.stored_revisions().await;
     assert_eq!(revisions.len(), 1, "{revisions:?}");
 
     let mut audit = moving.workload.audit_log();
-    move_everything(&moving.source, &moving.target).await;
-    let after = moving.target.ready().await;
-    tokio::time::sleep(MOMENT).await;
+    move_all(&moving.source, &moving.target).await;
+    let after = moving.target.wait_ready().await;
+    tokio::time::sleep(REACTION_TIME).await;
     assert_eq!((after.name_any(), &after.spec), (before.name_any(), &before.spec), "the same object");
-    assert_ne!(after.uid(), before.uid(), "with another identity");
+    assert_ne!(after.uid(), before.uid(), "with another UID");
     let owner = moving.target.placements().get("hello").await.unwrap().uid();
     assert_eq!(after.owner_references().iter().map(|owner| owner.uid.clone()).next(), owner);
     let (old, new) = (before.status.unwrap(), after.status.unwrap());
     assert_eq!((new.revision, new.inventory), (Some(1), old.inventory));
 
     assert_eq!(moving.stored_revisions().await, revisions, "no revision is added, none is lost");
-    assert_eq!(audit.written().unwrap(), [], "the workload cluster notices nothing");
+    assert_eq!(audit.chandler_writes().unwrap(), [], "nothing is written to the workload cluster");
     let maps: Api<ConfigMap> = Api::namespaced(moving.workload.client().await.unwrap(), "default");
     let name = &after.spec.release_name;
     assert_eq!(maps.get(name).await.unwrap().data.unwrap()["greeting"], "Hello from alpha");
-    moving.source_is_empty().await;
+    moving.assert_source_is_empty().await;
 
     let upgrade = Patch::Merge(json!({"spec": {"valuesTemplate": "greeting: Moved"}}));
     moving.target.placements().patch("hello", &PatchParams::default(), &upgrade).await.unwrap();
-    eventually("it is upgraded from its new home", || async {
+    eventually("the target upgrades the release", || async {
         (maps.get(name).await.unwrap().data?["greeting"] == "Moved from somewhere").then_some(())
     })
     .await;
 }
 
-/// As `clusterctl move --filter-cluster` may do to the other clusters of a placement.
+/// `clusterctl move --filter-cluster` may do this to the other clusters of a placement.
 #[tokio::test]
-async fn objects_that_are_moved_away_from_a_cluster_that_is_not_paused_leave_its_release_alone() {
-    let moving = Box::pin(Move::new("movebare", "hello", "cluster: {{ .Cluster.metadata.name }}")).await;
-    let release = moving.source.ready().await;
+async fn moving_objects_of_an_unpaused_cluster_leaves_its_release_unchanged() {
+    let moving = Box::pin(Move::new("moveunpaused", "hello", "cluster: {{ .Cluster.metadata.name }}")).await;
+    let release = moving.source.wait_ready().await;
     let revisions = moving.stored_revisions().await;
     let mut audit = moving.workload.audit_log();
-    Node::of(ADDONS, "HelmReleaseProxy", &release.name_any()).delete(&moving.source).await;
-    let again = moving.source.ready().await;
-    assert_ne!(again.uid(), release.uid(), "its placement is still there, and makes it again");
-    Node::of(ADDONS, "HelmChartProxy", "hello").delete(&moving.source).await;
-    eventually("the release object is gone", || async {
+    Node::new(ADDONS, "HelmReleaseProxy", &release.name_any()).delete(&moving.source).await;
+    let again = moving.source.wait_ready().await;
+    assert_ne!(again.uid(), release.uid(), "its placement still exists and creates it again");
+    Node::new(ADDONS, "HelmChartProxy", "hello").delete(&moving.source).await;
+    eventually("the release object is deleted", || async {
         moving.source.releases().list(&ListParams::default()).await.unwrap().items.is_empty().then_some(())
     })
     .await;
-    moving.source_is_empty().await;
+    moving.assert_source_is_empty().await;
     assert_eq!(moving.stored_revisions().await, revisions);
-    assert_eq!(audit.written().unwrap(), [], "the workload cluster notices nothing");
+    assert_eq!(audit.chandler_writes().unwrap(), [], "nothing is written to the workload cluster");
 }
 
 #[tokio::test]
-async fn an_operation_that_runs_while_its_object_is_moved_is_stopped_and_recovered_on_the_other_side() {
+async fn an_operation_that_runs_during_a_move_is_canceled_and_recovered_by_the_target() {
     let moving = Box::pin(Move::new("movebusy", "slow", "hold: true")).await;
     let pending = |revisions: &[String]| revisions.iter().all(|r| r.ends_with(" 1 pending-install"));
     eventually("the install waits for its hook", || async {
@@ -318,17 +319,17 @@ async fn an_operation_that_runs_while_its_object_is_moved_is_stopped_and_recover
         (revisions.len() == 1 && pending(&revisions)).then_some(())
     })
     .await;
-    move_everything(&moving.source, &moving.target).await;
-    moving.source_is_empty().await;
-    eventually("the source has stopped", || async {
+    move_all(&moving.source, &moving.target).await;
+    moving.assert_source_is_empty().await;
+    eventually("the source has canceled the operation", || async {
         (moving.source.manager.ended(OperationKind::INSTALL) == 1).then_some(())
     })
     .await;
-    let stopped = moving.source.manager.operations().into_iter().find_map(|operation| operation.outcome);
-    assert_eq!(stopped.as_deref(), Some("Cancelled"));
-    let mended = Patch::Merge(json!({"spec": {"valuesTemplate": "hold: false"}}));
-    moving.target.placements().patch("hello", &PatchParams::default(), &mended).await.unwrap();
-    let release = moving.target.ready().await;
+    let outcome = moving.source.manager.operations().into_iter().find_map(|operation| operation.outcome);
+    assert_eq!(outcome.as_deref(), Some("Cancelled"));
+    let fixed = Patch::Merge(json!({"spec": {"valuesTemplate": "hold: false"}}));
+    moving.target.placements().patch("hello", &PatchParams::default(), &fixed).await.unwrap();
+    let release = moving.target.wait_ready().await;
     let maps: Api<ConfigMap> = Api::namespaced(moving.workload.client().await.unwrap(), "default");
     assert_eq!(maps.get(&release.spec.release_name).await.unwrap().data.unwrap()["hold"], "false");
 }

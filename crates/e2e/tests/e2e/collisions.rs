@@ -1,4 +1,4 @@
-//! Two placements that want one release.
+//! Two placements with the same release.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,63 +11,81 @@ use chandler_e2e::{
 use chandler_sandbox::plane::Plane;
 use serde_json::json;
 
-/// Two placements, one after the other, that want the same release.
-async fn rivals(name: &str) -> (World, Arc<Plane>, Manager) {
+/// Creates two placements with the same release, one after the other.
+async fn colliding_placements(name: &str) -> (World, Arc<Plane>, Manager) {
     let world = World::new(name).await;
-    let alpha = world.cluster("alpha").await;
-    let manager = world.manager();
+    let alpha = world.create_cluster("alpha").await;
+    let manager = world.start_manager();
     world
-        .place("elder", "hello", json!({"releaseName": "shared", "valuesTemplate": "greeting: Elder"}))
+        .apply_placement(
+            "first-placement",
+            "hello",
+            json!({"releaseName": "shared", "valuesTemplate": "greeting: First"}),
+        )
         .await;
-    world.ready("elder", "alpha", 1).await;
+    world.wait_ready("first-placement", "alpha", 1).await;
     // Creation times have a resolution of one second.
     tokio::time::sleep(Duration::from_secs(1)).await;
     world
-        .place("younger", "hello", json!({"releaseName": "shared", "valuesTemplate": "greeting: Younger"}))
+        .apply_placement(
+            "second-placement",
+            "hello",
+            json!({"releaseName": "shared", "valuesTemplate": "greeting: Second"}),
+        )
         .await;
-    let told = world
-        .status("younger", "alpha", "told that the release is taken", |status| {
+    let status = world
+        .wait_status("second-placement", "alpha", "colliding", |status| {
             condition(status, "Ready").is_some_and(|c| c.reason == "ReleaseCollision")
         })
         .await;
-    assert!(condition(&told, "Ready").unwrap().message.contains("elder"), "{told:?}");
+    assert!(condition(&status, "Ready").unwrap().message.contains("first-placement"), "{status:?}");
     (world, alpha, manager)
 }
 
 #[tokio::test]
-async fn the_elder_keeps_its_release_and_both_say_so() {
-    let (world, alpha, _manager) = rivals("collision").await;
+async fn the_older_placement_keeps_the_release_and_both_report_the_collision() {
+    let (world, alpha, _manager) = colliding_placements("collision").await;
     world
-        .status("elder", "alpha", "told who else wants it", |status| {
-            condition(status, "Ready").is_some_and(|c| c.status == "True" && c.message.contains("younger"))
-        })
+        .wait_status(
+            "first-placement",
+            "alpha",
+            "Ready, with a message about the other placement",
+            |status| {
+                condition(status, "Ready")
+                    .is_some_and(|c| c.status == "True" && c.message.contains("second-placement"))
+            },
+        )
         .await;
 
-    world.delete("younger").await;
-    world.gone("younger").await;
-    assert_eq!(config_value(&alpha, "shared", "greeting").await.as_deref(), Some("Elder from somewhere"));
-    assert_eq!(world.history(&alpha, "shared"), [(1, "deployed".to_owned())], "the younger touched nothing");
+    world.delete_placement("second-placement").await;
+    world.wait_deleted("second-placement").await;
+    assert_eq!(config_value(&alpha, "shared", "greeting").await.as_deref(), Some("First from somewhere"));
+    assert_eq!(
+        world.history(&alpha, "shared"),
+        [(1, "deployed".to_owned())],
+        "the newer placement changed nothing"
+    );
     world
-        .status("elder", "alpha", "content again", |status| {
+        .wait_status("first-placement", "alpha", "Ready without a message", |status| {
             condition(status, "Ready").is_some_and(|c| c.status == "True" && c.message.is_empty())
         })
         .await;
 }
 
 #[tokio::test]
-async fn the_younger_takes_over_when_the_elder_goes() {
-    let (world, alpha, manager) = rivals("heir").await;
-    world.delete("elder").await;
-    world.gone("elder").await;
-    eventually("the younger's release is there", || async {
-        (config_value(&alpha, "shared", "greeting").await.as_deref() == Some("Younger from somewhere"))
+async fn the_newer_placement_adopts_the_release_when_the_older_one_is_deleted() {
+    let (world, alpha, manager) = colliding_placements("handover").await;
+    world.delete_placement("first-placement").await;
+    world.wait_deleted("first-placement").await;
+    eventually("the values of the newer placement are applied", || async {
+        (config_value(&alpha, "shared", "greeting").await.as_deref() == Some("Second from somewhere"))
             .then_some(())
     })
     .await;
-    world.ready("younger", "alpha", 2).await;
+    world.wait_ready("second-placement", "alpha", 2).await;
     assert_eq!(
         manager.started(OperationKind::REMOVE),
         0,
-        "what runs is handed over, not taken away and put back"
+        "the release is adopted, not uninstalled and reinstalled"
     );
 }

@@ -1,9 +1,11 @@
-//! What Chandler writes itself comes back as events, and these cost nothing that grows with the fleet.
+//! Watch events caused by Chandler's own writes cause no work that grows with the fleet.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
-use chandler_e2e::{bare::Bare, manager::Manager, wait::eventually, world::Turn};
+use chandler_e2e::{
+    management_cluster::ManagementCluster, manager::Manager, wait::eventually, world::TestSlot,
+};
 use chandler_sandbox::apply;
 use kube::{
     Api, ResourceExt as _,
@@ -12,8 +14,8 @@ use kube::{
 use serde_json::{Value, json};
 
 const CLUSTERS: usize = 20;
-/// Longer than the pause between two writes of a placement's counts.
-const QUIET: Duration = Duration::from_secs(3);
+/// Longer than the minimum interval between two status writes of a placement.
+const IDLE_PERIOD: Duration = Duration::from_secs(3);
 
 fn cluster(number: usize) -> Value {
     json!({
@@ -35,13 +37,14 @@ fn placement() -> Value {
     })
 }
 
-/// The numbers that an event may raise.
+/// Metrics that an event may increase.
 #[derive(Debug, PartialEq)]
 struct Counts {
     /// Reconciles of placements.
     reconciles: f64,
-    /// Those that were about all clusters, and about some.
+    /// Reconciles of placements for all their clusters.
     all: f64,
+    /// Reconciles of placements for some of their clusters.
     some: f64,
     /// Calls that evaluate templates.
     renders: f64,
@@ -59,11 +62,11 @@ impl Counts {
         }
     }
 
-    /// The counts once they stand still.
-    async fn settled(manager: &Manager) -> Self {
-        eventually("the manager has nothing to do", || async {
+    /// Waits until the counts no longer change.
+    async fn wait_idle(manager: &Manager) -> Self {
+        eventually("the manager is idle", || async {
             let before = Self::of(manager).await;
-            tokio::time::sleep(QUIET).await;
+            tokio::time::sleep(IDLE_PERIOD).await;
             let after = Self::of(manager).await;
             (before == after && before.reconciles >= 1.0).then_some(after)
         })
@@ -72,60 +75,60 @@ impl Counts {
 }
 
 #[tokio::test]
-async fn status_writes_of_our_own_reconcile_no_cluster_again() {
-    let _turn = Turn::alone().await;
-    let bare = Bare::new("routing").await;
+async fn chandlers_own_status_writes_reconcile_no_cluster_again() {
+    let _slot = TestSlot::exclusive().await;
+    let management = ManagementCluster::new("routing").await;
     for number in 0..CLUSTERS {
-        apply::apply(&bare.client, &cluster(number)).await.unwrap();
+        apply::apply(&management.client, &cluster(number)).await.unwrap();
     }
-    apply::apply(&bare.client, &placement()).await.unwrap();
-    let manager = Manager::of(bare.manager());
-    let releases: Api<HelmReleaseProxy> = Api::namespaced(bare.client.clone(), "default");
+    apply::apply(&management.client, &placement()).await.unwrap();
+    let manager = Manager::from_process(management.start_manager());
+    let releases: Api<HelmReleaseProxy> = Api::namespaced(management.client.clone(), "default");
     eventually("every cluster has its release object with a status", || async {
         let all = releases.list(&ListParams::default()).await.unwrap().items;
         (all.len() == CLUSTERS && all.iter().all(|release| release.status.is_some())).then_some(())
     })
     .await;
-    let before = Counts::settled(&manager).await;
+    let before = Counts::wait_idle(&manager).await;
 
-    // As the manager writes it: another count, the same state.
-    let placements: Api<HelmChartProxy> = Api::namespaced(bare.client.clone(), "default");
-    let counted = Patch::Merge(json!({"status": {"readyClusters": "7/20"}}));
-    placements.patch_status("hello", &PatchParams::default(), &counted).await.unwrap();
-    tokio::time::sleep(QUIET).await;
+    // As the manager writes it: another number of ready clusters, the same conditions.
+    let placements: Api<HelmChartProxy> = Api::namespaced(management.client.clone(), "default");
+    let patch = Patch::Merge(json!({"status": {"readyClusters": "7/20"}}));
+    placements.patch_status("hello", &PatchParams::default(), &patch).await.unwrap();
+    tokio::time::sleep(IDLE_PERIOD).await;
     assert_eq!(Counts::of(&manager).await, before, "the status of a placement");
 
     let release = releases.list(&ListParams::default()).await.unwrap().items.remove(0);
-    let reported = Patch::Merge(json!({"status": {"revision": 7}}));
-    releases.patch_status(&release.name_any(), &PatchParams::default(), &reported).await.unwrap();
-    let counted = eventually("the placement is counted again", || async {
+    let patch = Patch::Merge(json!({"status": {"revision": 7}}));
+    releases.patch_status(&release.name_any(), &PatchParams::default(), &patch).await.unwrap();
+    let counts = eventually("the placement is reconciled again", || async {
         let counts = Counts::of(&manager).await;
         (counts.reconciles > before.reconciles).then_some(counts)
     })
     .await;
-    let counted = Counts { reconciles: before.reconciles, ..counted };
-    assert_eq!(counted, before, "the status of a release is about no cluster");
+    let counts = Counts { reconciles: before.reconciles, ..counts };
+    assert_eq!(counts, before, "the status of a release reconciles no cluster");
 
-    let before = Counts::settled(&manager).await;
-    write_conditions(&bare, "c7", &["AddonsReady", "AddonsUpgradable"]).await;
-    tokio::time::sleep(QUIET).await;
+    let before = Counts::wait_idle(&manager).await;
+    write_conditions(&management, "c7", &["AddonsReady", "AddonsUpgradable"]).await;
+    tokio::time::sleep(IDLE_PERIOD).await;
     assert_eq!(Counts::of(&manager).await, before, "Chandler's own conditions of a Cluster");
 
-    write_conditions(&bare, "c7", &["AddonsReady", "AddonsUpgradable", "Available"]).await;
-    let after = eventually("a condition of others is rendered", || async {
+    write_conditions(&management, "c7", &["AddonsReady", "AddonsUpgradable", "Available"]).await;
+    let after = eventually("a condition of another controller causes a render", || async {
         let counts = Counts::of(&manager).await;
         (counts.renders > before.renders).then_some(counts)
     })
     .await;
-    let grown =
+    let increase =
         BTreeMap::from([("all", after.all - before.all), ("renders", after.renders - before.renders)]);
-    assert_eq!(grown, BTreeMap::from([("all", 0.0), ("renders", 1.0)]), "for one cluster alone");
+    assert_eq!(increase, BTreeMap::from([("all", 0.0), ("renders", 1.0)]), "only for that cluster");
     manager.stop().await;
 }
 
-async fn write_conditions(bare: &Bare, cluster: &str, types: &[&str]) {
+async fn write_conditions(management: &ManagementCluster, cluster: &str, types: &[&str]) {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"));
-    let clusters: Api<DynamicObject> = Api::namespaced_with(bare.client.clone(), "default", &resource);
+    let clusters: Api<DynamicObject> = Api::namespaced_with(management.client.clone(), "default", &resource);
     let condition = |type_: &&str| {
         json!({
             "type": type_, "status": "True", "reason": "Ready", "message": "",

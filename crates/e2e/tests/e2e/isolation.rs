@@ -1,4 +1,4 @@
-//! One bad cluster or object never harms another.
+//! A failing cluster or object never affects others.
 
 use chandler_e2e::{
     wait::eventually,
@@ -7,14 +7,14 @@ use chandler_e2e::{
 use serde_json::json;
 
 #[tokio::test]
-async fn a_template_that_fails_for_one_cluster_fails_for_that_one_alone() {
+async fn a_template_that_fails_for_one_cluster_does_not_affect_others() {
     let world = World::new("template").await;
-    let (_alpha, bravo) = tokio::join!(world.cluster("alpha"), world.cluster("bravo"));
-    let _manager = world.manager();
+    let (_alpha, bravo) = tokio::join!(world.create_cluster("alpha"), world.create_cluster("bravo"));
+    let _manager = world.start_manager();
     let template =
         "{{ if eq .Cluster.metadata.name \"alpha\" }}{{ fail \"no alpha\" }}{{ end }}greeting: Hi\n";
-    world.place("hello", "hello", json!({"valuesTemplate": template})).await;
-    world.ready("hello", "bravo", 1).await;
+    world.apply_placement("hello", "hello", json!({"valuesTemplate": template})).await;
+    world.wait_ready("hello", "bravo", 1).await;
     assert_eq!(config_value(&bravo, "hello", "greeting").await.as_deref(), Some("Hi from somewhere"));
     let message = eventually("the placement names the cluster", || async {
         let status = world.placements().get("hello").await.unwrap().status?;
@@ -28,40 +28,40 @@ async fn a_template_that_fails_for_one_cluster_fails_for_that_one_alone() {
 }
 
 #[tokio::test]
-async fn an_unreachable_cluster_says_so_and_slows_nobody() {
+async fn an_unreachable_cluster_is_reported_and_does_not_block_other_clusters() {
     let world = World::new("unreachable").await;
-    let (alpha, bravo) = tokio::join!(world.cluster("alpha"), world.cluster("bravo"));
-    let _manager = world.manager();
-    world.place("hello", "hello", json!({})).await;
-    world.ready("hello", "alpha", 1).await;
-    world.ready("hello", "bravo", 1).await;
+    let (alpha, bravo) = tokio::join!(world.create_cluster("alpha"), world.create_cluster("bravo"));
+    let _manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({})).await;
+    world.wait_ready("hello", "alpha", 1).await;
+    world.wait_ready("hello", "bravo", 1).await;
     alpha.kill().await;
     let status = world
-        .status("hello", "alpha", "unreachable", |status| {
+        .wait_status("hello", "alpha", "unreachable", |status| {
             condition(status, "ClusterAvailable").is_some_and(|c| c.reason == "ClusterUnreachable")
         })
         .await;
     assert_eq!(condition(&status, "Ready").unwrap().status, "False");
-    world.change("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
-    world.ready("hello", "bravo", 2).await;
+    world.patch_placement("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
+    world.wait_ready("hello", "bravo", 2).await;
     assert_eq!(config_value(&bravo, "hello", "greeting").await.as_deref(), Some("Hi from somewhere"));
     alpha.restart().await.unwrap();
-    world.ready("hello", "alpha", 2).await;
+    world.wait_ready("hello", "alpha", 2).await;
 }
 
 #[tokio::test]
-async fn a_bad_chart_reference_is_explained_and_can_be_mended() {
-    let world = World::new("mended").await;
-    let _alpha = world.cluster("alpha").await;
-    let _manager = world.manager();
-    world.place("hello", "hello", json!({"version": "9.9.9"})).await;
+async fn an_invalid_chart_reference_is_explained_and_can_be_fixed() {
+    let world = World::new("fixed-reference").await;
+    let _alpha = world.create_cluster("alpha").await;
+    let _manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({"version": "9.9.9"})).await;
     let status = world
-        .status("hello", "alpha", "failed", |status| {
+        .wait_status("hello", "alpha", "failed", |status| {
             condition(status, "Ready").is_some_and(|c| c.reason == "HelmInstallOrUpgradeFailed")
         })
         .await;
     let message = &condition(&status, "Ready").unwrap().message;
     assert!(message.contains("no version 9.9.9") && message.contains("newest there: 1.0.0"), "{message}");
-    world.change("hello", json!({"version": "1.0.0"})).await;
-    world.ready("hello", "alpha", 1).await;
+    world.patch_placement("hello", json!({"version": "1.0.0"})).await;
+    world.wait_ready("hello", "alpha", 1).await;
 }

@@ -1,4 +1,4 @@
-//! From a HelmChartProxy to releases on clusters, and back.
+//! The lifecycle of a HelmChartProxy and its releases.
 
 use chandler_e2e::{
     wait::eventually,
@@ -13,15 +13,17 @@ use kube::{
 use serde_json::json;
 
 #[tokio::test]
-async fn a_release_travels_to_every_selected_cluster_and_back() {
-    let world = World::new("path").await;
-    let (alpha, bravo) = tokio::join!(world.cluster("alpha"), world.cluster("bravo"));
-    let manager = world.manager();
+async fn a_release_is_installed_upgraded_and_removed_on_every_selected_cluster() {
+    let world = World::new("lifecycle").await;
+    let (alpha, bravo) = tokio::join!(world.create_cluster("alpha"), world.create_cluster("bravo"));
+    let manager = world.start_manager();
     let template = "cluster: {{ .Cluster.metadata.name }}\nreplicas: 2\n";
-    world.place("hello", "hello", json!({"valuesTemplate": template, "options": {"wait": true}})).await;
+    world
+        .apply_placement("hello", "hello", json!({"valuesTemplate": template, "options": {"wait": true}}))
+        .await;
 
-    let status = world.ready("hello", "alpha", 1).await;
-    world.ready("hello", "bravo", 1).await;
+    let status = world.wait_ready("hello", "alpha", 1).await;
+    world.wait_ready("hello", "bravo", 1).await;
     assert_eq!(status.inventory.len(), 4, "{:?}", status.inventory);
     assert_eq!(status.package.unwrap().version, "1.0.0");
     assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("Hello from alpha"));
@@ -37,17 +39,20 @@ async fn a_release_travels_to_every_selected_cluster_and_back() {
     assert_eq!(placement.status.unwrap().matching_clusters.len(), 2);
 
     world
-        .change("hello", json!({"valuesTemplate": "greeting: Ahoy\ncluster: {{ .Cluster.metadata.name }}\n"}))
+        .patch_placement(
+            "hello",
+            json!({"valuesTemplate": "greeting: Ahoy\ncluster: {{ .Cluster.metadata.name }}\n"}),
+        )
         .await;
-    world.ready("hello", "alpha", 2).await;
-    world.ready("hello", "bravo", 2).await;
+    world.wait_ready("hello", "alpha", 2).await;
+    world.wait_ready("hello", "bravo", 2).await;
     assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("Ahoy from alpha"));
     assert_eq!(world.history(&alpha, "hello"), [(1, "superseded".to_owned()), (2, "deployed".to_owned())]);
 
     let release = world.release("hello", "alpha").await.unwrap();
     assert_eq!(finalizers(&release), ["helmreleaseproxy.addons.cluster.x-k8s.io"]);
-    world.delete("hello").await;
-    world.gone("hello").await;
+    world.delete_placement("hello").await;
+    world.wait_deleted("hello").await;
     for plane in [&alpha, &bravo] {
         assert_eq!(world.helm(plane, &["list", "--all-namespaces"]), json!([]));
         assert_eq!(config_value(plane, "hello", "greeting").await, None);
@@ -62,35 +67,37 @@ async fn a_release_travels_to_every_selected_cluster_and_back() {
         .collect();
     for expected in ["Installed", "Upgraded", "Removed"] {
         let count = reasons.iter().filter(|reason| *reason == expected).count();
-        assert_eq!(count, 2, "{expected} is told once per cluster: {reasons:?}");
+        assert_eq!(count, 2, "one {expected} Event per cluster: {reasons:?}");
     }
     manager.stop().await;
 }
 
 #[tokio::test]
-async fn values_that_mean_the_same_add_no_revision() {
-    let world = World::new("meaning").await;
-    let alpha = world.cluster("alpha").await;
-    let _manager = world.manager();
-    world.place("hello", "hello", json!({"valuesTemplate": "replicas: 2\ngreeting: Hi\n"})).await;
-    world.ready("hello", "alpha", 1).await;
-    world.change("hello", json!({"valuesTemplate": "# the same\ngreeting: \"Hi\"\nreplicas:   2\n"})).await;
-    eventually("the text itself reaches the release object", || async {
+async fn equivalent_values_add_no_revision() {
+    let world = World::new("equivalent").await;
+    let alpha = world.create_cluster("alpha").await;
+    let _manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({"valuesTemplate": "replicas: 2\ngreeting: Hi\n"})).await;
+    world.wait_ready("hello", "alpha", 1).await;
+    world
+        .patch_placement("hello", json!({"valuesTemplate": "# the same\ngreeting: \"Hi\"\nreplicas:   2\n"}))
+        .await;
+    eventually("the new text is written to the release object", || async {
         world.release("hello", "alpha").await?.spec.values.starts_with("# the same").then_some(())
     })
     .await;
-    world.ready("hello", "alpha", 1).await;
+    world.wait_ready("hello", "alpha", 1).await;
     assert_eq!(world.history(&alpha, "hello").len(), 1);
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_not_selected_any_more_loses_the_release() {
+async fn a_release_is_removed_from_a_cluster_that_is_no_longer_selected() {
     let world = World::new("unselect").await;
-    let (alpha, _bravo) = tokio::join!(world.cluster("alpha"), world.cluster("bravo"));
-    let _manager = world.manager();
-    world.place("hello", "hello", json!({})).await;
-    world.ready("hello", "alpha", 1).await;
-    world.ready("hello", "bravo", 1).await;
+    let (alpha, _bravo) = tokio::join!(world.create_cluster("alpha"), world.create_cluster("bravo"));
+    let _manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({})).await;
+    world.wait_ready("hello", "alpha", 1).await;
+    world.wait_ready("hello", "bravo", 1).await;
     let clusters: Api<kube::api::DynamicObject> = Api::namespaced_with(
         world.client.clone(),
         &world.namespace,
@@ -100,41 +107,45 @@ async fn a_cluster_that_is_not_selected_any_more_loses_the_release() {
             "Cluster",
         )),
     );
-    let unlabelled = Patch::Merge(json!({"metadata": {"labels": {"fleet": null}}}));
-    clusters.patch("alpha", &PatchParams::default(), &unlabelled).await.unwrap();
-    eventually("the release object is gone", || async {
+    let unlabeled = Patch::Merge(json!({"metadata": {"labels": {"fleet": null}}}));
+    clusters.patch("alpha", &PatchParams::default(), &unlabeled).await.unwrap();
+    eventually("the release object is deleted", || async {
         world.release("hello", "alpha").await.is_none().then_some(())
     })
     .await;
     assert_eq!(world.helm(&alpha, &["list", "--all-namespaces"]), json!([]));
-    world.ready("hello", "bravo", 1).await;
+    world.wait_ready("hello", "bravo", 1).await;
 }
 
 #[tokio::test]
-async fn charts_come_from_registries_too() {
+async fn charts_are_pulled_from_oci_registries() {
     let world = World::new("oci").await;
-    let alpha = world.cluster("alpha").await;
-    let _manager = world.manager();
+    let alpha = world.create_cluster("alpha").await;
+    let _manager = world.start_manager();
     let home = world.dir.join("registry");
     std::fs::create_dir_all(&home).unwrap();
     let registry = Registry::start(world.sandbox.assets(), world.sandbox.authority(), &home).await.unwrap();
     registry.push(&Package::pack(&hello(), None).unwrap()).await.unwrap();
     world
-        .place("hello", "hello", json!({"repoURL": registry.url(), "valuesTemplate": "greeting: Aye"}))
+        .apply_placement(
+            "hello",
+            "hello",
+            json!({"repoURL": registry.url(), "valuesTemplate": "greeting: Aye"}),
+        )
         .await;
-    world.ready("hello", "alpha", 1).await;
+    world.wait_ready("hello", "alpha", 1).await;
     assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("Aye from somewhere"));
     registry.stop().await;
 }
 
 #[tokio::test]
-async fn a_new_identity_uninstalls_and_installs() {
+async fn a_changed_release_name_reinstalls_the_release() {
     let world = World::new("identity").await;
-    let alpha = world.cluster("alpha").await;
-    let _manager = world.manager();
-    world.place("hello", "hello", json!({})).await;
-    world.ready("hello", "alpha", 1).await;
-    world.change("hello", json!({"releaseName": "ahoy"})).await;
+    let alpha = world.create_cluster("alpha").await;
+    let _manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({})).await;
+    world.wait_ready("hello", "alpha", 1).await;
+    world.patch_placement("hello", json!({"releaseName": "ahoy"})).await;
     eventually("the release has its new name", || async {
         let release = world.release("hello", "alpha").await?;
         let ready = condition(release.status.as_ref()?, "Ready")?.status == "True";

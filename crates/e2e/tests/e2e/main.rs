@@ -1,5 +1,10 @@
-//! Promises to users, each kept by the real manager with real Helm on real clusters.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
+//! What Chandler promises to users, tested with the real manager, real Helm and real API servers.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests report failures by panicking"
+)]
 
 mod adoption;
 mod atomic;
@@ -9,7 +14,7 @@ mod caaph_takeover;
 mod catalogs;
 mod cli;
 mod cluster_class;
-mod cluster_life;
+mod cluster_lifecycle;
 mod clusterctl_move;
 mod collisions;
 mod crash;

@@ -1,4 +1,4 @@
-//! Eight clusters, ten placements, one of them failing and one cluster unreachable: nobody else notices.
+//! Eight clusters and ten placements: a failing placement and an unreachable cluster do not affect the others.
 
 use std::{
     sync::Arc,
@@ -19,10 +19,10 @@ const CLUSTERS: [&str; 8] = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "lost"];
 const PLACEMENTS: [&str; 10] = ["p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "p9", "bad"];
 const LIMIT: Duration = Duration::from_mins(3);
 
-/// Whether a placement's release on a cluster counts.
-type Wanted = fn(&str, &str) -> bool;
+/// Selects releases by placement and cluster.
+type Filter = fn(&str, &str) -> bool;
 
-fn others(placement: &str, cluster: &str) -> bool {
+fn healthy(placement: &str, cluster: &str) -> bool {
     placement != "bad" && cluster != "lost"
 }
 
@@ -32,17 +32,20 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// Changes every placement, the bad one to what is said of it; returns how long those of `wanted` took to be Ready.
-    async fn upgrade(&self, values: &str, bad: &str, revision: u32, wanted: Wanted) -> Duration {
+    /// Upgrades every placement, the bad one to the values `bad`. Returns how long the releases of `filter` took to become
+    /// Ready.
+    async fn upgrade(&self, values: &str, bad: &str, revision: u32, filter: Filter) -> Duration {
         let started = Instant::now();
-        let of = |placement| if placement == "bad" { bad } else { values };
-        let change = |placement| self.world.change(placement, json!({"valuesTemplate": of(placement)}));
+        let values_of = |placement| if placement == "bad" { bad } else { values };
+        let change = |placement| {
+            self.world.patch_placement(placement, json!({"valuesTemplate": values_of(placement)}))
+        };
         join_all(PLACEMENTS.map(change)).await;
-        self.ready(revision, wanted).await;
+        self.wait_ready(revision, filter).await;
         started.elapsed()
     }
 
-    async fn ready(&self, revision: u32, wanted: Wanted) {
+    async fn wait_ready(&self, revision: u32, filter: Filter) {
         let ready = |release: &HelmReleaseProxy| {
             let status =
                 release.status.as_ref().filter(|s| s.observed_generation == release.metadata.generation);
@@ -52,24 +55,24 @@ impl Fleet {
             })
         };
         let expected =
-            PLACEMENTS.iter().flat_map(|p| CLUSTERS.map(|c| (*p, c))).filter(|(p, c)| wanted(p, c)).count();
+            PLACEMENTS.iter().flat_map(|p| CLUSTERS.map(|c| (*p, c))).filter(|(p, c)| filter(p, c)).count();
         let what = format!("{expected} releases are ready at revision {revision}");
         eventually_within(LIMIT, &what, || async {
             let all = self.world.releases().list(&ListParams::default()).await.unwrap().items;
             let done = all.iter().filter(|release| {
                 let cluster = release.spec.cluster_ref.name.as_deref().unwrap();
-                wanted(&release.spec.release_name, cluster) && ready(release)
+                filter(&release.spec.release_name, cluster) && ready(release)
             });
             (done.count() == expected).then_some(())
         })
         .await;
     }
 
-    /// The reason that the release gives for not being Ready.
-    async fn reason(&self, placement: &str, cluster: &str) -> String {
+    /// Waits until a release is not Ready, and returns the reason.
+    async fn wait_reason(&self, placement: &str, cluster: &str) -> String {
         let status = self
             .world
-            .status(placement, cluster, "not ready, for a reason", |status| {
+            .wait_status(placement, cluster, "not Ready with a message", |status| {
                 condition(status, "Ready").is_some_and(|c| c.status == "False" && !c.message.is_empty())
             })
             .await;
@@ -78,39 +81,39 @@ impl Fleet {
 }
 
 #[tokio::test]
-async fn a_failing_placement_and_an_unreachable_cluster_slow_nobody() {
-    let world = World::alone("fleet").await;
-    let planes = join_all(CLUSTERS.map(|name| world.cluster(name))).await;
-    let manager = world.patient_manager();
+async fn a_failing_placement_and_an_unreachable_cluster_do_not_delay_others() {
+    let world = World::exclusive("fleet").await;
+    let planes = join_all(CLUSTERS.map(|name| world.create_cluster(name))).await;
+    let manager = world.start_manager_with_long_lease();
     for placement in PLACEMENTS {
-        world.place(placement, "hello", json!({})).await;
+        world.apply_placement(placement, "hello", json!({})).await;
     }
     let fleet = Fleet { world, planes };
-    fleet.ready(1, |_, _| true).await;
-    let undisturbed = fleet.upgrade("greeting: First", "greeting: First", 2, others).await;
+    fleet.wait_ready(1, |_, _| true).await;
+    let baseline = fleet.upgrade("greeting: First", "greeting: First", 2, healthy).await;
 
     fleet.planes.last().unwrap().kill().await;
-    assert_eq!(fleet.reason("p1", "lost").await, "ClusterUnreachable");
-    let disturbed = fleet.upgrade("greeting: Second", "replicas: many", 3, others).await;
-    let limit = undisturbed * 3 + Duration::from_secs(10);
-    assert!(disturbed < limit, "{disturbed:?} with trouble, {undisturbed:?} without");
+    assert_eq!(fleet.wait_reason("p1", "lost").await, "ClusterUnreachable");
+    let with_failures = fleet.upgrade("greeting: Second", "replicas: many", 3, healthy).await;
+    let limit = baseline * 3 + Duration::from_secs(10);
+    assert!(with_failures < limit, "{with_failures:?} with failures, {baseline:?} without");
     for placement in PLACEMENTS {
-        assert_eq!(fleet.reason(placement, "lost").await, "ClusterUnreachable");
+        assert_eq!(fleet.wait_reason(placement, "lost").await, "ClusterUnreachable");
     }
     for cluster in &CLUSTERS[..7] {
-        assert_eq!(fleet.reason("bad", cluster).await, "HelmInstallOrUpgradeFailed");
+        assert_eq!(fleet.wait_reason("bad", cluster).await, "HelmInstallOrUpgradeFailed");
     }
     for plane in &fleet.planes[..7] {
         assert_eq!(config_value(plane, "p9", "greeting").await.as_deref(), Some("Second from somewhere"));
-        let past = fleet.world.history(plane, "p9");
-        assert_eq!(past.len(), 3, "one revision for each change: {past:?}");
+        let history = fleet.world.history(plane, "p9");
+        assert_eq!(history.len(), 3, "one revision for each change: {history:?}");
     }
 
     fleet.planes.last().unwrap().restart().await.unwrap();
-    fleet.world.change("bad", json!({"valuesTemplate": "greeting: Mended"})).await;
-    fleet.ready(3, |placement, cluster| placement != "bad" && cluster == "lost").await;
+    fleet.world.patch_placement("bad", json!({"valuesTemplate": "greeting: Fixed"})).await;
+    fleet.wait_ready(3, |placement, cluster| placement != "bad" && cluster == "lost").await;
     for cluster in CLUSTERS {
-        fleet.world.ready_at_any_revision("bad", cluster).await;
+        fleet.world.wait_ready_at_any_revision("bad", cluster).await;
     }
     manager.stop().await;
 }

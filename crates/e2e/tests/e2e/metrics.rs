@@ -1,4 +1,4 @@
-//! What the manager counts: the right things, and no more of them in a large fleet than in a small one.
+//! Metrics of the manager: their values, their number, and their documentation.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,10 +7,10 @@ use std::{
 
 use chandler_api::addons::HelmReleaseProxy;
 use chandler_e2e::{
-    bare::Bare,
+    management_cluster::ManagementCluster,
     manager::Manager,
     wait::{eventually, eventually_within},
-    world::{Turn, World},
+    world::{TestSlot, World},
 };
 use chandler_sandbox::apply;
 use futures::{StreamExt as _, stream};
@@ -40,30 +40,35 @@ fn placement() -> Value {
     })
 }
 
-async fn make(bare: &Bare, clusters: std::ops::Range<usize>) {
+async fn create_clusters(management: &ManagementCluster, clusters: std::ops::Range<usize>) {
     stream::iter(clusters.map(cluster))
         .for_each_concurrent(8, |object| {
-            let client = bare.client.clone();
+            let client = management.client.clone();
             async move { apply::apply(&client, &object).await.unwrap() }
         })
         .await;
 }
 
-/// Waits until every cluster's release object has said something; returns the series.
-async fn settled(bare: &Bare, manager: &Manager, clusters: usize) -> BTreeMap<String, f64> {
-    let releases: Api<HelmReleaseProxy> = Api::namespaced(bare.client.clone(), "default");
-    let said = |release: &HelmReleaseProxy| release.status.as_ref().is_some_and(|s| !s.conditions.is_empty());
+/// Waits until the release objects of all clusters have conditions and are counted. Returns the metrics.
+async fn wait_counted(
+    management: &ManagementCluster,
+    manager: &Manager,
+    clusters: usize,
+) -> BTreeMap<String, f64> {
+    let releases: Api<HelmReleaseProxy> = Api::namespaced(management.client.clone(), "default");
+    let has_conditions =
+        |release: &HelmReleaseProxy| release.status.as_ref().is_some_and(|s| !s.conditions.is_empty());
     eventually_within(
         Duration::from_mins(3),
-        "every cluster has a release object that says something",
+        "every cluster has a release object with conditions",
         || async {
             let all = releases.list(&ListParams::default()).await.unwrap().items;
             tokio::time::sleep(Duration::from_secs(1)).await;
-            (all.len() == clusters && all.iter().all(said)).then_some(())
+            (all.len() == clusters && all.iter().all(has_conditions)).then_some(())
         },
     )
     .await;
-    eventually("all of them are counted", || async {
+    eventually("all release objects are counted", || async {
         let metrics = manager.metrics().await;
         let waiting = "chandler_releases{kind=\"HelmReleaseProxy\",state=\"Waiting\"}";
         (metrics[waiting].to_string() == clusters.to_string()).then_some(metrics)
@@ -72,36 +77,38 @@ async fn settled(bare: &Bare, manager: &Manager, clusters: usize) -> BTreeMap<St
 }
 
 #[tokio::test]
-async fn a_large_fleet_has_no_more_series_than_a_small_one() {
-    let _turn = Turn::alone().await;
-    let bare = Bare::new("series").await;
-    apply::apply(&bare.client, &placement()).await.unwrap();
-    make(&bare, 0..FEW).await;
-    let manager = Manager::of(bare.manager());
-    let few: BTreeSet<_> = settled(&bare, &manager, FEW).await.into_keys().collect();
-    make(&bare, FEW..MANY).await;
-    let many: BTreeSet<_> = settled(&bare, &manager, MANY).await.into_keys().collect();
+async fn the_number_of_metric_series_does_not_grow_with_the_fleet() {
+    let _slot = TestSlot::exclusive().await;
+    let management = ManagementCluster::new("series").await;
+    apply::apply(&management.client, &placement()).await.unwrap();
+    create_clusters(&management, 0..FEW).await;
+    let manager = Manager::from_process(management.start_manager());
+    let few: BTreeSet<_> = wait_counted(&management, &manager, FEW).await.into_keys().collect();
+    create_clusters(&management, FEW..MANY).await;
+    let many: BTreeSet<_> = wait_counted(&management, &manager, MANY).await.into_keys().collect();
 
     let new: Vec<_> = many.difference(&few).collect();
-    // A request may fail in a way it had not failed before, and no name of an object is in any of them.
+    // New results of requests may add series. No series contains the name of an object.
     assert!(new.len() <= 5 && new.iter().all(|series| series.contains("_requests_total")), "{new:#?}");
     assert!(few.len() > 50 && few.len() < 400, "{}", few.len());
     for series in &many {
         for name in ["fleet-member", "fleet-wide", "fleet-release", "\"default\"", "charts.example"] {
-            assert!(!series.contains(name), "{series} holds a name");
+            assert!(!series.contains(name), "{series} contains a name");
         }
     }
     manager.stop().await;
 }
 
 #[tokio::test]
-async fn an_install_shows_in_every_metric_it_concerns() {
+async fn an_install_is_counted_in_all_related_metrics() {
     let world = World::new("metrics").await;
-    world.cluster("alpha").await;
-    let manager = world.manager();
-    world.place("hello", "hello", json!({"valuesTemplate": "cluster: {{ .Cluster.metadata.name }}"})).await;
-    world.ready("hello", "alpha", 1).await;
-    manager.settled().await;
+    world.create_cluster("alpha").await;
+    let manager = world.start_manager();
+    world
+        .apply_placement("hello", "hello", json!({"valuesTemplate": "cluster: {{ .Cluster.metadata.name }}"}))
+        .await;
+    world.wait_ready("hello", "alpha", 1).await;
+    manager.wait_idle().await;
     let metrics = manager.metrics().await;
     let exactly = [
         ("chandler_leader", 1.0),
@@ -130,30 +137,30 @@ async fn an_install_shows_in_every_metric_it_concerns() {
     for series in at_least_one {
         assert!(metrics.get(series).is_some_and(|value| *value >= 1.0), "{series} in {metrics:#?}");
     }
-    let (head, healthy) = scraped(&manager).await;
+    let (head, healthy) = scrape(&manager).await;
     assert!(head.contains("content-type: application/openmetrics-text"), "{head}");
 
-    world.place("absent", "absent", json!({})).await;
-    world.status("absent", "alpha", "failed", |status| status.last_failure.is_some()).await;
-    let sick = eventually("the failure is counted", || async {
-        let failing = "chandler_releases_failing{kind=\"HelmReleaseProxy\",category=\"PackageNotFound\"} 1";
-        Some(scraped(&manager).await.1).filter(|metrics| metrics.contains(failing))
+    world.apply_placement("absent", "absent", json!({})).await;
+    world.wait_status("absent", "alpha", "failed", |status| status.last_failure.is_some()).await;
+    let failing = eventually("the failure is counted", || async {
+        let series = "chandler_releases_failing{kind=\"HelmReleaseProxy\",category=\"PackageNotFound\"} 1";
+        Some(scrape(&manager).await.1).filter(|metrics| metrics.contains(series))
     })
     .await;
     manager.stop().await;
-    assert_documented(&sick);
+    assert_documented(&failing);
     assert_queries_work(&world, &healthy, None);
-    assert_queries_work(&world, &sick, Some("ChandlerReleasesFailing"));
+    assert_queries_work(&world, &failing, Some("ChandlerReleasesFailing"));
 }
 
-/// Head and body of the manager's answer.
-async fn scraped(manager: &Manager) -> (String, String) {
-    let answer = manager.get("/metrics").await;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+/// Returns the head and the body of the response of `/metrics`.
+async fn scrape(manager: &Manager) -> (String, String) {
+    let response = manager.get("/metrics").await;
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
     (head.to_owned(), body.to_owned())
 }
 
-/// The page for operators tells of every metric, and of none that there is not.
+/// docs/operations.md documents all metrics, and only existing ones.
 fn assert_documented(served: &str) {
     let page = std::fs::read_to_string(root().join("docs/operations.md")).unwrap();
     let words = page.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
@@ -167,14 +174,14 @@ fn assert_documented(served: &str) {
         })
         .collect();
     let undocumented: Vec<_> = names.iter().filter(|name| !documented.contains(name.as_str())).collect();
-    assert!(undocumented.is_empty(), "docs/operations.md does not tell of {undocumented:?}");
-    let targets = ["chandler_tool"];
-    let gone: Vec<_> =
-        documented.iter().filter(|name| !names.contains(**name) && !targets.contains(name)).collect();
-    assert!(gone.is_empty(), "docs/operations.md tells of {gone:?}, which nobody serves");
+    assert!(undocumented.is_empty(), "docs/operations.md does not document {undocumented:?}");
+    let log_targets = ["chandler_tool"];
+    let unknown: Vec<_> =
+        documented.iter().filter(|name| !names.contains(**name) && !log_targets.contains(name)).collect();
+    assert!(unknown.is_empty(), "docs/operations.md documents {unknown:?}, which do not exist");
 }
 
-/// Prometheus itself runs the queries of dashboard and alerts on what was served: one alert fires, or none.
+/// Runs the queries of the dashboard and the alerts with Prometheus on served metrics. Only the alert `firing` fires.
 fn assert_queries_work(world: &World, served: &str, firing: Option<&str>) {
     let metrics = world.dir.join("metrics.txt");
     std::fs::write(&metrics, served).unwrap();

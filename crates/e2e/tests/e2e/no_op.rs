@@ -1,34 +1,36 @@
-//! No-op costs nothing: no tool call, and no request to a workload cluster beyond its watch.
+//! A no-op reconcile calls no tool, and sends no request to a workload cluster except its watch.
 
 use chandler_e2e::{wait::eventually, world::World};
 use chandler_sandbox::requests::AuditEntry;
 use serde_json::json;
 
-/// Requests of Chandler and of its driver, as the API server logged them.
-fn ours(entries: Vec<AuditEntry>) -> Vec<(String, String)> {
-    let ours = entries.into_iter().filter(AuditEntry::is_chandlers);
+/// Returns verb and resource of the requests of Chandler and its driver in the audit log.
+fn chandler_requests(entries: Vec<AuditEntry>) -> Vec<(String, String)> {
+    let ours = entries.into_iter().filter(AuditEntry::is_from_chandler);
     ours.map(|entry| (entry.verb, entry.resource)).collect()
 }
 
 #[tokio::test]
-async fn a_restart_or_a_second_pass_asks_for_nothing_but_its_watch() {
+async fn a_restart_or_a_repeated_reconcile_sends_no_requests_except_the_watch() {
     let world = World::new("noop").await;
-    let alpha = world.cluster("alpha").await;
-    let manager = world.manager();
-    world.place("hello", "hello", json!({"valuesTemplate": "cluster: {{ .Cluster.metadata.name }}"})).await;
-    world.ready("hello", "alpha", 1).await;
-    manager.settled().await;
+    let alpha = world.create_cluster("alpha").await;
+    let manager = world.start_manager();
+    world
+        .apply_placement("hello", "hello", json!({"valuesTemplate": "cluster: {{ .Cluster.metadata.name }}"}))
+        .await;
+    world.wait_ready("hello", "alpha", 1).await;
+    manager.wait_idle().await;
     manager.stop().await;
     let downloads = world.repository.requests();
 
     let mut audit = alpha.audit_log();
     let mut management = world.sandbox.management().audit_log();
-    let manager = world.manager();
-    manager.settled().await;
-    let mut requests = ours(audit.read().unwrap());
+    let manager = world.start_manager();
+    manager.wait_idle().await;
+    let mut requests = chandler_requests(audit.read().unwrap());
     requests.sort();
     let watch = ["list", "watch"].map(|verb| (verb.to_owned(), "secrets".to_owned()));
-    assert_eq!(requests, watch, "a restart lists and watches, nothing else");
+    assert_eq!(requests, watch, "a restart only lists and watches");
     let written: Vec<_> = management
         .read()
         .unwrap()
@@ -44,19 +46,19 @@ async fn a_restart_or_a_second_pass_asks_for_nothing_but_its_watch() {
     }
     assert_eq!(world.repository.requests(), downloads, "a restart downloads nothing");
 
-    let passes = |metrics: &std::collections::BTreeMap<String, f64>| metrics["chandler_passes_total{kind=\"HelmReleaseProxy\"}"];
-    let before = passes(&manager.metrics().await);
+    let reconciles = |metrics: &std::collections::BTreeMap<String, f64>| metrics["chandler_passes_total{kind=\"HelmReleaseProxy\"}"];
+    let before = reconciles(&manager.metrics().await);
     let touch = kube::api::Patch::Merge(json!({"metadata": {"annotations": {"touched": "yes"}}}));
     let release = world.release("hello", "alpha").await.unwrap();
     let name = release.metadata.name.unwrap();
     world.releases().patch(&name, &kube::api::PatchParams::default(), &touch).await.unwrap();
-    eventually("there is a second pass", || async {
-        (passes(&manager.metrics().await) > before).then_some(())
+    eventually("the release is reconciled again", || async {
+        (reconciles(&manager.metrics().await) > before).then_some(())
     })
     .await;
-    manager.settled().await;
+    manager.wait_idle().await;
     let metrics = manager.metrics().await;
-    assert_eq!(ours(audit.read().unwrap()), [], "a second pass asks for nothing");
+    assert_eq!(chandler_requests(audit.read().unwrap()), [], "a repeated reconcile sends no request");
     assert_no_tool_call(&metrics);
     assert_eq!(world.history(&alpha, "hello"), [(1, "deployed".to_owned())]);
     manager.stop().await;
@@ -65,5 +67,5 @@ async fn a_restart_or_a_second_pass_asks_for_nothing_but_its_watch() {
 fn assert_no_tool_call(metrics: &std::collections::BTreeMap<String, f64>) {
     let calls: Vec<_> = metrics.iter().filter(|(name, _)| name.starts_with("chandler_tool_calls")).collect();
     assert_eq!(calls, [] as [(&String, &f64); 0]);
-    assert!(metrics["chandler_tool_starts_total"] == 0.0, "the tool was not even started");
+    assert!(metrics["chandler_tool_starts_total"] == 0.0, "the tool was not started");
 }

@@ -1,4 +1,4 @@
-//! Chandler installs itself.
+//! Chandler installs its own chart.
 
 use chandler_e2e::{
     packaging,
@@ -15,19 +15,19 @@ use serde_json::json;
 async fn chandler_installs_its_own_chart_on_a_cluster() {
     let archive = packaging::chart().await;
     let world = World::new("own-chart").await;
-    let alpha = world.cluster("alpha").await;
+    let alpha = world.create_cluster("alpha").await;
     let served = world.dir.join("charts").join(archive.file_name().unwrap());
     std::fs::copy(&archive, served).unwrap();
-    // Which writes the index anew.
+    // This also writes a new index.
     world.repository.publish(&hello()).unwrap();
     let changes = json!({
         "version": env!("CARGO_PKG_VERSION"), "namespace": "chandler-system",
         "valuesTemplate": "hooks: {enabled: true}\nwatchNamespace: '{{ .Cluster.metadata.namespace }}'\n",
         "options": {"wait": true, "timeout": "2m"},
     });
-    world.place("chandler", "chandler", changes).await;
-    let manager = world.manager();
-    world.ready("chandler", "alpha", 1).await;
+    world.apply_placement("chandler", "chandler", changes).await;
+    let manager = world.start_manager();
+    world.wait_ready("chandler", "alpha", 1).await;
 
     let client = alpha.client().await.unwrap();
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), "chandler-system");
@@ -36,11 +36,11 @@ async fn chandler_installs_its_own_chart_on_a_cluster() {
     let arguments = deployment.spec.unwrap().template.spec.unwrap().containers[0].args.clone().unwrap();
     assert!(arguments.contains(&format!("--namespace={}", world.namespace)), "{arguments:?}");
 
-    world.delete("chandler").await;
-    world.gone("chandler").await;
+    world.delete_placement("chandler").await;
+    world.wait_deleted("chandler").await;
     assert!(deployments.get_opt("chandler-manager").await.unwrap().is_none());
-    let definitions: Api<CustomResourceDefinition> = Api::all(client);
-    let kept = definitions.list(&ListParams::default()).await.unwrap().items.len();
-    assert_eq!(kept, chandler_api::crds().len(), "definitions stay, and with them what people wrote");
+    let crds: Api<CustomResourceDefinition> = Api::all(client);
+    let kept = crds.list(&ListParams::default()).await.unwrap().items.len();
+    assert_eq!(kept, chandler_api::crds().len(), "CRDs are kept, and with them the objects of users");
     manager.stop().await;
 }

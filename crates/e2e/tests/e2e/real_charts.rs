@@ -1,4 +1,4 @@
-//! Charts that people use, installed, upgraded and removed on two clusters.
+//! Widely used charts are installed, upgraded and removed on two clusters.
 
 use std::time::Duration;
 
@@ -20,30 +20,30 @@ use serde_json::json;
 const LIMIT: Duration = Duration::from_mins(4);
 const CLUSTERS: [&str; 2] = ["alpha", "bravo"];
 
-/// The values with a label more on every object.
-fn relabelled(chart: &RealChart) -> String {
+/// Returns the values of a chart with one more label on every object.
+fn relabeled(chart: &RealChart) -> String {
     let labels = if chart.name() == "kyverno" { "customLabels" } else { "commonLabels" };
     format!("{}{labels}: {{changed: really}}\n", chart.values)
 }
 
-async fn place(world: &World, chart: &RealChart) {
-    let package = world.repository.publish(&chart.path()).unwrap();
-    // Nobody gives its Service an address here, so it would wait for ever.
+async fn apply_placement(world: &World, chart: &RealChart) {
+    let package = world.repository.publish(&chart.path().await).unwrap();
+    // Its Service would wait for an external address, which it never gets here.
     let wait = chart.name() != "ingress-nginx";
     let changes = json!({
-        "version": package.version, "namespace": chart.name(), "valuesTemplate": literally(chart.values),
+        "version": package.version, "namespace": chart.name(), "valuesTemplate": literal(chart.values),
         "options": {"wait": wait, "timeout": "3m"},
     });
-    world.place(chart.name(), chart.name(), changes).await;
+    world.apply_placement(chart.name(), chart.name(), changes).await;
 }
 
-/// Values that are not meant as a template.
-fn literally(values: &str) -> String {
+/// Returns the values after a check that they are not a template.
+fn literal(values: &str) -> String {
     assert!(!values.contains("{{"), "{values}");
     values.to_owned()
 }
 
-async fn ready(world: &World, chart: &RealChart, cluster: &str, revision: u32) -> ReleaseStatus {
+async fn wait_ready(world: &World, chart: &RealChart, cluster: &str, revision: u32) -> ReleaseStatus {
     let what = format!("{} is ready on {cluster} at revision {revision}", chart.name());
     eventually_within(LIMIT, &what, || async {
         let status = world.release(chart.name(), cluster).await?.status?;
@@ -53,8 +53,8 @@ async fn ready(world: &World, chart: &RealChart, cluster: &str, revision: u32) -
     .await
 }
 
-/// An object of a release as it is on the cluster.
-async fn live(client: &Client, record: &ObjectRecord) -> Option<DynamicObject> {
+/// Returns an object of a release from the cluster, if it exists.
+async fn get_object(client: &Client, record: &ObjectRecord) -> Option<DynamicObject> {
     let (group, version) = record.api_version.split_once('/').unwrap_or(("", &record.api_version));
     let kind = GroupVersionKind::gvk(group, version, &record.kind);
     let (resource, capabilities) = discovery::pinned_kind(client, &kind).await.unwrap();
@@ -65,69 +65,69 @@ async fn live(client: &Client, record: &ObjectRecord) -> Option<DynamicObject> {
     api.get_opt(&record.name).await.unwrap()
 }
 
-fn is_kept(object: &DynamicObject) -> bool {
+fn has_keep_policy(object: &DynamicObject) -> bool {
     object.annotations().get("helm.sh/resource-policy").is_some_and(|policy| policy == "keep")
 }
 
-/// What is there of a release's objects.
-async fn present(plane: &Plane, status: &ReleaseStatus) -> Vec<(ObjectRecord, DynamicObject)> {
+/// Returns the objects of a release that exist on the cluster.
+async fn existing_objects(plane: &Plane, status: &ReleaseStatus) -> Vec<(ObjectRecord, DynamicObject)> {
     let client = plane.client().await.unwrap();
     let mut found = Vec::new();
     for record in &status.inventory {
-        found.extend(live(&client, record).await.map(|object| (record.clone(), object)));
+        found.extend(get_object(&client, record).await.map(|object| (record.clone(), object)));
     }
     found
 }
 
 #[tokio::test]
-async fn charts_that_people_use_come_change_and_go() {
-    let world = World::alone("real").await;
-    let planes = join_all(CLUSTERS.map(|name| world.cluster(name))).await;
-    let manager = world.patient_manager();
+async fn real_charts_are_installed_upgraded_and_removed() {
+    let world = World::exclusive("real").await;
+    let planes = join_all(CLUSTERS.map(|name| world.create_cluster(name))).await;
+    let manager = world.start_manager_with_long_lease();
     for chart in REAL_CHARTS {
-        place(&world, chart).await;
+        apply_placement(&world, chart).await;
     }
     for chart in REAL_CHARTS {
         for cluster in CLUSTERS {
-            let status = ready(&world, chart, cluster, 1).await;
+            let status = wait_ready(&world, chart, cluster, 1).await;
             assert!(!status.inventory.is_empty(), "{}", chart.name());
         }
     }
 
     for chart in REAL_CHARTS {
-        world.change(chart.name(), json!({"valuesTemplate": literally(&relabelled(chart))})).await;
+        world.patch_placement(chart.name(), json!({"valuesTemplate": literal(&relabeled(chart))})).await;
     }
     let mut kept = Vec::new();
     let mut statuses = Vec::new();
     for chart in REAL_CHARTS {
         for (plane, cluster) in planes.iter().zip(CLUSTERS) {
-            let status = ready(&world, chart, cluster, 2).await;
-            let there = present(plane, &status).await;
-            assert_eq!(there.len(), status.inventory.len(), "{} on {cluster}", chart.name());
-            let changed = there.iter().any(|(record, object)| {
+            let status = wait_ready(&world, chart, cluster, 2).await;
+            let objects = existing_objects(plane, &status).await;
+            assert_eq!(objects.len(), status.inventory.len(), "{} on {cluster}", chart.name());
+            let changed = objects.iter().any(|(record, object)| {
                 ["Deployment", "DaemonSet"].contains(&record.kind.as_str())
                     && object.labels().get("changed").is_some_and(|value| value == "really")
             });
             assert!(changed, "{} on {cluster} does not show the upgrade", chart.name());
-            let staying = there.into_iter().filter(|(_, object)| is_kept(object));
-            kept.extend(staying.map(|(record, _)| (cluster, record)));
+            let to_keep = objects.into_iter().filter(|(_, object)| has_keep_policy(object));
+            kept.extend(to_keep.map(|(record, _)| (cluster, record)));
             statuses.push((plane, cluster, status));
         }
     }
 
     for chart in REAL_CHARTS {
-        world.delete(chart.name()).await;
+        world.delete_placement(chart.name()).await;
     }
     for chart in REAL_CHARTS {
-        eventually_within(LIMIT, &format!("{} is gone", chart.name()), || async {
+        eventually_within(LIMIT, &format!("{} is deleted", chart.name()), || async {
             world.placements().get_opt(chart.name()).await.unwrap().is_none().then_some(())
         })
         .await;
     }
     for (plane, cluster, status) in statuses {
-        let left = present(plane, &status).await.into_iter().map(|(record, _)| (cluster, record));
+        let left = existing_objects(plane, &status).await.into_iter().map(|(record, _)| (cluster, record));
         let left: Vec<_> = left.filter(|left| !kept.contains(left)).collect();
-        assert_eq!(left, [], "nothing is left of it but what asks to be kept");
+        assert_eq!(left, [], "only objects with the keep policy are left");
     }
     for plane in &planes {
         assert_eq!(world.helm(plane, &["list", "--all-namespaces"]), json!([]));

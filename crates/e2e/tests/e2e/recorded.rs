@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use chandler_e2e::{
-    extension_world::{Extensions, is_ready},
+    extension_world::{ExtensionWorld, is_ready},
     wait::eventually,
     world::condition,
 };
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 const HELM: &str = "owner=helm";
 
-fn recorded(file: &str, test: &Extensions) -> Vec<Value> {
+fn recorded(file: &str, test: &ExtensionWorld) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/recorded").join(file);
     let text = std::fs::read_to_string(path).unwrap();
     let text = text.replace("@namespace@", &test.world.namespace);
@@ -75,7 +75,7 @@ async fn records(alpha: &Plane) -> Vec<Secret> {
     api.list(&ListParams::default().labels(HELM)).await.unwrap().items
 }
 
-async fn all_ready(test: &Extensions) {
+async fn all_ready(test: &ExtensionWorld) {
     eventually("all releases are Ready", || async {
         let own = test.releases().list(&ListParams::default()).await.unwrap().items;
         let proxies = test.world.releases().list(&ListParams::default()).await.unwrap().items;
@@ -91,8 +91,8 @@ async fn all_ready(test: &Extensions) {
 
 #[tokio::test]
 async fn releases_and_objects_of_an_earlier_build_are_taken_over_unchanged() {
-    let test = Extensions::new("recorded").await;
-    let alpha = test.world.cluster("alpha").await;
+    let test = ExtensionWorld::new("recorded").await;
+    let alpha = test.world.create_cluster("alpha").await;
     let workload = alpha.client().await.unwrap();
     restore(&workload, recorded("workload.json", &test), BTreeMap::new()).await;
     let cluster = test.clusters().get("alpha").await.unwrap();
@@ -104,10 +104,10 @@ async fn releases_and_objects_of_an_earlier_build_are_taken_over_unchanged() {
         (records(&alpha).await, test.instances().list(&ListParams::default()).await.unwrap());
     assert!(before.len() >= 5 && instances.items.len() >= 3, "the fixtures contain releases and instances");
 
-    let manager = test.world.manager();
-    manager.settled().await;
+    let manager = test.world.start_manager();
+    manager.wait_idle().await;
     all_ready(&test).await;
-    manager.settled().await;
+    manager.wait_idle().await;
     assert_eq!(manager.operations(), [], "nothing is installed, upgraded or removed");
     assert_eq!(records(&alpha).await, before, "no record of a release is written");
     let names = |list: &[chandler_api::extensions::ExtensionInstance]| {

@@ -1,12 +1,12 @@
-//! An event costs what it concerns, not what the fleet holds.
+//! The cost of an event does not depend on the size of the fleet.
 
 use std::time::Duration;
 
 use chandler_api::addons::HelmReleaseProxy;
 use chandler_e2e::{
-    bare::Bare,
+    management_cluster::ManagementCluster,
     wait::{eventually, eventually_within},
-    world::Turn,
+    world::TestSlot,
 };
 use chandler_sandbox::apply;
 use futures::{StreamExt as _, stream};
@@ -43,37 +43,38 @@ fn placement(number: usize) -> Value {
 }
 
 #[tokio::test]
-async fn one_cluster_among_a_thousand_costs_one_cluster() {
-    let _turn = Turn::alone().await;
-    let bare = Bare::new("scale").await;
+async fn a_change_of_one_cluster_in_a_thousand_causes_requests_for_that_cluster_only() {
+    let _slot = TestSlot::exclusive().await;
+    let management = ManagementCluster::new("scale").await;
     let objects = (0..CLUSTERS).map(cluster).chain((0..PLACEMENTS).map(placement));
     stream::iter(objects)
         .for_each_concurrent(16, |object| {
-            let client = bare.client.clone();
+            let client = management.client.clone();
             async move { apply::apply(&client, &object).await.unwrap() }
         })
         .await;
-    let manager = bare.manager();
-    let releases: Api<HelmReleaseProxy> = Api::namespaced(bare.client.clone(), "default");
-    let said = |release: &HelmReleaseProxy| release.status.as_ref().is_some_and(|s| !s.conditions.is_empty());
+    let manager = management.start_manager();
+    let releases: Api<HelmReleaseProxy> = Api::namespaced(management.client.clone(), "default");
+    let has_conditions =
+        |release: &HelmReleaseProxy| release.status.as_ref().is_some_and(|s| !s.conditions.is_empty());
     let limit = Duration::from_mins(4);
-    eventually_within(limit, "every cluster has its release object, and that has said something", || async {
+    eventually_within(limit, "every cluster has a release object with conditions", || async {
         assert!(manager.is_running(), "see {}", manager.log().display());
         tokio::time::sleep(Duration::from_secs(2)).await;
         let all = releases.list(&ListParams::default()).await.unwrap().items;
-        (all.len() == CLUSTERS && all.iter().all(said)).then_some(())
+        (all.len() == CLUSTERS && all.iter().all(has_conditions)).then_some(())
     })
     .await;
     tokio::time::sleep(Duration::from_secs(3)).await;
 
-    let mut audit = bare.plane.audit_log();
+    let mut audit = management.plane.audit_log();
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"));
-    let clusters: Api<DynamicObject> = Api::namespaced_with(bare.client.clone(), "default", &resource);
-    let moved = Patch::Merge(json!({"metadata": {"annotations": {"zone": "two"}}}));
-    clusters.patch("c77", &PatchParams::default(), &moved).await.unwrap();
-    let mine = ListParams::default().labels("cluster.x-k8s.io/cluster-name=c77");
-    eventually("its release object follows", || async {
-        let release = releases.list(&mine).await.unwrap().items.pop()?;
+    let clusters: Api<DynamicObject> = Api::namespaced_with(management.client.clone(), "default", &resource);
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {"zone": "two"}}}));
+    clusters.patch("c77", &PatchParams::default(), &patch).await.unwrap();
+    let selector = ListParams::default().labels("cluster.x-k8s.io/cluster-name=c77");
+    eventually("its release object is updated", || async {
+        let release = releases.list(&selector).await.unwrap().items.pop()?;
         (release.spec.values == "zone: two").then_some(())
     })
     .await;

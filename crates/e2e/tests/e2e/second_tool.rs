@@ -3,7 +3,7 @@
 use chandler_api::extensions::AddonRelease;
 use chandler_core::release::OperationKind;
 use chandler_e2e::{
-    extension_world::{Extensions, is_ready},
+    extension_world::{ExtensionWorld, is_ready},
     manager::Manager,
     oci, programs,
     wait::eventually,
@@ -29,7 +29,7 @@ fn package(version: &str) -> Vec<u8> {
 }
 
 /// An Extension whose packages are of the second tool's format.
-async fn publish(test: &Extensions, registry: &Registry) {
+async fn publish(test: &ExtensionWorld, registry: &Registry) {
     for version in ["1.0.0", "2.0.0"] {
         oci::push(registry, "notice", version, FORMAT, &package(version)).await;
     }
@@ -53,11 +53,11 @@ async fn publish(test: &Extensions, registry: &Registry) {
     test.world.apply(&extension).await;
 }
 
-fn manager(test: &Extensions) -> Manager {
-    test.world.manager_with(&["--tool", programs::package_tool(), "--tool", TOOL])
+fn manager(test: &ExtensionWorld) -> Manager {
+    test.world.start_manager_with(&["--tool", programs::package_tool(), "--tool", TOOL])
 }
 
-async fn change(test: &Extensions, spec: Value) {
+async fn change(test: &ExtensionWorld, spec: Value) {
     let patch = Patch::Merge(json!({"spec": spec}));
     test.instances().patch("notice", &PatchParams::default(), &patch).await.unwrap();
 }
@@ -83,8 +83,8 @@ fn short(records: &[(u32, String, Option<String>)]) -> Vec<(u32, &str)> {
 }
 
 /// Waits until the release is ready with a value.
-async fn ready_with(test: &Extensions, alpha: &Plane, version: &str, text: &str) -> AddonRelease {
-    let release = test.ready("notice", "alpha", version).await;
+async fn ready_with(test: &ExtensionWorld, alpha: &Plane, version: &str, text: &str) -> AddonRelease {
+    let release = test.wait_ready("notice", "alpha", version).await;
     let expected = format!("{{\"text\":\"{text}\"}}");
     eventually(&format!("the ConfigMap has the text {text}"), || async {
         let values = config_value(alpha, "notice", "values").await?;
@@ -98,21 +98,21 @@ async fn ready_with(test: &Extensions, alpha: &Plane, version: &str, text: &str)
 
 #[tokio::test]
 async fn a_second_tool_installs_upgrades_recovers_and_removes_its_packages() {
-    let test = Extensions::new("second-tool").await;
-    let alpha = test.world.cluster("alpha").await;
+    let test = ExtensionWorld::new("second-tool").await;
+    let alpha = test.world.create_cluster("alpha").await;
     let home = test.world.dir.join("registry");
     std::fs::create_dir_all(&home).unwrap();
     let authority = test.world.sandbox.authority();
     let registry = Registry::start(test.world.sandbox.assets(), authority, &home).await.unwrap();
     publish(&test, &registry).await;
-    test.extension("hello", json!([{"version": "1.1.0", "kubernetes": "*"}]), json!({})).await;
+    test.apply_extension("hello", json!([{"version": "1.1.0", "kubernetes": "*"}]), json!({})).await;
 
     // Both tools serve their packages, each selected by the format.
     let first = manager(&test);
-    test.instance("notice", "notice", json!({"version": "1.0.0", "parameters": {"text": "one"}})).await;
-    test.instance("hello", "hello", json!({})).await;
+    test.apply_instance("notice", "notice", json!({"version": "1.0.0", "parameters": {"text": "one"}})).await;
+    test.apply_instance("hello", "hello", json!({})).await;
     let release = ready_with(&test, &alpha, "1.0.0", "one").await;
-    test.ready("hello", "alpha", "1.1.0").await;
+    test.wait_ready("hello", "alpha", "1.1.0").await;
     let status = release.status.unwrap();
     assert_eq!(status.package.unwrap().format.as_deref(), Some(FORMAT));
     assert_eq!((status.revision, status.status.as_str()), (Some(1), "deployed"));
@@ -122,10 +122,10 @@ async fn a_second_tool_installs_upgrades_recovers_and_removes_its_packages() {
     assert_eq!(listed.as_array().unwrap().len(), 1, "Helm knows of its own release only: {listed}");
 
     // A restart changes nothing and calls no tool.
-    first.settled().await;
+    first.wait_idle().await;
     first.stop().await;
     let second = manager(&test);
-    second.settled().await;
+    second.wait_idle().await;
     assert_eq!(records(&alpha).await, installed);
     assert_eq!(second.operations(), [], "a restart operates on nothing");
 
@@ -165,16 +165,16 @@ async fn a_second_tool_installs_upgrades_recovers_and_removes_its_packages() {
 
 #[tokio::test]
 async fn a_package_that_no_tool_reads_is_refused() {
-    let test = Extensions::new("no-tool").await;
-    let _alpha = test.world.cluster("alpha").await;
+    let test = ExtensionWorld::new("no-tool").await;
+    let _alpha = test.world.create_cluster("alpha").await;
     let home = test.world.dir.join("registry");
     std::fs::create_dir_all(&home).unwrap();
     let authority = test.world.sandbox.authority();
     let registry = Registry::start(test.world.sandbox.assets(), authority, &home).await.unwrap();
     publish(&test, &registry).await;
-    let manager = test.world.manager();
-    test.instance("notice", "notice", json!({"version": "1.0.0"})).await;
-    let message = test.instance_condition("notice", "ReleasesNotReady").await;
+    let manager = test.world.start_manager();
+    test.apply_instance("notice", "notice", json!({"version": "1.0.0"})).await;
+    let message = test.wait_instance_reason("notice", "ReleasesNotReady").await;
     assert!(message.contains(FORMAT) && message.contains("--tool"), "{message}");
     assert_eq!(manager.operations(), [], "nothing is installed");
     manager.stop().await;

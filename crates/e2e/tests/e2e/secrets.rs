@@ -1,5 +1,5 @@
-//! Secrets on their way through everything that touches them, with everybody as talkative as can be. What is told is
-//! looked through here for the commands, and by the harness for the rest: see `canary.rs`.
+//! No output contains a secret, even at the most verbose log level. This test checks the output of the commands; the test
+//! harness checks everything else (see `canary.rs`).
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +9,7 @@ use std::{
 
 use chandler_e2e::{
     canary::Secrets,
-    extension_world::Extensions,
+    extension_world::ExtensionWorld,
     manager::Manager,
     programs,
     wait::eventually,
@@ -17,8 +17,8 @@ use chandler_e2e::{
 };
 use chandler_sandbox::{
     chart::{self, Package},
-    registry::{LOGIN, Registry},
-    repository::{ChartRepository, Guard},
+    registry::{CREDENTIALS, Registry},
+    repository::{Authentication, ChartRepository},
 };
 use serde_json::{Value, json};
 
@@ -29,10 +29,10 @@ fn secret(world: &World, name: &str, data: &Value) -> Value {
     })
 }
 
-/// A chart whose templates repeat a value when they fail, each in its own way.
-fn gossip(world: &World) -> PathBuf {
+/// Writes a chart whose template fails in different ways, each with an error that contains a value.
+fn leaking_chart(world: &World) -> PathBuf {
     let files = [
-        ("Chart.yaml", "apiVersion: v2\nname: gossip\nversion: 1.0.0\n"),
+        ("Chart.yaml", "apiVersion: v2\nname: leaking\nversion: 1.0.0\n"),
         ("values.yaml", "how: fine\nwhat: nothing\n"),
         (
             "templates/config.yaml",
@@ -49,77 +49,85 @@ fn gossip(world: &World) -> PathBuf {
              \x20 annotations: {helm.sh/hook: \"pre-install,pre-upgrade\"}\ndata: {what: {{ .Values.what | quote }}}\n",
         ),
     ];
-    chart::write(&world.dir.join("gossip"), &files).unwrap()
+    chart::write(&world.dir.join("leaking"), &files).unwrap()
 }
 
 #[tokio::test]
-async fn no_secret_is_told_by_anything_that_touches_it() {
-    let test = Extensions::new("talkative").await;
+async fn no_output_contains_a_secret() {
+    let test = ExtensionWorld::new("secrets").await;
     let world = &test.world;
-    let alpha = world.cluster("alpha").await;
-    // The driver tells as much as it can then, too.
-    let manager = world.manager_with(&["--log-level", "trace"]);
+    let alpha = world.create_cluster("alpha").await;
+    // The driver uses this level too.
+    let manager = world.start_manager_with(&["--log-level", "trace"]);
 
-    private_repository(world).await;
-    private_registry(world).await;
-    values_that_fail(world).await;
-    let greeting = parameters(&test).await;
+    use_private_repository(world).await;
+    use_private_registry(world).await;
+    use_invalid_values(world).await;
+    let greeting = use_secret_parameters(&test).await;
     assert_eq!(config_value(&alpha, "kept", "greeting").await.unwrap(), format!("{greeting} from somewhere"));
 
     let log = manager.logs();
     let driver = "\"target\":\"chandler_tool::driver\"";
-    assert!(log.contains("\"level\":\"TRACE\""), "the manager was to be talkative");
+    assert!(log.contains("\"level\":\"TRACE\""), "the manager does not log at level trace");
     assert!(
         log.lines().any(|line| line.contains(driver) && line.contains("\"level\":\"DEBUG\"")),
-        "the driver was to be talkative"
+        "the driver does not log at level debug"
     );
-    commands(world, &manager);
+    assert_commands_leak_nothing(world, &manager);
 }
 
-async fn private_repository(world: &World) {
-    let guard = Guard::Basic { user: "user".to_owned(), password: "canary-of-a-repository".to_owned() };
+async fn use_private_repository(world: &World) {
+    let guard =
+        Authentication::Basic { user: "user".to_owned(), password: "canary-of-a-repository".to_owned() };
     let served = world.dir.join("private");
-    let repository = ChartRepository::start_guarded(world.sandbox.authority(), &served, guard).await.unwrap();
+    let repository =
+        ChartRepository::start_with_authentication(world.sandbox.authority(), &served, guard).await.unwrap();
     repository.publish(&hello()).unwrap();
     let login = json!({"username": "user", "password": "canary-of-a-repository"});
     world.apply(&secret(world, "login", &login)).await;
     let credentials = json!({"secret": {"name": "login"}, "key": ""});
     let values = "greeting: canary-in-values\n";
     world
-        .place(
+        .apply_placement(
             "private",
             "hello",
             json!({"repoURL": repository.url(), "credentials": credentials, "valuesTemplate": values}),
         )
         .await;
-    world.ready("private", "alpha", 1).await;
-    let wrong = json!({"username": "user", "password": "canary-that-is-wrong"});
+    world.wait_ready("private", "alpha", 1).await;
+    let wrong = json!({"username": "user", "password": "canary-wrong-password"});
     world.apply(&secret(world, "wrong", &wrong)).await;
     let credentials = json!({"secret": {"name": "wrong"}, "key": ""});
-    world.place("refused", "hello", json!({"repoURL": repository.url(), "credentials": credentials})).await;
     world
-        .status("refused", "alpha", "refused", |status| {
+        .apply_placement("refused", "hello", json!({"repoURL": repository.url(), "credentials": credentials}))
+        .await;
+    world
+        .wait_status("refused", "alpha", "refused", |status| {
             condition(status, "Ready").is_some_and(|ready| ready.status == "False")
         })
         .await;
 }
 
-async fn private_registry(world: &World) {
+async fn use_private_registry(world: &World) {
     let home = world.dir.join("registry");
     let registry =
-        Registry::start_guarded(world.sandbox.assets(), world.sandbox.authority(), &home).await.unwrap();
+        Registry::start_with_authentication(world.sandbox.assets(), world.sandbox.authority(), &home)
+            .await
+            .unwrap();
     registry.push(&Package::pack(&hello(), None).unwrap()).await.unwrap();
-    let (username, password) = LOGIN;
+    let (username, password) = CREDENTIALS;
     let config = json!({"auths": {registry.host(): {"username": username, "password": password}}});
     world.apply(&secret(world, "docker", &json!({"config.json": config.to_string()}))).await;
     let credentials = json!({"secret": {"name": "docker"}, "key": "config.json"});
-    world.place("registry", "hello", json!({"repoURL": registry.url(), "credentials": credentials})).await;
-    world.ready("registry", "alpha", 1).await;
+    world
+        .apply_placement("registry", "hello", json!({"repoURL": registry.url(), "credentials": credentials}))
+        .await;
+    world.wait_ready("registry", "alpha", 1).await;
     registry.stop().await;
 }
 
-async fn values_that_fail(world: &World) {
-    world.repository.publish(&gossip(world)).unwrap();
+async fn use_invalid_values(world: &World) {
+    world.repository.publish(&leaking_chart(world)).unwrap();
     for (name, values) in [
         ("fail", "how: fail\nwhat: canary-that-fails"),
         ("text", "how: text\nwhat: canary-as-text"),
@@ -128,14 +136,14 @@ async fn values_that_fail(world: &World) {
         ("type", "how: {canary-in-a-map: 1}\nwhat: [canary-in-a-list]"),
         ("broken", "how: canary-broken\n  - {"),
     ] {
-        world.place(name, "gossip", json!({"valuesTemplate": values})).await;
-        world.status(name, "alpha", "failed", |status| status.last_failure.is_some()).await;
+        world.apply_placement(name, "leaking", json!({"valuesTemplate": values})).await;
+        world.wait_status(name, "alpha", "failed", |status| status.last_failure.is_some()).await;
     }
     for (name, template) in [
         ("literal", "how: {{ index (list \"canary-in-code\") 7 }}"),
         ("unparsed", "how: {{ upper \"canary-in-code\" \"}}"),
     ] {
-        world.place(name, "gossip", json!({"valuesTemplate": template})).await;
+        world.apply_placement(name, "leaking", json!({"valuesTemplate": template})).await;
         eventually(&format!("the template {name} fails"), || async {
             let status = world.placements().get(name).await.unwrap().status?;
             status.conditions.into_iter().find(|c| c.reason == "ValueParsingFailed")
@@ -144,32 +152,32 @@ async fn values_that_fail(world: &World) {
     }
 }
 
-/// From a Secret, into one of the release's own; and one that does not fit. Returns the greeting that is kept.
-async fn parameters(test: &Extensions) -> &'static str {
+/// Uses valid and invalid parameters from a Secret. Returns the greeting of the valid ones.
+async fn use_secret_parameters(test: &ExtensionWorld) -> &'static str {
     let greeting = "canary-from-a-secret";
-    let data = json!({"greeting": greeting, "broken": "{canary-that-is-no-yaml", "values.yaml": "replicas: canary-no-number"});
+    let data = json!({"greeting": greeting, "broken": "{canary-not-yaml", "values.yaml": "replicas: canary-not-a-number"});
     test.world.apply(&secret(&test.world, "parameters", &data)).await;
     let schema = json!({"type": "object", "properties": {"replicas": {"type": "integer"}}});
     let versions = json!([{"version": "1.0.0", "kubernetes": "*", "parameters": {"schema": schema}}]);
-    test.extension("kept", versions.clone(), json!({})).await;
+    test.apply_extension("kept", versions.clone(), json!({})).await;
     let from = json!([{"secret": {"name": "parameters", "key": "greeting"}, "parameter": "greeting"}]);
-    test.instance("kept", "kept", json!({"parametersFrom": from})).await;
-    let release = test.ready("kept", "alpha", "1.0.0").await;
+    test.apply_instance("kept", "kept", json!({"parametersFrom": from})).await;
+    let release = test.wait_ready("kept", "alpha", "1.0.0").await;
     assert!(release.spec.values.is_none() && release.spec.values_secret.is_some());
     let spec = serde_json::to_string(&release.spec).unwrap();
-    assert_eq!(Secrets::default().told_in(&spec), None, "the values are in a Secret");
+    assert_eq!(Secrets::default().find_leak(&spec), None, "the values are in a Secret");
     for key in ["broken", "values.yaml"] {
         let name = format!("refused-{}", key.replace('.', "-"));
         let from = json!([{"secret": {"name": "parameters", "key": key}}]);
-        test.extension(&name, versions.clone(), json!({})).await;
-        test.instance(&name, &name, json!({"parametersFrom": from})).await;
-        test.instance_condition(&name, "NotPossible").await;
+        test.apply_extension(&name, versions.clone(), json!({})).await;
+        test.apply_instance(&name, &name, json!({"parametersFrom": from})).await;
+        test.wait_instance_reason(&name, "ResolutionFailed").await;
     }
     greeting
 }
 
-/// What commands print, and what a support bundle holds.
-fn commands(world: &World, manager: &Manager) {
+/// Checks the output of commands and the content of a support bundle.
+fn assert_commands_leak_nothing(world: &World, manager: &Manager) {
     let bundle = world.dir.join("support.tar.gz");
     let address = manager.address().unwrap();
     let log = manager.log_file().to_str().unwrap().to_owned();
@@ -202,24 +210,24 @@ fn commands(world: &World, manager: &Manager) {
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         assert!(output.status.success() || line[0] == "doctor", "{line:?}: {text}");
-        assert_eq!(secrets.told_in(&text), None, "{line:?}");
+        assert_eq!(secrets.find_leak(&text), None, "{line:?}");
     }
-    let files = unpacked(&bundle);
+    let files = unpack(&bundle);
     for (name, text) in &files {
-        assert_eq!(secrets.told_in(text), None, "{name}");
+        assert_eq!(secrets.find_leak(text), None, "{name}");
     }
-    for (name, words) in [
+    for (name, expected) in [
         ("logs/manager.log", "\"level\":\"TRACE\""),
         ("metrics/manager.txt", "chandler_passes_total"),
         ("doctor.json", "rights"),
         ("objects/helmreleaseproxies.addons.cluster.x-k8s.io.json", "REDACTED"),
     ] {
-        assert!(files[name].contains(words), "{name} does not say {words}");
+        assert!(files[name].contains(expected), "{name} does not contain {expected}");
     }
 }
 
-/// The files of a support bundle.
-pub fn unpacked(bundle: &Path) -> BTreeMap<String, String> {
+/// Returns the files of a support bundle.
+pub fn unpack(bundle: &Path) -> BTreeMap<String, String> {
     let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(std::fs::File::open(bundle).unwrap()));
     let read = |entry: std::io::Result<tar::Entry<'_, _>>| {
         let mut entry = entry.unwrap();

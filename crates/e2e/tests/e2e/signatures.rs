@@ -1,4 +1,4 @@
-//! Charts that have to be signed.
+//! Policies and catalogs that require signed charts.
 
 use chandler_api::{extensions::AddonRelease, status::ReleaseStatus};
 use chandler_core::release::OperationKind;
@@ -10,28 +10,31 @@ use chandler_e2e::{
 use chandler_sandbox::{
     assets::Binary,
     chart::Package,
-    cosign::{Cosign, Form},
+    cosign::{Cosign, SignatureFormat},
     registry::Registry,
 };
-use chandler_source::{Signers, SignersSpec, WantedIdentity};
+use chandler_source::{ExpectedIdentity, Signers, SignersSpec};
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 
-struct Signed {
+/// A test with a registry and two signing keys.
+struct SignatureTest {
     world: World,
     registry: Registry,
     ours: Cosign,
     theirs: Cosign,
 }
 
-impl Signed {
+impl SignatureTest {
     async fn new(name: &str) -> Self {
         let world = World::new(name).await;
         let (assets, authority) = (world.sandbox.assets(), world.sandbox.authority());
-        let registry = Registry::start_guarded(assets, authority, &world.dir.join("registry")).await.unwrap();
+        let registry = Registry::start_with_authentication(assets, authority, &world.dir.join("registry"))
+            .await
+            .unwrap();
         let ours = Cosign::new(assets, &world.dir.join("ours")).await.unwrap();
         let theirs = Cosign::new(assets, &world.dir.join("theirs")).await.unwrap();
-        let (username, password) = chandler_sandbox::registry::LOGIN;
+        let (username, password) = chandler_sandbox::registry::CREDENTIALS;
         let login = json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": "login", "namespace": world.namespace},
@@ -45,8 +48,8 @@ impl Signed {
         self.registry.push(&Package::pack(&hello(), Some(version)).unwrap()).await.unwrap();
     }
 
-    /// A policy that demands our signature of all that is in the registry.
-    async fn demand(&self, key: &str) {
+    /// Applies a policy that requires a signature with this key for all charts of the registry.
+    async fn require_key(&self, key: &str) {
         let rules = json!({"rules": [{"sources": [self.registry.url()], "keys": [key]}]});
         self.world
             .apply(&json!({
@@ -64,98 +67,100 @@ impl Signed {
         })
     }
 
-    async fn refused(&self, placement: &str, why: &str) -> ReleaseStatus {
+    /// Waits until verification has failed with this message.
+    async fn wait_refused(&self, placement: &str, message: &str) -> ReleaseStatus {
         self.world
-            .status(placement, "alpha", &format!("refused: {why}"), |status| {
-                condition(status, "Ready")
-                    .is_some_and(|ready| ready.reason == "VerificationFailed" && ready.message.contains(why))
+            .wait_status(placement, "alpha", &format!("refused: {message}"), |status| {
+                condition(status, "Ready").is_some_and(|ready| {
+                    ready.reason == "VerificationFailed" && ready.message.contains(message)
+                })
             })
             .await
     }
 }
 
-/// How often the manager has handed a package to the driver.
-async fn applies(manager: &Manager) -> String {
+/// Returns how often the manager has called the driver to install or upgrade.
+async fn apply_calls(manager: &Manager) -> String {
     manager.metrics().await["chandler_tool_calls_total{verb=\"apply\"}"].to_string()
 }
 
 #[tokio::test]
-async fn only_signed_charts_are_rolled_out() {
-    let signed = Signed::new("signed-charts").await;
-    let world = &signed.world;
-    world.cluster("alpha").await;
+async fn only_signed_charts_are_installed() {
+    let test = SignatureTest::new("signed-charts").await;
+    let world = &test.world;
+    world.create_cluster("alpha").await;
     for version in ["1.0.0", "1.1.0", "1.2.0"] {
-        signed.push(version).await;
+        test.push(version).await;
     }
-    signed.ours.sign(&signed.registry, "hello", "1.0.0", Form::Bundle).await.unwrap();
-    signed.theirs.sign(&signed.registry, "hello", "1.1.0", Form::Bundle).await.unwrap();
-    signed.demand(signed.ours.public_key()).await;
+    test.ours.sign(&test.registry, "hello", "1.0.0", SignatureFormat::Bundle).await.unwrap();
+    test.theirs.sign(&test.registry, "hello", "1.1.0", SignatureFormat::Bundle).await.unwrap();
+    test.require_key(test.ours.public_key()).await;
     let policy = format!("{}/signatures:policy.yaml", world.namespace);
-    let manager = world.manager_with(&["--verify-policy", &policy, "--parameters-seconds", "1"]);
+    let manager = world.start_manager_with(&["--verify-policy", &policy, "--parameters-seconds", "1"]);
 
-    world.place("hello", "hello", signed.registry_spec("1.0.0")).await;
-    world.ready("hello", "alpha", 1).await;
+    world.apply_placement("hello", "hello", test.registry_spec("1.0.0")).await;
+    world.wait_ready("hello", "alpha", 1).await;
 
-    world.change("hello", json!({"version": "1.1.0"})).await;
-    let status = signed.refused("hello", "none of the given keys made its signature").await;
-    assert_eq!(status.revision, Some(1), "what runs stays");
+    world.patch_placement("hello", json!({"version": "1.1.0"})).await;
+    let status = test.wait_refused("hello", "none of the given keys made its signature").await;
+    assert_eq!(status.revision, Some(1), "the running release is left unchanged");
 
-    world.change("hello", json!({"version": "1.2.0"})).await;
-    let status = signed.refused("hello", "it is not signed; sign it with `cosign sign`").await;
-    assert_eq!(status.revision, Some(1), "what runs stays");
-    assert_eq!(manager.started(OperationKind::UPGRADE), 0, "nothing was handed to the driver");
+    world.patch_placement("hello", json!({"version": "1.2.0"})).await;
+    let status = test.wait_refused("hello", "it is not signed; sign it with `cosign sign`").await;
+    assert_eq!(status.revision, Some(1), "the running release is left unchanged");
+    assert_eq!(manager.started(OperationKind::UPGRADE), 0, "the driver was not called");
 
-    signed.ours.sign(&signed.registry, "hello", "1.2.0", Form::Tag).await.unwrap();
-    world.ready("hello", "alpha", 2).await;
+    test.ours.sign(&test.registry, "hello", "1.2.0", SignatureFormat::Tag).await.unwrap();
+    world.wait_ready("hello", "alpha", 2).await;
     assert_eq!(manager.succeeded(OperationKind::UPGRADE), 1);
-    let handed_over = applies(&manager).await;
-    assert_eq!(handed_over, "2", "the install and the upgrade");
+    let calls = apply_calls(&manager).await;
+    assert_eq!(calls, "2", "the install and the upgrade");
 
-    // Another key: what runs stays, and is not rolled out again with other values.
-    signed.demand(signed.theirs.public_key()).await;
+    // With another key, the running release is left unchanged, and new values are not applied.
+    test.require_key(test.theirs.public_key()).await;
     eventually("the manager has read the new policy", || async {
         let read = manager.logs().lines().filter(|line| line.contains("policy for signatures")).count();
         (read == 2).then_some(())
     })
     .await;
-    world.change("hello", json!({"valuesTemplate": "greeting: Aye"})).await;
-    let status = signed.refused("hello", "none of the given keys").await;
+    world.patch_placement("hello", json!({"valuesTemplate": "greeting: Aye"})).await;
+    let status = test.wait_refused("hello", "none of the given keys").await;
     assert_eq!(status.revision, Some(2));
-    assert_eq!(applies(&manager).await, handed_over, "nothing was handed to the driver");
-    signed.theirs.sign(&signed.registry, "hello", "1.2.0", Form::Bundle).await.unwrap();
-    world.ready("hello", "alpha", 3).await;
+    assert_eq!(apply_calls(&manager).await, calls, "the driver was not called");
+    test.theirs.sign(&test.registry, "hello", "1.2.0", SignatureFormat::Bundle).await.unwrap();
+    world.wait_ready("hello", "alpha", 3).await;
 
-    // What the policy does not speak of is as it was.
-    world.place("free", "hello", json!({})).await;
-    world.ready("free", "alpha", 1).await;
+    // Sources that the policy does not mention need no signature.
+    world.apply_placement("free", "hello", json!({})).await;
+    world.wait_ready("free", "alpha", 1).await;
 }
 
 #[tokio::test]
-async fn without_its_policy_a_manager_installs_nothing() {
-    let signed = Signed::new("lost-policy").await;
-    let world = &signed.world;
-    world.cluster("alpha").await;
+async fn nothing_is_installed_without_the_configured_policy() {
+    let test = SignatureTest::new("lost-policy").await;
+    let world = &test.world;
+    world.create_cluster("alpha").await;
     let policy = format!("{}/signatures:policy.yaml", world.namespace);
-    let _manager = world.manager_with(&["--verify-policy", &policy, "--parameters-seconds", "1"]);
-    world.place("hello", "hello", json!({})).await;
-    signed.refused("hello", "there is no such ConfigMap").await;
-    signed.demand(signed.ours.public_key()).await;
-    world.ready("hello", "alpha", 1).await;
+    let _manager = world.start_manager_with(&["--verify-policy", &policy, "--parameters-seconds", "1"]);
+    world.apply_placement("hello", "hello", json!({})).await;
+    test.wait_refused("hello", "there is no such ConfigMap").await;
+    test.require_key(test.ours.public_key()).await;
+    world.wait_ready("hello", "alpha", 1).await;
 }
 
 #[tokio::test]
-async fn a_catalog_demands_signatures_of_its_own() {
-    let signed = Signed::new("signed-catalog").await;
-    let world = &signed.world;
-    world.cluster("alpha").await;
-    signed.push("1.0.0").await;
-    let _manager = world.manager();
+async fn a_catalog_can_require_signatures() {
+    let test = SignatureTest::new("signed-catalog").await;
+    let world = &test.world;
+    world.create_cluster("alpha").await;
+    test.push("1.0.0").await;
+    let _manager = world.start_manager();
     world
         .apply(&json!({
             "apiVersion": "chandler.dev/v1alpha1", "kind": "ExtensionCatalog",
             "metadata": {"name": "charts", "namespace": world.namespace},
             "spec": {
-                "url": signed.registry.url(), "filter": {"include": ["hello"]},
+                "url": test.registry.url(), "filter": {"include": ["hello"]},
                 "certificateAuthority": {"name": "ca", "key": "ca.crt"},
                 "credentials": {"name": "login", "key": "config.json"},
                 "verify": {"verifier": "Cosign", "keys": {"name": "keys"}},
@@ -166,7 +171,7 @@ async fn a_catalog_demands_signatures_of_its_own() {
         .apply(&json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": "keys", "namespace": world.namespace},
-            "stringData": {"ours": signed.ours.public_key(), "old": signed.theirs.public_key()},
+            "stringData": {"ours": test.ours.public_key(), "old": test.theirs.public_key()},
         }))
         .await;
     world
@@ -186,19 +191,19 @@ async fn a_catalog_demands_signatures_of_its_own() {
         let status = all.into_iter().next()?.status?;
         condition(&status, "Ready").cloned()
     };
-    eventually("it is refused", || async {
+    eventually("verification fails", || async {
         let ready = ready().await?;
         (ready.reason == "VerificationFailed" && ready.message.contains("it is not signed")).then_some(())
     })
     .await;
-    signed.ours.sign(&signed.registry, "hello", "1.0.0", Form::Bundle).await.unwrap();
-    eventually("it is rolled out", || async { (ready().await?.status == "True").then_some(()) }).await;
+    test.ours.sign(&test.registry, "hello", "1.0.0", SignatureFormat::Bundle).await.unwrap();
+    eventually("the release is ready", || async { (ready().await?.status == "True").then_some(()) }).await;
 }
 
 const GUIDE: &str = include_str!("../../../../docs/guides/signed-charts.md");
 
-/// The policy of the guide, for a registry and a key that there are.
-fn policy_of_guide(host: &str, key: &str) -> String {
+/// Returns the policy of the guide with another registry and key.
+fn guide_policy(host: &str, key: &str) -> String {
     let (_, after) = GUIDE.split_once("# policy.yaml\n").unwrap();
     let (policy, _) = after.split_once("```").unwrap();
     let (before, rest) = policy.split_once("        -----BEGIN").unwrap();
@@ -210,13 +215,13 @@ fn policy_of_guide(host: &str, key: &str) -> String {
 
 #[tokio::test]
 async fn the_commands_of_the_guide_to_signed_charts_work() {
-    let signed = Signed::new("signed-guide").await;
-    let (world, home) = (&signed.world, signed.world.dir.join("ours"));
-    world.cluster("alpha").await;
-    signed.push("1.0.0").await;
-    let host = signed.registry.host();
-    let authority = signed.registry.ca_file().to_string_lossy().into_owned();
-    let (user, password) = chandler_sandbox::registry::LOGIN;
+    let test = SignatureTest::new("signed-guide").await;
+    let (world, home) = (&test.world, test.world.dir.join("ours"));
+    world.create_cluster("alpha").await;
+    test.push("1.0.0").await;
+    let host = test.registry.host();
+    let authority = test.registry.ca_file().to_string_lossy().into_owned();
+    let (user, password) = chandler_sandbox::registry::CREDENTIALS;
     let login =
         ["--registry-cacert", &authority, "--registry-username", user, "--registry-password", password];
     for name in ["cosign.key", "cosign.pub"] {
@@ -226,26 +231,26 @@ async fn the_commands_of_the_guide_to_signed_charts_work() {
     assert_eq!(lines.len(), 3, "{lines:?}");
     for line in lines {
         let line = line.replace("registry.example", host);
-        let further = if line.starts_with("sign ") { &login[..] } else { &[] };
-        let arguments: Vec<_> = line.split_whitespace().chain(further.iter().copied()).collect();
-        signed.ours.run(&arguments).await.unwrap();
+        let arguments = if line.starts_with("sign ") { &login[..] } else { &[] };
+        let arguments: Vec<_> = line.split_whitespace().chain(arguments.iter().copied()).collect();
+        test.ours.run(&arguments).await.unwrap();
         if line.starts_with("generate-key-pair") {
             std::fs::copy(home.join("cosign.pub"), home.join("rekor.pub")).unwrap();
             std::fs::copy(&authority, home.join("fulcio.pem")).unwrap();
         }
     }
     let root = std::fs::read_to_string(home.join("trusted_root.json")).unwrap();
-    let anyone = WantedIdentity {
+    let anyone = ExpectedIdentity {
         issuer_reg_exp: Some(".*".to_owned()),
         subject_reg_exp: Some(".*".to_owned()),
-        ..WantedIdentity::default()
+        ..ExpectedIdentity::default()
     };
     let keyless =
         SignersSpec { identities: vec![anyone], trusted_root: Some(root), ..SignersSpec::default() };
-    Signers::new(&keyless).expect("the trusted root that the guide makes can be used");
+    Signers::new(&keyless).expect("the trusted root of the guide is valid");
 
     let key = std::fs::read_to_string(home.join("cosign.pub")).unwrap();
-    std::fs::write(home.join("policy.yaml"), policy_of_guide(host, &key)).unwrap();
+    std::fs::write(home.join("policy.yaml"), guide_policy(host, &key)).unwrap();
     let line = GUIDE.lines().find(|line| line.starts_with("kubectl ")).unwrap();
     let line = line.replace("chandler-system", &world.namespace);
     let mut kubectl = std::process::Command::new(world.sandbox.assets().path(Binary::Kubectl));
@@ -253,7 +258,7 @@ async fn the_commands_of_the_guide_to_signed_charts_work() {
     kubectl.env("KUBECONFIG", world.sandbox.management().kubeconfig_path());
     assert!(kubectl.status().unwrap().success());
     let policy = format!("{}/signatures:policy.yaml", world.namespace);
-    let _manager = world.manager_with(&["--verify-policy", &policy]);
-    world.place("hello", "hello", signed.registry_spec("1.0.0")).await;
-    world.ready("hello", "alpha", 1).await;
+    let _manager = world.start_manager_with(&["--verify-policy", &policy]);
+    world.apply_placement("hello", "hello", test.registry_spec("1.0.0")).await;
+    world.wait_ready("hello", "alpha", 1).await;
 }

@@ -1,4 +1,4 @@
-//! Where charts come from.
+//! Chart sources.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,20 @@ use chandler_e2e::{
     wait::eventually,
     world::{World, condition, config_value, hello},
 };
-use chandler_sandbox::repository::{ChartRepository, Guard};
+use chandler_sandbox::repository::{Authentication, ChartRepository};
 use k8s_openapi::api::events::v1::Event;
 use kube::{Api, api::ListParams};
 use serde_json::json;
 
 #[tokio::test]
-async fn a_private_repository_lets_in_who_has_the_secret() {
+async fn a_private_repository_is_read_with_credentials_from_a_secret() {
     let world = World::new("private-repository").await;
-    let alpha = world.cluster("alpha").await;
-    let _manager = world.manager();
-    let guard = Guard::Basic { user: "user".to_owned(), password: "canary".to_owned() };
+    let alpha = world.create_cluster("alpha").await;
+    let _manager = world.start_manager();
+    let guard = Authentication::Basic { user: "user".to_owned(), password: "canary".to_owned() };
     let served = world.dir.join("private");
-    let repository = ChartRepository::start_guarded(world.sandbox.authority(), &served, guard).await.unwrap();
+    let repository =
+        ChartRepository::start_with_authentication(world.sandbox.authority(), &served, guard).await.unwrap();
     repository.publish(&hello()).unwrap();
     let private =
         json!({"repoURL": repository.url(), "credentials": {"secret": {"name": "login"}, "key": ""}});
@@ -30,27 +31,27 @@ async fn a_private_repository_lets_in_who_has_the_secret() {
     };
 
     world.apply(&secret([("username", "user")].into())).await;
-    world.place("hello", "hello", private).await;
+    world.apply_placement("hello", "hello", private).await;
     let status = world
-        .status("hello", "alpha", "refused", |status| {
+        .wait_status("hello", "alpha", "refused", |status| {
             condition(status, "Ready").is_some_and(|ready| ready.message.contains("not password"))
         })
         .await;
     assert!(status.revision.is_none());
 
     world.apply(&secret([("username", "user"), ("password", "canary")].into())).await;
-    world.change("hello", json!({"valuesTemplate": "greeting: Aye"})).await;
-    world.ready("hello", "alpha", 1).await;
+    world.patch_placement("hello", json!({"valuesTemplate": "greeting: Aye"})).await;
+    world.wait_ready("hello", "alpha", 1).await;
     assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("Aye from somewhere"));
 }
 
 #[tokio::test]
-async fn a_version_that_is_published_anew_is_told_and_not_rolled_out() {
+async fn a_republished_version_is_reported_and_not_installed() {
     let world = World::new("republished").await;
-    world.cluster("alpha").await;
-    let manager = world.manager();
-    world.place("hello", "hello", json!({"version": ""})).await;
-    let before = world.ready("hello", "alpha", 1).await.package.unwrap();
+    world.create_cluster("alpha").await;
+    let manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({"version": ""})).await;
+    let before = world.wait_ready("hello", "alpha", 1).await.package.unwrap();
     manager.stop().await;
 
     let altered = world.dir.join("altered");
@@ -60,17 +61,17 @@ async fn a_version_that_is_published_anew_is_told_and_not_rolled_out() {
     }
     world.repository.publish(&altered).unwrap();
 
-    // A new process knows nothing but what the status says; changed values make it look again.
-    let manager = world.manager();
-    world.change("hello", json!({"valuesTemplate": "greeting: Aye"})).await;
-    let after = world.ready("hello", "alpha", 2).await.package.unwrap();
+    // A new process knows only the status. Changed values make it read the chart again.
+    let manager = world.start_manager();
+    world.patch_placement("hello", json!({"valuesTemplate": "greeting: Aye"})).await;
+    let after = world.wait_ready("hello", "alpha", 2).await.package.unwrap();
     assert_eq!((&after.version, &after.digest), (&before.version, &before.digest));
     let events: Api<Event> = Api::namespaced(world.client.clone(), &world.namespace);
-    let told = eventually("an Event says so", || async {
+    let event = eventually("an Event reports it", || async {
         let all = events.list(&ListParams::default()).await.unwrap().items;
         all.into_iter().find(|event| event.reason.as_deref() == Some("PackageChanged"))
     })
     .await;
-    assert!(told.note.unwrap().contains("publish a new version instead"));
+    assert!(event.note.unwrap().contains("publish a new version instead"));
     manager.stop().await;
 }

@@ -1,4 +1,4 @@
-//! What objects say about themselves: reasons, the last revisions, what to do next.
+//! Conditions, their reasons, and the revision history in the status of objects.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,43 +11,45 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::json;
 
 #[tokio::test]
-async fn the_last_revisions_are_told() {
+async fn the_status_lists_the_last_revisions() {
     let world = World::new("history").await;
-    let alpha = world.cluster("alpha").await;
-    let _manager = world.manager();
-    world.place("hello", "hello", json!({})).await;
-    world.ready("hello", "alpha", 1).await;
+    let alpha = world.create_cluster("alpha").await;
+    let _manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({})).await;
+    world.wait_ready("hello", "alpha", 1).await;
     for revision in 2..=6 {
-        world.change("hello", json!({"valuesTemplate": format!("greeting: Hello {revision}")})).await;
-        world.ready("hello", "alpha", revision).await;
+        world
+            .patch_placement("hello", json!({"valuesTemplate": format!("greeting: Hello {revision}")}))
+            .await;
+        world.wait_ready("hello", "alpha", revision).await;
     }
-    let told = eventually("the status tells the last five revisions", || async {
+    let history = eventually("the status lists the last five revisions", || async {
         let history = world.release("hello", "alpha").await?.status?.history;
-        let told: Vec<_> = history.into_iter().map(|r| (r.revision, r.status, r.version)).collect();
-        (told.len() == 5 && told[0].0 == 6).then_some(told)
+        let history: Vec<_> = history.into_iter().map(|r| (r.revision, r.status, r.version)).collect();
+        (history.len() == 5 && history[0].0 == 6).then_some(history)
     })
     .await;
     let version = || Some("1.0.0".to_owned());
     let expected: Vec<_> = std::iter::once((6, "deployed".to_owned(), version()))
         .chain((2..=5).rev().map(|revision| (revision, "superseded".to_owned(), version())))
         .collect();
-    assert_eq!(told, expected);
+    assert_eq!(history, expected);
     assert_eq!(world.history(&alpha, "hello").len(), 6);
 }
 
 #[tokio::test]
-async fn a_secret_that_cannot_be_read_is_named_where_users_look_for_it() {
+async fn a_missing_secret_is_reported_with_the_reasons_of_caaph() {
     let world = World::new("secrets").await;
-    world.cluster("alpha").await;
-    let _manager = world.manager();
+    world.create_cluster("alpha").await;
+    let _manager = world.start_manager();
     let rows = [
         ("ca", json!({"tlsConfig": {"caSecret": {"name": "nowhere"}}}), "GetCACertificateFailed"),
         ("login", json!({"credentials": {"secret": {"name": "nowhere"}, "key": ""}}), "GetCredentialsFailed"),
     ];
     for (name, change, reason) in rows {
-        world.place(name, "hello", change).await;
+        world.apply_placement(name, "hello", change).await;
         let status = world
-            .status(name, "alpha", reason, |status| {
+            .wait_status(name, "alpha", reason, |status| {
                 condition(status, "ClusterAvailable").is_some_and(|c| c.reason == reason)
             })
             .await;
@@ -58,10 +60,10 @@ async fn a_secret_that_cannot_be_read_is_named_where_users_look_for_it() {
 }
 
 #[tokio::test]
-async fn a_secret_of_another_namespace_needs_its_consent() {
+async fn a_secret_of_another_namespace_needs_a_reference_grant() {
     let world = World::new("granted").await;
-    world.cluster("alpha").await;
-    let _manager = world.manager();
+    world.create_cluster("alpha").await;
+    let _manager = world.start_manager();
     let shared = world.sandbox.namespace("granting").await.unwrap();
     world
         .apply(&json!({
@@ -70,14 +72,14 @@ async fn a_secret_of_another_namespace_needs_its_consent() {
         }))
         .await;
     world
-        .place(
+        .apply_placement(
             "hello",
             "hello",
             json!({"tlsConfig": {"caSecret": {"name": "authority", "namespace": shared}}}),
         )
         .await;
     let refused = world
-        .status("hello", "alpha", "refused", |status| {
+        .wait_status("hello", "alpha", "refused", |status| {
             condition(status, "Ready").is_some_and(|c| c.reason == "GetCACertificateFailed")
         })
         .await;
@@ -96,16 +98,16 @@ async fn a_secret_of_another_namespace_needs_its_consent() {
             },
         }))
         .await;
-    world.ready("hello", "alpha", 1).await;
+    world.wait_ready("hello", "alpha", 1).await;
 }
 
-/// The reasons that placements give for `HelmReleaseProxySpecsUpToDate` from now on, each once it replaces the last.
-fn reasons(world: &World) -> Arc<Mutex<Vec<String>>> {
+/// Records the reasons of `HelmReleaseProxySpecsUpToDate` of all placements from now on, without repetitions.
+fn record_reasons(world: &World) -> Arc<Mutex<Vec<String>>> {
     let reasons = Arc::new(Mutex::new(Vec::new()));
     let (placements, seen) = (world.placements(), reasons.clone());
     tokio::spawn(async move {
         let changes = watcher(placements, watcher::Config::default()).applied_objects();
-        let note = changes.try_for_each(|placement| {
+        let record = changes.try_for_each(|placement| {
             let all = placement.status.into_iter().flat_map(|status| status.conditions);
             let mut specs = all.filter(|condition| condition.type_ == "HelmReleaseProxySpecsUpToDate");
             let mut seen: std::sync::MutexGuard<'_, Vec<String>> = seen.lock().unwrap();
@@ -113,46 +115,46 @@ fn reasons(world: &World) -> Arc<Mutex<Vec<String>>> {
             seen.dedup();
             futures::future::ready(Ok(()))
         });
-        note.await.unwrap();
+        record.await.unwrap();
     });
     reasons
 }
 
 #[tokio::test]
-async fn a_placement_says_what_it_is_busy_with() {
+async fn a_placement_reports_whether_it_updates_or_reinstalls() {
     const UPDATING: &str = "HelmReleaseProxySpecsUpdating";
     const REINSTALLING: &str = "HelmReleaseProxyReinstalling";
     const DONE: &str = "UpToDate";
-    let world = World::new("busy").await;
-    let alpha = world.cluster("alpha").await;
-    let reasons = reasons(&world);
-    let gives = |expected: &'static [&'static str]| {
+    let world = World::new("spec-reasons").await;
+    let alpha = world.create_cluster("alpha").await;
+    let reasons = record_reasons(&world);
+    let wait_reasons = |expected: &'static [&'static str]| {
         let reasons = reasons.clone();
-        eventually("the placement gives its reasons", move || {
+        eventually("the placement reports the expected reasons", move || {
             let seen = reasons.lock().unwrap().clone();
             assert!(expected.iter().zip(&seen).all(|(expected, seen)| expected == seen), "{seen:?}");
             async move { (seen == expected).then_some(()) }
         })
     };
-    let manager = world.manager();
-    world.place("hello", "hello", json!({"releaseName": "given"})).await;
-    world.ready("hello", "alpha", 1).await;
-    gives(&[UPDATING, DONE]).await;
-    world.change("hello", json!({"valuesTemplate": "greeting: Ahoy"})).await;
-    world.ready("hello", "alpha", 2).await;
-    gives(&[UPDATING, DONE, UPDATING, DONE]).await;
+    let manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({"releaseName": "given"})).await;
+    world.wait_ready("hello", "alpha", 1).await;
+    wait_reasons(&[UPDATING, DONE]).await;
+    world.patch_placement("hello", json!({"valuesTemplate": "greeting: Ahoy"})).await;
+    world.wait_ready("hello", "alpha", 2).await;
+    wait_reasons(&[UPDATING, DONE, UPDATING, DONE]).await;
     let before = world.release("hello", "alpha").await.unwrap();
 
-    // While nobody works, nothing is taken in; another name means another release.
+    // The change is made while no manager runs. Another name means another release.
     manager.stop().await;
-    world.change("hello", json!({"releaseName": ""})).await;
-    let _manager = world.manager();
-    eventually("the release has a name of its own", || async {
+    world.patch_placement("hello", json!({"releaseName": ""})).await;
+    let _manager = world.start_manager();
+    eventually("the release object is replaced", || async {
         let release = world.release("hello", "alpha").await?;
         (release.metadata.uid != before.metadata.uid).then_some(())
     })
     .await;
-    let status = world.ready("hello", "alpha", 1).await;
+    let status = world.wait_ready("hello", "alpha", 1).await;
     assert_eq!(status.status, "deployed");
     let after = world.release("hello", "alpha").await.unwrap();
     assert!(after.spec.release_name.starts_with("hello-"), "{}", after.spec.release_name);
@@ -163,6 +165,6 @@ async fn a_placement_says_what_it_is_busy_with() {
         .iter()
         .map(|release| release["name"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(names, [after.spec.release_name], "the release of the old name is gone");
-    gives(&[UPDATING, DONE, UPDATING, DONE, REINSTALLING, DONE]).await;
+    assert_eq!(names, [after.spec.release_name], "the release with the old name is removed");
+    wait_reasons(&[UPDATING, DONE, UPDATING, DONE, REINSTALLING, DONE]).await;
 }

@@ -1,4 +1,4 @@
-//! What users of the add-on provider for Helm rely on.
+//! Behavior that users of the Cluster API Add-on Provider for Helm (CAAPH) rely on.
 
 use chandler_e2e::{
     wait::eventually,
@@ -17,18 +17,18 @@ fn clusters(world: &World) -> Api<DynamicObject> {
 }
 
 #[tokio::test]
-async fn install_once_installs_once_and_leaves_the_release_alone() {
+async fn install_once_neither_upgrades_nor_uninstalls_the_release() {
     let world = World::new("once").await;
-    let alpha = world.cluster("alpha").await;
-    let manager = world.manager();
+    let alpha = world.create_cluster("alpha").await;
+    let manager = world.start_manager();
     world
-        .place(
+        .apply_placement(
             "hello",
             "hello",
             json!({"reconcileStrategy": "InstallOnce", "valuesTemplate": "greeting: First"}),
         )
         .await;
-    world.ready("hello", "alpha", 1).await;
+    world.wait_ready("hello", "alpha", 1).await;
     eventually("the release is marked as installed", || async {
         let annotations = world.release("hello", "alpha").await?.metadata.annotations?;
         annotations
@@ -39,75 +39,75 @@ async fn install_once_installs_once_and_leaves_the_release_alone() {
     let archive = world.archive(&hello()).to_string_lossy().into_owned();
     let upgrade = ["upgrade", "hello", &archive, "--namespace", "default", "--set", "greeting=ByHand"];
     assert!(world.helm_command(&alpha, &upgrade).output().unwrap().status.success());
-    world.change("hello", json!({"valuesTemplate": "greeting: Second"})).await;
+    world.patch_placement("hello", json!({"valuesTemplate": "greeting: Second"})).await;
     eventually("the manager has seen the change", || async {
         let placement = world.placements().get("hello").await.unwrap();
         (placement.status?.observed_generation == placement.metadata.generation).then_some(())
     })
     .await;
-    manager.settled().await;
+    manager.wait_idle().await;
     assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("ByHand from somewhere"));
 
-    let unlabelled = Patch::Merge(json!({"metadata": {"labels": {"fleet": null}}}));
-    clusters(&world).patch("alpha", &PatchParams::default(), &unlabelled).await.unwrap();
-    world.delete("hello").await;
-    world.gone("hello").await;
-    assert_eq!(world.history(&alpha, "hello").len(), 2, "it is never uninstalled");
+    let unlabeled = Patch::Merge(json!({"metadata": {"labels": {"fleet": null}}}));
+    clusters(&world).patch("alpha", &PatchParams::default(), &unlabeled).await.unwrap();
+    world.delete_placement("hello").await;
+    world.wait_deleted("hello").await;
+    assert_eq!(world.history(&alpha, "hello").len(), 2, "the release is not uninstalled");
 }
 
 #[tokio::test]
-async fn a_conflict_is_explained_and_ownership_can_be_taken() {
+async fn a_conflict_is_explained_and_resolved_by_take_ownership() {
     let world = World::new("ownership").await;
-    let alpha = world.cluster("alpha").await;
+    let alpha = world.create_cluster("alpha").await;
     let maps: Api<ConfigMap> = Api::namespaced(alpha.client().await.unwrap(), "default");
-    let mut mine = ConfigMap::default();
-    mine.metadata.name = Some("hello".to_owned());
-    maps.create(&PostParams::default(), &mine).await.unwrap();
-    let _manager = world.manager();
-    world.place("hello", "hello", json!({})).await;
+    let mut existing = ConfigMap::default();
+    existing.metadata.name = Some("hello".to_owned());
+    maps.create(&PostParams::default(), &existing).await.unwrap();
+    let _manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({})).await;
     let failed = world
-        .status("hello", "alpha", "in conflict", |status| {
+        .wait_status("hello", "alpha", "in conflict", |status| {
             status.last_failure.as_ref().is_some_and(|failure| failure.category == "Conflict")
         })
         .await;
     assert!(condition(&failed, "Ready").unwrap().message.contains("hello"), "{failed:?}");
-    world.change("hello", json!({"options": {"takeOwnership": true}})).await;
-    world.ready_at_any_revision("hello", "alpha").await;
+    world.patch_placement("hello", json!({"options": {"takeOwnership": true}})).await;
+    world.wait_ready_at_any_revision("hello", "alpha").await;
     assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("Hello from somewhere"));
 }
 
 #[tokio::test]
-async fn a_paused_cluster_is_left_alone_until_it_is_not() {
+async fn a_paused_cluster_is_left_unchanged_until_it_is_resumed() {
     let world = World::new("paused").await;
-    let alpha = world.cluster("alpha").await;
-    let manager = world.manager();
-    world.place("hello", "hello", json!({})).await;
-    world.ready("hello", "alpha", 1).await;
+    let alpha = world.create_cluster("alpha").await;
+    let manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({})).await;
+    world.wait_ready("hello", "alpha", 1).await;
     let paused = |value: bool| Patch::Merge(json!({"spec": {"paused": value}}));
     clusters(&world).patch("alpha", &PatchParams::default(), &paused(true)).await.unwrap();
-    manager.settled().await;
-    world.change("hello", json!({"valuesTemplate": "greeting: Later"})).await;
-    world.delete("hello").await;
-    manager.settled().await;
+    manager.wait_idle().await;
+    world.patch_placement("hello", json!({"valuesTemplate": "greeting: Later"})).await;
+    world.delete_placement("hello").await;
+    manager.wait_idle().await;
     assert_eq!(world.history(&alpha, "hello"), [(1, "deployed".to_owned())], "neither upgraded nor removed");
     clusters(&world).patch("alpha", &PatchParams::default(), &paused(false)).await.unwrap();
-    world.gone("hello").await;
+    world.wait_deleted("hello").await;
     assert_eq!(world.helm(&alpha, &["list", "--all-namespaces"]), json!([]));
 }
 
 #[tokio::test]
-async fn generated_names_are_chosen_once_and_kept() {
+async fn a_generated_release_name_does_not_change() {
     let world = World::new("generated").await;
-    let alpha = world.cluster("alpha").await;
-    let manager = world.manager();
-    world.place("hello", "hello", json!({"releaseName": ""})).await;
-    world.ready("hello", "alpha", 1).await;
+    let alpha = world.create_cluster("alpha").await;
+    let manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({"releaseName": ""})).await;
+    world.wait_ready("hello", "alpha", 1).await;
     let name = world.release("hello", "alpha").await.unwrap().spec.release_name;
     assert!(name.starts_with("hello-"), "{name}");
     manager.stop().await;
-    let _manager = world.manager();
-    world.change("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
-    world.ready("hello", "alpha", 2).await;
+    let _manager = world.start_manager();
+    world.patch_placement("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
+    world.wait_ready("hello", "alpha", 2).await;
     assert_eq!(world.release("hello", "alpha").await.unwrap().spec.release_name, name);
     assert_eq!(world.history(&alpha, &name).len(), 2);
 }
@@ -115,30 +115,30 @@ async fn generated_names_are_chosen_once_and_kept() {
 #[tokio::test]
 async fn execution_options_reach_the_release_object_and_add_no_revision() {
     let world = World::new("options").await;
-    let alpha = world.cluster("alpha").await;
-    let _manager = world.manager();
-    world.place("hello", "hello", json!({})).await;
-    world.ready("hello", "alpha", 1).await;
+    let alpha = world.create_cluster("alpha").await;
+    let _manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({})).await;
+    world.wait_ready("hello", "alpha", 1).await;
     let options = json!({"options": {"wait": true, "timeout": "5m", "install": {"createNamespace": false}}});
-    world.change("hello", options).await;
+    world.patch_placement("hello", options).await;
     eventually("the options reach the release object", || async {
         let options = world.release("hello", "alpha").await?.spec.options;
         (options.wait && !options.install.create_namespace).then_some(())
     })
     .await;
-    world.ready("hello", "alpha", 1).await;
-    assert_eq!(world.history(&alpha, "hello").len(), 1, "they govern the next operation only");
-    world.change("hello", json!({"options": {"disableHooks": true}})).await;
-    world.ready("hello", "alpha", 2).await;
+    world.wait_ready("hello", "alpha", 1).await;
+    assert_eq!(world.history(&alpha, "hello").len(), 1, "they apply to the next operation only");
+    world.patch_placement("hello", json!({"options": {"disableHooks": true}})).await;
+    world.wait_ready("hello", "alpha", 2).await;
 }
 
 #[tokio::test]
-async fn long_names_and_missing_namespaces_are_no_trouble() {
+async fn long_names_and_missing_namespaces_are_supported() {
     let world = World::new("long").await;
-    let alpha = world.cluster("alpha").await;
-    let _manager = world.manager();
+    let alpha = world.create_cluster("alpha").await;
+    let _manager = world.start_manager();
     let name = "n".repeat(80);
-    world.place(&name, "hello", json!({"releaseName": "hello", "namespace": "made"})).await;
+    world.apply_placement(&name, "hello", json!({"releaseName": "hello", "namespace": "created"})).await;
     let ready = eventually("the release is ready", || async {
         let release = world.releases().list(&kube::api::ListParams::default()).await.unwrap().items.pop()?;
         let ready = condition(release.status.as_ref()?, "Ready")?.status == "True";
@@ -146,12 +146,13 @@ async fn long_names_and_missing_namespaces_are_no_trouble() {
     })
     .await;
     assert!(ready.metadata.name.unwrap().len() <= 63);
-    let list = world.helm(&alpha, &["list", "--namespace", "made"]);
-    assert_eq!(list.as_array().unwrap().len(), 1, "the namespace was made");
+    let list = world.helm(&alpha, &["list", "--namespace", "created"]);
+    assert_eq!(list.as_array().unwrap().len(), 1, "the namespace was created");
 
     let absent = json!({"releaseName": "nowhere", "namespace": "absent", "options": {"install": {"createNamespace": false}}});
-    world.place("nowhere", "hello", absent).await;
-    let failed = world.status("nowhere", "alpha", "refused", |status| status.last_failure.is_some()).await;
+    world.apply_placement("nowhere", "hello", absent).await;
+    let failed =
+        world.wait_status("nowhere", "alpha", "refused", |status| status.last_failure.is_some()).await;
     let message = failed.last_failure.unwrap().message;
     assert!(message.contains("absent"), "{message}");
 }

@@ -1,4 +1,4 @@
-//! What value templates may look at, and when a change of it is seen.
+//! Objects that value templates can read, and how fast their changes are applied.
 
 use chandler_api::capi::{ClusterView, ContractReference};
 use chandler_e2e::{
@@ -16,7 +16,7 @@ fn api(world: &World, group: &str, version: &str, kind: &str) -> Api<DynamicObje
     Api::namespaced_with(world.client.clone(), &world.namespace, &resource)
 }
 
-/// The control plane and the infrastructure of a cluster.
+/// Returns the references to the control plane and the infrastructure of a cluster.
 async fn references(world: &World, cluster: &str) -> [ContractReference; 2] {
     let cluster = api(world, "cluster.x-k8s.io", "v1beta2", "Cluster").get(cluster).await.unwrap();
     let spec = ClusterView::of(&cluster.data).unwrap().spec;
@@ -24,32 +24,32 @@ async fn references(world: &World, cluster: &str) -> [ContractReference; 2] {
 }
 
 #[tokio::test]
-async fn control_plane_and_infrastructure_changes_are_seen_at_once() {
+async fn changes_of_control_plane_and_infrastructure_objects_are_applied_immediately() {
     let world = World::new("referenced").await;
-    let alpha = world.cluster("alpha").await;
-    let _manager = world.manager();
+    let alpha = world.create_cluster("alpha").await;
+    let _manager = world.start_manager();
     let template = "greeting: {{ .InfraCluster.kind }} {{ .ControlPlane.spec.version }}\n\
                     cluster: {{ dig \"metadata\" \"annotations\" \"zone\" \"nowhere\" .ControlPlane }} and \
                     {{ dig \"metadata\" \"annotations\" \"zone\" \"nowhere\" .InfraCluster }}\n";
-    world.place("hello", "hello", json!({"valuesTemplate": template})).await;
-    world.ready("hello", "alpha", 1).await;
+    world.apply_placement("hello", "hello", json!({"valuesTemplate": template})).await;
+    world.wait_ready("hello", "alpha", 1).await;
     let greeting = config_value(&alpha, "hello", "greeting").await.unwrap();
     assert_eq!(greeting, "SandboxCluster v1.34.4 from nowhere and nowhere");
 
-    // Within the time that `ready` waits: without an event, a placement is looked at again only after ten minutes.
+    // `wait_ready` waits two minutes; without an event, a placement is reconciled again only after ten minutes.
     let zone = Patch::Merge(json!({"metadata": {"annotations": {"zone": "harbour"}}}));
     let steps = ["from harbour and nowhere", "from harbour and harbour"];
     for ((revision, reference), expected) in (2..).zip(references(&world, "alpha").await).zip(steps) {
         let objects = api(&world, &reference.api_group, "v1alpha1", &reference.kind);
         objects.patch(&reference.name, &PatchParams::default(), &zone).await.unwrap();
-        world.ready("hello", "alpha", revision).await;
+        world.wait_ready("hello", "alpha", revision).await;
         let greeting = config_value(&alpha, "hello", "greeting").await.unwrap();
         assert!(greeting.ends_with(expected), "{}: {greeting}", reference.kind);
     }
 }
 
 #[tokio::test]
-async fn a_reference_that_cannot_be_read_is_named() {
+async fn an_unreadable_reference_is_reported() {
     let world = World::new("dangling").await;
     world.apply(&json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
@@ -57,17 +57,19 @@ async fn a_reference_that_cannot_be_read_is_named() {
         "spec": {"infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "NoSuchCluster", "name": "x"}},
     }))
     .await;
-    let _manager = world.manager();
-    world.place("hello", "hello", json!({"valuesTemplate": "greeting: {{ .InfraCluster.kind }}"})).await;
-    let message = eventually("the placement says why", || async {
+    let _manager = world.start_manager();
+    world
+        .apply_placement("hello", "hello", json!({"valuesTemplate": "greeting: {{ .InfraCluster.kind }}"}))
+        .await;
+    let message = eventually("the placement reports the error", || async {
         let status = world.placements().get("hello").await.unwrap().status?;
         status.conditions.into_iter().find(|c| c.reason == "ValueParsingFailed").map(|c| c.message)
     })
     .await;
     assert!(message.contains("loose") && message.contains("NoSuchCluster"), "{message}");
-    world.change("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
+    world.patch_placement("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
     world
-        .status("hello", "loose", "waiting for its control plane", |status| {
+        .wait_status("hello", "loose", "waiting for its control plane", |status| {
             condition(status, "Ready").is_some_and(|c| c.reason == "NotAvailable")
         })
         .await;

@@ -1,4 +1,4 @@
-//! One install is one trace, from the look at its object down to the requests of the package tool.
+//! An install is one trace, from the reconcile down to the requests of the package tool.
 
 use std::{
     sync::{Arc, Mutex},
@@ -19,15 +19,15 @@ use tonic::{
     transport::{Server, server::TcpIncoming},
 };
 
-/// What nobody may read in a trace.
+/// A value that must not appear in a trace.
 const SECRET: &str = "correct-horse-battery";
 
-/// Takes in spans.
+/// A collector that stores the spans it receives.
 #[derive(Clone, Default)]
-struct Receiver(Arc<Mutex<Vec<Span>>>);
+struct Collector(Arc<Mutex<Vec<Span>>>);
 
 #[tonic::async_trait]
-impl TraceService for Receiver {
+impl TraceService for Collector {
     async fn export(
         &self,
         request: Request<ExportTraceServiceRequest>,
@@ -39,8 +39,8 @@ impl TraceService for Receiver {
     }
 }
 
-impl Receiver {
-    /// Serves for as long as the test runs.
+impl Collector {
+    /// Starts the server. Returns its address.
     fn serve(&self) -> String {
         let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = incoming.local_addr().unwrap();
@@ -49,7 +49,7 @@ impl Receiver {
         format!("http://{address}")
     }
 
-    /// The spans below one.
+    /// Returns the child spans of a span.
     fn children(&self, parent: &Span) -> Vec<Span> {
         let all = self.0.lock().unwrap();
         let below = |span: &&Span| span.parent_span_id == parent.span_id && span.trace_id == parent.trace_id;
@@ -60,53 +60,55 @@ impl Receiver {
         self.0.lock().unwrap().iter().filter(|span| span.name == name).cloned().collect()
     }
 
-    /// Reconcile → operation → call → requests: the names of the last.
-    fn requests_of_an_install(&self) -> Option<Vec<String>> {
-        let install =
-            self.named("operation").into_iter().find(|span| has(span, "chandler.operation", "install"))?;
-        let passes = self.named("reconcile").into_iter();
-        let pass = passes.into_iter().find(|pass| pass.span_id == install.parent_span_id)?;
-        assert!(has(&pass, "chandler.kind", "HelmReleaseProxy"), "{pass:#?}");
-        assert!(pass.parent_span_id.is_empty(), "a pass begins a trace");
+    /// Follows the trace reconcile → operation → call → requests of an install. Returns the names of the requests.
+    fn install_requests(&self) -> Option<Vec<String>> {
+        let install = self
+            .named("operation")
+            .into_iter()
+            .find(|span| has_attribute(span, "chandler.operation", "install"))?;
+        let mut reconciles = self.named("reconcile").into_iter();
+        let reconcile = reconciles.find(|reconcile| reconcile.span_id == install.parent_span_id)?;
+        assert!(has_attribute(&reconcile, "chandler.kind", "HelmReleaseProxy"), "{reconcile:#?}");
+        assert!(reconcile.parent_span_id.is_empty(), "a reconcile is the root of its trace");
         let call = self.children(&install).pop()?;
         assert_eq!(call.name, "/chandler.tool.v1.PackageTool/Apply");
         Some(self.children(&call).into_iter().map(|span| span.name).collect())
     }
 }
 
-fn has(span: &Span, key: &str, value: &str) -> bool {
+fn has_attribute(span: &Span, key: &str, value: &str) -> bool {
     let found = span.attributes.iter().find(|attribute| attribute.key == key);
     found.is_some_and(|attribute| format!("{:?}", attribute.value).contains(&format!("\"{value}\"")))
 }
 
 #[tokio::test]
-async fn one_install_is_one_trace_and_a_dead_receiver_harms_nothing() {
+async fn an_install_is_one_trace_and_an_unreachable_collector_does_no_harm() {
     let world = World::new("traces").await;
-    world.cluster("alpha").await;
-    let receiver = Receiver::default();
-    let endpoint = receiver.serve();
-    let manager = world.manager_with(&["--otlp-endpoint", &endpoint]);
-    world.place("hello", "hello", json!({"valuesTemplate": format!("greeting: {SECRET}")})).await;
-    world.ready("hello", "alpha", 1).await;
-    let requests = eventually("the whole trace has arrived", || async {
-        receiver.requests_of_an_install().filter(|requests| requests.iter().any(|name| name == "PATCH"))
+    world.create_cluster("alpha").await;
+    let collector = Collector::default();
+    let endpoint = collector.serve();
+    let manager = world.start_manager_with(&["--otlp-endpoint", &endpoint]);
+    world.apply_placement("hello", "hello", json!({"valuesTemplate": format!("greeting: {SECRET}")})).await;
+    world.wait_ready("hello", "alpha", 1).await;
+    let requests = eventually("the whole trace is received", || async {
+        collector.install_requests().filter(|requests| requests.iter().any(|name| name == "PATCH"))
     })
     .await;
     assert!(requests.iter().any(|name| name == "GET"), "{requests:?}");
-    for span in receiver.0.lock().unwrap().iter() {
-        let told = format!("{span:?}");
-        assert!(!told.contains(SECRET) && !told.contains("fieldValidation"), "{told}");
+    for span in collector.0.lock().unwrap().iter() {
+        let text = format!("{span:?}");
+        assert!(!text.contains(SECRET) && !text.contains("fieldValidation"), "{text}");
     }
     manager.stop().await;
 
-    let manager = world.manager_with(&["--otlp-endpoint", "http://127.0.0.1:1"]);
-    world.change("hello", json!({"valuesTemplate": "greeting: moin"})).await;
-    world.ready("hello", "alpha", 2).await;
-    let asked = Instant::now();
+    let manager = world.start_manager_with(&["--otlp-endpoint", "http://127.0.0.1:1"]);
+    world.patch_placement("hello", json!({"valuesTemplate": "greeting: moin"})).await;
+    world.wait_ready("hello", "alpha", 2).await;
+    let start = Instant::now();
     manager.stop().await;
     assert!(
-        asked.elapsed() < Duration::from_secs(8),
-        "it ends although its spans cannot: {:?}",
-        asked.elapsed()
+        start.elapsed() < Duration::from_secs(8),
+        "the manager stops although it cannot export its spans: {:?}",
+        start.elapsed()
     );
 }

@@ -1,4 +1,4 @@
-//! Releases without a version follow the newest.
+//! Releases without a version use the newest one.
 
 use chandler_e2e::{
     wait::eventually,
@@ -7,48 +7,48 @@ use chandler_e2e::{
 use serde_json::json;
 
 #[tokio::test]
-async fn a_new_version_is_found_and_rolled_out() {
-    let world = World::new("newest").await;
-    tokio::join!(world.cluster("alpha"), world.cluster("bravo"));
-    let manager = world.manager_with(&["--poll-seconds", "2"]);
-    world.place("hello", "hello", json!({"version": ""})).await;
-    let status = world.ready("hello", "alpha", 1).await;
+async fn a_new_version_is_found_and_installed() {
+    let world = World::new("unpinned").await;
+    tokio::join!(world.create_cluster("alpha"), world.create_cluster("bravo"));
+    let manager = world.start_manager_with(&["--poll-seconds", "2"]);
+    world.apply_placement("hello", "hello", json!({"version": ""})).await;
+    let status = world.wait_ready("hello", "alpha", 1).await;
     assert_eq!(status.package.unwrap().version, "1.0.0");
-    world.ready("hello", "bravo", 1).await;
+    world.wait_ready("hello", "bravo", 1).await;
 
-    // Looking again and again finds nothing new, and does nothing.
-    manager.settled().await;
+    // Polling without a new version causes no work.
+    manager.wait_idle().await;
     let calls = |metrics: std::collections::BTreeMap<String, f64>| -> f64 {
         metrics.iter().filter(|(name, _)| name.starts_with("chandler_tool_calls")).map(|(_, n)| n).sum()
     };
     let before = calls(manager.metrics().await);
     assert!(before > 0.0, "the installs called the tool");
-    manager.settled().await;
-    assert!((calls(manager.metrics().await) - before).abs() < f64::EPSILON, "no tool is called to look");
+    manager.wait_idle().await;
+    assert!((calls(manager.metrics().await) - before).abs() < f64::EPSILON, "polling calls no tool");
 
     world.repository.publish_version(&hello(), "1.1.0").unwrap();
     world.repository.publish_version(&hello(), "2.0.0-rc.1").unwrap();
-    let status = world.ready("hello", "alpha", 2).await;
+    let status = world.wait_ready("hello", "alpha", 2).await;
     assert_eq!(status.package.unwrap().version, "1.1.0", "a release candidate is not the newest");
-    world.ready("hello", "bravo", 2).await;
+    world.wait_ready("hello", "bravo", 2).await;
 }
 
-/// Each release looks at a time of its own; what one of them finds, all that follow the same repository know.
+/// Each release polls at its own time. A new version that one of them finds is used by all releases of the repository.
 #[tokio::test]
-async fn what_one_release_finds_others_need_not_look_for() {
-    let world = World::new("found").await;
-    tokio::join!(world.cluster("alpha"), world.cluster("bravo"));
-    // So rarely that in this test nobody's own time comes.
-    let _manager = world.manager_with(&["--poll-seconds", "86400"]);
-    world.place("hello", "hello", json!({"version": ""})).await;
-    tokio::join!(world.ready("hello", "alpha", 1), world.ready("hello", "bravo", 1));
+async fn releases_of_the_same_repository_share_a_newly_found_version() {
+    let world = World::new("shared-index").await;
+    tokio::join!(world.create_cluster("alpha"), world.create_cluster("bravo"));
+    // So rarely that no release polls during this test.
+    let _manager = world.start_manager_with(&["--poll-seconds", "86400"]);
+    world.apply_placement("hello", "hello", json!({"version": ""})).await;
+    tokio::join!(world.wait_ready("hello", "alpha", 1), world.wait_ready("hello", "bravo", 1));
     world.repository.publish_version(&hello(), "1.1.0").unwrap();
 
-    // A pinned release of the same repository makes the index be read, because it is not in the one that is known.
-    world.place("pinned", "hello", json!({"version": "1.1.0", "namespace": "pinned"})).await;
-    world.ready("pinned", "alpha", 1).await;
+    // A release pinned to a version that is not in the cached index makes the manager read the index again.
+    world.apply_placement("pinned", "hello", json!({"version": "1.1.0", "namespace": "pinned"})).await;
+    world.wait_ready("pinned", "alpha", 1).await;
     for cluster in ["alpha", "bravo"] {
-        let status = world.ready("hello", cluster, 2).await;
+        let status = world.wait_ready("hello", cluster, 2).await;
         assert_eq!(status.package.unwrap().version, "1.1.0");
     }
     eventually("the placement is ready everywhere", || async {

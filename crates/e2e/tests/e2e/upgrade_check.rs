@@ -1,9 +1,9 @@
-//! What a new Kubernetes would mean, asked by a person or a pipeline.
+//! `chandler upgrade-check`: whether the extensions of clusters support a newer Kubernetes version.
 
 use std::process::Command;
 
 use chandler_api::extensions::ExtensionCatalog;
-use chandler_e2e::{extension_world::Extensions, programs, world::hello};
+use chandler_e2e::{extension_world::ExtensionWorld, programs, world::hello};
 use chandler_sandbox::{chart, service_account};
 use kube::{
     Api,
@@ -13,10 +13,11 @@ use serde_json::{Value, json};
 
 const GUIDE: &str = include_str!("../../../../docs/guides/kubernetes-upgrades.md");
 
-/// `base` fits any Kubernetes, `net` has a version for each, and the chart of `app` says that it is for nothing newer.
-async fn cluster_with_extensions() -> Extensions {
-    let test = Extensions::new("upgrade-check").await;
-    test.world.cluster("alpha").await;
+/// Creates a cluster with three extensions. `base` supports any Kubernetes version, `net` has one version per Kubernetes
+/// version, and the chart of `app` does not support a newer one.
+async fn cluster_with_extensions() -> ExtensionWorld {
+    let test = ExtensionWorld::new("upgrade-check").await;
+    test.world.create_cluster("alpha").await;
     for version in ["1.34.0", "1.35.0"] {
         test.world.repository.publish_version(&hello(), version).unwrap();
     }
@@ -24,29 +25,29 @@ async fn cluster_with_extensions() -> Extensions {
     let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: app}\n";
     let files = [("Chart.yaml", metadata), ("templates/map.yaml", map)];
     test.world.repository.publish(&chart::write(&test.world.dir.join("app"), &files).unwrap()).unwrap();
-    test.extension("base", json!([{"version": "1.0.0", "kubernetes": "*"}]), json!({})).await;
+    test.apply_extension("base", json!([{"version": "1.0.0", "kubernetes": "*"}]), json!({})).await;
     let follow = json!({"catalog": {"name": "charts"}, "chart": "hello"});
-    test.extension("net", json!([]), json!({"followKubernetes": follow})).await;
-    let app = json!({"versions": [version_of_app("1.0.0")]});
-    test.extension("app", json!([]), app).await;
+    test.apply_extension("net", json!([]), json!({"followKubernetes": follow})).await;
+    let app = json!({"versions": [app_version("1.0.0")]});
+    test.apply_extension("app", json!([]), app).await;
     for name in ["base", "net", "app"] {
-        test.instance(name, name, json!({})).await;
+        test.apply_instance(name, name, json!({})).await;
     }
     test
 }
 
-fn version_of_app(version: &str) -> Value {
+fn app_version(version: &str) -> Value {
     json!({"version": version, "source": {"catalog": {"name": "charts"}, "chart": "app"}})
 }
 
-/// A person who may only read.
-struct Person<'a> {
-    test: &'a Extensions,
+/// A user with read-only permissions.
+struct User<'a> {
+    test: &'a ExtensionWorld,
     kubeconfig: std::path::PathBuf,
 }
 
-impl<'a> Person<'a> {
-    async fn new(test: &'a Extensions) -> Self {
+impl<'a> User<'a> {
+    async fn new(test: &'a ExtensionWorld) -> Self {
         let (world, name) = (&test.world, "upgrade-checker");
         let read = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
         let account = json!({"name": name, "namespace": world.namespace});
@@ -71,13 +72,13 @@ impl<'a> Person<'a> {
             }))
             .await;
         let config = service_account::kubeconfig(world.sandbox.management(), &world.namespace, name).await;
-        let kubeconfig = world.dir.join("person-kubeconfig");
+        let kubeconfig = world.dir.join("user-kubeconfig");
         std::fs::write(&kubeconfig, config.unwrap()).unwrap();
         Self { test, kubeconfig }
     }
 
-    /// Exit code, what is printed, and complaints.
-    async fn runs(&self, line: &str) -> (i32, String, String) {
+    /// Runs a command. Returns its exit code, stdout and stderr.
+    async fn run(&self, line: &str) -> (i32, String, String) {
         let world = &self.test.world;
         let line = line.replace("--namespace fleet", &format!("--namespace {}", world.namespace));
         let mut command = Command::new(programs::chandler());
@@ -92,24 +93,24 @@ impl<'a> Person<'a> {
 }
 
 #[tokio::test]
-async fn a_check_tells_what_the_manager_tells() {
+async fn upgrade_check_agrees_with_the_addons_upgradable_condition() {
     let test = cluster_with_extensions().await;
-    let manager = test.world.manager();
+    let manager = test.world.start_manager();
     for (name, version) in [("base", "1.0.0"), ("net", "1.34.0"), ("app", "1.0.0")] {
-        test.ready(name, "alpha", version).await;
+        test.wait_ready(name, "alpha", version).await;
     }
-    let condition = test.cluster_condition("alpha", "AddonsUpgradable", "False").await;
+    let condition = test.wait_cluster_condition("alpha", "AddonsUpgradable", "False").await;
     manager.stop().await;
-    let person = Person::new(&test).await;
-    tells_what_the_condition_tells(&person, &condition).await;
-    exit_codes(&person).await;
-    commands_of_the_guide(&person).await;
-    a_version_that_fits_lets_it_go(&person).await;
+    let user = User::new(&test).await;
+    assert_same_as_condition(&user, &condition).await;
+    assert_exit_codes(&user).await;
+    assert_guide_commands_work(&user).await;
+    assert_compatible_version_unblocks(&user).await;
 }
 
-async fn tells_what_the_condition_tells(person: &Person<'_>, condition: &str) {
-    let (code, table, complaints) = person.runs("chandler upgrade-check alpha --namespace fleet").await;
-    assert_eq!(code, 1, "{table}{complaints}");
+async fn assert_same_as_condition(user: &User<'_>, condition: &str) {
+    let (code, table, stderr) = user.run("chandler upgrade-check alpha --namespace fleet").await;
+    assert_eq!(code, 1, "{table}{stderr}");
     assert!(table.starts_with("alpha: Kubernetes 1.34.4 → 1.35: blocked\n"), "{table}");
     let line = |name: &str| {
         let found = table.lines().find(|line| line.starts_with(name)).unwrap_or_default();
@@ -119,17 +120,17 @@ async fn tells_what_the_condition_tells(person: &Person<'_>, condition: &str) {
     assert_eq!(line("base"), "base 1.0.0 stays - - -");
     assert!(line("net").starts_with("net 1.34.0 moves 1.35.0 after the control plane 1.34.0"), "{table}");
 
-    let (code, json, _) = person.runs("chandler upgrade-check alpha --namespace fleet -o json").await;
+    let (code, json, _) = user.run("chandler upgrade-check alpha --namespace fleet -o json").await;
     assert_eq!(code, 1);
     let report: Value = serde_json::from_str(&json).unwrap();
     let cluster = &report["clusters"][0];
     assert_eq!((&cluster["outcome"], &report["summary"]["blocked"]), (&json!("Blocked"), &json!(1)));
-    let told = cluster["extensions"].as_array().unwrap().iter();
-    let told: Vec<_> = told.map(|extension| extension["message"].as_str().unwrap()).collect();
-    assert_eq!(format!("Kubernetes 1.35: {}", told.join("; ")), condition);
+    let messages = cluster["extensions"].as_array().unwrap().iter();
+    let messages: Vec<_> = messages.map(|extension| extension["message"].as_str().unwrap()).collect();
+    assert_eq!(format!("Kubernetes 1.35: {}", messages.join("; ")), condition);
 }
 
-async fn exit_codes(person: &Person<'_>) {
+async fn assert_exit_codes(user: &User<'_>) {
     let rows = [
         ("alpha --to 1.34", 0, "up to date"),
         ("alpha --to v1.34.4", 0, "up to date"),
@@ -142,45 +143,45 @@ async fn exit_codes(person: &Person<'_>) {
         ("alpha --kubeconfig /nowhere", 2, "/nowhere"),
         ("", 2, "CLUSTER"),
     ];
-    for (arguments, expected, words) in rows {
-        let (code, printed, complaints) =
-            person.runs(&format!("chandler upgrade-check {arguments} --namespace fleet")).await;
-        assert_eq!(code, expected, "{arguments}: {printed}{complaints}");
-        assert!(format!("{printed}{complaints}").contains(words), "{arguments}: {printed}{complaints}");
+    for (arguments, expected, text) in rows {
+        let (code, stdout, stderr) =
+            user.run(&format!("chandler upgrade-check {arguments} --namespace fleet")).await;
+        assert_eq!(code, expected, "{arguments}: {stdout}{stderr}");
+        assert!(format!("{stdout}{stderr}").contains(text), "{arguments}: {stdout}{stderr}");
     }
-    let (code, _, complaints) = person.runs("chandler upgrade-check x --namespace kube-system").await;
-    assert_eq!(code, 2, "{complaints}");
+    let (code, _, stderr) = user.run("chandler upgrade-check x --namespace kube-system").await;
+    assert_eq!(code, 2, "{stderr}");
 }
 
-async fn commands_of_the_guide(person: &Person<'_>) {
+async fn assert_guide_commands_work(user: &User<'_>) {
     let labels = Patch::Merge(json!({"metadata": {"labels": {"stage": "production"}}}));
-    person.test.clusters().patch("alpha", &PatchParams::default(), &labels).await.unwrap();
+    user.test.clusters().patch("alpha", &PatchParams::default(), &labels).await.unwrap();
     let commands: Vec<_> = GUIDE.lines().filter(|line| line.starts_with("chandler ")).collect();
     assert!(commands.len() >= 3, "{commands:?}");
     for line in commands {
-        let (code, printed, complaints) = person.runs(line).await;
-        assert_eq!(code, 1, "`{line}`: {printed}{complaints}");
-        assert!(complaints.is_empty(), "`{line}`: {complaints}");
+        let (code, stdout, stderr) = user.run(line).await;
+        assert_eq!(code, 1, "`{line}`: {stdout}{stderr}");
+        assert!(stderr.is_empty(), "`{line}`: {stderr}");
     }
 }
 
-async fn a_version_that_fits_lets_it_go(person: &Person<'_>) {
-    let test = person.test;
+async fn assert_compatible_version_unblocks(user: &User<'_>) {
+    let test = user.test;
     let metadata = "apiVersion: v2\nname: app\nversion: 1.1.0\n";
     let files = [("Chart.yaml", metadata), ("templates/map.yaml", "apiVersion: v1\nkind: ConfigMap\n")];
     let folder = chart::write(&test.world.dir.join("app-1.1.0"), &files).unwrap();
     test.world.repository.publish(&folder).unwrap();
-    let versions = json!({"versions": [version_of_app("1.0.0"), version_of_app("1.1.0")]});
-    test.extension("app", json!([]), versions).await;
+    let versions = json!({"versions": [app_version("1.0.0"), app_version("1.1.0")]});
+    test.apply_extension("app", json!([]), versions).await;
     let line = "chandler upgrade-check alpha --to 1.35 --namespace fleet";
-    let (code, printed, complaints) = person.runs(line).await;
-    assert_eq!(code, 0, "{printed}{complaints}");
-    assert!(printed.starts_with("alpha: Kubernetes 1.34.4 → 1.35: upgradable\n"), "{printed}");
-    assert!(printed.contains("before the control plane"), "{printed}");
+    let (code, stdout, stderr) = user.run(line).await;
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert!(stdout.starts_with("alpha: Kubernetes 1.34.4 → 1.35: upgradable\n"), "{stdout}");
+    assert!(stdout.contains("before the control plane"), "{stdout}");
 
     let catalogs: Api<ExtensionCatalog> = Api::namespaced(test.world.client.clone(), &test.world.namespace);
     catalogs.delete("charts", &DeleteParams::default()).await.unwrap();
-    let (code, printed, _) = person.runs(line).await;
-    assert_eq!(code, 2, "{printed}");
-    assert!(printed.contains("unknown") && printed.contains("charts does not exist"), "{printed}");
+    let (code, stdout, _) = user.run(line).await;
+    assert_eq!(code, 2, "{stdout}");
+    assert!(stdout.contains("unknown") && stdout.contains("charts does not exist"), "{stdout}");
 }

@@ -3,21 +3,21 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn answers_hold_by_seconds_and_never_by_failure() {
-    let wait = |seconds| Answer::Wait { seconds, message: "moving".to_owned() };
+fn responses_block_by_retry_seconds_and_never_fail() {
+    let wait = |seconds| HookResponse::RetryAfter { seconds, message: "moving".to_owned() };
     let rows = [
-        (Answer::Go, 0, ""),
+        (HookResponse::Proceed, 0, ""),
         (wait(20), 20, "moving"),
-        // Nought would let go.
+        // Zero would not block.
         (wait(0), 1, "moving"),
         (wait(u32::MAX), 60, "moving"),
         (
-            Answer::Refuse { message: "cni blocks".to_owned() },
+            HookResponse::Block { message: "cni blocks".to_owned() },
             15,
-            "cni blocks (annotation chandler.dev/proceed: BeforeClusterUpgrade on the Cluster lets it go on)",
+            "cni blocks (to proceed anyway, set annotation chandler.dev/proceed: BeforeClusterUpgrade on the Cluster)",
         ),
     ];
-    for (answer, seconds, message) in rows {
+    for (response, seconds, message) in rows {
         let expected = json!({
             "apiVersion": "hooks.runtime.cluster.x-k8s.io/v1alpha1",
             "kind": "BeforeClusterUpgradeResponse",
@@ -25,39 +25,39 @@ fn answers_hold_by_seconds_and_never_by_failure() {
             "message": message,
             "retryAfterSeconds": seconds,
         });
-        let response = response(Hook::BeforeClusterUpgrade, &answer, false);
-        assert_eq!(serde_json::to_value(response).unwrap(), expected, "{answer:?}");
+        let written = super::response(Hook::BeforeClusterUpgrade, &response, false);
+        assert_eq!(serde_json::to_value(written).unwrap(), expected, "{response:?}");
     }
 }
 
 #[test]
-fn a_person_overrules_what_holds_and_nothing_else() {
-    let message = || "cni moves".to_owned();
-    let although = "Annotation chandler.dev/proceed lets AfterClusterUpgrade go on although: cni moves";
+fn proceed_annotation_overrides_blocking_responses_only() {
+    let message = || "cni is being upgraded".to_owned();
+    let overridden = "annotation chandler.dev/proceed overrides AfterClusterUpgrade: cni is being upgraded";
     let rows = [
-        (Answer::Go, ""),
-        (Answer::Wait { seconds: 5, message: message() }, although),
-        (Answer::Refuse { message: message() }, although),
+        (HookResponse::Proceed, ""),
+        (HookResponse::RetryAfter { seconds: 5, message: message() }, overridden),
+        (HookResponse::Block { message: message() }, overridden),
     ];
-    for (answer, message) in rows {
-        let response = response(Hook::AfterClusterUpgrade, &answer, true);
-        assert_eq!((response.retry_after_seconds, response.message.as_str()), (0, message), "{answer:?}");
+    for (response, message) in rows {
+        let written = super::response(Hook::AfterClusterUpgrade, &response, true);
+        assert_eq!((written.retry_after_seconds, written.message.as_str()), (0, message), "{response:?}");
     }
 }
 
 #[test]
-fn a_message_fits_its_condition_and_keeps_its_way_out() {
-    let message = "ü".repeat(LONGEST_MESSAGE + 1);
-    let short = format!("{}…", "ü".repeat(LONGEST_MESSAGE));
-    let waiting = Answer::Wait { seconds: 5, message: message.clone() };
+fn long_messages_are_truncated_and_keep_the_hint() {
+    let message = "ü".repeat(MAX_MESSAGE_CHARS + 1);
+    let short = format!("{}…", "ü".repeat(MAX_MESSAGE_CHARS));
+    let waiting = HookResponse::RetryAfter { seconds: 5, message: message.clone() };
     assert_eq!(response(Hook::BeforeClusterDelete, &waiting, false).message, short);
-    let refused = response(Hook::BeforeClusterDelete, &Answer::Refuse { message }, false).message;
-    assert!(refused.starts_with(&short) && refused.contains("chandler.dev/proceed: BeforeClusterDelete"));
+    let blocked = response(Hook::BeforeClusterDelete, &HookResponse::Block { message }, false).message;
+    assert!(blocked.starts_with(&short) && blocked.contains("chandler.dev/proceed: BeforeClusterDelete"));
 }
 
 #[test]
-fn discovery_offers_what_the_cluster_api_knows() {
-    let offered = |steps, policy| {
+fn discovery_lists_only_hooks_that_cluster_api_supports() {
+    let handlers = |steps, policy| {
         let response = serde_json::to_value(discovery(steps, policy)).unwrap();
         assert_eq!(
             (&response["kind"], &response["status"]),
@@ -73,11 +73,11 @@ fn discovery_offers_what_the_cluster_api_knows() {
         "timeoutSeconds": 5,
         "failurePolicy": "Fail",
     });
-    let all = offered(true, FailurePolicy::Fail);
+    let all = handlers(true, FailurePolicy::Fail);
     assert_eq!(all[0], first);
     let policies: Vec<_> = all.iter().map(|handler| handler["failurePolicy"].as_str().unwrap()).collect();
     assert_eq!(policies, ["Fail", "Fail", "Ignore", "Ignore", "Ignore"]);
-    let older = offered(false, FailurePolicy::Ignore);
+    let older = handlers(false, FailurePolicy::Ignore);
     let names: Vec<_> =
         older.iter().map(|handler| handler["requestHook"]["hook"].as_str().unwrap()).collect();
     assert_eq!(
@@ -88,7 +88,7 @@ fn discovery_offers_what_the_cluster_api_knows() {
 }
 
 #[test]
-fn hooks_are_where_cluster_api_calls_them() {
+fn path_matches_the_path_that_cluster_api_calls() {
     assert_eq!(
         Hook::BeforeControlPlaneUpgrade.path(),
         "/hooks.runtime.cluster.x-k8s.io/v1alpha1/beforecontrolplaneupgrade/before-control-plane-upgrade"

@@ -1,8 +1,8 @@
-//! Hooks as the real Cluster API calls them: one binary, so that the sandbox is shared.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
+//! Tests against a real Cluster API. One binary, so that the sandbox is shared.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic on failure")]
 
-mod life;
-mod overruled;
+mod env;
+mod lifecycle;
+mod proceed_annotation;
 mod registration;
 mod unreachable;
-mod world;

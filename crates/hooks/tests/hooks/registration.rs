@@ -1,4 +1,4 @@
-//! The ExtensionConfig over its life.
+//! Creation, update and deletion of the ExtensionConfig.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,21 +14,20 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{Script, World, until};
+use crate::env::{ScriptedHandler, TestEnv, wait_for};
 
-/// The trusted authorities.
-fn bundle(config: &DynamicObject) -> String {
+fn ca_bundle(config: &DynamicObject) -> String {
     let encoded = config.data["spec"]["clientConfig"]["caBundle"].as_str().unwrap();
     String::from_utf8(BASE64_STANDARD.decode(encoded).unwrap()).unwrap()
 }
 
 #[tokio::test]
-async fn cluster_api_discovers_the_hooks_again_over_renewals_and_restarts() {
-    let mut world = World::new("renewal").await;
-    world.options.lifetime = Duration::from_secs(12);
-    let script = Arc::new(Script::default());
-    let serving = world.serve(&script).await;
-    let first = world.discovered().await;
+async fn cluster_api_rediscovers_the_hooks_after_renewals_and_restarts() {
+    let mut env = TestEnv::new("renewal").await;
+    env.options.certificate_lifetime = Duration::from_secs(12);
+    let handler = Arc::new(ScriptedHandler::default());
+    let server = env.serve(&handler).await;
+    let first = env.wait_for_discovery().await;
     let hooks: Vec<&str> =
         handlers(&first).map(|handler| handler["requestHook"]["hook"].as_str().unwrap()).collect();
     assert_eq!(hooks, Hook::ALL.map(Hook::name));
@@ -36,68 +35,68 @@ async fn cluster_api_discovers_the_hooks_again_over_renewals_and_restarts() {
         handlers(&first).map(|handler| handler["failurePolicy"].as_str().unwrap()).collect();
     assert_eq!(policies, ["Fail", "Fail", "Ignore", "Ignore", "Ignore"]);
 
-    let replaced = until("another authority alone", async || {
-        let config = world.discovered().await;
-        let new = bundle(&config);
-        (new != bundle(&first) && new.matches("BEGIN CERTIFICATE").count() == 1).then_some(config)
+    let replaced = wait_for("only the new CA", async || {
+        let config = env.wait_for_discovery().await;
+        let new = ca_bundle(&config);
+        (new != ca_bundle(&first) && new.matches("BEGIN CERTIFICATE").count() == 1).then_some(config)
     })
     .await;
-    // A change makes Cluster API ask anew: with what it trusts now, and past the life of the first certificate.
+    // A change makes Cluster API call discovery again, with the new CA, and after the first certificate has expired.
     tokio::time::sleep(Duration::from_secs(4)).await;
-    let touched = Patch::Merge(json!({"spec": {"settings": {"touched": "yes"}}}));
-    let name = &world.options.registration.name;
-    world.extension_configs().patch(name, &PatchParams::default(), &touched).await.unwrap();
-    world.discovered().await;
+    let change = Patch::Merge(json!({"spec": {"settings": {"touched": "yes"}}}));
+    let name = &env.options.registration.name;
+    env.extension_configs().patch(name, &PatchParams::default(), &change).await.unwrap();
+    env.wait_for_discovery().await;
 
-    serving.stop().await;
-    world.options.lifetime = chandler_hooks::LIFETIME;
-    let serving = world.serve(&script).await;
-    until("the authority of the successor", async || {
-        (bundle(&world.discovered().await) != bundle(&replaced)).then_some(())
+    server.stop().await;
+    env.options.certificate_lifetime = chandler_hooks::CERTIFICATE_LIFETIME;
+    let server = env.serve(&handler).await;
+    wait_for("the CA of the next server", async || {
+        (ca_bundle(&env.wait_for_discovery().await) != ca_bundle(&replaced)).then_some(())
     })
     .await;
 
-    serving.stop().await;
+    server.stop().await;
     for _ in 0..2 {
-        unregister(&world.client, name).await.unwrap();
+        unregister(&env.client, name).await.unwrap();
     }
-    assert!(world.extension_configs().get_opt(name).await.unwrap().is_none());
+    assert!(env.extension_configs().get_opt(name).await.unwrap().is_none());
 }
 
 #[tokio::test]
-async fn the_extension_config_goes_with_the_first_owner_that_is_there() {
-    let mut world = World::new("owned").await;
-    let role = format!("{}-manager", world.namespace);
-    let roles: Api<ClusterRole> = Api::all(world.client.clone());
-    roles.create(&PostParams::default(), &named(&role)).await.unwrap();
-    let definition = define(&world).await;
-    let owners = vec![Owner::ClusterRole(role.clone()), Owner::Definition(definition.name_any())];
-    world.options.registration.owners = owners;
-    let (configs, name) = (world.extension_configs(), world.options.registration.name.clone());
-    let gone = || until("gone", async || configs.get_opt(&name).await.unwrap().is_none().then_some(()));
-    let script = Arc::new(Script::default());
-    let serving = world.serve(&script).await;
-    world.discovered().await;
-    serving.stop().await;
+async fn extension_config_is_deleted_with_the_first_existing_owner() {
+    let mut env = TestEnv::new("owned").await;
+    let role = format!("{}-manager", env.namespace);
+    let roles: Api<ClusterRole> = Api::all(env.client.clone());
+    roles.create(&PostParams::default(), &cluster_role(&role)).await.unwrap();
+    let crd = create_crd(&env).await;
+    let owners = vec![Owner::ClusterRole(role.clone()), Owner::CustomResourceDefinition(crd.name_any())];
+    env.options.registration.owners = owners;
+    let (configs, name) = (env.extension_configs(), env.options.registration.name.clone());
+    let deleted =
+        || wait_for("deleted", async || configs.get_opt(&name).await.unwrap().is_none().then_some(()));
+    let handler = Arc::new(ScriptedHandler::default());
+    let server = env.serve(&handler).await;
+    env.wait_for_discovery().await;
+    server.stop().await;
     roles.delete(&role, &DeleteParams::default()).await.unwrap();
-    gone().await;
+    deleted().await;
 
-    let serving = world.serve(&script).await;
-    world.discovered().await;
-    serving.stop().await;
-    let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
-    definitions.delete(&definition.name_any(), &DeleteParams::default()).await.unwrap();
-    gone().await;
+    let server = env.serve(&handler).await;
+    env.wait_for_discovery().await;
+    server.stop().await;
+    let crds: Api<CustomResourceDefinition> = Api::all(env.client.clone());
+    crds.delete(&crd.name_any(), &DeleteParams::default()).await.unwrap();
+    deleted().await;
 }
 
-fn named(name: &str) -> ClusterRole {
+fn cluster_role(name: &str) -> ClusterRole {
     serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
 }
 
-/// A kind as Chandler has them.
-async fn define(world: &World) -> CustomResourceDefinition {
-    let group = format!("{}.test", world.namespace);
-    let definition: CustomResourceDefinition = serde_json::from_value(json!({
+async fn create_crd(env: &TestEnv) -> CustomResourceDefinition {
+    let group = format!("{}.test", env.namespace);
+    let crd: CustomResourceDefinition = serde_json::from_value(json!({
         "metadata": {"name": format!("things.{group}")},
         "spec": {
             "group": group, "scope": "Cluster", "names": {"kind": "Thing", "plural": "things"},
@@ -107,8 +106,8 @@ async fn define(world: &World) -> CustomResourceDefinition {
         },
     }))
     .unwrap();
-    let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
-    definitions.create(&PostParams::default(), &definition).await.unwrap()
+    let crds: Api<CustomResourceDefinition> = Api::all(env.client.clone());
+    crds.create(&PostParams::default(), &crd).await.unwrap()
 }
 
 fn handlers(config: &DynamicObject) -> impl Iterator<Item = &Value> {

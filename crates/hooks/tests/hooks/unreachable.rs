@@ -1,35 +1,35 @@
-//! What Cluster API does when nobody answers.
+//! The behavior of Cluster API while the hook server is down.
 
 use std::sync::Arc;
 
-use chandler_hooks::{Answer, Hook};
+use chandler_hooks::{Hook, HookResponse};
 use chandler_sandbox::{assets::KubernetesVersion, testing};
 use serde_json::json;
 
-use crate::world::{Script, World};
+use crate::env::{ScriptedHandler, TestEnv};
 
 #[tokio::test]
-async fn an_upgrade_does_not_begin_unasked_and_does_not_stop_halfway() {
+async fn an_upgrade_does_not_start_but_completes_while_the_server_is_down() {
     testing::prepare(KubernetesVersion::V1_35).await.unwrap();
-    let world = World::new("unreachable").await;
-    let script = Arc::new(Script::default());
-    let serving = world.serve(&script).await;
-    world.discovered().await;
-    let plane = world.sandbox.cluster(&world.namespace, "blue", 1, &[]).await.unwrap();
+    let env = TestEnv::new("unreachable").await;
+    let handler = Arc::new(ScriptedHandler::default());
+    let server = env.serve(&handler).await;
+    env.wait_for_discovery().await;
+    let plane = env.sandbox.cluster(&env.namespace, "blue", 1, &[]).await.unwrap();
     let workload = plane.client().await.unwrap();
 
-    serving.stop().await;
-    world.patch("blue", json!({"spec": {"topology": {"version": "v1.35.4"}}})).await;
-    world.topology_says("blue", "failed to call extension handler \"before-cluster-upgrade.").await;
+    server.stop().await;
+    env.patch("blue", json!({"spec": {"topology": {"version": "v1.35.4"}}})).await;
+    env.wait_for_topology_message("blue", "failed to call extension handler \"before-cluster-upgrade.").await;
     assert_eq!(workload.apiserver_version().await.unwrap().git_version, "v1.34.4");
-    assert_eq!(script.asked(), [""; 0]);
+    assert_eq!(handler.calls(), [""; 0]);
 
-    let moving = Answer::Wait { seconds: 2, message: "cni moves to 1.3.0".to_owned() };
-    script.hold(Hook::AfterControlPlaneUpgrade, moving);
-    let serving = world.serve(&script).await;
-    world.topology_says("blue", "AfterControlPlaneUpgrade: cni moves to 1.3.0").await;
-    serving.stop().await;
-    world.upgraded("blue", "v1.35.4").await;
-    assert!(!script.asked().iter().any(|asked| asked.starts_with("AfterClusterUpgrade")));
-    chandler_hooks::unregister(&world.client, &world.namespace).await.unwrap();
+    let upgrading = HookResponse::RetryAfter { seconds: 2, message: "upgrading cni to 1.3.0".to_owned() };
+    handler.set_response(Hook::AfterControlPlaneUpgrade, upgrading);
+    let server = env.serve(&handler).await;
+    env.wait_for_topology_message("blue", "AfterControlPlaneUpgrade: upgrading cni to 1.3.0").await;
+    server.stop().await;
+    env.wait_for_upgrade("blue", "v1.35.4").await;
+    assert!(!handler.calls().iter().any(|call| call.starts_with("AfterClusterUpgrade")));
+    chandler_hooks::unregister(&env.client, &env.namespace).await.unwrap();
 }

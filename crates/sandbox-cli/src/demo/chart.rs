@@ -1,11 +1,11 @@
-//! The example charts, carried in the program.
+//! The example charts, embedded in the binary.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use chandler_sandbox::chart;
 
-/// A file of a chart and what is in it.
+/// The name and content of a file of a chart.
 type File = (&'static str, &'static str);
 
 macro_rules! files {
@@ -14,7 +14,7 @@ macro_rules! files {
     };
 }
 
-/// A chart of the examples.
+/// An example chart.
 #[derive(Clone, Copy, Debug)]
 pub struct Chart {
     name: &'static str,
@@ -43,7 +43,7 @@ pub const CLOUD_PROVIDER: Chart = Chart {
 };
 
 impl Chart {
-    /// Writes the chart's folder beneath `parent`.
+    /// Writes the chart to a subfolder of `parent`.
     pub fn write(self, parent: &Path) -> Result<PathBuf> {
         let folder = parent.join(self.name);
         chart::write(&folder, self.files).with_context(|| format!("writing {}", folder.display()))

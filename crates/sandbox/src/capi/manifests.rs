@@ -1,4 +1,4 @@
-//! The Cluster API core's manifests, pointed at a manager that is a process on this machine.
+//! Reads the manifests of Cluster API's core provider and points their webhooks at the local manager.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::Error;
 
-/// Where the API server reaches the manager's webhooks.
+/// The address of the manager's webhooks.
 #[derive(Debug, Clone)]
 pub(super) struct WebhookServer {
     pub(super) port: u16,
-    /// PEM.
+    /// The certificate of the webhooks' authority, in PEM.
     pub(super) authority: String,
 }
 
@@ -25,7 +25,7 @@ impl WebhookServer {
     }
 }
 
-/// The core's kinds, converted between versions by the manager.
+/// Returns the CRDs of the core provider, with the manager as their conversion webhook.
 pub(super) fn crds(config: &Path, server: &WebhookServer) -> Result<Vec<Value>, Error> {
     let folder = config.join("crd/bases");
     let mut crds = Vec::new();
@@ -45,7 +45,7 @@ pub(super) fn crds(config: &Path, server: &WebhookServer) -> Result<Vec<Value>, 
     Ok(crds)
 }
 
-/// The core's webhook configurations.
+/// Returns the webhook configurations of the core provider.
 pub(super) fn webhooks(config: &Path, server: &WebhookServer) -> Result<Vec<Value>, Error> {
     let mut documents = documents(&config.join("webhook/manifests.yaml"))?;
     for document in &mut documents {
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn webhooks_point_at_the_process() {
+    fn webhooks_point_at_the_local_manager() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("webhook");
         std::fs::create_dir_all(&path).unwrap();

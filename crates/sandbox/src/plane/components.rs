@@ -1,4 +1,4 @@
-//! The processes a plane is made of and their flags.
+//! The processes of a control plane and their flags.
 
 use std::path::Path;
 
@@ -6,12 +6,12 @@ use super::layout::{CONTROLLER_MANAGER, KWOK, Layout, SCHEDULER};
 use crate::assets::{Assets, Binary};
 use crate::process::Spec;
 
-// Relative to the plane's folder, because a socket's path may have no more than 107 characters.
+// Relative to the control plane's folder, because the path of a socket is limited to 107 characters.
 const ETCD: &str = "unix://etcd.sock:0";
 const ETCD_PEER: &str = "unix://etcd-peer.sock:0";
 
-/// Controllers that have nothing to do where no machine runs.
-const IDLE_CONTROLLERS: [&str; 9] = [
+/// Controllers that are disabled because there are no machines, volumes or load balancers.
+const DISABLED_CONTROLLERS: [&str; 9] = [
     "node-ipam-controller",
     "node-route-controller",
     "service-lb-controller",
@@ -31,7 +31,7 @@ pub(super) fn etcd(assets: &Assets, home: &Path) -> Spec {
         vec![
             "--name=sandbox".to_owned(),
             "--data-dir=etcd".to_owned(),
-            // A power failure may lose a sandbox; waiting for the disk would slow every test.
+            // Faster. A power failure may destroy the data of a sandbox, which is acceptable.
             "--unsafe-no-fsync".to_owned(),
             format!("--listen-client-urls={ETCD}"),
             format!("--advertise-client-urls={ETCD}"),
@@ -68,21 +68,21 @@ pub(super) fn apiserver(assets: &Assets, home: &Path, port: u16, bare: bool) -> 
         "--audit-log-maxbackup=1".to_owned(),
     ];
     if bare {
-        // Nobody makes default service accounts here, and no Pod could be created without one.
+        // Without the controller manager there are no default ServiceAccounts, and the plugin would reject every Pod.
         args.push("--disable-admission-plugins=ServiceAccount".to_owned());
     }
     spec(assets, Binary::KubeApiserver, home, args)
 }
 
-/// What makes a bare plane a full one.
-pub(super) fn workers(assets: &Assets, home: &Path) -> [Spec; 3] {
+/// Returns the processes that a full control plane has in addition to etcd and the API server.
+pub(super) fn controllers(assets: &Assets, home: &Path) -> [Spec; 3] {
     [controller_manager(assets, home), scheduler(assets, home), kwok(assets, home)]
 }
 
 fn controller_manager(assets: &Assets, home: &Path) -> Spec {
     let layout = Layout::new(home);
     let pki = |file: &str| layout.pki().join(file).display().to_string();
-    let idle = IDLE_CONTROLLERS.map(|name| format!("-{name}")).join(",");
+    let disabled = DISABLED_CONTROLLERS.map(|name| format!("-{name}")).join(",");
     spec(
         assets,
         Binary::KubeControllerManager,
@@ -94,7 +94,7 @@ fn controller_manager(assets: &Assets, home: &Path) -> Spec {
             format!("--root-ca-file={}", pki("ca.pem")),
             format!("--cluster-signing-cert-file={}", pki("ca.pem")),
             format!("--cluster-signing-key-file={}", pki("ca.key")),
-            format!("--controllers=*,{idle}"),
+            format!("--controllers=*,{disabled}"),
             "--leader-elect=false".to_owned(),
             "--secure-port=0".to_owned(),
             "--profiling=false".to_owned(),
@@ -141,7 +141,7 @@ fn spec(assets: &Assets, binary: Binary, home: &Path, args: Vec<String>) -> Spec
         name: binary.file_name().to_owned(),
         program: assets.path(binary).to_owned(),
         args,
-        // Some of them keep caches below their home.
+        // Some of them write caches to their home directory.
         env: vec![("HOME".to_owned(), home.display().to_string())],
         home: home.to_owned(),
     }

@@ -1,4 +1,4 @@
-//! What a plane keeps in its folder: keys, kubeconfigs, policies; all made once and found again by a restart.
+//! The files in a control plane's folder: keys, kubeconfigs and policies. They are created once and reused by a restart.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,8 @@ use crate::assets::KubernetesVersion;
 use crate::certificates::{Authority, write_private, write_signing_key};
 use crate::kubeconfig;
 
-/// Watches are logged when they begin, everything else when it ends. The plane's own machinery stays out.
+/// Logs a watch when it starts and all other requests when they complete. Omits requests of the control plane's own
+/// components.
 const AUDIT_POLICY: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -22,7 +23,7 @@ rules:
 - level: Metadata
 ";
 
-/// Users of a plane besides the administrator.
+/// Users of a control plane other than the administrator.
 pub(super) const CONTROLLER_MANAGER: &str = "controller-manager";
 pub(super) const SCHEDULER: &str = "scheduler";
 pub(super) const KWOK: &str = "kwok";
@@ -35,7 +36,7 @@ const USERS: [(&str, &str, &[&str]); 4] = [
     (PROBE, "sandbox:probe", &["system:masters"]),
 ];
 
-/// Paths inside a plane's folder.
+/// The paths in a control plane's folder.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     root: PathBuf,
@@ -58,29 +59,29 @@ impl Layout {
         self.root.join(format!("{user}.kubeconfig"))
     }
 
-    /// The port of the last start, if nobody has taken it since.
+    /// Returns the port of the last start, if it is still free.
     pub(super) fn previous_port(&self) -> Option<u16> {
         let port = fs::read_to_string(self.root.join("port")).ok()?.parse().ok()?;
         is_free(port).then_some(port)
     }
 
-    pub(super) fn keep_port(&self, port: u16) -> Result<(), Error> {
+    pub(super) fn store_port(&self, port: u16) -> Result<(), Error> {
         Ok(write_private(&self.root.join("port"), &port.to_string())?)
     }
 
-    /// The version whose API server has written the data last.
-    pub(super) fn kept_version(&self) -> Option<KubernetesVersion> {
+    /// Returns the version of the API server that ran last.
+    pub(super) fn stored_version(&self) -> Option<KubernetesVersion> {
         fs::read_to_string(self.root.join("version")).ok()?.parse().ok()
     }
 
-    pub(super) fn keep_version(&self, version: KubernetesVersion) -> Result<(), Error> {
+    pub(super) fn store_version(&self, version: KubernetesVersion) -> Result<(), Error> {
         Ok(write_private(&self.root.join("version"), &version.to_string())?)
     }
 
-    /// Makes what is missing and returns the administrator's kubeconfig.
+    /// Creates missing files and returns the administrator's kubeconfig.
     pub(super) fn prepare(&self, name: &str, server: &str) -> Result<String, Error> {
         fs::create_dir_all(&self.root).map_err(|source| Error::Folder { path: self.root.clone(), source })?;
-        restrict(&self.root)?;
+        restrict_permissions(&self.root)?;
         let authority = Authority::open(&self.pki(), &format!("sandbox {name}"))?;
         write_signing_key(&self.pki(), "service-account")?;
         if !self.pki().join("apiserver.key").is_file() {
@@ -110,8 +111,8 @@ impl Layout {
     }
 }
 
-/// The etcd socket in here is as good as the administrator's key.
-fn restrict(path: &Path) -> Result<(), Error> {
+/// Makes the folder accessible only to its owner, because the etcd socket in it gives full access to the cluster.
+fn restrict_permissions(path: &Path) -> Result<(), Error> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(path, fs::Permissions::from_mode(0o700))
         .map_err(|source| Error::Folder { path: path.to_owned(), source })

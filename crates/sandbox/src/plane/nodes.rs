@@ -1,4 +1,4 @@
-//! Nodes that exist only as objects: kwok reports them, and what runs on them, Ready.
+//! Nodes without machines. kwok makes them and their Pods Ready.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::Error;
 use crate::assets::KubernetesVersion;
 
-/// Creates the Nodes that are missing and has all of them tell the version.
+/// Creates missing Nodes and sets the kubelet version of existing ones.
 pub(super) async fn ensure(
     client: &kube::Client,
     count: u32,
@@ -19,13 +19,13 @@ pub(super) async fn ensure(
     for number in 1..=count {
         let node = node(&name(number), None, &version.to_string())?;
         if !create(&nodes, &node).await? {
-            tell_version(&nodes, number, version).await?;
+            set_version(&nodes, number, version).await?;
         }
     }
     Ok(())
 }
 
-/// Adds one that stands for a Machine.
+/// Adds the Node of a Machine.
 pub(super) async fn add(
     client: &kube::Client,
     name: &str,
@@ -36,7 +36,7 @@ pub(super) async fn add(
     Ok(())
 }
 
-/// Whether it was missing.
+/// Creates a Node. Returns `false` if it exists.
 async fn create(nodes: &Api<Node>, node: &Node) -> Result<bool, Error> {
     match nodes.create(&PostParams::default(), node).await {
         Ok(_) => Ok(true),
@@ -45,18 +45,18 @@ async fn create(nodes: &Api<Node>, node: &Node) -> Result<bool, Error> {
     }
 }
 
-async fn tell_version(nodes: &Api<Node>, number: u32, version: KubernetesVersion) -> Result<(), Error> {
-    let told = json!({"status": {"nodeInfo": {"kubeletVersion": version.to_string()}}});
+async fn set_version(nodes: &Api<Node>, number: u32, version: KubernetesVersion) -> Result<(), Error> {
+    let patch = json!({"status": {"nodeInfo": {"kubeletVersion": version.to_string()}}});
     nodes
-        .patch_status(&name(number), &PatchParams::default(), &Patch::Merge(&told))
+        .patch_status(&name(number), &PatchParams::default(), &Patch::Merge(&patch))
         .await
         .map_err(|source| Error::WriteNode { source: Box::new(source) })?;
     Ok(())
 }
 
-pub(super) async fn wait_ready(client: &kube::Client, limit: Duration) -> Result<(), Error> {
+pub(super) async fn wait_ready(client: &kube::Client, timeout: Duration) -> Result<(), Error> {
     let nodes: Api<Node> = Api::all(client.clone());
-    let deadline = Instant::now() + limit;
+    let deadline = Instant::now() + timeout;
     loop {
         let list = nodes.list(&ListParams::default()).await;
         if list.is_ok_and(|list| list.items.iter().all(is_ready)) {
@@ -96,5 +96,5 @@ fn node(name: &str, provider_id: Option<&str>, version: &str) -> Result<Node, Er
         "spec": {"providerID": provider_id},
         "status": {"allocatable": resources, "capacity": resources, "nodeInfo": {"kubeletVersion": version}},
     }))
-    .map_err(|source| Error::DescribeNode { source })
+    .map_err(|source| Error::BuildNode { source })
 }

@@ -1,18 +1,18 @@
-//! Free loopback ports that stay free for as long as one can hope.
+//! Chooses free loopback ports.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
 
-/// Below the range the kernel hands to outgoing connections, so that a plane finds its port again after a restart.
+/// Below the ephemeral port range, so that a port is likely to be still free when a control plane restarts.
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 
-/// No port was free.
+/// No port is free.
 #[derive(Debug, thiserror::Error)]
-#[error("no free port between {FIRST} and {} on 127.0.0.1: end what holds them", FIRST + COUNT)]
+#[error("no free port between {FIRST} and {} on 127.0.0.1: stop processes that use them", FIRST + COUNT)]
 pub struct NoFreePort;
 
-/// A port nobody listens on, different for callers that ask at the same time with good odds.
+/// Returns a free port. It is random, so that concurrent callers are unlikely to get the same one.
 pub fn free_port() -> Result<u16, NoFreePort> {
     let random = RandomState::new();
     (0..1_000_u32)

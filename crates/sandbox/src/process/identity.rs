@@ -1,4 +1,4 @@
-//! Telling one process from another that later got the same number.
+//! Identifies a process even if its PID is reused.
 
 use std::fmt;
 use std::fs;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// A process, beyond doubt: its number, when it started, and in which boot.
+/// The unique identity of a process: its PID, its start time and the boot ID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pid: u32,
@@ -18,7 +18,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity of a process that runs now.
+    /// Returns the identity of a running process.
     pub fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         Some(Self { pid, started: running_since(&stat)?, boot: boot_id()? })
@@ -36,26 +36,26 @@ impl Identity {
         Self::of(self.pid).as_ref() == Some(self)
     }
 
-    /// Sends a signal to exactly this process; one that is gone already is no failure.
+    /// Sends a signal to this process. Does nothing if it has exited.
     pub fn signal(&self, signal: Signal) {
         if let Some(handle) = self.open() {
-            // It may have ended in between, which is what a signal is for.
+            // Fails if the process has exited in the meantime, which is no problem.
             let _ = pidfd_send_signal(&handle, signal);
         }
     }
 
-    /// Asks the process to end, forces it after the grace, and returns when it is gone.
-    pub fn end(&self, grace: Duration) {
+    /// Sends `SIGTERM`, after the grace period `SIGKILL`, and waits until the process has exited.
+    pub fn terminate(&self, grace_period: Duration) {
         self.signal(Signal::TERM);
-        if !self.wait_gone(grace) {
+        if !self.wait_exited(grace_period) {
             self.signal(Signal::KILL);
-            self.wait_gone(Duration::from_secs(5));
+            self.wait_exited(Duration::from_secs(5));
         }
     }
 
-    /// Whether the process was gone within the time.
-    pub fn wait_gone(&self, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
+    /// Waits until the process has exited. Returns `false` after the timeout.
+    pub fn wait_exited(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
         while self.is_running() {
             if Instant::now() >= deadline {
                 return false;
@@ -65,7 +65,7 @@ impl Identity {
         true
     }
 
-    /// A handle that cannot be redirected to a later process of the same number.
+    /// Returns a handle that never refers to a later process with the same PID.
     fn open(&self) -> Option<OwnedFd> {
         let pid = Pid::from_raw(i32::try_from(self.pid).ok()?)?;
         let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
@@ -73,7 +73,7 @@ impl Identity {
     }
 }
 
-/// Memory in use and held in RAM, in bytes.
+/// Returns the resident memory of a process in bytes.
 pub fn resident_memory(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -81,9 +81,9 @@ pub fn resident_memory(pid: u32) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The start time, unless the process is a zombie: that one runs no more.
+/// Returns the start time of a process, or `None` if it is a zombie.
 fn running_since(stat: &str) -> Option<u64> {
-    // The command name may hold spaces and parentheses; the last one closes it.
+    // The command name may contain spaces and parentheses; the last parenthesis closes it.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ');
     let state = fields.next()?;
@@ -103,9 +103,9 @@ impl fmt::Display for Identity {
     }
 }
 
-/// The text is not the record of a process.
+/// The text is not the identity of a process.
 #[derive(Debug, thiserror::Error)]
-#[error("not the record of a process")]
+#[error("not the identity of a process")]
 pub struct InvalidIdentity;
 
 impl FromStr for Identity {
@@ -131,30 +131,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_survives_writing_and_reading() {
+    fn an_identity_is_parsed_from_its_text() {
         let identity = Identity::current().unwrap();
         assert_eq!(identity.to_string().parse::<Identity>().unwrap(), identity);
         assert!(identity.is_running());
     }
 
     #[test]
-    fn another_process_of_the_same_number_is_not_taken_for_it() {
+    fn another_process_with_the_same_pid_has_another_identity() {
         let mut identity = Identity::current().unwrap();
         identity.started += 1;
         assert!(!identity.is_running());
-        // Would end this test if it reached anyone.
-        identity.end(Duration::from_millis(10));
+        // This would terminate the test process if the identity matched.
+        identity.terminate(Duration::from_millis(10));
     }
 
     #[test]
-    fn nonsense_is_no_record() {
+    fn invalid_texts_are_rejected() {
         for text in ["", "12", "12 13", "x 13 boot", "12 13 boot more"] {
             assert!(text.parse::<Identity>().is_err(), "{text:?}");
         }
     }
 
     #[test]
-    fn names_with_parentheses_do_not_confuse() {
+    fn command_names_may_contain_parentheses() {
         let fields = (4..22).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
         assert_eq!(running_since(&format!("7 (a) (b) S {fields} 4711 23")), Some(4711));
         assert_eq!(running_since(&format!("7 (a) Z {fields} 4711 23")), None);

@@ -1,4 +1,4 @@
-//! Reconciling `SandboxBootstrap`: say that all is there.
+//! Reconciles `SandboxBootstrap`: reports that the bootstrap data exists.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Conditions in the style of Cluster API.
+//! Conditions of the provider's kinds.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,18 +17,18 @@ pub struct Condition {
     pub observed_generation: Option<i64>,
 }
 
-/// What a reconcile found out about one condition.
+/// The observed state of a condition, without its transition time.
 #[derive(Debug, Clone)]
-pub(super) struct Finding {
+pub(super) struct ObservedCondition {
     pub(super) type_: &'static str,
     pub(super) status: bool,
     pub(super) reason: &'static str,
     pub(super) message: String,
 }
 
-impl Finding {
-    /// Keeps the transition time of a condition whose status stays.
-    pub(super) fn condition(&self, previous: &[Condition], generation: Option<i64>) -> Condition {
+impl ObservedCondition {
+    /// Returns the condition for the status. Keeps the previous transition time if the status is unchanged.
+    pub(super) fn to_condition(&self, previous: &[Condition], generation: Option<i64>) -> Condition {
         let status = if self.status { "True" } else { "False" };
         let since = previous
             .iter()

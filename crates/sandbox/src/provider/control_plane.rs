@@ -1,4 +1,4 @@
-//! Reconciling `SandboxControlPlane`: a plane at the Cluster's endpoint, its kubeconfig Secret, its status.
+//! Reconciles `SandboxControlPlane`: runs a control plane at the Cluster's endpoint and writes its kubeconfig Secret.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use super::condition::Finding;
+use super::condition::ObservedCondition;
 use super::owner::{OwnerCluster, owner, owner_key};
-use super::planes::{ClusterKey, Wanted};
+use super::planes::{ClusterKey, DesiredPlane};
 use super::programs::Programs;
 use super::sandbox_cluster::{Endpoint, SandboxCluster};
 use super::sandbox_control_plane::{
@@ -24,8 +24,8 @@ use crate::assets::KubernetesVersion;
 use crate::plane::Plane;
 
 const FINALIZER: &str = "sandbox.controlplane.cluster.x-k8s.io";
-/// How often a plane is looked after.
-const CHECK: Duration = Duration::from_secs(15);
+/// How often the processes of a control plane are checked.
+const CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
 pub(super) async fn reconcile(
     object: Arc<SandboxControlPlane>,
@@ -38,7 +38,7 @@ pub(super) async fn reconcile(
         return Ok(Action::await_change());
     }
     if object.meta().deletion_timestamp.is_some() {
-        return remove(&api, &object, &context).await;
+        return reconcile_delete(&api, &object, &context).await;
     }
     let Some(cluster) = cluster else {
         return Ok(Action::await_change());
@@ -46,36 +46,36 @@ pub(super) async fn reconcile(
     if !object.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
         write_finalizers(&api, &object, true).await?;
     }
-    let asked = object.spec.version.parse::<KubernetesVersion>();
-    let decision = version::decide(context.planes.version(&cluster.key), asked);
-    match bring_up(&api, &object, &cluster, &context, &decision).await? {
-        Ok((plane, pending)) => {
+    let requested = object.spec.version.parse::<KubernetesVersion>();
+    let decision = version::decide(context.planes.version(&cluster.key), requested);
+    match ensure_running(&api, &object, &cluster, &context, &decision).await? {
+        Ok((plane, rolling_out)) => {
             write_kubeconfig(&context.client, &object, &cluster.key, &plane).await?;
             context.reachable.insert(&cluster.key);
-            let found = match decision.refusal {
-                Some(refusal) => Found::running(&plane, "VersionRefused", refusal),
-                None => Found::running(&plane, "Available", String::new()),
+            let observed = match decision.rejection {
+                Some(rejection) => Observed::running(&plane, "VersionRefused", rejection),
+                None => Observed::running(&plane, "Available", String::new()),
             };
-            write_status(&api, &object, &Found { rolling_out: pending, ..found }).await?;
+            write_status(&api, &object, &Observed { rolling_out, ..observed }).await?;
         }
-        Err(found) => write_status(&api, &object, &found).await?,
+        Err(observed) => write_status(&api, &object, &observed).await?,
     }
-    Ok(Action::requeue(CHECK))
+    Ok(Action::requeue(CHECK_INTERVAL))
 }
 
-/// What a reconcile found out.
+/// The observed state of a control plane, for the status.
 #[derive(Debug, Default)]
-struct Found {
-    /// The version that runs, if one does.
+struct Observed {
+    /// The running version. `None` if the control plane does not run.
     version: Option<KubernetesVersion>,
     available: bool,
     reason: &'static str,
     message: String,
-    /// What is going on, while the version that was asked for does not run yet.
+    /// The message of the condition `RollingOut`, while the requested version does not run yet.
     rolling_out: Option<String>,
 }
 
-impl Found {
+impl Observed {
     fn running(plane: &Plane, reason: &'static str, message: String) -> Self {
         Self { version: Some(plane.version()), available: true, reason, message, rolling_out: None }
     }
@@ -85,29 +85,30 @@ impl Found {
     }
 }
 
-/// The running plane and what it still waits for, or why there is none yet.
-async fn bring_up(
+/// Starts or upgrades the control plane. Returns the running control plane and the message of its rollout, if any, or
+/// the state to report if it does not run.
+async fn ensure_running(
     api: &Api<SandboxControlPlane>,
     object: &SandboxControlPlane,
     cluster: &OwnerCluster,
     context: &Arc<Context>,
     decision: &Decision,
-) -> Result<Result<(Arc<Plane>, Option<String>), Found>, Error> {
+) -> Result<Result<(Arc<Plane>, Option<String>), Observed>, Error> {
     let Some(version) = decision.run else {
-        let refusal = decision.refusal.clone().unwrap_or_default();
-        return Ok(Err(Found::waiting("VersionRefused", refusal)));
+        let rejection = decision.rejection.clone().unwrap_or_default();
+        return Ok(Err(Observed::waiting("VersionRefused", rejection)));
     };
     let Some(endpoint) = endpoint(&context.client, cluster).await? else {
         let message = "waiting for the infrastructure to choose the control plane endpoint".to_owned();
-        return Ok(Err(Found::waiting("WaitingForInfrastructure", message)));
+        return Ok(Err(Observed::waiting("WaitingForInfrastructure", message)));
     };
     let assets = match programs(context, version).await? {
-        Programs::AtHand(assets) => assets,
-        Programs::Awaited { failure } => {
-            let pending = awaited(version, failure);
+        Programs::Available(assets) => assets,
+        Programs::Building { last_error } => {
+            let message = building_message(version, last_error);
             return Ok(match context.planes.get(&cluster.key).await {
-                Some(plane) => Ok((plane, Some(pending))),
-                None => Err(Found::waiting("BuildingPrograms", pending)),
+                Some(plane) => Ok((plane, Some(message))),
+                None => Err(Observed::waiting("BuildingPrograms", message)),
             });
         }
     };
@@ -115,40 +116,41 @@ async fn bring_up(
     if let Some(from) = running.filter(|running| *running != version) {
         let message = format!("upgrading from {from} to {version}");
         let rolling_out = Some(message.clone());
-        write_status(api, object, &Found { rolling_out, ..Found::waiting("Upgrading", message) }).await?;
+        write_status(api, object, &Observed { rolling_out, ..Observed::waiting("Upgrading", message) })
+            .await?;
     }
-    let wanted = Wanted { port: endpoint.port, nodes: object.spec.nodes, assets };
-    match context.planes.ensure(&cluster.key, wanted).await {
+    let desired = DesiredPlane { port: endpoint.port, nodes: object.spec.nodes, assets };
+    match context.planes.ensure(&cluster.key, desired).await {
         Ok(plane) => Ok(Ok((plane, None))),
         Err(error) => {
-            tracing::warn!(cluster = %cluster.key.name, %error, "a plane does not start");
-            Ok(Err(Found::waiting("StartFailed", error.to_string())))
+            tracing::warn!(cluster = %cluster.key.name, %error, "a control plane did not start");
+            Ok(Err(Observed::waiting("StartFailed", error.to_string())))
         }
     }
 }
 
-/// Has everything looked at again when programs that are missing have been built.
+/// Returns the programs of a version. If they have to be built, all objects are reconciled afterwards.
 async fn programs(context: &Arc<Context>, version: KubernetesVersion) -> Result<Programs, Error> {
-    let built = {
+    let on_built = {
         let context = context.clone();
-        move || context.reachable.announce()
+        move || context.reachable.reconcile_all()
     };
-    Ok(context.planes.versions().get(version, built).await?)
+    Ok(context.planes.versions().get(version, on_built).await?)
 }
 
-fn awaited(version: KubernetesVersion, failure: Option<String>) -> String {
-    failure.map_or_else(
+fn building_message(version: KubernetesVersion, last_error: Option<String>) -> String {
+    last_error.map_or_else(
         || {
             format!(
-                "building the programs of Kubernetes {version}, which takes some minutes; `chandler-sandbox prepare` does so beforehand"
+                "building the programs of Kubernetes {version}, which takes some minutes; `chandler-sandbox prepare` builds them in advance"
             )
         },
-        |failure| format!("building the programs of Kubernetes {version} again: {failure}"),
+        |error| format!("building the programs of Kubernetes {version} again after an error: {error}"),
     )
 }
 
-/// On our own infrastructure the plane comes first: the Cluster API core connects once, as soon as the infrastructure
-/// is provisioned, and tries again only after half a minute.
+/// Returns the endpoint of the control plane. With a `SandboxCluster`, does not wait until the infrastructure is
+/// provisioned: Cluster API connects as soon as it is, and if that fails, retries only after half a minute.
 async fn endpoint(client: &kube::Client, cluster: &OwnerCluster) -> Result<Option<Endpoint>, Error> {
     let Some(name) = &cluster.sandbox_cluster else {
         return Ok(cluster.provisioned_endpoint());
@@ -158,7 +160,7 @@ async fn endpoint(client: &kube::Client, cluster: &OwnerCluster) -> Result<Optio
     Ok(infrastructure.and_then(|infrastructure| infrastructure.spec.control_plane_endpoint))
 }
 
-async fn remove(
+async fn reconcile_delete(
     api: &Api<SandboxControlPlane>,
     object: &SandboxControlPlane,
     context: &Context,
@@ -176,11 +178,11 @@ async fn remove(
 async fn write_finalizers(
     api: &Api<SandboxControlPlane>,
     object: &SandboxControlPlane,
-    ours: bool,
+    present: bool,
 ) -> Result<(), Error> {
     let mut finalizers: Vec<_> = object.finalizers().to_vec();
     finalizers.retain(|finalizer| finalizer != FINALIZER);
-    if ours {
+    if present {
         finalizers.push(FINALIZER.to_owned());
     }
     let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": object.resource_version()}});
@@ -199,10 +201,10 @@ async fn write_kubeconfig(
     let name = format!("{}-kubeconfig", key.name);
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &key.namespace);
     let current = secrets.get_opt(&name).await.map_err(Error::read("a kubeconfig Secret"))?;
-    let written = current
+    let up_to_date = current
         .and_then(|secret| secret.data)
         .is_some_and(|data| data.get("value").is_some_and(|value| value.0 == plane.kubeconfig().as_bytes()));
-    if written {
+    if up_to_date {
         return Ok(());
     }
     let secret = kubeconfig_secret(object, key, &name, plane.kubeconfig());
@@ -232,11 +234,11 @@ fn kubeconfig_secret(object: &SandboxControlPlane, key: &ClusterKey, name: &str,
 async fn write_status(
     api: &Api<SandboxControlPlane>,
     object: &SandboxControlPlane,
-    found: &Found,
+    observed: &Observed,
 ) -> Result<(), Error> {
     let current = api.get_opt(&object.name_any()).await.map_err(Error::read("a SandboxControlPlane"))?;
     let Some(previous) = current.map(|current| current.status.unwrap_or_default()) else { return Ok(()) };
-    let status = status(&previous, object.metadata.generation, found);
+    let status = status(&previous, object.metadata.generation, observed);
     if status == previous {
         return Ok(());
     }
@@ -249,29 +251,29 @@ async fn write_status(
 fn status(
     previous: &SandboxControlPlaneStatus,
     generation: Option<i64>,
-    found: &Found,
+    observed: &Observed,
 ) -> SandboxControlPlaneStatus {
-    let available = Finding {
+    let available = ObservedCondition {
         type_: "Available",
-        status: found.available,
-        reason: found.reason,
-        message: found.message.clone(),
+        status: observed.available,
+        reason: observed.reason,
+        message: observed.message.clone(),
     };
-    let rolling_out = Finding {
+    let rolling_out = ObservedCondition {
         type_: "RollingOut",
-        status: found.rolling_out.is_some(),
-        reason: if found.rolling_out.is_some() { "RollingOut" } else { "NotRollingOut" },
-        message: found.rolling_out.clone().unwrap_or_default(),
+        status: observed.rolling_out.is_some(),
+        reason: if observed.rolling_out.is_some() { "RollingOut" } else { "NotRollingOut" },
+        message: observed.rolling_out.clone().unwrap_or_default(),
     };
     let mut status = SandboxControlPlaneStatus {
         external_managed_control_plane: true,
         observed_generation: generation,
         conditions: [available, rolling_out]
-            .map(|finding| finding.condition(&previous.conditions, generation))
+            .map(|condition| condition.to_condition(&previous.conditions, generation))
             .to_vec(),
         ..previous.clone()
     };
-    if let Some(version) = found.version {
+    if let Some(version) = observed.version {
         status.version = Some(version.to_string());
         status.initialization = Some(ControlPlaneInitialization { control_plane_initialized: true });
     }

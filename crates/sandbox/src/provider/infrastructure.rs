@@ -1,4 +1,4 @@
-//! Reconciling `SandboxCluster`: choose a port once, say that it is provisioned.
+//! Reconciles `SandboxCluster`: chooses a port for the API server and reports the cluster as provisioned.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 
-use super::condition::Finding;
+use super::condition::ObservedCondition;
 use super::owner::owner;
 use super::sandbox_cluster::{ClusterInitialization, SandboxCluster, SandboxClusterStatus};
 use super::{Context, Error};
@@ -28,8 +28,8 @@ pub(super) async fn reconcile(object: Arc<SandboxCluster>, context: Arc<Context>
     let namespace = object.namespace().unwrap_or_default();
     let api: Api<SandboxCluster> = Api::namespaced(context.client.clone(), &namespace);
     if object.spec.control_plane_endpoint.is_none() {
-        // Two ports at the same moment could be the same one.
-        let _turn = context.port_choice.lock().await;
+        // Concurrent reconciles could choose the same port.
+        let _guard = context.port_lock.lock().await;
         let port = unclaimed_port(&context.client).await?;
         let patch = json!({
             "metadata": {"resourceVersion": object.resource_version()},
@@ -38,7 +38,7 @@ pub(super) async fn reconcile(object: Arc<SandboxCluster>, context: Arc<Context>
         api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(&patch))
             .await
             .map_err(Error::write("the endpoint of a SandboxCluster"))?;
-        context.reachable.announce();
+        context.reachable.reconcile_all();
     }
     write_status(&api, &object, context.reachable.contains(&cluster.key)).await?;
     Ok(Action::requeue(Duration::from_mins(10)))
@@ -63,11 +63,12 @@ async fn write_status(
     reachable: bool,
 ) -> Result<(), Error> {
     let previous = object.status.clone().unwrap_or_default();
-    // What has been provisioned once stays so, whatever becomes of the plane.
-    let provisioned = reachable || previous.initialization.as_ref().is_some_and(|past| past.provisioned);
+    // The contract requires that `provisioned` never becomes false again.
+    let was_provisioned = previous.initialization.as_ref().is_some_and(|previous| previous.provisioned);
+    let provisioned = reachable || was_provisioned;
     let status = SandboxClusterStatus {
         initialization: provisioned.then_some(ClusterInitialization { provisioned }),
-        conditions: vec![ready(provisioned).condition(&previous.conditions, object.metadata.generation)],
+        conditions: vec![ready(provisioned).to_condition(&previous.conditions, object.metadata.generation)],
     };
     if status == previous {
         return Ok(());
@@ -78,11 +79,11 @@ async fn write_status(
     Ok(())
 }
 
-fn ready(provisioned: bool) -> Finding {
+fn ready(provisioned: bool) -> ObservedCondition {
     let (reason, message) = if provisioned {
         ("Provisioned", "")
     } else {
-        ("WaitingForControlPlane", "waiting for the control plane to answer at the endpoint")
+        ("WaitingForControlPlane", "waiting for the control plane to respond at the endpoint")
     };
-    Finding { type_: "Ready", status: provisioned, reason, message: message.to_owned() }
+    ObservedCondition { type_: "Ready", status: provisioned, reason, message: message.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! Reconciling `SandboxMachine`: a Node on the cluster's plane. The Cluster API itself deletes the Node with the Machine.
+//! Reconciles `SandboxMachine`: creates a Node on the workload cluster. Cluster API deletes the Node with the Machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use super::condition::Finding;
+use super::condition::ObservedCondition;
 use super::planes::ClusterKey;
 use super::sandbox_machine::{MachineInitialization, SandboxMachine, SandboxMachineStatus};
 use super::{Context, Error};
 
 const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
-/// How often one that waits looks again.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often a machine checks whether its cluster is reachable.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) async fn reconcile(object: Arc<SandboxMachine>, context: Arc<Context>) -> Result<Action, Error> {
     let provisioned = object.status.as_ref().is_some_and(|status| status.initialization.is_some());
@@ -30,15 +30,15 @@ pub(super) async fn reconcile(object: Arc<SandboxMachine>, context: Arc<Context>
     };
     let key = ClusterKey::new(&namespace, cluster);
     let plane = context.planes.get(&key).await.filter(|_| context.reachable.contains(&key));
-    let Some(plane) = plane else { return Ok(Action::requeue(LOOK)) };
+    let Some(plane) = plane else { return Ok(Action::requeue(POLL_INTERVAL)) };
     let name = object.name_any();
     let provider_id = format!("sandbox://{namespace}/{name}");
     plane.add_node(&name, &provider_id, &version).await?;
-    tell(&Api::namespaced(context.client.clone(), &namespace), &object, &provider_id).await?;
+    write_provisioned(&Api::namespaced(context.client.clone(), &namespace), &object, &provider_id).await?;
     Ok(Action::await_change())
 }
 
-/// The version of the owning Machine, once that has taken the object as its own.
+/// Returns the version of the owning Machine, or `None` until Cluster API has set the owner reference.
 async fn version(object: &SandboxMachine, client: &kube::Client) -> Result<Option<String>, Error> {
     let Some(owner) = object.owner_references().iter().find(|owner| owner.kind == "Machine") else {
         return Ok(None);
@@ -51,16 +51,21 @@ async fn version(object: &SandboxMachine, client: &kube::Client) -> Result<Optio
     Ok(version.as_ref().and_then(Value::as_str).map(str::to_owned))
 }
 
-async fn tell(api: &Api<SandboxMachine>, object: &SandboxMachine, provider_id: &str) -> Result<(), Error> {
+async fn write_provisioned(
+    api: &Api<SandboxMachine>,
+    object: &SandboxMachine,
+    provider_id: &str,
+) -> Result<(), Error> {
     let name = object.name_any();
     let spec = Patch::Merge(json!({"spec": {"providerID": provider_id}}));
     api.patch(&name, &PatchParams::default(), &spec)
         .await
         .map_err(Error::write("the provider ID of a SandboxMachine"))?;
-    let ready = Finding { type_: "Ready", status: true, reason: "Provisioned", message: String::new() };
+    let ready =
+        ObservedCondition { type_: "Ready", status: true, reason: "Provisioned", message: String::new() };
     let status = SandboxMachineStatus {
         initialization: Some(MachineInitialization { provisioned: true }),
-        conditions: vec![ready.condition(&[], object.metadata.generation)],
+        conditions: vec![ready.to_condition(&[], object.metadata.generation)],
     };
     api.patch_status(&name, &PatchParams::default(), &Patch::Merge(json!({"status": status})))
         .await

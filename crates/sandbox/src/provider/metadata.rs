@@ -1,4 +1,4 @@
-//! The part of an object's metadata that a template may set.
+//! The object metadata that a template may set.
 
 use std::collections::BTreeMap;
 

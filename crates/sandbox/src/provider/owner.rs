@@ -1,4 +1,4 @@
-//! The Cluster an object of ours belongs to, as far as the contract needs it.
+//! Reads the Cluster that owns an object of the provider.
 
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Resource, ResourceExt};
@@ -10,30 +10,30 @@ use super::sandbox_cluster::{Endpoint, SandboxCluster};
 
 const PAUSED: &str = "cluster.x-k8s.io/paused";
 
-/// `Cluster` of the contract version.
+/// Returns the API resource of `Cluster` in the contract's version.
 pub fn cluster_resource() -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"))
 }
 
-/// A Cluster as its providers see it.
+/// The fields of a Cluster that the provider needs.
 #[derive(Debug)]
 pub(super) struct OwnerCluster {
     pub(super) key: ClusterKey,
     pub(super) paused: bool,
-    /// The `SandboxCluster` it is on, if it is on one.
+    /// The name of its `SandboxCluster`, or `None` if its infrastructure is of another provider.
     pub(super) sandbox_cluster: Option<String>,
     endpoint: Option<Endpoint>,
     infrastructure_provisioned: bool,
 }
 
 impl OwnerCluster {
-    /// The endpoint that infrastructure of another provider has made.
+    /// Returns the endpoint that the infrastructure of another provider has set.
     pub(super) fn provisioned_endpoint(&self) -> Option<Endpoint> {
         self.endpoint.clone().filter(|_| self.infrastructure_provisioned)
     }
 }
 
-/// The owning Cluster's name, once the Cluster API core has set it.
+/// Returns the key of the owning Cluster, or `None` until Cluster API has set the owner reference.
 pub(super) fn owner_key<K: Resource>(object: &K) -> Option<ClusterKey> {
     let namespace = object.meta().namespace.as_deref()?;
     object
@@ -74,9 +74,9 @@ fn is_paused(cluster: &DynamicObject) -> bool {
 
 fn sandbox_cluster(cluster: &Value) -> Option<String> {
     let reference = cluster.pointer("/spec/infrastructureRef")?;
-    let is_ours = reference.get("kind")?.as_str()? == SandboxCluster::kind(&());
+    let is_sandbox_cluster = reference.get("kind")?.as_str()? == SandboxCluster::kind(&());
     let name = reference.get("name")?.as_str()?;
-    is_ours.then(|| name.to_owned())
+    is_sandbox_cluster.then(|| name.to_owned())
 }
 
 fn endpoint(cluster: &Value) -> Option<Endpoint> {

@@ -1,4 +1,4 @@
-//! The planes that run for the provider, by the Cluster they belong to.
+//! The control planes that the provider runs, by Cluster.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
-use super::programs::Versions;
+use super::programs::ProgramVersions;
 use crate::assets::{Assets, KubernetesVersion};
 use crate::plane::{self, Plane, PlaneOptions};
 
@@ -22,7 +22,7 @@ impl ClusterKey {
         Self { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// No Kubernetes name has an underscore, so no two keys share a folder.
+    /// Returns the folder name of a cluster. It is unique, because Kubernetes names contain no underscore.
     fn folder(&self) -> String {
         format!("{}_{}", self.namespace, self.name)
     }
@@ -33,19 +33,19 @@ impl ClusterKey {
     }
 }
 
-/// What the provider asks of a plane.
+/// The desired state of a control plane.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted {
+pub(super) struct DesiredPlane {
     pub(super) port: u16,
     pub(super) nodes: u32,
-    /// They decide the version.
+    /// The programs, which determine the Kubernetes version.
     pub(super) assets: Assets,
 }
 
-/// Every workload plane of a sandbox.
+/// The control planes of all workload clusters of a sandbox.
 #[derive(Debug)]
 pub struct Planes {
-    versions: Versions,
+    versions: ProgramVersions,
     root: PathBuf,
     running: Mutex<HashMap<ClusterKey, Slot>>,
 }
@@ -54,15 +54,15 @@ type Slot = Arc<Mutex<Option<Arc<Plane>>>>;
 
 impl Planes {
     pub(crate) fn new(assets: &Assets, root: &Path) -> Self {
-        Self { versions: Versions::new(assets), root: root.to_owned(), running: Mutex::default() }
+        Self { versions: ProgramVersions::new(assets), root: root.to_owned(), running: Mutex::default() }
     }
 
-    /// The folder of a cluster's plane.
+    /// Returns the folder of a cluster's control plane.
     pub fn folder(root: &Path, key: &ClusterKey) -> PathBuf {
         root.join(key.folder())
     }
 
-    /// The clusters that have a folder, running or not.
+    /// Returns the clusters that have a folder, running or not.
     pub fn folders(root: &Path) -> Vec<(ClusterKey, PathBuf)> {
         let Ok(entries) = std::fs::read_dir(root) else {
             return Vec::new();
@@ -82,39 +82,43 @@ impl Planes {
         self.slot(key).await.lock().await.clone()
     }
 
-    /// The version that a cluster's plane runs, or ran last.
+    /// Returns the version that a cluster's control plane runs, or ran last.
     pub(super) fn version(&self, key: &ClusterKey) -> Option<KubernetesVersion> {
-        Plane::kept_version(&Self::folder(&self.root, key))
+        Plane::stored_version(&Self::folder(&self.root, key))
     }
 
-    pub(super) fn versions(&self) -> &Versions {
+    pub(super) fn versions(&self) -> &ProgramVersions {
         &self.versions
     }
 
-    /// Starts the plane, or brings it back, or upgrades it.
-    pub(super) async fn ensure(&self, key: &ClusterKey, wanted: Wanted) -> Result<Arc<Plane>, plane::Error> {
+    /// Starts, restarts or upgrades a control plane, as needed.
+    pub(super) async fn ensure(
+        &self,
+        key: &ClusterKey,
+        desired: DesiredPlane,
+    ) -> Result<Arc<Plane>, plane::Error> {
         let slot = self.slot(key).await;
         let mut running = slot.lock().await;
         if let Some(plane) = running.as_ref() {
-            if plane.version() == wanted.assets.kubernetes() {
-                plane.revive().await?;
+            if plane.version() == desired.assets.kubernetes() {
+                plane.restart_if_failed().await?;
             } else {
-                plane.upgrade(&wanted.assets).await?;
+                plane.upgrade(&desired.assets).await?;
             }
             return Ok(plane.clone());
         }
         let options = PlaneOptions {
             name: key.name.clone(),
             dir: Self::folder(&self.root, key),
-            nodes: Some(wanted.nodes),
-            port: Some(wanted.port),
+            nodes: Some(desired.nodes),
+            port: Some(desired.port),
         };
-        let plane = Arc::new(Plane::start(&wanted.assets, options).await?);
+        let plane = Arc::new(Plane::start(&desired.assets, options).await?);
         *running = Some(plane.clone());
         Ok(plane)
     }
 
-    /// Ends the plane and removes all it kept.
+    /// Kills a control plane and removes its data.
     pub(super) async fn remove(&self, key: &ClusterKey) -> Result<(), plane::Error> {
         let slot = self.slot(key).await;
         if let Some(plane) = slot.lock().await.take() {

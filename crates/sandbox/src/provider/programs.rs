@@ -1,5 +1,5 @@
-//! The programs of each Kubernetes version. What has to be built is built in the background, so that clusters of other
-//! versions do not wait and whoever does wait is told.
+//! The programs of each Kubernetes version. Missing ones are built in the background, so that clusters of other versions
+//! do not wait and the waiting ones can report their state.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,19 +7,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::assets::{Assets, Error, KubernetesVersion};
 use crate::progress::Silent;
 
-/// How the programs of a version are to be had.
+/// The state of the programs of a version.
 #[derive(Debug)]
 pub(super) enum Programs {
-    AtHand(Assets),
-    /// Being built; the error is that of the attempt before.
-    Awaited {
-        failure: Option<String>,
+    Available(Assets),
+    /// A build is running. `last_error` is the error of the previous build.
+    Building {
+        last_error: Option<String>,
     },
 }
 
-/// The programs of all versions; those of one of them are there from the beginning.
+/// The programs of all versions. Those of `assets` are available from the start.
 #[derive(Debug)]
-pub(super) struct Versions {
+pub(super) struct ProgramVersions {
     assets: Assets,
     builds: Arc<Mutex<HashMap<KubernetesVersion, Build>>>,
 }
@@ -27,40 +27,40 @@ pub(super) struct Versions {
 #[derive(Debug, Default)]
 struct Build {
     running: bool,
-    failure: Option<String>,
+    last_error: Option<String>,
 }
 
-impl Versions {
+impl ProgramVersions {
     pub(super) fn new(assets: &Assets) -> Self {
         Self { assets: assets.clone(), builds: Arc::default() }
     }
 
-    /// The programs of a version; `then` is called when a build has ended.
+    /// Returns the programs of a version. If they are missing, starts a build and calls `on_built` when it has ended.
     pub(super) async fn get(
         &self,
         version: KubernetesVersion,
-        then: impl FnOnce() + Send + 'static,
+        on_built: impl FnOnce() + Send + 'static,
     ) -> Result<Programs, Error> {
         if let Some(assets) = self.assets.find_version(version).await? {
-            return Ok(Programs::AtHand(assets));
+            return Ok(Programs::Available(assets));
         }
-        let failure = {
+        let last_error = {
             let mut builds = lock(&self.builds);
             let build = builds.entry(version).or_default();
             if build.running {
-                return Ok(Programs::Awaited { failure: build.failure.clone() });
+                return Ok(Programs::Building { last_error: build.last_error.clone() });
             }
             build.running = true;
-            build.failure.clone()
+            build.last_error.clone()
         };
         let (assets, builds) = (self.assets.clone(), self.builds.clone());
         tokio::spawn(async move {
             tracing::info!(%version, "building the programs of another Kubernetes version");
-            let failure = assets.with_version(version, &Silent).await.err().map(|error| error.to_string());
-            lock(&builds).insert(version, Build { running: false, failure });
-            then();
+            let last_error = assets.with_version(version, &Silent).await.err().map(|error| error.to_string());
+            lock(&builds).insert(version, Build { running: false, last_error });
+            on_built();
         });
-        Ok(Programs::Awaited { failure })
+        Ok(Programs::Building { last_error })
     }
 }
 

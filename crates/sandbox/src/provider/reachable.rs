@@ -1,4 +1,4 @@
-//! Which clusters can be reached with the kubeconfig in their Secret, and who wants to know.
+//! Tracks which clusters are reachable with the kubeconfig in their Secret, and triggers reconciles on changes.
 
 use std::collections::HashSet;
 
@@ -7,18 +7,18 @@ use tokio::sync::watch;
 
 use super::planes::ClusterKey;
 
-/// Shared between the controllers, each of which waits for what the other does.
-pub(super) struct Reachable {
+/// The clusters that are reachable. The controllers share it, because they wait for each other.
+pub(super) struct ReachableClusters {
     clusters: watch::Sender<HashSet<ClusterKey>>,
 }
 
-impl Default for Reachable {
+impl Default for ReachableClusters {
     fn default() -> Self {
         Self { clusters: watch::Sender::new(HashSet::new()) }
     }
 }
 
-impl Reachable {
+impl ReachableClusters {
     pub(super) fn contains(&self, key: &ClusterKey) -> bool {
         self.clusters.borrow().contains(key)
     }
@@ -33,8 +33,8 @@ impl Reachable {
         });
     }
 
-    /// Has the controllers look at everything again.
-    pub(super) fn announce(&self) {
+    /// Makes the controllers reconcile all objects.
+    pub(super) fn reconcile_all(&self) {
         self.clusters.send_modify(|_| {});
     }
 

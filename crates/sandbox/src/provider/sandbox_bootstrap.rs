@@ -1,10 +1,10 @@
-//! `SandboxBootstrap`: how a worker joins, which is by itself; the Cluster API wants it said.
+//! `SandboxBootstrap`: the bootstrap configuration that Cluster API requires. It has no content.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// There is nothing to say about how a worker of the sandbox joins.
+/// The bootstrap configuration of a worker. It is empty, because workers of the sandbox need no bootstrap data.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "bootstrap.cluster.x-k8s.io",
@@ -22,7 +22,7 @@ pub struct SandboxBootstrapSpec {}
 pub struct SandboxBootstrapStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<BootstrapInitialization>,
-    /// Names a Secret that a real machine would start with; there is none.
+    /// The name of the Secret with the bootstrap data. No such Secret exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_secret_name: Option<String>,
 }

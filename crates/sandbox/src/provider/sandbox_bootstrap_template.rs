@@ -1,4 +1,4 @@
-//! `SandboxBootstrapTemplate`: what Machines get their `SandboxBootstrap` from.
+//! `SandboxBootstrapTemplate`: the template from which Cluster API creates the `SandboxBootstrap` of a Machine.
 
 use kube::CustomResource;
 use schemars::JsonSchema;

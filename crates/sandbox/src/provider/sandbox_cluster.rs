@@ -1,4 +1,4 @@
-//! `SandboxCluster`: the endpoint of a cluster, which is a free port on this machine.
+//! `SandboxCluster`: the infrastructure of a cluster, which is a port on this machine.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::condition::Condition;
 
-/// A cluster on the machine the sandbox runs on.
+/// The infrastructure of a cluster on the machine of the sandbox.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "infrastructure.cluster.x-k8s.io",
@@ -26,7 +26,7 @@ use super::condition::Condition;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxClusterSpec {
-    /// Where the API server will listen; chosen by the sandbox when absent.
+    /// The address of the API server. The sandbox chooses one if it is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_endpoint: Option<Endpoint>,
 }

@@ -1,4 +1,4 @@
-//! `SandboxClusterTemplate`: what a `ClusterClass` makes a `SandboxCluster` from.
+//! `SandboxClusterTemplate`: the template from which a `ClusterClass` creates a `SandboxCluster`.
 
 use kube::CustomResource;
 use schemars::JsonSchema;

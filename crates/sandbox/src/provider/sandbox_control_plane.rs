@@ -1,4 +1,4 @@
-//! `SandboxControlPlane`: a control plane as processes on this machine.
+//! `SandboxControlPlane`: a control plane as local processes.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::condition::Condition;
 
-/// A real Kubernetes control plane, and Nodes on which nothing runs but everything becomes Ready.
+/// A real Kubernetes control plane, with Nodes that run no containers but report their Pods as Ready.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(clippy::duplicated_attributes, reason = "columns of the same type")]
 #[kube(
@@ -33,7 +33,7 @@ use super::condition::Condition;
 pub struct SandboxControlPlaneSpec {
     /// The Kubernetes version, such as v1.34.4.
     pub version: String,
-    /// How many Nodes the cluster has.
+    /// The number of Nodes of the cluster.
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 1000))]
     pub nodes: u32,
@@ -44,13 +44,13 @@ pub struct SandboxControlPlaneSpec {
 pub struct SandboxControlPlaneStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<ControlPlaneInitialization>,
-    /// The version that runs.
+    /// The running version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Always true: there is no Machine behind this control plane.
+    /// Always true, because the control plane has no Machines.
     #[serde(default)]
     pub external_managed_control_plane: bool,
-    /// The generation of the spec that the rest of the status is about.
+    /// The generation of the spec that the status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     #[serde(default)]

@@ -1,4 +1,5 @@
-//! `SandboxControlPlaneTemplate`: what a `ClusterClass` makes a `SandboxControlPlane` from; the version is the topology's.
+//! `SandboxControlPlaneTemplate`: the template from which a `ClusterClass` creates a `SandboxControlPlane`. The version
+//! comes from the topology.
 
 use kube::CustomResource;
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! `SandboxMachine`: a worker, which is a Node that exists only as an object.
+//! `SandboxMachine`: a worker. Its Node exists only as an object.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::condition::Condition;
 
-/// A worker of a cluster in the sandbox.
+/// The infrastructure of a worker.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "infrastructure.cluster.x-k8s.io",
@@ -24,7 +24,7 @@ use super::condition::Condition;
     printcolumn(name = "Provisioned", type_ = "boolean", json_path = ".status.initialization.provisioned")
 )]
 pub struct SandboxMachineSpec {
-    /// By which the Cluster API finds the Node; set by the sandbox.
+    /// The ID by which Cluster API finds the Node. Set by the sandbox.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `SandboxMachineTemplate`: what Machines get their `SandboxMachine` from.
+//! `SandboxMachineTemplate`: the template from which Cluster API creates the `SandboxMachine` of a Machine.
 
 use kube::CustomResource;
 use schemars::JsonSchema;

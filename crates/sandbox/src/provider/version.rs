@@ -1,35 +1,39 @@
-//! Which version a control plane is to run, given the one it has and the one that is asked for.
+//! Decides which Kubernetes version a control plane runs.
 
 use crate::assets::{KubernetesVersion, UnsupportedVersion};
 
-/// What to run, and why that is not what was asked for.
+/// The version to run, and why the requested version is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Decision {
-    /// `None`: nothing can be run.
+    /// `None` means that no version can run.
     pub(super) run: Option<KubernetesVersion>,
-    pub(super) refusal: Option<String>,
+    pub(super) rejection: Option<String>,
 }
 
-/// Upwards, and one minor at a time; what runs goes on when something else is asked for.
+/// Allows upgrades by one minor at a time. If the requested version is rejected, the current one keeps running.
 pub(super) fn decide(
     current: Option<KubernetesVersion>,
-    asked: Result<KubernetesVersion, UnsupportedVersion>,
+    requested: Result<KubernetesVersion, UnsupportedVersion>,
 ) -> Decision {
-    let asked = match asked {
-        Ok(asked) => asked,
-        Err(unsupported) => return Decision { run: current, refusal: Some(unsupported.to_string()) },
+    let requested = match requested {
+        Ok(requested) => requested,
+        Err(unsupported) => return Decision { run: current, rejection: Some(unsupported.to_string()) },
     };
-    let refusal = current.and_then(|current| refusal(current, asked));
-    let run = if refusal.is_some() { current } else { Some(asked) };
-    Decision { run, refusal }
+    let rejection = current.and_then(|current| rejection(current, requested));
+    let run = if rejection.is_some() { current } else { Some(requested) };
+    Decision { run, rejection }
 }
 
-fn refusal(current: KubernetesVersion, asked: KubernetesVersion) -> Option<String> {
-    if asked < current {
-        Some(format!("the control plane runs {current} and cannot go back to {asked}: ask for {current}"))
-    } else if asked.minor() > current.minor() + 1 {
+fn rejection(current: KubernetesVersion, requested: KubernetesVersion) -> Option<String> {
+    if requested < current {
+        Some(format!(
+            "the control plane runs {current} and cannot be downgraded to {requested}: set the version to {current}"
+        ))
+    } else if requested.minor() > current.minor() + 1 {
         let next = current.minor() + 1;
-        Some(format!("the control plane runs {current} and cannot skip to {asked}: ask for v1.{next} first"))
+        Some(format!(
+            "the control plane runs {current} and cannot skip minors to {requested}: upgrade to v1.{next} first"
+        ))
     } else {
         None
     }
@@ -40,21 +44,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_go_up_only() {
+    fn downgrades_and_unsupported_versions_are_rejected() {
         use KubernetesVersion::{V1_34, V1_35};
-        for (current, asked, run, word) in [
+        for (current, requested, run, rejection) in [
             (None, "v1.34.4", Some(V1_34), None),
             (None, "v1.35.4", Some(V1_35), None),
             (None, "v1.30.0", None, Some("not v1.30.0")),
             (Some(V1_34), "v1.34.4", Some(V1_34), None),
             (Some(V1_34), "v1.35.4", Some(V1_35), None),
             (Some(V1_34), "v1.35.9", Some(V1_34), Some("not v1.35.9")),
-            (Some(V1_35), "v1.34.4", Some(V1_35), Some("cannot go back to v1.34.4")),
+            (Some(V1_35), "v1.34.4", Some(V1_35), Some("cannot be downgraded to v1.34.4")),
         ] {
-            let decision = decide(current, asked.parse());
-            assert_eq!(decision.run, run, "{current:?} {asked}");
-            assert_eq!(decision.refusal.is_some(), word.is_some(), "{decision:?}");
-            assert!(word.is_none_or(|word| decision.refusal.unwrap().contains(word)));
+            let decision = decide(current, requested.parse());
+            assert_eq!(decision.run, run, "{current:?} {requested}");
+            assert_eq!(decision.rejection.is_some(), rejection.is_some(), "{decision:?}");
+            assert!(rejection.is_none_or(|rejection| decision.rejection.unwrap().contains(rejection)));
         }
     }
 }

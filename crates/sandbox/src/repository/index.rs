@@ -1,4 +1,4 @@
-//! `index.yaml`, written from the packaged charts beside it.
+//! Writes `index.yaml` from the packaged charts in its folder.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Error;
 use crate::{chart, digest};
 
-/// Written beside the old one and moved over it, so that no reader sees half of it.
+/// Writes the index atomically: to a temporary file that replaces the old index.
 pub(super) fn write(folder: &Path) -> Result<(), Error> {
     let index = render(folder)?;
     let text = serde_saphyr::to_string(&index).map_err(|source| Error::Index { source: Box::new(source) })?;

@@ -1,4 +1,4 @@
-//! Serving the files of one folder over TLS.
+//! Serves the files of a folder over TLS.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,29 +17,29 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use super::{Error, Guard, Requests};
-use crate::certificates::Pair;
+use super::{Authentication, Error, Requests};
+use crate::certificates::CertificatePair;
 use crate::digest;
 
-/// Answers without a body, among the counted paths.
+/// The key that counts responses with the status Not Modified.
 const NOT_MODIFIED: &str = "304";
 
-/// What is served to whom.
+/// The folder that is served and the authentication that it requires.
 #[derive(Clone)]
 pub(super) struct Site {
     folder: Arc<Path>,
-    guard: Arc<Guard>,
+    authentication: Arc<Authentication>,
     requests: Arc<Requests>,
 }
 
 impl Site {
-    pub fn new(folder: &Path, guard: Guard, requests: Arc<Requests>) -> Self {
-        Self { folder: folder.into(), guard: guard.into(), requests }
+    pub fn new(folder: &Path, authentication: Authentication, requests: Arc<Requests>) -> Self {
+        Self { folder: folder.into(), authentication: authentication.into(), requests }
     }
 }
 
-/// With `clients`, only those with a certificate of that authority (PEM) get in.
-pub(super) fn tls(pair: &Pair, clients: Option<&str>) -> Result<TlsAcceptor, Error> {
+/// Returns the TLS configuration. With `client_authority` (PEM), clients need a certificate of that authority.
+pub(super) fn tls(pair: &CertificatePair, client_authority: Option<&str>) -> Result<TlsAcceptor, Error> {
     let read = |source| Error::ReadCertificate { source };
     let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes())
         .collect::<Result<Vec<_>, _>>()
@@ -50,7 +50,7 @@ pub(super) fn tls(pair: &Pair, clients: Option<&str>) -> Result<TlsAcceptor, Err
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(failed)?;
-    let builder = match clients {
+    let builder = match client_authority {
         None => builder.with_no_client_auth(),
         Some(authority) => {
             let mut roots = RootCertStore::empty();
@@ -66,22 +66,22 @@ pub(super) fn tls(pair: &Pair, clients: Option<&str>) -> Result<TlsAcceptor, Err
 
 pub(super) async fn run(listener: TcpListener, tls: TlsAcceptor, site: Site) {
     let router =
-        Router::new().fallback(move |uri: Uri, headers: HeaderMap| answer(site.clone(), uri, headers));
-    // Connections end with the server, not with their peers.
+        Router::new().fallback(move |uri: Uri, headers: HeaderMap| respond(site.clone(), uri, headers));
+    // Dropping the set closes all connections when the server stops.
     let mut connections = tokio::task::JoinSet::new();
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 connections.spawn(serve(stream, tls.clone(), router.clone()));
             }
-            Err(error) => tracing::warn!(%error, "a connection was not accepted"),
+            Err(error) => tracing::warn!(%error, "cannot accept a connection"),
         }
         while connections.try_join_next().is_some() {}
     }
 }
 
 async fn serve(stream: TcpStream, tls: TlsAcceptor, router: Router) {
-    // A peer that does not trust us is that peer's test.
+    // Tests also connect with clients that do not trust the certificate.
     let Ok(stream) = tls.accept(stream).await else {
         return;
     };
@@ -90,8 +90,8 @@ async fn serve(stream: TcpStream, tls: TlsAcceptor, router: Router) {
         .await;
 }
 
-async fn answer(site: Site, uri: Uri, headers: HeaderMap) -> Response {
-    if !site.guard.admits(&headers) {
+async fn respond(site: Site, uri: Uri, headers: HeaderMap) -> Response {
+    if !site.authentication.allows(&headers) {
         return StatusCode::UNAUTHORIZED.into_response();
     }
     site.requests.count(uri.path());
@@ -102,10 +102,10 @@ async fn answer(site: Site, uri: Uri, headers: HeaderMap) -> Response {
     let Ok(bytes) = tokio::fs::read(site.folder.join(name)).await else {
         return StatusCode::NOT_FOUND.into_response();
     };
-    let tag = format!("\"{}\"", digest::of(&bytes));
-    if headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes()) {
+    let etag = format!("\"{}\"", digest::of(&bytes));
+    if headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == etag.as_bytes()) {
         site.requests.count(NOT_MODIFIED);
         return StatusCode::NOT_MODIFIED.into_response();
     }
-    ([(ETAG, tag)], bytes).into_response()
+    ([(ETAG, etag)], bytes).into_response()
 }

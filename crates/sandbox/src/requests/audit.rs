@@ -1,4 +1,4 @@
-//! The audit log: who asked what, one entry per request.
+//! Reads the audit log of an API server.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// The audit log could not be read.
+/// The audit log cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the audit log {}: {source}", path.display())]
 pub struct ReadAuditLog {
@@ -15,7 +15,7 @@ pub struct ReadAuditLog {
     source: io::Error,
 }
 
-/// A request the API server has answered, or a watch it has begun.
+/// A request that the API server has completed, or a watch that it has started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {
     pub verb: String,
@@ -26,17 +26,17 @@ pub struct AuditEntry {
     pub name: String,
     pub uri: String,
     pub user: String,
-    /// As whom the user asked, if not as itself.
+    /// The user that the request impersonates, if any.
     pub impersonated: Option<String>,
     pub user_agent: String,
-    /// The HTTP status; 0 when there was none.
+    /// The HTTP status code, or 0 if there is none.
     pub code: u16,
     pub received: jiff::Timestamp,
 }
 
 impl AuditEntry {
-    /// Whether a manager or its driver asked, not the sandbox around them.
-    pub fn is_chandlers(&self) -> bool {
+    /// Returns whether a Chandler manager or its driver sent the request.
+    pub fn is_from_chandler(&self) -> bool {
         self.user_agent.starts_with("chandler") && self.user_agent != "chandler-sandbox"
     }
 
@@ -45,33 +45,33 @@ impl AuditEntry {
     }
 }
 
-/// A reading position in an API server's audit log.
+/// A reader of an API server's audit log.
 #[derive(Debug, Clone)]
 pub struct AuditLog {
     path: PathBuf,
     offset: u64,
-    /// A watch is logged when it begins and again when it ends.
-    begun: BTreeSet<String>,
+    /// The audit IDs of started watches, which are logged again when they end.
+    watches: BTreeSet<String>,
 }
 
 impl AuditLog {
-    /// Only what is logged from now on.
-    pub(crate) fn from_now(path: &Path) -> Self {
+    /// Returns a reader that starts at the current end of the log.
+    pub(crate) fn at_end(path: &Path) -> Self {
         let offset = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-        Self { path: path.to_owned(), offset, begun: BTreeSet::new() }
+        Self { path: path.to_owned(), offset, watches: BTreeSet::new() }
     }
 
-    /// Every request logged since the last reading, each once.
+    /// Returns every request that was logged since the last call, each once.
     pub fn read(&mut self) -> Result<Vec<AuditEntry>, ReadAuditLog> {
         let text = self.read_new().map_err(|source| ReadAuditLog { path: self.path.clone(), source })?;
         let mut entries = Vec::new();
         for line in text.lines() {
-            // A line that is skipped would be a request that nobody sees.
+            // Skipping an invalid line would hide a request.
             let event: Event = serde_json::from_str(line)
                 .map_err(|error| ReadAuditLog { path: self.path.clone(), source: error.into() })?;
             if event.stage == "ResponseStarted" {
-                self.begun.insert(event.audit_id.clone());
-            } else if self.begun.remove(&event.audit_id) {
+                self.watches.insert(event.audit_id.clone());
+            } else if self.watches.remove(&event.audit_id) {
                 continue;
             }
             entries.push(event.into());
@@ -79,22 +79,22 @@ impl AuditLog {
         Ok(entries)
     }
 
-    /// What managers and their drivers have written since the last reading: verb, resource and name.
-    pub fn written(&mut self) -> Result<Vec<(String, String, String)>, ReadAuditLog> {
-        let ours = self.read()?.into_iter().filter(|entry| entry.is_chandlers() && entry.is_write());
-        Ok(ours.map(|entry| (entry.verb, entry.resource, entry.name)).collect())
+    /// Returns verb, resource and name of every write of Chandler that was logged since the last call.
+    pub fn chandler_writes(&mut self) -> Result<Vec<(String, String, String)>, ReadAuditLog> {
+        let writes = self.read()?.into_iter().filter(|entry| entry.is_from_chandler() && entry.is_write());
+        Ok(writes.map(|entry| (entry.verb, entry.resource, entry.name)).collect())
     }
 
     fn read_new(&mut self) -> io::Result<String> {
         let mut file = File::open(&self.path)?;
         if file.metadata()?.len() < self.offset {
-            // The server has begun a new file.
+            // The API server has rotated the log.
             self.offset = 0;
         }
         file.seek(SeekFrom::Start(self.offset))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
-        // The last line may still be in writing.
+        // The last line may be incomplete.
         let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         bytes.truncate(complete);
         self.offset += u64::try_from(complete).unwrap_or(0);
@@ -174,20 +174,20 @@ mod tests {
     }
 
     #[test]
-    fn each_request_is_seen_once_and_only_when_complete() {
+    fn each_request_is_returned_once_and_only_when_its_line_is_complete() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         std::fs::write(&path, line("old", "ResponseComplete", "get") + "\n").unwrap();
-        let mut log = AuditLog::from_now(&path);
+        let mut log = AuditLog::at_end(&path);
         assert_eq!(log.read().unwrap(), []);
 
         let old = std::fs::read_to_string(&path).unwrap();
-        let begun = old + &line("w", "ResponseStarted", "watch") + "\n";
-        std::fs::write(&path, begun.clone() + "{\"auditID\"").unwrap();
+        let started = old + &line("w", "ResponseStarted", "watch") + "\n";
+        std::fs::write(&path, started.clone() + "{\"auditID\"").unwrap();
         let verbs: Vec<_> = log.read().unwrap().into_iter().map(|entry| entry.verb).collect();
         assert_eq!(verbs, ["watch"]);
 
-        let ended = begun
+        let ended = started
             + &line("w", "ResponseComplete", "watch")
             + "\n"
             + &line("g", "ResponseComplete", "get")
@@ -198,12 +198,12 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cannot_be_read_is_no_empty_one() {
+    fn missing_and_invalid_logs_are_errors() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
-        AuditLog::from_now(&path).read().unwrap_err();
+        AuditLog::at_end(&path).read().unwrap_err();
         std::fs::write(&path, "").unwrap();
-        let mut log = AuditLog::from_now(&path);
+        let mut log = AuditLog::at_end(&path);
         std::fs::write(&path, "{\"auditID\": 7}\n").unwrap();
         log.read().unwrap_err();
     }

@@ -1,8 +1,8 @@
-//! `apiserver_request_total`, summed over what callers do not ask for.
+//! Request counts from the metric `apiserver_request_total`.
 
 use std::collections::BTreeMap;
 
-/// What a count is kept by.
+/// The labels by which requests are counted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestKey {
     /// `GET`, `LIST`, `WATCH`, `POST`, `PUT`, `PATCH`, `APPLY`, `DELETE`…
@@ -12,7 +12,7 @@ pub struct RequestKey {
     pub subresource: String,
 }
 
-/// A snapshot of an API server's own counts.
+/// A snapshot of an API server's request counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestCounts {
     counts: BTreeMap<RequestKey, u64>,
@@ -29,7 +29,7 @@ impl RequestCounts {
         Self { counts }
     }
 
-    /// What came after an earlier snapshot.
+    /// Returns the requests since an earlier snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let counts = self
@@ -44,13 +44,13 @@ impl RequestCounts {
         Self { counts }
     }
 
-    /// The part for which the question answers yes.
+    /// Returns the counts whose key matches a predicate.
     #[must_use]
-    pub fn only(&self, wanted: impl Fn(&RequestKey) -> bool) -> Self {
+    pub fn filter(&self, predicate: impl Fn(&RequestKey) -> bool) -> Self {
         let counts = self
             .counts
             .iter()
-            .filter(|(key, _)| wanted(key))
+            .filter(|(key, _)| predicate(key))
             .map(|(key, count)| (key.clone(), *count))
             .collect();
         Self { counts }
@@ -83,7 +83,7 @@ fn parse_line(line: &str) -> Option<(RequestKey, u64)> {
     Some((key, parse_count(value)?))
 }
 
-/// Large counts come as `1.234e+06`.
+/// Parses a count. Prometheus prints large ones as `1.234e+06`.
 fn parse_count(text: &str) -> Option<u64> {
     if let Ok(count) = text.parse() {
         return Some(count);
@@ -108,12 +108,12 @@ apiserver_request_total{code=\"0\",component=\"apiserver\",dry_run=\"\",group=\"
     #[test]
     fn counts_are_summed_over_codes() {
         let counts = RequestCounts::parse(METRICS);
-        assert_eq!(counts.only(|key| key.resource == "pods").total(), 7);
-        assert_eq!(counts.only(|key| key.verb == "WATCH").total(), 1_500_000);
+        assert_eq!(counts.filter(|key| key.resource == "pods").total(), 7);
+        assert_eq!(counts.filter(|key| key.verb == "WATCH").total(), 1_500_000);
     }
 
     #[test]
-    fn a_difference_holds_only_what_is_new() {
+    fn a_difference_contains_only_new_requests() {
         let earlier = RequestCounts::parse(METRICS);
         let later = RequestCounts::parse(&METRICS.replace("} 5", "} 9"));
         let new = later.since(&earlier);

@@ -17,8 +17,8 @@ fn write_chart(folder: &Path) -> PathBuf {
     chart
 }
 
-/// The version helm resolves, through the index or the registry's tags.
-async fn shown_version(home: &Path, args: &[&str], ca: &str) -> String {
+/// Returns the version that helm resolves from the index or the registry's tags.
+async fn resolved_version(home: &Path, args: &[&str], ca: &str) -> String {
     let authority = home.join("trusted.pem");
     std::fs::write(&authority, ca).unwrap();
     let mut command = Command::new(testing::assets().await.unwrap().path(Binary::Helm));
@@ -38,11 +38,11 @@ async fn helm_reads_the_chart_repository() {
     let repository = ChartRepository::start(&authority, &home.join("served")).await.unwrap();
     repository.publish(&chart).unwrap();
     let args = ["web", "--repo", repository.url()];
-    assert_eq!(shown_version(&home, &args, repository.ca_pem()).await, "1.0.0");
+    assert_eq!(resolved_version(&home, &args, repository.ca_pem()).await, "1.0.0");
 
     repository.publish_version(&chart, "1.1.0").unwrap();
 
-    assert_eq!(shown_version(&home, &args, repository.ca_pem()).await, "1.1.0");
+    assert_eq!(resolved_version(&home, &args, repository.ca_pem()).await, "1.1.0");
     let requests = repository.requests();
     assert_eq!(requests["/index.yaml"], 2, "{requests:?}");
     assert_eq!(requests["/web-1.1.0.tgz"], 1, "{requests:?}");
@@ -56,6 +56,6 @@ async fn helm_reads_the_registry() {
     let registry = Registry::start(testing::assets().await.unwrap(), &authority, &home).await.unwrap();
     registry.push(&Package::pack(&chart, Some("3.2.1")).unwrap()).await.unwrap();
     let reference = format!("{}/web", registry.url());
-    assert_eq!(shown_version(&home, &[&reference], registry.ca_pem()).await, "3.2.1");
+    assert_eq!(resolved_version(&home, &[&reference], registry.ca_pem()).await, "3.2.1");
     registry.stop().await;
 }

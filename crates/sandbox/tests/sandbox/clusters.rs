@@ -25,24 +25,24 @@ pub async fn assert_deleted(namespace: &str, name: &str) {
     let key = ClusterKey::new(namespace, name);
     clusters::delete(&client, &key, Duration::from_mins(1)).await.unwrap();
     for (process, pid) in pids {
-        assert!(chandler_sandbox::process::Identity::of(pid).is_none(), "{process} is left");
+        assert!(chandler_sandbox::process::Identity::of(pid).is_none(), "{process} is still running");
     }
     assert!(!dir.exists());
 }
 
 #[tokio::test]
-async fn a_cluster_with_a_topology_comes_up_and_goes() {
+async fn a_cluster_with_a_topology_is_created_and_deleted() {
     let sandbox = testing::sandbox().await.unwrap();
     let namespace = sandbox.namespace("topology").await.unwrap();
-    let began = Instant::now();
+    let started = Instant::now();
     sandbox.cluster(&namespace, "classy", 2, &[]).await.unwrap();
-    println!("topology cluster available after {:?}", began.elapsed());
+    println!("topology cluster available after {:?}", started.elapsed());
     assert_kubeconfig_works(&namespace, "classy", 2).await;
     assert_deleted(&namespace, "classy").await;
 }
 
-/// Applies a Cluster that is made of its parts, without a class.
-pub async fn create_plain(namespace: &str, name: &str, version: &str) {
+/// Creates a Cluster without a topology, together with its infrastructure and control plane objects.
+pub async fn create_without_topology(namespace: &str, name: &str, version: &str) {
     let sandbox = testing::sandbox().await.unwrap();
     let client = sandbox.management().client().await.unwrap();
     let metadata = json!({"name": name, "namespace": namespace});
@@ -74,10 +74,10 @@ pub async fn create_plain(namespace: &str, name: &str, version: &str) {
 }
 
 #[tokio::test]
-async fn a_cluster_without_topology_comes_up_and_goes() {
+async fn a_cluster_without_a_topology_is_created_and_deleted() {
     let sandbox = testing::sandbox().await.unwrap();
     let namespace = sandbox.namespace("plain").await.unwrap();
-    create_plain(&namespace, "simple", "v1.34.4").await;
+    create_without_topology(&namespace, "simple", "v1.34.4").await;
     sandbox.wait_cluster(&namespace, "simple").await.unwrap();
     assert_kubeconfig_works(&namespace, "simple", 1).await;
     assert_deleted(&namespace, "simple").await;

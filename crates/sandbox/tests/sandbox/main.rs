@@ -1,9 +1,9 @@
-//! The sandbox itself, for real: one binary, so that planes and link time are shared.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
+//! Integration tests of the sandbox. They are one binary, so that they share control planes and link time.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails the test")]
 
 mod charts;
 mod clusters;
 mod planes;
-mod tether;
+mod processes;
+mod restart;
 mod upgrades;
-mod whole;

@@ -16,11 +16,11 @@ async fn config_maps(plane: &Plane) -> Api<ConfigMap> {
 }
 
 #[tokio::test]
-async fn a_bare_plane_keeps_its_data_over_a_restart() {
+async fn a_bare_plane_keeps_its_data_after_a_restart() {
     testing::assets().await.unwrap();
-    let began = Instant::now();
+    let started = Instant::now();
     let plane = testing::bare_plane().await.unwrap();
-    println!("bare plane up after {:?}", began.elapsed());
+    println!("bare control plane up after {:?}", started.elapsed());
     config_maps(&plane).await.create(&PostParams::default(), &config_map("kept")).await.unwrap();
     let endpoint = plane.endpoint();
 
@@ -38,9 +38,9 @@ async fn a_bare_plane_keeps_its_data_over_a_restart() {
 #[tokio::test]
 async fn a_deployment_becomes_ready_on_a_full_plane() {
     testing::assets().await.unwrap();
-    let began = Instant::now();
+    let started = Instant::now();
     let plane = testing::full_plane(2).await.unwrap();
-    println!("full plane up after {:?}", began.elapsed());
+    println!("full control plane up after {:?}", started.elapsed());
     let deployments: Api<Deployment> = Api::namespaced(plane.client().await.unwrap(), "default");
     let deployment: Deployment = serde_json::from_value(json!({
         "metadata": {"name": "web"},
@@ -65,12 +65,12 @@ async fn a_deployment_becomes_ready_on_a_full_plane() {
         assert!(Instant::now() < deadline, "not ready: {status:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    println!("deployment ready after {:?}", began.elapsed());
+    println!("deployment ready after {:?}", started.elapsed());
     plane.stop().await;
 }
 
 #[tokio::test]
-async fn requests_are_seen_at_the_api_server() {
+async fn requests_are_in_the_audit_log_and_the_metrics() {
     let plane = testing::bare_plane().await.unwrap();
     let client = plane.client_as("chandler-test/1").await.unwrap();
     let config_maps: Api<ConfigMap> = Api::namespaced(client, "default");
@@ -80,7 +80,7 @@ async fn requests_are_seen_at_the_api_server() {
     config_maps.create(&PostParams::default(), &config_map("seen")).await.unwrap();
     config_maps.get("seen").await.unwrap();
 
-    let asked: Vec<_> = log
+    let requests: Vec<_> = log
         .read()
         .unwrap()
         .into_iter()
@@ -88,10 +88,10 @@ async fn requests_are_seen_at_the_api_server() {
         .map(|entry| (entry.verb, entry.resource, entry.name))
         .collect();
     let entry = |verb: &str| (verb.to_owned(), "configmaps".to_owned(), "seen".to_owned());
-    assert_eq!(asked, [entry("create"), entry("get")]);
+    assert_eq!(requests, [entry("create"), entry("get")]);
     let counted = plane.request_counts().await.unwrap().since(&before);
     let counted =
-        counted.only(|key| key.resource == "configmaps" && matches!(key.verb.as_str(), "POST" | "GET"));
+        counted.filter(|key| key.resource == "configmaps" && matches!(key.verb.as_str(), "POST" | "GET"));
     assert!(counted.total() >= 2, "{counted:?}");
     assert_eq!(log.read().unwrap(), []);
 }

@@ -1,4 +1,4 @@
-//! Kubernetes versions: what goes up, what is refused, and what stays over it.
+//! Upgrades of Kubernetes: accepted and rejected versions, and the data of upgraded clusters.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::clusters::{assert_deleted, create_plain};
+use crate::clusters::{assert_deleted, create_without_topology};
 
-const LIMIT: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 #[tokio::test]
-async fn a_cluster_goes_to_the_next_minor_and_keeps_its_data() {
+async fn a_cluster_is_upgraded_to_the_next_minor_and_keeps_its_data() {
     testing::prepare(KubernetesVersion::V1_35).await.unwrap();
     let sandbox = testing::sandbox().await.unwrap();
     let namespace = sandbox.namespace("upgrade").await.unwrap();
@@ -26,36 +26,36 @@ async fn a_cluster_goes_to_the_next_minor_and_keeps_its_data() {
     let kept: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "kept"}})).unwrap();
     config_maps.create(&PostParams::default(), &kept).await.unwrap();
     let before = plane.processes().await;
-    assert_pause_holds_an_upgrade(&namespace, &plane).await;
+    assert_paused_cluster_is_not_upgraded(&namespace, &plane).await;
 
-    let began = Instant::now();
+    let started = Instant::now();
     let resume = json!({"spec": {"paused": false, "topology": {"version": "v1.35.4"}}});
     patch_cluster(&namespace, "moving", resume).await.unwrap();
     let status = wait_status(&namespace, |status| status.version.as_deref() == Some("v1.35.4")).await;
-    println!("upgraded after {:?}", began.elapsed());
+    println!("upgraded after {:?}", started.elapsed());
     assert_eq!(status.observed_generation, control_plane(&namespace).await.metadata.generation);
     sandbox.wait_cluster(&namespace, "moving").await.unwrap();
-    println!("available again after {:?}", began.elapsed());
+    println!("available again after {:?}", started.elapsed());
 
     assert_eq!(client.apiserver_version().await.unwrap().git_version, "v1.35.4");
     config_maps.get("kept").await.unwrap();
-    assert_eq!(kubelets(&plane).await, ["v1.35.4"]);
+    assert_eq!(kubelet_versions(&plane).await, ["v1.35.4"]);
     let after = plane.processes().await;
     assert_eq!(pid(&after, Binary::Etcd), pid(&before, Binary::Etcd));
     for binary in Binary::CONTROL_PLANE {
         assert_ne!(pid(&after, binary), pid(&before, binary), "{binary}");
     }
 
-    for (version, word) in [("v1.34.4", "decreased"), ("v1.35.9", "one of the versions")] {
-        let asked = json!({"spec": {"topology": {"version": version}}});
-        let refusal = patch_cluster(&namespace, "moving", asked).await.unwrap_err().to_string();
-        assert!(refusal.contains(word), "{refusal}");
+    for (version, expected) in [("v1.34.4", "decreased"), ("v1.35.9", "one of the versions")] {
+        let patch = json!({"spec": {"topology": {"version": version}}});
+        let error = patch_cluster(&namespace, "moving", patch).await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
     }
     assert_deleted(&namespace, "moving").await;
 }
 
 #[tokio::test]
-async fn workers_follow_their_control_plane() {
+async fn workers_are_upgraded_after_their_control_plane() {
     testing::prepare(KubernetesVersion::V1_35).await.unwrap();
     let sandbox = testing::sandbox().await.unwrap();
     let namespace = sandbox.namespace("workers").await.unwrap();
@@ -74,23 +74,23 @@ async fn workers_follow_their_control_plane() {
     .unwrap();
     clusters.create(&PostParams::default(), &cluster).await.unwrap();
     let plane = sandbox.wait_cluster(&namespace, "manned").await.unwrap();
-    assert_eq!(kubelets(&plane).await, ["v1.34.4", "v1.34.4"]);
+    assert_eq!(kubelet_versions(&plane).await, ["v1.34.4", "v1.34.4"]);
 
-    let began = Instant::now();
-    let asked = json!({"spec": {"topology": {"version": "v1.35.4"}}});
-    patch_cluster(&namespace, "manned", asked).await.unwrap();
+    let started = Instant::now();
+    let patch = json!({"spec": {"topology": {"version": "v1.35.4"}}});
+    patch_cluster(&namespace, "manned", patch).await.unwrap();
     let status = wait_status(&namespace, |status| status.version.as_deref() == Some("v1.35.4")).await;
-    let deadline = Instant::now() + LIMIT;
-    while kubelets(&plane).await != ["v1.35.4", "v1.35.4"] {
-        assert!(Instant::now() < deadline, "{:?}", kubelets(&plane).await);
+    let deadline = Instant::now() + TIMEOUT;
+    while kubelet_versions(&plane).await != ["v1.35.4", "v1.35.4"] {
+        assert!(Instant::now() < deadline, "{:?}", kubelet_versions(&plane).await);
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    println!("workers upgraded after {:?}", began.elapsed());
+    println!("workers upgraded after {:?}", started.elapsed());
     let available = status.conditions.iter().find(|condition| condition.type_ == "Available").unwrap();
     let control_plane_since: jiff::Timestamp = available.last_transition_time.parse().unwrap();
     for node in nodes(&plane).await {
         let created = node.metadata.creation_timestamp.unwrap().0;
-        assert!(created >= control_plane_since, "workers come after the control plane");
+        assert!(created >= control_plane_since, "workers are upgraded after the control plane");
     }
     sandbox.wait_cluster(&namespace, "manned").await.unwrap();
     assert_deleted(&namespace, "manned").await;
@@ -101,40 +101,40 @@ async fn nodes(plane: &Plane) -> Vec<Node> {
     nodes.list(&ListParams::default()).await.unwrap().items
 }
 
-/// What the Nodes say they run, in order.
-async fn kubelets(plane: &Plane) -> Vec<String> {
-    let told = nodes(plane).await.into_iter().filter_map(|node| node.status?.node_info);
-    let mut versions: Vec<_> = told.map(|info| info.kubelet_version).collect();
+/// Returns the sorted kubelet versions of the Nodes.
+async fn kubelet_versions(plane: &Plane) -> Vec<String> {
+    let infos = nodes(plane).await.into_iter().filter_map(|node| node.status?.node_info);
+    let mut versions: Vec<_> = infos.map(|info| info.kubelet_version).collect();
     versions.sort();
     versions
 }
 
-/// Leaves the Cluster paused.
-async fn assert_pause_holds_an_upgrade(namespace: &str, plane: &Plane) {
+/// Pauses the Cluster and leaves it paused.
+async fn assert_paused_cluster_is_not_upgraded(namespace: &str, plane: &Plane) {
     let before = plane.processes().await;
     patch_cluster(namespace, "moving", json!({"spec": {"paused": true}})).await.unwrap();
-    ask_for_version(namespace, "v1.35.4").await;
+    request_version(namespace, "v1.35.4").await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let status = control_plane(namespace).await.status.unwrap();
     assert_eq!(status.version.as_deref(), Some("v1.34.4"));
     assert_eq!(plane.processes().await, before);
-    // The core takes a new version only when the control plane has the old one.
-    ask_for_version(namespace, "v1.34.4").await;
+    // Cluster API accepts a new version only if the control plane has the old one.
+    request_version(namespace, "v1.34.4").await;
 }
 
 #[tokio::test]
-async fn what_runs_goes_on_when_another_version_is_refused() {
+async fn a_control_plane_keeps_running_if_the_requested_version_is_rejected() {
     let sandbox = testing::sandbox().await.unwrap();
-    let namespace = sandbox.namespace("refusal").await.unwrap();
-    create_plain(&namespace, "steady", "v1.34.4").await;
+    let namespace = sandbox.namespace("rejection").await.unwrap();
+    create_without_topology(&namespace, "steady", "v1.34.4").await;
     let plane = sandbox.wait_cluster(&namespace, "steady").await.unwrap();
     let before = plane.processes().await;
 
-    ask_for_version(&namespace, "v1.36.0").await;
-    let refused = |status: &SandboxControlPlaneStatus| {
+    request_version(&namespace, "v1.36.0").await;
+    let is_rejected = |status: &SandboxControlPlaneStatus| {
         status.conditions.iter().any(|condition| condition.reason == "VersionRefused")
     };
-    let status = wait_status(&namespace, refused).await;
+    let status = wait_status(&namespace, is_rejected).await;
     assert_eq!(status.version.as_deref(), Some("v1.34.4"));
     let available = status.conditions.iter().find(|condition| condition.type_ == "Available").unwrap();
     assert_eq!(available.status, "True");
@@ -144,7 +144,7 @@ async fn what_runs_goes_on_when_another_version_is_refused() {
 }
 
 #[tokio::test]
-async fn a_version_without_programs_is_refused_in_words() {
+async fn an_unsupported_version_is_rejected_with_a_message() {
     let sandbox = testing::sandbox().await.unwrap();
     let namespace = sandbox.namespace("version").await.unwrap();
     let client = sandbox.management().client().await.unwrap();
@@ -155,21 +155,22 @@ async fn a_version_without_programs_is_refused_in_words() {
         "spec": {"topology": {"classRef": {"name": "sandbox", "namespace": "default"}, "version": "v1.30.0"}},
     }))
     .unwrap();
-    let refusal = api.create(&PostParams::default(), &cluster).await.unwrap_err().to_string();
-    assert!(refusal.contains("v1.30.0") && refusal.contains("one of the versions"), "{refusal}");
+    let error = api.create(&PostParams::default(), &cluster).await.unwrap_err().to_string();
+    assert!(error.contains("v1.30.0") && error.contains("one of the versions"), "{error}");
 
-    create_plain(&namespace, "old", "v1.30.0").await;
-    let deadline = Instant::now() + LIMIT;
+    create_without_topology(&namespace, "old", "v1.30.0").await;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let cluster = api.get("old").await.unwrap();
-        let why = clusters::unavailable(&cluster.data).expect("such a cluster cannot be available");
-        if why.contains("v1.34.4") {
+        let message =
+            clusters::unavailable_message(&cluster.data).expect("such a cluster cannot be available");
+        if message.contains("v1.34.4") {
             break;
         }
-        assert!(Instant::now() < deadline, "{why}");
+        assert!(Instant::now() < deadline, "{message}");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    clusters::delete(&client, &ClusterKey::new(&namespace, "old"), LIMIT).await.unwrap();
+    clusters::delete(&client, &ClusterKey::new(&namespace, "old"), TIMEOUT).await.unwrap();
 }
 
 async fn patch_cluster(namespace: &str, name: &str, patch: Value) -> Result<DynamicObject, kube::Error> {
@@ -187,20 +188,20 @@ async fn control_plane(namespace: &str) -> SandboxControlPlane {
     control_planes(namespace).await.list(&ListParams::default()).await.unwrap().items.remove(0)
 }
 
-async fn ask_for_version(namespace: &str, version: &str) {
+async fn request_version(namespace: &str, version: &str) {
     let name = control_plane(namespace).await.metadata.name.unwrap();
-    let asked = Patch::Merge(json!({"spec": {"version": version}}));
-    control_planes(namespace).await.patch(&name, &PatchParams::default(), &asked).await.unwrap();
+    let patch = Patch::Merge(json!({"spec": {"version": version}}));
+    control_planes(namespace).await.patch(&name, &PatchParams::default(), &patch).await.unwrap();
 }
 
 async fn wait_status(
     namespace: &str,
-    wanted: impl Fn(&SandboxControlPlaneStatus) -> bool,
+    is_expected: impl Fn(&SandboxControlPlaneStatus) -> bool,
 ) -> SandboxControlPlaneStatus {
-    let deadline = Instant::now() + LIMIT;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let status = control_plane(namespace).await.status.unwrap_or_default();
-        if wanted(&status) {
+        if is_expected(&status) {
             return status;
         }
         assert!(Instant::now() < deadline, "{status:#?}");

@@ -5,14 +5,14 @@ use std::io::Write as _;
 use flate2::{Compression, write::GzEncoder};
 use tar::{Builder, EntryType, Header};
 
-/// The archive of a chart with this name.
+/// Returns the archive of a chart with this name.
 pub(crate) fn chart(name: &str) -> Vec<u8> {
     let metadata = format!("apiVersion: v2\nname: {name}\nversion: 1.0.0\n");
-    packed(&[(&format!("{name}/Chart.yaml"), EntryType::Regular, metadata.as_bytes())])
+    pack(&[(&format!("{name}/Chart.yaml"), EntryType::Regular, metadata.as_bytes())])
 }
 
-/// An archive with these entries; names are written as they are, however wrong.
-pub(crate) fn packed(entries: &[(&str, EntryType, &[u8])]) -> Vec<u8> {
+/// Returns an archive with these entries. Names are not validated.
+pub(crate) fn pack(entries: &[(&str, EntryType, &[u8])]) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
     for (name, kind, content) in entries {
         let mut header = Header::new_gnu();
@@ -23,10 +23,10 @@ pub(crate) fn packed(entries: &[(&str, EntryType, &[u8])]) -> Vec<u8> {
         header.set_cksum();
         builder.append(&header, *content).unwrap();
     }
-    zipped(&builder.into_inner().unwrap())
+    gzip(&builder.into_inner().unwrap())
 }
 
-pub(crate) fn zipped(content: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(content: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(content).unwrap();
     encoder.finish().unwrap()

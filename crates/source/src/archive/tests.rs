@@ -2,25 +2,25 @@ use EntryType::{Block, Char, Directory, Fifo, GNULongName, GNUSparse, Link, Regu
 use proptest::prelude::*;
 
 use super::{
-    testing::{chart, packed, zipped},
+    testing::{chart, gzip, pack},
     *,
 };
 
-fn checked(archive: &[u8]) -> Result<(), ArchiveError> {
-    check(archive, archive.len() as u64)
+fn validated(archive: &[u8]) -> Result<(), ArchiveError> {
+    validate(archive, archive.len() as u64)
 }
 
-fn says(archive: &[u8], hint: &str) {
-    let reason = checked(archive).unwrap_err().to_string();
-    assert!(reason.contains(hint), "{reason:?} does not say {hint:?}");
+fn assert_rejected(archive: &[u8], text: &str) {
+    let reason = validated(archive).unwrap_err().to_string();
+    assert!(reason.contains(text), "{reason:?} does not contain {text:?}");
 }
 
 #[test]
-fn charts_pass() {
-    checked(&chart("web")).unwrap();
+fn charts_are_valid() {
+    validated(&chart("web")).unwrap();
     let inner = chart("inner");
     let long = format!("web/{}", "x".repeat(150));
-    checked(&packed(&[
+    validated(&pack(&[
         ("web", Directory, b""),
         ("web/Chart.yaml", Regular, b"name: web\n"),
         ("web/charts/inner-1.0.0.tgz", Regular, &inner),
@@ -32,95 +32,98 @@ fn charts_pass() {
 }
 
 #[test]
-fn names_never_lead_out() {
+fn names_outside_the_chart_are_rejected() {
     let traversals = ["../x", "web/../../x", "/etc/passwd", "web\\..\\..\\x", "web/c:/x", "web/a\nb"];
     for name in traversals {
-        says(&packed(&[(name, Regular, b"x")]), "leads out of the chart");
+        assert_rejected(&pack(&[(name, Regular, b"x")]), "is outside the chart");
     }
     let long = "web/../../x".to_owned();
-    says(
-        &packed(&[("././@LongLink", GNULongName, long.as_bytes()), ("web/x", Regular, b"x")]),
-        "leads out of the chart",
+    assert_rejected(
+        &pack(&[("././@LongLink", GNULongName, long.as_bytes()), ("web/x", Regular, b"x")]),
+        "is outside the chart",
     );
     let record = b"18 path=../../etc\n";
-    says(&packed(&[("pax", XHeader, record), ("web/x", Regular, b"x")]), "leads out of the chart");
+    assert_rejected(&pack(&[("pax", XHeader, record), ("web/x", Regular, b"x")]), "is outside the chart");
 }
 
 #[test]
-fn only_files_and_folders() {
+fn only_files_and_directories_are_accepted() {
     for kind in [Symlink, Link] {
-        says(&packed(&[("web/x", kind, b"")]), "a link");
+        assert_rejected(&pack(&[("web/x", kind, b"")]), "a link");
     }
     for kind in [Char, Block, Fifo, GNUSparse] {
-        says(&packed(&[("web/x", kind, b"")]), "neither file nor folder");
+        assert_rejected(&pack(&[("web/x", kind, b"")]), "neither a file nor a directory");
     }
-    says(&packed(&[("pax", XHeader, b"11 size=99\n"), ("web/x", Regular, b"x")]), "extended size");
-    says(&packed(&[("pax", XHeader, b"22 GNU.sparse.major=1\n"), ("web/x", Regular, b"x")]), "sparse");
+    assert_rejected(&pack(&[("pax", XHeader, b"11 size=99\n"), ("web/x", Regular, b"x")]), "extended size");
+    assert_rejected(
+        &pack(&[("pax", XHeader, b"22 GNU.sparse.major=1\n"), ("web/x", Regular, b"x")]),
+        "sparse",
+    );
 }
 
 #[test]
-fn too_many_files_are_refused() {
+fn too_many_files_are_rejected() {
     let mut header = tar::Header::new_gnu();
     header.set_path("web/x").unwrap();
     header.set_size(0);
     header.set_cksum();
     let block = *header.as_bytes();
-    says(&zipped(&block.repeat(30_000)), "more than 20000 files");
+    assert_rejected(&gzip(&block.repeat(30_000)), "more than 20000 files");
 }
 
 #[test]
-fn bombs_are_refused_however_they_are_packed() {
+fn archive_bombs_are_rejected() {
     let zeros = vec![0; 20 << 20];
-    says(&packed(&[("web/x", Regular, &zeros)]), "more than 200 times its size");
-    // Nested: each small on its own.
-    let inner = packed(&[("inner/x", Regular, &zeros[..7 << 20])]);
-    says(
-        &packed(&[("web/charts/a.tgz", Regular, &inner), ("web/charts/b.tgz", Regular, &inner)]),
+    assert_rejected(&pack(&[("web/x", Regular, &zeros)]), "more than 200 times its size");
+    // Nested, so that each archive is small.
+    let inner = pack(&[("inner/x", Regular, &zeros[..7 << 20])]);
+    assert_rejected(
+        &pack(&[("web/charts/a.tgz", Regular, &inner), ("web/charts/b.tgz", Regular, &inner)]),
         "times its size",
     );
-    // In a second stream behind the first.
-    let mut both = zipped(&[0; 0]);
-    both.extend(packed(&[("web/x", Regular, &zeros)]));
-    says(&both, "times its size");
+    // In a second gzip stream after the first.
+    let mut both = gzip(&[0; 0]);
+    both.extend(pack(&[("web/x", Regular, &zeros)]));
+    assert_rejected(&both, "times its size");
     let mut nested = chart("web");
     for _ in 0..10 {
-        nested = packed(&[("web/charts/web.tgz", Regular, &nested)]);
+        nested = pack(&[("web/charts/web.tgz", Regular, &nested)]);
     }
-    says(&nested, "nests charts");
-    says(
-        &packed(&[("././@LongLink", GNULongName, &vec![b'x'; 100 << 10]), ("web/x", Regular, b"x")]),
+    assert_rejected(&nested, "nests charts");
+    assert_rejected(
+        &pack(&[("././@LongLink", GNULongName, &vec![b'x'; 100 << 10]), ("web/x", Regular, b"x")]),
         "a header of more than",
     );
 }
 
 #[test]
-fn more_than_helm_loads_is_refused_whatever_its_ratio() {
-    let archive = packed(&[("web/x", Regular, &vec![0; 101 << 20])]);
-    let reason = check(&archive[..], 50 << 20).unwrap_err().to_string();
+fn archives_above_helms_size_limit_are_rejected() {
+    let archive = pack(&[("web/x", Regular, &vec![0; 101 << 20])]);
+    let reason = validate(&archive[..], 50 << 20).unwrap_err().to_string();
     assert!(reason.contains("more than 100 MiB"), "{reason}");
 }
 
 #[test]
-fn what_is_no_archive_is_refused() {
-    for content in [&b""[..], b"text", &zipped(b"text"), &zipped(b""), &chart("web")[..50]] {
-        assert!(checked(content).is_err(), "{content:?}");
+fn invalid_archives_are_rejected() {
+    for content in [&b""[..], b"text", &gzip(b"text"), &gzip(b""), &chart("web")[..50]] {
+        assert!(validated(content).is_err(), "{content:?}");
     }
 }
 
 proptest! {
     #[test]
-    fn nothing_panics(content in proptest::collection::vec(any::<u8>(), 0..4096)) {
-        let _ = checked(&content);
-        let _ = checked(&zipped(&content));
+    fn validation_does_not_panic(content in proptest::collection::vec(any::<u8>(), 0..4096)) {
+        let _ = validated(&content);
+        let _ = validated(&gzip(&content));
     }
 
     #[test]
-    fn a_damaged_archive_is_refused_or_harmless(at in 0..1024_usize, byte in any::<u8>()) {
-        let content = packed(&[("web/Chart.yaml", Regular, b"name: web\n"), ("web/x", Regular, b"x")]);
+    fn corrupted_archives_are_rejected_or_harmless(at in 0..1024_usize, byte in any::<u8>()) {
+        let content = pack(&[("web/Chart.yaml", Regular, b"name: web\n"), ("web/x", Regular, b"x")]);
         let mut plain = Vec::new();
         flate2::read::GzDecoder::new(&content[..]).read_to_end(&mut plain).unwrap();
         plain[at] = byte;
-        if checked(&zipped(&plain)).is_ok() {
+        if validated(&gzip(&plain)).is_ok() {
             for entry in tar::Archive::new(&plain[..]).entries().unwrap() {
                 let entry = entry.unwrap();
                 prop_assert!(matches!(entry.header().entry_type(), Regular | Directory));
@@ -131,8 +134,8 @@ proptest! {
     }
 
     #[test]
-    fn names_that_pass_stay_inside(name in "[a-z./\\\\:]{1,40}") {
-        if checked(&packed(&[(&name, Regular, b"x")])).is_ok() {
+    fn valid_names_are_inside_the_chart(name in "[a-z./\\\\:]{1,40}") {
+        if validated(&pack(&[(&name, Regular, b"x")])).is_ok() {
             let path = name.replace('\\', "/");
             prop_assert!(!path.starts_with('/') && path.split('/').all(|part| part != ".."), "{path}");
         }

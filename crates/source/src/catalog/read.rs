@@ -1,4 +1,4 @@
-//! Reads catalogs from their sources, and from the store.
+//! Reads catalogs from their sources and from the store.
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
@@ -8,80 +8,82 @@ use reqwest::{
     header::{HeaderMap, HeaderName, HeaderValue},
 };
 
-use super::{About, Catalog, CatalogRequest, FORMAT, write::Writer};
-use crate::{Packages, SourceError, https::Downloaded, web::shown};
+use super::{Catalog, CatalogMetadata, CatalogRequest, FORMAT, write::Writer};
+use crate::{Packages, SourceError, http::redacted, repositories::RepositoryIndex};
 
 impl Packages {
-    /// The catalog as its source has it now. What has not changed since it was kept is not sent again.
+    /// Reads the current catalog from its source, and stores it. If it has not changed, it is not downloaded again.
     pub async fn read_catalog(&self, request: CatalogRequest<'_>) -> Result<Catalog, SourceError> {
-        let kept = self.kept_catalog(request);
+        let stored = self.stored_catalog(request);
         if request.url.starts_with("oci://") {
-            return self.read_registry(request, kept).await;
+            return self.read_registry(request, stored).await;
         }
-        let known = kept.as_ref().map(|kept| headers(&kept.about.validators)).unwrap_or_default();
-        let offered = self.repositories.offered(request.url, request.access, known).await?;
-        match (offered, kept) {
-            (None, Some(kept)) => Ok(kept),
-            (Some(offered), Some(kept)) if is_same(&kept, &offered) => Ok(kept),
-            (Some(offered), _) => {
-                let about = about(request, offered.digest.as_str(), texts(&offered.validators));
-                self.keep(request, about, move |writer| write_index(&offered, writer)).await
+        let validators =
+            stored.as_ref().map(|stored| to_headers(&stored.metadata.validators)).unwrap_or_default();
+        let current = self.repositories.current_index(request.url, request.access, validators).await?;
+        match (current, stored) {
+            (None, Some(stored)) => Ok(stored),
+            (Some(current), Some(stored)) if is_unchanged(&stored, &current) => Ok(stored),
+            (Some(current), _) => {
+                let metadata = metadata(request, current.digest.as_str(), to_map(&current.validators));
+                self.write_catalog(request, metadata, move |writer| write_index(&current, writer)).await
             }
-            // Without validators nobody says that nothing has changed.
-            (None, None) => Err(SourceError::Store("the kept catalog has gone".to_owned())),
+            // Not reached: without validators, the source does not respond "not modified".
+            (None, None) => Err(SourceError::Store("the stored catalog is missing".to_owned())),
         }
     }
 
-    /// The catalog as it was read last from this address with this selection.
-    pub fn kept_catalog(&self, request: CatalogRequest<'_>) -> Option<Catalog> {
+    /// Returns the catalog that was last read from this URL with this selection, if it is in the store.
+    pub fn stored_catalog(&self, request: CatalogRequest<'_>) -> Option<Catalog> {
         let catalog = Catalog::open(self.store.open_catalog(request.key)?)
-            .inspect_err(|error| tracing::warn!(%error, "a kept catalog cannot be used"))
+            .inspect_err(|error| tracing::warn!(%error, "a stored catalog is invalid"))
             .ok()?;
         let CatalogRequest { url, selection, .. } = request;
-        let same =
-            catalog.about.source == source(url) && catalog.about.selection == selection.digest().as_str();
-        same.then_some(catalog)
+        let matches = catalog.metadata.source == source(url)
+            && catalog.metadata.selection == selection.digest().as_str();
+        matches.then_some(catalog)
     }
 
     /// Removes a catalog from the store.
-    pub fn forget_catalog(&self, key: &str) {
-        self.store.forget_catalog(key);
+    pub fn remove_catalog(&self, key: &str) {
+        self.store.remove_catalog(key);
     }
 
-    /// Writes the file aside, then puts it in its place.
-    pub(super) async fn keep(
+    /// Writes the catalog to a temporary file, and renames it into place.
+    pub(super) async fn write_catalog(
         &self,
         request: CatalogRequest<'_>,
-        about: About,
+        metadata: CatalogMetadata,
         fill: impl FnOnce(&mut Writer<'_>) -> io::Result<()> + Send + 'static,
     ) -> Result<Catalog, SourceError> {
         let (store, selection, key) = (self.store.clone(), request.selection.clone(), request.key.to_owned());
-        let keep = move || {
-            let mut writer = Writer::new(store.begin_catalog()?, &selection);
+        let write = move || {
+            let mut writer = Writer::new(store.create_catalog()?, &selection);
             fill(&mut writer).map_err(failed)?;
-            let kept = store.keep_catalog(&key, writer.finish(about).map_err(failed)?)?;
-            Catalog::open(kept).map_err(failed)
+            let file = store.persist_catalog(&key, writer.finish(metadata).map_err(failed)?)?;
+            Catalog::open(file).map_err(failed)
         };
-        tokio::task::spawn_blocking(keep).await.map_err(failed)?
+        tokio::task::spawn_blocking(write).await.map_err(failed)?
     }
 }
 
-fn write_index(offered: &Arc<Downloaded>, writer: &mut Writer<'_>) -> io::Result<()> {
-    let names = offered.index.charts();
-    names.into_iter().try_for_each(|name| writer.add(name, offered.index.published(name)))
+fn write_index(current: &Arc<RepositoryIndex>, writer: &mut Writer<'_>) -> io::Result<()> {
+    let names = current.index.charts();
+    names.into_iter().try_for_each(|name| writer.add(name, current.index.chart_versions(name)))
 }
 
-fn is_same(kept: &Catalog, offered: &Downloaded) -> bool {
-    kept.about.digest == offered.digest.as_str() && kept.about.validators == texts(&offered.validators)
+fn is_unchanged(stored: &Catalog, current: &RepositoryIndex) -> bool {
+    stored.metadata.digest == current.digest.as_str()
+        && stored.metadata.validators == to_map(&current.validators)
 }
 
-pub(super) fn about(
+pub(super) fn metadata(
     request: CatalogRequest<'_>,
     digest: &str,
     validators: BTreeMap<String, String>,
-) -> About {
+) -> CatalogMetadata {
     let selection: &Selection = request.selection;
-    About {
+    CatalogMetadata {
         format: FORMAT,
         source: source(request.url),
         selection: selection.digest().to_string(),
@@ -91,21 +93,21 @@ pub(super) fn about(
     }
 }
 
-/// The address without a login that it may carry: the file is not secret.
+/// Returns the URL without credentials, because the file is not secret.
 fn source(url: &str) -> String {
-    Url::parse(url).map_or_else(|_| url.to_owned(), |url| shown(&url))
+    Url::parse(url).map_or_else(|_| url.to_owned(), |url| redacted(&url))
 }
 
-fn texts(headers: &HeaderMap) -> BTreeMap<String, String> {
+fn to_map(headers: &HeaderMap) -> BTreeMap<String, String> {
     let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
     headers.iter().filter_map(|(name, value)| Some((name.to_string(), text(value)?))).collect()
 }
 
-fn headers(texts: &BTreeMap<String, String>) -> HeaderMap {
+fn to_headers(map: &BTreeMap<String, String>) -> HeaderMap {
     let header = |(name, value): (&String, &String)| {
         Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?))
     };
-    texts.iter().filter_map(header).collect()
+    map.iter().filter_map(header).collect()
 }
 
 pub(super) fn failed(error: impl std::fmt::Display) -> SourceError {

@@ -1,4 +1,4 @@
-//! Writes a catalog's file, chart by chart.
+//! Writes the file of a catalog, chart by chart.
 
 use std::{
     cmp::Reverse,
@@ -11,8 +11,8 @@ use chandler_core::{
 };
 use tempfile::NamedTempFile;
 
-use super::{About, Chart, ChartSummary};
-use crate::index::Published;
+use super::{CatalogMetadata, Chart, ChartSummary};
+use crate::index::ChartVersion;
 
 pub(super) struct Writer<'a> {
     file: BufWriter<NamedTempFile>,
@@ -25,16 +25,16 @@ impl<'a> Writer<'a> {
         Self { file: BufWriter::new(file), selection, packages: 0 }
     }
 
-    /// Adds a chart, unless none of its versions belongs to the catalog.
+    /// Adds a chart if at least one of its versions belongs to the catalog.
     pub fn add(
         &mut self,
         name: &str,
-        published: impl Iterator<Item = io::Result<Published>>,
+        versions: impl Iterator<Item = io::Result<ChartVersion>>,
     ) -> io::Result<()> {
-        if !self.selection.takes_chart(name) {
+        if !self.selection.includes_chart(name) {
             return Ok(());
         }
-        if let Some(chart) = chart(name, published, self.selection)? {
+        if let Some(chart) = chart(name, versions, self.selection)? {
             self.write(&chart)?;
         }
         Ok(())
@@ -47,10 +47,10 @@ impl<'a> Writer<'a> {
         self.line(&chart.versions)
     }
 
-    /// The complete file.
-    pub fn finish(mut self, about: About) -> io::Result<NamedTempFile> {
-        let about = About { packages: self.packages, ..about };
-        self.line(&about)?;
+    /// Writes the metadata and returns the complete file.
+    pub fn finish(mut self, metadata: CatalogMetadata) -> io::Result<NamedTempFile> {
+        let metadata = CatalogMetadata { packages: self.packages, ..metadata };
+        self.line(&metadata)?;
         Ok(self.file.into_inner()?)
     }
 
@@ -60,47 +60,48 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// What a chart's newest version tells, and all its versions. None: none of them belongs to the catalog.
+/// Returns a chart with the versions that belong to the catalog, or `None` if there are none.
 pub(super) fn chart(
     name: &str,
-    published: impl Iterator<Item = io::Result<Published>>,
+    versions: impl Iterator<Item = io::Result<ChartVersion>>,
     selection: &Selection,
 ) -> io::Result<Option<Chart>> {
-    let mut versions = Vec::new();
-    let mut newest: Option<(semver::Version, Published)> = None;
-    for one in published {
-        let one = one?;
-        let Some(number) = parse_version(&one.version).filter(|_| selection.takes_version(&one.version))
+    let mut entries = Vec::new();
+    let mut newest: Option<(semver::Version, ChartVersion)> = None;
+    for version in versions {
+        let version = version?;
+        let Some(number) =
+            parse_version(&version.version).filter(|_| selection.includes_version(&version.version))
         else {
             continue;
         };
-        versions.push((number.clone(), version(&one)));
+        entries.push((number.clone(), entry(&version)));
         if newest.as_ref().is_none_or(|(newest, _)| number > *newest) {
-            newest = Some((number, one));
+            newest = Some((number, version));
         }
     }
-    versions.sort_by(|(one, _), (other, _)| Reverse(one).cmp(&Reverse(other)));
+    entries.sort_by(|(one, _), (other, _)| Reverse(one).cmp(&Reverse(other)));
     Ok(newest.map(|(_, newest)| Chart {
         summary: summary(name, newest),
-        versions: versions.into_iter().map(|(_, version)| version).collect(),
+        versions: entries.into_iter().map(|(_, entry)| entry).collect(),
     }))
 }
 
-pub(super) fn summary(name: &str, newest: Published) -> ChartSummary {
+pub(super) fn summary(name: &str, newest: ChartVersion) -> ChartSummary {
     ChartSummary {
         name: name.to_owned(),
-        newest: version(&newest),
+        newest: entry(&newest),
         description: newest.description.unwrap_or_default(),
         keywords: newest.keywords.into_iter().flatten().flatten().collect(),
     }
 }
 
-pub(super) fn version(published: &Published) -> Entry {
+pub(super) fn entry(version: &ChartVersion) -> Entry {
     Entry {
-        version: published.version.clone(),
-        app_version: published.app_version.clone().filter(|text| !text.is_empty()),
-        kube_version: published.kube_version.clone().filter(|text| !text.is_empty()),
-        deprecated: published.deprecated.unwrap_or_default(),
-        annotations: published.annotations.clone(),
+        version: version.version.clone(),
+        app_version: version.app_version.clone().filter(|text| !text.is_empty()),
+        kube_version: version.kube_version.clone().filter(|text| !text.is_empty()),
+        deprecated: version.deprecated.unwrap_or_default(),
+        annotations: version.annotations.clone(),
     }
 }

@@ -6,18 +6,18 @@ fn read(yaml: &[u8]) -> Result<Index, IndexError> {
     Index::read(yaml, tempfile::tempfile().unwrap())
 }
 
-fn says(yaml: &str, hint: &str) {
+fn assert_rejected(yaml: &str, text: &str) {
     let reason = read(yaml.as_bytes()).unwrap_err().to_string();
-    assert!(reason.contains(hint), "{reason:?} does not say {hint:?}");
+    assert!(reason.contains(text), "{reason:?} does not contain {text:?}");
 }
 
 fn versions(index: &Index, chart: &str) -> Vec<String> {
-    let versions = index.versions(chart).unwrap();
-    versions.iter().flat_map(|all| all.iter()).map(|entry| entry.version.clone()).collect()
+    let entries = index.archive_entries(chart).unwrap();
+    entries.iter().flat_map(|all| all.iter()).map(|entry| entry.version.clone()).collect()
 }
 
 #[test]
-fn charts_are_found_and_what_is_unusable_is_left_out() {
+fn charts_are_found_and_unusable_versions_are_skipped() {
     let index = read(
         br"
 apiVersion: v1
@@ -44,51 +44,51 @@ serverInfo: {}
     assert_eq!(versions(&index, "web"), ["2.0.0", "1.0.0"]);
     assert_eq!(versions(&index, "db"), ["3.0.0"]);
     assert_eq!(versions(&index, "empty"), [""; 0]);
-    assert!(index.versions("missing").unwrap().is_none());
-    let web = index.versions("web").unwrap().unwrap();
-    assert_eq!(web[0].urls, ["web-2.0.0.tgz"], "mirrors are not needed");
+    assert!(index.archive_entries("missing").unwrap().is_none());
+    let web = index.archive_entries("web").unwrap().unwrap();
+    assert_eq!(web[0].urls, ["web-2.0.0.tgz"], "only the first URL is used");
     assert_eq!(
         web[0].digest.as_deref(),
         Some("12345e67"),
-        "a digest is text, even if it looks like a number"
+        "a digest is parsed as text, even if it looks like a number"
     );
     assert!(read(b"apiVersion: v1\nentries: {}\n").is_ok());
     assert!(read(b"{\"entries\": {\"web\": [{\"version\": \"1.0.0\", \"urls\": [\"x\"]}]}}").is_ok());
 }
 
 #[test]
-fn bombs_are_refused() {
+fn yaml_bombs_are_rejected() {
     let laughs = "a: &a [x, x]\nb: &b [*a, *a]\nentries: {}\n";
-    says(laughs, "anchor");
-    says("entries: {web: [*missing]}", "alias");
-    says("entries: {web: [{<<: {version: 1.0.0}, urls: [x]}]}", "merge");
+    assert_rejected(laughs, "anchor");
+    assert_rejected("entries: {web: [*missing]}", "alias");
+    assert_rejected("entries: {web: [{<<: {version: 1.0.0}, urls: [x]}]}", "merge");
     let nested = "[".repeat(100) + &"]".repeat(100);
     let reason = read(format!("x: {nested}\nentries: {{}}\n").as_bytes()).unwrap_err().to_string();
     assert!(reason.contains("depth") || reason.contains("nest"), "{reason}");
-    says(&format!("entries:\n  web:\n{}", "  - {}\n".repeat(50_001)), "more than 50000 versions");
+    assert_rejected(&format!("entries:\n  web:\n{}", "  - {}\n".repeat(50_001)), "more than 50000 versions");
     let many: Vec<String> = (0..50_001).map(|n| format!("  c{n}: []\n")).collect();
-    says(&format!("entries:\n{}", many.concat()), "more than 50000 charts");
-    says("--- {}\n--- {}\n", "document");
-    says("<html>not found</html>", "mapping");
-    says("apiVersion: v1\n", "no `entries`");
-    says("", "no `entries`");
+    assert_rejected(&format!("entries:\n{}", many.concat()), "more than 50000 charts");
+    assert_rejected("--- {}\n--- {}\n", "document");
+    assert_rejected("<html>not found</html>", "mapping");
+    assert_rejected("apiVersion: v1\n", "no `entries`");
+    assert_rejected("", "no `entries`");
     assert!(read(b"\0").is_err());
 }
 
 #[test]
-fn what_is_too_long_is_left_out() {
+fn names_and_urls_that_are_too_long_are_skipped() {
     let (name, url) = ("n".repeat(300), "u".repeat(5000));
     let text = format!(
         "entries:\n  ? {name}\n  : [{{version: 1.0.0, urls: [x]}}]\n  web:\n  - {{version: 1.0.0, urls: [{url}]}}\n  - {{version: {name}, urls: [x]}}\n",
     );
     let index = read(text.as_bytes()).unwrap();
-    assert!(index.versions(&name).unwrap().is_none());
+    assert!(index.archive_entries(&name).unwrap().is_none());
     assert_eq!(versions(&index, "web"), [""; 0]);
 }
 
 proptest! {
     #[test]
-    fn nothing_panics(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
+    fn parsing_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
         let _ = read(&bytes);
     }
 
@@ -98,7 +98,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_published_is_found(
+    fn published_versions_are_found(
         charts in proptest::collection::btree_map(
             "[a-z][a-z0-9-]{0,10}", proptest::collection::vec("[0-9]{1,2}\\.[0-9]\\.[0-9]", 0..5), 0..8,
         ),

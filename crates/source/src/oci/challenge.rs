@@ -1,4 +1,4 @@
-//! What a registry wants to see before it answers: `Bearer realm="…",service="…",scope="…"`.
+//! Authentication challenges of registries: `Bearer realm="…",service="…",scope="…"`.
 
 use reqwest::Url;
 
@@ -6,12 +6,12 @@ use reqwest::Url;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
     Basic,
-    /// A token is to be had at this address.
+    /// The registry requires a token from this URL.
     Bearer(Url),
 }
 
 impl Challenge {
-    /// Reads a `WWW-Authenticate` header.
+    /// Parses a `WWW-Authenticate` header.
     pub fn parse(header: &str) -> Option<Self> {
         let (scheme, rest) = header.trim().split_once(' ').unwrap_or((header.trim(), ""));
         if scheme.eq_ignore_ascii_case("basic") {
@@ -21,11 +21,8 @@ impl Challenge {
             return None;
         }
         let parameters = parameters(rest);
-        let value = |wanted: &str| {
-            parameters
-                .iter()
-                .find(|(key, _)| key.eq_ignore_ascii_case(wanted))
-                .map(|(_, value)| value.as_str())
+        let value = |name: &str| {
+            parameters.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
         };
         let mut url = Url::parse(value("realm")?).ok()?;
         for key in ["service", "scope"] {
@@ -37,7 +34,7 @@ impl Challenge {
     }
 }
 
-/// `key="value",key="value"`; a scope has commas inside its quotes.
+/// Parses `key="value",key="value"`. Values in quotes may contain commas.
 fn parameters(text: &str) -> Vec<(String, String)> {
     let (mut parts, mut quoted, mut start) = (Vec::new(), false, 0);
     for (at, character) in text.char_indices() {
@@ -63,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn challenges() {
+    fn challenges_are_parsed() {
         let bearer = |url: &str| Some(Challenge::Bearer(url.parse().unwrap()));
         let rows = [
             ("Basic realm=\"x\"", Some(Challenge::Basic)),

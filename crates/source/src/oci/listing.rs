@@ -1,4 +1,4 @@
-//! What a registry offers: its charts, their versions, and what those tell about themselves.
+//! Lists the repositories of a registry, and the versions of charts and their metadata.
 
 use chandler_core::{digest::Digest, release::PackageReference};
 use reqwest::{
@@ -8,12 +8,13 @@ use reqwest::{
 use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{
-    MOST_PAGES, PER_PAGE, Registries, below, home, not_a_package, session::Session, tagged, untagged,
+    MAX_PAGES, PAGE_SIZE, Registries, endpoint_url, from_tag, not_a_chart, repository_url, session::Session,
+    to_tag,
 };
-use crate::{Access, SourceError, index::Published};
+use crate::{Access, SourceError, index::ChartVersion};
 
 const CHART_CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
-/// Answers of registries that do not list what they have, or not to everyone.
+/// Statuses of registries that do not list their repositories, or only for some users.
 const NOT_LISTED: [u16; 6] = [401, 403, 404, 405, 410, 501];
 
 #[derive(Deserialize)]
@@ -29,86 +30,90 @@ struct Repositories {
 }
 
 impl Registries {
-    /// What is directly below an address. Whether these are charts, they tell themselves.
-    pub async fn listed(&self, repository: &str, access: &Access) -> Result<Vec<String>, SourceError> {
-        let bad = || SourceError::BadAddress { url: repository.to_owned() };
-        let home = home(&chart(repository, "x"))?.join("../").map_err(|_| bad())?;
-        let folder = home.path().strip_prefix("/v2/").ok_or_else(bad)?.to_owned();
-        let url = home.join("/v2/_catalog").map_err(|_| bad())?;
-        let mut session = self.session(&home, access)?;
+    /// Returns the names of the repositories directly below `parent`. They are not necessarily charts.
+    pub async fn list_repositories(&self, parent: &str, access: &Access) -> Result<Vec<String>, SourceError> {
+        let invalid = || SourceError::InvalidUrl { url: parent.to_owned() };
+        let base_url = repository_url(&chart(parent, "x"))?.join("../").map_err(|_| invalid())?;
+        let prefix = base_url.path().strip_prefix("/v2/").ok_or_else(invalid)?.to_owned();
+        let url = base_url.join("/v2/_catalog").map_err(|_| invalid())?;
+        let mut session = self.session(&base_url, access)?;
         let pages = self.pages::<Repositories>(&mut session, url).await;
         let pages = pages.map_err(|error| match error {
             SourceError::Status { status, .. } if NOT_LISTED.contains(&status) => {
-                SourceError::NotListed { url: repository.to_owned(), status }
+                SourceError::NotListed { url: parent.to_owned(), status }
             }
             other => other,
         })?;
         let all = pages.into_iter().flat_map(|page| page.repositories.unwrap_or_default());
-        let inside = all.filter_map(|path| path.strip_prefix(&folder).map(str::to_owned));
-        Ok(inside.filter(|name| !name.is_empty() && !name.contains('/')).collect())
+        let below = all.filter_map(|path| path.strip_prefix(&prefix).map(str::to_owned));
+        Ok(below.filter(|name| !name.is_empty() && !name.contains('/')).collect())
     }
 
-    /// All versions of a chart.
-    pub async fn published(
+    /// Returns all versions of a chart.
+    pub async fn chart_versions(
         &self,
         repository: &str,
         name: &str,
         access: &Access,
     ) -> Result<Vec<String>, SourceError> {
-        let home = home(&chart(repository, name))?;
-        self.versions(&mut self.session(&home, access)?).await
+        let base_url = repository_url(&chart(repository, name))?;
+        self.versions(&mut self.session(&base_url, access)?).await
     }
 
-    /// What a version tells about itself, without its content.
-    pub async fn described(
+    /// Returns the metadata of a version, without downloading the chart.
+    pub async fn chart_metadata(
         &self,
         repository: &str,
         name: &str,
         version: &str,
         access: &Access,
-    ) -> Result<Published, SourceError> {
-        let home = home(&chart(repository, name))?;
-        let mut session = self.session(&home, access)?;
-        let (_, manifest) = self.manifest(&mut session, &tagged(version)).await?;
-        let bad = |reason: &str| not_a_package(&home, reason);
+    ) -> Result<ChartVersion, SourceError> {
+        let base_url = repository_url(&chart(repository, name))?;
+        let mut session = self.session(&base_url, access)?;
+        let (_, manifest) = self.manifest(&mut session, &to_tag(version)).await?;
+        let invalid = |reason: &str| not_a_chart(&base_url, reason);
         let config = manifest.config.filter(|config| config.media_type == CHART_CONFIG);
-        let config = config.ok_or_else(|| bad("its manifest has no configuration of a chart"))?;
+        let config = config.ok_or_else(|| invalid("its manifest has no chart config"))?;
         let expected = Digest::parse(&config.digest)
-            .ok_or_else(|| bad("the digest of its configuration is not a sha256"))?;
-        let url = below(&home, &["blobs", &config.digest])?;
-        let answer = session.get(url.clone(), HeaderMap::new()).await?.good()?;
-        let body = answer.whole(self.web.limits.document_bytes).await?;
+            .ok_or_else(|| invalid("the digest of its config is not a sha256"))?;
+        let url = endpoint_url(&base_url, &["blobs", &config.digest])?;
+        let response = session.get(url.clone(), HeaderMap::new()).await?.error_for_status()?;
+        let body = response.bytes(self.http.limits.document_bytes).await?;
         let actual = Digest::of(&body);
         if actual != expected {
             let (expected, actual) = (expected.to_string(), actual.to_string());
             return Err(SourceError::DigestMismatch { url: url.to_string(), expected, actual });
         }
-        let told: Option<Published> = serde_json::from_slice(&body).ok();
-        let told = told.ok_or_else(|| bad("its configuration is not that of a chart"))?;
-        if told.is_concise() { Ok(told) } else { Err(bad("its annotations for Chandler are too long")) }
+        let metadata: Option<ChartVersion> = serde_json::from_slice(&body).ok();
+        let metadata = metadata.ok_or_else(|| invalid("its config is not that of a chart"))?;
+        if !metadata.has_valid_annotations() {
+            return Err(invalid("its chandler.dev annotations are too long"));
+        }
+        Ok(metadata)
     }
 
     pub(super) async fn versions(&self, session: &mut Session<'_>) -> Result<Vec<String>, SourceError> {
-        let url = below(session.home, &["tags", "list"])?;
+        let url = endpoint_url(session.base_url, &["tags", "list"])?;
         let pages = self.pages::<Tags>(session, url).await?;
-        Ok(pages.iter().flat_map(|page| page.tags.iter().flatten()).map(|tag| untagged(tag)).collect())
+        Ok(pages.iter().flat_map(|page| page.tags.iter().flatten()).map(|tag| from_tag(tag)).collect())
     }
 
-    /// A list, page by page; the next page is where the registry says, but never elsewhere.
+    /// Returns all pages of a list. Links to other origins are not followed.
     async fn pages<P: DeserializeOwned>(
         &self,
         session: &mut Session<'_>,
         mut url: Url,
     ) -> Result<Vec<P>, SourceError> {
-        url.set_query(Some(&format!("n={PER_PAGE}")));
+        url.set_query(Some(&format!("n={PAGE_SIZE}")));
         let mut pages = Vec::new();
-        for _ in 0..MOST_PAGES {
-            let answer = session.get(url.clone(), HeaderMap::new()).await?.good()?;
-            let next = answer.header(LINK).and_then(next_page).and_then(|link| answer.url.join(link).ok());
-            let body = answer.whole(self.web.limits.document_bytes).await?;
+        for _ in 0..MAX_PAGES {
+            let response = session.get(url.clone(), HeaderMap::new()).await?.error_for_status()?;
+            let next =
+                response.header(LINK).and_then(next_page).and_then(|link| response.url.join(link).ok());
+            let body = response.bytes(self.http.limits.document_bytes).await?;
             let page = serde_json::from_slice(&body);
-            pages.push(page.map_err(|_| not_a_package(&url, "its list cannot be read"))?);
-            match next.filter(|next| next.origin() == session.home.origin()) {
+            pages.push(page.map_err(|_| not_a_chart(&url, "its list is invalid"))?);
+            match next.filter(|next| next.origin() == session.base_url.origin()) {
                 Some(next) => url = next,
                 None => break,
             }
@@ -121,7 +126,7 @@ fn chart(repository: &str, name: &str) -> PackageReference {
     PackageReference { repository: repository.to_owned(), name: name.to_owned(), version: None }
 }
 
-/// `<…>; rel="next"`
+/// Returns the URL of a header `Link: <…>; rel="next"`.
 fn next_page(link: &str) -> Option<&str> {
     let (target, rest) = link.trim_start().strip_prefix('<')?.split_once('>')?;
     rest.contains("next").then_some(target)
@@ -132,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_follow_links() {
+    fn next_page_is_parsed_from_the_link_header() {
         assert_eq!(
             next_page(r#"</v2/x/tags/list?last=b&n=2>; rel="next""#),
             Some("/v2/x/tags/list?last=b&n=2")

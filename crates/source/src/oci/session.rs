@@ -1,4 +1,4 @@
-//! Requests to one repository of a registry, with what it takes to be let in.
+//! Authenticated requests to one repository of a registry.
 
 use reqwest::{
     StatusCode, Url,
@@ -10,16 +10,16 @@ use super::challenge::Challenge;
 use crate::{
     Access, SourceError,
     access::Authorization,
-    web::{Answer, Ask, Web},
+    http::{HttpClient, HttpRequest, HttpResponse},
 };
 
 pub(crate) struct Session<'a> {
-    web: &'a Web,
-    pub home: &'a Url,
+    http: &'a HttpClient,
+    pub base_url: &'a Url,
     access: &'a Access,
     credentials: Option<Authorization>,
-    /// What the registry has accepted.
-    accepted: Option<HeaderValue>,
+    /// The authorization header, once the registry has requested one.
+    authorization: Option<HeaderValue>,
 }
 
 #[derive(Deserialize)]
@@ -29,81 +29,85 @@ struct Token {
 }
 
 impl<'a> Session<'a> {
-    pub fn new(web: &'a Web, home: &'a Url, access: &'a Access) -> Result<Self, SourceError> {
-        Ok(Self { web, home, access, credentials: access.authorization(home)?, accepted: None })
+    pub fn new(http: &'a HttpClient, base_url: &'a Url, access: &'a Access) -> Result<Self, SourceError> {
+        Ok(Self { http, base_url, access, credentials: access.authorization(base_url)?, authorization: None })
     }
 
-    /// Asks, and does once what the registry wants before it answers.
-    pub async fn get(&mut self, url: Url, headers: HeaderMap) -> Result<Answer, SourceError> {
-        let answer = self.ask(url.clone(), headers.clone()).await?;
-        // Only the registry itself may ask who we are, not whoever it redirects to.
-        if answer.status() != StatusCode::UNAUTHORIZED || !answer.at_home || self.accepted.is_some() {
-            return Ok(answer);
+    /// Sends a GET request. If the registry responds with a challenge, authenticates once and repeats the request.
+    pub async fn get(&mut self, url: Url, headers: HeaderMap) -> Result<HttpResponse, SourceError> {
+        let response = self.request(url.clone(), headers.clone()).await?;
+        // Challenges of other hosts, after a redirect, are ignored.
+        let is_challenge = response.status() == StatusCode::UNAUTHORIZED && response.is_same_origin;
+        if !is_challenge || self.authorization.is_some() {
+            return Ok(response);
         }
-        let challenge = answer.header(WWW_AUTHENTICATE).and_then(Challenge::parse);
+        let challenge = response.header(WWW_AUTHENTICATE).and_then(Challenge::parse);
         let authorization = match (challenge, &self.credentials) {
             (Some(Challenge::Basic), Some(credentials @ Authorization::Basic(..)))
             | (_, Some(credentials @ Authorization::Bearer(_))) => credentials.clone(),
-            (Some(Challenge::Bearer(realm)), Some(Authorization::Identity(token))) => {
-                self.exchanged(realm, token).await?
+            (Some(Challenge::Bearer(realm)), Some(Authorization::IdentityToken(token))) => {
+                self.exchange_identity_token(realm, token).await?
             }
-            (Some(Challenge::Bearer(realm)), _) => self.token(realm).await?,
-            _ => return Ok(answer),
+            (Some(Challenge::Bearer(realm)), _) => self.request_token(realm).await?,
+            _ => return Ok(response),
         };
-        self.accepted = authorization.header();
-        self.ask(url, headers).await
+        self.authorization = authorization.header();
+        self.request(url, headers).await
     }
 
-    async fn ask(&self, url: Url, headers: HeaderMap) -> Result<Answer, SourceError> {
-        let authorization = self.accepted.clone();
-        self.web.get(Ask { url, home: self.home, access: self.access, authorization, headers }).await
+    async fn request(&self, url: Url, headers: HeaderMap) -> Result<HttpResponse, SourceError> {
+        let authorization = self.authorization.clone();
+        self.http
+            .get(HttpRequest { url, base_url: self.base_url, access: self.access, authorization, headers })
+            .await
     }
 
-    /// The registry may trust another host with its logins; whoever it names gets those for this registry, over https.
-    async fn token(&self, realm: Url) -> Result<Authorization, SourceError> {
+    /// Requests a token from the realm that the registry names, which may be another host. The credentials of the registry are
+    /// sent to it over https.
+    async fn request_token(&self, realm: Url) -> Result<Authorization, SourceError> {
         let authorization = self.credentials.as_ref().and_then(Authorization::header);
-        let access = self.access_at(&realm);
-        let ask = Ask {
+        let access = self.access_for(&realm);
+        let request = HttpRequest {
             url: realm.clone(),
-            home: &realm,
+            base_url: &realm,
             access: &access,
             authorization,
             headers: HeaderMap::new(),
         };
-        self.granted(self.web.get(ask).await?, &realm).await
+        self.read_token(self.http.get(request).await?, &realm).await
     }
 
-    /// As OAuth 2 has it: an identity token is shown where tokens are given out, in the body, and never along a redirect.
-    async fn exchanged(&self, realm: Url, token: &str) -> Result<Authorization, SourceError> {
+    /// Exchanges an identity token for an access token, as in OAuth 2. It is sent in the body, and redirects are not followed.
+    async fn exchange_identity_token(&self, realm: Url, token: &str) -> Result<Authorization, SourceError> {
         let mut form: Vec<(String, String)> = realm.query_pairs().into_owned().collect();
         let grant = [("grant_type", "refresh_token"), ("client_id", "chandler"), ("refresh_token", token)];
         form.extend(grant.map(|(name, value)| (name.to_owned(), value.to_owned())));
         let mut url = realm;
         url.set_query(None);
-        let access = self.access_at(&url);
-        let ask = Ask {
+        let access = self.access_for(&url);
+        let request = HttpRequest {
             url: url.clone(),
-            home: &url,
+            base_url: &url,
             access: &access,
             authorization: None,
             headers: HeaderMap::new(),
         };
-        self.granted(self.web.post(ask, &form).await?, &url).await
+        self.read_token(self.http.post(request, &form).await?, &url).await
     }
 
-    /// The certificate is for the registry alone.
-    fn access_at(&self, realm: &Url) -> Access {
-        let at_home = realm.origin() == self.home.origin();
-        if at_home { self.access.clone() } else { self.access.without_identity() }
+    /// Returns the access for the realm. The client certificate is only sent to the registry itself.
+    fn access_for(&self, realm: &Url) -> Access {
+        let is_same_origin = realm.origin() == self.base_url.origin();
+        if is_same_origin { self.access.clone() } else { self.access.without_client_certificate() }
     }
 
-    async fn granted(&self, answer: Answer, realm: &Url) -> Result<Authorization, SourceError> {
-        let body = answer.good()?.whole(self.web.limits.document_bytes).await?;
+    async fn read_token(&self, response: HttpResponse, realm: &Url) -> Result<Authorization, SourceError> {
+        let body = response.error_for_status()?.bytes(self.http.limits.document_bytes).await?;
         let token: Option<Token> = serde_json::from_slice(&body).ok();
         let token = token.and_then(|token| token.token.or(token.access_token));
-        token.map(Authorization::Bearer).ok_or_else(|| SourceError::Get {
+        token.map(Authorization::Bearer).ok_or_else(|| SourceError::RequestFailed {
             url: realm.to_string(),
-            reason: "its answer holds no token".to_owned(),
+            reason: "the response contains no token".to_owned(),
         })
     }
 }

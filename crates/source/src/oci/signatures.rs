@@ -1,4 +1,4 @@
-//! Signatures beside a chart: at a tag that is made of the manifest's digest, or listed as what refers to it.
+//! Fetches the signatures of a chart: from a tag that contains the digest of the manifest, or from its referrers.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use reqwest::{
 };
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::{MANIFEST, Registries, below, not_a_package, session::Session};
+use super::{MANIFEST, Registries, endpoint_url, not_a_chart, session::Session};
 use crate::{
     SourceError,
-    signature::{Bundle, Found, SimpleSignature},
+    signature::{Bundle, Signature, SimpleSignature},
 };
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -21,16 +21,16 @@ const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.";
 const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
 const CERTIFICATE: &str = "dev.sigstore.cosign/certificate";
 const LOG_ENTRY: &str = "dev.sigstore.cosign/bundle";
-/// Whoever may write to the registry could publish many to keep us busy. Of bundles the newest count: a re-signed chart
-/// must not be kept back by old ones.
-const MOST: usize = 32;
-const LARGEST: u64 = 256 << 10;
-/// Answers of registries that do not tell what refers to a manifest.
+/// Limits the work that a user with write access to the registry can cause. Of more bundles, the newest are used, so that a chart
+/// can be signed again.
+const MAX_SIGNATURES: usize = 32;
+const MAX_SIGNATURE_BYTES: u64 = 256 << 10;
+/// Statuses of registries without the referrers API.
 const NO_REFERRERS: [u16; 4] = [400, 404, 405, 501];
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Described {
+struct Descriptor {
     #[serde(default)]
     media_type: String,
     #[serde(default)]
@@ -41,32 +41,35 @@ struct Described {
 }
 
 #[derive(Deserialize)]
-struct Signatures {
+struct SignatureManifest {
     #[serde(default)]
-    layers: Vec<Described>,
+    layers: Vec<Descriptor>,
 }
 
 #[derive(Deserialize)]
 struct Referrers {
     #[serde(default)]
-    manifests: Vec<Described>,
+    manifests: Vec<Descriptor>,
 }
 
 impl Registries {
-    /// Signatures in the form of cosign 2.
+    /// Returns the signatures in the format of cosign 2.
     pub async fn simple_signatures(
         &self,
         session: &mut Session<'_>,
         manifest: &Digest,
-    ) -> Result<Vec<Found>, SourceError> {
-        let url = below(session.home, &["manifests", &format!("sha256-{}.sig", manifest.hex())])?;
-        let Some(signatures) = self.document::<Signatures>(session, url, MANIFEST, &[404]).await? else {
+    ) -> Result<Vec<Signature>, SourceError> {
+        let url = endpoint_url(session.base_url, &["manifests", &format!("sha256-{}.sig", manifest.hex())])?;
+        let Some(signatures) = self.get_json::<SignatureManifest>(session, url, MANIFEST, &[404]).await?
+        else {
             return Ok(Vec::new());
         };
         let mut found = Vec::new();
-        for mut layer in signatures.layers.into_iter().filter(|layer| layer.media_type == SIMPLE).take(MOST) {
+        for mut layer in
+            signatures.layers.into_iter().filter(|layer| layer.media_type == SIMPLE).take(MAX_SIGNATURES)
+        {
             let Some(signature) = layer.annotations.remove(SIGNATURE) else { continue };
-            found.push(Found::Simple(SimpleSignature {
+            found.push(Signature::Simple(SimpleSignature {
                 payload: self.blob(session, &layer.digest).await?,
                 signature,
                 certificate: layer.annotations.remove(CERTIFICATE).filter(|pem| !pem.is_empty()),
@@ -76,66 +79,73 @@ impl Registries {
         Ok(found)
     }
 
-    /// Signatures in the form of cosign 3.
+    /// Returns the signatures in the format of cosign 3.
     pub async fn bundles(
         &self,
         session: &mut Session<'_>,
         manifest: &Digest,
-    ) -> Result<Vec<Found>, SourceError> {
-        let listed = self.referrers(session, manifest).await?;
+    ) -> Result<Vec<Signature>, SourceError> {
+        let referrers = self.referrers(session, manifest).await?;
         let mut found = Vec::new();
-        for referrer in listed.iter().rev().filter(|one| one.artifact_type.starts_with(BUNDLE)).take(MOST) {
-            let url = below(session.home, &["manifests", &referrer.digest])?;
-            let Some(holder) = self.document::<Signatures>(session, url, MANIFEST, &[404]).await? else {
+        let bundles = referrers.iter().rev().filter(|referrer| referrer.artifact_type.starts_with(BUNDLE));
+        for referrer in bundles.take(MAX_SIGNATURES) {
+            let url = endpoint_url(session.base_url, &["manifests", &referrer.digest])?;
+            let Some(manifest) = self.get_json::<SignatureManifest>(session, url, MANIFEST, &[404]).await?
+            else {
                 continue;
             };
-            for layer in holder.layers.iter().filter(|layer| layer.media_type.starts_with(BUNDLE)).take(1) {
-                found.push(Found::Bundle(Bundle(self.blob(session, &layer.digest).await?)));
+            for layer in manifest.layers.iter().filter(|layer| layer.media_type.starts_with(BUNDLE)).take(1) {
+                found.push(Signature::Bundle(Bundle(self.blob(session, &layer.digest).await?)));
             }
         }
         Ok(found)
     }
 
-    /// What refers to a manifest: as the registry tells, or as those who signed wrote it down at a tag.
+    /// Returns the referrers of a manifest, from the referrers API or from the fallback tag.
     async fn referrers(
         &self,
         session: &mut Session<'_>,
         manifest: &Digest,
-    ) -> Result<Vec<Described>, SourceError> {
-        let told = below(session.home, &["referrers", manifest.as_str()])?;
-        let told = self.document::<Referrers>(session, told, INDEX, &NO_REFERRERS).await?;
-        let mut all = told.map(|told| told.manifests).unwrap_or_default();
-        if all.is_empty() {
-            let tag = below(session.home, &["manifests", &format!("sha256-{}", manifest.hex())])?;
-            let written = self.document::<Referrers>(session, tag, INDEX, &[404]).await?;
-            all = written.map(|written| written.manifests).unwrap_or_default();
+    ) -> Result<Vec<Descriptor>, SourceError> {
+        let url = endpoint_url(session.base_url, &["referrers", manifest.as_str()])?;
+        let index = self.get_json::<Referrers>(session, url, INDEX, &NO_REFERRERS).await?;
+        let mut referrers = index.map(|index| index.manifests).unwrap_or_default();
+        if referrers.is_empty() {
+            let tag = endpoint_url(session.base_url, &["manifests", &format!("sha256-{}", manifest.hex())])?;
+            let index = self.get_json::<Referrers>(session, tag, INDEX, &[404]).await?;
+            referrers = index.map(|index| index.manifests).unwrap_or_default();
         }
-        Ok(all)
+        Ok(referrers)
     }
 
-    /// None: the answer is one of those that mean there is nothing.
-    async fn document<D: DeserializeOwned>(
+    /// Returns a JSON document, or `None` if the status is one of `absent`.
+    async fn get_json<D: DeserializeOwned>(
         &self,
         session: &mut Session<'_>,
         url: Url,
         kind: &'static str,
-        nothing: &[u16],
+        absent: &[u16],
     ) -> Result<Option<D>, SourceError> {
         let accept = [(ACCEPT, HeaderValue::from_static(kind))].into_iter().collect();
-        let answer = session.get(url.clone(), accept).await?;
-        if nothing.contains(&answer.status().as_u16()) {
+        let response = session.get(url.clone(), accept).await?;
+        if absent.contains(&response.status().as_u16()) {
             return Ok(None);
         }
-        let body = answer.good()?.whole(self.web.limits.document_bytes).await?;
+        let body = response.error_for_status()?.bytes(self.http.limits.document_bytes).await?;
         let document = serde_json::from_slice(&body);
-        document.map(Some).map_err(|_| not_a_package(&url, "the list of its signatures cannot be read"))
+        document.map(Some).map_err(|_| not_a_chart(&url, "the list of its signatures is invalid"))
     }
 
     async fn blob(&self, session: &mut Session<'_>, digest: &str) -> Result<Vec<u8>, SourceError> {
         let expected = Digest::parse(digest)
-            .ok_or_else(|| not_a_package(session.home, "the digest of a signature is not a sha256"))?;
-        let url = below(session.home, &["blobs", expected.as_str()])?;
-        let body = session.get(url.clone(), HeaderMap::new()).await?.good()?.whole(LARGEST).await?;
+            .ok_or_else(|| not_a_chart(session.base_url, "the digest of a signature is not a sha256"))?;
+        let url = endpoint_url(session.base_url, &["blobs", expected.as_str()])?;
+        let body = session
+            .get(url.clone(), HeaderMap::new())
+            .await?
+            .error_for_status()?
+            .bytes(MAX_SIGNATURE_BYTES)
+            .await?;
         let actual = Digest::of(&body);
         if actual == expected {
             return Ok(body);

@@ -1,84 +1,88 @@
-//! Signatures as cosign 3 makes them: a statement about the manifest in an envelope, with all that vouches for it.
+//! Signatures in the format of cosign 3: a Sigstore bundle with a DSSE envelope, which contains a statement about the manifest.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chandler_core::digest::Digest;
 use rustls_pki_types::CertificateDer;
 use serde::Deserialize;
 
-use super::{Refusal, Signers, keyless, log::LogEntry};
+use super::{Signers, VerificationError, keyless, log::LogEntry};
 
 const STATEMENT: &str = "application/vnd.in-toto+json";
-/// What `cosign sign` states. Attestations come in the same form, and say other things.
+/// Predicate type of `cosign sign`. Attestations have the same format, but other predicate types.
 const SIGNATURE: &str = "https://sigstore.dev/cosign/sign/v1";
 
-/// A bundle, not looked into yet.
+/// An unparsed bundle.
 #[derive(Clone, Debug)]
 pub(crate) struct Bundle(pub Vec<u8>);
 
 impl Bundle {
-    pub(super) fn check(&self, manifest: &Digest, signers: &Signers) -> Result<(), Refusal> {
+    pub(super) fn verify(&self, manifest: &Digest, signers: &Signers) -> Result<(), VerificationError> {
         let document: Document = serde_json::from_slice(&self.0)
-            .map_err(|_| Refusal::Unreadable("it is no bundle with an envelope".to_owned()))?;
+            .map_err(|_| VerificationError::Invalid("it is not a bundle with an envelope".to_owned()))?;
         let Document { material, envelope } = document;
         let payload = decoded(&envelope.payload)?;
-        check_statement(&envelope.payload_type, &payload, manifest)?;
-        let message = signed_text(&envelope.payload_type, &payload);
-        let mut closest = Refusal::NoSignature;
-        for made in &envelope.signatures {
-            match check_signature(&material, &payload, &message, &decoded(&made.sig)?, signers) {
+        verify_statement(&envelope.payload_type, &payload, manifest)?;
+        let message = pre_authentication_encoding(&envelope.payload_type, &payload);
+        let mut most_specific = VerificationError::NoSignature;
+        for signature in &envelope.signatures {
+            match verify_signature(&material, &payload, &message, &decoded(&signature.sig)?, signers) {
                 Ok(()) => return Ok(()),
-                Err(refusal) => closest = closest.or_closer(refusal),
+                Err(error) => most_specific = most_specific.or_more_specific(error),
             }
         }
-        Err(closest)
+        Err(most_specific)
     }
 }
 
-fn check_signature(
+fn verify_signature(
     material: &Material,
     payload: &[u8],
     message: &[u8],
     signature: &[u8],
     signers: &Signers,
-) -> Result<(), Refusal> {
-    if signers.keys.iter().any(|key| key.signed(message, signature)) {
+) -> Result<(), VerificationError> {
+    if signers.keys.iter().any(|key| key.verifies(message, signature)) {
         return Ok(());
     }
     let Some(certificate) = material.certificate() else {
-        return Err(if signers.keys.is_empty() { Refusal::NoCertificate } else { Refusal::OtherKey });
+        return Err(if signers.keys.is_empty() {
+            VerificationError::NoCertificate
+        } else {
+            VerificationError::UntrustedKey
+        });
     };
     let certificate = CertificateDer::from(decoded(certificate)?);
-    let entries: Result<Vec<_>, _> = material.entries.iter().filter_map(Entry::promised).collect();
-    keyless::Claim {
+    let entries: Result<Vec<_>, _> = material.entries.iter().filter_map(TlogEntry::log_entry).collect();
+    keyless::KeylessSignature {
         message,
-        logged: Digest::of(payload),
+        logged_digest: Digest::of(payload),
         signature,
         certificate: &certificate,
         entries: &entries?,
     }
-    .check(signers)
+    .verify(signers)
 }
 
-fn check_statement(kind: &str, payload: &[u8], manifest: &Digest) -> Result<(), Refusal> {
+fn verify_statement(kind: &str, payload: &[u8], manifest: &Digest) -> Result<(), VerificationError> {
     let statement: Option<Statement> = serde_json::from_slice(payload).ok().filter(|_| kind == STATEMENT);
-    let statement =
-        statement.ok_or_else(|| Refusal::Unreadable("its envelope holds no statement".to_owned()))?;
+    let statement = statement
+        .ok_or_else(|| VerificationError::Invalid("its envelope contains no statement".to_owned()))?;
     let is_about = |subject: &Subject| subject.digest.sha256.as_deref() == Some(manifest.hex());
     if statement.predicate_type == SIGNATURE && statement.subject.iter().any(is_about) {
         Ok(())
     } else {
-        Err(Refusal::OtherContent)
+        Err(VerificationError::WrongContent)
     }
 }
 
-/// What is signed of an envelope: lengths before texts, so that no part can be taken for another.
-fn signed_text(kind: &str, payload: &[u8]) -> Vec<u8> {
+/// Returns the signed bytes of a DSSE envelope.
+fn pre_authentication_encoding(kind: &str, payload: &[u8]) -> Vec<u8> {
     let head = format!("DSSEv1 {} {kind} {} ", kind.len(), payload.len());
     [head.as_bytes(), payload].concat()
 }
 
-fn decoded(text: &str) -> Result<Vec<u8>, Refusal> {
-    BASE64_STANDARD.decode(text).map_err(|_| Refusal::Unreadable("it is not base64".to_owned()))
+fn decoded(text: &str) -> Result<Vec<u8>, VerificationError> {
+    BASE64_STANDARD.decode(text).map_err(|_| VerificationError::Invalid("it is not base64".to_owned()))
 }
 
 #[derive(Deserialize)]
@@ -95,7 +99,7 @@ struct Material {
     certificate: Option<Raw>,
     x509_certificate_chain: Option<Chain>,
     #[serde(default, rename = "tlogEntries")]
-    entries: Vec<Entry>,
+    entries: Vec<TlogEntry>,
 }
 
 impl Material {
@@ -118,27 +122,27 @@ struct Chain {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Entry {
+struct TlogEntry {
     log_id: LogId,
     log_index: Option<String>,
     integrated_time: Option<String>,
-    inclusion_promise: Option<Promise>,
+    inclusion_promise: Option<InclusionPromise>,
     canonicalized_body: String,
 }
 
-impl Entry {
-    /// None: the log gave no promise, as version 2 of Rekor does.
-    fn promised(&self) -> Option<Result<LogEntry, Refusal>> {
+impl TlogEntry {
+    /// Returns `None` if the entry has no inclusion promise, like entries of Rekor 2.
+    fn log_entry(&self) -> Option<Result<LogEntry, VerificationError>> {
         let promise = self.inclusion_promise.as_ref()?;
         let number = |text: &Option<String>| text.as_deref().unwrap_or("0").parse::<u64>();
-        let bad = |_| Refusal::Unreadable("the entry of its log has no number or time".to_owned());
+        let invalid = |_| VerificationError::Invalid("its log entry has an invalid index or time".to_owned());
         let read = || {
             Ok(LogEntry {
                 body: decoded(&self.canonicalized_body)?,
-                time: number(&self.integrated_time).map_err(bad)?,
-                index: number(&self.log_index).map_err(bad)?,
-                log: decoded(&self.log_id.key_id)?,
-                promise: decoded(&promise.signed_entry_timestamp)?,
+                time: number(&self.integrated_time).map_err(invalid)?,
+                index: number(&self.log_index).map_err(invalid)?,
+                log_id: decoded(&self.log_id.key_id)?,
+                signed_entry_timestamp: decoded(&promise.signed_entry_timestamp)?,
             })
         };
         Some(read())
@@ -153,7 +157,7 @@ struct LogId {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Promise {
+struct InclusionPromise {
     signed_entry_timestamp: String,
 }
 
@@ -162,11 +166,11 @@ struct Promise {
 struct Envelope {
     payload: String,
     payload_type: String,
-    signatures: Vec<Made>,
+    signatures: Vec<EnvelopeSignature>,
 }
 
 #[derive(Deserialize)]
-struct Made {
+struct EnvelopeSignature {
     sig: String,
 }
 

@@ -1,4 +1,4 @@
-//! Public keys, of whatever kind `cosign` can make.
+//! Public keys of all types that `cosign` supports.
 
 use rustls_pki_types::{
     SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer,
@@ -6,7 +6,7 @@ use rustls_pki_types::{
 };
 use webpki::{Error, RawPublicKeyEntity, ring};
 
-/// What signatures may be made with. Which one it is, the key and the signature tell.
+/// The supported signature algorithms. The key and the signature determine which one is used.
 pub(super) const ALGORITHMS: &[&dyn SignatureVerificationAlgorithm] = &[
     ring::ECDSA_P256_SHA256,
     ring::ECDSA_P256_SHA384,
@@ -18,17 +18,17 @@ pub(super) const ALGORITHMS: &[&dyn SignatureVerificationAlgorithm] = &[
     ring::RSA_PKCS1_2048_8192_SHA512,
 ];
 
-/// Why public keys cannot be used.
+/// A public key is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadKey {
-    #[error("it holds something else than public keys")]
+pub enum KeyError {
+    #[error("it contains something other than public keys")]
     NotAKey,
     #[error("it is not PEM: {0}")]
     NotPem(String),
-    #[error("it holds no public key in PEM")]
+    #[error("it contains no public key in PEM")]
     Empty,
-    #[error("it holds a key that is neither ECDSA P-256 or P-384, nor Ed25519, nor RSA")]
-    Kind,
+    #[error("it contains a key that is neither ECDSA P-256 or P-384, nor Ed25519, nor RSA")]
+    UnsupportedType,
 }
 
 /// A public key.
@@ -36,39 +36,39 @@ pub enum BadKey {
 pub(super) struct PublicKey(SubjectPublicKeyInfoDer<'static>);
 
 impl PublicKey {
-    /// All keys in a text.
-    pub fn from_pem(pem: &[u8]) -> Result<Vec<Self>, BadKey> {
+    /// Parses all keys in a PEM text.
+    pub fn from_pem(pem: &[u8]) -> Result<Vec<Self>, KeyError> {
         let mut keys = Vec::new();
         for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem) {
             match section {
                 Ok((SectionKind::PublicKey, der)) => keys.push(Self::from_der(der)?),
-                Ok(_) => return Err(BadKey::NotAKey),
-                Err(error) => return Err(BadKey::NotPem(error.to_string())),
+                Ok(_) => return Err(KeyError::NotAKey),
+                Err(error) => return Err(KeyError::NotPem(error.to_string())),
             }
         }
-        if keys.is_empty() { Err(BadKey::Empty) } else { Ok(keys) }
+        if keys.is_empty() { Err(KeyError::Empty) } else { Ok(keys) }
     }
 
-    pub fn from_der(der: Vec<u8>) -> Result<Self, BadKey> {
+    pub fn from_der(der: Vec<u8>) -> Result<Self, KeyError> {
         let key = Self(SubjectPublicKeyInfoDer::from(der));
-        if key.is_usable() {
+        if key.is_supported() {
             return Ok(key);
         }
-        Err(BadKey::Kind)
+        Err(KeyError::UnsupportedType)
     }
 
-    /// Whether the key signed the message.
-    pub fn signed(&self, message: &[u8], signature: &[u8]) -> bool {
+    /// Returns whether the signature of the message was made with this key.
+    pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         let Ok(key) = RawPublicKeyEntity::try_from(&self.0) else { return false };
         ALGORITHMS.iter().any(|algorithm| key.verify_signature(*algorithm, message, signature).is_ok())
     }
 
-    fn is_usable(&self) -> bool {
+    fn is_supported(&self) -> bool {
         let Ok(key) = RawPublicKeyEntity::try_from(&self.0) else { return false };
-        let fits = |algorithm: &&dyn SignatureVerificationAlgorithm| {
+        let matches_key = |algorithm: &&dyn SignatureVerificationAlgorithm| {
             matches!(key.verify_signature(*algorithm, b"", b""), Err(Error::InvalidSignatureForPublicKey))
         };
-        ALGORITHMS.iter().any(fits)
+        ALGORITHMS.iter().any(matches_key)
     }
 }
 
@@ -90,7 +90,7 @@ KqGETyuOhvvO6Bnt0ALFik0mW0Bh3a187qmEuvcEBSyNmL5Aa9UCyb/wDayqpR1f
 rwIDAQAB
 -----END PUBLIC KEY-----
 ";
-    /// Of `hello`, made with the RSA key by `openssl dgst -sha256 -sign`.
+    /// The signature of `hello` by the RSA key, from `openssl dgst -sha256 -sign`.
     const RSA_SIGNATURE: &str = "Yl3/YYqKonRAfnoAc2b3lu9um7mdQ0t1UzFVqdBGP/QHIqMbiOWTxynin2FeMVz7Vz437esF9pBrgWB2nX41Jja9K2\
         cLFmbSYDTFqVZDkBtstY7DVEqZnklFKtvBmsojvlhxmVHREYXkNm2HjQScNMWeUWP9UDJQ43eR6we4eI6XJvNi1yIU\
         P3uHmMwXMWFy1zoNn4hKBRMo8BmfKa+3GzT99Pc+scjGmMfn+94INDNvy++oS81B8BwdTGthlvToLD9LLVauw4C4D8\
@@ -105,23 +105,23 @@ IQKSt+ZX42f6dI/j7dg=
 ";
 
     #[test]
-    fn keys_of_the_kinds_that_cosign_knows() {
+    fn all_key_types_of_cosign_are_supported() {
         for kind in [&rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_ECDSA_P384_SHA384, &rcgen::PKCS_ED25519] {
             let pair = KeyPair::generate_for(kind).unwrap();
             let pem = pair.public_key_pem();
             let [key] = PublicKey::from_pem(pem.as_bytes()).unwrap().try_into().unwrap();
             let signature = pair.sign(b"hello").unwrap();
-            assert!(key.signed(b"hello", &signature), "{kind:?}");
-            assert!(!key.signed(b"other", &signature), "{kind:?}");
+            assert!(key.verifies(b"hello", &signature), "{kind:?}");
+            assert!(!key.verifies(b"other", &signature), "{kind:?}");
             assert_eq!(PublicKey::from_der(pair.subject_public_key_info()), Ok(key));
         }
         let rsa = PublicKey::from_pem(RSA.as_bytes()).unwrap();
         let signature = BASE64_STANDARD.decode(RSA_SIGNATURE).unwrap();
-        assert!(rsa[0].signed(b"hello", &signature) && !rsa[0].signed(b"other", &signature));
+        assert!(rsa[0].verifies(b"hello", &signature) && !rsa[0].verifies(b"other", &signature));
     }
 
     #[test]
-    fn what_is_no_usable_key_is_told() {
+    fn invalid_keys_are_rejected() {
         let two = format!("{RSA}{}", KeyPair::generate().unwrap().public_key_pem());
         assert_eq!(PublicKey::from_pem(two.as_bytes()).unwrap().len(), 2);
         let private = KeyPair::generate().unwrap().serialize_pem();
@@ -129,12 +129,12 @@ IQKSt+ZX42f6dI/j7dg=
             ("", "no public key"),
             ("nonsense", "no public key"),
             (P521, "neither ECDSA P-256"),
-            (private.as_str(), "something else"),
+            (private.as_str(), "something other than"),
             ("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", "neither ECDSA P-256"),
         ];
-        for (pem, hint) in rows {
-            let why = PublicKey::from_pem(pem.as_bytes()).unwrap_err().to_string();
-            assert!(why.contains(hint), "{why}");
+        for (pem, text) in rows {
+            let error = PublicKey::from_pem(pem.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(text), "{error}");
         }
     }
 }

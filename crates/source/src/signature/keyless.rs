@@ -1,46 +1,54 @@
-//! Signatures of people and machines without a key of their own: a certificate, valid for minutes, names them, and a log
-//! tells that the signature was made in these minutes.
+//! Keyless signatures: a short-lived certificate contains the identity of the signer, and an entry of a transparency log proves
+//! that the signature was made while the certificate was valid.
 
 use chandler_core::digest::Digest;
 use rustls_pki_types::CertificateDer;
 
 use super::{
-    Refusal, Signers, certificate,
-    log::{LogEntry, Recorded},
+    Signers, VerificationError, certificate,
+    log::{ExpectedEntry, LogEntry},
 };
 
-/// What was signed, and how.
-pub(super) struct Claim<'a> {
+/// A keyless signature of a message.
+pub(super) struct KeylessSignature<'a> {
     pub message: &'a [u8],
-    /// What the log has of it.
-    pub logged: Digest,
+    /// The digest in the log entry.
+    pub logged_digest: Digest,
     pub signature: &'a [u8],
     pub certificate: &'a CertificateDer<'a>,
     pub entries: &'a [LogEntry],
 }
 
-impl Claim<'_> {
-    pub fn check(&self, signers: &Signers) -> Result<(), Refusal> {
-        let Some(root) = &signers.trusted_root else { return Err(Refusal::OtherKey) };
-        if !certificate::signed(self.certificate, self.message, self.signature) {
-            return Err(Refusal::Unreadable("the certificate's key did not make it".to_owned()));
+impl KeylessSignature<'_> {
+    pub fn verify(&self, signers: &Signers) -> Result<(), VerificationError> {
+        let Some(root) = &signers.trusted_root else { return Err(VerificationError::UntrustedKey) };
+        if !certificate::verifies(self.certificate, self.message, self.signature) {
+            return Err(VerificationError::Invalid(
+                "it was not made with the key of its certificate".to_owned(),
+            ));
         }
-        let recorded =
-            Recorded { content: &self.logged, signature: self.signature, certificate: self.certificate };
-        let mut time = Err(Refusal::NotLogged("it has no entry with a promise of the log".to_owned()));
+        let expected = ExpectedEntry {
+            content: &self.logged_digest,
+            signature: self.signature,
+            certificate: self.certificate,
+        };
+        let mut time =
+            Err(VerificationError::NotLogged("it has no log entry with an inclusion promise".to_owned()));
         for entry in self.entries {
-            time = entry.signed_at(&recorded, &root.logs);
+            time = entry.signed_at(&expected, &root.logs);
             if time.is_ok() {
                 break;
             }
         }
-        certificate::check_chain(self.certificate, &root.authorities, time?)?;
+        certificate::verify_chain(self.certificate, &root.authorities, time?)?;
         let identity = certificate::identity(self.certificate).ok_or_else(|| {
-            Refusal::UntrustedCertificate("it does not name one person or machine and who says so".to_owned())
+            VerificationError::UntrustedCertificate(
+                "it does not contain exactly one identity and its issuer".to_owned(),
+            )
         })?;
-        if signers.identities.iter().any(|wanted| wanted.is(&identity)) {
+        if signers.identities.iter().any(|expected| expected.matches(&identity)) {
             return Ok(());
         }
-        Err(Refusal::OtherIdentity { subject: identity.subject, issuer: identity.issuer })
+        Err(VerificationError::UntrustedIdentity { subject: identity.subject, issuer: identity.issuer })
     }
 }

@@ -1,4 +1,4 @@
-//! What the platform demands of every package, whoever asks for it.
+//! The signature policy of the platform, which applies to every package.
 
 use std::sync::Arc;
 
@@ -6,46 +6,55 @@ use reqwest::Url;
 use serde::Deserialize;
 
 use super::{
-    BadSigners, Signers, SignersSpec, WantedIdentity,
-    source_prefix::{BadSource, Place, SourcePrefix},
+    ExpectedIdentity, Signers, SignersError, SignersSpec,
+    source_prefix::{SourceLocation, SourcePrefix, SourcePrefixError},
 };
 
-/// Which sources have to be signed, and by whom. Of several rules the one that says most about a source counts.
+/// Defines which sources must be signed, and by which signers. The most specific rule for a source applies.
 #[derive(Clone, Debug, Default)]
 pub struct SignaturePolicy {
-    rules: Vec<(SourcePrefix, Demand)>,
+    rules: Vec<(SourcePrefix, Requirement)>,
 }
 
-/// What is demanded of a package.
+/// The required signatures of a package.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Demand {
+pub(crate) enum Requirement {
     #[default]
-    Nothing,
-    Signed(Arc<Signers>),
+    NotRequired,
+    SignedBy(Arc<Signers>),
 }
 
-/// Why a policy cannot be used.
+/// The policy cannot be loaded, so that no package may be installed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadPolicy {
-    #[error("it is not written as a policy is: {0}")]
-    Unreadable(String),
-    #[error("rule {number}: {why}")]
-    Rule { number: usize, why: BadRule },
-    #[error("two rules are for {0}; say it once")]
-    Twice(String),
+#[error("the signature policy in {location} is invalid or cannot be read: {reason}")]
+pub struct PolicyUnavailable {
+    /// Where the policy is stored.
+    pub location: String,
+    pub reason: String,
 }
 
-/// Why a rule of a policy cannot be used.
+/// A policy is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadRule {
-    #[error("it names no sources")]
+pub enum PolicyError {
+    #[error("it is not a signature policy in YAML: {0}")]
+    Syntax(String),
+    #[error("rule {number}: {error}")]
+    Rule { number: usize, error: RuleError },
+    #[error("two rules have the source {0}")]
+    DuplicateSource(String),
+}
+
+/// A rule of a policy is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    #[error("it has no sources")]
     NoSources,
-    #[error("it says unsigned, and who has to sign")]
+    #[error("it has both unsigned and signers")]
     UnsignedAndSigned,
     #[error(transparent)]
-    Source(#[from] BadSource),
+    Source(#[from] SourcePrefixError),
     #[error(transparent)]
-    Signers(#[from] BadSigners),
+    Signers(#[from] SignersError),
 }
 
 #[derive(Deserialize)]
@@ -63,51 +72,55 @@ struct Rule {
     #[serde(default)]
     keys: Vec<String>,
     #[serde(default)]
-    identities: Vec<WantedIdentity>,
+    identities: Vec<ExpectedIdentity>,
     #[serde(default)]
     trusted_root: Option<String>,
 }
 
 impl SignaturePolicy {
-    /// Reads YAML.
-    pub fn parse(text: &str) -> Result<Self, BadPolicy> {
+    /// Parses a policy in YAML.
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let document: Document =
-            serde_saphyr::from_str(text).map_err(|error| BadPolicy::Unreadable(error.to_string()))?;
-        let mut rules: Vec<(SourcePrefix, Demand)> = Vec::new();
-        for (at, rule) in document.rules.into_iter().enumerate() {
-            let bad = |why: BadRule| BadPolicy::Rule { number: at + 1, why };
+            serde_saphyr::from_str(text).map_err(|error| PolicyError::Syntax(error.to_string()))?;
+        let mut rules: Vec<(SourcePrefix, Requirement)> = Vec::new();
+        for (position, rule) in document.rules.into_iter().enumerate() {
+            let invalid = |error: RuleError| PolicyError::Rule { number: position + 1, error };
             let sources = rule.sources.clone();
             if sources.is_empty() {
-                return Err(bad(BadRule::NoSources));
+                return Err(invalid(RuleError::NoSources));
             }
-            let demand = rule.demand().map_err(bad)?;
+            let requirement = rule.requirement().map_err(invalid)?;
             for source in sources {
-                let prefix: SourcePrefix = source.parse().map_err(|error: BadSource| bad(error.into()))?;
-                if rules.iter().any(|(known, _)| *known == prefix) {
-                    return Err(BadPolicy::Twice(source));
+                let prefix: SourcePrefix =
+                    source.parse().map_err(|error: SourcePrefixError| invalid(error.into()))?;
+                if rules.iter().any(|(other, _)| *other == prefix) {
+                    return Err(PolicyError::DuplicateSource(source));
                 }
-                rules.push((prefix, demand.clone()));
+                rules.push((prefix, requirement.clone()));
             }
         }
         Ok(Self { rules })
     }
 
-    /// What is demanded of a chart: `home` is its repository in a registry, or the Helm repository it is from.
-    pub(crate) fn demand(&self, scheme: &str, home: &Url) -> Demand {
-        let place = Place::of_home(scheme, home);
-        let fitting =
-            self.rules.iter().filter_map(|(prefix, demand)| Some((prefix.closeness(&place)?, demand)));
-        fitting.max_by_key(|(closeness, _)| *closeness).map(|(_, demand)| demand.clone()).unwrap_or_default()
+    /// Returns the requirement for a chart. `base_url` is the URL of its repository in a registry, or of its Helm repository.
+    pub(crate) fn requirement(&self, scheme: &str, base_url: &Url) -> Requirement {
+        let location = SourceLocation::from_base_url(scheme, base_url);
+        let matching = self
+            .rules
+            .iter()
+            .filter_map(|(prefix, requirement)| Some((prefix.specificity(&location)?, requirement)));
+        let most_specific = matching.max_by_key(|(specificity, _)| *specificity);
+        most_specific.map(|(_, requirement)| requirement.clone()).unwrap_or_default()
     }
 }
 
 impl Rule {
-    fn demand(self) -> Result<Demand, BadRule> {
+    fn requirement(self) -> Result<Requirement, RuleError> {
         let Self { sources: _, unsigned, keys, identities, trusted_root } = self;
         match Signers::new(&SignersSpec { keys, identities, trusted_root }) {
-            Err(BadSigners::Nobody) if unsigned => Ok(Demand::Nothing),
-            Ok(_) if unsigned => Err(BadRule::UnsignedAndSigned),
-            Ok(signers) => Ok(Demand::Signed(Arc::new(signers))),
+            Err(SignersError::Empty) if unsigned => Ok(Requirement::NotRequired),
+            Ok(_) if unsigned => Err(RuleError::UnsignedAndSigned),
+            Ok(signers) => Ok(Requirement::SignedBy(Arc::new(signers))),
             Err(error) => Err(error.into()),
         }
     }
@@ -125,22 +138,22 @@ mod tests {
 
     fn policy(rules: &[(&str, bool)]) -> String {
         let rule = |(source, signed): &(&str, bool)| {
-            let demand = if *signed {
+            let requirement = if *signed {
                 format!("  keys:\n  - |\n{}", indented(KEY))
             } else {
                 "  unsigned: true\n".to_owned()
             };
-            format!("- sources: ['{source}']\n{demand}")
+            format!("- sources: ['{source}']\n{requirement}")
         };
         format!("rules:\n{}", rules.iter().map(rule).collect::<String>())
     }
 
-    fn is_demanded(policy: &SignaturePolicy, scheme: &str, home: &str) -> bool {
-        policy.demand(scheme, &home.parse().unwrap()) != Demand::Nothing
+    fn is_required(policy: &SignaturePolicy, scheme: &str, base_url: &str) -> bool {
+        policy.requirement(scheme, &base_url.parse().unwrap()) != Requirement::NotRequired
     }
 
     #[test]
-    fn the_rule_that_says_most_counts() {
+    fn the_most_specific_rule_applies() {
         let policy = SignaturePolicy::parse(&policy(&[
             ("oci://registry.example/team", true),
             ("oci://registry.example/team/open", false),
@@ -164,38 +177,38 @@ mod tests {
             ("https", "https://charts.example/other/", false),
             ("https", "https://registry.example/team/", false),
         ];
-        for (scheme, home, demanded) in rows {
-            assert_eq!(is_demanded(&policy, scheme, home), demanded, "{home}");
+        for (scheme, base_url, required) in rows {
+            assert_eq!(is_required(&policy, scheme, base_url), required, "{base_url}");
         }
     }
 
     #[test]
-    fn all_means_all() {
+    fn wildcard_applies_to_all_sources() {
         let all = SignaturePolicy::parse(&policy(&[("*", true), ("https://charts.example", false)])).unwrap();
-        assert!(is_demanded(&all, "oci", "https://anywhere.example/v2/web/"));
-        assert!(is_demanded(&all, "https", "https://anywhere.example/"));
-        assert!(!is_demanded(&all, "https", "https://charts.example/stable/"));
-        assert!(!is_demanded(&SignaturePolicy::default(), "oci", "https://anywhere.example/v2/web/"));
+        assert!(is_required(&all, "oci", "https://anywhere.example/v2/web/"));
+        assert!(is_required(&all, "https", "https://anywhere.example/"));
+        assert!(!is_required(&all, "https", "https://charts.example/stable/"));
+        assert!(!is_required(&SignaturePolicy::default(), "oci", "https://anywhere.example/v2/web/"));
     }
 
     #[test]
-    fn what_is_no_policy_is_told() {
-        let twice = policy(&[("oci://a.example/x", true), ("oci://A.example/x/", false)]);
+    fn invalid_policies_are_rejected() {
+        let duplicate = policy(&[("oci://a.example/x", true), ("oci://A.example/x/", false)]);
         let both = policy(&[("*", true)]) + "  unsigned: true\n";
         let rows = [
             ("rules: [{sources: ['*'], keyz: []}]", "keyz"),
-            ("nonsense", "not written as a policy"),
+            ("nonsense", "not a signature policy in YAML"),
             ("rules: [{sources: ['*']}]", "rule 1: neither keys nor identities"),
-            ("rules: [{sources: [], unsigned: true}]", "names no sources"),
+            ("rules: [{sources: [], unsigned: true}]", "has no sources"),
             ("rules: [{sources: ['registry.example'], unsigned: true}]", "neither * nor"),
             ("rules: [{sources: ['http://registry.example'], unsigned: true}]", "neither * nor"),
             ("rules: [{sources: ['oci://user@registry.example'], unsigned: true}]", "neither * nor"),
-            (twice.as_str(), "say it once"),
-            (both.as_str(), "says unsigned"),
+            (duplicate.as_str(), "two rules have the source"),
+            (both.as_str(), "both unsigned and signers"),
         ];
-        for (text, hint) in rows {
-            let why = SignaturePolicy::parse(text).unwrap_err().to_string();
-            assert!(why.contains(hint), "{why} does not say {hint}");
+        for (policy, text) in rows {
+            let error = SignaturePolicy::parse(policy).unwrap_err().to_string();
+            assert!(error.contains(text), "{error} does not contain {text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Who may have signed a package.
+//! The trusted signers of packages.
 
 use std::hash::{Hash, Hasher};
 
@@ -8,76 +8,77 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     certificate::Identity,
-    key::{BadKey, PublicKey},
-    trusted_root::{BadTrustedRoot, TrustedRoot},
+    key::{KeyError, PublicKey},
+    trusted_root::{TrustedRoot, TrustedRootError},
 };
 
-/// Who may have signed, as it is written down. One of them is enough.
+/// The configuration of [`Signers`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct SignersSpec {
-    /// Public keys, PEM.
+    /// Public keys in PEM.
     #[serde(default)]
     pub keys: Vec<String>,
-    /// Whom a certificate has to name.
+    /// Identities for keyless signatures.
     #[serde(default)]
-    pub identities: Vec<WantedIdentity>,
-    /// What `cosign trusted-root create` wrote; needed for identities.
+    pub identities: Vec<ExpectedIdentity>,
+    /// The file that `cosign trusted-root create` writes. Required for identities.
     #[serde(default)]
     pub trusted_root: Option<String>,
 }
 
-/// Whom a certificate has to name: each as it is, or as an expression that the whole text has to match.
+/// The identity that a certificate must contain. Issuer and subject are given as exact texts, or as regular expressions that have
+/// to match the whole text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct WantedIdentity {
+pub struct ExpectedIdentity {
     pub issuer: Option<String>,
     pub issuer_reg_exp: Option<String>,
     pub subject: Option<String>,
     pub subject_reg_exp: Option<String>,
 }
 
-/// Why nobody can be held against it.
+/// A [`SignersSpec`] is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadSigners {
-    #[error("a public key cannot be used: {0}")]
-    Key(BadKey),
-    #[error("the trusted root cannot be used: {0}")]
-    TrustedRoot(BadTrustedRoot),
-    #[error("identities need a trustedRoot: the file that `cosign trusted-root create` writes")]
+pub enum SignersError {
+    #[error("a public key is invalid: {0}")]
+    Key(KeyError),
+    #[error("the trusted root is invalid: {0}")]
+    TrustedRoot(TrustedRootError),
+    #[error("identities require trustedRoot: the file that `cosign trusted-root create` writes")]
     NoTrustedRoot,
-    #[error("an identity needs one of {0} and {0}RegExp")]
+    #[error("an identity requires exactly one of {0} and {0}RegExp")]
     Identity(&'static str),
-    #[error("{0:?} is no regular expression")]
+    #[error("{0:?} is not a regular expression")]
     Expression(String),
-    #[error("neither keys nor identities are given")]
-    Nobody,
+    #[error("neither keys nor identities are set")]
+    Empty,
 }
 
-/// Who may have signed a package. Equal ones were written down equally.
+/// The trusted signers of a package. A signature by one of them is enough. Two values are equal if their specs are equal.
 #[derive(Clone, Debug)]
 pub struct Signers {
     pub(super) keys: Vec<PublicKey>,
-    pub(super) identities: Vec<Expected>,
-    /// There where there are identities.
+    pub(super) identities: Vec<IdentityMatcher>,
+    /// Always set if there are identities.
     pub(super) trusted_root: Option<TrustedRoot>,
     digest: Digest,
 }
 
 impl Signers {
-    pub fn new(spec: &SignersSpec) -> Result<Self, BadSigners> {
+    pub fn new(spec: &SignersSpec) -> Result<Self, SignersError> {
         let SignersSpec { keys, identities, trusted_root } = spec;
         if keys.is_empty() && identities.is_empty() {
-            return Err(BadSigners::Nobody);
+            return Err(SignersError::Empty);
         }
         let root = trusted_root.as_deref().map(TrustedRoot::parse).transpose();
-        let trusted_root = root.map_err(BadSigners::TrustedRoot)?;
+        let trusted_root = root.map_err(SignersError::TrustedRoot)?;
         if trusted_root.is_none() && !identities.is_empty() {
-            return Err(BadSigners::NoTrustedRoot);
+            return Err(SignersError::NoTrustedRoot);
         }
         let keys: Result<Vec<_>, _> = keys.iter().map(|pem| PublicKey::from_pem(pem.as_bytes())).collect();
-        let keys = keys.map_err(BadSigners::Key)?.into_iter().flatten().collect();
-        let identities: Result<Vec<_>, _> = identities.iter().map(Expected::new).collect();
+        let keys = keys.map_err(SignersError::Key)?.into_iter().flatten().collect();
+        let identities: Result<Vec<_>, _> = identities.iter().map(IdentityMatcher::new).collect();
         let digest = Digest::of(serde_json::to_vec(spec).unwrap_or_default());
         Ok(Self { keys, identities: identities?, trusted_root, digest })
     }
@@ -101,47 +102,48 @@ impl Hash for Signers {
     }
 }
 
-/// A [`WantedIdentity`] that can be held against a certificate.
+/// A validated [`ExpectedIdentity`].
 #[derive(Clone, Debug)]
-pub(super) struct Expected {
-    issuer: Text,
-    subject: Text,
+pub(super) struct IdentityMatcher {
+    issuer: TextMatcher,
+    subject: TextMatcher,
 }
 
-impl Expected {
-    fn new(wanted: &WantedIdentity) -> Result<Self, BadSigners> {
-        let WantedIdentity { issuer, issuer_reg_exp, subject, subject_reg_exp } = wanted;
+impl IdentityMatcher {
+    fn new(expected: &ExpectedIdentity) -> Result<Self, SignersError> {
+        let ExpectedIdentity { issuer, issuer_reg_exp, subject, subject_reg_exp } = expected;
         Ok(Self {
-            issuer: Text::new("issuer", issuer.as_deref(), issuer_reg_exp.as_deref())?,
-            subject: Text::new("subject", subject.as_deref(), subject_reg_exp.as_deref())?,
+            issuer: TextMatcher::new("issuer", issuer.as_deref(), issuer_reg_exp.as_deref())?,
+            subject: TextMatcher::new("subject", subject.as_deref(), subject_reg_exp.as_deref())?,
         })
     }
 
-    pub fn is(&self, identity: &Identity) -> bool {
-        self.issuer.is(&identity.issuer) && self.subject.is(&identity.subject)
+    pub fn matches(&self, identity: &Identity) -> bool {
+        self.issuer.matches(&identity.issuer) && self.subject.matches(&identity.subject)
     }
 }
 
 #[derive(Clone, Debug)]
-enum Text {
+enum TextMatcher {
     Exact(String),
     Pattern(Regex),
 }
 
-impl Text {
-    fn new(name: &'static str, exact: Option<&str>, pattern: Option<&str>) -> Result<Self, BadSigners> {
+impl TextMatcher {
+    fn new(name: &'static str, exact: Option<&str>, pattern: Option<&str>) -> Result<Self, SignersError> {
         match (exact, pattern) {
             (Some(exact), None) => Ok(Self::Exact(exact.to_owned())),
-            // The whole text: half of an address is someone else's. What is no expression alone is none in brackets.
+            // The pattern has to match the whole text, because a prefix of a URL may belong to another owner. It is first compiled
+            // without the group, which could make an invalid expression valid.
             (None, Some(pattern)) => Regex::new(pattern)
                 .and_then(|_| Regex::new(&format!("^(?:{pattern})$")))
                 .map(Self::Pattern)
-                .map_err(|_| BadSigners::Expression(pattern.to_owned())),
-            _ => Err(BadSigners::Identity(name)),
+                .map_err(|_| SignersError::Expression(pattern.to_owned())),
+            _ => Err(SignersError::Identity(name)),
         }
     }
 
-    fn is(&self, text: &str) -> bool {
+    fn matches(&self, text: &str) -> bool {
         match self {
             Self::Exact(exact) => exact == text,
             Self::Pattern(pattern) => pattern.is_match(text),

@@ -1,72 +1,73 @@
-//! Signatures as cosign 2 makes them: a document that names the manifest, and beside it what was made of it.
+//! Signatures in the format of cosign 2: a signed payload that contains the digest of the manifest.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chandler_core::digest::Digest;
 use serde::Deserialize;
 
-use super::{Refusal, Signers, certificate, keyless, log::LogEntry};
+use super::{Signers, VerificationError, certificate, keyless, log::LogEntry};
 
 const TYPE: &str = "cosign container image signature";
 
-/// A layer of the signatures' manifest.
+/// A layer of the manifest of the signatures, and its annotations.
 #[derive(Clone, Debug)]
 pub(crate) struct SimpleSignature {
     pub payload: Vec<u8>,
-    /// Base64.
+    /// The signature in base64.
     pub signature: String,
-    /// PEM.
+    /// The certificate in PEM.
     pub certificate: Option<String>,
-    /// The entry of the log, JSON.
+    /// The entry of the transparency log in JSON.
     pub bundle: Option<String>,
 }
 
 impl SimpleSignature {
-    pub(super) fn check(&self, manifest: &Digest, signers: &Signers) -> Result<(), Refusal> {
+    pub(super) fn verify(&self, manifest: &Digest, signers: &Signers) -> Result<(), VerificationError> {
         let signature = BASE64_STANDARD
             .decode(self.signature.trim())
-            .map_err(|_| Refusal::Unreadable("it is not base64".to_owned()))?;
-        self.check_content(manifest)?;
-        if signers.keys.iter().any(|key| key.signed(&self.payload, &signature)) {
+            .map_err(|_| VerificationError::Invalid("it is not base64".to_owned()))?;
+        self.verify_content(manifest)?;
+        if signers.keys.iter().any(|key| key.verifies(&self.payload, &signature)) {
             return Ok(());
         }
         let certificate = match &self.certificate {
             Some(pem) if !signers.identities.is_empty() => certificate::from_pem(pem.as_bytes())?,
-            None if signers.keys.is_empty() => return Err(Refusal::NoCertificate),
-            _ => return Err(Refusal::OtherKey),
+            None if signers.keys.is_empty() => return Err(VerificationError::NoCertificate),
+            _ => return Err(VerificationError::UntrustedKey),
         };
         let certificate = certificate
             .first()
-            .ok_or_else(|| Refusal::Unreadable("its certificate is not PEM".to_owned()))?;
-        keyless::Claim {
+            .ok_or_else(|| VerificationError::Invalid("its certificate is not PEM".to_owned()))?;
+        keyless::KeylessSignature {
             message: &self.payload,
-            logged: Digest::of(&self.payload),
+            logged_digest: Digest::of(&self.payload),
             signature: &signature,
             certificate,
             entries: &self.entries()?,
         }
-        .check(signers)
+        .verify(signers)
     }
 
-    fn check_content(&self, manifest: &Digest) -> Result<(), Refusal> {
+    fn verify_content(&self, manifest: &Digest) -> Result<(), VerificationError> {
         let payload: Payload = serde_json::from_slice(&self.payload)
-            .map_err(|_| Refusal::Unreadable("it is not for a manifest".to_owned()))?;
+            .map_err(|_| VerificationError::Invalid("it is not for a manifest".to_owned()))?;
         let Payload { critical: Critical { image, kind } } = payload;
         let same = kind == TYPE && Digest::parse(&image.digest).as_ref() == Some(manifest);
-        if same { Ok(()) } else { Err(Refusal::OtherContent) }
+        if same { Ok(()) } else { Err(VerificationError::WrongContent) }
     }
 
-    fn entries(&self) -> Result<Vec<LogEntry>, Refusal> {
+    fn entries(&self) -> Result<Vec<LogEntry>, VerificationError> {
         let Some(bundle) = &self.bundle else { return Ok(Vec::new()) };
-        let bad = || Refusal::Unreadable("the entry of its log is not as cosign writes it".to_owned());
-        let bundle: LogBundle = serde_json::from_str(bundle).map_err(|_| bad())?;
-        let decoded = |text: &str| BASE64_STANDARD.decode(text).map_err(|_| bad());
-        let LogBundle { promise, payload } = bundle;
+        let invalid =
+            || VerificationError::Invalid("its log entry is not in the format of cosign".to_owned());
+        let bundle: LogBundle = serde_json::from_str(bundle).map_err(|_| invalid())?;
+        let decoded = |text: &str| BASE64_STANDARD.decode(text).map_err(|_| invalid());
+        let LogBundle { signed_entry_timestamp, payload } = bundle;
         Ok(vec![LogEntry {
             body: decoded(&payload.body)?,
             time: payload.time,
             index: payload.index,
-            log: from_hex(&payload.log).ok_or_else(bad)?,
-            promise: decoded(&promise)?,
+            log_id: from_hex(&payload.log_id).ok_or_else(invalid)?,
+            signed_entry_timestamp: decoded(&signed_entry_timestamp)?,
         }])
     }
 }
@@ -98,7 +99,7 @@ struct Image {
 #[derive(Deserialize)]
 struct LogBundle {
     #[serde(rename = "SignedEntryTimestamp")]
-    promise: String,
+    signed_entry_timestamp: String,
     #[serde(rename = "Payload")]
     payload: LogPayload,
 }
@@ -111,5 +112,5 @@ struct LogPayload {
     #[serde(rename = "logIndex")]
     index: u64,
     #[serde(rename = "logID")]
-    log: String,
+    log_id: String,
 }

@@ -1,4 +1,4 @@
-//! A part of the world of sources: all, those of a host, or those below a path of it.
+//! The prefix of source URLs in a policy rule: all sources, those of a host, or those below a path.
 
 use std::str::FromStr;
 
@@ -6,31 +6,31 @@ use reqwest::Url;
 
 use crate::access::{authority, canonical};
 
-/// What is meant by a rule. The more it says, the closer it is.
+/// The sources that a rule applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SourcePrefix {
     All,
-    Below(Place),
+    Below(SourceLocation),
 }
 
-/// Where a source is, however it is written.
+/// The normalized URL of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SourceLocation {
     scheme: String,
     host: String,
     path: Vec<String>,
 }
 
-impl Place {
-    /// The place of a repository, whose address in a registry begins with the version of the protocol.
-    pub fn of_home(scheme: &str, home: &Url) -> Self {
-        let protocol = usize::from(scheme == "oci");
-        Self::new(scheme, home, segments(home).skip(protocol))
+impl SourceLocation {
+    /// Creates the location from a base URL. The path of a registry starts with the protocol version `v2`, which is skipped.
+    pub fn from_base_url(scheme: &str, base_url: &Url) -> Self {
+        let skipped = usize::from(scheme == "oci");
+        Self::new(scheme, base_url, segments(base_url).skip(skipped))
     }
 
     fn new(scheme: &str, url: &Url, path: impl Iterator<Item = String>) -> Self {
         let host = canonical(&authority(url).replace(".:", ":")).trim_end_matches('.').to_owned();
-        // A chart in Docker's own registry may be written without the folder it is in.
+        // On Docker Hub, the namespace `library` can be omitted.
         let is_implied = |part: &String| host == "docker.io" && part == "library";
         let path = path.skip_while(is_implied).collect();
         Self { scheme: scheme.to_owned(), host, path }
@@ -42,27 +42,28 @@ fn segments(url: &Url) -> impl Iterator<Item = String> {
 }
 
 impl SourcePrefix {
-    /// How much it says about a place; None: it is not about it.
-    pub fn closeness(&self, place: &Place) -> Option<usize> {
+    /// Returns how specific the prefix is for a location, or `None` if it does not match. A longer path is more specific.
+    pub fn specificity(&self, location: &SourceLocation) -> Option<usize> {
         match self {
             Self::All => Some(0),
-            Self::Below(Place { scheme, host, path }) => {
-                let same = *scheme == place.scheme && *host == place.host && place.path.starts_with(path);
-                same.then_some(1 + path.len())
+            Self::Below(SourceLocation { scheme, host, path }) => {
+                let matches =
+                    *scheme == location.scheme && *host == location.host && location.path.starts_with(path);
+                matches.then_some(1 + path.len())
             }
         }
     }
 }
 
-/// A text that names no sources.
+/// A text is not a source prefix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither * nor the beginning of an oci:// or https:// address")]
-pub struct BadSource(String);
+pub struct SourcePrefixError(String);
 
 impl FromStr for SourcePrefix {
-    type Err = BadSource;
+    type Err = SourcePrefixError;
 
-    fn from_str(text: &str) -> Result<Self, BadSource> {
+    fn from_str(text: &str) -> Result<Self, SourcePrefixError> {
         if text == "*" {
             return Ok(Self::All);
         }
@@ -75,8 +76,8 @@ impl FromStr for SourcePrefix {
                 && url.fragment().is_none()
         };
         match url.filter(|url| matches!(scheme, "oci" | "https") && url.has_host() && plain(url)) {
-            Some(url) => Ok(Self::Below(Place::new(scheme, &url, segments(&url)))),
-            None => Err(BadSource(text.to_owned())),
+            Some(url) => Ok(Self::Below(SourceLocation::new(scheme, &url, segments(&url)))),
+            None => Err(SourcePrefixError(text.to_owned())),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Signatures for tests: a town with its own certificate authority and its own log.
+//! Signatures for tests, by a Sigstore with its own certificate authority and transparency log.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use rcgen::{
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::{Bundle, Found, SimpleSignature, log::LogEntry};
+use super::{Bundle, Signature, SimpleSignature, log::LogEntry};
 
 pub const ISSUER: &str = "https://accounts.example";
 /// 2026-01-01T00:00:00Z
-const NEW_YEAR: u64 = 1_767_225_600;
+const SIGNING_TIME: u64 = 1_767_225_600;
 
 pub struct Key(KeyPair);
 
@@ -33,28 +33,28 @@ impl Key {
     }
 }
 
-/// A certificate authority and a log.
-pub struct Town {
+/// A certificate authority and a transparency log.
+pub struct TestSigstore {
     authority: (Vec<u8>, Issuer<'static, KeyPair>),
     pub log: std::sync::Arc<Key>,
 }
 
 #[derive(Clone, Copy)]
-pub enum Form {
+pub enum Format {
     Simple,
     Bundle,
 }
 
-/// A signature before it is written down.
-pub struct Made {
-    form: Form,
+/// A signature that is not serialized yet.
+pub struct TestSignature {
+    format: Format,
     payload: Vec<u8>,
     signature: Vec<u8>,
     certificate: rcgen::Certificate,
     pub entry: Option<LogEntry>,
 }
 
-impl Town {
+impl TestSigstore {
     pub fn new() -> Self {
         let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap();
         let mut params = CertificateParams::default();
@@ -63,7 +63,7 @@ impl Town {
         Self { authority: (root, Issuer::new(params, key)), log: std::sync::Arc::new(Key::new()) }
     }
 
-    /// As `cosign trusted-root create` writes it.
+    /// Returns the trusted root as `cosign trusted-root create` writes it.
     pub fn trusted_root(&self) -> String {
         let valid = json!({"start": "2025-01-01T00:00:00Z"});
         let log = self.log.0.subject_public_key_info();
@@ -82,55 +82,56 @@ impl Town {
         .to_string()
     }
 
-    pub fn simple(&self, who: &str, manifest: &Digest, change: impl Fn(&mut Made)) -> Found {
-        let mut made = self.made(who, manifest, Form::Simple);
-        change(&mut made);
-        made.found()
+    pub fn simple(&self, subject: &str, manifest: &Digest, change: impl Fn(&mut TestSignature)) -> Signature {
+        let mut signature = self.sign(subject, manifest, Format::Simple);
+        change(&mut signature);
+        signature.serialize()
     }
 
-    pub fn bundle(&self, who: &str, manifest: &Digest, change: impl Fn(&mut Made)) -> Found {
-        let mut made = self.made(who, manifest, Form::Bundle);
-        change(&mut made);
-        made.found()
+    pub fn bundle(&self, subject: &str, manifest: &Digest, change: impl Fn(&mut TestSignature)) -> Signature {
+        let mut signature = self.sign(subject, manifest, Format::Bundle);
+        change(&mut signature);
+        signature.serialize()
     }
 
-    pub fn made(&self, who: &str, manifest: &Digest, form: Form) -> Made {
+    pub fn sign(&self, subject: &str, manifest: &Digest, format: Format) -> TestSignature {
         let key = Key::new();
-        let certificate = self.certificate(who, &key);
-        let payload = match form {
-            Form::Simple => payload(manifest),
-            Form::Bundle => statement(manifest).to_string().into_bytes(),
+        let certificate = self.certificate(subject, &key);
+        let payload = match format {
+            Format::Simple => payload(manifest),
+            Format::Bundle => statement(manifest).to_string().into_bytes(),
         };
-        let signature = match form {
-            Form::Simple => key.sign(&payload),
-            Form::Bundle => key.sign(&enveloped(&payload)),
+        let signature = match format {
+            Format::Simple => key.sign(&payload),
+            Format::Bundle => key.sign(&pre_authentication_encoding(&payload)),
         };
-        let body = body(form, &payload, &signature, &certificate);
+        let body = body(format, &payload, &signature, &certificate);
         let id = Sha256::digest(self.log.0.subject_public_key_info()).to_vec();
-        let mut entry = LogEntry { body, time: NEW_YEAR, index: 7, log: id, promise: vec![] };
-        self.promise(&mut entry);
-        Made { form, payload, signature, certificate, entry: Some(entry) }
+        let mut entry =
+            LogEntry { body, time: SIGNING_TIME, index: 7, log_id: id, signed_entry_timestamp: vec![] };
+        self.sign_entry(&mut entry);
+        TestSignature { format, payload, signature, certificate, entry: Some(entry) }
     }
 
-    /// The log signs the entry, as it is.
-    pub fn promise(&self, entry: &mut LogEntry) {
-        let log = Digest::from_sha256(&entry.log.clone().try_into().unwrap()).hex().to_owned();
-        let statement = format!(
-            r#"{{"body":"{}","integratedTime":{},"logID":"{log}","logIndex":{}}}"#,
+    /// Signs the entry with the key of the log.
+    pub fn sign_entry(&self, entry: &mut LogEntry) {
+        let log_id = Digest::from_sha256(&entry.log_id.clone().try_into().unwrap()).hex().to_owned();
+        let message = format!(
+            r#"{{"body":"{}","integratedTime":{},"logID":"{log_id}","logIndex":{}}}"#,
             BASE64_STANDARD.encode(&entry.body),
             entry.time,
             entry.index
         );
-        entry.promise = self.log.sign(statement.as_bytes());
+        entry.signed_entry_timestamp = self.log.sign(message.as_bytes());
     }
 
-    /// For ten minutes from New Year on.
-    fn certificate(&self, who: &str, key: &Key) -> rcgen::Certificate {
+    /// Issues a certificate that is valid for ten minutes from the signing time on.
+    fn certificate(&self, subject: &str, key: &Key) -> rcgen::Certificate {
         let mut params = CertificateParams::default();
-        let start = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(NEW_YEAR);
+        let start = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(SIGNING_TIME);
         (params.not_before, params.not_after) = (start, start + Duration::from_mins(10));
-        let name = who.try_into().unwrap();
-        let name = if who.contains("://") { SanType::URI(name) } else { SanType::Rfc822Name(name) };
+        let name = subject.try_into().unwrap();
+        let name = if subject.contains("://") { SanType::URI(name) } else { SanType::Rfc822Name(name) };
         params.subject_alt_names = vec![name];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::CodeSigning];
         let length = u8::try_from(ISSUER.len()).unwrap();
@@ -141,39 +142,39 @@ impl Town {
     }
 }
 
-impl Made {
+impl TestSignature {
     pub fn entry(&mut self) -> &mut LogEntry {
         self.entry.as_mut().unwrap()
     }
 
-    pub fn found(self) -> Found {
-        let Self { form, payload, signature, certificate, entry } = self;
-        match form {
-            Form::Simple => Found::Simple(SimpleSignature {
+    pub fn serialize(self) -> Signature {
+        let Self { format, payload, signature, certificate, entry } = self;
+        match format {
+            Format::Simple => Signature::Simple(SimpleSignature {
                 payload,
                 signature: BASE64_STANDARD.encode(signature),
                 certificate: Some(certificate.pem()),
                 bundle: entry.map(|entry| simple_entry(&entry).to_string()),
             }),
-            Form::Bundle => {
+            Format::Bundle => {
                 let entries: Vec<Value> = entry.iter().map(bundle_entry).collect();
                 let raw = BASE64_STANDARD.encode(certificate.der());
                 let material = json!({"certificate": {"rawBytes": raw}, "tlogEntries": entries});
-                written(&material, &payload, &signature)
+                bundle(&material, &payload, &signature)
             }
         }
     }
 }
 
 fn simple_entry(entry: &LogEntry) -> Value {
-    let log = Digest::from_sha256(&entry.log.clone().try_into().unwrap()).hex().to_owned();
+    let log_id = Digest::from_sha256(&entry.log_id.clone().try_into().unwrap()).hex().to_owned();
     json!({
-        "SignedEntryTimestamp": BASE64_STANDARD.encode(&entry.promise),
+        "SignedEntryTimestamp": BASE64_STANDARD.encode(&entry.signed_entry_timestamp),
         "Payload": {
             "body": BASE64_STANDARD.encode(&entry.body),
             "integratedTime": entry.time,
             "logIndex": entry.index,
-            "logID": log,
+            "logID": log_id,
         },
     })
 }
@@ -181,25 +182,25 @@ fn simple_entry(entry: &LogEntry) -> Value {
 fn bundle_entry(entry: &LogEntry) -> Value {
     json!({
         "logIndex": entry.index.to_string(),
-        "logId": {"keyId": BASE64_STANDARD.encode(&entry.log)},
+        "logId": {"keyId": BASE64_STANDARD.encode(&entry.log_id)},
         "integratedTime": entry.time.to_string(),
-        "inclusionPromise": {"signedEntryTimestamp": BASE64_STANDARD.encode(&entry.promise)},
+        "inclusionPromise": {"signedEntryTimestamp": BASE64_STANDARD.encode(&entry.signed_entry_timestamp)},
         "canonicalizedBody": BASE64_STANDARD.encode(&entry.body),
     })
 }
 
-/// What the log keeps.
-fn body(form: Form, payload: &[u8], signature: &[u8], certificate: &rcgen::Certificate) -> Vec<u8> {
+/// Returns the body of the log entry.
+fn body(format: Format, payload: &[u8], signature: &[u8], certificate: &rcgen::Certificate) -> Vec<u8> {
     let hash = json!({"algorithm": "sha256", "value": Digest::of(payload).hex()});
     let signature = BASE64_STANDARD.encode(signature);
     let pem = BASE64_STANDARD.encode(certificate.pem());
-    let body = match form {
-        Form::Simple => json!({
+    let body = match format {
+        Format::Simple => json!({
             "apiVersion": "0.0.1",
             "kind": "hashedrekord",
             "spec": {"data": {"hash": hash}, "signature": {"content": signature, "publicKey": {"content": pem}}},
         }),
-        Form::Bundle => json!({
+        Format::Bundle => json!({
             "apiVersion": "0.0.1",
             "kind": "dsse",
             "spec": {"payloadHash": hash, "signatures": [{"signature": signature, "verifier": pem}]},
@@ -223,33 +224,33 @@ pub fn statement(manifest: &Digest) -> Value {
     })
 }
 
-fn enveloped(payload: &[u8]) -> Vec<u8> {
+fn pre_authentication_encoding(payload: &[u8]) -> Vec<u8> {
     let kind = "application/vnd.in-toto+json";
     [format!("DSSEv1 {} {kind} {} ", kind.len(), payload.len()).as_bytes(), payload].concat()
 }
 
-fn written(material: &Value, payload: &[u8], signature: &[u8]) -> Found {
+fn bundle(material: &Value, payload: &[u8], signature: &[u8]) -> Signature {
     let envelope = json!({
         "payload": BASE64_STANDARD.encode(payload),
         "payloadType": "application/vnd.in-toto+json",
         "signatures": [{"sig": BASE64_STANDARD.encode(signature)}],
     });
     let bundle = json!({"verificationMaterial": material, "dsseEnvelope": envelope});
-    Found::Bundle(Bundle(bundle.to_string().into_bytes()))
+    Signature::Bundle(Bundle(bundle.to_string().into_bytes()))
 }
 
-pub fn simple_by_key(key: &Key, manifest: &Digest) -> Found {
+pub fn simple_by_key(key: &Key, manifest: &Digest) -> Signature {
     let payload = payload(manifest);
     let signature = BASE64_STANDARD.encode(key.sign(&payload));
-    Found::Simple(SimpleSignature { payload, signature, certificate: None, bundle: None })
+    Signature::Simple(SimpleSignature { payload, signature, certificate: None, bundle: None })
 }
 
-pub fn bundle_by_key(key: &Key, manifest: &Digest) -> Found {
+pub fn bundle_by_key(key: &Key, manifest: &Digest) -> Signature {
     bundle_of(key, &statement(manifest))
 }
 
-pub fn bundle_of(key: &Key, statement: &Value) -> Found {
+pub fn bundle_of(key: &Key, statement: &Value) -> Signature {
     let payload = statement.to_string().into_bytes();
-    let signature = key.sign(&enveloped(&payload));
-    written(&json!({"publicKey": {"hint": "x"}}), &payload, &signature)
+    let signature = key.sign(&pre_authentication_encoding(&payload));
+    bundle(&json!({"publicKey": {"hint": "x"}}), &payload, &signature)
 }

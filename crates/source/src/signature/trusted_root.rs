@@ -1,77 +1,77 @@
-//! Who may vouch for signers and for time: the file that `cosign trusted-root create` writes.
+//! The trusted certificate authorities and transparency logs: the file that `cosign trusted-root create` writes.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;
 use serde::Deserialize;
 
-use super::key::{BadKey, PublicKey};
+use super::key::{KeyError, PublicKey};
 
-/// Why a trusted root cannot be used.
+/// A trusted root is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadTrustedRoot {
-    #[error("it is no trusted root in JSON: {0}")]
+pub enum TrustedRootError {
+    #[error("it is not a trusted root in JSON: {0}")]
     NotJson(String),
     #[error("it has no certificate authority or no transparency log")]
     Incomplete,
     #[error("a certificate authority has no certificate")]
     NoCertificate,
-    #[error("the root of a certificate authority cannot be used: {0}")]
+    #[error("the root certificate of a certificate authority is invalid: {0}")]
     Root(String),
-    #[error("the key of a transparency log cannot be used: {0}")]
-    LogKey(BadKey),
-    #[error("`{0}` is not a time")]
+    #[error("the key of a transparency log is invalid: {0}")]
+    LogKey(KeyError),
+    #[error("`{0}` is not a timestamp")]
     Time(String),
-    #[error("what should be base64 is not")]
+    #[error("a key, an ID or a certificate is not base64")]
     NotBase64,
 }
 
 /// Certificate authorities and transparency logs.
 #[derive(Clone, Debug)]
 pub(super) struct TrustedRoot {
-    pub authorities: Vec<Authority>,
-    pub logs: Vec<Log>,
+    pub authorities: Vec<CertificateAuthority>,
+    pub logs: Vec<TransparencyLog>,
 }
 
-/// Who vouches for signers.
+/// A certificate authority that issues certificates to signers.
 #[derive(Clone, Debug)]
-pub(super) struct Authority {
+pub(super) struct CertificateAuthority {
     pub root: CertificateDer<'static>,
     pub intermediates: Vec<CertificateDer<'static>>,
-    pub valid: Period,
+    pub valid: ValidityPeriod,
 }
 
 /// A transparency log.
 #[derive(Clone, Debug)]
-pub(super) struct Log {
+pub(super) struct TransparencyLog {
     pub id: Vec<u8>,
     pub key: PublicKey,
-    pub valid: Period,
+    pub valid: ValidityPeriod,
 }
 
-/// From a second to another, or for ever.
+/// A period in seconds since 1970. Without `end`, it does not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Period {
+pub(super) struct ValidityPeriod {
     start: u64,
     end: Option<u64>,
 }
 
-impl Period {
+impl ValidityPeriod {
     pub fn contains(self, seconds: u64) -> bool {
         self.start <= seconds && self.end.is_none_or(|end| seconds <= end)
     }
 }
 
 impl TrustedRoot {
-    pub fn parse(json: &str) -> Result<Self, BadTrustedRoot> {
+    pub fn parse(json: &str) -> Result<Self, TrustedRootError> {
         let document: Document =
-            serde_json::from_str(json).map_err(|error| BadTrustedRoot::NotJson(error.to_string()))?;
+            serde_json::from_str(json).map_err(|error| TrustedRootError::NotJson(error.to_string()))?;
         let authorities: Result<Vec<_>, _> =
             document.certificate_authorities.into_iter().map(authority).collect();
         let logs: Result<Vec<_>, _> = document.tlogs.into_iter().map(log).collect();
         let root = Self { authorities: authorities?, logs: logs? };
         if root.authorities.is_empty() || root.logs.is_empty() {
-            return Err(BadTrustedRoot::Incomplete);
+            return Err(TrustedRootError::Incomplete);
         }
         Ok(root)
     }
@@ -132,32 +132,32 @@ struct PeriodDocument {
     end: Option<String>,
 }
 
-fn authority(document: AuthorityDocument) -> Result<Authority, BadTrustedRoot> {
+fn authority(document: AuthorityDocument) -> Result<CertificateAuthority, TrustedRootError> {
     let chain = document.cert_chain.certificates.into_iter();
     let chain: Result<Vec<_>, _> =
         chain.map(|raw| decoded(&raw.raw_bytes).map(CertificateDer::from)).collect();
     let mut intermediates = chain?;
-    // The one who vouches for itself comes last.
-    let root = intermediates.pop().ok_or(BadTrustedRoot::NoCertificate)?;
-    webpki::anchor_from_trusted_cert(&root).map_err(|error| BadTrustedRoot::Root(error.to_string()))?;
-    Ok(Authority { root, intermediates, valid: period(&document.valid_for)? })
+    // The root certificate is the last one.
+    let root = intermediates.pop().ok_or(TrustedRootError::NoCertificate)?;
+    webpki::anchor_from_trusted_cert(&root).map_err(|error| TrustedRootError::Root(error.to_string()))?;
+    Ok(CertificateAuthority { root, intermediates, valid: period(&document.valid_for)? })
 }
 
-fn log(document: LogDocument) -> Result<Log, BadTrustedRoot> {
+fn log(document: LogDocument) -> Result<TransparencyLog, TrustedRootError> {
     let LogDocument { public_key: KeyDocument { raw_bytes, valid_for }, log_id } = document;
-    let key = PublicKey::from_der(decoded(&raw_bytes)?).map_err(BadTrustedRoot::LogKey)?;
-    Ok(Log { id: decoded(&log_id.key_id)?, key, valid: period(&valid_for)? })
+    let key = PublicKey::from_der(decoded(&raw_bytes)?).map_err(TrustedRootError::LogKey)?;
+    Ok(TransparencyLog { id: decoded(&log_id.key_id)?, key, valid: period(&valid_for)? })
 }
 
-fn period(document: &PeriodDocument) -> Result<Period, BadTrustedRoot> {
+fn period(document: &PeriodDocument) -> Result<ValidityPeriod, TrustedRootError> {
     let seconds = |text: &Option<String>| {
         let Some(text) = text else { return Ok(None) };
-        let time: Timestamp = text.parse().map_err(|_| BadTrustedRoot::Time(text.clone()))?;
-        Ok::<_, BadTrustedRoot>(Some(u64::try_from(time.as_second()).unwrap_or_default()))
+        let time: Timestamp = text.parse().map_err(|_| TrustedRootError::Time(text.clone()))?;
+        Ok::<_, TrustedRootError>(Some(u64::try_from(time.as_second()).unwrap_or_default()))
     };
-    Ok(Period { start: seconds(&document.start)?.unwrap_or_default(), end: seconds(&document.end)? })
+    Ok(ValidityPeriod { start: seconds(&document.start)?.unwrap_or_default(), end: seconds(&document.end)? })
 }
 
-fn decoded(text: &str) -> Result<Vec<u8>, BadTrustedRoot> {
-    BASE64_STANDARD.decode(text).map_err(|_| BadTrustedRoot::NotBase64)
+fn decoded(text: &str) -> Result<Vec<u8>, TrustedRootError> {
+    BASE64_STANDARD.decode(text).map_err(|_| TrustedRootError::NotBase64)
 }

@@ -1,4 +1,4 @@
-//! Catalogs on disk: `catalogs/<hash of the key>`, renamed into place.
+//! The catalogs in the store: `catalogs/<hash of the key>`. Files are renamed into place.
 
 use std::{
     fs::File,
@@ -13,30 +13,30 @@ use super::{Store, failed};
 use crate::SourceError;
 
 impl Store {
-    /// The kept file, if there is one. It counts as used now.
+    /// Opens the file of a catalog, if it exists, and updates its time of last use.
     pub(crate) fn open_catalog(&self, key: &str) -> Option<File> {
         let file = File::open(self.catalog_path(key)).ok()?;
         if let Err(error) = file.set_modified(SystemTime::now()) {
-            tracing::debug!(%error, "the time of last use is not noted");
+            tracing::debug!(%error, "cannot update the time of last use");
         }
         Some(file)
     }
 
-    pub(crate) fn begin_catalog(&self) -> Result<NamedTempFile, SourceError> {
+    pub(crate) fn create_catalog(&self) -> Result<NamedTempFile, SourceError> {
         NamedTempFile::new_in(&self.catalogs).map_err(failed)
     }
 
-    pub(crate) fn keep_catalog(&self, key: &str, file: NamedTempFile) -> Result<File, SourceError> {
+    pub(crate) fn persist_catalog(&self, key: &str, file: NamedTempFile) -> Result<File, SourceError> {
         file.persist(self.catalog_path(key)).map_err(failed)
     }
 
-    pub(crate) fn forget_catalog(&self, key: &str) {
-        // One that is not there is forgotten already.
+    pub(crate) fn remove_catalog(&self, key: &str) {
+        // The file may not exist.
         let _ = std::fs::remove_file(self.catalog_path(key));
     }
 
-    /// Removes what was not used for so long: nobody has such a catalog any more. Returns how many went.
-    pub(crate) fn collect_catalogs(&self, age: Duration, now: SystemTime) -> std::io::Result<usize> {
+    /// Removes catalogs that were not used for `age`. Returns their number.
+    pub(crate) fn remove_unused_catalogs(&self, age: Duration, now: SystemTime) -> std::io::Result<usize> {
         let is_old = |file: &std::fs::DirEntry| {
             let used = file.metadata().and_then(|metadata| metadata.modified());
             used.is_ok_and(|used| now.duration_since(used).is_ok_and(|unused| unused > age))
@@ -55,13 +55,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_uses_goes() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path()).unwrap();
-        for key in ["used", "unused", "forgotten"] {
-            store.keep_catalog(key, store.begin_catalog().unwrap()).unwrap();
+    fn unused_catalogs_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        for key in ["used", "unused", "removed"] {
+            store.persist_catalog(key, store.create_catalog().unwrap()).unwrap();
         }
-        store.forget_catalog("forgotten");
+        store.remove_catalog("removed");
         let later = SystemTime::now() + Duration::from_hours(30);
         let used = store.open_catalog("used").unwrap();
         File::options()
@@ -70,9 +70,9 @@ mod tests {
             .unwrap()
             .set_modified(later - Duration::from_hours(1))
             .unwrap();
-        assert_eq!(store.collect_catalogs(Duration::from_hours(24), later).unwrap(), 1);
+        assert_eq!(store.remove_unused_catalogs(Duration::from_hours(24), later).unwrap(), 1);
         drop(used);
-        let left = ["used", "unused", "forgotten"].map(|key| store.open_catalog(key).is_some());
-        assert_eq!(left, [true, false, false]);
+        let exists = ["used", "unused", "removed"].map(|key| store.open_catalog(key).is_some());
+        assert_eq!(exists, [true, false, false]);
     }
 }

@@ -9,16 +9,16 @@ use axum::{
 use chandler_core::{catalog::Selection, digest::Digest, failure::Failure};
 use chandler_sandbox::{
     chart::{self, Package},
-    registry::{LOGIN, Registry},
+    registry::{CREDENTIALS, Registry},
     repository::ChartRepository,
     testing,
 };
 use chandler_source::{Access, Catalog, CatalogRequest, Packages};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::support::{
+    env::{TestEnv, options},
     server::{Server, not_found},
-    world::{World, options},
 };
 
 fn selection(filter: Value) -> Selection {
@@ -33,7 +33,7 @@ fn request<'a>(url: &'a str, access: &'a Access, selection: &'a Selection) -> Ca
     CatalogRequest { key: "catalog", url, access, selection }
 }
 
-/// Names and newest versions.
+/// Returns the names and newest versions of the charts that match.
 fn found(catalog: &Catalog, text: &str) -> Vec<(String, String)> {
     let found = catalog.search(text).unwrap().into_iter();
     found.map(|chart| (chart.name, chart.newest.version)).collect()
@@ -43,37 +43,37 @@ fn pairs(rows: &[(&str, &str)]) -> Vec<(String, String)> {
     rows.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned())).collect()
 }
 
-/// Packages that ask anew each time.
-fn curious(world: &World) -> Packages {
+/// Returns packages without a cache.
+fn uncached_packages(env: &TestEnv) -> Packages {
     let mut options = options();
-    options.limits.fresh = Duration::ZERO;
-    world.packages_with(options)
+    options.limits.cache_ttl = Duration::ZERO;
+    env.packages_with(options)
 }
 
-fn described(world: &World, name: &str) -> std::path::PathBuf {
+fn write_described_chart(env: &TestEnv, name: &str) -> std::path::PathBuf {
     let metadata = format!(
         "apiVersion: v2\nname: {name}\nversion: 1.0.0\nappVersion: \"1.10\"\nkubeVersion: '>=1.30'\n\
          description: Serves the {name}\nkeywords: [http, Proxy]\n"
     );
-    chart::write(&world.path(name), &[("Chart.yaml", &metadata), ("templates/x.yaml", "kind: ConfigMap\n")])
+    chart::write(&env.path(name), &[("Chart.yaml", &metadata), ("templates/x.yaml", "kind: ConfigMap\n")])
         .unwrap()
 }
 
-async fn repository(world: &World) -> ChartRepository {
-    let repository = ChartRepository::start(&world.authority, &world.path("served")).await.unwrap();
+async fn repository(env: &TestEnv) -> ChartRepository {
+    let repository = ChartRepository::start(&env.authority, &env.path("served")).await.unwrap();
     for version in ["1.0.0", "1.10.0", "1.9.0", "2.0.0-rc.1"] {
-        repository.publish_version(&described(world, "web"), version).unwrap();
+        repository.publish_version(&write_described_chart(env, "web"), version).unwrap();
     }
-    repository.publish(&world.chart("db")).unwrap();
-    repository.publish(&world.chart("db-old")).unwrap();
+    repository.publish(&env.chart("db")).unwrap();
+    repository.publish(&env.chart("db-old")).unwrap();
     repository
 }
 
 #[tokio::test]
-async fn a_repository_is_listed_searched_and_shown() {
-    let world = World::new();
-    let repository = repository(&world).await;
-    let (packages, access, all) = (curious(&world), world.access(), all());
+async fn a_repository_can_be_listed_and_searched() {
+    let env = TestEnv::new();
+    let repository = repository(&env).await;
+    let (packages, access, all) = (uncached_packages(&env), env.access(), all());
     let catalog = packages.read_catalog(request(repository.url(), &access, &all)).await.unwrap();
     assert_eq!(catalog.packages(), 3);
     assert_eq!(found(&catalog, ""), pairs(&[("db", "1.0.0"), ("db-old", "1.0.0"), ("web", "1.10.0")]));
@@ -93,109 +93,113 @@ async fn a_repository_is_listed_searched_and_shown() {
 }
 
 #[tokio::test]
-async fn a_filter_leaves_out_charts_and_versions() {
-    let world = World::new();
-    let repository = repository(&world).await;
-    let (packages, access) = (curious(&world), world.access());
+async fn a_filter_excludes_charts_and_versions() {
+    let env = TestEnv::new();
+    let repository = repository(&env).await;
+    let (packages, access) = (uncached_packages(&env), env.access());
     let rows = [
         (json!({"include": ["db*"], "exclude": ["*-old"]}), pairs(&[("db", "1.0.0")])),
         (json!({"versions": ">=2.0.0-0"}), pairs(&[("web", "2.0.0-rc.1")])),
         (json!({"include": ["w*b"], "versions": "1.9.x"}), pairs(&[("web", "1.9.0")])),
     ];
     for (filter, expected) in rows {
-        let chosen = selection(filter);
-        let catalog = packages.read_catalog(request(repository.url(), &access, &chosen)).await.unwrap();
+        let selection = selection(filter);
+        let catalog = packages.read_catalog(request(repository.url(), &access, &selection)).await.unwrap();
         assert_eq!(found(&catalog, ""), expected);
     }
 }
 
 #[tokio::test]
-async fn what_has_not_changed_is_not_sent_again_even_to_another_process() {
-    let world = World::new();
-    let repository = repository(&world).await;
-    let (access, all) = (world.access(), all());
+async fn an_unchanged_index_is_not_downloaded_again_even_by_another_process() {
+    let env = TestEnv::new();
+    let repository = repository(&env).await;
+    let (access, all) = (env.access(), all());
     let url = repository.url();
-    let first = curious(&world).read_catalog(request(url, &access, &all)).await.unwrap();
+    let first = uncached_packages(&env).read_catalog(request(url, &access, &all)).await.unwrap();
     for _ in 0..2 {
-        let again = curious(&world).read_catalog(request(url, &access, &all)).await.unwrap();
+        let again = uncached_packages(&env).read_catalog(request(url, &access, &all)).await.unwrap();
         assert_eq!((again.digest(), again.packages()), (first.digest(), 3));
     }
     let requests = repository.requests();
     assert_eq!((requests["/index.yaml"], requests["304"]), (3, 2), "{requests:?}");
-    repository.publish(&world.chart("new")).unwrap();
-    let changed = curious(&world).read_catalog(request(url, &access, &all)).await.unwrap();
+    repository.publish(&env.chart("new")).unwrap();
+    let changed = uncached_packages(&env).read_catalog(request(url, &access, &all)).await.unwrap();
     assert_eq!(changed.packages(), 4);
     assert_ne!(changed.digest(), first.digest());
     assert_eq!(
         repository.requests()["/index.yaml"],
         4,
-        "the answer that brings news is read, not asked for twice"
+        "the changed index is read from the conditional response"
     );
 }
 
 #[tokio::test]
-async fn what_was_read_stays_when_the_repository_goes() {
-    let world = World::new();
-    let repository = repository(&world).await;
-    let (packages, access, all) = (curious(&world), world.access(), all());
+async fn a_stored_catalog_stays_available_when_the_repository_is_down() {
+    let env = TestEnv::new();
+    let repository = repository(&env).await;
+    let (packages, access, all) = (uncached_packages(&env), env.access(), all());
     let url = repository.url().to_owned();
     packages.read_catalog(request(&url, &access, &all)).await.unwrap();
     drop(repository);
     assert!(packages.read_catalog(request(&url, &access, &all)).await.is_err());
-    let kept = world.packages().kept_catalog(request(&url, &access, &all)).unwrap();
-    assert_eq!(kept.packages(), 3);
+    let stored = env.packages().stored_catalog(request(&url, &access, &all)).unwrap();
+    assert_eq!(stored.packages(), 3);
     let other = selection(json!({"include": ["db"]}));
-    assert!(packages.kept_catalog(request(&url, &access, &other)).is_none(), "of another selection");
-    assert!(packages.kept_catalog(request("https://other.example", &access, &all)).is_none());
-    packages.forget_catalog("catalog");
-    assert!(packages.kept_catalog(request(&url, &access, &all)).is_none());
-    assert_eq!(kept.search("").unwrap().len(), 3, "whoever has it open can still read it");
+    assert!(packages.stored_catalog(request(&url, &access, &other)).is_none(), "another selection");
+    assert!(packages.stored_catalog(request("https://other.example", &access, &all)).is_none());
+    packages.remove_catalog("catalog");
+    assert!(packages.stored_catalog(request(&url, &access, &all)).is_none());
+    assert_eq!(stored.search("").unwrap().len(), 3, "an open catalog stays readable");
 }
 
 #[tokio::test]
-async fn a_login_in_the_address_is_not_written_to_the_store() {
-    let world = World::new();
-    let server = Server::start(&world.authority, |_, _| "entries: {}".into_response()).await;
-    let (access, all) = (world.access(), all());
+async fn credentials_in_the_url_are_not_written_to_the_store() {
+    let env = TestEnv::new();
+    let server = Server::start(&env.authority, |_, _| "entries: {}".into_response()).await;
+    let (access, all) = (env.access(), all());
     let url = server.url().replace("https://", "https://user:canary@");
-    let catalog = world.packages().read_catalog(request(&url, &access, &all)).await.unwrap();
+    let catalog = env.packages().read_catalog(request(&url, &access, &all)).await.unwrap();
     assert_eq!(catalog.packages(), 0);
-    let files = std::fs::read_dir(world.path("store").join("catalogs")).unwrap();
+    let files = std::fs::read_dir(env.path("store").join("catalogs")).unwrap();
     let texts: Vec<_> = files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect();
-    assert!(!texts.is_empty(), "the catalog was not kept");
+    assert!(!texts.is_empty(), "the catalog was not stored");
     for text in texts {
         assert!(text.contains("127.0.0.1") && !text.contains("canary"), "{text}");
     }
 }
 
 #[tokio::test]
-async fn sloppy_entries_do_not_hide_the_others() {
-    let world = World::new();
+async fn entries_with_unusual_fields_are_accepted() {
+    let env = TestEnv::new();
     let text = "entries:\n  web:\n  - {version: 1.0.0, urls: [x], description: null, keywords: null, appVersion: 1.10}\n  \
                 db:\n  - {version: 2.0.0, urls: [x], keywords: [null, sql], kubeVersion: '', deprecated: true, annotations: null}\n  \
                 - version: 1.0.0\n    urls: [x]\n    annotations: {other: [{a: b}], chandler.dev/channel: 1.10}\n";
-    let server = Server::start(&world.authority, move |_, _| text.into_response()).await;
-    let (access, all) = (world.access(), all());
-    let catalog = world.packages().read_catalog(request(&server.url(), &access, &all)).await.unwrap();
+    let server = Server::start(&env.authority, move |_, _| text.into_response()).await;
+    let (access, all) = (env.access(), all());
+    let catalog = env.packages().read_catalog(request(&server.url(), &access, &all)).await.unwrap();
     let charts = catalog.search("").unwrap();
     assert_eq!(charts[0].keywords, ["sql"]);
     assert!(charts[0].newest.deprecated && charts[0].newest.kube_version.is_none());
     let old = &catalog.chart("db").unwrap().unwrap().versions[1];
     assert_eq!(old.annotations, [("chandler.dev/channel".to_owned(), "1.10".to_owned())].into());
-    assert_eq!(charts[1].newest.app_version.as_deref(), Some("1.10"), "text, though it looks like a number");
+    assert_eq!(
+        charts[1].newest.app_version.as_deref(),
+        Some("1.10"),
+        "parsed as text, although it looks like a number"
+    );
 }
 
 #[tokio::test]
-async fn a_registry_offers_what_the_filter_names() {
-    let world = World::new();
+async fn charts_of_a_registry_are_read_by_name() {
+    let env = TestEnv::new();
     let assets = testing::assets().await.unwrap();
-    let registry = Registry::start(assets, &world.authority, &world.path("registry")).await.unwrap();
-    let web = described(&world, "web");
+    let registry = Registry::start(assets, &env.authority, &env.path("registry")).await.unwrap();
+    let web = write_described_chart(&env, "web");
     for version in ["1.0.0", "1.1.0+build.2", "2.0.0-rc.1"] {
         registry.push(&Package::pack(&web, Some(version)).unwrap()).await.unwrap();
     }
-    registry.push(&Package::pack(&world.chart("db"), None).unwrap()).await.unwrap();
-    let (packages, access, url) = (curious(&world), world.access(), registry.url());
+    registry.push(&Package::pack(&env.chart("db"), None).unwrap()).await.unwrap();
+    let (packages, access, url) = (uncached_packages(&env), env.access(), registry.url());
     let named = selection(json!({"include": ["web", "db"]}));
     let catalog = packages.read_catalog(request(&url, &access, &named)).await.unwrap();
     assert_eq!(found(&catalog, ""), pairs(&[("db", "1.0.0"), ("web", "1.1.0+build.2")]));
@@ -218,16 +222,20 @@ async fn a_registry_offers_what_the_filter_names() {
 }
 
 #[tokio::test]
-async fn a_registry_that_lists_what_it_has_is_filtered_by_patterns() {
-    let world = World::new();
+async fn patterns_filter_the_listed_repositories_of_a_registry() {
+    let env = TestEnv::new();
     let assets = testing::assets().await.unwrap();
-    let registry = Registry::start_guarded(assets, &world.authority, &world.path("registry")).await.unwrap();
+    let registry =
+        Registry::start_with_authentication(assets, &env.authority, &env.path("registry")).await.unwrap();
     for name in ["web", "web-old", "db"] {
-        registry.push(&Package::pack(&described(&world, name), Some("1.0.0")).unwrap()).await.unwrap();
+        registry
+            .push(&Package::pack(&write_described_chart(&env, name), Some("1.0.0")).unwrap())
+            .await
+            .unwrap();
     }
-    let (user, password) = LOGIN;
-    let access = world.access_with(&[("username", user), ("password", password)]);
-    let (packages, url) = (curious(&world), registry.url());
+    let (user, password) = CREDENTIALS;
+    let access = env.access_with(&[("username", user), ("password", password)]);
+    let (packages, url) = (uncached_packages(&env), registry.url());
     let rows = [
         (json!({}), pairs(&[("db", "1.0.0"), ("web", "1.0.0"), ("web-old", "1.0.0")])),
         (json!({"include": ["web*"], "exclude": ["*-old"]}), pairs(&[("web", "1.0.0")])),
@@ -235,17 +243,17 @@ async fn a_registry_that_lists_what_it_has_is_filtered_by_patterns() {
         (json!({"versions": ">=2"}), vec![]),
     ];
     for (filter, expected) in rows {
-        let chosen = selection(filter);
-        let catalog = packages.read_catalog(request(&url, &access, &chosen)).await.unwrap();
+        let selection = selection(filter);
+        let catalog = packages.read_catalog(request(&url, &access, &selection)).await.unwrap();
         assert_eq!(found(&catalog, ""), expected);
     }
-    let refused = packages.read_catalog(request(&url, &world.access(), &all())).await.unwrap_err();
-    assert!(refused.to_string().contains("(it answers 401)"), "{refused}");
+    let refused = packages.read_catalog(request(&url, &env.access(), &all())).await.unwrap_err();
+    assert!(refused.to_string().contains("(HTTP 401)"), "{refused}");
     registry.stop().await;
 }
 
-/// A registry that holds two versions of the chart `web`, an image `app`, and what is left of a repository.
-fn odd_registry(path: &str) -> Response {
+/// Responds like a registry with two versions of the chart `web`, an image `app`, and a deleted repository.
+fn mixed_registry(path: &str) -> Response {
     let config = |version: &str| {
         json!({"name": "web", "version": version, "kubeVersion": format!(">={version}"), "annotations": {
             "chandler.dev/channel": "edge", "other": "x",
@@ -285,54 +293,62 @@ fn odd_registry(path: &str) -> Response {
     }
 }
 
-/// The number of the file that is kept: another one if it was written anew.
-fn kept_file(world: &World) -> u64 {
-    let files = std::fs::read_dir(world.path("store").join("catalogs")).unwrap();
+/// Returns the inode of the stored catalog, which changes when it is written again.
+fn catalog_inode(env: &TestEnv) -> u64 {
+    let files = std::fs::read_dir(env.path("store").join("catalogs")).unwrap();
     let numbers: Vec<_> = files.map(|file| file.unwrap().metadata().unwrap().ino()).collect();
     assert_eq!(numbers.len(), 1);
     numbers[0]
 }
 
 #[tokio::test]
-async fn what_is_no_chart_is_left_out_and_versions_are_asked_about_themselves_once() {
-    let world = World::new();
-    let server = Server::start(&world.authority, |path, _| odd_registry(path)).await;
+async fn artifacts_that_are_not_charts_are_skipped_and_versions_are_read_once() {
+    let env = TestEnv::new();
+    let server = Server::start(&env.authority, |path, _| mixed_registry(path)).await;
     let url = format!("{}/charts", server.url().replace("https://", "oci://"));
-    let (access, all) = (world.access(), all());
-    let catalog = curious(&world).read_catalog(request(&url, &access, &all)).await.unwrap();
+    let (access, all) = (env.access(), all());
+    let catalog = uncached_packages(&env).read_catalog(request(&url, &access, &all)).await.unwrap();
     assert_eq!(found(&catalog, ""), pairs(&[("web", "1.1.0")]));
     let web = catalog.chart("web").unwrap().unwrap();
-    let told: Vec<_> =
+    let versions: Vec<_> =
         web.versions.iter().map(|one| (&*one.version, one.kube_version.as_deref().unwrap())).collect();
-    assert_eq!(told, [("1.1.0", ">=1.1.0"), ("1.0.0", ">=1.0.0")], "0.9.0 has gone");
+    assert_eq!(versions, [("1.1.0", ">=1.1.0"), ("1.0.0", ">=1.0.0")], "0.9.0 is deleted");
     let annotations = [("chandler.dev/channel".to_owned(), "edge".to_owned())].into();
     assert!(web.versions.iter().all(|version| version.annotations == annotations));
 
-    let asked = |server: &Server| server.seen().iter().filter(|(path, _)| path.contains("/blobs/")).count();
-    assert_eq!(asked(&server), 2);
-    let file = kept_file(&world);
-    let again = curious(&world).read_catalog(request(&url, &access, &all)).await.unwrap();
-    assert_eq!((again.digest(), asked(&server)), (catalog.digest(), 2));
-    assert_eq!(kept_file(&world), file, "what has not changed is not written again");
+    let blob_requests =
+        |server: &Server| server.requests().iter().filter(|(path, _)| path.contains("/blobs/")).count();
+    assert_eq!(blob_requests(&server), 2);
+    let inode = catalog_inode(&env);
+    let again = uncached_packages(&env).read_catalog(request(&url, &access, &all)).await.unwrap();
+    assert_eq!((again.digest(), blob_requests(&server)), (catalog.digest(), 2));
+    assert_eq!(catalog_inode(&env), inode, "an unchanged catalog is not written again");
 
     let image = selection(json!({"include": ["app"]}));
-    let error = curious(&world).read_catalog(request(&url, &access, &image)).await.unwrap_err();
-    assert!(error.to_string().contains("is not a Helm chart"), "what is named has to be one: {error}");
+    let error = uncached_packages(&env).read_catalog(request(&url, &access, &image)).await.unwrap_err();
+    assert!(
+        error.to_string().contains("is not a Helm chart"),
+        "a named repository has to be a chart: {error}"
+    );
 }
 
 #[tokio::test]
-async fn a_registry_that_lists_nothing_wants_names() {
-    let world = World::new();
+async fn a_registry_that_does_not_list_requires_names() {
+    let env = TestEnv::new();
     let rows = [
-        (StatusCode::NOT_FOUND, "InvalidSpec", "(it answers 404): name its charts in spec.filter.include"),
-        (StatusCode::SERVICE_UNAVAILABLE, "SourceUnavailable", "it is tried again later"),
+        (
+            StatusCode::NOT_FOUND,
+            "InvalidSpec",
+            "(HTTP 404): set the names of the charts in spec.filter.include",
+        ),
+        (StatusCode::SERVICE_UNAVAILABLE, "SourceUnavailable", "Chandler retries later"),
     ];
-    for (status, category, hint) in rows {
-        let server = Server::start(&world.authority, move |_, _| status.into_response()).await;
+    for (status, category, text) in rows {
+        let server = Server::start(&env.authority, move |_, _| status.into_response()).await;
         let url = server.url().replace("https://", "oci://");
-        let refused = curious(&world).read_catalog(request(&url, &world.access(), &all())).await;
-        let failure = Failure::from(refused.unwrap_err());
+        let result = uncached_packages(&env).read_catalog(request(&url, &env.access(), &all())).await;
+        let failure = Failure::from(result.unwrap_err());
         assert_eq!(failure.category.as_str(), category);
-        assert!(failure.message.contains(hint), "{failure}");
+        assert!(failure.message.contains(text), "{failure}");
     }
 }

@@ -1,70 +1,70 @@
-//! Sources that mean harm: each is refused in bounded time and memory, and the message says what was wrong.
+//! Hostile sources: each is rejected in bounded time and memory, and the message names the problem.
 
 use std::time::{Duration, Instant};
 
 use axum::response::IntoResponse as _;
 use chandler_source::AddressPolicy;
 
-use crate::{
+use crate::support::{
+    env::{TestEnv, failure, get, options},
     server::{Server, endless, index, redirect},
-    world::{World, failure, get, options},
 };
 
-/// The failure of a repository that answers like this, and how long it took to see it.
-async fn refused(
-    answer: impl Fn(&str) -> axum::response::Response + Clone + Send + Sync + 'static,
+/// Returns the failure of a repository with these responses, and the time until it failed.
+async fn rejected(
+    respond: impl Fn(&str) -> axum::response::Response + Clone + Send + Sync + 'static,
 ) -> (String, Duration) {
-    let world = World::new();
-    let server = Server::start(&world.authority, move |path, _| answer(path)).await;
+    let env = TestEnv::new();
+    let server = Server::start(&env.authority, move |path, _| respond(path)).await;
     let started = Instant::now();
     let mut options = options();
     options.limits.index_bytes = 1 << 20;
     options.limits.package_bytes = 1 << 20;
-    let result = get(&world.packages_with(options), &server.url(), &world.access()).await;
+    let result = get(&env.packages_with(options), &server.url(), &env.access()).await;
     (failure(result), started.elapsed())
 }
 
-fn only_package(
-    answer: impl Fn() -> axum::response::Response + Clone,
+fn valid_index_and(
+    archive: impl Fn() -> axum::response::Response + Clone,
 ) -> impl Fn(&str) -> axum::response::Response + Clone {
-    move |path| if path == "/index.yaml" { index("web.tgz", None) } else { answer() }
+    move |path| if path == "/index.yaml" { index("web.tgz", None) } else { archive() }
 }
 
 #[tokio::test]
-async fn endless_answers_are_cut_off() {
+async fn endless_responses_are_aborted() {
     let flood = || endless(vec![b'#'; 1 << 16], Duration::ZERO);
-    let (message, _) = refused(move |_| flood()).await;
+    let (message, _) = rejected(move |_| flood()).await;
     assert!(message.contains("index.yaml is larger than the limit of 1048576 bytes"), "{message}");
-    let (message, _) = refused(only_package(flood)).await;
+    let (message, _) = rejected(valid_index_and(flood)).await;
     assert!(message.contains("web.tgz is larger than the limit of 1048576 bytes"), "{message}");
 }
 
 #[tokio::test]
-async fn announced_sizes_are_believed_when_they_are_too_large() {
-    let (message, _) = refused(|_| vec![b' '; 2 << 20].into_response()).await;
+async fn content_lengths_above_the_limit_are_rejected() {
+    let (message, _) = rejected(|_| vec![b' '; 2 << 20].into_response()).await;
     assert!(message.contains("larger than the limit"), "{message}");
 }
 
 #[tokio::test]
-async fn slow_answers_end_at_the_limit() {
-    // Never a pause long enough to be noticed by itself.
-    let (message, took) = refused(|_| endless(b"#".to_vec(), Duration::from_millis(100))).await;
-    assert!(message.contains("did not answer in full within 4 s"), "{message}");
+async fn slow_responses_time_out() {
+    // No pause is long enough for the read timeout.
+    let (message, took) = rejected(|_| endless(b"#".to_vec(), Duration::from_millis(100))).await;
+    assert!(message.contains("did not send a complete response within 4 s"), "{message}");
     assert!(took < Duration::from_secs(8), "{took:?}");
-    // Or one piece, and then nothing.
-    let (message, took) = refused(|_| endless(b"#".to_vec(), Duration::from_hours(1))).await;
+    // One chunk, and then nothing.
+    let (message, took) = rejected(|_| endless(b"#".to_vec(), Duration::from_hours(1))).await;
     assert!(message.starts_with("SourceUnavailable") && took < Duration::from_secs(4), "{message} {took:?}");
 }
 
 #[tokio::test]
-async fn redirects_end() {
-    let (message, _) = refused(|_| redirect("/again")).await;
+async fn redirects_are_limited() {
+    let (message, _) = rejected(|_| redirect("/again")).await;
     assert!(message.contains("more than 5 redirects"), "{message}");
 }
 
 #[tokio::test]
-async fn neither_redirects_nor_indexes_lead_to_the_machine_or_its_cloud() {
-    let inside = [
+async fn redirects_and_indexes_cannot_refer_to_refused_addresses() {
+    let refused = [
         ("https://127.0.0.2/x", "a loopback address"),
         ("https://[::1]/x", "a loopback address"),
         ("https://[::ffff:127.0.0.9]/x", "a loopback address"),
@@ -75,42 +75,42 @@ async fn neither_redirects_nor_indexes_lead_to_the_machine_or_its_cloud() {
         ("file:///etc/passwd", "not an https:// or oci:// address"),
         ("https://user:canary@charts.example/x", "without a user name"),
     ];
-    for (target, hint) in inside {
-        let (redirected, _) = refused(move |_| redirect(target)).await;
-        let (pointed, _) = refused(only_index(target)).await;
-        for message in [redirected, pointed] {
-            assert!(message.starts_with("InvalidSpec") && message.contains(hint), "{target}: {message}");
+    for (target, text) in refused {
+        let (redirected, _) = rejected(move |_| redirect(target)).await;
+        let (indexed, _) = rejected(index_with(target)).await;
+        for message in [redirected, indexed] {
+            assert!(message.starts_with("InvalidSpec") && message.contains(text), "{target}: {message}");
             assert!(!message.contains("canary"), "{message}");
         }
     }
 }
 
-fn only_index(target: &'static str) -> impl Fn(&str) -> axum::response::Response + Clone {
+fn index_with(target: &'static str) -> impl Fn(&str) -> axum::response::Response + Clone {
     move |path| if path == "/index.yaml" { index(target, None) } else { "".into_response() }
 }
 
 #[tokio::test]
-async fn a_name_is_judged_by_the_address_it_leads_to() {
-    let world = World::new();
-    let server = Server::start(&world.authority, |_, _| index("web.tgz", None)).await;
-    let strict = world
+async fn host_names_are_checked_by_the_address_that_they_resolve_to() {
+    let env = TestEnv::new();
+    let server = Server::start(&env.authority, |_, _| index("web.tgz", None)).await;
+    let strict = env
         .packages_with(chandler_source::SourceOptions { addresses: AddressPolicy::default(), ..options() });
     for url in [server.url_by_name(), server.url()] {
-        let message = failure(get(&strict, &url, &world.access()).await);
+        let message = failure(get(&strict, &url, &env.access()).await);
         assert!(message.starts_with("InvalidSpec"), "{message}");
         assert!(message.contains("--allow-source-address 127.0.0.1"), "{message}");
     }
-    assert!(server.seen().is_empty(), "nothing is sent before the address is known");
+    assert!(server.requests().is_empty(), "nothing is sent before the address is checked");
     let oci = server.url_by_name().replace("https://", "oci://");
-    let message = failure(get(&strict, &oci, &world.access()).await);
+    let message = failure(get(&strict, &oci, &env.access()).await);
     assert!(message.contains("a loopback address"), "{message}");
-    // With leave, by the same name.
-    let message = failure(get(&world.packages(), &server.url_by_name(), &world.access()).await);
-    assert!(message.contains("not a chart archive"), "{message}");
+    // The same name is accepted if its address is allowed.
+    let message = failure(get(&env.packages(), &server.url_by_name(), &env.access()).await);
+    assert!(message.contains("not a valid chart archive"), "{message}");
 }
 
 #[tokio::test]
-async fn indexes_and_archives_that_are_none() {
+async fn invalid_indexes_and_archives_are_rejected() {
     let rows = [
         ("a: &a [x]\nentries: {}\n", "anchor"),
         ("<html>Sign in</html>", "the index of repository"),
@@ -121,10 +121,13 @@ async fn indexes_and_archives_that_are_none() {
         ),
         ("entries: {web: [{version: 1.0.0, urls: [x], digest: md5}]}\n", "not a sha256"),
     ];
-    for (text, hint) in rows {
-        let (message, _) = refused(move |_| text.into_response()).await;
-        assert!(message.contains(hint), "{message:?} does not say {hint:?}");
+    for (index, text) in rows {
+        let (message, _) = rejected(move |_| index.into_response()).await;
+        assert!(message.contains(text), "{message:?} does not contain {text:?}");
     }
-    let (message, _) = refused(only_package(|| "no archive".into_response())).await;
-    assert!(message.starts_with("InvalidPackage") && message.contains("not a chart archive"), "{message}");
+    let (message, _) = rejected(valid_index_and(|| "no archive".into_response())).await;
+    assert!(
+        message.starts_with("InvalidPackage") && message.contains("not a valid chart archive"),
+        "{message}"
+    );
 }

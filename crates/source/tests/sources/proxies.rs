@@ -1,4 +1,4 @@
-//! Through a forward proxy.
+//! Sources behind an HTTP proxy.
 
 use chandler_sandbox::repository::ChartRepository;
 use chandler_source::{AddressPolicy, ProxyMatcher, SourceOptions};
@@ -7,13 +7,11 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::{
-    forwarder::{Forwarder, Seen},
-    world::{World, failure, get, options},
-};
+use super::forwarder::{Forwarder, Requests};
+use crate::support::env::{TestEnv, failure, get, options};
 
-/// A proxy that knows CONNECT, and for whom a name is what it says; it notes first lines.
-async fn serve(stream: TcpStream, target: String, log: Seen) {
+/// Serves CONNECT requests, and records their first lines. Every host leads to `target`.
+async fn serve(stream: TcpStream, target: String, log: Requests) {
     let mut stream = BufReader::new(stream);
     let mut head = Vec::new();
     loop {
@@ -37,7 +35,7 @@ async fn serve(stream: TcpStream, target: String, log: Seen) {
 fn through(proxy: &Forwarder, except: &str) -> SourceOptions {
     let url = format!("http://pass:word@127.0.0.1:{}", proxy.port);
     SourceOptions {
-        // The proxy itself is the operator's word; what it is asked for is not.
+        // The policy does not apply to the proxy itself, which the operator chooses.
         addresses: AddressPolicy::default(),
         proxies: ProxyMatcher::builder().https(url).no(except).build(),
         ..options()
@@ -45,42 +43,42 @@ fn through(proxy: &Forwarder, except: &str) -> SourceOptions {
 }
 
 #[tokio::test]
-async fn https_goes_through_the_proxy_unless_told_otherwise() {
-    let world = World::new();
-    let repository = ChartRepository::start(&world.authority, &world.path("served")).await.unwrap();
-    repository.publish(&world.chart("web")).unwrap();
+async fn https_uses_the_proxy_unless_no_proxy_matches() {
+    let env = TestEnv::new();
+    let repository = ChartRepository::start(&env.authority, &env.path("served")).await.unwrap();
+    repository.publish(&env.chart("web")).unwrap();
     let (host, port) = repository.url().trim_start_matches("https://").split_once(':').unwrap();
     let proxy = Forwarder::start(format!("{host}:{port}"), serve).await;
 
-    let mut access = world.access();
-    // The name on the certificate is another; the proxy alone knows where it leads.
+    let mut access = env.access();
+    // The certificate is for another name: only the proxy knows the target.
     access.insecure_skip_tls_verify = true;
     let url = format!("https://charts.example:{port}");
-    get(&world.packages_with(through(&proxy, "")), &url, &access).await.unwrap();
-    let seen = proxy.seen();
+    get(&env.packages_with(through(&proxy, "")), &url, &access).await.unwrap();
+    let requests = proxy.requests();
     assert!(
-        seen.iter().all(|(line, _)| line == &format!("CONNECT charts.example:{port} HTTP/1.1")),
-        "{seen:?}"
+        requests.iter().all(|(line, _)| line == &format!("CONNECT charts.example:{port} HTTP/1.1")),
+        "{requests:?}"
     );
     // pass:word
-    assert!(seen.iter().all(|(_, sent)| sent.as_deref() == Some("Basic cGFzczp3b3Jk")), "{seen:?}");
+    assert!(requests.iter().all(|(_, sent)| sent.as_deref() == Some("Basic cGFzczp3b3Jk")), "{requests:?}");
 
-    let before = proxy.seen().len();
+    let before = proxy.requests().len();
     let direct = SourceOptions { addresses: options().addresses, ..through(&proxy, "127.0.0.1") };
-    get(&World::new().packages_with(direct), repository.url(), &world.access()).await.unwrap();
-    assert_eq!(proxy.seen().len(), before, "NO_PROXY is kept");
+    get(&TestEnv::new().packages_with(direct), repository.url(), &env.access()).await.unwrap();
+    assert_eq!(proxy.requests().len(), before, "NO_PROXY is respected");
 }
 
 #[tokio::test]
-async fn a_proxy_is_not_asked_for_what_is_refused() {
-    let world = World::new();
+async fn refused_addresses_are_not_requested_from_the_proxy() {
+    let env = TestEnv::new();
     let proxy = Forwarder::start("127.0.0.1:1".to_owned(), serve).await;
-    let packages = world.packages_with(through(&proxy, ""));
+    let packages = env.packages_with(through(&proxy, ""));
     for url in
         ["https://127.0.0.1/x", "https://169.254.169.254", "https://localhost:1", "https://x.localhost"]
     {
-        let message = failure(get(&packages, url, &world.access()).await);
+        let message = failure(get(&packages, url, &env.access()).await);
         assert!(message.starts_with("InvalidSpec"), "{message}");
     }
-    assert!(proxy.seen().is_empty());
+    assert!(proxy.requests().is_empty());
 }

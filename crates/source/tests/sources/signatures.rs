@@ -1,4 +1,4 @@
-//! Charts that have to be signed, in a real registry, with signatures of the real cosign.
+//! Required signatures, with a real registry and cosign.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,41 +6,41 @@ use chandler_core::package_format::PackageFormat;
 use chandler_sandbox::{
     assets::Assets,
     chart::Package,
-    cosign::{Cosign, Form},
-    registry::{LOGIN, Registry},
+    cosign::{Cosign, SignatureFormat},
+    registry::{CREDENTIALS, Registry},
     repository::ChartRepository,
     testing,
 };
-use chandler_source::{Access, Packages, SignaturePolicy, Signers, SignersSpec};
+use chandler_source::{Access, Packages, PolicyUnavailable, SignaturePolicy, Signers, SignersSpec};
 
-use crate::world::{World, failure, get, reference};
+use crate::support::env::{TestEnv, failure, get, reference};
 
-struct Signed {
-    world: World,
+struct SigningEnv {
+    env: TestEnv,
     registry: Registry,
     assets: &'static Assets,
 }
 
-impl Signed {
+impl SigningEnv {
     async fn new() -> Self {
-        let world = World::new();
+        let env = TestEnv::new();
         let assets = testing::assets().await.unwrap();
         let registry =
-            Registry::start_guarded(assets, &world.authority, &world.path("registry")).await.unwrap();
-        Self { world, registry, assets }
+            Registry::start_with_authentication(assets, &env.authority, &env.path("registry")).await.unwrap();
+        Self { env, registry, assets }
     }
 
     async fn push(&self, chart: &str) {
-        let package = Package::pack(&self.world.chart(chart), None).unwrap();
+        let package = Package::pack(&self.env.chart(chart), None).unwrap();
         self.registry.push(&package).await.unwrap();
     }
 
     async fn cosign(&self, name: &str) -> Cosign {
-        Cosign::new(self.assets, &self.world.path(name)).await.unwrap()
+        Cosign::new(self.assets, &self.env.path(name)).await.unwrap()
     }
 
     fn access(&self) -> Access {
-        self.world.access_with(&[("username", LOGIN.0), ("password", LOGIN.1)])
+        self.env.access_with(&[("username", CREDENTIALS.0), ("password", CREDENTIALS.1)])
     }
 
     async fn get(&self, packages: &Packages, chart: &str) -> Result<String, String> {
@@ -65,53 +65,53 @@ fn policy(source: &str, key: &str) -> SignaturePolicy {
 }
 
 #[tokio::test]
-async fn only_what_the_right_key_signed_comes_out() {
-    let signed = Signed::new().await;
+async fn only_packages_signed_with_the_required_key_are_fetched() {
+    let signed = SigningEnv::new().await;
     let (ours, theirs) = (signed.cosign("ours").await, signed.cosign("theirs").await);
-    for chart in ["tagged", "bundled", "strange", "bare"] {
+    for chart in ["tagged", "bundled", "untrusted", "unsigned"] {
         signed.push(chart).await;
     }
-    ours.sign(&signed.registry, "tagged", "1.0.0", Form::Tag).await.unwrap();
-    ours.sign(&signed.registry, "bundled", "1.0.0", Form::Bundle).await.unwrap();
-    theirs.sign(&signed.registry, "strange", "1.0.0", Form::Tag).await.unwrap();
-    let packages = signed.world.packages();
-    packages.demand_signatures(Ok(policy(&signed.registry.url(), ours.public_key())));
+    ours.sign(&signed.registry, "tagged", "1.0.0", SignatureFormat::Tag).await.unwrap();
+    ours.sign(&signed.registry, "bundled", "1.0.0", SignatureFormat::Bundle).await.unwrap();
+    theirs.sign(&signed.registry, "untrusted", "1.0.0", SignatureFormat::Tag).await.unwrap();
+    let packages = signed.env.packages();
+    packages.set_signature_policy(Ok(policy(&signed.registry.url(), ours.public_key())));
     for chart in ["tagged", "bundled"] {
         signed.get(&packages, chart).await.unwrap();
     }
-    let strange = signed.get(&packages, "strange").await.unwrap_err();
+    let untrusted = signed.get(&packages, "untrusted").await.unwrap_err();
     assert!(
-        strange.contains("/charts/strange@sha256:") && strange.contains("none of the given keys"),
-        "{strange}"
+        untrusted.contains("/charts/untrusted@sha256:") && untrusted.contains("none of the given keys"),
+        "{untrusted}"
     );
-    let bare = signed.get(&packages, "bare").await.unwrap_err();
-    assert!(bare.contains("it is not signed; sign it with `cosign sign`"), "{bare}");
-    theirs.sign(&signed.registry, "bare", "1.0.0", Form::Bundle).await.unwrap();
-    ours.sign(&signed.registry, "bare", "1.0.0", Form::Bundle).await.unwrap();
-    ours.sign(&signed.registry, "strange", "1.0.0", Form::Tag).await.unwrap();
-    for chart in ["bare", "strange"] {
-        // A failure is true for as long as it took to find out.
-        let mut got = signed.get(&packages, chart).await;
+    let unsigned = signed.get(&packages, "unsigned").await.unwrap_err();
+    assert!(unsigned.contains("it is not signed; sign it with `cosign sign`"), "{unsigned}");
+    theirs.sign(&signed.registry, "unsigned", "1.0.0", SignatureFormat::Bundle).await.unwrap();
+    ours.sign(&signed.registry, "unsigned", "1.0.0", SignatureFormat::Bundle).await.unwrap();
+    ours.sign(&signed.registry, "untrusted", "1.0.0", SignatureFormat::Tag).await.unwrap();
+    for chart in ["unsigned", "untrusted"] {
+        // A failure is cached for as long as it took to occur.
+        let mut result = signed.get(&packages, chart).await;
         for _ in 0..100 {
-            if got.is_ok() {
+            if result.is_ok() {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
-            got = signed.get(&packages, chart).await;
+            result = signed.get(&packages, chart).await;
         }
-        got.unwrap();
+        result.unwrap();
     }
     signed.registry.stop().await;
 }
 
 #[tokio::test]
-async fn what_was_verified_is_not_asked_for_again_and_a_new_policy_is() {
-    let signed = Signed::new().await;
+async fn verified_packages_are_only_verified_again_for_a_new_policy() {
+    let signed = SigningEnv::new().await;
     let (ours, theirs) = (signed.cosign("ours").await, signed.cosign("theirs").await);
     signed.push("web").await;
-    ours.sign(&signed.registry, "web", "1.0.0", Form::Tag).await.unwrap();
-    let packages = signed.world.packages();
-    packages.demand_signatures(Ok(policy("*", ours.public_key())));
+    ours.sign(&signed.registry, "web", "1.0.0", SignatureFormat::Tag).await.unwrap();
+    let packages = signed.env.packages();
+    packages.set_signature_policy(Ok(policy("*", ours.public_key())));
     signed.get(&packages, "web").await.unwrap();
     let web = reference(&signed.registry.url(), "web", Some("1.0.0"));
     let resolved = packages.resolve(&web, &signed.access()).await.unwrap();
@@ -119,45 +119,47 @@ async fn what_was_verified_is_not_asked_for_again_and_a_new_policy_is() {
     signed.registry.stop().await;
 
     let digest = resolved.digest.clone().unwrap();
-    packages.fetch(&resolved, &signed.world.access()).await.expect("nobody has to be asked");
+    packages.fetch(&resolved, &signed.env.access()).await.expect("no request is needed");
     assert!(packages.stored(&web, &digest, &PackageFormat::default(), None).is_some());
     let spec = SignersSpec { keys: vec![theirs.public_key().to_owned()], ..SignersSpec::default() };
-    let further = Arc::new(Signers::new(&spec).unwrap());
+    let additional = Arc::new(Signers::new(&spec).unwrap());
     assert!(
-        packages.stored(&web, &digest, &PackageFormat::default(), Some(&further)).is_none(),
-        "a catalog may demand more"
+        packages.stored(&web, &digest, &PackageFormat::default(), Some(&additional)).is_none(),
+        "a catalog may require more signers"
     );
 
-    packages.demand_signatures(Ok(policy(&url, theirs.public_key())));
+    packages.set_signature_policy(Ok(policy(&url, theirs.public_key())));
     assert!(
         packages.stored(&web, &digest, &PackageFormat::default(), None).is_none(),
-        "another policy is another question"
+        "not verified for the new policy"
     );
-    assert!(packages.fetch(&resolved, &signed.world.access()).await.is_err());
-    packages.demand_signatures(Err("ConfigMap x/y does not exist".to_owned()));
-    let told = packages.fetch(&resolved, &signed.world.access()).await.unwrap_err().to_string();
-    assert!(told.contains("nothing is installed") && told.contains("x/y does not exist"), "{told}");
-    packages.demand_signatures(Ok(SignaturePolicy::default()));
+    assert!(packages.fetch(&resolved, &signed.env.access()).await.is_err());
+    let unavailable =
+        PolicyUnavailable { location: "ConfigMap x/y".to_owned(), reason: "it does not exist".to_owned() };
+    packages.set_signature_policy(Err(unavailable));
+    let message = packages.fetch(&resolved, &signed.env.access()).await.unwrap_err().to_string();
+    assert!(message.contains("nothing is installed") && message.contains("x/y"), "{message}");
+    packages.set_signature_policy(Ok(SignaturePolicy::default()));
     assert!(
         packages.stored(&web, &digest, &PackageFormat::default(), None).is_some(),
-        "nothing is demanded any more"
+        "no signature is required"
     );
 }
 
 #[tokio::test]
-async fn packages_of_https_repositories_are_refused_where_signatures_are_demanded() {
-    let world = World::new();
+async fn packages_of_https_repositories_are_rejected_if_signatures_are_required() {
+    let env = TestEnv::new();
     let assets = testing::assets().await.unwrap();
-    let repository = ChartRepository::start(&world.authority, &world.path("served")).await.unwrap();
-    repository.publish(&world.chart("web")).unwrap();
-    let packages = world.packages();
-    let key = Cosign::new(assets, &world.path("keys")).await.unwrap();
-    packages.demand_signatures(Ok(policy(repository.url(), key.public_key())));
-    let message = failure(get(&packages, repository.url(), &world.access()).await);
+    let repository = ChartRepository::start(&env.authority, &env.path("served")).await.unwrap();
+    repository.publish(&env.chart("web")).unwrap();
+    let packages = env.packages();
+    let key = Cosign::new(assets, &env.path("keys")).await.unwrap();
+    packages.set_signature_policy(Ok(policy(repository.url(), key.public_key())));
+    let message = failure(get(&packages, repository.url(), &env.access()).await);
     assert!(
-        message.starts_with("VerificationFailed") && message.contains("publish it in a registry"),
+        message.starts_with("VerificationFailed") && message.contains("publish it in an OCI registry"),
         "{message}"
     );
-    packages.demand_signatures(Ok(policy("https://charts.example", key.public_key())));
-    get(&packages, repository.url(), &world.access()).await.unwrap();
+    packages.set_signature_policy(Ok(policy("https://charts.example", key.public_key())));
+    get(&packages, repository.url(), &env.access()).await.unwrap();
 }

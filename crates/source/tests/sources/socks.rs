@@ -1,4 +1,4 @@
-//! Through a SOCKS proxy.
+//! Sources behind a SOCKS proxy.
 
 use chandler_sandbox::repository::ChartRepository;
 use chandler_source::{AddressPolicy, ProxyMatcher, SourceOptions};
@@ -7,10 +7,8 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::{
-    forwarder::{Forwarder, Seen},
-    world::{World, failure, get, options},
-};
+use super::forwarder::{Forwarder, Requests};
+use crate::support::env::{TestEnv, failure, get, options};
 
 fn through(socks: &Forwarder, scheme: &str, login: &str) -> SourceOptions {
     let url = format!("{scheme}://{login}127.0.0.1:{}", socks.port);
@@ -21,13 +19,13 @@ fn through(socks: &Forwarder, scheme: &str, login: &str) -> SourceOptions {
     }
 }
 
-/// As RFC 1928 and 1929 have it: with a name or an address, and with a login if there is one.
-async fn serve(mut stream: TcpStream, target: String, log: Seen) {
-    let methods = short(&mut stream, 1).await;
+/// Serves SOCKS 5 (RFC 1928), optionally with user name and password (RFC 1929).
+async fn serve(mut stream: TcpStream, target: String, log: Requests) {
+    let methods = read_field(&mut stream, 1).await;
     let login = if methods.contains(&2) {
         stream.write_all(&[5, 2]).await.unwrap();
-        let user = short(&mut stream, 1).await;
-        let password = short(&mut stream, 0).await;
+        let user = read_field(&mut stream, 1).await;
+        let password = read_field(&mut stream, 0).await;
         stream.write_all(&[1, 0]).await.unwrap();
         Some(String::from_utf8([user, password].join(&b':')).unwrap())
     } else {
@@ -42,8 +40,8 @@ async fn serve(mut stream: TcpStream, target: String, log: Seen) {
             stream.read_exact(&mut address).await.unwrap();
             std::net::Ipv4Addr::from(address).to_string()
         }
-        3 => String::from_utf8(short(&mut stream, 0).await).unwrap(),
-        kind => panic!("an address of kind {kind}"),
+        3 => String::from_utf8(read_field(&mut stream, 0).await).unwrap(),
+        kind => panic!("unsupported address type {kind}"),
     };
     let port = stream.read_u16().await.unwrap();
     log.lock().unwrap().push((format!("{host}:{port}"), login));
@@ -52,8 +50,8 @@ async fn serve(mut stream: TcpStream, target: String, log: Seen) {
     let _ = copy_bidirectional(&mut stream, &mut upstream).await;
 }
 
-/// Bytes that their number comes before, after `skipped` others.
-async fn short(stream: &mut TcpStream, skipped: usize) -> Vec<u8> {
+/// Skips some bytes, and reads a field that is prefixed with its length.
+async fn read_field(stream: &mut TcpStream, skipped: usize) -> Vec<u8> {
     stream.read_exact(&mut vec![0; skipped]).await.unwrap();
     let mut bytes = vec![0; stream.read_u8().await.unwrap().into()];
     stream.read_exact(&mut bytes).await.unwrap();
@@ -61,33 +59,33 @@ async fn short(stream: &mut TcpStream, skipped: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn names_are_left_to_the_proxy_which_may_want_a_login() {
-    let world = World::new();
-    let repository = ChartRepository::start(&world.authority, &world.path("served")).await.unwrap();
-    repository.publish(&world.chart("web")).unwrap();
+async fn the_proxy_resolves_names_and_may_require_credentials() {
+    let env = TestEnv::new();
+    let repository = ChartRepository::start(&env.authority, &env.path("served")).await.unwrap();
+    repository.publish(&env.chart("web")).unwrap();
     let (host, port) = repository.url().trim_start_matches("https://").split_once(':').unwrap();
     let socks = Forwarder::start(format!("{host}:{port}"), serve).await;
-    let mut access = world.access();
-    // The name on the certificate is another; the proxy alone knows where it leads.
+    let mut access = env.access();
+    // The certificate is for another name: only the proxy knows the target.
     access.insecure_skip_tls_verify = true;
     let url = format!("https://charts.invalid:{port}");
-    for (login, told) in [("", None), ("pass:w%40rd@", Some("pass:w@rd".to_owned()))] {
-        let fresh = World::new();
-        get(&fresh.packages_with(through(&socks, "socks5h", login)), &url, &access).await.unwrap();
-        assert_eq!(socks.seen().last(), Some(&(format!("charts.invalid:{port}"), told)));
+    for (login, sent) in [("", None), ("pass:w%40rd@", Some("pass:w@rd".to_owned()))] {
+        let other_env = TestEnv::new();
+        get(&other_env.packages_with(through(&socks, "socks5h", login)), &url, &access).await.unwrap();
+        assert_eq!(socks.requests().last(), Some(&(format!("charts.invalid:{port}"), sent)));
     }
 }
 
 #[tokio::test]
-async fn a_proxy_is_not_asked_for_what_is_refused() {
-    let world = World::new();
+async fn refused_addresses_are_not_requested_from_the_proxy() {
+    let env = TestEnv::new();
     let socks = Forwarder::start("127.0.0.1:1".to_owned(), serve).await;
     for scheme in ["socks5", "socks5h"] {
-        let packages = world.packages_with(through(&socks, scheme, ""));
+        let packages = env.packages_with(through(&socks, scheme, ""));
         for url in ["https://127.0.0.1/x", "https://169.254.169.254", "https://localhost:1"] {
-            let message = failure(get(&packages, url, &world.access()).await);
+            let message = failure(get(&packages, url, &env.access()).await);
             assert!(message.starts_with("InvalidSpec"), "{scheme}: {message}");
         }
     }
-    assert!(socks.seen().is_empty());
+    assert!(socks.requests().is_empty());
 }

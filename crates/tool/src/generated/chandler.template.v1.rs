@@ -5,16 +5,16 @@ pub struct RenderRequest {
     pub template: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "2")]
     pub inputs: ::prost::alloc::vec::Vec<Input>,
-    /// Limit of one evaluation. Unset: 5 s.
+    /// Timeout per input. Defaults to 5 s.
     #[prost(message, optional, tag = "3")]
     pub timeout: ::core::option::Option<::prost_types::Duration>,
-    /// Limit of one output. 0: 1 MiB.
+    /// Maximum size of one output. 0 means 1 MiB.
     #[prost(uint32, tag = "4")]
     pub max_output_bytes: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Input {
-    /// Names the input in the response, for example "namespace/cluster".
+    /// Identifies the input in the response, for example "namespace/cluster".
     #[prost(string, tag = "1")]
     pub key: ::prost::alloc::string::String,
     /// The template's data: a JSON object such as {"Cluster": {...}, "ControlPlane": {...}, "InfraCluster": {...}}.
@@ -23,7 +23,7 @@ pub struct Input {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RenderResponse {
-    /// In the order of the inputs.
+    /// One output per input, in the same order.
     #[prost(message, repeated, tag = "1")]
     pub outputs: ::prost::alloc::vec::Vec<Output>,
 }
@@ -46,13 +46,13 @@ pub mod output {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TemplateFailure {
-    /// What is wrong, in words; carries the line.
+    /// Human-readable error message.
     #[prost(string, tag = "1")]
     pub message: ::prost::alloc::string::String,
-    /// Line of the template, from 1. 0: not known.
+    /// Line of the template, starting at 1. 0 means unknown.
     #[prost(uint32, tag = "2")]
     pub line: u32,
-    /// The template itself does not parse: every input fails alike.
+    /// Whether the template failed to parse, in which case every input fails with the same message.
     #[prost(bool, tag = "3")]
     pub parse: bool,
 }
@@ -136,7 +136,7 @@ pub mod template_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Evaluates one template once per input. A failing input fails alone.
+        /// Renders a template once per input. A failure of one input does not affect the others.
         pub async fn render(
             &mut self,
             request: impl tonic::IntoRequest<super::RenderRequest>,

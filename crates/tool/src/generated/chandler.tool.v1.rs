@@ -12,69 +12,71 @@ pub struct DescribeResponse {
     /// Version of the driver itself.
     #[prost(string, tag = "3")]
     pub driver_version: ::prost::alloc::string::String,
-    /// Package formats it reads, as OCI artifact types, for example "application/vnd.cncf.helm.config.v1+json". Chandler
-    /// calls the tool for packages of these formats; no two tools of a manager may read the same format.
+    /// Package formats that the tool supports, as OCI artifact types, for example
+    /// "application/vnd.cncf.helm.config.v1+json". Chandler uses the tool for packages of these formats. Two tools of a
+    /// manager must not declare the same format.
     #[prost(string, repeated, tag = "4")]
     pub formats: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Optional abilities, by name: "hooks", "wait", "server-side-apply", "take-ownership", "crds"; and "helm-records" for
-    /// a tool whose releases the helm CLI can read.
+    /// Optional features: "hooks", "wait", "server-side-apply", "take-ownership", "crds", and "helm-records" if the helm
+    /// CLI can read the tool's releases.
     #[prost(string, repeated, tag = "5")]
     pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Operations running now.
+    /// Number of running operations.
     #[prost(uint32, tag = "6")]
     pub running_operations: u32,
-    /// Requests made to clusters since the process started. Optional.
+    /// Number of requests sent to clusters since the process started. Optional.
     #[prost(message, repeated, tag = "7")]
     pub requests: ::prost::alloc::vec::Vec<RequestCount>,
     /// Where the tool records its releases on a workload cluster.
     #[prost(message, optional, tag = "8")]
     pub records: ::core::option::Option<ReleaseRecords>,
 }
-/// Where a tool records its releases, so that Chandler can watch them without calling the tool. Each revision of a release
-/// is one object in the release's namespace. Chandler reads the object's metadata, never its content.
+/// Describes the objects in which a tool stores its releases, so that Chandler can watch them without calling the tool.
+/// Each revision of a release is one object in the release's namespace. Chandler reads only the object's metadata.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReleaseRecords {
-    /// Kind of the objects, for example "v1", "Secret" and "secrets".
+    /// API version, kind and plural name of the objects, for example "v1", "Secret" and "secrets".
     #[prost(string, tag = "1")]
     pub api_version: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub kind: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub plural: ::prost::alloc::string::String,
-    /// Selects the objects that are records, for example "owner=helm".
+    /// Label selector of the objects, for example "owner=helm".
     #[prost(string, tag = "4")]
     pub label_selector: ::prost::alloc::string::String,
-    /// Name of the object that records a revision, with {release} and {revision} in it, for example
+    /// Name of a revision's object with the placeholders {release} and {revision}, for example
     /// "sh.helm.release.v1.{release}.v{revision}".
     #[prost(string, tag = "5")]
     pub object_name: ::prost::alloc::string::String,
-    /// Keys of the labels that say what an object records. Each record also carries the label "chandler.dev/input" with
-    /// "<input digest>.<revision>", written together with the record, if Chandler's operation made the revision.
+    /// Keys of the labels with the release's name and the revision number. The object of a revision that Chandler created
+    /// also has the label "chandler.dev/input" with the value "<input digest>.<revision>", set when the object is created.
     #[prost(string, tag = "6")]
     pub release_label: ::prost::alloc::string::String,
     #[prost(string, tag = "7")]
     pub revision_label: ::prost::alloc::string::String,
-    /// Its value is the status in lower case: deployed, failed, superseded, uninstalled, uninstalling, pending-install,
-    /// pending-upgrade or pending-rollback.
+    /// Key of the label with the revision's status: deployed, failed, superseded, uninstalled, uninstalling,
+    /// pending-install, pending-upgrade or pending-rollback.
     #[prost(string, tag = "8")]
     pub status_label: ::prost::alloc::string::String,
-    /// Keys of labels with the time of the last change, in seconds since 1970; the first that is there counts. Optional.
+    /// Keys of the labels with the time of the last change, in seconds since the Unix epoch. Chandler uses the first label
+    /// that is set. Optional.
     #[prost(string, repeated, tag = "9")]
     pub time_labels: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// How often requests of one kind ended in one way.
+/// Number of requests by verb and result.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RequestCount {
-    /// get, watch, post, put, patch, delete or other
+    /// One of get, watch, post, put, patch, delete and other.
     #[prost(string, tag = "1")]
     pub verb: ::prost::alloc::string::String,
-    /// success, not_found, conflict, unauthorized, forbidden, throttled, refused, server_error or unreachable
+    /// One of success, not_found, conflict, unauthorized, forbidden, throttled, refused, server_error and unreachable.
     #[prost(string, tag = "2")]
     pub result: ::prost::alloc::string::String,
     #[prost(uint64, tag = "3")]
     pub count: u64,
 }
-/// A package on the local disk. The digest names its content: a tool may cache by it.
+/// A package on the local disk. A tool may use the digest as a cache key.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Package {
     #[prost(string, tag = "1")]
@@ -83,7 +85,7 @@ pub struct Package {
     #[prost(string, tag = "2")]
     pub digest: ::prost::alloc::string::String,
 }
-/// One layer of values. Later layers win over earlier ones by the tool's own merge rules.
+/// One layer of values. Later layers override earlier ones by the tool's own merge rules.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Values {
     #[prost(oneof = "values::Content", tags = "1, 2")]
@@ -93,10 +95,10 @@ pub struct Values {
 pub mod values {
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Content {
-        /// Text in the tool's own format (YAML for Helm), parsed by the tool's own rules.
+        /// Text in the tool's own format, for example YAML for Helm.
         #[prost(string, tag = "1")]
         Text(::prost::alloc::string::String),
-        /// JSON; numbers keep their type.
+        /// A JSON object.
         #[prost(bytes, tag = "2")]
         Json(::prost::alloc::vec::Vec<u8>),
     }
@@ -108,13 +110,14 @@ pub struct Release {
     #[prost(string, tag = "2")]
     pub namespace: ::prost::alloc::string::String,
 }
-/// How to reach a workload cluster. In memory only: a tool never writes it to disk, log or process arguments.
+/// Address and credentials of a workload cluster. A tool keeps them in memory only and never writes them to disk, to
+/// logs or into process arguments.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Target {
-    /// Identity of the cluster for caches and logs, for example "fleet/blue". Never a secret.
+    /// Identifies the cluster in caches and logs, for example "fleet/blue". Not secret.
     #[prost(string, tag = "1")]
     pub cluster: ::prost::alloc::string::String,
-    /// <https://host:port,> optionally with a path.
+    /// URL of the API server: <https://host:port,> optionally with a path.
     #[prost(string, tag = "2")]
     pub server: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "3")]
@@ -123,10 +126,10 @@ pub struct Target {
     pub auth: ::core::option::Option<Auth>,
     #[prost(message, optional, tag = "5")]
     pub impersonate: ::core::option::Option<Impersonate>,
-    /// Unix socket to dial instead of the server's address. Empty: dial the server.
+    /// Path of a unix socket to dial instead of the server's address. Optional.
     #[prost(string, tag = "6")]
     pub dial: ::prost::alloc::string::String,
-    /// Time limit of one API request. Unset: 30 s.
+    /// Timeout of one API request. Defaults to 30 s.
     #[prost(message, optional, tag = "7")]
     pub request_timeout: ::core::option::Option<::prost_types::Duration>,
 }
@@ -210,23 +213,23 @@ pub struct PackageInfo {
     pub keywords: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(message, repeated, tag = "8")]
     pub maintainers: ::prost::alloc::vec::Vec<Maintainer>,
-    /// Constraint on the cluster's Kubernetes version, in the package's own words. Empty: none.
+    /// Constraint on the cluster's Kubernetes version, in the package's own syntax. Empty means any version.
     #[prost(string, tag = "9")]
     pub kubernetes: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "10")]
     pub dependencies: ::prost::alloc::vec::Vec<Dependency>,
-    /// JSON Schema of the values. Empty: none.
+    /// JSON Schema of the values. Empty if the package has none.
     #[prost(bytes = "vec", tag = "11")]
     pub values_schema: ::prost::alloc::vec::Vec<u8>,
-    /// Default values as the package ships them.
+    /// Text of the package's default values.
     #[prost(string, tag = "12")]
     pub default_values: ::prost::alloc::string::String,
     #[prost(string, tag = "13")]
     pub readme: ::prost::alloc::string::String,
-    /// Whether rendering depends on what the cluster is (its version or the APIs it serves).
+    /// Whether the rendered manifests depend on the cluster's Kubernetes version or on the APIs that it serves.
     #[prost(bool, tag = "14")]
     pub reads_capabilities: bool,
-    /// Names of the CustomResourceDefinitions the package brings outside its templates.
+    /// Names of the CustomResourceDefinitions that the package contains outside its templates.
     #[prost(string, repeated, tag = "15")]
     pub crds: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(map = "string, string", tag = "16")]
@@ -279,7 +282,7 @@ pub mod canonicalize_response {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CanonicalValues {
-    /// Canonical JSON of the merged values: keys sorted, no white space, numbers as they were typed.
+    /// Canonical JSON of the merged values: sorted keys, no white space, numbers as the tool parses them.
     #[prost(bytes = "vec", tag = "1")]
     pub json: ::prost::alloc::vec::Vec<u8>,
     /// "sha256:<hex>" of `json`.
@@ -293,28 +296,28 @@ pub struct ApplyOptions {
     /// Wait until every object is ready.
     #[prost(bool, tag = "2")]
     pub wait: bool,
-    /// With wait: also until Jobs have completed.
+    /// With `wait`, also wait until Jobs have completed.
     #[prost(bool, tag = "3")]
     pub wait_for_jobs: bool,
-    /// On failure, go back: uninstall a failed install, roll a failed upgrade back.
+    /// Uninstall a failed install and roll back a failed upgrade.
     #[prost(bool, tag = "4")]
     pub atomic: bool,
     #[prost(bool, tag = "5")]
     pub disable_hooks: bool,
     #[prost(enumeration = "CrdPolicy", tag = "6")]
     pub crds: i32,
-    /// Take over objects that belong to another release or to none.
+    /// Adopt existing objects that belong to another release or to no release.
     #[prost(bool, tag = "7")]
     pub take_ownership: bool,
     #[prost(enumeration = "ApplyMethod", tag = "8")]
     pub method: i32,
-    /// Win over other field managers. Server-side apply only.
+    /// Overwrite fields of other field managers. Server-side apply only.
     #[prost(bool, tag = "9")]
     pub force_conflicts: bool,
-    /// Replace objects that cannot be changed in place. Client-side apply only.
+    /// Replace objects that cannot be updated in place. Client-side apply only.
     #[prost(bool, tag = "10")]
     pub force_replace: bool,
-    /// How many revisions to keep. 0: all.
+    /// Maximum number of revisions to keep. 0 means no limit.
     #[prost(uint32, tag = "11")]
     pub max_history: u32,
     /// Delete objects that a failed upgrade created.
@@ -326,18 +329,18 @@ pub struct ApplyOptions {
     pub sub_notes: bool,
     #[prost(bool, tag = "15")]
     pub skip_schema_validation: bool,
-    /// Time limit of the whole operation. Unset: 10 minutes.
+    /// Timeout of the operation. Defaults to 10 minutes.
     #[prost(message, optional, tag = "16")]
     pub timeout: ::core::option::Option<::prost_types::Duration>,
     #[prost(string, tag = "17")]
     pub description: ::prost::alloc::string::String,
-    /// Overcome what stands in the way, as the apply method allows: force_conflicts or force_replace.
+    /// Sets force_conflicts for server-side apply and force_replace for client-side apply.
     #[prost(bool, tag = "18")]
     pub force: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ApplyRequest {
-    /// Identity of the operation, for logs and traces.
+    /// Identifies the operation in Cancel, logs and traces.
     #[prost(string, tag = "1")]
     pub operation_id: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "2")]
@@ -352,12 +355,12 @@ pub struct ApplyRequest {
     pub action: i32,
     #[prost(message, optional, tag = "7")]
     pub options: ::core::option::Option<ApplyOptions>,
-    /// Opaque to the tool. Recorded with the revision that this operation makes, in the same write that makes the
-    /// revision, and returned by Observe.
+    /// Opaque to the tool, which stores it with the revision that this operation creates, in the same write, and returns
+    /// it from Observe.
     #[prost(string, tag = "8")]
     pub input_digest: ::prost::alloc::string::String,
-    /// The latest revision is pending and its operation is known to be dead: unlock it first. Without this a pending
-    /// revision is a CONFLICT.
+    /// Recover a release whose last operation was interrupted: mark a pending last revision as failed, or finish an
+    /// uninstall. Without it, Apply fails with CONFLICT in these cases.
     #[prost(bool, tag = "9")]
     pub recover: bool,
 }
@@ -367,7 +370,7 @@ pub struct ObserveRequest {
     pub target: ::core::option::Option<Target>,
     #[prost(message, optional, tag = "2")]
     pub release: ::core::option::Option<Release>,
-    /// How many of the newest revisions to report in `history`. 0: none.
+    /// Maximum number of revisions to return in `history`. 0 means none.
     #[prost(uint32, tag = "3")]
     pub history: u32,
 }
@@ -382,7 +385,7 @@ pub mod observe_response {
     pub enum Outcome {
         #[prost(message, tag = "1")]
         State(super::ReleaseState),
-        /// The cluster answered and there is no such release.
+        /// The release does not exist on the cluster.
         #[prost(message, tag = "2")]
         Absent(super::ReleaseAbsent),
         #[prost(message, tag = "3")]
@@ -408,10 +411,10 @@ pub struct RemoveOptions {
     pub keep_history: bool,
     #[prost(bool, tag = "2")]
     pub disable_hooks: bool,
-    /// Wait until the objects are gone.
+    /// Wait until the objects are deleted.
     #[prost(bool, tag = "3")]
     pub wait: bool,
-    /// Unset: 10 minutes.
+    /// Timeout of the operation. Defaults to 10 minutes.
     #[prost(message, optional, tag = "4")]
     pub timeout: ::core::option::Option<::prost_types::Duration>,
     #[prost(string, tag = "5")]
@@ -449,10 +452,10 @@ pub mod operation_event {
 pub struct Step {
     #[prost(enumeration = "StepKind", tag = "1")]
     pub kind: i32,
-    /// One line for a person. Never values or secrets.
+    /// Human-readable, one line. Must not contain values or secrets.
     #[prost(string, tag = "2")]
     pub message: ::prost::alloc::string::String,
-    /// With WAITING: what is waited for.
+    /// With WAITING, the objects that the operation waits for.
     #[prost(message, repeated, tag = "3")]
     pub objects: ::prost::alloc::vec::Vec<ObjectRef>,
 }
@@ -465,10 +468,10 @@ pub struct OperationResult {
 pub mod operation_result {
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Outcome {
-        /// After Apply, and after Remove with kept history.
+        /// Result of Apply, and of Remove with keep_history.
         #[prost(message, tag = "1")]
         State(super::ReleaseState),
-        /// After Remove.
+        /// Result of Remove.
         #[prost(message, tag = "2")]
         Absent(super::ReleaseAbsent),
     }
@@ -498,10 +501,10 @@ pub struct ReleaseState {
     pub package_version: ::prost::alloc::string::String,
     #[prost(string, tag = "6")]
     pub app_version: ::prost::alloc::string::String,
-    /// As recorded by the operation that made this revision. Empty: made by someone else.
+    /// Input digest of the operation that created this revision. Empty if Chandler did not create it.
     #[prost(string, tag = "7")]
     pub input_digest: ::prost::alloc::string::String,
-    /// "sha256:<hex>" of the canonical JSON of the values given for this revision.
+    /// "sha256:<hex>" of the canonical JSON of the values that were given for this revision.
     #[prost(string, tag = "8")]
     pub values_digest: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "9")]
@@ -514,7 +517,7 @@ pub struct ReleaseState {
     pub description: ::prost::alloc::string::String,
     #[prost(enumeration = "ApplyMethod", tag = "13")]
     pub method: i32,
-    /// Newest first.
+    /// Sorted by revision, newest first.
     #[prost(message, repeated, tag = "14")]
     pub history: ::prost::alloc::vec::Vec<Revision>,
 }
@@ -535,10 +538,10 @@ pub struct Revision {
 pub struct Failure {
     #[prost(enumeration = "FailureCategory", tag = "1")]
     pub category: i32,
-    /// What happened, where, and what to do. Never values or secrets.
+    /// What failed, on which object, and what to do about it. Must not contain values or secrets.
     #[prost(string, tag = "2")]
     pub message: ::prost::alloc::string::String,
-    /// State of the release after the failure, where it is known.
+    /// State of the release after the failure, if known.
     #[prost(message, optional, tag = "3")]
     pub state: ::core::option::Option<ReleaseState>,
 }
@@ -546,9 +549,9 @@ pub struct Failure {
 #[repr(i32)]
 pub enum ApplyAction {
     Unspecified = 0,
-    /// The plan saw no release: installing fails with CONFLICT if there is one by now.
+    /// Install. Fails with CONFLICT if the release already exists.
     Install = 1,
-    /// The plan saw a release: upgrading fails with CONFLICT if it is gone by now.
+    /// Upgrade. Fails with CONFLICT if the release does not exist.
     Upgrade = 2,
 }
 impl ApplyAction {
@@ -576,13 +579,14 @@ impl ApplyAction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum ApplyMethod {
-    /// Follow what the release was made with; server-side for a new one.
+    /// Use the method of the release's last revision; server-side apply for a new release.
     Unspecified = 0,
-    /// A release that was made client-side is changed over first: what it applied last, and whoever wrote it, becomes the
-    /// field manager's under which the tool applies. Fields of others stay as they are, and stay theirs.
+    /// Use server-side apply. A release that was applied client-side is migrated first: the fields of its last applied
+    /// manifest move to the tool's field manager. Fields of other field managers are left unchanged.
     ServerSide = 1,
     ClientSide = 2,
-    /// As SERVER_SIDE; but a release with an object that the API server does not apply server-side stays client-side.
+    /// Use server-side apply, but keep client-side apply for a release with an object that the API server cannot apply
+    /// server-side.
     PreferServerSide = 3,
 }
 impl ApplyMethod {
@@ -612,10 +616,11 @@ impl ApplyMethod {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum CrdPolicy {
-    /// Create what is absent; leave what is there alone.
+    /// Create missing CRDs and leave existing ones unchanged.
     Unspecified = 0,
+    /// Do not create or change CRDs.
     Skip = 1,
-    /// Create what is absent and replace what is there.
+    /// Create missing CRDs and replace existing ones.
     CreateReplace = 2,
 }
 impl CrdPolicy {
@@ -640,15 +645,15 @@ impl CrdPolicy {
         }
     }
 }
-/// How an upgrade treats the values of the revision before it.
+/// How an upgrade uses the values of the previous revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum ValuesReuse {
-    /// Start from the package's defaults: only the given values count.
+    /// Merge the given values over the package's default values.
     Unspecified = 0,
-    /// Keep the last revision's values and merge the given ones on top.
+    /// Merge the given values over the previous revision's values.
     Reuse = 1,
-    /// Take the new package's defaults, then the last revision's values, then the given ones.
+    /// Merge the previous revision's values over the new package's default values, and the given values over both.
     ResetThenReuse = 2,
 }
 impl ValuesReuse {
@@ -677,12 +682,12 @@ impl ValuesReuse {
 #[repr(i32)]
 pub enum StepKind {
     Unspecified = 0,
-    /// The release's stored state has been read.
+    /// The tool has read the release's stored state.
     Fetched = 1,
-    /// Custom resource definitions are being created.
+    /// The tool creates or replaces CustomResourceDefinitions.
     Crds = 2,
     Applying = 3,
-    /// Only waiting from here until the next step: the operation's concurrency slot is free.
+    /// The operation only waits until the next step and does not count against concurrency limits.
     Waiting = 4,
     Hook = 5,
     Removing = 6,
@@ -773,7 +778,7 @@ pub enum FailureCategory {
     Unspecified = 0,
     InvalidPackage = 1,
     InvalidValues = 2,
-    /// An object belongs to someone else, or the release is not in the state the plan saw.
+    /// An object belongs to another owner, or the release is not in the state that the requested action requires.
     Conflict = 3,
     Unreachable = 4,
     Unauthorized = 5,
@@ -782,7 +787,7 @@ pub enum FailureCategory {
     HookFailed = 8,
     NotReady = 9,
     Cancelled = 10,
-    /// The API server refused an object (a wrong field, a failed validation).
+    /// The API server rejected an object, for example because of an unknown field or a failed validation.
     Rejected = 11,
     Internal = 12,
 }
@@ -908,7 +913,7 @@ pub mod package_tool_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Says who the tool is and what it can do. Cheap; also used as the health check.
+        /// Returns the tool's name, versions and capabilities. Chandler also uses it as the health check, so it must be cheap.
         pub async fn describe(
             &mut self,
             request: impl tonic::IntoRequest<super::DescribeRequest>,
@@ -933,7 +938,7 @@ pub mod package_tool_client {
                 .insert(GrpcMethod::new("chandler.tool.v1.PackageTool", "Describe"));
             self.inner.unary(req, path, codec).await
         }
-        /// Reads a package without touching any cluster.
+        /// Reads a package's metadata. Sends no requests to a cluster.
         pub async fn inspect(
             &mut self,
             request: impl tonic::IntoRequest<super::InspectRequest>,
@@ -958,7 +963,8 @@ pub mod package_tool_client {
                 .insert(GrpcMethod::new("chandler.tool.v1.PackageTool", "Inspect"));
             self.inner.unary(req, path, codec).await
         }
-        /// Parses and merges values as the tool would, and returns their canonical digest. Touches no cluster.
+        /// Parses and merges values by the tool's own rules and returns them as canonical JSON with its digest. Sends no
+        /// requests to a cluster.
         pub async fn canonicalize(
             &mut self,
             request: impl tonic::IntoRequest<super::CanonicalizeRequest>,
@@ -983,7 +989,7 @@ pub mod package_tool_client {
                 .insert(GrpcMethod::new("chandler.tool.v1.PackageTool", "Canonicalize"));
             self.inner.unary(req, path, codec).await
         }
-        /// Installs or upgrades one release. The stream ends with a result or a failure, never with neither.
+        /// Installs or upgrades a release. The last event of the stream is always a result or a failure.
         pub async fn apply(
             &mut self,
             request: impl tonic::IntoRequest<super::ApplyRequest>,
@@ -1008,7 +1014,7 @@ pub mod package_tool_client {
                 .insert(GrpcMethod::new("chandler.tool.v1.PackageTool", "Apply"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Reads the state of one release.
+        /// Reads the state of a release.
         pub async fn observe(
             &mut self,
             request: impl tonic::IntoRequest<super::ObserveRequest>,
@@ -1033,7 +1039,7 @@ pub mod package_tool_client {
                 .insert(GrpcMethod::new("chandler.tool.v1.PackageTool", "Observe"));
             self.inner.unary(req, path, codec).await
         }
-        /// Removes one release. Removing what is not there succeeds.
+        /// Uninstalls a release. Succeeds if the release does not exist.
         pub async fn remove(
             &mut self,
             request: impl tonic::IntoRequest<super::RemoveRequest>,
@@ -1058,8 +1064,9 @@ pub mod package_tool_client {
                 .insert(GrpcMethod::new("chandler.tool.v1.PackageTool", "Remove"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Stops a running Apply or Remove, and answers when it has ended: no request leaves for its cluster after the
-        /// answer. Stopping what does not run succeeds. Dropping the operation's stream stops it as well, without the answer.
+        /// Cancels a running Apply or Remove and returns when it has ended: the tool sends no request of that operation after
+        /// the response. Succeeds if the operation is not running. Closing the operation's stream cancels the operation too,
+        /// but does not report when it has ended.
         pub async fn cancel(
             &mut self,
             request: impl tonic::IntoRequest<super::CancelRequest>,

@@ -47,7 +47,7 @@ impl CatalogReader {
         match self.packages.read_catalog(request).await {
             Ok(catalog) => Ok(FetchedCatalog { catalog, source_error: None }),
             Err(error) => {
-                let catalog = self.packages.kept_catalog(request).ok_or_else(|| error.clone())?;
+                let catalog = self.packages.stored_catalog(request).ok_or_else(|| error.clone())?;
                 Ok(FetchedCatalog { catalog, source_error: Some(error) })
             }
         }

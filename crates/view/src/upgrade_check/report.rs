@@ -6,7 +6,7 @@ use chandler_api::extensions::UpgradeMoment;
 use chandler_core::{
     extension::ResolutionInput,
     failure::Failure,
-    resolution::{Outcome, Step},
+    resolution::{Step, UpgradeOutcome},
 };
 use kube::{ResourceExt as _, api::DynamicObject};
 use serde::Serialize;
@@ -144,7 +144,7 @@ impl ClusterReport {
             Ok(input) => input,
             Err(failure) => return Self { message: failure.message, ..report },
         };
-        let report = Self { kubernetes: Some(input.kubernetes.runs.to_string()), ..report };
+        let report = Self { kubernetes: Some(input.kubernetes.current.to_string()), ..report };
         let path = match to {
             Some(to) => to.path_from(&input.kubernetes),
             None => Some(UpgradePath::next(&input)),

@@ -10,10 +10,9 @@ import (
 
 const capabilities = "Capabilities"
 
-// readsCapabilities looks for .Capabilities in the templates of the chart and its subcharts.
+// readsCapabilities reports whether a template or the default values of the chart or of a subchart use .Capabilities.
 //
-// Not tracked: `lookup`, and templates that arrive inside the given values and are run by `tpl`. Templates in the
-// chart's own default values are.
+// It does not detect the lookup function, nor templates in user-supplied values that the chart passes to tpl.
 func readsCapabilities(chart *helmchart.Chart) bool {
 	if strings.Contains(rawFile(chart, "values.yaml"), "."+capabilities) {
 		return true
@@ -34,7 +33,7 @@ func templateReadsCapabilities(name, text string) bool {
 	tree.Mode = parse.SkipFuncCheck
 	trees := map[string]*parse.Tree{}
 	if _, err := tree.Parse(text, "", "", trees); err != nil {
-		// Helm will refuse it in its own words; until then, believe the text.
+		// Helm reports the parse error later. Until then, assume that the template uses it.
 		return true
 	}
 	for _, tree := range trees {
@@ -70,7 +69,7 @@ func nodeReadsCapabilities(node parse.Node) bool {
 	case *parse.ChainNode:
 		return slices.Contains(node.Field, capabilities) || nodeReadsCapabilities(node.Node)
 	case *parse.StringNode:
-		// index . "Capabilities"; a string that holds a template for tpl.
+		// Matches `index . "Capabilities"` and strings that contain a template for tpl.
 		return node.Text == capabilities || strings.Contains(node.Text, "."+capabilities)
 	default:
 		return false

@@ -105,12 +105,12 @@ func TestInfo(t *testing.T) {
 	if strings.Join(info.GetCrds(), " ") != "ws.example.dev vs.example.dev" || info.GetDependencies()[0].GetCondition() != "b.enabled" {
 		t.Fatalf("got %v", info)
 	}
-	if got := failure.Proto(loaded.Installable()); got.GetCategory() != failure.InvalidPackage || !strings.Contains(got.GetMessage(), "chart a lacks dependencies: found in Chart.yaml, but missing in charts/ directory: b") {
+	if got := failure.Proto(loaded.CheckInstallable()); got.GetCategory() != failure.InvalidPackage || !strings.Contains(got.GetMessage(), "chart a lacks dependencies: found in Chart.yaml, but missing in charts/ directory: b") {
 		t.Fatalf("a dependency is missing: %v", got)
 	}
 }
 
-func TestLoadRefuses(t *testing.T) {
+func TestLoadRejects(t *testing.T) {
 	good := pack(t, map[string]string{"Chart.yaml": chartYAML})
 	text := filepath.Join(t.TempDir(), "text")
 	if err := os.WriteFile(text, []byte("text"), 0o600); err != nil {
@@ -134,10 +134,10 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-func TestSchemasReferToThemselvesOnly(t *testing.T) {
+func TestSchemasWithExternalReferencesAreRejected(t *testing.T) {
 	cases := map[string]struct {
-		schema  string
-		outside string
+		schema   string
+		external string
 	}{
 		"a definition":       {`{"$defs": {"a": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/a"}}}`, ""},
 		"a bundled schema":   {`{"$defs": {"a": {"$id": "https://x.example/a"}}, "properties": {"a": {"$ref": "https://x.example/a"}}}`, ""},
@@ -162,14 +162,14 @@ func TestSchemasReferToThemselvesOnly(t *testing.T) {
 					files[folder+"Chart.yaml"] = "apiVersion: v2\nname: b\nversion: 1.0.0\n"
 				}
 				_, err := NewStore().Load(pack(t, files))
-				if (err != nil) != (c.outside != "") {
+				if (err != nil) != (c.external != "") {
 					t.Fatalf("got %v", err)
 				}
 				if err == nil {
 					continue
 				}
 				got := failure.Proto(err)
-				if got.GetCategory() != failure.InvalidPackage || !strings.Contains(got.GetMessage(), c.outside) {
+				if got.GetCategory() != failure.InvalidPackage || !strings.Contains(got.GetMessage(), c.external) {
 					t.Fatalf("got %v", err)
 				}
 			}
@@ -177,7 +177,7 @@ func TestSchemasReferToThemselvesOnly(t *testing.T) {
 	}
 }
 
-func TestCloneProtectsTheOriginal(t *testing.T) {
+func TestCloneDoesNotShareState(t *testing.T) {
 	store := NewStore()
 	pkg := pack(t, map[string]string{
 		"Chart.yaml":          chartYAML + "dependencies: [{name: b, version: 1.0.0, condition: b.enabled}]\n",
@@ -195,7 +195,7 @@ func TestCloneProtectsTheOriginal(t *testing.T) {
 	first.Values["l"].([]any)[0].(map[string]any)["x"] = 2
 	second := loaded.Clone()
 	if len(first.Dependencies()) != 0 || len(second.Dependencies()) != 1 || len(second.Metadata.Dependencies) != 1 {
-		t.Fatal("processing one clone changed the next")
+		t.Fatal("processing one clone changed another")
 	}
 	if second.Values["l"].([]any)[0].(map[string]any)["x"] != float64(1) {
 		t.Fatal("values are shared between clones")
@@ -204,6 +204,6 @@ func TestCloneProtectsTheOriginal(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := store.Load(pkg); err != nil || again != loaded {
-		t.Fatalf("it should come from the cache: %v", err)
+		t.Fatalf("the chart was not cached: %v", err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	helmchart "helm.sh/helm/v4/pkg/chart/v2"
 )
 
-// Clone gives Helm a chart of its own: processing dependencies drops subcharts, renames aliases and rewrites values.
-// File contents are shared, because nothing changes them.
+// Clone returns a copy of the chart for Helm, which removes disabled subcharts, renames aliases and changes values. The
+// copy shares the file contents, which Helm does not change.
 func (c *Chart) Clone() *helmchart.Chart { return clone(c.original) }
 
 func clone(original *helmchart.Chart) *helmchart.Chart {
@@ -37,9 +37,9 @@ func cloneMetadata(original *helmchart.Metadata) *helmchart.Metadata {
 		if dependency == nil {
 			continue
 		}
-		one := *dependency
-		one.ImportValues = slices.Clone(dependency.ImportValues)
-		copied.Dependencies = append(copied.Dependencies, &one)
+		clone := *dependency
+		clone.ImportValues = slices.Clone(dependency.ImportValues)
+		copied.Dependencies = append(copied.Dependencies, &clone)
 	}
 	if original.Dependencies == nil {
 		copied.Dependencies = nil

@@ -17,7 +17,7 @@ import (
 	"chandler.dev/tools/helm/internal/failure"
 )
 
-// Info is what the chart says about itself.
+// Info returns the metadata of the chart.
 func (c *Chart) Info() *toolv1.PackageInfo {
 	metadata := c.original.Metadata
 	info := &toolv1.PackageInfo{
@@ -56,12 +56,12 @@ func (c *Chart) Info() *toolv1.PackageInfo {
 	return info
 }
 
-// Installable says why the chart cannot be installed on any cluster, if so.
-func (c *Chart) Installable() error {
+// CheckInstallable returns an error if the chart is a library chart or lacks dependencies.
+func (c *Chart) CheckInstallable() error {
 	metadata := c.original.Metadata
 	if metadata.Type != "" && metadata.Type != "application" {
 		return failure.New(failure.InvalidPackage,
-			"chart %s is of type %s: only application charts can be installed", metadata.Name, metadata.Type)
+			"chart %s has type %s: only application charts can be installed", metadata.Name, metadata.Type)
 	}
 	dependencies := make([]helm.Dependency, 0, len(metadata.Dependencies))
 	for _, dependency := range metadata.Dependencies {
@@ -73,10 +73,10 @@ func (c *Chart) Installable() error {
 	return nil
 }
 
-// KubernetesConstraint is the chart's own kubeVersion. Empty: none.
-func (c *Chart) KubernetesConstraint() string { return c.original.Metadata.KubeVersion }
+// KubeVersion returns the chart's constraint on the Kubernetes version. Empty means any version.
+func (c *Chart) KubeVersion() string { return c.original.Metadata.KubeVersion }
 
-// HasCRDs says whether the chart or a subchart brings a crds/ directory.
+// HasCRDs reports whether the chart or a subchart has files in crds/.
 func (c *Chart) HasCRDs() bool { return len(c.original.CRDObjects()) > 0 }
 
 func rawFile(chart *helmchart.Chart, name string) string {

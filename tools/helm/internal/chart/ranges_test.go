@@ -8,8 +8,8 @@ import (
 	"github.com/Masterminds/semver/v3"
 )
 
-// The manager reads ranges of versions itself. Its tests and this one hold the same table against both readers.
-func TestRangesMeanWhatTheTableSays(t *testing.T) {
+// The manager has its own parser for version ranges. Its tests and this test use the same table.
+func TestVersionRanges(t *testing.T) {
 	table, err := os.ReadFile("../../../../crates/core/src/resolution/range/helm.tsv")
 	if err != nil {
 		t.Fatal(err)
@@ -19,13 +19,13 @@ func TestRangesMeanWhatTheTableSays(t *testing.T) {
 	versions := strings.Split(header, " ")
 	for _, line := range lines[1:] {
 		text, expected, _ := strings.Cut(line, "\t")
-		if answer := contained(t, text, versions); answer != expected {
-			t.Errorf("%q: got %q, the table says %q", text, answer, expected)
+		if got := matching(t, text, versions); got != expected {
+			t.Errorf("%q: got %q, want %q", text, got, expected)
 		}
 	}
 }
 
-func contained(t *testing.T, text string, versions []string) string {
+func matching(t *testing.T, text string, versions []string) string {
 	t.Helper()
 	constraint, err := semver.NewConstraint(text)
 	if err != nil {

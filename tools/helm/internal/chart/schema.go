@@ -11,16 +11,16 @@ import (
 	"chandler.dev/tools/helm/internal/failure"
 )
 
-// schemaURL is what Helm calls a chart's schema; references are resolved against it.
+// schemaURL is the URL that Helm gives to a chart's schema, and the base of relative references.
 const schemaURL = "file:///values.schema.json"
 
-// checkSchemas refuses schemas that refer to anything outside themselves: Helm would read local files and ask any
-// server for them, with this process's rights and from its place in the network.
+// checkSchemas rejects schemas with external references. Helm would read local files and send HTTP requests to resolve
+// them, with the permissions and the network access of this process.
 func checkSchemas(chart *helmchart.Chart) error {
-	if outside := outsideReference(chart.Schema); outside != "" {
+	if external := externalReference(chart.Schema); external != "" {
 		return failure.New(failure.InvalidPackage,
-			"the values.schema.json of chart %s refers to %s: references outside the schema are not followed; "+
-				"copy what it refers to into the schema", chart.Name(), outside)
+			"the values.schema.json of chart %s refers to %s: external references are not supported; "+
+				"copy the referenced schema into values.schema.json", chart.Name(), external)
 	}
 	for _, dependency := range chart.Dependencies() {
 		if err := checkSchemas(dependency); err != nil {
@@ -30,42 +30,42 @@ func checkSchemas(chart *helmchart.Chart) error {
 	return nil
 }
 
-// outsideReference compiles the schema as Helm does, and sees what would be loaded. What else is wrong with the
-// schema, Helm says in its own words.
-func outsideReference(schema []byte) string {
+// externalReference compiles the schema as Helm does and returns the first URL that would be loaded. It ignores other
+// problems of the schema, which Helm reports later.
+func externalReference(schema []byte) string {
 	if len(schema) == 0 {
 		return ""
 	}
-	asked := &references{}
-	asked.compile(schema)
-	return asked.outside
+	loader := &recordingLoader{}
+	loader.compile(schema)
+	return loader.external
 }
 
-// references loads nothing, and keeps the first thing that was to be loaded.
-type references struct{ outside string }
+// recordingLoader is a schema loader that loads nothing and records the first requested URL.
+type recordingLoader struct{ external string }
 
-func (r *references) compile(schema []byte) {
-	// Helm expects panics of this library too.
+func (l *recordingLoader) compile(schema []byte) {
+	// Helm recovers from panics of this library as well.
 	defer func() { _ = recover() }()
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
 	if err != nil {
 		return
 	}
 	compiler := jsonschema.NewCompiler()
-	compiler.UseLoader(r)
+	compiler.UseLoader(l)
 	if compiler.AddResource(schemaURL, document) == nil {
 		_, _ = compiler.Compile(schemaURL)
 	}
 }
 
-// Load is asked for everything that is not part of the schema.
-func (r *references) Load(url string) (any, error) {
-	// Helm looks for these nowhere either, and takes everything for valid.
+// Load implements jsonschema.URLLoader. The compiler calls it for every URL outside the schema.
+func (l *recordingLoader) Load(url string) (any, error) {
+	// Helm does not resolve URNs either and accepts any value for them.
 	if strings.HasPrefix(url, "urn:") {
 		return true, nil
 	}
-	if r.outside == "" {
-		r.outside = url
+	if l.external == "" {
+		l.external = url
 	}
-	return nil, errors.New("it is outside the schema")
+	return nil, errors.New("external references are not supported")
 }

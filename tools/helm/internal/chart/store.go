@@ -1,4 +1,4 @@
-// Package chart loads Helm charts, keeps them by digest and reads what they say about themselves.
+// Package chart loads Helm charts, caches them by digest and reads their metadata.
 package chart
 
 import (
@@ -18,27 +18,27 @@ import (
 	"chandler.dev/tools/helm/internal/lru"
 )
 
-// cacheBytes bounds the unpacked charts that are kept.
+// cacheBytes is the maximum total size of the cached charts.
 const cacheBytes = 64 << 20
 
-// Store loads charts and keeps them by digest.
+// Store loads charts and caches them by digest.
 type Store struct {
 	loaded *lru.Cache[*Chart]
 }
 
-// NewStore makes an empty store.
+// NewStore returns an empty store.
 func NewStore() *Store {
 	return &Store{loaded: lru.New[*Chart](cacheBytes, nil)}
 }
 
-// Chart is a loaded chart. It is never handed to Helm itself, which changes charts while it works: see Clone.
+// Chart is a loaded chart. Helm gets only clones of it (see Clone), because Helm changes the charts that it processes.
 type Chart struct {
 	original *helmchart.Chart
-	// ReadsCapabilities says whether rendering depends on what the cluster is.
+	// ReadsCapabilities reports whether the chart uses .Capabilities.
 	ReadsCapabilities bool
 }
 
-// Load reads the package, or finds it by its digest without touching the disk.
+// Load returns the chart of a package, from the cache or from disk.
 func (s *Store) Load(pkg *toolv1.Package) (*Chart, error) {
 	digest := pkg.GetDigest()
 	if !strings.HasPrefix(digest, "sha256:") {
@@ -49,11 +49,11 @@ func (s *Store) Load(pkg *toolv1.Package) (*Chart, error) {
 	}
 	data, err := os.ReadFile(pkg.GetPath())
 	if err != nil {
-		return nil, failure.Wrap(failure.InvalidPackage, err, "the package cannot be read: %v", reason(err))
+		return nil, failure.Wrap(failure.InvalidPackage, err, "reading the package failed: %v", withoutPath(err))
 	}
 	sum := sha256.Sum256(data)
 	if actual := "sha256:" + hex.EncodeToString(sum[:]); actual != digest {
-		return nil, failure.New(failure.InvalidPackage, "the package's content is %s, and %s was asked for", actual, digest)
+		return nil, failure.New(failure.InvalidPackage, "the package has digest %s, expected %s", actual, digest)
 	}
 	original, err := loader.LoadArchive(bytes.NewReader(data))
 	if err != nil {
@@ -66,8 +66,8 @@ func (s *Store) Load(pkg *toolv1.Package) (*Chart, error) {
 	return s.loaded.Add(digest, chart, size(original)), nil
 }
 
-// reason leaves the path out: it is the machine's business.
-func reason(err error) error {
+// withoutPath returns err without the local path of the file.
+func withoutPath(err error) error {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err
 	}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// APISet is what a cluster serves. It never changes: a cluster that changes gets another one.
+// APISet is the version and the discovery of an API server. It is immutable and shared between clusters.
 type APISet struct {
 	Version      *version.Info
 	Capabilities *common.Capabilities
@@ -26,28 +26,28 @@ type APISet struct {
 	mapper       meta.RESTMapper
 }
 
-// fetch asks the API server in three requests: its version, and the aggregated discovery of the core and other groups.
-func fetch(client discovery.DiscoveryInterface, shared *interned) (*APISet, error) {
+// fetchAPIs sends three requests: for the version and for the aggregated discovery of the core and the named groups.
+func fetchAPIs(client discovery.DiscoveryInterface, apiSets *apiSetInterner) (*APISet, error) {
 	serverVersion, err := client.ServerVersion()
 	if err != nil {
 		return nil, err
 	}
 	groups, resources, err := client.ServerGroupsAndResources()
-	// An aggregated API that is down takes only its own group away.
+	// An aggregated API server that is unavailable affects only its own group.
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		return nil, err
 	}
-	return shared.get(serverVersion, groups, resources)
+	return apiSets.get(serverVersion, groups, resources)
 }
 
 func newAPISet(serverVersion *version.Info, groups []*metav1.APIGroup, resources []*metav1.APIResourceList) (*APISet, error) {
 	set := &APISet{Version: serverVersion, groups: groups, resources: resources}
 	set.mapper = restmapper.NewDiscoveryRESTMapper(groupResources(groups, resources))
-	versions, err := action.GetVersionSet(served{set: set})
+	versions, err := action.GetVersionSet(setDiscovery{set: set})
 	if err != nil {
 		return nil, err
 	}
-	// As Helm's own discovery fills it.
+	// The same fields that Helm's discovery sets.
 	set.Capabilities = &common.Capabilities{
 		APIVersions: versions,
 		KubeVersion: common.KubeVersion{
@@ -78,18 +78,19 @@ func groupResources(groups []*metav1.APIGroup, resources []*metav1.APIResourceLi
 	return result
 }
 
-// interned lets clusters that serve the same share one set. Sets that no cluster uses any more go away by themselves.
-type interned struct {
+// apiSetInterner deduplicates the sets of clusters that serve the same APIs. The garbage collector frees sets that no
+// cluster uses.
+type apiSetInterner struct {
 	mu   sync.Mutex
 	sets map[[sha256.Size]byte]weak.Pointer[APISet]
 }
 
-func newInterned() *interned {
-	return &interned{sets: map[[sha256.Size]byte]weak.Pointer[APISet]{}}
+func newAPISetInterner() *apiSetInterner {
+	return &apiSetInterner{sets: map[[sha256.Size]byte]weak.Pointer[APISet]{}}
 }
 
-func (i *interned) get(serverVersion *version.Info, groups []*metav1.APIGroup, resources []*metav1.APIResourceList) (*APISet, error) {
-	key, err := contentKey(serverVersion, groups, resources)
+func (i *apiSetInterner) get(serverVersion *version.Info, groups []*metav1.APIGroup, resources []*metav1.APIResourceList) (*APISet, error) {
+	key, err := apiSetKey(serverVersion, groups, resources)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func (i *interned) get(serverVersion *version.Info, groups []*metav1.APIGroup, r
 	return set, nil
 }
 
-func contentKey(serverVersion *version.Info, groups []*metav1.APIGroup, resources []*metav1.APIResourceList) ([sha256.Size]byte, error) {
+func apiSetKey(serverVersion *version.Info, groups []*metav1.APIGroup, resources []*metav1.APIResourceList) ([sha256.Size]byte, error) {
 	slices.SortFunc(resources, func(a, b *metav1.APIResourceList) int {
 		return strings.Compare(a.GroupVersion, b.GroupVersion)
 	})

@@ -8,18 +8,18 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// served answers discovery from a set.
-type served struct {
+// setDiscovery implements discovery with an APISet.
+type setDiscovery struct {
 	discovery.ServerResourcesInterface
 	set *APISet
 }
 
-func (s served) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+func (s setDiscovery) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
 	return s.set.groups, s.set.resources, nil
 }
 
-// cachedDiscovery answers from the cluster's cache. Helm invalidates its discovery in many places, each time to be on
-// the safe side; here the cache is refreshed when a kind is missing, and so Invalidate does nothing.
+// cachedDiscovery implements discovery with the cached APIs of the cluster. Helm invalidates its discovery client
+// often; here mapper refreshes the cache when a kind is missing, so Invalidate does nothing.
 type cachedDiscovery struct {
 	discovery.DiscoveryInterface
 	session *Session
@@ -44,7 +44,7 @@ func (d *cachedDiscovery) ServerGroups() (*metav1.APIGroupList, error) {
 }
 
 func (d *cachedDiscovery) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
-	return served{set: d.session.set()}.ServerGroupsAndResources()
+	return setDiscovery{set: d.session.set()}.ServerGroupsAndResources()
 }
 
 func (d *cachedDiscovery) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
@@ -60,41 +60,41 @@ func (d *cachedDiscovery) ServerResourcesForGroupVersion(groupVersion string) (*
 	return d.DiscoveryInterface.ServerResourcesForGroupVersion(groupVersion)
 }
 
-// mapper answers from the cluster's cached APIs and asks the cluster again when a kind is missing.
+// mapper implements meta.RESTMapper with the cached APIs of the cluster. It refreshes them when a kind is missing.
 type mapper struct{ session *Session }
 
 var _ meta.RESTMapper = (*mapper)(nil)
 
-func lookUp[T any](m *mapper, ask func(meta.RESTMapper) (T, error)) (T, error) {
-	answer, err := ask(m.session.set().mapper)
+func lookup[T any](m *mapper, find func(meta.RESTMapper) (T, error)) (T, error) {
+	found, err := find(m.session.set().mapper)
 	if meta.IsNoMatchError(err) && m.session.refreshOnMiss() {
-		return ask(m.session.set().mapper)
+		return find(m.session.set().mapper)
 	}
-	return answer, err
+	return found, err
 }
 
 func (m *mapper) KindFor(resource schema.GroupVersionResource) (schema.GroupVersionKind, error) {
-	return lookUp(m, func(r meta.RESTMapper) (schema.GroupVersionKind, error) { return r.KindFor(resource) })
+	return lookup(m, func(r meta.RESTMapper) (schema.GroupVersionKind, error) { return r.KindFor(resource) })
 }
 
 func (m *mapper) KindsFor(resource schema.GroupVersionResource) ([]schema.GroupVersionKind, error) {
-	return lookUp(m, func(r meta.RESTMapper) ([]schema.GroupVersionKind, error) { return r.KindsFor(resource) })
+	return lookup(m, func(r meta.RESTMapper) ([]schema.GroupVersionKind, error) { return r.KindsFor(resource) })
 }
 
 func (m *mapper) ResourceFor(input schema.GroupVersionResource) (schema.GroupVersionResource, error) {
-	return lookUp(m, func(r meta.RESTMapper) (schema.GroupVersionResource, error) { return r.ResourceFor(input) })
+	return lookup(m, func(r meta.RESTMapper) (schema.GroupVersionResource, error) { return r.ResourceFor(input) })
 }
 
 func (m *mapper) ResourcesFor(input schema.GroupVersionResource) ([]schema.GroupVersionResource, error) {
-	return lookUp(m, func(r meta.RESTMapper) ([]schema.GroupVersionResource, error) { return r.ResourcesFor(input) })
+	return lookup(m, func(r meta.RESTMapper) ([]schema.GroupVersionResource, error) { return r.ResourcesFor(input) })
 }
 
 func (m *mapper) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
-	return lookUp(m, func(r meta.RESTMapper) (*meta.RESTMapping, error) { return r.RESTMapping(kind, versions...) })
+	return lookup(m, func(r meta.RESTMapper) (*meta.RESTMapping, error) { return r.RESTMapping(kind, versions...) })
 }
 
 func (m *mapper) RESTMappings(kind schema.GroupKind, versions ...string) ([]*meta.RESTMapping, error) {
-	return lookUp(m, func(r meta.RESTMapper) ([]*meta.RESTMapping, error) { return r.RESTMappings(kind, versions...) })
+	return lookup(m, func(r meta.RESTMapper) ([]*meta.RESTMapping, error) { return r.RESTMappings(kind, versions...) })
 }
 
 func (m *mapper) ResourceSingularizer(resource string) (string, error) {

@@ -1,4 +1,4 @@
-// Package cluster knows how to talk to clusters: their transports, and what APIs they serve.
+// Package cluster connects to workload clusters and caches their transports and discovery.
 package cluster
 
 import (
@@ -17,20 +17,20 @@ import (
 	"chandler.dev/tools/helm/internal/lru"
 )
 
-// maxClusters bounds the connections and API sets that are kept.
+// maxClusters is the maximum number of cached clusters.
 const maxClusters = 1024
 
-// Pool keeps what is known of clusters, by identity, address and credentials.
+// Pool caches clusters by name, address and credentials.
 type Pool struct {
 	clusters *lru.Cache[*Cluster]
-	shared   *interned
+	apiSets  *apiSetInterner
 }
 
-// NewPool makes an empty pool.
+// NewPool returns an empty pool.
 func NewPool() *Pool {
 	return &Pool{
 		clusters: lru.New(maxClusters, func(c *Cluster) { c.transport.CloseIdleConnections() }),
-		shared:   newInterned(),
+		apiSets:  newAPISetInterner(),
 	}
 }
 
@@ -38,29 +38,29 @@ func NewPool() *Pool {
 type Cluster struct {
 	transport *http.Transport
 	config    rest.Config
-	shared    *interned
+	apiSets   *apiSetInterner
 
 	refreshing sync.Mutex
-	apis       atomic.Pointer[knownAPIs]
+	apis       atomic.Pointer[cachedAPIs]
 	namespaces sync.Map
 }
 
-type knownAPIs struct {
+type cachedAPIs struct {
 	*APISet
-	since time.Time
+	fetchedAt time.Time
 }
 
-// Get finds or makes the cluster of a target.
+// Get returns the cluster of a target.
 func (p *Pool) Get(target *toolv1.Target) (*Cluster, error) {
 	if target == nil {
-		return nil, failure.New(failure.Internal, "the request names no target")
+		return nil, failure.New(failure.Internal, "the request has no target")
 	}
-	key, err := identity(target)
+	key, err := cacheKey(target)
 	if err != nil {
 		return nil, err
 	}
-	if known, ok := p.clusters.Get(key); ok {
-		return known, nil
+	if cached, ok := p.clusters.Get(key); ok {
+		return cached, nil
 	}
 	server, err := url.Parse(target.GetServer())
 	if err != nil || server.Host == "" || server.Scheme != "https" {
@@ -70,15 +70,15 @@ func (p *Pool) Get(target *toolv1.Target) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := &Cluster{transport: transport, config: restConfig(target), shared: p.shared}
-	return p.clusters.Add(key, made, 1), nil
+	created := &Cluster{transport: transport, config: restConfig(target), apiSets: p.apiSets}
+	return p.clusters.Add(key, created, 1), nil
 }
 
-// identity is a digest: the credentials themselves are no key.
-func identity(target *toolv1.Target) (string, error) {
-	without := proto.CloneOf(target)
-	without.RequestTimeout = nil
-	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(without)
+// cacheKey returns a digest of the target, so that the key does not contain credentials.
+func cacheKey(target *toolv1.Target) (string, error) {
+	key := proto.CloneOf(target)
+	key.RequestTimeout = nil
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(key)
 	if err != nil {
 		return "", err
 	}
@@ -89,7 +89,7 @@ func identity(target *toolv1.Target) (string, error) {
 func restConfig(target *toolv1.Target) rest.Config {
 	config := rest.Config{
 		Host:           target.GetServer(),
-		QPS:            -1, // The API server's own priority and fairness does this better.
+		QPS:            -1, // No client-side limit: the API server has API priority and fairness.
 		UserAgent:      "chandler-helm",
 		WarningHandler: rest.NoWarnings{},
 	}
@@ -106,5 +106,6 @@ func restConfig(target *toolv1.Target) rest.Config {
 	return config
 }
 
-// Transport is shared by all operations on the cluster; each puts its own guard before it.
+// Transport returns the transport that all operations on the cluster share. Each wraps it in its own
+// operation.Transport.
 func (c *Cluster) Transport() http.RoundTripper { return c.transport }

@@ -15,8 +15,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Session is a cluster as one operation sees it: through the operation's own transport, with the cluster's cached
-// APIs. It is what Helm calls a REST client getter.
+// Session is the access of one operation to a cluster. It uses the operation's transport and the cached discovery of
+// the cluster, and implements the RESTClientGetter that Helm expects.
 type Session struct {
 	cluster   *Cluster
 	transport http.RoundTripper
@@ -27,29 +27,29 @@ type Session struct {
 
 var _ genericclioptions.RESTClientGetter = (*Session)(nil)
 
-// Session opens the cluster for one operation.
+// Session returns a session that sends requests through transport.
 func (c *Cluster) Session(transport http.RoundTripper) *Session {
 	return &Session{cluster: c, transport: transport}
 }
 
-// Prepare makes sure that the cluster's APIs are known, and not older than maxAge. Zero: of any age.
-func (s *Session) Prepare(maxAge time.Duration) error {
-	if s.fresh(maxAge) {
+// EnsureDiscovery fetches the cluster's APIs unless they are cached and not older than maxAge. Zero means any age.
+func (s *Session) EnsureDiscovery(maxAge time.Duration) error {
+	if s.isFresh(maxAge) {
 		return nil
 	}
 	s.cluster.refreshing.Lock()
 	defer s.cluster.refreshing.Unlock()
-	if s.fresh(maxAge) {
+	if s.isFresh(maxAge) {
 		return nil
 	}
 	return s.fetch()
 }
 
-// PrepareToShow is Prepare for charts that look at what the cluster is. Its version is asked for every time: right after
-// an upgrade of Kubernetes, APIs that are a few seconds old show the version before.
-func (s *Session) PrepareToShow(maxAge time.Duration) error {
-	if !s.fresh(maxAge) {
-		return s.Prepare(maxAge)
+// EnsureCapabilities is EnsureDiscovery for charts that use .Capabilities or kubeVersion. It always reads the version
+// of the API server, because cached APIs have the old version right after an upgrade of Kubernetes.
+func (s *Session) EnsureCapabilities(maxAge time.Duration) error {
+	if !s.isFresh(maxAge) {
+		return s.EnsureDiscovery(maxAge)
 	}
 	client, err := discovery.NewDiscoveryClientForConfig(s.Config())
 	if err != nil {
@@ -65,16 +65,16 @@ func (s *Session) PrepareToShow(maxAge time.Duration) error {
 	return s.Refresh()
 }
 
-// Refresh asks the cluster for its APIs again.
+// Refresh fetches the cluster's APIs.
 func (s *Session) Refresh() error {
 	s.cluster.refreshing.Lock()
 	defer s.cluster.refreshing.Unlock()
 	return s.fetch()
 }
 
-func (s *Session) fresh(maxAge time.Duration) bool {
+func (s *Session) isFresh(maxAge time.Duration) bool {
 	known := s.cluster.apis.Load()
-	return known != nil && (maxAge == 0 || time.Since(known.since) < maxAge)
+	return known != nil && (maxAge == 0 || time.Since(known.fetchedAt) < maxAge)
 }
 
 func (s *Session) fetch() error {
@@ -83,15 +83,15 @@ func (s *Session) fetch() error {
 	if err != nil {
 		return err
 	}
-	set, err := fetch(client, s.cluster.shared)
+	set, err := fetchAPIs(client, s.cluster.apiSets)
 	if err != nil {
 		return err
 	}
-	s.cluster.apis.Store(&knownAPIs{APISet: set, since: started})
+	s.cluster.apis.Store(&cachedAPIs{APISet: set, fetchedAt: started})
 	return nil
 }
 
-// Capabilities are what templates see of the cluster. Prepare comes first.
+// Capabilities returns the .Capabilities of the cluster for templates. EnsureDiscovery must be called first.
 func (s *Session) Capabilities() *common.Capabilities { return s.set().Capabilities.Copy() }
 
 func (s *Session) set() *APISet {
@@ -101,14 +101,14 @@ func (s *Session) set() *APISet {
 	return &APISet{mapper: meta.MultiRESTMapper{}}
 }
 
-// Config is a client configuration that sends everything through the operation's transport.
+// Config returns a client configuration with the operation's transport.
 func (s *Session) Config() *rest.Config {
 	config := rest.CopyConfig(&s.cluster.config)
 	config.Transport = s.transport
 	return config
 }
 
-// Namespaced says whether a kind is namespaced, if the cluster's cached APIs know it.
+// Namespaced reports whether a kind is namespaced and whether the cached APIs contain it.
 func (s *Session) Namespaced(gvk schema.GroupVersionKind) (namespaced, known bool) {
 	mapping, err := s.set().mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *Session) Namespaced(gvk schema.GroupVersionKind) (namespaced, known boo
 	return mapping.Scope.Name() == meta.RESTScopeNameNamespace, true
 }
 
-// refreshOnMiss asks again what the cluster serves, once per operation: a kind may have come since.
+// refreshOnMiss fetches the APIs again if a kind is missing, at most once per operation. It reports whether it did.
 func (s *Session) refreshOnMiss() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,15 +128,15 @@ func (s *Session) refreshOnMiss() bool {
 	return s.Refresh() == nil
 }
 
-// HasSeenNamespace says whether an operation has succeeded in the namespace, so that none has to make sure of it again.
-func (s *Session) HasSeenNamespace(name string) bool {
+// NamespaceCached reports whether the last operation in the namespace succeeded, so that the namespace needs no check.
+func (s *Session) NamespaceCached(name string) bool {
 	_, seen := s.cluster.namespaces.Load(name)
 	return seen
 }
 
-// NoteNamespace remembers how an operation ended. After a failure the next one makes sure again: someone may have
-// deleted the namespace.
-func (s *Session) NoteNamespace(name string, succeeded bool) {
+// UpdateNamespaceCache records the result of an operation in the namespace. After a failure the next operation checks
+// the namespace, which may have been deleted.
+func (s *Session) UpdateNamespaceCache(name string, succeeded bool) {
 	if succeeded {
 		s.cluster.namespaces.Store(name, struct{}{})
 	} else {
@@ -159,7 +159,7 @@ func (s *Session) ToDiscoveryClient() (discovery.CachedDiscoveryInterface, error
 // ToRESTMapper implements genericclioptions.RESTClientGetter.
 func (s *Session) ToRESTMapper() (meta.RESTMapper, error) { return &mapper{session: s}, nil }
 
-// ToRawKubeConfigLoader implements genericclioptions.RESTClientGetter. Helm asks it for a default namespace only.
+// ToRawKubeConfigLoader implements genericclioptions.RESTClientGetter. Helm uses it only for the default namespace.
 func (s *Session) ToRawKubeConfigLoader() clientcmd.ClientConfig {
 	return clientcmd.NewDefaultClientConfig(clientcmdapi.Config{}, &clientcmd.ConfigOverrides{})
 }

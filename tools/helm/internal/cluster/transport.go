@@ -17,8 +17,7 @@ import (
 
 const dialTimeout = 10 * time.Second
 
-// newTransport dials as the target says and takes nothing from the environment. All operations on a cluster share its
-// connections.
+// newTransport returns a transport for the target. It ignores proxy settings of the environment.
 func newTransport(target *toolv1.Target) (*http.Transport, error) {
 	config, err := tlsConfig(target)
 	if err != nil {
@@ -46,18 +45,18 @@ func tlsConfig(target *toolv1.Target) (*tls.Config, error) {
 	config := &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		ServerName:         options.GetServerName(),
-		InsecureSkipVerify: options.GetInsecureSkipVerify(), //nolint:gosec // the operator's own choice
+		InsecureSkipVerify: options.GetInsecureSkipVerify(), //nolint:gosec // set by the user
 	}
 	if pem := options.GetCaPem(); len(pem) > 0 {
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, failure.New(failure.Unreachable, "the target's CA holds no certificate")
+			return nil, failure.New(failure.Unreachable, "the target's CA contains no certificate")
 		}
 	}
 	if len(options.GetClientCertificatePem()) > 0 || len(options.GetClientKeyPem()) > 0 {
 		certificate, err := tls.X509KeyPair(options.GetClientCertificatePem(), options.GetClientKeyPem())
 		if err != nil {
-			return nil, failure.New(failure.Unauthorized, "the target's client certificate and key do not fit: %v", err)
+			return nil, failure.New(failure.Unauthorized, "the target's client certificate and key do not match: %v", err)
 		}
 		config.Certificates = []tls.Certificate{certificate}
 	}

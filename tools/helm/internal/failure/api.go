@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func fromAPI(err error) *Error {
+func fromAPIError(err error) *Error {
 	if noMatch, ok := errors.AsType[*meta.NoKindMatchError](err); ok {
 		return Wrap(Rejected, err, "the cluster does not serve %s: install its CustomResourceDefinition first",
 			noMatch.GroupKind)
@@ -19,30 +19,30 @@ func fromAPI(err error) *Error {
 	}
 	switch reason := apierrors.ReasonForError(err); {
 	case apierrors.IsUnauthorized(err):
-		return Wrap(Unauthorized, err, "the cluster refused the credentials: %v", err)
+		return Wrap(Unauthorized, err, "the cluster rejected the credentials: %v", err)
 	case isNamespaceTerminating(err):
 		return Wrap(Rejected, err, "the namespace is being deleted: %v", err)
 	case apierrors.IsForbidden(err):
 		return Wrap(Forbidden, err, "the credentials lack a permission: %v", err)
 	case apierrors.IsConflict(err) && isApplyConflict(status):
-		return Wrap(Conflict, err, "another field manager owns these fields (force conflicts to win over it): %v", err)
+		return Wrap(Conflict, err, "another field manager owns these fields (force conflicts to overwrite them): %v", err)
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		return Wrap(Conflict, err, "someone else changed or made the object: %v", err)
+		return Wrap(Conflict, err, "another client created or changed the object: %v", err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err),
 		reason == metav1.StatusReasonUnsupportedMediaType:
-		return Wrap(Rejected, err, "the API server refused an object: %v", err)
-	case apierrors.IsNotFound(err) && isAbout(status, "namespaces"):
-		return Wrap(Rejected, err, "the namespace does not exist (create it, or ask for it to be created): %v", err)
+		return Wrap(Rejected, err, "the API server rejected an object: %v", err)
+	case apierrors.IsNotFound(err) && concerns(status, "namespaces"):
+		return Wrap(Rejected, err, "the namespace does not exist (create it or set createNamespace): %v", err)
 	case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err), apierrors.IsGone(err):
-		return Wrap(Rejected, err, "the API server refused a request: %v", err)
+		return Wrap(Rejected, err, "the API server rejected a request: %v", err)
 	case apierrors.IsServiceUnavailable(err), apierrors.IsTooManyRequests(err), apierrors.IsTimeout(err),
 		apierrors.IsServerTimeout(err):
-		return Wrap(Unreachable, err, "the cluster's API server does not work properly: %v", err)
+		return Wrap(Unreachable, err, "the cluster's API server is unavailable: %v", err)
 	case apierrors.IsInternalError(err):
-		// Mostly an admission webhook that cannot be called.
-		return Wrap(Rejected, err, "the API server could not take an object: %v", err)
+		// Usually an admission webhook that the API server cannot call.
+		return Wrap(Rejected, err, "the API server could not process an object: %v", err)
 	}
-	return Wrap(Rejected, err, "the API server refused a request: %v", err)
+	return Wrap(Rejected, err, "the API server rejected a request: %v", err)
 }
 
 func isNamespaceTerminating(err error) bool {
@@ -63,7 +63,7 @@ func isApplyConflict(status apierrors.APIStatus) bool {
 	return false
 }
 
-func isAbout(status apierrors.APIStatus, resource string) bool {
+func concerns(status apierrors.APIStatus, resource string) bool {
 	details := status.Status().Details
 	return details != nil && details.Kind == resource
 }

@@ -1,7 +1,7 @@
-// Package failure turns errors into typed failures with a message a person can act on.
+// Package failure classifies errors into the failure categories of the protocol and writes actionable messages.
 //
-// Types come first: API status errors, network errors and the phase wrappers of this package. Where the Helm SDK
-// leaves only text, the matching lives in text.go and nowhere else.
+// It classifies by type where it can: API status errors, network errors and the error types of this package. text.go
+// matches the messages of those Helm errors that have no type of their own.
 package failure
 
 import (
@@ -10,10 +10,10 @@ import (
 	"strings"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
-	"chandler.dev/tools/helm/internal/withhold"
+	"chandler.dev/tools/helm/internal/redact"
 )
 
-// Short names for the categories.
+// Short names of the failure categories.
 const (
 	InvalidPackage = toolv1.FailureCategory_FAILURE_CATEGORY_INVALID_PACKAGE
 	InvalidValues  = toolv1.FailureCategory_FAILURE_CATEGORY_INVALID_VALUES
@@ -29,10 +29,10 @@ const (
 	Internal       = toolv1.FailureCategory_FAILURE_CATEGORY_INTERNAL
 )
 
-// maxMessage bounds what ends up in a status; the head of an error says most.
+// maxMessage limits the size of a message in bytes, because messages end up in the status of objects.
 const maxMessage = 2048
 
-// Error is an error whose category is known.
+// Error is an error with a failure category.
 type Error struct {
 	Category toolv1.FailureCategory
 	Message  string
@@ -43,35 +43,35 @@ func (e *Error) Error() string { return e.Message }
 
 func (e *Error) Unwrap() error { return e.cause }
 
-// New makes a failure of a known category.
+// New returns an error of the given category.
 func New(category toolv1.FailureCategory, format string, args ...any) *Error {
 	return &Error{Category: category, Message: fmt.Sprintf(format, args...)}
 }
 
-// Wrap gives an error its category and message, and keeps the cause.
+// Wrap returns an error of the given category that wraps cause.
 func Wrap(category toolv1.FailureCategory, cause error, format string, args ...any) *Error {
 	return &Error{Category: category, Message: fmt.Sprintf(format, args...), cause: cause}
 }
 
-// Proto is the failure to report for an error. Where the words are a package's own or the cluster's, they may repeat the
-// texts of the values, which are left out.
-func Proto(err error, texts ...string) *toolv1.Failure {
+// Proto returns the failure to report for err. Messages of the package or of the API server may quote values, so Proto
+// redacts the given secrets in them.
+func Proto(err error, secrets ...string) *toolv1.Failure {
 	typed := Classify(err)
 	message := typed.Message
 	switch typed.Category {
 	case InvalidValues, InvalidPackage, Rejected, Internal:
-		message = withhold.From(message, texts)
+		message = redact.Message(message, secrets)
 	}
-	return &toolv1.Failure{Category: typed.Category, Message: clean(message)}
+	return &toolv1.Failure{Category: typed.Category, Message: sanitize(message)}
 }
 
-// Classify finds the category of an error.
+// Classify returns err with its category. An error that no classifier recognizes is Internal.
 func Classify(err error) *Error {
 	if known, ok := errors.AsType[*Error](err); ok {
 		return known
 	}
 	for _, classify := range []func(error) *Error{
-		fromNetwork, fromAPI, fromHook, fromWait, fromStorage, fromText, fromRender, fromBuild,
+		fromNetworkError, fromAPIError, fromHookError, fromWaitError, fromStorageError, fromMessage, fromRenderError, fromBuildError,
 	} {
 		if typed := classify(err); typed != nil {
 			return typed
@@ -80,7 +80,8 @@ func Classify(err error) *Error {
 	return Wrap(Internal, err, "%v", err)
 }
 
-func clean(message string) string {
+// sanitize removes field values and invalid UTF-8 and truncates the message.
+func sanitize(message string) string {
 	message = withoutFieldValues(strings.TrimSpace(strings.ToValidUTF8(message, "?")))
 	if len(message) > maxMessage {
 		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"

@@ -29,36 +29,36 @@ func TestClassify(t *testing.T) {
 		want    toolv1.FailureCategory
 		message string
 	}{
-		"known":             {fmt.Errorf("x: %w", New(NotReady, "still starting")), NotReady, "still starting"},
-		"refused":           {&url.Error{Op: "Get", URL: "https://a", Err: &net.OpError{Err: syscall.ECONNREFUSED}}, Unreachable, "refused"},
-		"dns":               {&url.Error{Op: "Get", URL: "https://a", Err: &net.DNSError{Err: "no such host"}}, Unreachable, "no such host"},
-		"certificate":       {&url.Error{Op: "Get", URL: "https://a", Err: x509.UnknownAuthorityError{}}, Unreachable, "unknown authority"},
-		"black hole":        {fmt.Errorf("x: %w", &RequestTimeout{After: time.Second}), Unreachable, "did not answer within 1s"},
-		"unauthorized":      {apierrors.NewUnauthorized("no"), Unauthorized, "credentials"},
-		"forbidden":         {fmt.Errorf("x: %w", apierrors.NewForbidden(maps, "a", nil)), Forbidden, "permission"},
-		"invalid":           {apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "a", nil), Rejected, "refused"},
-		"bad request":       {apierrors.NewBadRequest("unknown field"), Rejected, "unknown field"},
-		"field conflict":    {fieldConflict, Conflict, "force conflicts"},
-		"exists":            {apierrors.NewAlreadyExists(maps, "a"), Conflict, "someone else"},
-		"no namespace":      {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "a"), Rejected, "namespace does not exist"},
-		"unavailable":       {apierrors.NewServiceUnavailable("x"), Unreachable, "does not work"},
-		"no such kind":      {fmt.Errorf("x: %w", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "a", Kind: "B"}}), Rejected, "B.a"},
-		"revision taken":    {driver.ErrReleaseExists, Conflict, "another writer"},
-		"hook":              {fmt.Errorf("failed pre-install: %w", &Hook{Name: "pre-install Job a/b", Err: errors.New("it broke")}), HookFailed, "pre-install Job a/b"},
-		"hook in time":      {&Hook{Name: "pre-install Job a/b", Err: context.DeadlineExceeded}, HookFailed, "did not finish in time"},
-		"not ready":         {&Wait{For: "ready", After: time.Minute, Err: errors.Join(errors.New("Deployment a"), context.DeadlineExceeded)}, NotReady, "not ready after 1m0s: Deployment a"},
-		"render":            {&Render{Err: errors.New("execution error at (a.yaml:1:3): give a name")}, InvalidValues, "give a name"},
-		"template parse":    {&Render{Err: errors.New("parse error at (a/templates/b.yaml:3): unclosed action")}, InvalidPackage, "unclosed action"},
-		"build":             {&Build{Err: errors.New("Object 'Kind' is missing")}, InvalidPackage, "Kind"},
-		"unknown":           {errors.New("strange"), Internal, "strange"},
-		"a read refused":    {&Read{Path: "/x", Status: 403}, Forbidden, "/x"},
-		"a read unanswered": {&Read{Path: "/x", Err: &RequestTimeout{After: time.Second}}, Unreachable, "1s"},
-		"a hook cut off by network": {&Hook{Name: "h", Err: &net.OpError{Err: syscall.ECONNREFUSED}},
+		"known":                 {fmt.Errorf("x: %w", New(NotReady, "still starting")), NotReady, "still starting"},
+		"refused":               {&url.Error{Op: "Get", URL: "https://a", Err: &net.OpError{Err: syscall.ECONNREFUSED}}, Unreachable, "refused"},
+		"dns":                   {&url.Error{Op: "Get", URL: "https://a", Err: &net.DNSError{Err: "no such host"}}, Unreachable, "no such host"},
+		"certificate":           {&url.Error{Op: "Get", URL: "https://a", Err: x509.UnknownAuthorityError{}}, Unreachable, "unknown authority"},
+		"no response":           {fmt.Errorf("x: %w", &RequestTimeoutError{After: time.Second}), Unreachable, "did not respond within 1s"},
+		"unauthorized":          {apierrors.NewUnauthorized("no"), Unauthorized, "credentials"},
+		"forbidden":             {fmt.Errorf("x: %w", apierrors.NewForbidden(maps, "a", nil)), Forbidden, "permission"},
+		"invalid":               {apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "a", nil), Rejected, "rejected"},
+		"bad request":           {apierrors.NewBadRequest("unknown field"), Rejected, "unknown field"},
+		"field conflict":        {fieldConflict, Conflict, "force conflicts"},
+		"exists":                {apierrors.NewAlreadyExists(maps, "a"), Conflict, "another client"},
+		"no namespace":          {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "a"), Rejected, "namespace does not exist"},
+		"unavailable":           {apierrors.NewServiceUnavailable("x"), Unreachable, "is unavailable"},
+		"unknown kind":          {fmt.Errorf("x: %w", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "a", Kind: "B"}}), Rejected, "B.a"},
+		"revision exists":       {driver.ErrReleaseExists, Conflict, "another client"},
+		"hook":                  {fmt.Errorf("failed pre-install: %w", &HookError{Name: "pre-install Job a/b", Err: errors.New("it broke")}), HookFailed, "pre-install Job a/b"},
+		"hook timeout":          {&HookError{Name: "pre-install Job a/b", Err: context.DeadlineExceeded}, HookFailed, "did not finish in time"},
+		"not ready":             {&WaitError{For: "ready", After: time.Minute, Err: errors.Join(errors.New("Deployment a"), context.DeadlineExceeded)}, NotReady, "not ready after 1m0s: Deployment a"},
+		"render":                {&RenderError{Err: errors.New("execution error at (a.yaml:1:3): give a name")}, InvalidValues, "give a name"},
+		"template parse":        {&RenderError{Err: errors.New("parse error at (a/templates/b.yaml:3): unclosed action")}, InvalidPackage, "unclosed action"},
+		"build":                 {&BuildError{Err: errors.New("Object 'Kind' is missing")}, InvalidPackage, "Kind"},
+		"unknown":               {errors.New("strange"), Internal, "strange"},
+		"read forbidden":        {&ReadError{Path: "/x", Status: 403}, Forbidden, "/x"},
+		"read without response": {&ReadError{Path: "/x", Err: &RequestTimeoutError{After: time.Second}}, Unreachable, "1s"},
+		"hook with a network error": {&HookError{Name: "h", Err: &net.OpError{Err: syscall.ECONNREFUSED}},
 			Unreachable, "refused"},
-		"another's object": {errors.New(`unable to continue with install: ConfigMap "a" in namespace "b" exists and cannot be imported into the current release: invalid ownership metadata`),
+		"owned by another release": {errors.New(`unable to continue with install: ConfigMap "a" in namespace "b" exists and cannot be imported into the current release: invalid ownership metadata`),
 			Conflict, `ConfigMap "a" in namespace "b" exists`},
 		"pending": {errors.New("another operation (install/upgrade/rollback) is in progress"), Conflict, "in progress"},
-		"schema": {&Render{Err: errors.New("values don't meet the specifications of the schema(s) in the following chart(s):\nweb:\n- at '/a': got string, want integer\n")},
+		"schema": {&RenderError{Err: errors.New("values don't meet the specifications of the schema(s) in the following chart(s):\nweb:\n- at '/a': got string, want integer\n")},
 			InvalidValues, "at '/a': got string, want integer"},
 		"schema, pattern": {schemaError(`at '/a/b': 'it\'s' does not match pattern '^a$'`),
 			InvalidValues, "at '/a/b': the value does not match pattern '^a$'"},
@@ -78,10 +78,10 @@ func TestClassify(t *testing.T) {
 }
 
 func schemaError(line string) error {
-	return &Render{Err: errors.New(textSchema + " in the following chart(s):\nweb:\n- " + line + "\n")}
+	return &RenderError{Err: errors.New(textSchema + " in the following chart(s):\nweb:\n- " + line + "\n")}
 }
 
-func TestValuesOfFieldsAreNotRepeated(t *testing.T) {
+func TestFieldValuesAreRedacted(t *testing.T) {
 	cases := map[string][2]string{
 		"number":    {`spec.replicas: Invalid value: -42: must be positive`, `spec.replicas: Invalid value: must be positive`},
 		"text":      {`a: Invalid value: "s\": x": must be b`, `a: Invalid value: must be b`},
@@ -99,7 +99,7 @@ func TestValuesOfFieldsAreNotRepeated(t *testing.T) {
 	}
 }
 
-func TestMessagesAreBounded(t *testing.T) {
+func TestLongMessagesAreTruncated(t *testing.T) {
 	got := Proto(errors.New(strings.Repeat("ä", 10000))).GetMessage()
 	if len(got) > maxMessage+4 || !strings.HasSuffix(got, "…") {
 		t.Fatalf("%d bytes", len(got))

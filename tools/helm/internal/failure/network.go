@@ -14,58 +14,58 @@ import (
 	"time"
 )
 
-// RequestTimeout says that one request to the API server got no answer in time.
-type RequestTimeout struct{ After time.Duration }
+// RequestTimeoutError reports a request without a response in time.
+type RequestTimeoutError struct{ After time.Duration }
 
-func (e *RequestTimeout) Error() string {
-	return fmt.Sprintf("the API server did not answer within %s", e.After)
+func (e *RequestTimeoutError) Error() string {
+	return fmt.Sprintf("the API server did not respond within %s", e.After)
 }
 
-// Timeout makes it a net.Error like any other timeout.
-func (e *RequestTimeout) Timeout() bool { return true }
+// Timeout implements net.Error.
+func (e *RequestTimeoutError) Timeout() bool { return true }
 
-// Temporary is part of net.Error.
-func (e *RequestTimeout) Temporary() bool { return true }
+// Temporary implements net.Error.
+func (e *RequestTimeoutError) Temporary() bool { return true }
 
-// Read says that a read of the cluster failed in a place where the SDK goes on without it.
-type Read struct {
+// ReadError reports a failed read of the cluster that the Helm SDK ignored.
+type ReadError struct {
 	Path   string
 	Status int
 	Err    error
 }
 
-func (e *Read) Error() string {
+func (e *ReadError) Error() string {
 	if e.Err != nil {
 		return fmt.Sprintf("reading %s: %v", e.Path, e.Err)
 	}
-	return fmt.Sprintf("reading %s: the API server answered %d %s", e.Path, e.Status, http.StatusText(e.Status))
+	return fmt.Sprintf("reading %s: the API server responded with %d %s", e.Path, e.Status, http.StatusText(e.Status))
 }
 
-func (e *Read) Unwrap() error { return e.Err }
+func (e *ReadError) Unwrap() error { return e.Err }
 
-func fromNetwork(err error) *Error {
-	if read, ok := errors.AsType[*Read](err); ok && read.Err == nil {
-		return fromStatus(read)
+func fromNetworkError(err error) *Error {
+	if read, ok := errors.AsType[*ReadError](err); ok && read.Err == nil {
+		return fromStatusCode(read)
 	}
-	if !isNetwork(err) {
+	if !isNetworkError(err) {
 		return nil
 	}
-	return Wrap(Unreachable, err, "the cluster's API server cannot be reached: %v", networkCause(err))
+	return Wrap(Unreachable, err, "the cluster's API server is unreachable: %v", networkCause(err))
 }
 
-func fromStatus(read *Read) *Error {
+func fromStatusCode(read *ReadError) *Error {
 	switch read.Status {
 	case http.StatusUnauthorized:
-		return Wrap(Unauthorized, read, "the cluster refused the credentials: %v", read)
+		return Wrap(Unauthorized, read, "the cluster rejected the credentials: %v", read)
 	case http.StatusForbidden:
 		return Wrap(Forbidden, read, "the credentials lack a permission: %v", read)
 	default:
-		return Wrap(Unreachable, read, "the cluster's API server does not work properly: %v", read)
+		return Wrap(Unreachable, read, "the cluster's API server is unavailable: %v", read)
 	}
 }
 
-func isNetwork(err error) bool {
-	if _, ok := errors.AsType[*RequestTimeout](err); ok {
+func isNetworkError(err error) bool {
+	if _, ok := errors.AsType[*RequestTimeoutError](err); ok {
 		return true
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
@@ -86,12 +86,12 @@ func isNetwork(err error) bool {
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) {
 		return true
 	}
-	// Every other failure of a round trip (a broken connection, a handshake cut short) carries the request's URL.
+	// net/http wraps all other errors of a round trip, such as an interrupted TLS handshake, in a url.Error.
 	cause, ok := errors.AsType[*url.Error](err)
 	return ok && !errors.Is(cause, context.Canceled) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// networkCause leaves out the request: every request would have failed, and its URL says nothing.
+// networkCause returns the error without the request's method and URL, which do not matter for the failure.
 func networkCause(err error) error {
 	if cause, ok := errors.AsType[*url.Error](err); ok {
 		return cause.Err

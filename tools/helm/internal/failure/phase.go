@@ -10,45 +10,45 @@ import (
 	"helm.sh/helm/v4/pkg/storage/driver"
 )
 
-// Hook says that a hook was created and did not succeed.
-type Hook struct {
-	// Name is what a person calls it: "pre-install Job namespace/name".
+// HookError reports a hook that was created but did not succeed.
+type HookError struct {
+	// Name is the hook's display name: "pre-install Job namespace/name".
 	Name string
 	Err  error
 }
 
-func (e *Hook) Error() string { return fmt.Sprintf("hook %s failed: %v", e.Name, e.Err) }
+func (e *HookError) Error() string { return fmt.Sprintf("hook %s failed: %v", e.Name, e.Err) }
 
-func (e *Hook) Unwrap() error { return e.Err }
+func (e *HookError) Unwrap() error { return e.Err }
 
-// Wait says that objects did not become ready, or did not go away, in time.
-type Wait struct {
-	// For is what was waited for: "ready" or "gone".
+// WaitError reports objects that did not reach a state in time.
+type WaitError struct {
+	// For is the awaited state: "ready", "deleted" or "established".
 	For   string
 	After time.Duration
 	Err   error
 }
 
-func (e *Wait) Error() string { return fmt.Sprintf("not %s after %s: %v", e.For, e.After, e.Err) }
+func (e *WaitError) Error() string { return fmt.Sprintf("not %s after %s: %v", e.For, e.After, e.Err) }
 
-func (e *Wait) Unwrap() error { return e.Err }
+func (e *WaitError) Unwrap() error { return e.Err }
 
-// Render says that the package did not render with these values: nothing was sent to the cluster.
-type Render struct{ Err error }
+// RenderError reports a package that failed to render with the given values. Nothing was sent to the cluster.
+type RenderError struct{ Err error }
 
-func (e *Render) Error() string { return e.Err.Error() }
+func (e *RenderError) Error() string { return e.Err.Error() }
 
-func (e *Render) Unwrap() error { return e.Err }
+func (e *RenderError) Unwrap() error { return e.Err }
 
-// Build says that rendered text could not be understood as Kubernetes objects.
-type Build struct{ Err error }
+// BuildError reports rendered manifests that could not be parsed as Kubernetes objects.
+type BuildError struct{ Err error }
 
-func (e *Build) Error() string { return e.Err.Error() }
+func (e *BuildError) Error() string { return e.Err.Error() }
 
-func (e *Build) Unwrap() error { return e.Err }
+func (e *BuildError) Unwrap() error { return e.Err }
 
-func fromHook(err error) *Error {
-	hook, ok := errors.AsType[*Hook](err)
+func fromHookError(err error) *Error {
+	hook, ok := errors.AsType[*HookError](err)
 	if !ok {
 		return nil
 	}
@@ -59,19 +59,19 @@ func fromHook(err error) *Error {
 	return Wrap(HookFailed, err, "hook %s failed: %s", hook.Name, reason)
 }
 
-func fromWait(err error) *Error {
-	wait, ok := errors.AsType[*Wait](err)
+func fromWaitError(err error) *Error {
+	wait, ok := errors.AsType[*WaitError](err)
 	if !ok {
 		return nil
 	}
 	reason := withoutDeadline(wait.Err)
 	if reason == "" {
-		reason = "time ran out"
+		reason = "timed out"
 	}
 	return Wrap(NotReady, err, "not %s after %s: %s", wait.For, wait.After.Round(time.Second), reason)
 }
 
-// withoutDeadline drops the line that only says the time ran out: the others say what was not ready.
+// withoutDeadline removes the "context deadline exceeded" line; the other lines name the objects that were not ready.
 func withoutDeadline(err error) string {
 	var lines []string
 	for line := range strings.Lines(err.Error()) {
@@ -83,28 +83,28 @@ func withoutDeadline(err error) string {
 	return strings.Join(lines, "; ")
 }
 
-func fromStorage(err error) *Error {
+func fromStorageError(err error) *Error {
 	switch {
 	case errors.Is(err, driver.ErrReleaseExists):
-		return Wrap(Conflict, err, "another writer made this revision of the release at the same time: look at the release again")
+		return Wrap(Conflict, err, "another client created this revision of the release at the same time")
 	case errors.Is(err, driver.ErrNoDeployedReleases), errors.Is(err, driver.ErrReleaseNotFound):
-		return Wrap(Conflict, err, "the release is gone: %v", err)
+		return Wrap(Conflict, err, "the release no longer exists: %v", err)
 	}
 	return nil
 }
 
-func fromRender(err error) *Error {
-	render, ok := errors.AsType[*Render](err)
+func fromRenderError(err error) *Error {
+	render, ok := errors.AsType[*RenderError](err)
 	if !ok {
 		return nil
 	}
-	return Wrap(InvalidValues, err, "the package does not render with these values: %v", render.Err)
+	return Wrap(InvalidValues, err, "the package failed to render with these values: %v", render.Err)
 }
 
-func fromBuild(err error) *Error {
-	build, ok := errors.AsType[*Build](err)
+func fromBuildError(err error) *Error {
+	build, ok := errors.AsType[*BuildError](err)
 	if !ok {
 		return nil
 	}
-	return Wrap(InvalidPackage, err, "the package renders something that is not a Kubernetes object: %v", build.Err)
+	return Wrap(InvalidPackage, err, "the package rendered an invalid Kubernetes object: %v", build.Err)
 }

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// What Helm says only in words. Each has a test that makes Helm say it, or quotes its source.
+// Messages of Helm errors that have no type. Each names the Helm source file and function that creates it.
 const (
 	// action/validate.go, existingResourceConflict.
-	textOwnedByOther = "exists and cannot be imported into the current release"
+	textNotImportable = "exists and cannot be imported into the current release"
 	// action/action.go, errPending.
 	textPending = "another operation (install/upgrade/rollback) is in progress"
 	// action/install.go, availableName.
@@ -24,41 +24,43 @@ const (
 	textRemovedAPI = "current release manifest contains removed kubernetes api(s)"
 )
 
-func fromText(err error) *Error {
+func fromMessage(err error) *Error {
 	message := err.Error()
 	switch {
-	case strings.Contains(message, textOwnedByOther):
-		return Wrap(Conflict, err, "%s (take ownership to hand it over to this release, or remove it)", ownedByOther(message))
+	case strings.Contains(message, textNotImportable):
+		return Wrap(Conflict, err, "%s (set takeOwnership to adopt it, or delete it)", ownedByOther(message))
 	case strings.Contains(message, textPending):
 		return Wrap(Conflict, err, "another operation on the release is in progress")
 	case strings.Contains(message, textNameInUse):
-		return Wrap(Conflict, err, "a release of this name exists")
+		return Wrap(Conflict, err, "a release with this name already exists")
 	case strings.Contains(message, textParse), strings.Contains(message, textParseNoLine):
-		return Wrap(InvalidPackage, err, "a template of the package cannot be parsed: %s", message)
+		return Wrap(InvalidPackage, err, "a template of the package failed to parse: %s", message)
 	case strings.Contains(message, textSchema):
-		return Wrap(InvalidValues, err, "%s", withoutValues(oneLine(message)))
+		return Wrap(InvalidValues, err, "%s", withoutSchemaValues(oneLine(message)))
 	case strings.Contains(message, textRemovedAPI):
 		return Wrap(Conflict, err,
-			"the last revision holds objects of an API that the cluster no longer serves: %s", message)
+			"the last revision contains objects of an API that the cluster no longer serves: %s", message)
 	}
 	return nil
 }
 
-// ownedByOther starts at the object's name: `ConfigMap "a" in namespace "b" exists and cannot be imported…`.
+// ownedByOther returns the message from the object's kind on: `ConfigMap "a" in namespace "b" exists and cannot be
+// imported…`.
 func ownedByOther(message string) string {
-	at := strings.Index(message, textOwnedByOther)
+	at := strings.Index(message, textNotImportable)
 	if start := strings.LastIndex(message[:at], ": "); start >= 0 {
 		return message[start+2:]
 	}
 	return message
 }
 
-// schemaValue finds the values that the schema's validator repeats: kind/kind.go of santhosh-tekuri/jsonschema.
+// schemaValue matches the values that the schema validator quotes (kind/kind.go of santhosh-tekuri/jsonschema).
 var schemaValue = regexp.MustCompile(
 	`(': )(?:'(?:[^'\\]|\\.)*'|[^' ]+) (does not match pattern|is not valid)|` +
 		`((?:[mM]inimum|[mM]aximum|multipleOf): got )[^,]+,`)
 
-func withoutValues(message string) string {
+// withoutSchemaValues removes quoted values from a message of the schema validator.
+func withoutSchemaValues(message string) string {
 	return schemaValue.ReplaceAllStringFunc(message, func(found string) string {
 		parts := schemaValue.FindStringSubmatch(found)
 		if parts[3] != "" {
@@ -68,10 +70,11 @@ func withoutValues(message string) string {
 	})
 }
 
-// fieldValue finds where the API server repeats a value: k8s.io/apimachinery/pkg/util/validation/field, Error.
+// fieldValue matches the text before a value that the API server quotes (Error in
+// k8s.io/apimachinery/pkg/util/validation/field).
 var fieldValue = regexp.MustCompile(`(?:Invalid|Unsupported|Duplicate) value: `)
 
-// withoutFieldValues keeps the field and what is wrong with it.
+// withoutFieldValues removes quoted values from a message of the API server and keeps the field and the problem.
 func withoutFieldValues(message string) string {
 	var kept strings.Builder
 	for {
@@ -84,7 +87,8 @@ func withoutFieldValues(message string) string {
 	}
 }
 
-// valueLength is how much of the text is a value as the API server writes it: quoted, as JSON, or plain up to a colon.
+// valueLength returns the length of the value at the start of text. The API server writes values quoted, as JSON, or
+// plain up to a colon.
 func valueLength(text string) int {
 	if quoted, err := strconv.QuotedPrefix(text); err == nil {
 		return len(quoted)

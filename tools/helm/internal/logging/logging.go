@@ -1,4 +1,4 @@
-// Package logging writes JSON lines and folds the SDK's own output into them, at debug level and without content.
+// Package logging sets up JSON logging and filters the log output of the Helm SDK and of client-go.
 package logging
 
 import (
@@ -10,53 +10,55 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// New makes the process's logger and takes over the loggers that libraries use on their own.
+// New returns the logger of the process and redirects the default loggers of libraries to it.
 func New(out io.Writer, level slog.Leveler) *slog.Logger {
 	logger := slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level}))
-	quiet := slog.New(Quiet(logger.Handler()))
-	slog.SetDefault(quiet)
-	// After SetDefault, which redirects it: Helm's warnings about values go here, and they print the values.
+	library := slog.New(LibraryHandler(logger.Handler()))
+	slog.SetDefault(library)
+	// Helm logs warnings about values, with the values, through package log. SetDefault redirects log, so this follows
+	// it.
 	log.SetOutput(io.Discard)
-	klog.SetSlogLogger(quiet)
+	klog.SetSlogLogger(library)
 	return logger
 }
 
-// identity are the attributes of the SDK's records that may be logged. Others could hold values or templates.
-var identity = map[string]bool{
+// allowedAttributes are the attributes of library records that are logged. Others could contain values or templates.
+var allowedAttributes = map[string]bool{
 	"name": true, "namespace": true, "kind": true, "gvk": true, "key": true, "version": true, "revision": true,
 	"resources": true, "count": true, "resourceCount": true, "timeout": true, "expectedStatus": true,
 	"actualStatus": true, "currentVersion": true, "targetVersion": true, "status": true, "operation": true,
 	"cluster": true, "release": true,
 }
 
-type quiet struct{ inner slog.Handler }
+type libraryHandler struct{ inner slog.Handler }
 
-// Quiet lowers every record to debug level and keeps only attributes that name things.
-func Quiet(inner slog.Handler) slog.Handler { return &quiet{inner: inner} }
+// LibraryHandler returns a handler for the log records of libraries. It logs them at debug level and with the allowed
+// attributes only.
+func LibraryHandler(inner slog.Handler) slog.Handler { return &libraryHandler{inner: inner} }
 
-func (q *quiet) Enabled(ctx context.Context, _ slog.Level) bool {
-	return q.inner.Enabled(ctx, slog.LevelDebug)
+func (h *libraryHandler) Enabled(ctx context.Context, _ slog.Level) bool {
+	return h.inner.Enabled(ctx, slog.LevelDebug)
 }
 
-func (q *quiet) Handle(ctx context.Context, record slog.Record) error {
+func (h *libraryHandler) Handle(ctx context.Context, record slog.Record) error {
 	lowered := slog.NewRecord(record.Time, slog.LevelDebug, record.Message, 0)
 	record.Attrs(func(attr slog.Attr) bool {
-		if identity[attr.Key] {
+		if allowedAttributes[attr.Key] {
 			lowered.AddAttrs(slog.Attr{Key: "helm." + attr.Key, Value: attr.Value})
 		}
 		return true
 	})
-	return q.inner.Handle(ctx, lowered)
+	return h.inner.Handle(ctx, lowered)
 }
 
-func (q *quiet) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (h *libraryHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	var kept []slog.Attr
 	for _, attr := range attrs {
-		if identity[attr.Key] {
+		if allowedAttributes[attr.Key] {
 			kept = append(kept, slog.Attr{Key: "helm." + attr.Key, Value: attr.Value})
 		}
 	}
-	return &quiet{inner: q.inner.WithAttrs(kept)}
+	return &libraryHandler{inner: h.inner.WithAttrs(kept)}
 }
 
-func (q *quiet) WithGroup(string) slog.Handler { return q }
+func (h *libraryHandler) WithGroup(string) slog.Handler { return h }

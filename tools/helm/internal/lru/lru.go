@@ -1,4 +1,4 @@
-// Package lru keeps the most recently used entries within a weight limit.
+// Package lru implements a cache that evicts the least recently used entries.
 package lru
 
 import (
@@ -12,7 +12,8 @@ type entry[V any] struct {
 	weight int
 }
 
-// Cache is safe for concurrent use. The newest entry always stays, whatever its weight.
+// Cache is an LRU cache with a limit on the total weight of its entries. It never evicts the newest entry. It is safe
+// for concurrent use.
 type Cache[V any] struct {
 	mu      sync.Mutex
 	limit   int
@@ -22,12 +23,13 @@ type Cache[V any] struct {
 	evicted func(V)
 }
 
-// New makes a cache that holds entries of at most limit weight in total. evicted may be nil.
+// New returns a cache whose entries weigh at most limit in total. It calls evicted, which may be nil, with every
+// evicted value.
 func New[V any](limit int, evicted func(V)) *Cache[V] {
 	return &Cache[V]{limit: limit, order: list.New(), entries: map[string]*list.Element{}, evicted: evicted}
 }
 
-// Get returns the entry and marks it as used.
+// Get returns the value of key and marks it as used.
 func (c *Cache[V]) Get(key string) (V, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,7 +41,7 @@ func (c *Cache[V]) Get(key string) (V, bool) {
 	return zero, false
 }
 
-// Add stores the value unless the key is present, and returns what is stored.
+// Add stores value unless key is present, and returns the stored value.
 func (c *Cache[V]) Add(key string, value V, weight int) V {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +57,7 @@ func (c *Cache[V]) Add(key string, value V, weight int) V {
 	return value
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (c *Cache[V]) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

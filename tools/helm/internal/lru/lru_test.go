@@ -16,19 +16,19 @@ func TestCacheEvictsTheLeastRecentlyUsed(t *testing.T) {
 		t.Fatalf("evicted %v, want %v", evicted, want)
 	}
 	if _, ok := cache.Get("a"); !ok {
-		t.Fatal("a was used last and should have stayed")
+		t.Fatal("a was used after b but was evicted")
 	}
 }
 
-func TestCacheKeepsOneEntryHoweverHeavy(t *testing.T) {
+func TestCacheKeepsTheNewestEntry(t *testing.T) {
 	cache := New[int](1, nil)
 	cache.Add("a", 1, 100)
 	if _, ok := cache.Get("a"); !ok || cache.Len() != 1 {
-		t.Fatal("the newest entry should stay")
+		t.Fatal("the newest entry was evicted")
 	}
 }
 
-func TestAddReturnsWhatIsStored(t *testing.T) {
+func TestAddReturnsTheStoredValue(t *testing.T) {
 	cache := New[int](10, nil)
 	cache.Add("a", 1, 1)
 	if got := cache.Add("a", 2, 1); got != 1 {

@@ -15,33 +15,33 @@ import (
 )
 
 const (
-	// DefaultTimeout limits an operation that names no limit.
+	// DefaultTimeout is the timeout of an operation whose request sets none.
 	DefaultTimeout = 10 * time.Minute
-	// DefaultRequestTimeout limits a request of a target that names no limit.
+	// DefaultRequestTimeout is the timeout of an API request if the target sets none.
 	DefaultRequestTimeout = 30 * time.Second
-	// patience is how long a stopped operation may take to notice. It can send nothing, so only a template that
-	// never ends could use it up.
-	patience = 30 * time.Second
+	// stopTimeout is how long a stopped operation may take to end. Its transport rejects all requests, so only a
+	// template that does not terminate exceeds it.
+	stopTimeout = 30 * time.Second
 )
 
-// Set knows the running operations of the process.
+// Set tracks the running operations of the process.
 type Set struct {
 	mu      sync.Mutex
 	running map[*Operation]struct{}
 	stopped bool
 }
 
-// NewSet makes an empty set.
+// NewSet returns an empty set.
 func NewSet() *Set { return &Set{running: map[*Operation]struct{}{}} }
 
-// Running counts the operations.
+// Running returns the number of running operations.
 func (s *Set) Running() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.running)
 }
 
-// StopAll makes every transport refuse further requests, for good. The process is about to exit.
+// StopAll stops the requests of all operations and rejects new operations. It is called before the process exits.
 func (s *Set) StopAll() {
 	s.mu.Lock()
 	s.stopped = true
@@ -52,13 +52,13 @@ func (s *Set) StopAll() {
 	s.mu.Unlock()
 	var wait sync.WaitGroup
 	for _, operation := range running {
-		wait.Go(operation.Guard.Stop)
+		wait.Go(operation.Transport.Stop)
 	}
 	wait.Wait()
 }
 
-// Cancel stops the operation of this identity, and returns when it has ended or the caller is gone. It says whether
-// there was one.
+// Cancel cancels the operation with the given ID and returns when the operation has ended or ctx is done. It reports
+// whether the operation was running.
 func (s *Set) Cancel(ctx context.Context, id string) bool {
 	operation := s.find(id)
 	if operation == nil {
@@ -83,26 +83,27 @@ func (s *Set) find(id string) *Operation {
 	return nil
 }
 
-// Options describe an operation.
+// Options configures an operation.
 type Options struct {
-	// ID is by which it can be cancelled. Empty: it cannot.
-	ID   string
+	// ID identifies the operation for Cancel. An operation without ID cannot be canceled by Cancel.
+	ID string
+	// Base is the transport of the cluster.
 	Base http.RoundTripper
-	// RequestTimeout limits one request.
+	// RequestTimeout is the timeout of one API request.
 	RequestTimeout time.Duration
-	// Timeout limits the waits; the operation as a whole gets as much again as it may need to record its failure.
+	// Timeout limits the waits of the operation. The operation as a whole may take recordingTimeout longer.
 	Timeout time.Duration
-	// Rollback says that a failure is followed by a way back, which gets a Timeout of its own.
+	// Rollback is set if a failure is followed by a rollback, which gets another Timeout.
 	Rollback bool
-	// Send delivers a step to the caller. Nil: steps are dropped.
+	// Send sends a step to the caller. If it is nil, steps are dropped.
 	Send func(*toolv1.Step) error
 	Log  *slog.Logger
 }
 
 // Operation is one running call.
 type Operation struct {
-	Guard *Guard
-	Log   *slog.Logger
+	Transport *Transport
+	Log       *slog.Logger
 
 	id     string
 	set    *Set
@@ -116,98 +117,99 @@ type Operation struct {
 	deadline time.Time
 }
 
-// recording is what an operation may take beyond its waits, to tell the cluster how it ended.
-const recording = time.Minute
+// recordingTimeout is how long an operation may take beyond its waits, to write its result to the cluster.
+const recordingTimeout = time.Minute
 
-// Begin starts an operation; whoever begins it must End it.
+// Begin starts an operation. The caller must call End.
 func (s *Set) Begin(ctx context.Context, options Options) (*Operation, error) {
-	limit := options.Timeout + recording
+	limit := options.Timeout + recordingTimeout
 	if options.Rollback {
 		limit += options.Timeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	operation := &Operation{
-		Guard:    NewGuard(options.Base, options.RequestTimeout),
-		Log:      options.Log,
-		id:       options.ID,
-		set:      s,
-		ctx:      ctx,
-		cancel:   cancel,
-		ended:    make(chan struct{}),
-		send:     options.Send,
-		timeout:  options.Timeout,
-		deadline: time.Now().Add(options.Timeout),
+		Transport: NewTransport(options.Base, options.RequestTimeout),
+		Log:       options.Log,
+		id:        options.ID,
+		set:       s,
+		ctx:       ctx,
+		cancel:    cancel,
+		ended:     make(chan struct{}),
+		send:      options.Send,
+		timeout:   options.Timeout,
+		deadline:  time.Now().Add(options.Timeout),
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		cancel()
-		return nil, failure.New(failure.Cancelled, "the driver is shutting down")
+		return nil, failure.New(failure.Cancelled, "the Helm driver is shutting down")
 	}
 	s.running[operation] = struct{}{}
 	return operation, nil
 }
 
-// Context ends when the operation is cancelled or its time is over.
+// Context returns the context of the operation, which is done when the operation is canceled or times out.
 func (o *Operation) Context() context.Context { return o.ctx }
 
-// Run does the work and returns when it has ended. After cancellation the work fails at its next request, which its
-// transport refuses, and so it ends soon.
+// Run calls work and returns when it has ended. After a cancellation the transport rejects requests, so work fails at
+// its next request.
 func (o *Operation) Run(work func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		defer func() {
 			if reason := recover(); reason != nil {
 				o.Log.Error("the operation panicked", "stack", string(debug.Stack()))
-				done <- failure.New(failure.Internal, "the driver has a defect: %v", reason)
+				done <- failure.New(failure.Internal, "the Helm driver panicked: %v", reason)
 			}
 		}()
 		done <- work()
 	}()
 	select {
 	case err := <-done:
-		return o.verdict(err)
+		return o.resultError(err)
 	case <-o.ctx.Done():
 	}
-	o.Guard.Stop()
+	o.Transport.Stop()
 	select {
 	case err := <-done:
-		return o.verdict(err)
-	case <-time.After(patience):
-		o.Log.Error("the operation does not end; its requests are refused")
-		return o.verdict(o.ctx.Err())
+		return o.resultError(err)
+	case <-time.After(stopTimeout):
+		o.Log.Error("the operation does not end; its requests are rejected")
+		return o.resultError(o.ctx.Err())
 	}
 }
 
-// verdict prefers the reason for the stop over what the stop made fail.
-func (o *Operation) verdict(err error) error {
+// resultError returns the reason for the cancellation, if there is one, instead of the error that it caused.
+func (o *Operation) resultError(err error) error {
 	if err == nil {
 		return nil
 	}
 	switch ctxErr := o.ctx.Err(); {
 	case ctxErr == nil && errors.Is(err, ErrStopped):
-		return failure.Wrap(failure.Cancelled, err, "the driver is shutting down")
+		return failure.Wrap(failure.Cancelled, err, "the Helm driver is shutting down")
 	case errors.Is(ctxErr, context.DeadlineExceeded):
-		return failure.Wrap(failure.Timeout, err, "the operation did not end in time%s", after(err))
+		return failure.Wrap(failure.Timeout, err, "the operation timed out%s", lastErrorSuffix(err))
 	case ctxErr != nil:
-		return failure.Wrap(failure.Cancelled, err, "the operation was cancelled")
+		return failure.Wrap(failure.Cancelled, err, "the operation was canceled")
 	}
 	return err
 }
 
-func after(err error) string {
+// lastErrorSuffix returns the error for a timeout message, unless the timeout itself caused it.
+func lastErrorSuffix(err error) string {
 	if errors.Is(err, ErrStopped) || errors.Is(err, context.DeadlineExceeded) {
 		return ""
 	}
-	return fmt.Sprintf("; last: %v", err)
+	return fmt.Sprintf("; last error: %v", err)
 }
 
-// End stops the transport and forgets the operation: nothing leaves after it.
+// End stops the transport and removes the operation from its set. The operation sends no request after End.
 func (o *Operation) End() {
 	o.mu.Lock()
 	o.send = nil
 	o.mu.Unlock()
-	o.Guard.Stop()
+	o.Transport.Stop()
 	o.cancel()
 	o.set.mu.Lock()
 	delete(o.set.running, o)
@@ -215,7 +217,7 @@ func (o *Operation) End() {
 	close(o.ended)
 }
 
-// Step tells the caller what the operation does now.
+// Step reports the current step to the caller.
 func (o *Operation) Step(kind toolv1.StepKind, message string, objects ...*toolv1.ObjectRef) {
 	o.Log.Debug("step", "step", kind.String(), "detail", message)
 	o.mu.Lock()
@@ -224,23 +226,23 @@ func (o *Operation) Step(kind toolv1.StepKind, message string, objects ...*toolv
 		return
 	}
 	if err := o.send(&toolv1.Step{Kind: kind, Message: message, Objects: objects}); err != nil {
-		// The caller is gone; its context says so too, and stops the operation.
+		// The stream is closed, which also cancels the context of the operation.
 		o.send = nil
 	}
 }
 
-// Remaining is the time left for waits, never less than an instant: zero means a default to Helm.
+// Remaining returns the time left for waits. It is never zero, which Helm replaces with a default.
 func (o *Operation) Remaining() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return max(time.Until(o.deadline), time.Millisecond)
 }
 
-// Timeout is the time that the operation had for its waits.
+// Timeout returns the time limit of the waits.
 func (o *Operation) Timeout() time.Duration { return o.timeout }
 
-// Renew gives the waits their full time again: the way back after a failure.
-func (o *Operation) Renew() {
+// ResetDeadline restarts the time limit of the waits, for the rollback after a failure.
+func (o *Operation) ResetDeadline() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.deadline = time.Now().Add(o.timeout)

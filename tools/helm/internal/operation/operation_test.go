@@ -27,7 +27,7 @@ func begin(t *testing.T, set *Set, id string) *Operation {
 	return operation
 }
 
-func TestCancelReturnsAfterTheEnd(t *testing.T) {
+func TestCancelReturnsAfterTheOperationHasEnded(t *testing.T) {
 	set := NewSet()
 	operation, other := begin(t, set, "a"), begin(t, set, "b")
 	defer other.End()
@@ -44,7 +44,7 @@ func TestCancelReturnsAfterTheEnd(t *testing.T) {
 		result <- err
 	}()
 	if !set.Cancel(context.Background(), "a") {
-		t.Fatal("the operation was running")
+		t.Fatal("Cancel reported that the operation was not running")
 	}
 	if !ended.Load() {
 		t.Fatal("Cancel returned before the operation had ended")
@@ -53,20 +53,20 @@ func TestCancelReturnsAfterTheEnd(t *testing.T) {
 		t.Fatalf("got %v", got)
 	}
 	if other.Context().Err() != nil {
-		t.Fatal("another operation was cancelled too")
+		t.Fatal("another operation was canceled too")
 	}
 }
 
-func TestCancelOfWhatDoesNotRun(t *testing.T) {
+func TestCancelOfUnknownOperation(t *testing.T) {
 	set := NewSet()
-	nameless := begin(t, set, "")
-	defer nameless.End()
+	withoutID := begin(t, set, "")
+	defer withoutID.End()
 	for _, id := range []string{"", "unknown"} {
 		if set.Cancel(context.Background(), id) {
-			t.Fatalf("%q was not running", id)
+			t.Fatalf("Cancel reported that %q was running", id)
 		}
 	}
-	if errors.Is(nameless.Context().Err(), context.Canceled) {
-		t.Fatal("an operation without identity was cancelled")
+	if errors.Is(withoutID.Context().Err(), context.Canceled) {
+		t.Fatal("an operation without ID was canceled")
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"chandler.dev/tools/helm/internal/failure"
 )
 
-// Application is what to apply.
-type Application struct {
+// ApplySpec is the input of Apply.
+type ApplySpec struct {
 	Chart       *chart.Chart
 	Values      map[string]any
 	Action      toolv1.ApplyAction
@@ -28,25 +28,25 @@ type Application struct {
 }
 
 // Apply installs or upgrades the release.
-func (r *Release) Apply(what Application) (*toolv1.ReleaseState, error) {
-	if err := what.Chart.Installable(); err != nil {
+func (r *Release) Apply(spec ApplySpec) (*toolv1.ReleaseState, error) {
+	if err := spec.Chart.CheckInstallable(); err != nil {
 		return nil, err
 	}
-	if err := r.prepare(what.Chart); err != nil {
+	if err := r.prepare(spec.Chart); err != nil {
 		return nil, err
 	}
-	last, err := r.fetched()
+	last, err := r.fetchLast()
 	if err != nil {
 		return nil, err
 	}
-	next, err := r.plan(what, last)
+	plan, err := r.plan(spec, last)
 	if err != nil {
 		return nil, err
 	}
-	if last, err = r.recover(next, last); err != nil {
+	if last, err = r.recover(plan, last); err != nil {
 		return nil, err
 	}
-	how, err := r.method(what.Options, next.upgrade, last)
+	method, err := r.applyMethod(spec.Options, plan.upgrade, last)
 	if err != nil {
 		return nil, err
 	}
@@ -54,37 +54,37 @@ func (r *Release) Apply(what Application) (*toolv1.ReleaseState, error) {
 	if last != nil {
 		revision = last.Version + 1
 	}
-	labels, err := inputLabels(what.InputDigest, revision)
+	labels, err := inputLabels(spec.InputDigest, revision)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.applyCRDs(what); err != nil {
+	if err := r.applyCRDs(spec); err != nil {
 		return nil, err
 	}
-	if next.upgrade {
-		r.client.begin(verbUpgrade)
-		err = r.upgrade(what, how, labels)
+	if plan.upgrade {
+		r.client.startAction(verbUpgrade)
+		err = r.upgrade(spec, method, labels)
 	} else {
-		r.client.begin(verbInstall)
-		err = r.install(what, how, labels, last != nil)
+		r.client.startAction(verbInstall)
+		err = r.install(spec, method, labels, last != nil)
 	}
 	if err != nil {
-		return nil, r.client.typed(err)
+		return nil, r.client.wrapError(err)
 	}
-	if err := r.records.written(); err != nil {
+	if err := r.records.writeError(); err != nil {
 		return nil, err
 	}
 	return r.state()
 }
 
-// prepare makes sure that the cluster's APIs are known and that the chart may run on its version.
+// prepare fetches the cluster's APIs if needed and checks the chart's kubeVersion.
 func (r *Release) prepare(chart *chart.Chart) error {
-	constraint := chart.KubernetesConstraint()
+	constraint := chart.KubeVersion()
 	var err error
 	if chart.ReadsCapabilities || constraint != "" {
-		err = r.session.PrepareToShow(apisMaxAgeRead)
+		err = r.session.EnsureCapabilities(capabilitiesMaxAge)
 	} else {
-		err = r.session.Prepare(apisMaxAge)
+		err = r.session.EnsureDiscovery(discoveryMaxAge)
 	}
 	if err != nil {
 		return err
@@ -92,83 +92,84 @@ func (r *Release) prepare(chart *chart.Chart) error {
 	kubernetes := r.session.Capabilities().KubeVersion
 	if constraint != "" && !chartutil.IsCompatibleRange(constraint, kubernetes.String()) {
 		return failure.New(failure.InvalidPackage,
-			"the package wants Kubernetes %s, and the cluster runs %s", constraint, kubernetes.Version)
+			"the package requires Kubernetes %s, but the cluster runs %s", constraint, kubernetes.Version)
 	}
 	return nil
 }
 
-// install makes sure of the namespace only where no operation has succeeded before, and where it has gone since.
-func (r *Release) install(what Application, how method, labels map[string]string, replace bool) error {
-	create := what.Options.GetCreateNamespace()
-	seen := r.session.HasSeenNamespace(r.namespace)
-	err := r.installInto(create && !seen, what, how, labels, replace)
+// install installs the release. It creates the namespace only if no operation has succeeded in it before, or if it was
+// deleted since.
+func (r *Release) install(spec ApplySpec, method applyMethod, labels map[string]string, replace bool) error {
+	create := spec.Options.GetCreateNamespace()
+	seen := r.session.NamespaceCached(r.namespace)
+	err := r.installInto(create && !seen, spec, method, labels, replace)
 	if create && seen && apierrors.IsNotFound(err) {
-		err = r.installInto(true, what, how, labels, replace)
+		err = r.installInto(true, spec, method, labels, replace)
 	}
-	r.session.NoteNamespace(r.namespace, err == nil)
+	r.session.UpdateNamespaceCache(r.namespace, err == nil)
 	return err
 }
 
 func (r *Release) installInto(
-	createNamespace bool, what Application, how method, labels map[string]string, replace bool,
+	createNamespace bool, spec ApplySpec, method applyMethod, labels map[string]string, replace bool,
 ) error {
 	config := r.configuration()
-	config.Releases.MaxHistory = int(what.Options.GetMaxHistory())
+	config.Releases.MaxHistory = int(spec.Options.GetMaxHistory())
 	install := action.NewInstall(config)
 	install.ReleaseName = r.name
 	install.Namespace = r.namespace
 	install.CreateNamespace = createNamespace
 	install.Replace = replace
 	install.Labels = labels
-	install.SkipCRDs = true // A step of its own.
+	install.SkipCRDs = true // applyCRDs has created them.
 	install.DisableOpenAPIValidation = true
-	install.ServerSideApply = how.serverSide
-	install.ForceConflicts = how.forceConflicts
-	install.ForceReplace = how.forceReplace
-	install.TakeOwnership = what.Options.GetTakeOwnership()
-	install.DisableHooks = what.Options.GetDisableHooks()
-	install.WaitStrategy = waitStrategy(what.Options)
-	install.WaitForJobs = what.Options.GetWaitForJobs()
+	install.ServerSideApply = method.serverSide
+	install.ForceConflicts = method.forceConflicts
+	install.ForceReplace = method.forceReplace
+	install.TakeOwnership = spec.Options.GetTakeOwnership()
+	install.DisableHooks = spec.Options.GetDisableHooks()
+	install.WaitStrategy = waitStrategy(spec.Options)
+	install.WaitForJobs = spec.Options.GetWaitForJobs()
 	install.Timeout = r.operation.Timeout()
-	install.RollbackOnFailure = what.Options.GetAtomic()
-	install.SubNotes = what.Options.GetSubNotes()
-	install.SkipSchemaValidation = what.Options.GetSkipSchemaValidation()
-	install.Description = what.Options.GetDescription()
-	// Not the operation's context: Helm would answer at its end and go on in the background.
-	_, err := install.RunWithContext(context.Background(), what.Chart.Clone(), what.Values)
+	install.RollbackOnFailure = spec.Options.GetAtomic()
+	install.SubNotes = spec.Options.GetSubNotes()
+	install.SkipSchemaValidation = spec.Options.GetSkipSchemaValidation()
+	install.Description = spec.Options.GetDescription()
+	// With the operation's context, Helm would return on cancellation and continue in the background.
+	_, err := install.RunWithContext(context.Background(), spec.Chart.Clone(), spec.Values)
 	return err
 }
 
-func (r *Release) upgrade(what Application, how method, labels map[string]string) error {
+func (r *Release) upgrade(spec ApplySpec, method applyMethod, labels map[string]string) error {
 	upgrade := action.NewUpgrade(r.configuration())
 	upgrade.Namespace = r.namespace
 	upgrade.Labels = labels
 	upgrade.SkipCRDs = true
 	upgrade.DisableOpenAPIValidation = true
-	upgrade.ServerSideApply = fmt.Sprint(how.serverSide)
-	upgrade.ForceConflicts = how.forceConflicts
-	upgrade.ForceReplace = how.forceReplace
-	upgrade.TakeOwnership = what.Options.GetTakeOwnership()
-	upgrade.DisableHooks = what.Options.GetDisableHooks()
-	upgrade.WaitStrategy = waitStrategy(what.Options)
-	upgrade.WaitForJobs = what.Options.GetWaitForJobs()
+	upgrade.ServerSideApply = fmt.Sprint(method.serverSide)
+	upgrade.ForceConflicts = method.forceConflicts
+	upgrade.ForceReplace = method.forceReplace
+	upgrade.TakeOwnership = spec.Options.GetTakeOwnership()
+	upgrade.DisableHooks = spec.Options.GetDisableHooks()
+	upgrade.WaitStrategy = waitStrategy(spec.Options)
+	upgrade.WaitForJobs = spec.Options.GetWaitForJobs()
 	upgrade.Timeout = r.operation.Timeout()
-	upgrade.RollbackOnFailure = what.Options.GetAtomic()
-	upgrade.CleanupOnFail = what.Options.GetCleanupOnFail()
-	upgrade.MaxHistory = int(what.Options.GetMaxHistory())
-	upgrade.SubNotes = what.Options.GetSubNotes()
-	upgrade.SkipSchemaValidation = what.Options.GetSkipSchemaValidation()
-	upgrade.Description = what.Options.GetDescription()
-	switch what.Options.GetValuesReuse() {
+	upgrade.RollbackOnFailure = spec.Options.GetAtomic()
+	upgrade.CleanupOnFail = spec.Options.GetCleanupOnFail()
+	upgrade.MaxHistory = int(spec.Options.GetMaxHistory())
+	upgrade.SubNotes = spec.Options.GetSubNotes()
+	upgrade.SkipSchemaValidation = spec.Options.GetSkipSchemaValidation()
+	upgrade.Description = spec.Options.GetDescription()
+	switch spec.Options.GetValuesReuse() {
 	case toolv1.ValuesReuse_VALUES_REUSE_REUSE:
 		upgrade.ReuseValues = true
 	case toolv1.ValuesReuse_VALUES_REUSE_RESET_THEN_REUSE:
 		upgrade.ResetThenReuseValues = true
 	default:
-		// Left alone, Helm takes the old values when no new ones are given.
+		// Without it, Helm reuses the old values if no new values are given.
 		upgrade.ResetValues = true
 	}
-	_, err := upgrade.RunWithContext(context.Background(), r.name, what.Chart.Clone(), what.Values)
+	_, err := upgrade.RunWithContext(context.Background(), r.name, spec.Chart.Clone(), spec.Values)
 	return err
 }
 
@@ -179,64 +180,64 @@ func waitStrategy(options *toolv1.ApplyOptions) kube.WaitStrategy {
 	return kube.HookOnlyStrategy
 }
 
-// course is what Apply does about what it found.
-type course struct {
+// applyPlan is how Apply handles the current state of the release.
+type applyPlan struct {
 	upgrade bool
-	// unlock marks the pending last revision as failed.
+	// unlock is set if the pending last revision must be marked as failed.
 	unlock bool
-	// finishRemoval ends an uninstall that was cut off.
-	finishRemoval bool
+	// finishUninstall is set if an interrupted uninstall must be finished.
+	finishUninstall bool
 }
 
-// plan compares what the caller saw with what is there.
-func (r *Release) plan(what Application, last *rspb.Release) (course, error) {
-	installing := what.Action == toolv1.ApplyAction_APPLY_ACTION_INSTALL
-	if !installing && what.Action != toolv1.ApplyAction_APPLY_ACTION_UPGRADE {
-		return course{}, failure.New(failure.Internal, "the request says neither install nor upgrade")
+// plan checks the requested action against the last revision.
+func (r *Release) plan(spec ApplySpec, last *rspb.Release) (applyPlan, error) {
+	installing := spec.Action == toolv1.ApplyAction_APPLY_ACTION_INSTALL
+	if !installing && spec.Action != toolv1.ApplyAction_APPLY_ACTION_UPGRADE {
+		return applyPlan{}, failure.New(failure.Internal, "the request's action is neither install nor upgrade")
 	}
 	if last == nil {
 		if installing {
-			return course{}, nil
+			return applyPlan{}, nil
 		}
-		return course{}, failure.New(failure.Conflict, "there is no release %s/%s to upgrade", r.namespace, r.name)
+		return applyPlan{}, failure.New(failure.Conflict, "the release %s/%s does not exist", r.namespace, r.name)
 	}
 	switch status := last.Info.Status; {
-	case status.IsPending() && what.Recover:
-		return course{upgrade: true, unlock: true}, nil
+	case status.IsPending() && spec.Recover:
+		return applyPlan{upgrade: true, unlock: true}, nil
 	case status.IsPending():
-		return course{}, failure.New(failure.Conflict,
-			"revision %d of the release is %s: another operation is running, or was cut off", last.Version, status)
-	case status == rcommon.StatusUninstalling && what.Recover:
-		return course{finishRemoval: true}, nil
+		return applyPlan{}, failure.New(failure.Conflict,
+			"revision %d of the release is %s: another operation is running or was interrupted", last.Version, status)
+	case status == rcommon.StatusUninstalling && spec.Recover:
+		return applyPlan{finishUninstall: true}, nil
 	case status == rcommon.StatusUninstalling:
-		return course{}, failure.New(failure.Conflict,
-			"revision %d of the release is being uninstalled, or its uninstall was cut off", last.Version)
+		return applyPlan{}, failure.New(failure.Conflict,
+			"revision %d of the release is being uninstalled, or its uninstall was interrupted", last.Version)
 	case status == rcommon.StatusUninstalled && installing:
-		return course{}, nil
+		return applyPlan{}, nil
 	case status == rcommon.StatusUninstalled:
-		return course{}, failure.New(failure.Conflict, "the release %s/%s has been uninstalled", r.namespace, r.name)
+		return applyPlan{}, failure.New(failure.Conflict, "the release %s/%s has been uninstalled", r.namespace, r.name)
 	case installing:
-		return course{}, failure.New(failure.Conflict,
-			"the release %s/%s exists: revision %d is %s", r.namespace, r.name, last.Version, status)
+		return applyPlan{}, failure.New(failure.Conflict,
+			"the release %s/%s already exists: revision %d is %s", r.namespace, r.name, last.Version, status)
 	default:
-		return course{upgrade: true}, nil
+		return applyPlan{upgrade: true}, nil
 	}
 }
 
-// interrupted is the description of a revision whose operation died.
+// interrupted is the description of a revision whose operation was interrupted.
 const interrupted = "Operation was interrupted"
 
-// recover leaves a release from which Helm can go on, and returns its last revision.
-func (r *Release) recover(next course, last *rspb.Release) (*rspb.Release, error) {
+// recover resolves an interrupted operation, so that Helm can continue, and returns the last revision.
+func (r *Release) recover(plan applyPlan, last *rspb.Release) (*rspb.Release, error) {
 	switch {
-	case next.unlock:
+	case plan.unlock:
 		last.SetStatus(rcommon.StatusFailed, interrupted)
 		if err := r.configuration().Releases.Update(last); err != nil {
 			return nil, err
 		}
 		return last, nil
-	case next.finishRemoval:
-		r.operation.Step(toolv1.StepKind_STEP_KIND_REMOVING, "finishing an uninstall that was cut off")
+	case plan.finishUninstall:
+		r.operation.Step(toolv1.StepKind_STEP_KIND_REMOVING, "finishing an interrupted uninstall")
 		if _, err := r.Remove(&toolv1.RemoveOptions{}); err != nil {
 			return nil, err
 		}
@@ -245,11 +246,11 @@ func (r *Release) recover(next course, last *rspb.Release) (*rspb.Release, error
 	return last, nil
 }
 
-// chartFor gives the chart as Helm would see it with these values: without the subcharts that they switch off.
-func chartFor(what Application) (*helmchart.Chart, error) {
-	own := what.Chart.Clone()
-	if err := chartutil.ProcessDependencies(own, what.Values); err != nil {
-		return nil, &failure.Render{Err: err}
+// enabledChart returns the chart without the subcharts that the values disable.
+func enabledChart(spec ApplySpec) (*helmchart.Chart, error) {
+	enabled := spec.Chart.Clone()
+	if err := chartutil.ProcessDependencies(enabled, spec.Values); err != nil {
+		return nil, &failure.RenderError{Err: err}
 	}
-	return own, nil
+	return enabled, nil
 }

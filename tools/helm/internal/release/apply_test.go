@@ -20,25 +20,25 @@ func TestPlan(t *testing.T) {
 		action  toolv1.ApplyAction
 		recover bool
 		last    rcommon.Status
-		want    course
+		want    applyPlan
 		fails   toolv1.FailureCategory
 	}{
-		"install, nothing there":        {install, false, "", course{}, 0},
-		"upgrade, nothing there":        {upgrade, false, "", course{}, conflict},
-		"install, live":                 {install, false, rcommon.StatusDeployed, course{}, conflict},
-		"install, failed":               {install, false, rcommon.StatusFailed, course{}, conflict},
-		"install, uninstalled":          {install, false, rcommon.StatusUninstalled, course{}, 0},
-		"upgrade, uninstalled":          {upgrade, false, rcommon.StatusUninstalled, course{}, conflict},
-		"upgrade, deployed":             {upgrade, false, rcommon.StatusDeployed, course{upgrade: true}, 0},
-		"upgrade, failed":               {upgrade, false, rcommon.StatusFailed, course{upgrade: true}, 0},
-		"install, pending":              {install, false, rcommon.StatusPendingInstall, course{}, conflict},
-		"upgrade, pending":              {upgrade, false, rcommon.StatusPendingUpgrade, course{}, conflict},
-		"install recovers":              {install, true, rcommon.StatusPendingInstall, course{upgrade: true, unlock: true}, 0},
-		"upgrade recovers":              {upgrade, true, rcommon.StatusPendingUpgrade, course{upgrade: true, unlock: true}, 0},
-		"upgrade recovers a rollback":   {upgrade, true, rcommon.StatusPendingRollback, course{upgrade: true, unlock: true}, 0},
-		"install, uninstalling":         {install, false, rcommon.StatusUninstalling, course{}, conflict},
-		"install finishes an uninstall": {install, true, rcommon.StatusUninstalling, course{finishRemoval: true}, 0},
-		"neither":                       {0, false, "", course{}, failure.Internal},
+		"install, no release":           {install, false, "", applyPlan{}, 0},
+		"upgrade, no release":           {upgrade, false, "", applyPlan{}, conflict},
+		"install, deployed":             {install, false, rcommon.StatusDeployed, applyPlan{}, conflict},
+		"install, failed":               {install, false, rcommon.StatusFailed, applyPlan{}, conflict},
+		"install, uninstalled":          {install, false, rcommon.StatusUninstalled, applyPlan{}, 0},
+		"upgrade, uninstalled":          {upgrade, false, rcommon.StatusUninstalled, applyPlan{}, conflict},
+		"upgrade, deployed":             {upgrade, false, rcommon.StatusDeployed, applyPlan{upgrade: true}, 0},
+		"upgrade, failed":               {upgrade, false, rcommon.StatusFailed, applyPlan{upgrade: true}, 0},
+		"install, pending":              {install, false, rcommon.StatusPendingInstall, applyPlan{}, conflict},
+		"upgrade, pending":              {upgrade, false, rcommon.StatusPendingUpgrade, applyPlan{}, conflict},
+		"install recovers":              {install, true, rcommon.StatusPendingInstall, applyPlan{upgrade: true, unlock: true}, 0},
+		"upgrade recovers":              {upgrade, true, rcommon.StatusPendingUpgrade, applyPlan{upgrade: true, unlock: true}, 0},
+		"upgrade recovers a rollback":   {upgrade, true, rcommon.StatusPendingRollback, applyPlan{upgrade: true, unlock: true}, 0},
+		"install, uninstalling":         {install, false, rcommon.StatusUninstalling, applyPlan{}, conflict},
+		"install finishes an uninstall": {install, true, rcommon.StatusUninstalling, applyPlan{finishUninstall: true}, 0},
+		"no action":                     {0, false, "", applyPlan{}, failure.Internal},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestPlan(t *testing.T) {
 			if c.last != "" {
 				last = &rspb.Release{Version: 3, Info: &rspb.Info{Status: c.last}}
 			}
-			got, err := (&Release{name: "a", namespace: "b"}).plan(Application{Action: c.action, Recover: c.recover}, last)
+			got, err := (&Release{name: "a", namespace: "b"}).plan(ApplySpec{Action: c.action, Recover: c.recover}, last)
 			if got != c.want {
 				t.Fatalf("got %+v, want %+v", got, c.want)
 			}

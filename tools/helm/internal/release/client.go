@@ -20,12 +20,12 @@ import (
 	"chandler.dev/tools/helm/internal/operation"
 )
 
-// FieldManager owns the fields that Helm applies. It is the helm CLI's own name, so that either can go on where the
-// other left off.
+// FieldManager is the field manager of all applied objects. It is the same as the helm CLI's, so that both can manage
+// the same release.
 const FieldManager = "helm"
 
-// client is Helm's Kubernetes client with three differences: it tells the caller what it does, it never validates in
-// the client (the server does), and it types what fails.
+// client wraps Helm's Kubernetes client. It reports steps to the caller, disables client-side validation (the API
+// server validates) and returns typed errors.
 type client struct {
 	*kube.Client
 	operation *operation.Operation
@@ -33,14 +33,14 @@ type client struct {
 	mu sync.Mutex
 	// verb is the action that hooks belong to: install, upgrade, rollback or delete.
 	verb string
-	// actions counts the Helm actions begun: the second one is the way back after a failure.
+	// actions is the number of started Helm actions. The second one starts the rollback after a failure.
 	actions int
-	// applied is set once the main objects have been sent: hooks after it are post hooks.
+	// applied is set when the objects of the release are applied. Later hooks are post hooks.
 	applied bool
-	// built is set once rendering is over.
-	built bool
-	// deletions are errors that Helm's uninstall reduces to a count.
-	deletions []error
+	// rendered is set when Helm has rendered the chart.
+	rendered bool
+	// deleteErrors are the errors of deletions, of which Helm's uninstall returns only the number.
+	deleteErrors []error
 }
 
 var (
@@ -51,44 +51,45 @@ var (
 func newClient(session *cluster.Session, namespace string, op *operation.Operation) *client {
 	inner := kube.New(session)
 	inner.Namespace = namespace
-	inner.SetLogger(logging.Quiet(op.Log.Handler()))
+	inner.SetLogger(logging.LibraryHandler(op.Log.Handler()))
 	return &client{Client: inner, operation: op}
 }
 
-// IsReachable is the first thing every Helm action asks. The answer is known: the release has just been read. What
-// is news is that an action begins.
+// IsReachable counts Helm actions, because every action calls it first. It sends no request: the release has just been
+// read.
 func (c *client) IsReachable() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.actions++
-	// The way back takes one action or two: to find the last good revision, and to return to it.
+	// A rollback takes one or two actions: to find the last successful revision and to roll back to it.
 	if c.actions == 2 {
-		c.goBack()
+		c.startRollback()
 	}
 	return nil
 }
 
-func (c *client) goBack() {
+// startRollback reports the rollback and restarts the time limit.
+func (c *client) startRollback() {
 	c.applied = false
 	c.verb = map[string]string{verbInstall: verbDelete, verbUpgrade: verbRollback}[c.verb]
-	c.operation.Renew()
-	c.operation.Step(toolv1.StepKind_STEP_KIND_ROLLING_BACK, "going back after a failure")
+	c.operation.ResetDeadline()
+	c.operation.Step(toolv1.StepKind_STEP_KIND_ROLLING_BACK, "rolling back after a failure")
 }
 
-// Build never validates, whatever Helm asks for: not for hooks and namespaces either.
+// Build parses manifests without client-side validation, which Helm would enable for hooks and namespaces.
 func (c *client) Build(reader io.Reader, _ bool) (kube.ResourceList, error) {
 	c.mu.Lock()
-	c.built = true
+	c.rendered = true
 	c.mu.Unlock()
 	resources, err := c.Client.Build(reader, false)
 	if err != nil {
-		return resources, &failure.Build{Err: exposed(err)}
+		return resources, &failure.BuildError{Err: flattenAggregate(err)}
 	}
 	return resources, nil
 }
 
-// exposed shows the parts of an aggregate to errors.As, from which it hides them.
-func exposed(err error) error {
+// flattenAggregate makes the errors of an Aggregate accessible to errors.As.
+func flattenAggregate(err error) error {
 	if aggregate, ok := errors.AsType[utilerrors.Aggregate](err); ok {
 		return errors.Join(aggregate.Errors()...)
 	}
@@ -99,7 +100,7 @@ func (c *client) Create(resources kube.ResourceList, options ...kube.ClientCreat
 	hook := c.hookName(resources)
 	switch {
 	case hook != "":
-		c.operation.Step(toolv1.StepKind_STEP_KIND_HOOK, "hook "+hook, references(resources)...)
+		c.operation.Step(toolv1.StepKind_STEP_KIND_HOOK, "hook "+hook, objectRefs(resources)...)
 	case !isNamespace(resources):
 		c.step(toolv1.StepKind_STEP_KIND_APPLYING, "creating", resources)
 		c.setApplied()
@@ -112,7 +113,7 @@ func (c *client) Create(resources kube.ResourceList, options ...kube.ClientCreat
 }
 
 func (c *client) create(resources kube.ResourceList, options []kube.ClientCreateOption) (*kube.Result, error) {
-	if createsServerSide(options) {
+	if isServerSideCreate(options) {
 		return c.Client.Create(resources, options...)
 	}
 	if len(resources) == 0 {
@@ -131,7 +132,7 @@ func (c *client) create(resources kube.ResourceList, options []kube.ClientCreate
 func (c *client) Update(original, target kube.ResourceList, options ...kube.ClientUpdateOption) (*kube.Result, error) {
 	c.step(toolv1.StepKind_STEP_KIND_APPLYING, "applying", target)
 	c.setApplied()
-	if updatesServerSide(options) {
+	if isServerSideUpdate(options) {
 		return c.Client.Update(original, target, options...)
 	}
 	return c.updateClientSide(original, target, options)
@@ -139,32 +140,32 @@ func (c *client) Update(original, target kube.ResourceList, options ...kube.Clie
 
 func (c *client) Delete(resources kube.ResourceList, policy metav1.DeletionPropagation) (*kube.Result, []error) {
 	if c.hookName(resources) == "" {
-		c.step(toolv1.StepKind_STEP_KIND_REMOVING, "removing", resources)
+		c.step(toolv1.StepKind_STEP_KIND_REMOVING, "deleting", resources)
 		c.setApplied()
 	}
 	result, failures := c.Client.Delete(resources, policy)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.deletions = append(c.deletions, failures...)
+	c.deleteErrors = append(c.deleteErrors, failures...)
 	return result, failures
 }
 
-// GetPodList and OutputContainerLogsForPodList serve a hook's output-log-policy. Logs of hooks are the cluster's: they
-// may hold secrets, and Chandler does not carry them.
+// GetPodList returns no Pods, so that Helm does not read the logs of hooks for the hook-output-log-policy annotation.
+// Logs may contain secrets.
 func (c *client) GetPodList(string, metav1.ListOptions) (*corev1.PodList, error) {
 	return &corev1.PodList{}, nil
 }
 
-// OutputContainerLogsForPodList outputs nothing: see GetPodList.
+// OutputContainerLogsForPodList does nothing, for the same reason as GetPodList.
 func (c *client) OutputContainerLogsForPodList(*corev1.PodList, string, func(_, _, _ string) io.Writer) error {
 	return nil
 }
 
 func (c *client) step(kind toolv1.StepKind, verb string, resources kube.ResourceList) {
-	c.operation.Step(kind, fmt.Sprintf("%s %s", verb, count(len(resources))))
+	c.operation.Step(kind, fmt.Sprintf("%s %s", verb, countObjects(len(resources))))
 }
 
-// hookName says which hook this is, if it is one.
+// hookName returns the display name of a hook, or an empty string if the resources are not a hook.
 func (c *client) hookName(resources kube.ResourceList) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,36 +178,36 @@ func (c *client) setApplied() {
 	c.applied = true
 }
 
-// typed adds what the client knows to an error that Helm returned.
-func (c *client) typed(err error) error {
+// wrapError adds the phase and the causes to an error of a Helm action, so that it can be classified.
+func (c *client) wrapError(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.built {
-		// A template may look things up in the cluster; text/template keeps only the words of what failed there.
-		if read := c.operation.Guard.FailedRead(); read != nil {
+	if !c.rendered {
+		// The lookup function of templates reads the cluster. text/template does not wrap its errors.
+		if read := c.operation.Transport.FailedRead(); read != nil {
 			return read
 		}
-		return &failure.Render{Err: err}
+		return &failure.RenderError{Err: err}
 	}
-	return errors.Join(append([]error{err}, c.deletions...)...)
+	return errors.Join(append([]error{err}, c.deleteErrors...)...)
 }
 
-func count(objects int) string {
+func countObjects(objects int) string {
 	if objects == 1 {
 		return "1 object"
 	}
 	return fmt.Sprintf("%d objects", objects)
 }
 
-func references(resources kube.ResourceList) []*toolv1.ObjectRef {
+func objectRefs(resources kube.ResourceList) []*toolv1.ObjectRef {
 	refs := make([]*toolv1.ObjectRef, 0, len(resources))
 	for _, info := range resources {
-		refs = append(refs, refOf(info))
+		refs = append(refs, objectRef(info))
 	}
 	return refs
 }
 
-func refOf(info *resource.Info) *toolv1.ObjectRef {
+func objectRef(info *resource.Info) *toolv1.ObjectRef {
 	apiVersion, kind := info.Mapping.GroupVersionKind.ToAPIVersionAndKind()
 	ref := &toolv1.ObjectRef{ApiVersion: apiVersion, Kind: kind, Name: info.Name}
 	if info.Mapping.Scope.Name() == meta.RESTScopeNameNamespace {
@@ -215,12 +216,12 @@ func refOf(info *resource.Info) *toolv1.ObjectRef {
 	return ref
 }
 
-// isNamespace recognises the release's own namespace, which Helm creates by itself.
+// isNamespace reports whether the resource is the namespace of the release, which Helm creates.
 func isNamespace(resources kube.ResourceList) bool {
 	return len(resources) == 1 && resources[0].Mapping.GroupVersionKind.GroupKind() == corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind()
 }
 
-// The actions that hooks are named after.
+// Actions in the names of hook events.
 const (
 	verbInstall  = "install"
 	verbUpgrade  = "upgrade"
@@ -228,9 +229,9 @@ const (
 	verbDelete   = "delete"
 )
 
-// begin says which action follows, and forgets those before it.
-func (c *client) begin(verb string) {
+// startAction resets the client for an action.
+func (c *client) startAction(verb string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.verb, c.actions, c.applied, c.built, c.deletions = verb, 0, false, false, nil
+	c.verb, c.actions, c.applied, c.rendered, c.deleteErrors = verb, 0, false, false, nil
 }

@@ -9,16 +9,14 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// Helm creates objects client-side under a mutex that is one for the whole process (createMutex in its kube package),
-// held until the API server answers: one cluster that stops answering would hold up the creations of all others for
-// as long as a request may take. So objects are created here, without the lock, and Helm's own code is left with
-// changing what exists. Only an object of the last revision that someone deleted by hand is still created by Helm,
-// right after the same cluster has answered that it is not there, and within the request's time limit.
-// Server-side apply takes no lock.
+// Helm creates objects client-side under a process-wide mutex (createMutex in its package kube), which it holds until
+// the API server responds. One unresponsive cluster would block creations on all other clusters. So the driver creates
+// objects itself, without the mutex, and leaves updates to Helm. Helm still creates objects of the last revision that
+// were deleted on the cluster. Server-side apply does not use the mutex.
 
 func createClientSide(info *resource.Info) error {
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		created, err := helper(info).Create(info.Namespace, true, info.Object)
+		created, err := newHelper(info).Create(info.Namespace, true, info.Object)
 		if err != nil {
 			return err
 		}
@@ -26,9 +24,9 @@ func createClientSide(info *resource.Info) error {
 	})
 }
 
-// updateClientSide creates what is new and hands the rest to Helm. Helm finds the new objects existing and unchanged.
+// updateClientSide creates new objects and leaves the others to Helm, which then finds the new objects unchanged.
 func (c *client) updateClientSide(original, target kube.ResourceList, options []kube.ClientUpdateOption) (*kube.Result, error) {
-	// Not original.Append: the backing array is Helm's.
+	// Copies the list, because original.Append would change Helm's array.
 	known := append(kube.ResourceList{}, original...)
 	var created kube.ResourceList
 	for _, info := range target {
@@ -42,7 +40,7 @@ func (c *client) updateClientSide(original, target kube.ResourceList, options []
 		case err != nil:
 			return &kube.Result{Created: append(created, info)}, err
 		default:
-			// What was created is what Helm will compare with: no difference.
+			// Helm compares the target with this copy and finds no difference.
 			*info = before
 			created.Append(info)
 			same := before
@@ -56,21 +54,21 @@ func (c *client) updateClientSide(original, target kube.ResourceList, options []
 	return result, err
 }
 
-// Helm's options are functions over a type it does not export; they are asked what they set. If a field is ever
-// renamed, the answer is Helm's default and Helm's own code runs: a test notices.
-func createsServerSide(options []kube.ClientCreateOption) bool {
-	return serverSide(options, func(option kube.ClientCreateOption) any { return applied(option) })
+// isServerSideCreate reports whether the options select server-side apply. The options are functions on a type that
+// Helm does not export, so reflection reads the field that they set. A test fails if Helm renames the field.
+func isServerSideCreate(options []kube.ClientCreateOption) bool {
+	return serverSide(options, func(option kube.ClientCreateOption) any { return evaluate(option) })
 }
 
-func updatesServerSide(options []kube.ClientUpdateOption) bool {
-	return serverSide(options, func(option kube.ClientUpdateOption) any { return applied(option) })
+func isServerSideUpdate(options []kube.ClientUpdateOption) bool {
+	return serverSide(options, func(option kube.ClientUpdateOption) any { return evaluate(option) })
 }
 
 func serverSide[O any](options []O, apply func(O) any) bool {
 	for _, option := range options {
 		set := reflect.ValueOf(apply(option))
-		// Every option starts from nothing here, so only the one that is about server-side apply can answer
-		// "false" truthfully; it is the only one that Helm always passes.
+		// Each option is applied to a zero value, so only the option for server-side apply can set the field. Helm
+		// always passes that option.
 		if field := set.FieldByName("serverSideApply"); field.IsValid() && field.Bool() {
 			return true
 		}
@@ -78,7 +76,7 @@ func serverSide[O any](options []O, apply func(O) any) bool {
 	return len(options) == 0
 }
 
-func applied[T any](option func(*T) error) T {
+func evaluate[T any](option func(*T) error) T {
 	var set T
 	_ = option(&set)
 	return set

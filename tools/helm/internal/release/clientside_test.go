@@ -6,11 +6,11 @@ import (
 	"helm.sh/helm/v4/pkg/kube"
 )
 
-// If Helm renames the fields behind its options, this fails.
+// This test fails if Helm renames the field that its options set.
 func TestServerSideOption(t *testing.T) {
 	for _, want := range []bool{true, false} {
 		create := []kube.ClientCreateOption{kube.ClientCreateOptionServerSideApply(want, false)}
-		if got := createsServerSide(create); got != want {
+		if got := isServerSideCreate(create); got != want {
 			t.Errorf("create: got %v, want %v", got, want)
 		}
 		update := []kube.ClientUpdateOption{
@@ -18,7 +18,7 @@ func TestServerSideOption(t *testing.T) {
 			kube.ClientUpdateOptionServerSideApply(want, false),
 			kube.ClientUpdateOptionUpgradeClientSideFieldManager(true),
 		}
-		if got := updatesServerSide(update); got != want {
+		if got := isServerSideUpdate(update); got != want {
 			t.Errorf("update: got %v, want %v", got, want)
 		}
 	}

@@ -23,18 +23,18 @@ import (
 	"chandler.dev/tools/helm/internal/failure"
 )
 
-// crdPoll is how often a new definition is looked at until the API server serves it.
-const crdPoll = 100 * time.Millisecond
+// crdPollInterval is the interval at which a new CRD is checked until the API server serves it.
+const crdPollInterval = 100 * time.Millisecond
 
-// applyCRDs handles what a chart keeps in crds/. Helm's own step would overwrite definitions of other releases under
-// server-side apply, and runs at the first install only; here absent ones are created, at every apply, and those that
-// are there are left alone unless the caller wants them replaced.
-func (r *Release) applyCRDs(what Application) error {
-	policy := what.Options.GetCrds()
-	if policy == toolv1.CrdPolicy_CRD_POLICY_SKIP || !what.Chart.HasCRDs() {
+// applyCRDs applies the CRDs in the chart's crds/ directory. Helm would do so at the first install only, and would
+// overwrite the CRDs of other releases under server-side apply. applyCRDs creates missing CRDs at every apply and
+// replaces existing ones only if the policy requires it.
+func (r *Release) applyCRDs(spec ApplySpec) error {
+	policy := spec.Options.GetCrds()
+	if policy == toolv1.CrdPolicy_CRD_POLICY_SKIP || !spec.Chart.HasCRDs() {
 		return nil
 	}
-	enabled, err := chartFor(what)
+	enabled, err := enabledChart(spec)
 	if err != nil {
 		return err
 	}
@@ -53,18 +53,18 @@ func (r *Release) applyCRDs(what Application) error {
 	if err != nil {
 		return err
 	}
-	r.operation.Step(toolv1.StepKind_STEP_KIND_CRDS, fmt.Sprintf("looking at %s in crds/", count(len(objects))))
+	r.operation.Step(toolv1.StepKind_STEP_KIND_CRDS, fmt.Sprintf("checking %s in crds/", countObjects(len(objects))))
 	var changed []*unstructured.Unstructured
 	for _, object := range objects {
-		made, err := r.applyCRD(client, object, policy == toolv1.CrdPolicy_CRD_POLICY_CREATE_REPLACE)
+		applied, err := r.applyCRD(client, object, policy == toolv1.CrdPolicy_CRD_POLICY_CREATE_REPLACE)
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
 		}
-		if made {
+		if applied {
 			changed = append(changed, object)
 		}
 	}
-	return r.awaitCRDs(client, changed)
+	return r.waitForCRDs(client, changed)
 }
 
 func documents(data []byte) ([]*unstructured.Unstructured, error) {
@@ -86,35 +86,35 @@ func documents(data []byte) ([]*unstructured.Unstructured, error) {
 			continue
 		}
 		if object.GetKind() == "" || object.GetName() == "" {
-			return nil, errors.New("an object without kind or name")
+			return nil, errors.New("object has no kind or no name")
 		}
 		objects = append(objects, object)
 	}
 }
 
-// applyCRD creates or replaces one object and says whether it changed anything.
+// applyCRD creates or replaces one object. It reports whether it created or replaced it.
 func (r *Release) applyCRD(client dynamic.Interface, object *unstructured.Unstructured, replace bool) (bool, error) {
-	target, err := r.target(client, object)
+	resourceClient, err := r.resourceClient(client, object)
 	if err != nil {
 		return false, err
 	}
 	ctx := context.Background()
 	if replace {
-		_, err := target.Apply(ctx, object.GetName(), object,
+		_, err := resourceClient.Apply(ctx, object.GetName(), object,
 			metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
 		return err == nil, err
 	}
-	if _, err := target.Get(ctx, object.GetName(), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := resourceClient.Get(ctx, object.GetName(), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		return false, err
 	}
-	_, err = target.Create(ctx, object, metav1.CreateOptions{FieldManager: FieldManager})
+	_, err = resourceClient.Create(ctx, object, metav1.CreateOptions{FieldManager: FieldManager})
 	if apierrors.IsAlreadyExists(err) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-func (r *Release) target(client dynamic.Interface, object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+func (r *Release) resourceClient(client dynamic.Interface, object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
 	mapper, err := r.session.ToRESTMapper()
 	if err != nil {
 		return nil, err
@@ -134,14 +134,14 @@ func (r *Release) target(client dynamic.Interface, object *unstructured.Unstruct
 	return client.Resource(mapping.Resource).Namespace(namespace), nil
 }
 
-// awaitCRDs returns when the API server serves what was defined, so that the chart's own templates may use it.
-func (r *Release) awaitCRDs(client dynamic.Interface, changed []*unstructured.Unstructured) error {
+// waitForCRDs waits until the API server serves the kinds of the changed CRDs, so that the chart can use them.
+func (r *Release) waitForCRDs(client dynamic.Interface, changed []*unstructured.Unstructured) error {
 	var kinds []schema.GroupVersionKind
 	for _, object := range changed {
 		if object.GetKind() != "CustomResourceDefinition" {
 			continue
 		}
-		served, err := r.established(client, object.GetName())
+		served, err := r.waitEstablished(client, object.GetName())
 		if err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (r *Release) awaitCRDs(client dynamic.Interface, changed []*unstructured.Un
 			kinds = kinds[1:]
 		}
 		if len(kinds) > 0 {
-			if err := r.pause("discovery of " + kinds[0].String()); err != nil {
+			if err := r.waitToPoll("discovery of " + kinds[0].String()); err != nil {
 				return err
 			}
 		}
@@ -170,38 +170,39 @@ var crdResource = schema.GroupVersionResource{
 	Group: apiextensionsv1.GroupName, Version: "v1", Resource: "customresourcedefinitions",
 }
 
-// established waits for one definition and returns the kinds it serves.
-func (r *Release) established(client dynamic.Interface, name string) ([]schema.GroupVersionKind, error) {
+// waitEstablished waits until a CRD is established and returns its served kinds.
+func (r *Release) waitEstablished(client dynamic.Interface, name string) ([]schema.GroupVersionKind, error) {
 	for {
 		object, err := client.Resource(crdResource).Get(context.Background(), name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
 		}
-		if conditionIsTrue(object, "Established") {
+		if isConditionTrue(object, "Established") {
 			return servedKinds(object), nil
 		}
-		if err := r.pause("CustomResourceDefinition " + name); err != nil {
+		if err := r.waitToPoll("CustomResourceDefinition " + name); err != nil {
 			return nil, err
 		}
 	}
 }
 
-func (r *Release) pause(what string) error {
+// waitToPoll waits for crdPollInterval. It fails if the time for waits is over.
+func (r *Release) waitToPoll(object string) error {
 	if r.operation.Remaining() <= time.Millisecond {
-		return &failure.Wait{For: "established", After: r.operation.Timeout(), Err: errors.New(what)}
+		return &failure.WaitError{For: "established", After: r.operation.Timeout(), Err: errors.New(object)}
 	}
 	select {
-	case <-time.After(crdPoll):
+	case <-time.After(crdPollInterval):
 		return nil
 	case <-r.operation.Context().Done():
 		return r.operation.Context().Err()
 	}
 }
 
-func conditionIsTrue(object *unstructured.Unstructured, kind string) bool {
+func isConditionTrue(object *unstructured.Unstructured, conditionType string) bool {
 	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
 	for _, condition := range conditions {
-		if fields, ok := condition.(map[string]any); ok && fields["type"] == kind {
+		if fields, ok := condition.(map[string]any); ok && fields["type"] == conditionType {
 			return fields["status"] == "True"
 		}
 	}

@@ -11,7 +11,8 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 )
 
-// hookName says which hook this is: "pre-install Job namespace/name". Empty: it is none.
+// hookName returns the display name of a hook, such as "pre-install Job namespace/name", or an empty string if the
+// resources are not a hook.
 func hookName(resources kube.ResourceList, verb string, applied bool) string {
 	if len(resources) == 0 {
 		return ""
@@ -28,8 +29,7 @@ func hookName(resources kube.ResourceList, verb string, applied bool) string {
 	return fmt.Sprintf("%s %s %s", event, info.Mapping.GroupVersionKind.Kind, name)
 }
 
-// hookEvent picks the event that is running out of those the hook is for: pre hooks run before the objects are
-// applied, post hooks after.
+// hookEvent returns the event for which the hook runs. Pre hooks run before the objects are applied, post hooks after.
 func hookEvent(info *resource.Info, verb string, applied bool) string {
 	accessor, err := meta.Accessor(info.Object)
 	if err != nil {
@@ -52,8 +52,8 @@ func hookEvent(info *resource.Info, verb string, applied bool) string {
 	return events[0]
 }
 
-// runsToCompletion says whether Helm waits for the hook: for everything but Jobs and Pods, being created is enough.
-func runsToCompletion(resources kube.ResourceList) bool {
+// hasJobOrPod reports whether the hook has a Job or Pod, for which Helm waits. Other hooks only need to be created.
+func hasJobOrPod(resources kube.ResourceList) bool {
 	for _, info := range resources {
 		switch kind := info.Mapping.GroupVersionKind.GroupKind(); kind.String() {
 		case "Job.batch", "Pod":

@@ -9,11 +9,12 @@ import (
 	"chandler.dev/tools/helm/internal/failure"
 )
 
-// inputLabel is on the Secret of every revision that Chandler makes: "<digest>.<revision>". Helm carries labels over
-// to later revisions, and so the digest counts only where the number is the revision's own.
+// inputLabel is the label with the input digest on the Secret of every revision that Chandler creates:
+// "<digest>.<revision>". Helm copies labels to later revisions, so the digest is valid only if the number matches the
+// revision.
 const inputLabel = "chandler.dev/input"
 
-// inputLabels are the labels of a new revision. Helm reads "null" as: drop what the last revision had.
+// inputLabels returns the labels of a new revision. The value "null" makes Helm remove the label of the last revision.
 func inputLabels(digest string, revision int) (map[string]string, error) {
 	if digest == "" {
 		if revision == 1 {
@@ -23,12 +24,12 @@ func inputLabels(digest string, revision int) (map[string]string, error) {
 	}
 	value := digest + "." + strconv.Itoa(revision)
 	if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
-		return nil, failure.New(failure.Internal, "the input digest cannot be a label: %s", strings.Join(problems, "; "))
+		return nil, failure.New(failure.Internal, "the input digest is not a valid label value: %s", strings.Join(problems, "; "))
 	}
 	return map[string]string{inputLabel: value}, nil
 }
 
-// inputDigest reads the label of a revision. Empty: the revision was made by someone else.
+// inputDigest returns the input digest of a revision, or an empty string if Chandler did not create it.
 func inputDigest(labels map[string]string, revision int) string {
 	value := labels[inputLabel]
 	at := strings.LastIndexByte(value, '.')

@@ -12,13 +12,13 @@ func TestInputDigest(t *testing.T) {
 		revision int
 		want     string
 	}{
-		"its own":                {"abc.3", 3, "abc"},
-		"carried over":           {"abc.3", 4, ""},
-		"rolled back":            {"abc.1", 3, ""},
+		"same revision":          {"abc.3", 3, "abc"},
+		"copied by an upgrade":   {"abc.3", 4, ""},
+		"copied by a rollback":   {"abc.1", 3, ""},
 		"dots in the digest":     {"a.b.12", 12, "a.b"},
 		"no label":               {"", 1, ""},
 		"no revision":            {"abc", 1, ""},
-		"a number that pads":     {"abc.03", 3, ""},
+		"padded number":          {"abc.03", 3, ""},
 		"a prefix of the number": {"abc.1", 11, ""},
 	}
 	for name, c := range cases {
@@ -37,13 +37,13 @@ func TestInputLabels(t *testing.T) {
 		want     map[string]string
 		fails    bool
 	}{
-		"first":                 {"abc", 1, map[string]string{inputLabel: "abc.1"}, false},
-		"later":                 {"abc", 12, map[string]string{inputLabel: "abc.12"}, false},
-		"none, first":           {"", 1, nil, false},
-		"none drops the old":    {"", 2, map[string]string{inputLabel: "null"}, false},
-		"longest":               {strings.Repeat("a", 50), 123456, map[string]string{inputLabel: strings.Repeat("a", 50) + ".123456"}, false},
-		"too long":              {strings.Repeat("a", 64), 1, nil, true},
-		"not fit for any label": {"sha256:abc", 1, nil, true},
+		"first":                  {"abc", 1, map[string]string{inputLabel: "abc.1"}, false},
+		"later":                  {"abc", 12, map[string]string{inputLabel: "abc.12"}, false},
+		"none, first":            {"", 1, nil, false},
+		"none removes the label": {"", 2, map[string]string{inputLabel: "null"}, false},
+		"longest":                {strings.Repeat("a", 50), 123456, map[string]string{inputLabel: strings.Repeat("a", 50) + ".123456"}, false},
+		"too long":               {strings.Repeat("a", 64), 1, nil, true},
+		"invalid label value":    {"sha256:abc", 1, nil, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -9,37 +9,37 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// releaseMark is an annotation that Helm writes on every object of a release. Who has written it client-side is who
-// made the release, under whatever name: the helm CLI is "helm", a controller is called as its binary.
-const releaseMark = "meta.helm.sh/release-name"
+// releaseNameAnnotation is an annotation that Helm sets on every object of a release. The field manager that wrote it
+// client-side installed the release: "helm" for the helm CLI, the name of the binary for a controller.
+const releaseNameAnnotation = "meta.helm.sh/release-name"
 
-// clientSideWriters are the managers that wrote an object for Helm, client-side.
-func clientSideWriters(entries []metav1.ManagedFieldsEntry) sets.Set[string] {
-	writers := sets.New[string]()
+// clientSideManagers returns the field managers that applied an object client-side with Helm.
+func clientSideManagers(entries []metav1.ManagedFieldsEntry) sets.Set[string] {
+	managers := sets.New[string]()
 	for _, entry := range entries {
-		if isUpdate(entry) && (entry.Manager == FieldManager || ownsMark(entry)) {
-			writers.Insert(entry.Manager)
+		if isUpdate(entry) && (entry.Manager == FieldManager || ownsReleaseName(entry)) {
+			managers.Insert(entry.Manager)
 		}
 	}
-	return writers
+	return managers
 }
 
-// handedOver is what the managed fields of an object become: what was applied last is the field manager's, and the
-// entries of the client-side writers are gone. Whatever else those entries held (defaults of the API server, fields
-// that another program of the same name wrote) stays in the object and is nobody's: no later apply takes it away.
-// False: there is nothing to hand over.
-func handedOver(entries []metav1.ManagedFieldsEntry, applied metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsEntry, bool, error) {
-	writers := clientSideWriters(entries)
-	if writers.Len() == 0 {
+// migrateManagedFields returns the managed fields of an object after the migration: the applied fields belong to
+// FieldManager, and the entries of the client-side managers are removed. Other fields of those entries, such as
+// defaults of the API server, keep their values and have no owner, so that no later apply removes them. It returns
+// false if there is nothing to migrate.
+func migrateManagedFields(entries []metav1.ManagedFieldsEntry, applied metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsEntry, bool, error) {
+	managers := clientSideManagers(entries)
+	if managers.Len() == 0 {
 		return nil, false, nil
 	}
 	var kept []metav1.ManagedFieldsEntry
 	for _, entry := range entries {
 		switch {
-		case isUpdate(entry) && writers.Has(entry.Manager):
-		case isApplied(entry):
+		case isUpdate(entry) && managers.Has(entry.Manager):
+		case isHelmApply(entry):
 			var err error
-			if applied, err = joined(applied, entry); err != nil {
+			if applied, err = mergeFields(applied, entry); err != nil {
 				return nil, false, err
 			}
 		default:
@@ -49,9 +49,9 @@ func handedOver(entries []metav1.ManagedFieldsEntry, applied metav1.ManagedField
 	return append(kept, applied), true, nil
 }
 
-// appliedEntry is what the field manager has applied.
-func appliedEntry(entries []metav1.ManagedFieldsEntry) (metav1.ManagedFieldsEntry, bool) {
-	at := slices.IndexFunc(entries, isApplied)
+// findApplyEntry returns the server-side apply entry of FieldManager.
+func findApplyEntry(entries []metav1.ManagedFieldsEntry) (metav1.ManagedFieldsEntry, bool) {
+	at := slices.IndexFunc(entries, isHelmApply)
 	if at < 0 {
 		return metav1.ManagedFieldsEntry{}, false
 	}
@@ -62,11 +62,11 @@ func isUpdate(entry metav1.ManagedFieldsEntry) bool {
 	return entry.Operation == metav1.ManagedFieldsOperationUpdate && entry.Subresource == ""
 }
 
-func isApplied(entry metav1.ManagedFieldsEntry) bool {
+func isHelmApply(entry metav1.ManagedFieldsEntry) bool {
 	return entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == "" && entry.Manager == FieldManager
 }
 
-func ownsMark(entry metav1.ManagedFieldsEntry) bool {
+func ownsReleaseName(entry metav1.ManagedFieldsEntry) bool {
 	if entry.FieldsV1 == nil {
 		return false
 	}
@@ -78,23 +78,23 @@ func ownsMark(entry metav1.ManagedFieldsEntry) bool {
 	if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields); err != nil {
 		return false
 	}
-	_, owned := fields.Metadata.Annotations["f:"+releaseMark]
+	_, owned := fields.Metadata.Annotations["f:"+releaseNameAnnotation]
 	return owned
 }
 
-// joined adds the fields of an older entry. Fields of another version of the API have other names.
-func joined(entry, older metav1.ManagedFieldsEntry) (metav1.ManagedFieldsEntry, error) {
+// mergeFields adds the fields of an older entry. It skips entries of another API version, whose fields may differ.
+func mergeFields(entry, older metav1.ManagedFieldsEntry) (metav1.ManagedFieldsEntry, error) {
 	if entry.APIVersion != older.APIVersion || entry.FieldsV1 == nil || older.FieldsV1 == nil {
 		return entry, nil
 	}
-	var ours, theirs fieldpath.Set
+	var ours, previous fieldpath.Set
 	if err := ours.FromJSON(entry.FieldsV1.GetRawReader()); err != nil {
 		return entry, err
 	}
-	if err := theirs.FromJSON(older.FieldsV1.GetRawReader()); err != nil {
+	if err := previous.FromJSON(older.FieldsV1.GetRawReader()); err != nil {
 		return entry, err
 	}
-	fields, err := ours.Union(&theirs).ToJSON()
+	fields, err := ours.Union(&previous).ToJSON()
 	if err != nil {
 		return entry, err
 	}

@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	update = metav1.ManagedFieldsOperationUpdate
-	apply  = metav1.ManagedFieldsOperationApply
-	marked = `{"f:data":{"f:old":{}},"f:metadata":{"f:annotations":{"f:meta.helm.sh/release-name":{}}}}`
-	bare   = `{"f:data":{"f:other":{}}}`
+	update             = metav1.ManagedFieldsOperationUpdate
+	apply              = metav1.ManagedFieldsOperationApply
+	withReleaseName    = `{"f:data":{"f:old":{}},"f:metadata":{"f:annotations":{"f:meta.helm.sh/release-name":{}}}}`
+	withoutReleaseName = `{"f:data":{"f:other":{}}}`
 )
 
 func entry(manager string, operation metav1.ManagedFieldsOperationType, subresource, fields string) metav1.ManagedFieldsEntry {
@@ -20,39 +20,39 @@ func entry(manager string, operation metav1.ManagedFieldsOperationType, subresou
 	}
 }
 
-func TestClientSideWriters(t *testing.T) {
+func TestClientSideManagers(t *testing.T) {
 	cases := map[string]struct {
 		entry metav1.ManagedFieldsEntry
 		want  bool
 	}{
-		"a controller that made the release":  {entry("manager", update, "", marked), true},
-		"the helm CLI":                        {entry("helm", update, "", bare), true},
-		"a person":                            {entry("kubectl-edit", update, "", bare), false},
-		"another controller of the same name": {entry("manager", update, "", bare), false},
-		"a status":                            {entry("manager", update, "status", marked), false},
-		"server-side":                         {entry("helm", apply, "", marked), false},
-		"someone who applies server-side":     {entry("manager", apply, "", marked), false},
+		"a controller that installed the release": {entry("manager", update, "", withReleaseName), true},
+		"the helm CLI":                        {entry("helm", update, "", withoutReleaseName), true},
+		"kubectl edit":                        {entry("kubectl-edit", update, "", withoutReleaseName), false},
+		"another controller of the same name": {entry("manager", update, "", withoutReleaseName), false},
+		"a status":                            {entry("manager", update, "status", withReleaseName), false},
+		"server-side":                         {entry("helm", apply, "", withReleaseName), false},
+		"another server-side manager":         {entry("manager", apply, "", withReleaseName), false},
 		"no fields":                           {metav1.ManagedFieldsEntry{Manager: "x", Operation: update}, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			writers := clientSideWriters([]metav1.ManagedFieldsEntry{c.entry})
-			if got := writers.Has(c.entry.Manager); got != c.want {
+			managers := clientSideManagers([]metav1.ManagedFieldsEntry{c.entry})
+			if got := managers.Has(c.entry.Manager); got != c.want {
 				t.Fatalf("got %v", got)
 			}
 		})
 	}
 }
 
-func TestHandedOver(t *testing.T) {
+func TestMigrateManagedFields(t *testing.T) {
 	applied := entry("helm", apply, "", `{"f:data":{"f:new":{}}}`)
 	others := []metav1.ManagedFieldsEntry{
-		entry("kubectl-edit", update, "", bare), entry("manager", update, "status", bare), entry("argo", apply, "", bare),
+		entry("kubectl-edit", update, "", withoutReleaseName), entry("manager", update, "status", withoutReleaseName), entry("argo", apply, "", withoutReleaseName),
 	}
 	before := append([]metav1.ManagedFieldsEntry{
-		entry("manager", update, "", marked), entry("helm", update, "", bare), entry("helm", apply, "", `{"f:data":{"f:kept":{}}}`),
+		entry("manager", update, "", withReleaseName), entry("helm", update, "", withoutReleaseName), entry("helm", apply, "", `{"f:data":{"f:kept":{}}}`),
 	}, others...)
-	after, due, err := handedOver(before, applied)
+	after, due, err := migrateManagedFields(before, applied)
 	if err != nil || !due {
 		t.Fatalf("got %v, %v", due, err)
 	}
@@ -64,11 +64,11 @@ func TestHandedOver(t *testing.T) {
 			t.Errorf("%s became %v", other.Manager, after[i])
 		}
 	}
-	ours, _ := appliedEntry(after)
+	ours, _ := findApplyEntry(after)
 	if got, want := ours.FieldsV1.GetRawString(), `{"f:data":{"f:kept":{},"f:new":{}}}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if _, again, err := handedOver(after, applied); again || err != nil {
+	if _, again, err := migrateManagedFields(after, applied); again || err != nil {
 		t.Errorf("the second time: %v, %v", again, err)
 	}
 }

@@ -7,33 +7,33 @@ import (
 	"chandler.dev/tools/helm/internal/failure"
 )
 
-// method is how objects are applied.
-type method struct {
+// applyMethod is the method by which objects are applied.
+type applyMethod struct {
 	serverSide     bool
 	forceConflicts bool
 	forceReplace   bool
 }
 
-// method decides how to apply, and prepares the objects for it.
-func (r *Release) method(options *toolv1.ApplyOptions, upgrade bool, last *rspb.Release) (method, error) {
-	how, err := methodOf(options, wantsServerSide(options, upgrade, last))
-	if err != nil || !how.serverSide || !upgrade {
-		return how, err
+// applyMethod chooses the apply method and migrates the objects to server-side apply if needed.
+func (r *Release) applyMethod(options *toolv1.ApplyOptions, upgrade bool, last *rspb.Release) (applyMethod, error) {
+	method, err := newApplyMethod(options, useServerSide(options, upgrade, last))
+	if err != nil || !method.serverSide || !upgrade {
+		return method, err
 	}
-	changed, err := r.changeOver(last)
+	migrated, err := r.migrateToServerSide(last)
 	if err != nil {
-		if !mayStayClientSide(options, err) {
-			return method{}, err
+		if !mayFallBack(options, err) {
+			return applyMethod{}, err
 		}
-		r.operation.Log.Info("the release stays client-side: the API server does not apply one of its objects server-side")
-		return methodOf(options, false)
+		r.operation.Log.Info("keeping client-side apply: the API server cannot apply one of the objects server-side")
+		return newApplyMethod(options, false)
 	}
-	// Client-side apply wins over everyone, and so does the upgrade that takes its place.
-	how.forceConflicts = how.forceConflicts || changed
-	return how, nil
+	// Client-side apply overwrites fields of other managers, so the first server-side upgrade does the same.
+	method.forceConflicts = method.forceConflicts || migrated
+	return method, nil
 }
 
-func wantsServerSide(options *toolv1.ApplyOptions, upgrade bool, last *rspb.Release) bool {
+func useServerSide(options *toolv1.ApplyOptions, upgrade bool, last *rspb.Release) bool {
 	switch options.GetMethod() {
 	case toolv1.ApplyMethod_APPLY_METHOD_SERVER_SIDE, toolv1.ApplyMethod_APPLY_METHOD_PREFER_SERVER_SIDE:
 		return true
@@ -44,22 +44,22 @@ func wantsServerSide(options *toolv1.ApplyOptions, upgrade bool, last *rspb.Rele
 	}
 }
 
-func mayStayClientSide(options *toolv1.ApplyOptions, err error) bool {
+func mayFallBack(options *toolv1.ApplyOptions, err error) bool {
 	return options.GetMethod() == toolv1.ApplyMethod_APPLY_METHOD_PREFER_SERVER_SIDE &&
 		failure.Classify(err).Category == failure.Rejected
 }
 
-// methodOf checks what goes with the method.
-func methodOf(options *toolv1.ApplyOptions, serverSide bool) (method, error) {
+// newApplyMethod checks that the force options match the method.
+func newApplyMethod(options *toolv1.ApplyOptions, serverSide bool) (applyMethod, error) {
 	if options.GetForceConflicts() && !serverSide {
-		return method{}, failure.New(failure.InvalidValues,
-			"forceConflicts needs server-side apply, and this release is applied client-side")
+		return applyMethod{}, failure.New(failure.InvalidValues,
+			"forceConflicts requires server-side apply, but this release is applied client-side")
 	}
 	if options.GetForceReplace() && serverSide {
-		return method{}, failure.New(failure.InvalidValues,
-			"forceReplace needs client-side apply, and this release is applied server-side")
+		return applyMethod{}, failure.New(failure.InvalidValues,
+			"forceReplace requires client-side apply, but this release is applied server-side")
 	}
-	return method{
+	return applyMethod{
 		serverSide:     serverSide,
 		forceConflicts: serverSide && (options.GetForceConflicts() || options.GetForce()),
 		forceReplace:   !serverSide && (options.GetForceReplace() || options.GetForce()),

@@ -27,9 +27,9 @@ func TestApplyMethod(t *testing.T) {
 		"follows server-side":           {&toolv1.ApplyOptions{Method: auto}, "ssa", true, true, false},
 		"follows client-side":           {&toolv1.ApplyOptions{Method: auto}, "csa", true, false, false},
 		"an old release is client-side": {&toolv1.ApplyOptions{Method: auto}, "", true, false, false},
-		"asked for":                     {&toolv1.ApplyOptions{Method: client}, "ssa", true, false, false},
-		"asked for the other":           {&toolv1.ApplyOptions{Method: server}, "csa", true, true, false},
-		"preferred":                     {&toolv1.ApplyOptions{Method: prefer}, "csa", true, true, false},
+		"client-side requested":         {&toolv1.ApplyOptions{Method: client}, "ssa", true, false, false},
+		"server-side requested":         {&toolv1.ApplyOptions{Method: server}, "csa", true, true, false},
+		"server-side preferred":         {&toolv1.ApplyOptions{Method: prefer}, "csa", true, true, false},
 		"conflicts, server-side":        {&toolv1.ApplyOptions{ForceConflicts: true}, "ssa", true, true, false},
 		"conflicts, client-side":        {&toolv1.ApplyOptions{ForceConflicts: true}, "csa", true, false, true},
 		"replace, client-side":          {&toolv1.ApplyOptions{ForceReplace: true}, "csa", true, false, false},
@@ -37,9 +37,9 @@ func TestApplyMethod(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			how, err := methodOf(c.options, wantsServerSide(c.options, c.upgrade, &rspb.Release{ApplyMethod: c.last}))
-			if got := how.serverSide; got != c.want || (err != nil) != c.fails {
-				t.Fatalf("got %+v, %v", how, err)
+			method, err := newApplyMethod(c.options, useServerSide(c.options, c.upgrade, &rspb.Release{ApplyMethod: c.last}))
+			if got := method.serverSide; got != c.want || (err != nil) != c.fails {
+				t.Fatalf("got %+v, %v", method, err)
 			}
 			if err != nil && failure.Classify(err).Category != failure.InvalidValues {
 				t.Fatalf("got %v", err)
@@ -50,11 +50,11 @@ func TestApplyMethod(t *testing.T) {
 
 func TestForce(t *testing.T) {
 	options := &toolv1.ApplyOptions{Force: true}
-	for serverSide, want := range map[bool]method{
+	for serverSide, want := range map[bool]applyMethod{
 		true:  {serverSide: true, forceConflicts: true},
 		false: {forceReplace: true},
 	} {
-		if got, err := methodOf(options, serverSide); got != want || err != nil {
+		if got, err := newApplyMethod(options, serverSide); got != want || err != nil {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
 	}

@@ -16,28 +16,46 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 )
 
-// records are the Secrets of one release, read once per operation and kept in step with the operation's own writes.
-// Helm lists them again at every turn; a writer in between is caught when a revision is created, which is Helm's lock.
+// Records describes the Secrets in which Helm stores releases.
+func Records() *toolv1.ReleaseRecords {
+	return &toolv1.ReleaseRecords{
+		ApiVersion:    "v1",
+		Kind:          "Secret",
+		Plural:        "secrets",
+		LabelSelector: "owner=helm",
+		ObjectName:    "sh.helm.release.v1.{release}.v{revision}",
+		ReleaseLabel:  "name",
+		RevisionLabel: "version",
+		StatusLabel:   "status",
+		TimeLabels:    []string{"modifiedAt", "createdAt"},
+	}
+}
+
+// records caches the Secrets of one release for Helm's storage driver, which lists them often. It reads them once per
+// operation and updates the cache with the operation's writes. Creating a revision fails if another client has created
+// it in the meantime.
 type records struct {
 	typedcorev1.SecretInterface
 	name string
-	// refuse, if set and not nil, says why the record may not be marked as finished or deleted now.
-	refuse func() error
+	// finishCheck, if set, returns an error if a record must not be deleted or marked as uninstalled.
+	finishCheck func() error
 
 	mu     sync.Mutex
 	loaded bool
 	items  map[string]*corev1.Secret
-	// unsaved holds why the last write of a record failed.
-	unsaved map[string]error
+	// writeErrors holds, by name, the error of the last update of a Secret if it failed.
+	writeErrors map[string]error
 }
 
 func newRecords(secrets typedcorev1.SecretInterface, name string) *records {
-	return &records{SecretInterface: secrets, name: name, items: map[string]*corev1.Secret{}, unsaved: map[string]error{}}
+	return &records{SecretInterface: secrets, name: name, items: map[string]*corev1.Secret{}, writeErrors: map[string]error{}}
 }
 
-// load reads the release's Secrets.
+// load reads the Secrets unless they are cached.
 func (r *records) load() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,7 +74,7 @@ func (r *records) load() error {
 	return nil
 }
 
-// newest decodes up to limit revisions, newest first. Zero: all.
+// newest returns up to limit revisions, newest first. Zero means all.
 func (r *records) newest(limit int) ([]*rspb.Release, error) {
 	if err := r.load(); err != nil {
 		return nil, err
@@ -103,7 +121,7 @@ func (r *records) List(_ context.Context, options metav1.ListOptions) (*corev1.S
 	list := &corev1.SecretList{}
 	for _, name := range slices.Sorted(maps.Keys(r.items)) {
 		if secret := r.items[name]; selector.Matches(labels.Set(secret.Labels)) {
-			list.Items = append(list.Items, *shallow(secret))
+			list.Items = append(list.Items, *shallowCopy(secret))
 		}
 	}
 	return list, nil
@@ -116,31 +134,31 @@ func (r *records) Get(_ context.Context, name string, _ metav1.GetOptions) (*cor
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if secret, ok := r.items[name]; ok {
-		return shallow(secret), nil
+		return shallowCopy(secret), nil
 	}
 	return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
 }
 
 func (r *records) Create(ctx context.Context, secret *corev1.Secret, options metav1.CreateOptions) (*corev1.Secret, error) {
 	created, err := r.SecretInterface.Create(ctx, secret, options)
-	r.remember(created, err)
+	r.cache(created, err)
 	return created, err
 }
 
 func (r *records) Update(ctx context.Context, secret *corev1.Secret, options metav1.UpdateOptions) (*corev1.Secret, error) {
 	if secret.Labels["status"] == "uninstalled" {
-		if err := r.refusal(); err != nil {
+		if err := r.checkFinish(); err != nil {
 			return nil, err
 		}
 	}
 	updated, err := r.SecretInterface.Update(ctx, secret, options)
-	r.remember(updated, err)
-	r.note(secret.Name, err)
+	r.cache(updated, err)
+	r.recordUpdate(secret.Name, err)
 	return updated, err
 }
 
 func (r *records) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
-	if err := r.refusal(); err != nil {
+	if err := r.checkFinish(); err != nil {
 		return err
 	}
 	err := r.SecretInterface.Delete(ctx, name, options)
@@ -150,32 +168,32 @@ func (r *records) Delete(ctx context.Context, name string, options metav1.Delete
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.items, name)
-	delete(r.unsaved, name)
+	delete(r.writeErrors, name)
 	return nil
 }
 
-func (r *records) note(name string, err error) {
+func (r *records) recordUpdate(name string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
-		delete(r.unsaved, name)
+		delete(r.writeErrors, name)
 		return
 	}
-	r.unsaved[name] = err
+	r.writeErrors[name] = err
 }
 
-// written is the failure of a write that Helm has passed over: it calls an operation a success whose end it could not
-// record. Nil: every record says what has happened.
-func (r *records) written() error {
+// writeError returns the error of a failed update, or nil. Helm ignores such errors and reports success even if it
+// could not store the result of the operation.
+func (r *records) writeError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for name, err := range r.unsaved {
-		return fmt.Errorf("recording the end of the operation in %s: %w", name, err)
+	for name, err := range r.writeErrors {
+		return fmt.Errorf("storing the result of the operation in Secret %s: %w", name, err)
 	}
 	return nil
 }
 
-func (r *records) remember(secret *corev1.Secret, err error) {
+func (r *records) cache(secret *corev1.Secret, err error) {
 	if err != nil {
 		return
 	}
@@ -184,22 +202,22 @@ func (r *records) remember(secret *corev1.Secret, err error) {
 	r.items[secret.Name] = secret
 }
 
-func (r *records) refusal() error {
-	if r.refuse == nil {
+func (r *records) checkFinish() error {
+	if r.finishCheck == nil {
 		return nil
 	}
-	return r.refuse()
+	return r.finishCheck()
 }
 
-// shallow protects the labels, which Helm changes in place; nothing changes the data.
-func shallow(secret *corev1.Secret) *corev1.Secret {
+// shallowCopy copies the Secret and its labels, which Helm changes. Nothing changes the data.
+func shallowCopy(secret *corev1.Secret) *corev1.Secret {
 	copied := *secret
 	copied.Labels = maps.Clone(secret.Labels)
 	return &copied
 }
 
-// known says whether the Secrets have been read.
-func (r *records) known() bool {
+// isLoaded reports whether the Secrets are cached.
+func (r *records) isLoaded() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.loaded

@@ -3,38 +3,86 @@ package release
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
+	rcommon "helm.sh/helm/v4/pkg/release/common"
+	rspb "helm.sh/helm/v4/pkg/release/v1"
+	"helm.sh/helm/v4/pkg/storage"
+	"helm.sh/helm/v4/pkg/storage/driver"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// secrets fails every update while err is set.
+// secrets keeps the last written Secret. Updates fail while err is set.
 type secrets struct {
 	typedcorev1.SecretInterface
-	err error
+	written *corev1.Secret
+	err     error
+}
+
+func (s *secrets) Create(_ context.Context, secret *corev1.Secret, _ metav1.CreateOptions) (*corev1.Secret, error) {
+	s.written = secret
+	return secret, nil
 }
 
 func (s *secrets) Update(_ context.Context, secret *corev1.Secret, _ metav1.UpdateOptions) (*corev1.Secret, error) {
+	s.written = secret
 	return secret, s.err
 }
 
-func TestAWriteThatFailedIsKnownUntilItSucceeds(t *testing.T) {
+// Helm's storage driver must write Secrets as Records describes them.
+func TestRecordsDescribeHelmSecrets(t *testing.T) {
+	secrets := &secrets{}
+	storage := storage.Init(driver.NewSecrets(secrets))
+	release := &rspb.Release{Name: "web", Namespace: "apps", Version: 3, Info: &rspb.Info{Status: rcommon.StatusDeployed}}
+	for operation, write := range map[string]func() error{
+		"create": func() error { return storage.Create(release) },
+		"update": func() error { return storage.Update(release) },
+	} {
+		if err := write(); err != nil {
+			t.Fatal(err)
+		}
+		got, described := secrets.written, Records()
+		if want := strings.NewReplacer("{release}", "web", "{revision}", "3").Replace(described.GetObjectName()); got.Name != want {
+			t.Errorf("%s: got name %q, want %q", operation, got.Name, want)
+		}
+		if selector, err := labels.Parse(described.GetLabelSelector()); err != nil || !selector.Matches(labels.Set(got.Labels)) {
+			t.Errorf("%s: %q does not select %v: %v", operation, described.GetLabelSelector(), got.Labels, err)
+		}
+		for label, want := range map[string]string{
+			described.GetReleaseLabel():  "web",
+			described.GetRevisionLabel(): "3",
+			described.GetStatusLabel():   "deployed",
+		} {
+			if got.Labels[label] != want {
+				t.Errorf("%s: label %s is %q, want %q", operation, label, got.Labels[label], want)
+			}
+		}
+		if !slices.ContainsFunc(described.GetTimeLabels(), func(label string) bool { return got.Labels[label] != "" }) {
+			t.Errorf("%s: no time label in %v", operation, got.Labels)
+		}
+	}
+}
+
+func TestWriteErrorIsReportedUntilAWriteSucceeds(t *testing.T) {
 	storage := &secrets{err: errors.New("no network")}
 	records := newRecords(storage, "web")
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "web.v1"}}
 	if _, err := records.Update(context.Background(), secret, metav1.UpdateOptions{}); err == nil {
-		t.Fatal("the update failed")
+		t.Fatal("the update did not fail")
 	}
-	if err := records.written(); !errors.Is(err, storage.err) {
+	if err := records.writeError(); !errors.Is(err, storage.err) {
 		t.Fatalf("got %v", err)
 	}
 	storage.err = nil
 	if _, err := records.Update(context.Background(), secret, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := records.written(); err != nil {
+	if err := records.writeError(); err != nil {
 		t.Fatalf("got %v", err)
 	}
 }

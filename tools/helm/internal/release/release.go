@@ -1,4 +1,4 @@
-// Package release installs, upgrades, observes and removes one release with the Helm SDK.
+// Package release installs, upgrades, reads and uninstalls releases with the Helm SDK.
 package release
 
 import (
@@ -23,14 +23,13 @@ import (
 )
 
 const (
-	// apisMaxAge is how old the cached APIs of a cluster may be when nothing depends on them but the mapping of
-	// kinds, which refreshes itself on a miss.
-	apisMaxAge = 10 * time.Minute
-	// apisMaxAgeRead is how old they may be when templates read them.
-	apisMaxAgeRead = 30 * time.Second
+	// discoveryMaxAge is the maximum age of the cached APIs for mapping kinds, which refreshes them on a miss.
+	discoveryMaxAge = 10 * time.Minute
+	// capabilitiesMaxAge is the maximum age of the cached APIs for templates that use .Capabilities.
+	capabilitiesMaxAge = 30 * time.Second
 )
 
-// Release is one release on one cluster, for one operation.
+// Release is a release on a cluster. It is valid for one operation.
 type Release struct {
 	name, namespace string
 
@@ -40,7 +39,7 @@ type Release struct {
 	client    *client
 }
 
-// Open prepares the release for an operation. It sends nothing.
+// Open returns the release for an operation. It sends no requests.
 func Open(identity *toolv1.Release, session *cluster.Session, op *operation.Operation) (*Release, error) {
 	name, namespace := identity.GetName(), identity.GetNamespace()
 	if err := chartutil.ValidateReleaseName(name); err != nil {
@@ -65,11 +64,11 @@ func Open(identity *toolv1.Release, session *cluster.Session, op *operation.Oper
 	}, nil
 }
 
-// configuration is what a Helm action works with.
+// configuration returns the configuration of a Helm action.
 func (r *Release) configuration() *action.Configuration {
 	secrets := driver.NewSecrets(r.records)
-	secrets.SetLogger(logging.Quiet(r.operation.Log.Handler()))
-	config := action.NewConfiguration(action.ConfigurationSetLogger(logging.Quiet(r.operation.Log.Handler())))
+	secrets.SetLogger(logging.LibraryHandler(r.operation.Log.Handler()))
+	config := action.NewConfiguration(action.ConfigurationSetLogger(logging.LibraryHandler(r.operation.Log.Handler())))
 	config.RESTClientGetter = r.session
 	config.KubeClient = r.client
 	config.Releases = storage.Init(secrets)
@@ -78,7 +77,7 @@ func (r *Release) configuration() *action.Configuration {
 	return config
 }
 
-// last is the newest revision. Nil: there is none.
+// last returns the newest revision, or nil if the release does not exist.
 func (r *Release) last() (*rspb.Release, error) {
 	newest, err := r.records.newest(1)
 	if err != nil || len(newest) == 0 {
@@ -87,8 +86,8 @@ func (r *Release) last() (*rspb.Release, error) {
 	return newest[0], nil
 }
 
-// fetched reads the release's state and says so.
-func (r *Release) fetched() (*rspb.Release, error) {
+// fetchLast returns the newest revision like last, and reports the step FETCHED.
+func (r *Release) fetchLast() (*rspb.Release, error) {
 	last, err := r.last()
 	if err != nil {
 		return nil, err
@@ -101,51 +100,51 @@ func (r *Release) fetched() (*rspb.Release, error) {
 	return last, nil
 }
 
-// KnownState is the newest revision as far as the operation has seen it, without a request. Nil: not known, or none.
-func (r *Release) KnownState() *toolv1.ReleaseState {
-	if !r.records.known() {
+// CachedState returns the state of the newest revision without sending a request, or nil if it is not cached.
+func (r *Release) CachedState() *toolv1.ReleaseState {
+	if !r.records.isLoaded() {
 		return nil
 	}
 	last, err := r.last()
 	if err != nil || last == nil {
 		return nil
 	}
-	state, err := stateOf(last, r.session)
+	state, err := newState(last, r.session)
 	if err != nil {
 		return nil
 	}
 	return state
 }
 
-// Observe reads the release. Nil: there is none.
+// Observe returns the state of the release with up to history revisions, or nil if the release does not exist.
 func (r *Release) Observe(history int) (*toolv1.ReleaseState, error) {
-	if err := r.session.Prepare(0); err != nil {
+	if err := r.session.EnsureDiscovery(0); err != nil {
 		return nil, err
 	}
 	newest, err := r.records.newest(max(history, 1))
 	if err != nil || len(newest) == 0 {
 		return nil, err
 	}
-	state, err := stateOf(newest[0], r.session)
+	state, err := newState(newest[0], r.session)
 	if err != nil {
 		return nil, err
 	}
 	if history > 0 {
-		state.History = revisionsOf(newest)
+		state.History = newHistory(newest)
 	}
 	return state, nil
 }
 
-var errGone = errors.New("the record is gone")
+var errNoRelease = errors.New("the release does not exist")
 
-// state describes the newest revision after an operation.
+// state returns the state of the newest revision after an operation.
 func (r *Release) state() (*toolv1.ReleaseState, error) {
 	last, err := r.last()
 	if err != nil {
 		return nil, err
 	}
 	if last == nil {
-		return nil, failure.Wrap(failure.Conflict, errGone, "the release was removed while the operation ran")
+		return nil, failure.Wrap(failure.Conflict, errNoRelease, "the release was deleted during the operation")
 	}
-	return stateOf(last, r.session)
+	return newState(last, r.session)
 }

@@ -8,19 +8,19 @@ import (
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 )
 
-// Remove uninstalls the release. Nil: nothing of it is left.
+// Remove uninstalls the release. It returns the state if the history is kept, and nil otherwise.
 func (r *Release) Remove(options *toolv1.RemoveOptions) (*toolv1.ReleaseState, error) {
-	last, err := r.fetched()
+	last, err := r.fetchLast()
 	if err != nil || last == nil {
 		return nil, err
 	}
 	if last.Info.Status == rcommon.StatusUninstalled && options.GetKeepHistory() {
-		return stateOf(last, r.session)
+		return newState(last, r.session)
 	}
-	if err := r.session.Prepare(apisMaxAge); err != nil {
+	if err := r.session.EnsureDiscovery(discoveryMaxAge); err != nil {
 		return nil, err
 	}
-	r.client.begin(verbDelete)
+	r.client.startAction(verbDelete)
 	if err := r.uninstall(options); err != nil {
 		return nil, err
 	}
@@ -41,16 +41,16 @@ func (r *Release) uninstall(options *toolv1.RemoveOptions) error {
 	uninstall.Timeout = r.operation.Timeout()
 	uninstall.Description = options.GetDescription()
 
-	// Helm leaves an object alone if it cannot find out whose it is, and then forgets the release: a moment without
-	// network, or a missing permission, would leave the object behind for good. So the record stays until every
-	// read has succeeded, and removing again finishes the work.
-	r.records.refuse = r.operation.Guard.FailedRead
-	defer func() { r.records.refuse = nil }()
+	// Helm skips objects whose owner it cannot read, and then deletes the release: a network error or a missing
+	// permission would leave the object behind. So the release is kept until all reads have succeeded, and the next
+	// Remove finishes the uninstall.
+	r.records.finishCheck = r.operation.Transport.FailedRead
+	defer func() { r.records.finishCheck = nil }()
 	if _, err := uninstall.Run(r.name); err != nil {
-		return r.client.typed(err)
+		return r.client.wrapError(err)
 	}
-	if err := r.operation.Guard.FailedRead(); err != nil {
+	if err := r.operation.Transport.FailedRead(); err != nil {
 		return err
 	}
-	return r.records.written()
+	return r.records.writeError()
 }

@@ -18,7 +18,7 @@ import (
 	"chandler.dev/tools/helm/internal/values"
 )
 
-var statuses = map[rcommon.Status]toolv1.ReleaseStatus{
+var releaseStatuses = map[rcommon.Status]toolv1.ReleaseStatus{
 	rcommon.StatusDeployed:        toolv1.ReleaseStatus_RELEASE_STATUS_DEPLOYED,
 	rcommon.StatusFailed:          toolv1.ReleaseStatus_RELEASE_STATUS_FAILED,
 	rcommon.StatusSuperseded:      toolv1.ReleaseStatus_RELEASE_STATUS_SUPERSEDED,
@@ -29,8 +29,8 @@ var statuses = map[rcommon.Status]toolv1.ReleaseStatus{
 	rcommon.StatusPendingRollback: toolv1.ReleaseStatus_RELEASE_STATUS_PENDING_ROLLBACK,
 }
 
-// stateOf describes a revision.
-func stateOf(release *rspb.Release, session *cluster.Session) (*toolv1.ReleaseState, error) {
+// newState returns the state of a revision.
+func newState(release *rspb.Release, session *cluster.Session) (*toolv1.ReleaseState, error) {
 	canonical, err := values.Canonical(release.Config)
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func stateOf(release *rspb.Release, session *cluster.Session) (*toolv1.ReleaseSt
 		state.AppVersion = release.Chart.Metadata.AppVersion
 	}
 	if info := release.Info; info != nil {
-		state.Status = statuses[info.Status]
+		state.Status = releaseStatuses[info.Status]
 		state.FirstDeployed = timestamp(info.FirstDeployed)
 		state.LastDeployed = timestamp(info.LastDeployed)
 		state.Description = info.Description
@@ -60,7 +60,7 @@ func stateOf(release *rspb.Release, session *cluster.Session) (*toolv1.ReleaseSt
 	return state, nil
 }
 
-func revisionsOf(releases []*rspb.Release) []*toolv1.Revision {
+func newHistory(releases []*rspb.Release) []*toolv1.Revision {
 	history := make([]*toolv1.Revision, 0, len(releases))
 	for _, release := range releases {
 		revision := &toolv1.Revision{Revision: uint32(max(release.Version, 0))} //nolint:gosec // never negative
@@ -68,7 +68,7 @@ func revisionsOf(releases []*rspb.Release) []*toolv1.Revision {
 			revision.PackageVersion = release.Chart.Metadata.Version
 		}
 		if info := release.Info; info != nil {
-			revision.Status = statuses[info.Status]
+			revision.Status = releaseStatuses[info.Status]
 			revision.Updated = timestamp(info.LastDeployed)
 			revision.Description = info.Description
 		}
@@ -84,17 +84,17 @@ func timestamp(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-type head struct {
+type manifestObject struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Metadata   struct {
 		Name      string `json:"name"`
 		Namespace string `json:"namespace"`
 	} `json:"metadata"`
-	Items []head `json:"items"`
+	Items []manifestObject `json:"items"`
 }
 
-// inventory lists the objects of a manifest, in order.
+// inventory returns the objects of a manifest, in order.
 func inventory(manifest, namespace string, session *cluster.Session) []*toolv1.ObjectRef {
 	documents := releaseutil.SplitManifests(manifest)
 	names := make([]string, 0, len(documents))
@@ -106,22 +106,22 @@ func inventory(manifest, namespace string, session *cluster.Session) []*toolv1.O
 	})
 	var objects []*toolv1.ObjectRef
 	for _, name := range names {
-		var object head
+		var object manifestObject
 		if err := yaml.Unmarshal([]byte(documents[name]), &object); err != nil || object.Kind == "" {
 			continue
 		}
-		heads := []head{object}
+		items := []manifestObject{object}
 		if strings.HasSuffix(object.Kind, "List") && len(object.Items) > 0 {
-			heads = object.Items
+			items = object.Items
 		}
-		for _, one := range heads {
-			objects = append(objects, reference(one, namespace, session))
+		for _, item := range items {
+			objects = append(objects, newObjectRef(item, namespace, session))
 		}
 	}
 	return objects
 }
 
-func reference(object head, namespace string, session *cluster.Session) *toolv1.ObjectRef {
+func newObjectRef(object manifestObject, namespace string, session *cluster.Session) *toolv1.ObjectRef {
 	ref := &toolv1.ObjectRef{
 		ApiVersion: object.APIVersion,
 		Kind:       object.Kind,

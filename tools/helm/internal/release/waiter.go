@@ -9,7 +9,8 @@ import (
 	"chandler.dev/tools/helm/internal/failure"
 )
 
-// statusWorkers compute the status of watched objects: without them one slow list holds up all events.
+// statusWorkers is the number of workers that compute the status of watched objects. Without workers, one slow list
+// blocks all events.
 const statusWorkers = 2
 
 func (c *client) GetWaiter(strategy kube.WaitStrategy) (kube.Waiter, error) {
@@ -25,7 +26,7 @@ func (c *client) GetWaiterWithOptions(strategy kube.WaitStrategy, options ...kub
 	return &waiter{inner: inner, client: c, hooksOnly: strategy == kube.HookOnlyStrategy}, nil
 }
 
-// waiter is Helm's waiter that says what it waits for, within the operation's own time.
+// waiter wraps Helm's waiter. It reports what it waits for and uses the remaining time of the operation.
 type waiter struct {
 	inner     kube.Waiter
 	client    *client
@@ -33,26 +34,26 @@ type waiter struct {
 }
 
 func (w *waiter) Wait(resources kube.ResourceList, _ time.Duration) error {
-	return w.ready(resources, w.inner.Wait)
+	return w.waitReady(resources, w.inner.Wait)
 }
 
 func (w *waiter) WaitWithJobs(resources kube.ResourceList, _ time.Duration) error {
-	return w.ready(resources, w.inner.WaitWithJobs)
+	return w.waitReady(resources, w.inner.WaitWithJobs)
 }
 
 type waitFunc func(kube.ResourceList, time.Duration) error
 
-func (w *waiter) ready(resources kube.ResourceList, wait waitFunc) error {
+func (w *waiter) waitReady(resources kube.ResourceList, wait waitFunc) error {
 	if w.hooksOnly || len(resources) == 0 {
 		return nil
 	}
 	operation := w.client.operation
 	operation.Step(toolv1.StepKind_STEP_KIND_WAITING,
-		"waiting for "+count(len(resources))+" to be ready", references(resources)...)
+		"waiting for "+countObjects(len(resources))+" to be ready", objectRefs(resources)...)
 	if err := wait(resources, operation.Remaining()); err != nil {
-		return &failure.Wait{For: "ready", After: operation.Timeout(), Err: err}
+		return &failure.WaitError{For: "ready", After: operation.Timeout(), Err: err}
 	}
-	operation.Step(toolv1.StepKind_STEP_KIND_APPLYING, count(len(resources))+" ready")
+	operation.Step(toolv1.StepKind_STEP_KIND_APPLYING, countObjects(len(resources))+" ready")
 	return nil
 }
 
@@ -62,24 +63,24 @@ func (w *waiter) WaitForDelete(resources kube.ResourceList, _ time.Duration) err
 	}
 	operation := w.client.operation
 	operation.Step(toolv1.StepKind_STEP_KIND_WAITING,
-		"waiting for "+count(len(resources))+" to be gone", references(resources)...)
+		"waiting for "+countObjects(len(resources))+" to be deleted", objectRefs(resources)...)
 	if err := w.inner.WaitForDelete(resources, operation.Remaining()); err != nil {
-		return &failure.Wait{For: "gone", After: operation.Timeout(), Err: err}
+		return &failure.WaitError{For: "deleted", After: operation.Timeout(), Err: err}
 	}
-	operation.Step(toolv1.StepKind_STEP_KIND_REMOVING, count(len(resources))+" gone")
+	operation.Step(toolv1.StepKind_STEP_KIND_REMOVING, countObjects(len(resources))+" deleted")
 	return nil
 }
 
 // WatchUntilReady waits for hooks.
 func (w *waiter) WatchUntilReady(resources kube.ResourceList, _ time.Duration) error {
-	if !runsToCompletion(resources) {
+	if !hasJobOrPod(resources) {
 		return nil
 	}
 	operation := w.client.operation
 	name := w.client.hookName(resources)
-	operation.Step(toolv1.StepKind_STEP_KIND_WAITING, "waiting for hook "+name, references(resources)...)
+	operation.Step(toolv1.StepKind_STEP_KIND_WAITING, "waiting for hook "+name, objectRefs(resources)...)
 	if err := w.inner.WatchUntilReady(resources, operation.Remaining()); err != nil {
-		return &failure.Hook{Name: name, Err: err}
+		return &failure.HookError{Name: name, Err: err}
 	}
 	operation.Step(toolv1.StepKind_STEP_KIND_HOOK, "hook "+name+" succeeded")
 	return nil

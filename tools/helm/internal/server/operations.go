@@ -10,13 +10,13 @@ import (
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 	"chandler.dev/tools/helm/internal/failure"
 	"chandler.dev/tools/helm/internal/operation"
+	"chandler.dev/tools/helm/internal/redact"
 	"chandler.dev/tools/helm/internal/release"
 	"chandler.dev/tools/helm/internal/telemetry"
 	"chandler.dev/tools/helm/internal/values"
-	"chandler.dev/tools/helm/internal/withhold"
 )
 
-// call is what all operations have in common.
+// call describes one Apply, Remove or Observe.
 type call struct {
 	kind     string
 	id       string
@@ -25,23 +25,23 @@ type call struct {
 	timeout  time.Duration
 	rollback bool
 	send     func(*toolv1.Step) error
-	// begun tells the caller that the operation runs, and so can be cancelled. Nil: nobody asks.
-	begun func() error
+	// onStart, if set, reports to the caller that the operation runs and can be canceled.
+	onStart func() error
 }
 
-// outcome is how a call ended: with an error, with a state, or (neither) with no release.
+// outcome is the result of a call. If neither state nor err is set, the release does not exist.
 type outcome struct {
 	state *toolv1.ReleaseState
 	err   error
-	// after is the state that a failure left, where it is known.
-	after *toolv1.ReleaseState
-	// texts are those of the values, which no message repeats.
-	texts []string
+	// stateAfterFailure is the state of the release after a failure, if known.
+	stateAfterFailure *toolv1.ReleaseState
+	// secrets are the strings in the values, which are redacted in messages.
+	secrets []string
 }
 
 // Apply installs or upgrades a release.
 func (s *Server) Apply(request *toolv1.ApplyRequest, stream grpc.ServerStreamingServer[toolv1.OperationEvent]) error {
-	var texts []string
+	var secrets []string
 	result := s.run(stream.Context(), call{
 		kind:     "apply",
 		id:       request.GetOperationId(),
@@ -49,19 +49,19 @@ func (s *Server) Apply(request *toolv1.ApplyRequest, stream grpc.ServerStreaming
 		release:  request.GetRelease(),
 		timeout:  durationOr(request.GetOptions().GetTimeout(), operation.DefaultTimeout),
 		rollback: request.GetOptions().GetAtomic(),
-		send:     sender(stream),
-		begun:    opener(stream),
+		send:     stepSender(stream),
+		onStart:  headerSender(stream),
 	}, func(opened *release.Release) (*toolv1.ReleaseState, error) {
 		merged, err := values.Merge(request.GetValues())
 		if err != nil {
 			return nil, err
 		}
-		texts = withhold.Texts(merged)
+		secrets = redact.Strings(merged)
 		loaded, err := s.charts.Load(request.GetPackage())
 		if err != nil {
 			return nil, err
 		}
-		return opened.Apply(release.Application{
+		return opened.Apply(release.ApplySpec{
 			Chart:       loaded,
 			Values:      merged,
 			Action:      request.GetAction(),
@@ -70,7 +70,7 @@ func (s *Server) Apply(request *toolv1.ApplyRequest, stream grpc.ServerStreaming
 			Recover:     request.GetRecover(),
 		})
 	})
-	result.texts = texts
+	result.secrets = secrets
 	return stream.Send(result.event())
 }
 
@@ -82,20 +82,20 @@ func (s *Server) Remove(request *toolv1.RemoveRequest, stream grpc.ServerStreami
 		target:  request.GetTarget(),
 		release: request.GetRelease(),
 		timeout: durationOr(request.GetOptions().GetTimeout(), operation.DefaultTimeout),
-		send:    sender(stream),
-		begun:   opener(stream),
+		send:    stepSender(stream),
+		onStart: headerSender(stream),
 	}, func(opened *release.Release) (*toolv1.ReleaseState, error) {
 		return opened.Remove(request.GetOptions())
 	})
 	return stream.Send(result.event())
 }
 
-// Cancel stops an operation and answers when it has ended.
+// Cancel cancels an operation and returns when it has ended.
 func (s *Server) Cancel(ctx context.Context, request *toolv1.CancelRequest) (*toolv1.CancelResponse, error) {
 	return &toolv1.CancelResponse{WasRunning: s.operations.Cancel(ctx, request.GetOperationId())}, nil
 }
 
-// Observe reads a release.
+// Observe reads the state of a release.
 func (s *Server) Observe(ctx context.Context, request *toolv1.ObserveRequest) (*toolv1.ObserveResponse, error) {
 	result := s.run(ctx, call{
 		kind:    "observe",
@@ -115,7 +115,7 @@ func (s *Server) Observe(ctx context.Context, request *toolv1.ObserveRequest) (*
 	}
 }
 
-// run does the work of one call and returns when nothing of it is left.
+// run runs work as an operation and returns when the operation has ended.
 func (s *Server) run(ctx context.Context, call call, work func(*release.Release) (*toolv1.ReleaseState, error)) outcome {
 	log := s.log.With(
 		"operation", call.id,
@@ -123,13 +123,13 @@ func (s *Server) run(ctx context.Context, call call, work func(*release.Release)
 		"namespace", call.release.GetNamespace(),
 		"release", call.release.GetName(),
 	)
-	known, err := s.clusters.Get(call.target)
+	target, err := s.clusters.Get(call.target)
 	if err != nil {
 		return outcome{err: err}
 	}
 	running, err := s.operations.Begin(ctx, operation.Options{
 		ID:             call.id,
-		Base:           s.tracing.Requests(ctx, s.requests.Counting(known.Transport())),
+		Base:           s.tracing.Transport(ctx, s.requests.Transport(target.Transport())),
 		RequestTimeout: durationOr(call.target.GetRequestTimeout(), operation.DefaultRequestTimeout),
 		Timeout:        call.timeout,
 		Rollback:       call.rollback,
@@ -140,14 +140,14 @@ func (s *Server) run(ctx context.Context, call call, work func(*release.Release)
 		return outcome{err: err}
 	}
 	defer running.End()
-	if call.begun != nil {
-		if err := call.begun(); err != nil {
+	if call.onStart != nil {
+		if err := call.onStart(); err != nil {
 			return outcome{err: err}
 		}
 	}
 
 	started := time.Now()
-	opened, err := release.Open(call.release, known.Session(running.Guard), running)
+	opened, err := release.Open(call.release, target.Session(running.Transport), running)
 	if err != nil {
 		return outcome{err: err}
 	}
@@ -159,9 +159,9 @@ func (s *Server) run(ctx context.Context, call call, work func(*release.Release)
 	took := time.Since(started)
 	if err != nil {
 		category := failure.Classify(err).Category
-		telemetry.Failed(ctx, category.String())
+		telemetry.SetFailed(ctx, category.String())
 		log.Warn(call.kind+" failed", "category", category.String(), "took", took.String())
-		return outcome{err: err, after: opened.KnownState()}
+		return outcome{err: err, stateAfterFailure: opened.CachedState()}
 	}
 	if call.kind != "observe" {
 		log.Info(call.kind+" succeeded", "revision", state.GetRevision(), "took", took.String())
@@ -171,8 +171,8 @@ func (s *Server) run(ctx context.Context, call call, work func(*release.Release)
 
 func (o outcome) event() *toolv1.OperationEvent {
 	if o.err != nil {
-		reported := failure.Proto(o.err, o.texts...)
-		reported.State = o.after
+		reported := failure.Proto(o.err, o.secrets...)
+		reported.State = o.stateAfterFailure
 		return &toolv1.OperationEvent{Event: &toolv1.OperationEvent_Failure{Failure: reported}}
 	}
 	result := &toolv1.OperationResult{}
@@ -184,12 +184,13 @@ func (o outcome) event() *toolv1.OperationEvent {
 	return &toolv1.OperationEvent{Event: &toolv1.OperationEvent_Result{Result: result}}
 }
 
-// opener sends the stream's header, which else would wait for the first step: as long as a cluster takes to answer.
-func opener(stream grpc.ServerStreamingServer[toolv1.OperationEvent]) func() error {
+// headerSender returns a function that sends the stream's header. Otherwise gRPC would send it with the first step,
+// which follows the first response of the cluster.
+func headerSender(stream grpc.ServerStreamingServer[toolv1.OperationEvent]) func() error {
 	return func() error { return stream.SendHeader(metadata.MD{}) }
 }
 
-func sender(stream grpc.ServerStreamingServer[toolv1.OperationEvent]) func(*toolv1.Step) error {
+func stepSender(stream grpc.ServerStreamingServer[toolv1.OperationEvent]) func(*toolv1.Step) error {
 	return func(step *toolv1.Step) error {
 		return stream.Send(&toolv1.OperationEvent{Event: &toolv1.OperationEvent_Step{Step: step}})
 	}

@@ -1,4 +1,4 @@
-// Package server answers the calls of the protocol: request in, operation, events out.
+// Package server implements the gRPC services of the driver.
 package server
 
 import (
@@ -9,32 +9,30 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	templatev1 "chandler.dev/tools/helm/gen/chandler/template/v1"
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 	"chandler.dev/tools/helm/internal/chart"
 	"chandler.dev/tools/helm/internal/cluster"
 	"chandler.dev/tools/helm/internal/failure"
 	"chandler.dev/tools/helm/internal/operation"
+	"chandler.dev/tools/helm/internal/release"
 	"chandler.dev/tools/helm/internal/telemetry"
-	"chandler.dev/tools/helm/internal/template"
 	"chandler.dev/tools/helm/internal/values"
 )
 
-// Server serves PackageTool and TemplateService.
+// Server implements PackageTool.
 type Server struct {
 	toolv1.UnimplementedPackageToolServer
-	templatev1.UnimplementedTemplateServiceServer
 
 	version    string
 	log        *slog.Logger
 	clusters   *cluster.Pool
 	charts     *chart.Store
 	operations *operation.Set
-	requests   *telemetry.Requests
+	requests   *telemetry.RequestCounter
 	tracing    *telemetry.Tracing
 }
 
-// New makes a server of a driver of the given version. No tracing: nil.
+// New returns a server for a driver of the given version. tracing may be nil.
 func New(version string, operations *operation.Set, tracing *telemetry.Tracing, log *slog.Logger) *Server {
 	return &Server{
 		version:    version,
@@ -42,25 +40,32 @@ func New(version string, operations *operation.Set, tracing *telemetry.Tracing, 
 		clusters:   cluster.NewPool(),
 		charts:     chart.NewStore(),
 		operations: operations,
-		requests:   telemetry.NewRequests(),
+		requests:   telemetry.NewRequestCounter(),
 		tracing:    tracing,
 	}
 }
 
-// Describe says who the driver is.
+// formats are the OCI artifact types of the packages that the driver supports.
+var formats = []string{"application/vnd.cncf.helm.config.v1+json"}
+
+// capabilities are the optional features of the protocol that the driver supports.
+var capabilities = []string{"hooks", "wait", "server-side-apply", "take-ownership", "crds", "helm-records"}
+
+// Describe returns the name, versions and capabilities of the driver.
 func (s *Server) Describe(context.Context, *toolv1.DescribeRequest) (*toolv1.DescribeResponse, error) {
 	return &toolv1.DescribeResponse{
 		Name:              "helm",
 		Version:           helmVersion(),
 		DriverVersion:     s.version,
-		Formats:           []string{"helm/v1", "helm/v2"},
-		Capabilities:      []string{"hooks", "wait", "server-side-apply", "take-ownership", "crds"},
+		Formats:           formats,
+		Capabilities:      capabilities,
 		RunningOperations: uint32(s.operations.Running()), //nolint:gosec // never negative
 		Requests:          s.requests.Counts(),
+		Records:           release.Records(),
 	}, nil
 }
 
-// helmVersion is the version of the SDK that the binary was linked with.
+// helmVersion returns the version of the Helm SDK in the binary.
 func helmVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, module := range info.Deps {
@@ -72,7 +77,7 @@ func helmVersion() string {
 	return "unknown"
 }
 
-// Inspect reads a package.
+// Inspect reads the metadata of a package.
 func (s *Server) Inspect(_ context.Context, request *toolv1.InspectRequest) (*toolv1.InspectResponse, error) {
 	loaded, err := s.charts.Load(request.GetPackage())
 	if err != nil {
@@ -81,7 +86,7 @@ func (s *Server) Inspect(_ context.Context, request *toolv1.InspectRequest) (*to
 	return &toolv1.InspectResponse{Outcome: &toolv1.InspectResponse_Info{Info: loaded.Info()}}, nil
 }
 
-// Canonicalize parses and merges values.
+// Canonicalize parses and merges values and returns their canonical JSON.
 func (s *Server) Canonicalize(_ context.Context, request *toolv1.CanonicalizeRequest) (*toolv1.CanonicalizeResponse, error) {
 	canonical, err := canonicalize(request.GetValues())
 	if err != nil {
@@ -98,11 +103,6 @@ func canonicalize(layers []*toolv1.Values) ([]byte, error) {
 		return nil, err
 	}
 	return values.Canonical(merged)
-}
-
-// Render evaluates a value template.
-func (s *Server) Render(ctx context.Context, request *templatev1.RenderRequest) (*templatev1.RenderResponse, error) {
-	return template.Render(ctx, request), nil
 }
 
 func durationOr(duration *durationpb.Duration, fallback time.Duration) time.Duration {

@@ -8,29 +8,59 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 	"chandler.dev/tools/helm/internal/failure"
 	"chandler.dev/tools/helm/internal/operation"
 )
 
-func TestARequestWithoutATargetIsRefused(t *testing.T) {
+func TestRequestWithoutTargetFails(t *testing.T) {
 	server := New("test", operation.NewSet(), nil, slog.New(slog.DiscardHandler))
-	answer, err := server.Observe(context.Background(), &toolv1.ObserveRequest{})
+	response, err := server.Observe(context.Background(), &toolv1.ObserveRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := answer.GetFailure(); got.GetCategory() != failure.Internal || got.GetMessage() != "the request names no target" {
-		t.Fatalf("got %v", answer)
+	if got := response.GetFailure(); got.GetCategory() != failure.Internal || got.GetMessage() != "the request has no target" {
+		t.Fatalf("got %v", response)
 	}
 }
 
-func TestRecovered(t *testing.T) {
-	call := func() (err error) {
-		defer recovered(slog.New(slog.DiscardHandler), &err)
-		panic("defect")
+func TestDescribe(t *testing.T) {
+	server := New("v1.2.3", operation.NewSet(), nil, slog.New(slog.DiscardHandler))
+	got, err := server.Describe(context.Background(), &toolv1.DescribeRequest{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := call(); status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "the driver has a defect: defect") {
+	want := &toolv1.DescribeResponse{
+		Name:          "helm",
+		Version:       helmVersion(),
+		DriverVersion: "v1.2.3",
+		Formats:       []string{"application/vnd.cncf.helm.config.v1+json"},
+		Capabilities:  []string{"hooks", "wait", "server-side-apply", "take-ownership", "crds", "helm-records"},
+		Records: &toolv1.ReleaseRecords{
+			ApiVersion:    "v1",
+			Kind:          "Secret",
+			Plural:        "secrets",
+			LabelSelector: "owner=helm",
+			ObjectName:    "sh.helm.release.v1.{release}.v{revision}",
+			ReleaseLabel:  "name",
+			RevisionLabel: "version",
+			StatusLabel:   "status",
+			TimeLabels:    []string{"modifiedAt", "createdAt"},
+		},
+	}
+	if !proto.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestRecoverPanic(t *testing.T) {
+	call := func() (err error) {
+		defer recoverPanic(slog.New(slog.DiscardHandler), &err)
+		panic("boom")
+	}
+	if err := call(); status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "the Helm driver panicked: boom") {
 		t.Fatalf("got %v", err)
 	}
 }

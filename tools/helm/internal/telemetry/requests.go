@@ -1,4 +1,4 @@
-// Package telemetry counts and traces what the driver asks of clusters.
+// Package telemetry counts and traces the requests that the driver sends to clusters.
 package telemetry
 
 import (
@@ -11,24 +11,24 @@ import (
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 )
 
-// Requests counts requests to clusters, by verb and result.
-type Requests struct {
+// RequestCounter counts requests to clusters, by verb and result.
+type RequestCounter struct {
 	mu     sync.Mutex
-	counts map[kind]uint64
+	counts map[countKey]uint64
 }
 
-type kind struct{ verb, result string }
+type countKey struct{ verb, result string }
 
-// NewRequests has counted nothing yet.
-func NewRequests() *Requests { return &Requests{counts: map[kind]uint64{}} }
+// NewRequestCounter returns a counter without counts.
+func NewRequestCounter() *RequestCounter { return &RequestCounter{counts: map[countKey]uint64{}} }
 
-// Counts tells what was counted.
-func (r *Requests) Counts() []*toolv1.RequestCount {
+// Counts returns the counts, sorted by verb and result.
+func (r *RequestCounter) Counts() []*toolv1.RequestCount {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	counts := make([]*toolv1.RequestCount, 0, len(r.counts))
-	for kind, count := range r.counts {
-		counts = append(counts, &toolv1.RequestCount{Verb: kind.verb, Result: kind.result, Count: count})
+	for key, count := range r.counts {
+		counts = append(counts, &toolv1.RequestCount{Verb: key.verb, Result: key.result, Count: count})
 	}
 	slices.SortFunc(counts, func(a, b *toolv1.RequestCount) int {
 		return cmp.Or(cmp.Compare(a.GetVerb(), b.GetVerb()), cmp.Compare(a.GetResult(), b.GetResult()))
@@ -36,25 +36,25 @@ func (r *Requests) Counts() []*toolv1.RequestCount {
 	return counts
 }
 
-// Counting counts the requests that go through base.
-func (r *Requests) Counting(base http.RoundTripper) http.RoundTripper {
-	return counting{requests: r, base: base}
+// Transport returns a transport that counts the requests sent through base.
+func (r *RequestCounter) Transport(base http.RoundTripper) http.RoundTripper {
+	return countingTransport{counter: r, base: base}
 }
 
-type counting struct {
-	requests *Requests
-	base     http.RoundTripper
+type countingTransport struct {
+	counter *RequestCounter
+	base    http.RoundTripper
 }
 
-func (c counting) RoundTrip(request *http.Request) (*http.Response, error) {
+func (c countingTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := c.base.RoundTrip(request)
-	counted := kind{verb: verb(request), result: "unreachable"}
+	key := countKey{verb: verb(request), result: "unreachable"}
 	if err == nil {
-		counted.result = result(response.StatusCode)
+		key.result = result(response.StatusCode)
 	}
-	c.requests.mu.Lock()
-	c.requests.counts[counted]++
-	c.requests.mu.Unlock()
+	c.counter.mu.Lock()
+	c.counter.counts[key]++
+	c.counter.mu.Unlock()
 	return response, err
 }
 

@@ -18,19 +18,19 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// endpoint is the variable by which the owner says where spans go.
-const endpoint = "OTEL_EXPORTER_OTLP_ENDPOINT"
+// endpointVariable is the environment variable with the endpoint of the OTLP collector.
+const endpointVariable = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
-// Tracing sends spans of calls that belong to a trace of the caller's. Nil: nobody wants them.
+// Tracing exports spans of calls that belong to a sampled trace of the caller. A nil Tracing exports nothing.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 }
 
-// StartTracing begins to send spans if the environment names a receiver.
+// StartTracing starts exporting spans. It returns nil if the environment sets no endpoint.
 func StartTracing(ctx context.Context, version string) (*Tracing, error) {
-	if os.Getenv(endpoint) == "" {
-		return nil, nil //nolint:nilnil // nobody wants them
+	if os.Getenv(endpointVariable) == "" {
+		return nil, nil //nolint:nilnil // a nil Tracing exports nothing
 	}
 	exporter, err := otlptracegrpc.New(ctx)
 	if err != nil {
@@ -42,7 +42,7 @@ func StartTracing(ctx context.Context, version string) (*Tracing, error) {
 func newTracing(exporter sdktrace.TracerProviderOption, version string) *Tracing {
 	provider := sdktrace.NewTracerProvider(
 		exporter,
-		// The caller has decided what is kept, and begins every trace.
+		// The caller starts every trace and decides whether it is sampled.
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())),
 		sdktrace.WithResource(resource.NewSchemaless(
 			attribute.String("service.name", "chandler-helm"),
@@ -52,66 +52,66 @@ func newTracing(exporter sdktrace.TracerProviderOption, version string) *Tracing
 	return &Tracing{provider: provider, tracer: provider.Tracer("chandler-helm")}
 }
 
-// End sends what is left, for as long as limit.
-func (t *Tracing) End(limit time.Duration) {
+// Shutdown exports the remaining spans within timeout.
+func (t *Tracing) Shutdown(timeout time.Duration) {
 	if t == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	// What does not leave in time is lost with the process.
+	// Spans that cannot be exported in time are lost.
 	_ = t.provider.Shutdown(ctx)
 }
 
-// Errors makes fn hear of spans that could not be sent.
-func Errors(fn func(error)) { otel.SetErrorHandler(otel.ErrorHandlerFunc(fn)) }
+// SetErrorHandler sets the function that is called if spans cannot be exported.
+func SetErrorHandler(fn func(error)) { otel.SetErrorHandler(otel.ErrorHandlerFunc(fn)) }
 
-// Interceptors make a span of every call.
-func (t *Tracing) Interceptors() []grpc.ServerOption {
+// ServerOptions returns interceptors that create a span for every call.
+func (t *Tracing) ServerOptions() []grpc.ServerOption {
 	if t == nil {
 		return nil
 	}
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-			ctx, span := t.begin(ctx, info.FullMethod)
+			ctx, span := t.startSpan(ctx, info.FullMethod)
 			defer span.End()
 			return handle(ctx, request)
 		}),
 		grpc.ChainStreamInterceptor(func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-			ctx, span := t.begin(stream.Context(), info.FullMethod)
+			ctx, span := t.startSpan(stream.Context(), info.FullMethod)
 			defer span.End()
-			return handle(server, within{ServerStream: stream, ctx: ctx})
+			return handle(server, tracedStream{ServerStream: stream, ctx: ctx})
 		}),
 	}
 }
 
-func (t *Tracing) begin(ctx context.Context, method string) (context.Context, trace.Span) {
+func (t *Tracing) startSpan(ctx context.Context, method string) (context.Context, trace.Span) {
 	headers, _ := metadata.FromIncomingContext(ctx)
-	ctx = propagation.TraceContext{}.Extract(ctx, carrier(headers))
+	ctx = propagation.TraceContext{}.Extract(ctx, metadataCarrier(headers))
 	return t.tracer.Start(ctx, method, trace.WithSpanKind(trace.SpanKindServer))
 }
 
-// within is a stream whose context knows its span.
-type within struct {
+// tracedStream is a stream with the span in its context.
+type tracedStream struct {
 	grpc.ServerStream
 	ctx context.Context
 }
 
-func (w within) Context() context.Context { return w.ctx }
+func (s tracedStream) Context() context.Context { return s.ctx }
 
-// carrier reads trace context from a call's metadata.
-type carrier metadata.MD
+// metadataCarrier reads the trace context from the metadata of a call.
+type metadataCarrier metadata.MD
 
-func (c carrier) Get(key string) string {
+func (c metadataCarrier) Get(key string) string {
 	if values := metadata.MD(c).Get(key); len(values) > 0 {
 		return values[0]
 	}
 	return ""
 }
 
-func (c carrier) Set(key, value string) { metadata.MD(c).Set(key, value) }
+func (c metadataCarrier) Set(key, value string) { metadata.MD(c).Set(key, value) }
 
-func (c carrier) Keys() []string {
+func (c metadataCarrier) Keys() []string {
 	keys := make([]string, 0, len(c))
 	for key := range c {
 		keys = append(keys, key)
@@ -119,27 +119,29 @@ func (c carrier) Keys() []string {
 	return keys
 }
 
-// Failed says of the current span that it failed, by category: messages may name more than a trace should.
-func Failed(ctx context.Context, category string) {
+// SetFailed marks the span of ctx as failed. It sets only the category, because messages may contain confidential
+// details.
+func SetFailed(ctx context.Context, category string) {
 	trace.SpanFromContext(ctx).SetStatus(codes.Error, category)
 }
 
-// Requests makes a span of every request that goes through base, below the span of ctx: Helm's own contexts know none.
-func (t *Tracing) Requests(ctx context.Context, base http.RoundTripper) http.RoundTripper {
+// Transport returns a transport that creates a span for every request sent through base. The spans are children of the
+// span of ctx, because Helm does not pass that context to its requests.
+func (t *Tracing) Transport(ctx context.Context, base http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return base
 	}
-	return tracing{tracer: t.tracer, call: ctx, base: base}
+	return tracingTransport{tracer: t.tracer, call: ctx, base: base}
 }
 
-type tracing struct {
+type tracingTransport struct {
 	tracer trace.Tracer
 	call   context.Context
 	base   http.RoundTripper
 }
 
-func (t tracing) RoundTrip(request *http.Request) (*http.Response, error) {
-	// Neither query nor headers nor bodies: they may hold values and credentials.
+func (t tracingTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	// Query, headers and bodies are left out, because they may contain values and credentials.
 	_, span := t.tracer.Start(t.call, request.Method, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
 		attribute.String("http.request.method", request.Method),
 		attribute.String("server.address", request.URL.Host),
@@ -148,7 +150,7 @@ func (t tracing) RoundTrip(request *http.Request) (*http.Response, error) {
 	defer span.End()
 	response, err := t.base.RoundTrip(request)
 	if err != nil {
-		span.SetStatus(codes.Error, "no answer")
+		span.SetStatus(codes.Error, "no response")
 		return response, err
 	}
 	span.SetAttributes(attribute.Int("http.response.status_code", response.StatusCode))

@@ -21,26 +21,26 @@ func request() *http.Request {
 	return request
 }
 
-func TestRequestsBelongToTheTraceOfTheCallAndTellNoSecrets(t *testing.T) {
+func TestRequestSpansJoinTheTraceAndContainNoSecrets(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	tracing := newTracing(sdktrace.WithSyncer(spans), "test")
 	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs("traceparent", parent))
-	ctx, call := tracing.begin(ctx, "Apply")
-	_, _ = tracing.Requests(ctx, answer{status: 409}).RoundTrip(request()) //nolint:bodyclose // there is none
+	ctx, call := tracing.startSpan(ctx, "Apply")
+	_, _ = tracing.Transport(ctx, fakeTransport{status: 409}).RoundTrip(request()) //nolint:bodyclose // the response has no body
 	call.End()
 	ended := spans.GetSpans()
 	if len(ended) != 2 {
 		t.Fatalf("got %d spans", len(ended))
 	}
-	sent, call2 := ended[0], ended[1]
-	if sent.Parent.SpanID() != call2.SpanContext.SpanID() || call2.Parent.SpanID().String() != "b7ad6b7169203331" {
-		t.Errorf("the spans do not belong together: %v", ended)
+	requestSpan, callSpan := ended[0], ended[1]
+	if requestSpan.Parent.SpanID() != callSpan.SpanContext.SpanID() || callSpan.Parent.SpanID().String() != "b7ad6b7169203331" {
+		t.Errorf("wrong parent span: %v", ended)
 	}
-	if sent.Status.Description != "conflict" {
-		t.Errorf("got status %v", sent.Status)
+	if requestSpan.Status.Description != "conflict" {
+		t.Errorf("got status %v", requestSpan.Status)
 	}
 	got := map[string]string{}
-	for _, attribute := range sent.Attributes {
+	for _, attribute := range requestSpan.Attributes {
 		got[string(attribute.Key)] = attribute.Value.String()
 	}
 	want := map[string]string{
@@ -52,15 +52,15 @@ func TestRequestsBelongToTheTraceOfTheCallAndTellNoSecrets(t *testing.T) {
 	}
 }
 
-func TestACallWithoutATraceMakesNoSpan(t *testing.T) {
+func TestCallWithoutTraceCreatesNoSpan(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	tracing := newTracing(sdktrace.WithSyncer(spans), "test")
-	_, call := tracing.begin(context.Background(), "Describe")
+	_, call := tracing.startSpan(context.Background(), "Describe")
 	call.End()
 	if ended := spans.GetSpans(); len(ended) != 0 {
 		t.Errorf("got %v", ended)
 	}
-	if base := (answer{}); (*Tracing)(nil).Requests(context.Background(), base) != http.RoundTripper(base) {
-		t.Error("nobody wants spans")
+	if base := (fakeTransport{}); (*Tracing)(nil).Transport(context.Background(), base) != http.RoundTripper(base) {
+		t.Error("a nil Tracing wraps the transport")
 	}
 }

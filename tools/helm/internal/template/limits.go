@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// tick is a function that every body of the template calls first, so that a loop without output ends in time too.
+// tick is the name of a function that is called at the start of every template, branch and loop body. It applies the
+// timeout to loops without output.
 const tick = "chandlerTick"
 
 type limits struct {
@@ -18,37 +19,37 @@ type limits struct {
 	output  int
 }
 
-// run is one evaluation: the writer of its output and the judge of its time.
-type run struct {
+// execution is one execution of a template. It collects the output and enforces the limits.
+type execution struct {
 	ctx      context.Context
 	deadline time.Time
 	limits   limits
 	out      strings.Builder
 }
 
-func (r *run) Write(text []byte) (int, error) {
+func (e *execution) Write(text []byte) (int, error) {
 	if len(text) == 0 {
 		return 0, nil
 	}
-	if r.out.Len()+len(text) > r.limits.output {
-		return 0, fmt.Errorf("the output is larger than %d bytes", r.limits.output)
+	if e.out.Len()+len(text) > e.limits.output {
+		return 0, fmt.Errorf("the output is larger than %d bytes", e.limits.output)
 	}
-	if err := r.check(); err != nil {
+	if err := e.check(); err != nil {
 		return 0, err
 	}
-	return r.out.Write(text)
+	return e.out.Write(text)
 }
 
-func (r *run) tick() (string, error) { return "", r.check() }
+func (e *execution) tick() (string, error) { return "", e.check() }
 
-func (r *run) check() error {
-	if time.Now().After(r.deadline) {
-		return fmt.Errorf("the template took longer than %s", r.limits.timeout)
+func (e *execution) check() error {
+	if time.Now().After(e.deadline) {
+		return fmt.Errorf("the template took longer than %s", e.limits.timeout)
 	}
-	return r.ctx.Err()
+	return e.ctx.Err()
 }
 
-// insertTicks puts a call of tick before the content of every list: the template itself, every branch, every loop.
+// insertTicks inserts a call of tick at the start of the template and of every branch and loop body.
 func insertTicks(tree *parse.Tree) {
 	insertInto(tree.Root, tree)
 }
@@ -82,8 +83,9 @@ func insertInto(list *parse.ListNode, tree *parse.Tree) {
 	}}, list.Nodes...)
 }
 
-var errNotRunning = errors.New("the template is not being evaluated")
+var errNotRunning = errors.New("the template is not being executed")
 
+// placeholders returns functions that the parser needs. Every execution replaces them.
 func placeholders() template.FuncMap {
 	return template.FuncMap{tick: func() (string, error) { return "", errNotRunning }}
 }

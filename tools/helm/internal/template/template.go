@@ -1,4 +1,4 @@
-// Package template evaluates value templates: Go text/template with Sprig's text functions, for many inputs at once.
+// Package template renders values templates: Go text/template with Sprig's text functions.
 package template
 
 import (
@@ -13,17 +13,17 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	templatev1 "chandler.dev/tools/helm/gen/chandler/template/v1"
-	"chandler.dev/tools/helm/internal/withhold"
+	"chandler.dev/tools/helm/internal/redact"
 )
 
 const (
 	defaultTimeout   = 5 * time.Second
 	defaultMaxOutput = 1 << 20
-	// name appears in messages: "template: values:3:5: …".
+	// name is the name of the template in error messages: "template: values:3:5: …".
 	name = "values"
 )
 
-// Render parses the template once and evaluates it once per input. A failing input fails alone.
+// Render parses the template once and executes it for every input. A failure of one input does not affect the others.
 func Render(ctx context.Context, request *templatev1.RenderRequest) *templatev1.RenderResponse {
 	limits := limits{timeout: defaultTimeout, output: defaultMaxOutput}
 	if request.GetTimeout().AsDuration() > 0 {
@@ -39,7 +39,7 @@ func Render(ctx context.Context, request *templatev1.RenderRequest) *templatev1.
 		output := &templatev1.Output{Key: input.GetKey()}
 		if err != nil {
 			output.Outcome = failed(request.GetTemplate(), err, true)
-		} else if text, err := evaluate(ctx, parsed, input.GetData(), limits); err != nil {
+		} else if text, err := execute(ctx, parsed, input.GetData(), limits); err != nil {
 			output.Outcome = failed(request.GetTemplate(), err, false)
 		} else {
 			output.Outcome = &templatev1.Output_Text{Text: text}
@@ -54,27 +54,27 @@ func parseTemplate(text string) (*template.Template, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, one := range parsed.Templates() {
-		if one.Tree != nil {
-			insertTicks(one.Tree)
+	for _, associated := range parsed.Templates() {
+		if associated.Tree != nil {
+			insertTicks(associated.Tree)
 		}
 	}
 	return parsed, nil
 }
 
-func evaluate(ctx context.Context, parsed *template.Template, data []byte, limits limits) (string, error) {
+func execute(ctx context.Context, parsed *template.Template, data []byte, limits limits) (string, error) {
 	var input map[string]any
-	// Integers become int64 and other numbers float64, as in the objects of a Kubernetes client.
+	// Integers become int64 and other numbers float64, as in unstructured Kubernetes objects.
 	if err := utiljson.Unmarshal(data, &input); err != nil {
 		return "", fmt.Errorf("the template's data is not a JSON object: %w", err)
 	}
-	own, err := parsed.Clone()
+	cloned, err := parsed.Clone()
 	if err != nil {
 		return "", err
 	}
-	run := &run{ctx: ctx, deadline: time.Now().Add(limits.timeout), limits: limits}
-	own.Funcs(template.FuncMap{tick: run.tick})
-	if err := own.Execute(run, input); err != nil {
+	run := &execution{ctx: ctx, deadline: time.Now().Add(limits.timeout), limits: limits}
+	cloned.Funcs(template.FuncMap{tick: run.tick})
+	if err := cloned.Execute(run, input); err != nil {
 		return "", err
 	}
 	return run.out.String(), nil
@@ -82,13 +82,13 @@ func evaluate(ctx context.Context, parsed *template.Template, data []byte, limit
 
 func failed(text string, err error, parse bool) *templatev1.Output_Failure {
 	return &templatev1.Output_Failure{Failure: &templatev1.TemplateFailure{
-		Message: withhold.From(err.Error(), withhold.Literals(text)),
+		Message: redact.Message(err.Error(), redact.TemplateLiterals(text)),
 		Line:    line(err),
 		Parse:   parse,
 	}}
 }
 
-// line reads the position that text/template puts at the head of its messages: "template: values:LINE:COLUMN: …".
+// line returns the line number in a message of text/template: "template: values:LINE:COLUMN: …".
 func line(err error) uint32 {
 	if exec, ok := errors.AsType[template.ExecError](err); ok {
 		err = exec

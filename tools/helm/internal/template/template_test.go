@@ -53,20 +53,20 @@ func TestRenderFails(t *testing.T) {
 		line                    uint32
 		parse                   bool
 	}{
-		"parse":            {"a\n{{ if }}", `{}`, "missing value for if", 2, true},
-		"unknown function": {"{{ nope }}", `{}`, `function "nope" not defined`, 1, true},
-		"no env":           {`{{ env "HOME" }}`, `{}`, `function "env" not defined`, 1, true},
-		"no expandenv":     {`{{ expandenv "$HOME" }}`, `{}`, `function "expandenv" not defined`, 1, true},
-		"no DNS":           {`{{ getHostByName "a" }}`, `{}`, `function "getHostByName" not defined`, 1, true},
-		"execution":        {"a\n\n{{ .a.b.c }}", `{"a":"text"}`, "can't evaluate field b", 3, false},
-		"fail":             {"a\n{{ fail \"give a name\" }}", `{}`, "give a name", 2, false},
-		"bad data":         {`x`, `[`, "not a JSON object", 0, false},
-		"output limit":     {`{{ repeat 2000 "x" }}`, `{}`, "larger than 1000 bytes", 0, false},
-		"silent loop":      {`{{ range until 1000000 }}{{ range until 1000000 }}{{ end }}{{ end }}`, `{}`, "took longer than", 1, false},
-		"counting loop":    {`{{ range 1000000000000 }}{{ end }}`, `{}`, "took longer than", 1, false},
-		"doubling":         {`{{ define "a" }}{{ template "b" }}{{ template "b" }}{{ end }}{{ define "b" }}{{ template "a" }}{{ template "a" }}{{ end }}{{ template "a" }}`, `{}`, "took longer than|exceeded maximum template depth", 1, false},
-		"a huge list":      {`{{ until 2000000000 }}`, `{}`, "more than", 1, false},
-		"a huge text":      {`{{ repeat 2000000000 "xxxx" }}`, `{}`, "more than", 1, false},
+		"parse":               {"a\n{{ if }}", `{}`, "missing value for if", 2, true},
+		"unknown function":    {"{{ nope }}", `{}`, `function "nope" not defined`, 1, true},
+		"no env":              {`{{ env "HOME" }}`, `{}`, `function "env" not defined`, 1, true},
+		"no expandenv":        {`{{ expandenv "$HOME" }}`, `{}`, `function "expandenv" not defined`, 1, true},
+		"no DNS":              {`{{ getHostByName "a" }}`, `{}`, `function "getHostByName" not defined`, 1, true},
+		"execution":           {"a\n\n{{ .a.b.c }}", `{"a":"text"}`, "can't evaluate field b", 3, false},
+		"fail":                {"a\n{{ fail \"give a name\" }}", `{}`, "give a name", 2, false},
+		"bad data":            {`x`, `[`, "not a JSON object", 0, false},
+		"output limit":        {`{{ repeat 2000 "x" }}`, `{}`, "larger than 1000 bytes", 0, false},
+		"loop without output": {`{{ range until 1000000 }}{{ range until 1000000 }}{{ end }}{{ end }}`, `{}`, "took longer than", 1, false},
+		"counting loop":       {`{{ range 1000000000000 }}{{ end }}`, `{}`, "took longer than", 1, false},
+		"doubling":            {`{{ define "a" }}{{ template "b" }}{{ template "b" }}{{ end }}{{ define "b" }}{{ template "a" }}{{ template "a" }}{{ end }}{{ template "a" }}`, `{}`, "took longer than|exceeded maximum template depth", 1, false},
+		"a huge list":         {`{{ until 2000000000 }}`, `{}`, "more than", 1, false},
+		"a huge text":         {`{{ repeat 2000000000 "xxxx" }}`, `{}`, "more than", 1, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -80,8 +80,8 @@ func TestRenderFails(t *testing.T) {
 			if got == nil {
 				t.Fatal("it did not fail")
 			}
-			said := func(part string) bool { return strings.Contains(got.GetMessage(), part) }
-			if !slices.ContainsFunc(strings.Split(c.message, "|"), said) || got.GetLine() != c.line || got.GetParse() != c.parse {
+			contains := func(part string) bool { return strings.Contains(got.GetMessage(), part) }
+			if !slices.ContainsFunc(strings.Split(c.message, "|"), contains) || got.GetLine() != c.line || got.GetParse() != c.parse {
 				t.Fatalf("got %v", got)
 			}
 			if took := time.Since(start); took > 5*time.Second {
@@ -91,7 +91,7 @@ func TestRenderFails(t *testing.T) {
 	}
 }
 
-func TestOneInputFailsAlone(t *testing.T) {
+func TestFailureOfOneInputDoesNotAffectOthers(t *testing.T) {
 	response := Render(context.Background(), &templatev1.RenderRequest{
 		Template: `{{ required "a name" .name }}{{ .name.first }}`,
 		Inputs: []*templatev1.Input{
@@ -100,7 +100,7 @@ func TestOneInputFailsAlone(t *testing.T) {
 		},
 	})
 	if response.GetOutputs()[0].GetFailure() == nil || !response.GetOutputs()[0].GetFailure().GetParse() {
-		t.Fatal("required is no function of Sprig: it should not parse")
+		t.Fatal("the template parsed although Sprig has no function required")
 	}
 	response = Render(context.Background(), &templatev1.RenderRequest{
 		Template: `{{ .name.first }}`,

@@ -1,4 +1,4 @@
-// Package values parses, merges and canonicalises values exactly as Helm does for its -f files.
+// Package values parses and merges values as Helm does for the files of its --values flag.
 package values
 
 import (
@@ -17,17 +17,16 @@ import (
 	"chandler.dev/tools/helm/internal/failure"
 )
 
-// Merge parses every layer and merges them; later layers win.
+// Merge parses the layers and merges them. Later layers override earlier ones.
 //
-// A number means the same in text and in JSON: what Helm makes of it (a float64) when it renders and when it reads the
-// release back.
+// Numbers are float64 for both text and JSON, as in Helm's rendering and in the values that Helm reads from a release.
 func Merge(layers []*toolv1.Values) (map[string]any, error) {
 	merged := map[string]any{}
 	for i, layer := range layers {
 		parsed, err := parse(layer)
 		if err != nil {
 			return nil, failure.Wrap(toolv1.FailureCategory_FAILURE_CATEGORY_INVALID_VALUES, err,
-				"values layer %d of %d cannot be read: %v", i+1, len(layers), err)
+				"values layer %d of %d is invalid: %v", i+1, len(layers), err)
 		}
 		merged = loader.MergeMaps(merged, parsed)
 	}
@@ -39,7 +38,7 @@ func parse(layer *toolv1.Values) (map[string]any, error) {
 	case *toolv1.Values_Text:
 		parsed, err := loader.LoadValues(strings.NewReader(content.Text))
 		if err != nil {
-			return nil, withoutValues(rootCause(err))
+			return nil, withoutQuotedInput(rootCause(err))
 		}
 		return parsed, nil
 	case *toolv1.Values_Json:
@@ -66,7 +65,7 @@ func invalidJSON(data []byte) error {
 	return err
 }
 
-// rootCause leaves out the parser's own steps: "line 2: mapping values are not allowed" is what a person needs.
+// rootCause unwraps err to the parser's own message, such as "line 2: mapping values are not allowed".
 func rootCause(err error) error {
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
 		err = inner
@@ -74,14 +73,14 @@ func rootCause(err error) error {
 	return err
 }
 
-// repeated finds what the parser repeats of the text that it was given.
-var repeated = regexp.MustCompile("(unknown anchor) '[^']*'|(invalid map key|unsupported map key of type): (?s:.*)| `[^`]*`")
+// quotedInput matches the parts of a parser error that quote the input.
+var quotedInput = regexp.MustCompile("(unknown anchor) '[^']*'|(invalid map key|unsupported map key of type): (?s:.*)| `[^`]*`")
 
-func withoutValues(err error) error {
-	return errors.New(repeated.ReplaceAllString(err.Error(), "$1$2"))
+func withoutQuotedInput(err error) error {
+	return errors.New(quotedInput.ReplaceAllString(err.Error(), "$1$2"))
 }
 
-// Canonical is the one JSON text of the values: keys sorted, no white space, no HTML escapes.
+// Canonical returns the canonical JSON of values: sorted keys, no white space, no HTML escapes.
 func Canonical(values map[string]any) ([]byte, error) {
 	if values == nil {
 		values = map[string]any{}
@@ -95,7 +94,7 @@ func Canonical(values map[string]any) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// Digest is "sha256:<hex>" of the canonical JSON.
+// Digest returns "sha256:<hex>" of the canonical JSON.
 func Digest(canonical []byte) string {
 	sum := sha256.Sum256(canonical)
 	return "sha256:" + hex.EncodeToString(sum[:])

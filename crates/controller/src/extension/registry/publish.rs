@@ -8,7 +8,7 @@ use chandler_api::{
 };
 use chandler_core::{
     backoff,
-    conditions::{self, Status, Wanted},
+    conditions::{self, NewCondition, Status},
     poll::Poll,
     resolution::Published,
 };
@@ -31,7 +31,7 @@ pub async fn reconcile(
         Err(failure) => {
             // What was published before stays so; what never was is awaited.
             let message = failure.to_string();
-            let trouble = Wanted {
+            let trouble = NewCondition {
                 type_: "Ready",
                 status: Status::False,
                 reason: ExtensionReason::Failed(failure.category).into(),
@@ -66,7 +66,7 @@ async fn publish(
     Ok(next)
 }
 
-fn said(published: &Published) -> (Wanted, ExtensionStatus) {
+fn said(published: &Published) -> (NewCondition, ExtensionStatus) {
     let usable: Vec<_> =
         published.versions.iter().filter(|known| !known.withdrawn && known.defect.is_none()).collect();
     let defects: Vec<_> = published
@@ -75,11 +75,11 @@ fn said(published: &Published) -> (Wanted, ExtensionStatus) {
         .filter_map(|known| Some(format!("{}: {}", known.name, known.defect.as_ref()?)))
         .collect();
     let (status, reason, message) = if !defects.is_empty() {
-        (Status::False, ExtensionReason::Defect, defects.join("; "))
+        (Status::False, ExtensionReason::InvalidVersion, defects.join("; "))
     } else if usable.is_empty() {
         (
             Status::False,
-            ExtensionReason::NothingToChoose,
+            ExtensionReason::NoAvailableVersion,
             "there is no version, or every one is withdrawn".to_owned(),
         )
     } else {
@@ -87,14 +87,14 @@ fn said(published: &Published) -> (Wanted, ExtensionStatus) {
     };
     let newest = usable.iter().map(|known| &known.name).max().map(|name| name.text.clone());
     let available = u32::try_from(usable.len()).ok();
-    let ready = Wanted { type_: "Ready", status, reason: reason.into(), message };
+    let ready = NewCondition { type_: "Ready", status, reason: reason.into(), message };
     (ready, ExtensionStatus { newest, available, ..ExtensionStatus::default() })
 }
 
 async fn tell(
     object: &Extension,
     context: &ExtensionContext,
-    ready: Wanted,
+    ready: NewCondition,
     known: ExtensionStatus,
 ) -> Result<(), ReconcileError> {
     let old = object.status.clone().unwrap_or_default();

@@ -98,7 +98,7 @@ impl OneShotResolver {
 
     /// Returns the extensions that a cluster requests, after it has published all that they need.
     async fn demand(&self, key: &ClusterKey, cluster: &DynamicObject) -> Result<Demand, Failure> {
-        let selecting = self.instances.iter().filter(|instance| instance.wants(key, cluster.labels()));
+        let selecting = self.instances.iter().filter(|instance| instance.selects(key, cluster.labels()));
         let selecting: Vec<_> = selecting.cloned().collect();
         loop {
             let snapshot = self.registry.snapshot();

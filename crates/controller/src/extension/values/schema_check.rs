@@ -6,7 +6,7 @@ use chandler_api::extensions::PackageSource;
 use chandler_core::{
     digest::Digest,
     failure::Failure,
-    parameters::{Parameters, Rendered, Schema, merge, told},
+    parameters::{Parameters, Rendered, Schema, merge, summarize},
     release::PackageReference,
 };
 use chandler_source::{PackageValues, Packages};
@@ -39,9 +39,9 @@ impl SchemaCheck {
         own: &str,
         source: &PackageSource,
         parameters: &Parameters,
-        rendered: &Rendered,
+        render: &Rendered,
     ) -> Option<String> {
-        let key = key(own, source, &rendered.digest);
+        let key = key(own, source, &render.digest);
         if let Some(known) = self.lock().get(&key) {
             return known.clone();
         }
@@ -83,7 +83,7 @@ fn key(own: &str, source: &PackageSource, parameters: &Digest) -> Digest {
 fn validate(package: PackageValues, parameters: &Parameters) -> Option<String> {
     let schema = Schema::new(&package.schema?).ok()?;
     let violations = schema.violations(&merge([package.defaults, parameters.clone()])).ok()?;
-    told(&violations).map(|failure| failure.message)
+    summarize(&violations).map(|failure| failure.message)
 }
 
 #[cfg(test)]

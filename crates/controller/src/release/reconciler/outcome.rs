@@ -4,7 +4,7 @@ use chandler_api::status::{FailureRecord, RevisionRecord};
 use chandler_core::{
     backoff,
     failure::{Category, Failure},
-    inventory::{Expectation, Seen},
+    inventory::{Expectation, RevisionState},
     release::{ApplyKind, Desired, PastFailure, ReleaseKind, failure_key},
 };
 use chandler_tool::ReleaseDetails;
@@ -68,11 +68,11 @@ where
         self.status.history.insert(0, record);
     }
 
-    pub(super) fn expect(&mut self, seen: Seen) {
+    pub(super) fn expect(&mut self, seen: RevisionState) {
         self.state.expectation = Some(self.expectation(Some(seen)));
     }
 
-    fn expectation(&self, seen: Option<Seen>) -> Expectation {
+    fn expectation(&self, seen: Option<RevisionState>) -> Expectation {
         Expectation { seen, until: self.now.checked_add(CATCH_UP).unwrap_or(self.now) }
     }
 

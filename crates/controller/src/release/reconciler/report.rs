@@ -2,7 +2,7 @@
 
 use chandler_api::{reasons::ReleaseReason, status::ReleaseStatus};
 use chandler_core::{
-    conditions::{self, Status, Wanted},
+    conditions::{self, NewCondition, Status},
     failure::Failure,
     release::{ANOTHER_NAME, Collision, Desired, Plan, ReleaseKind, report},
 };
@@ -26,10 +26,10 @@ where
             return Ok(Action::await_change());
         }
         let generation = self.object.meta().generation;
-        let wanted = |type_| Wanted {
+        let wanted = |type_| NewCondition {
             type_,
             status: Status::False,
-            reason: ReleaseReason::InvalidSpec.spelled(R::VOCABULARY),
+            reason: ReleaseReason::InvalidSpec.in_vocabulary(R::VOCABULARY),
             message: failure.message.clone(),
         };
         let conditions = vec![wanted("Ready"), wanted(R::VOCABULARY.release_ready())];

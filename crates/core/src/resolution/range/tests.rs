@@ -1,10 +1,11 @@
 use super::*;
 
-/// Ranges and the versions in them, as Helm's own library answers: the driver's tests hold the same file against it.
+/// Ranges and the versions in them according to Helm's own library. The tests of the Helm driver check the same file
+/// against it.
 const HELM: &str = include_str!("helm.tsv");
 
 #[test]
-fn ranges_mean_what_they_mean_to_helm() {
+fn ranges_match_like_helm() {
     let mut rows = HELM.lines().map(|line| line.split_once('\t').unwrap());
     let versions: Vec<_> = rows.next().unwrap().1.split(' ').collect();
     for (text, expected) in rows {
@@ -21,18 +22,18 @@ fn ranges_mean_what_they_mean_to_helm() {
 }
 
 #[test]
-fn any_version_is_what_a_star_means() {
+fn a_star_means_any_version() {
     let star: Range = "*".parse().unwrap();
     assert_eq!(Range::any(), star);
 }
 
 #[test]
-fn errors_say_what_is_wrong() {
+fn errors_explain_the_problem() {
     let rows = [
-        ("latest", "`latest` was not expected"),
+        ("latest", "unexpected `latest`"),
         (">=", "a version is missing"),
-        ("", "nothing is written"),
-        ("1.2,", "nothing follows the comma"),
+        ("", "it is empty"),
+        ("1.2,", "it ends with a comma"),
         (">=1 - 2", "without operators"),
     ];
     for (text, problem) in rows {
@@ -44,7 +45,7 @@ fn errors_say_what_is_wrong() {
 }
 
 #[test]
-fn kubernetes_versions_lose_what_vendors_append() {
+fn kubernetes_versions_are_parsed_without_vendor_suffixes() {
     let rows = [
         ("v1.34.2", Some("1.34.2")),
         ("1.34", Some("1.34.0")),
@@ -65,7 +66,7 @@ fn kubernetes_versions_lose_what_vendors_append() {
 }
 
 #[test]
-fn published_versions_may_be_short() {
+fn published_versions_may_omit_components() {
     let rows =
         [("v1.34", Some("1.34.0")), ("2.0.0-rc.1+5", Some("2.0.0-rc.1+5")), ("1.x", None), ("nightly", None)];
     for (text, expected) in rows {

@@ -1,26 +1,26 @@
-//! What is chosen, and what is said where nothing can be.
+//! Solutions and conflicts of small universes.
 
 use chandler_api::extensions::Lifecycle;
 
-use super::world::{cluster, universe, wanted, wants};
+use super::fixtures::{cluster, request, requests, universe};
 use crate::resolution::{Universe, resolve};
 
 const DOCUMENTATION: &str = include_str!("../../../../../docs/concepts/extensions.md");
 
-/// Extensions with their versions, what is wanted, what runs, and the choices in order.
+/// A title, extensions with their versions, requests, running versions, and the choices in order.
 type Row<'a> = (&'a str, &'a [(&'a str, &'a [&'a str])], &'a [&'a str], &'a [&'a str], &'a [&'a str]);
 
-/// Extensions with their versions, what is wanted, and the conflict in words.
+/// Extensions with their versions, requests, and the message of the conflict.
 type ConflictRow<'a> = (&'a [(&'a str, &'a [&'a str])], &'a [&'a str], &'a str);
 
-fn chosen(universe: &Universe, wanted: &[&str], running: &[&str]) -> Vec<String> {
-    let resolution = resolve(universe, &wants(wanted), &cluster(running)).unwrap();
-    resolution.choices.iter().map(|choice| format!("{}@{}", choice.extension, choice.version)).collect()
+fn chosen(universe: &Universe, requested: &[&str], running: &[&str]) -> Vec<String> {
+    let solution = resolve(universe, &requests(requested), &cluster(running)).unwrap();
+    solution.choices.iter().map(|choice| format!("{}@{}", choice.extension, choice.version)).collect()
 }
 
 fn check(rows: &[Row<'_>]) {
-    for (title, extensions, wanted, running, expected) in rows {
-        assert_eq!(chosen(&universe(extensions), wanted, running), *expected, "{title}");
+    for (title, extensions, requested, running, expected) in rows {
+        assert_eq!(chosen(&universe(extensions), requested, running), *expected, "{title}");
     }
 }
 
@@ -31,9 +31,15 @@ fn versions_are_chosen() {
         ("in the range", &[("a", &["1.0.0", "2.0.0"])], &["a@^1"], &[], &["a@1.0.0"]),
         ("in both ranges", &[("a", &["1.0.0", "1.5.0", "2.0.0"])], &["a@^1", "a@<1.4"], &[], &["a@1.0.0"]),
         ("no pre-release", &[("a", &["1.0.0", "2.0.0-rc.1"])], &["a"], &[], &["a@1.0.0"]),
-        ("that fits Kubernetes", &[("a", &["1.0.0", "1.1.0 k8s=>=1.35"])], &["a"], &[], &["a@1.0.0"]),
+        ("compatible with Kubernetes", &[("a", &["1.0.0", "1.1.0 k8s=>=1.35"])], &["a"], &[], &["a@1.0.0"]),
         ("not deprecated", &[("a", &["1.0.0", "1.1.0 deprecated"])], &["a"], &[], &["a@1.0.0"]),
-        ("deprecated if need be", &[("a", &["1.0.0", "1.1.0 deprecated"])], &["a@>1.0.0"], &[], &["a@1.1.0"]),
+        (
+            "deprecated if necessary",
+            &[("a", &["1.0.0", "1.1.0 deprecated"])],
+            &["a@>1.0.0"],
+            &[],
+            &["a@1.1.0"],
+        ),
         ("not withdrawn", &[("a", &["1.0.0", "1.1.0 withdrawn"])], &["a"], &[], &["a@1.0.0"]),
         (
             "of the stable channel",
@@ -42,10 +48,10 @@ fn versions_are_chosen() {
             &[],
             &["a@1.0.0"],
         ),
-        ("what runs stays", &[("a", &["1.0.0", "1.1.0"])], &["a"], &["a@1.0.0"], &["a@1.0.0"]),
+        ("a running version stays", &[("a", &["1.0.0", "1.1.0"])], &["a"], &["a@1.0.0"], &["a@1.0.0"]),
         ("deprecated stays", &[("a", &["1.0.0 deprecated", "1.1.0"])], &["a"], &["a@1.0.0"], &["a@1.0.0"]),
         ("withdrawn stays", &[("a", &["1.0.0 withdrawn", "1.1.0"])], &["a"], &["a@1.0.0"], &["a@1.0.0"]),
-        ("unlisted stays", &[("a", &["1.1.0"])], &["a"], &["a@1.0.0"], &["a@1.0.0"]),
+        ("unpublished stays", &[("a", &["1.1.0"])], &["a"], &["a@1.0.0"], &["a@1.0.0"]),
         ("unknown stays", &[], &["a"], &["a@1.0.0"], &["a@1.0.0"]),
         (
             "another channel stays",
@@ -55,78 +61,84 @@ fn versions_are_chosen() {
             &["a@1.0.0"],
         ),
         (
-            "unless it does not fit",
+            "unless it is incompatible",
             &[("a", &["1.0.0 k8s=<1.34", "1.1.0"])],
             &["a"],
             &["a@1.0.0"],
             &["a@1.1.0"],
         ),
-        ("down if need be", &[("a", &["1.0.0", "1.1.0 k8s=>=1.35"])], &["a"], &["a@1.1.0"], &["a@1.0.0"]),
+        (
+            "downgraded if necessary",
+            &[("a", &["1.0.0", "1.1.0 k8s=>=1.35"])],
+            &["a"],
+            &["a@1.1.0"],
+            &["a@1.0.0"],
+        ),
     ];
     check(rows);
 }
 
 #[test]
-fn versions_are_chosen_together() {
+fn dependencies_are_resolved() {
     let rows: &[Row<'_>] = &[
         (
-            "dependencies come along, first",
+            "dependencies are installed first",
             &[("a", &["1.0.0 needs=z@^1"]), ("z", &["1.0.0", "2.0.0"])],
             &["a"],
             &[],
             &["z@1.0.0", "a@1.0.0"],
         ),
         (
-            "of a dependency as well",
+            "transitive dependencies",
             &[("a", &["1.0.0 needs=b@*"]), ("b", &["1.0.0 needs=c@*"]), ("c", &["1.0.0"])],
             &["a"],
             &[],
             &["c@1.0.0", "b@1.0.0", "a@1.0.0"],
         ),
         (
-            "an older one if the newer's dependency does not fit",
+            "an older version if the dependency of the newer one is incompatible",
             &[("a", &["1.0.0", "2.0.0 needs=b@*"]), ("b", &["1.0.0 k8s=<1.20"])],
             &["a"],
             &[],
             &["a@1.0.0"],
         ),
         (
-            "optional ones do not come along",
+            "optional dependencies are not installed",
             &[("a", &["1.0.0 uses=b@^2"]), ("b", &["1.0.0", "2.0.0"])],
             &["a"],
             &[],
             &["a@1.0.0"],
         ),
         (
-            "but their range holds, and they come first",
+            "but their range applies, and they come first",
             &[("a", &["1.0.0 uses=b@^1"]), ("b", &["1.0.0", "2.0.0"])],
             &["a", "b"],
             &[],
             &["b@1.0.0", "a@1.0.0"],
         ),
         (
-            "optional both ways is no circle",
+            "mutual optional dependencies are not a cycle",
             &[("a", &["1.0.0 uses=b@*"]), ("b", &["1.0.0 uses=a@*"])],
             &["a", "b"],
             &[],
             &["a@1.0.0", "b@1.0.0"],
         ),
         (
-            "a circle is avoided",
+            "a cycle is avoided",
             &[("a", &["1.0.0", "2.0.0 needs=b@*"]), ("b", &["1.0.0 needs=a@*"])],
             &["a", "b"],
             &[],
             &["a@1.0.0", "b@1.0.0"],
         ),
         (
-            "what runs stays rather than a new one being newest",
+            "keeping a running version takes precedence over the newest one",
             &[("a", &["1.0.0 needs=b@*", "2.0.0 needs=b@^2"]), ("b", &["1.0.0", "2.0.0"])],
             &["a", "b"],
             &["b@1.0.0"],
             &["b@1.0.0", "a@1.0.0"],
         ),
         (
-            "also if it only runs because others need it",
+            "also for a dependency",
             &[("a", &["1.0.0 needs=b@*", "2.0.0 needs=b@^2"]), ("b", &["1.0.0", "2.0.0"])],
             &["a"],
             &["b@1.0.0"],
@@ -140,14 +152,14 @@ fn versions_are_chosen_together() {
             &["a@1.0.0", "b@1.0.0"],
         ),
         (
-            "required ones may be asked for",
+            "dependencies may be requested explicitly",
             &[("a", &["1.0.0 needs=b@*"]), ("b", &["1.0.0"])],
             &["a!", "b"],
             &[],
             &["b@1.0.0", "a@1.0.0"],
         ),
         (
-            "required ones that nobody asks for are avoided",
+            "dependencies that have to be requested are avoided",
             &[("a", &["1.0.0", "2.0.0 needs=b@*"]), ("b", &["1.0.0"])],
             &["a!"],
             &[],
@@ -158,14 +170,14 @@ fn versions_are_chosen_together() {
 }
 
 #[test]
-fn conflicts_are_told_in_words() {
+fn conflicts_are_explained() {
     let cert_manager: &[&str] =
         &["1.13.0 k8s=<1.31", "1.14.0 k8s=<1.31", "1.15.0 withdrawn", "1.16.0 k8s=>=1.35", "2.0.0"];
     let rows: &[ConflictRow<'_>] = &[
         (
             &[("cert-manager", cert_manager)],
             &["cert-manager@^1.13"],
-            "cert-manager is asked for as ^1.13\n\
+            "cert-manager ^1.13 is requested\n\
              cert-manager 1.13.0 and 1.14.0 need Kubernetes <1.31, the cluster has 1.34.2\n\
              cert-manager 1.16.0 needs Kubernetes >=1.35, the cluster has 1.34.2\n\
              cert-manager 1.15.0 is withdrawn",
@@ -177,57 +189,49 @@ fn conflicts_are_told_in_words() {
                 ("logging", &["1.0.0 needs=cert-manager@<1.15", "1.1.0 needs=cert-manager@<1.15"]),
             ],
             &["ingress", "logging@^1"],
-            "ingress is asked for\n\
+            "ingress is requested\n\
              ingress 2.0.0 needs cert-manager >=1.15\n\
-             logging is asked for as ^1\n\
+             logging ^1 is requested\n\
              logging 1.0.0 and 1.1.0 need cert-manager <1.15",
         ),
-        (&[], &["nothing"], "nothing is asked for\nnothing is not known: no Extension has that name"),
-        (
-            &[("a", &["1.0.0"])],
-            &["a@^2"],
-            "a is asked for as ^2\na has no version in ^2, the newest is 1.0.0",
-        ),
+        (&[], &["nothing"], "nothing is requested\nnothing is not published: no Extension has that name"),
+        (&[("a", &["1.0.0"])], &["a@^2"], "a ^2 is requested\na has no version in ^2, the newest is 1.0.0"),
         (
             &[("a", &["1.0.0 needs=b@^3"]), ("b", &["1.0.0"])],
             &["a"],
-            "a is asked for\na 1.0.0 needs b ^3\nb has no version in ^3, the newest is 1.0.0",
+            "a is requested\na 1.0.0 needs b ^3\nb has no version in ^3, the newest is 1.0.0",
         ),
         (
             &[("a", &["1.0.0 needs=b@*"]), ("b", &["1.0.0 needs=c@*"]), ("c", &["1.0.0 needs=a@*"])],
             &["a"],
-            "a is asked for\n\
+            "a is requested\n\
              a 1.0.0 needs b\n\
-             a needs b, which needs c, which needs a: nothing could be installed first\n\
+             a needs b, which needs c, which needs a: the dependencies form a cycle\n\
              b 1.0.0 needs c",
         ),
-        (
-            &[("a", &["1.0.0 needs=a@*"])],
-            &["a"],
-            "a is asked for\na 1.0.0 needs the extension itself, which cannot be",
-        ),
+        (&[("a", &["1.0.0 needs=a@*"])], &["a"], "a is requested\na 1.0.0 needs the extension itself"),
         (
             &[("a", &["1.0.0 needs=b@*"]), ("b", &["1.0.0"])],
             &["a!"],
-            "a is asked for\n\
-             a 1.0.0 needs b, which nobody asks for: add an ExtensionInstance of it, or set dependencies: Install",
+            "a is requested\n\
+             a 1.0.0 needs b, which is not requested: add an ExtensionInstance for it, or set dependencies: Install",
         ),
         (
             &[("a", &["1.0.0 uses=b@^1"]), ("b", &["2.0.0"])],
             &["a", "b"],
-            "a is asked for\na 1.0.0 needs b ^1 if it is there\nb is asked for\n\
+            "a is requested\na 1.0.0 needs b ^1 if it is installed\nb is requested\n\
              b has no version in ^1, the newest is 2.0.0",
         ),
     ];
-    for (extensions, wanted, expected) in rows {
-        let conflict = resolve(&universe(extensions), &wants(wanted), &cluster(&[])).unwrap_err();
+    for (extensions, requested, expected) in rows {
+        let conflict = resolve(&universe(extensions), &requests(requested), &cluster(&[])).unwrap_err();
         assert_eq!(conflict.to_string(), *expected);
     }
-    assert!(DOCUMENTATION.contains(rows[0].2), "the documentation shows the first one");
+    assert!(DOCUMENTATION.contains(rows[0].2), "the documentation quotes the first one");
 }
 
 #[test]
-fn choices_say_why() {
+fn choices_are_explained() {
     let universe = universe(&[
         ("dns", &["1.0.0", "1.1.0", "1.2.0 deprecated"]),
         ("mesh", &["1.0.0 k8s=<1.34", "1.1.0 needs=dns@>=1.1"]),
@@ -235,29 +239,29 @@ fn choices_say_why() {
         ("logs", &["1.0.0", "2.0.0"]),
         ("only", &["1.0.0 deprecated"]),
     ]);
-    let wanted = wants(&["mesh", "old", "logs@^2", "only"]);
+    let requests = requests(&["mesh", "old", "logs@^2", "only"]);
     let running = cluster(&["mesh@1.0.0", "dns@1.0.0", "old@1.0.0", "logs@1.0.0", "left@1.0.0"]);
-    let resolution = resolve(&universe, &wanted, &running).unwrap();
-    let words: Vec<_> = resolution.choices.iter().map(ToString::to_string).collect();
+    let solution = resolve(&universe, &requests, &running).unwrap();
+    let messages: Vec<_> = solution.choices.iter().map(ToString::to_string).collect();
     assert_eq!(
-        words,
+        messages,
         [
             "dns moves from 1.0.0 to 1.1.0: mesh 1.1.0 needs dns >=1.1",
-            "logs moves from 1.0.0 to 2.0.0: asked for is ^2",
+            "logs moves from 1.0.0 to 2.0.0: ^2 is requested",
             "mesh moves from 1.0.0 to 1.1.0: 1.0.0 needs Kubernetes <1.34, the cluster has 1.34.2",
-            "old 1.0.0 runs and stays, though it is withdrawn",
-            "only 1.0.0 is deprecated, and nothing else fits",
+            "old 1.0.0 stays although it is withdrawn",
+            "only 1.0.0 is deprecated, but no other version is compatible",
         ]
     );
-    let mesh = &resolution.choices[2];
-    assert_eq!((mesh.after.as_slice(), mesh.asked_for), (&["dns".to_owned()][..], true));
-    assert!(!resolution.choices[0].asked_for);
-    let left: Vec<_> = resolution.unneeded.iter().map(|(name, _)| name.as_str()).collect();
+    let mesh = &solution.choices[2];
+    assert_eq!((mesh.after.as_slice(), mesh.requested), (&["dns".to_owned()][..], true));
+    assert!(!solution.choices[0].requested);
+    let left: Vec<_> = solution.unneeded.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(left, ["left"]);
 }
 
 #[test]
-fn the_life_cycle_says_what_a_version_is_held_against() {
+fn the_platform_range_applies_to_the_platform_lifecycle_only() {
     let rows = [
         (Lifecycle::Kubernetes, "1.0.0 platform=3.x", true),
         (Lifecycle::Independent, "1.0.0 platform=3.x", true),
@@ -268,12 +272,12 @@ fn the_life_cycle_says_what_a_version_is_held_against() {
         (Lifecycle::Independent, "1.0.0 k8s=<1.34", false),
         (Lifecycle::Independent, "1.0.0", true),
     ];
-    for (lifecycle, version, fits) in rows {
+    for (lifecycle, version, compatible) in rows {
         let mut universe = universe(&[("a", &[version])]);
         universe.extensions.get_mut("a").unwrap().lifecycle = lifecycle;
         assert_eq!(
-            resolve(&universe, &wants(&["a"]), &cluster(&[])).is_ok(),
-            fits,
+            resolve(&universe, &requests(&["a"]), &cluster(&[])).is_ok(),
+            compatible,
             "{lifecycle:?} {version}"
         );
     }
@@ -281,20 +285,20 @@ fn the_life_cycle_says_what_a_version_is_held_against() {
     universe.extensions.get_mut("a").unwrap().lifecycle = Lifecycle::Platform;
     let mut unknown = cluster(&[]);
     unknown.platform = None;
-    let conflict = resolve(&universe, &wants(&["a"]), &unknown).unwrap_err().to_string();
+    let conflict = resolve(&universe, &requests(&["a"]), &unknown).unwrap_err().to_string();
     assert!(
-        conflict.contains("needs platform 2.x, and the version of this one is not configured"),
+        conflict.contains("needs platform 2.x, but the version of the platform is not configured"),
         "{conflict}"
     );
 }
 
 #[test]
-fn channels_are_asked_for() {
+fn channels_are_respected() {
     let universe = universe(&[("a", &["1.0.0", "1.1.0 channel=stable", "1.2.0 channel=edge"])]);
     for (channel, expected) in [(None, "1.1.0"), (Some("edge"), "1.2.0"), (Some("other"), "1.0.0")] {
-        let mut wanted = wanted("a");
-        wanted.channel = channel.map(ToOwned::to_owned);
-        let resolution = resolve(&universe, &[wanted], &cluster(&[])).unwrap();
-        assert_eq!(resolution.choices[0].version.text, expected, "{channel:?}");
+        let mut request = request("a");
+        request.channel = channel.map(ToOwned::to_owned);
+        let solution = resolve(&universe, &[request], &cluster(&[])).unwrap();
+        assert_eq!(solution.choices[0].version.text, expected, "{channel:?}");
     }
 }

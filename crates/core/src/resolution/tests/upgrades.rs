@@ -3,49 +3,49 @@
 use chandler_api::extensions::{KubernetesUpgrade, UpgradeMoment};
 use semver::Version;
 
-use super::world::{cluster, universe, wants};
+use super::fixtures::{cluster, requests, universe};
 use crate::resolution::{Universe, UpgradePlan, plan_upgrade};
 
-/// A title, extensions with their versions, what runs, and the plan in words.
+/// A title, extensions with their versions, running versions, and the messages of the plan.
 type Row<'a> = (&'a str, &'a [(&'a str, &'a [&'a str])], &'a [&'a str], &'a [&'a str]);
 
 fn plan(universe: &Universe, running: &[&str]) -> UpgradePlan {
-    let wanted: Vec<_> = running.iter().map(|text| text.split_once('@').unwrap().0).collect();
-    plan_upgrade(universe, &wants(&wanted), &cluster(running), &Version::new(1, 35, 0))
+    let requested: Vec<_> = running.iter().map(|text| text.split_once('@').unwrap().0).collect();
+    plan_upgrade(universe, &requests(&requested), &cluster(running), &Version::new(1, 35, 0))
 }
 
-fn words(plan: &UpgradePlan) -> Vec<String> {
+fn messages(plan: &UpgradePlan) -> Vec<String> {
     plan.steps.iter().map(ToString::to_string).collect()
 }
 
 fn assert_plans(rows: &[Row<'_>]) {
     for (title, extensions, running, expected) in rows {
         let plan = plan(&universe(extensions), running);
-        assert_eq!(words(&plan), *expected, "{title}");
+        assert_eq!(messages(&plan), *expected, "{title}");
         assert_eq!(plan.blocks(), expected.iter().any(|step| step.contains(" blocks: ")), "{title}");
     }
 }
 
 #[test]
-fn plans() {
+fn extensions_move_at_their_moment() {
     let rows: &[Row<'_>] = &[
-        ("fits both", &[("a", &["1.0.0", "2.0.0"])], &["a@1.0.0"], &["a 1.0.0 stays"]),
+        ("compatible with both", &[("a", &["1.0.0", "2.0.0"])], &["a@1.0.0"], &["a 1.0.0 stays"]),
         (
-            "another one fits both",
+            "another version is compatible with both",
             &[("a", &["1.0.0 k8s=<1.35", "1.1.0 k8s=<1.36", "1.2.0 k8s=>=1.35"])],
             &["a@1.0.0"],
             &["a 1.0.0 moves to 1.1.0 before the control plane: \
                1.0.0 needs Kubernetes <1.35, the cluster has 1.35.0"],
         ),
         (
-            "a version per minor",
+            "a version per minor version of Kubernetes",
             &[("a", &["1.34.0 k8s=~1.34.0", "1.35.0 k8s=~1.35.0"])],
             &["a@1.34.0"],
             &["a 1.34.0 moves to 1.35.0 after the control plane: \
                1.34.0 needs Kubernetes ~1.34.0, the cluster has 1.35.0"],
         ),
         (
-            "what it needs comes along, at the same moment",
+            "a dependency moves at the same moment",
             &[
                 ("a", &["1.0.0 k8s=<1.35", "2.0.0 k8s=>=1.35 needs=b@^2"]),
                 ("b", &["1.0.0", "2.0.0 k8s=>=1.35"]),
@@ -58,7 +58,7 @@ fn plans() {
             ],
         ),
         (
-            "not ahead of what it needs",
+            "not before its dependency",
             &[("a", &["1.0.0 k8s=<1.35", "2.0.0 needs=b@^2"]), ("b", &["1.0.0", "2.0.0 k8s=>=1.35"])],
             &["a@1.0.0", "b@1.0.0"],
             &[
@@ -68,7 +68,7 @@ fn plans() {
             ],
         ),
         (
-            "not ahead of what needs it as it is",
+            "not before an extension that needs the running version",
             &[
                 ("a", &["1.0.0 needs=b@^1 k8s=<1.35", "2.0.0 k8s=>=1.35"]),
                 ("b", &["1.0.0 k8s=<1.35", "2.0.0"]),
@@ -82,7 +82,7 @@ fn plans() {
             ],
         ),
         (
-            "something new is needed",
+            "a new dependency",
             &[("a", &["1.0.0 k8s=<1.35", "2.0.0 needs=new@*"]), ("new", &["1.0.0"])],
             &["a@1.0.0"],
             &[
@@ -91,22 +91,27 @@ fn plans() {
                  1.0.0 needs Kubernetes <1.35, the cluster has 1.35.0",
             ],
         ),
-        ("what runs is no longer published", &[("a", &["2.0.0"])], &["a@1.0.0"], &["a 1.0.0 stays"]),
+        (
+            "the running version is no longer published",
+            &[("a", &["2.0.0"])],
+            &["a@1.0.0"],
+            &["a 1.0.0 stays"],
+        ),
     ];
     assert_plans(rows);
 }
 
 #[test]
-fn what_blocks() {
+fn conflicts_block() {
     assert_plans(&[
         (
-            "nothing fits",
+            "no compatible version",
             &[("a", &["1.0.0 k8s=<1.35"]), ("b", &["1.0.0"])],
             &["a@1.0.0", "b@1.0.0"],
             &["a 1.0.0 blocks: a 1.0.0 needs Kubernetes <1.35, the cluster has 1.35.0", "b 1.0.0 stays"],
         ),
         (
-            "all that blocks is told, beside what would happen to the rest",
+            "all conflicts are reported, with the steps of the others",
             &[
                 ("a", &["1.0.0 k8s=<1.35"]),
                 ("b", &["1.0.0 k8s=<1.35", "1.1.0"]),
@@ -123,7 +128,7 @@ fn what_blocks() {
             ],
         ),
         (
-            "who needs what blocks is blamed as well",
+            "dependents of a blocking extension block too",
             &[("a", &["1.0.0 needs=b@*"]), ("b", &["1.0.0 k8s=<1.35"]), ("c", &["1.0.0"])],
             &["a@1.0.0", "b@1.0.0", "c@1.0.0"],
             &[
@@ -136,7 +141,7 @@ fn what_blocks() {
 }
 
 #[test]
-fn the_moment_is_the_extensions_own_where_no_version_fits_both() {
+fn the_extension_names_the_moment_if_no_version_is_compatible_with_both() {
     for (when, expected) in [
         (UpgradeMoment::BeforeControlPlane, "before the control plane"),
         (UpgradeMoment::AfterControlPlane, "after the control plane"),
@@ -144,13 +149,13 @@ fn the_moment_is_the_extensions_own_where_no_version_fits_both() {
     ] {
         let mut universe = universe(&[("a", &["1.34.0 k8s=~1.34.0", "1.35.0 k8s=~1.35.0"])]);
         universe.extensions.get_mut("a").unwrap().upgrade.when = when;
-        let plan = words(&plan(&universe, &["a@1.34.0"]));
+        let plan = messages(&plan(&universe, &["a@1.34.0"]));
         assert!(plan[0].starts_with(&format!("a 1.34.0 moves to 1.35.0 {expected}: ")), "{plan:?}");
     }
 }
 
 #[test]
-fn what_need_not_block_stays_as_it_is() {
+fn an_extension_that_must_not_block_stays() {
     let mut universe = universe(&[("a", &["1.0.0 k8s=<1.35"]), ("b", &["1.0.0 k8s=<1.35", "1.1.0"])]);
     for published in universe.extensions.values_mut() {
         published.upgrade = KubernetesUpgrade { block: false, ..KubernetesUpgrade::default() };
@@ -158,9 +163,9 @@ fn what_need_not_block_stays_as_it_is() {
     let plan = plan(&universe, &["a@1.0.0", "b@1.0.0"]);
     assert!(!plan.blocks());
     assert_eq!(
-        words(&plan),
+        messages(&plan),
         [
-            "a 1.0.0 stays though it does not fit: 1.0.0 needs Kubernetes <1.35, the cluster will have 1.35.0",
+            "a 1.0.0 stays although it is incompatible: 1.0.0 needs Kubernetes <1.35, the cluster will have 1.35.0",
             "b 1.0.0 moves to 1.1.0 before the control plane: \
              1.0.0 needs Kubernetes <1.35, the cluster has 1.35.0",
         ]

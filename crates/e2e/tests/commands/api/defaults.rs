@@ -1,4 +1,4 @@
-//! What the API server fills in, and what it leaves as it was written.
+//! Defaults of HelmChartProxy and HelmReleaseProxy.
 
 use chandler_api::addons::{HelmChartProxySpec, HelmOptions};
 use serde_json::{Value, json};
@@ -9,15 +9,15 @@ use super::{
 };
 
 #[tokio::test]
-async fn unset_fields_get_their_defaults_and_set_ones_stay() {
+async fn defaults_are_set_only_for_unset_fields() {
     let server = Server::shared().await;
     let defaults = json!({
         "enableClientCache": false, "timeout": "10m",
         "install": {"createNamespace": true}, "upgrade": {"maxHistory": 10},
     });
-    let with = |changes: Value| {
+    let with = |fields: Value| {
         let mut options = defaults.clone();
-        options.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        options.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         options
     };
     let rows = [
@@ -39,37 +39,37 @@ async fn unset_fields_get_their_defaults_and_set_ones_stay() {
     ];
     for (changes, expected) in rows {
         for kind in [CHART, RELEASE] {
-            let made = server.try_create(&object(kind, &changes)).await.unwrap();
-            assert_eq!(made["spec"]["options"], expected, "{kind} {changes}");
+            let created = server.dry_run_create(&object(kind, &changes)).await.unwrap();
+            assert_eq!(created["spec"]["options"], expected, "{kind} {changes}");
         }
     }
 }
 
 #[tokio::test]
-async fn releases_go_to_the_default_namespace_and_nothing_else_is_filled_in() {
+async fn only_the_options_and_the_release_namespace_have_defaults() {
     let server = Server::shared().await;
     for kind in [CHART, RELEASE] {
         let written = object(kind, &json!({}));
-        let mut made = server.try_create(&written).await.unwrap();
-        let spec = made["spec"].as_object_mut().unwrap();
+        let mut created = server.dry_run_create(&written).await.unwrap();
+        let spec = created["spec"].as_object_mut().unwrap();
         assert_eq!(spec.remove("namespace"), Some(json!("default")));
         spec.remove("options").unwrap();
-        assert_eq!(made["spec"], written["spec"]);
-        assert_eq!(made.get("status"), None);
+        assert_eq!(created["spec"], written["spec"]);
+        assert_eq!(created.get("status"), None);
 
-        let elsewhere = server.try_create(&object(kind, &json!({"namespace": "apps"}))).await.unwrap();
-        assert_eq!(elsewhere["spec"]["namespace"], "apps");
+        let explicit = server.dry_run_create(&object(kind, &json!({"namespace": "apps"}))).await.unwrap();
+        assert_eq!(explicit["spec"]["namespace"], "apps");
     }
 }
 
-/// Otherwise the controller would find its own objects changed, and write them again for ever.
+/// Otherwise the controller would see a difference in its own objects and write them again and again.
 #[tokio::test]
-async fn the_types_read_an_unset_field_as_the_server_fills_it_in() {
+async fn the_rust_types_and_the_api_server_use_the_same_defaults() {
     let server = Server::shared().await;
     let written = object(CHART, &json!({}));
-    let made = server.try_create(&written).await.unwrap();
+    let created = server.dry_run_create(&written).await.unwrap();
     let [unset, filled]: [HelmChartProxySpec; 2] =
-        [&written, &made].map(|object| serde_json::from_value(object["spec"].clone()).unwrap());
+        [&written, &created].map(|object| serde_json::from_value(object["spec"].clone()).unwrap());
     assert_eq!(unset, filled);
     assert_eq!(filled.options, HelmOptions::default());
 }

@@ -1,4 +1,4 @@
-//! The kinds of extensions: which objects can be created, what is filled in, what may change.
+//! Validation, defaults and updates of the kinds of extensions.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{
     objects::{ADDON, CATALOG, CHART, EXTENSION, GRANT, INSTANCE, object, without},
-    server::{Server, answer},
+    server::{Server, object_or_message},
     validation::check,
 };
 
@@ -27,12 +27,12 @@ const URL: Option<&str> = Some("must begin with https:// or oci:// and name a ho
 
 async fn check_all(kind: &str, rows: Vec<(Value, Option<&str>)>) {
     let server = Server::shared().await;
-    for (changes, refusal) in rows {
-        check(&server, &object(kind, &changes), refusal).await;
+    for (fields, error) in rows {
+        check(&server, &object(kind, &fields), error).await;
     }
 }
 
-/// An Extension with one version that has these fields.
+/// Returns the fields of an Extension with one version, whose fields are replaced by `fields`.
 fn version(fields: &Value) -> Value {
     let mut version =
         json!({"version": "1.0.0", "source": {"repository": "https://charts.example", "chart": "hello"}});
@@ -40,14 +40,15 @@ fn version(fields: &Value) -> Value {
     json!({"versions": [version]})
 }
 
-/// The Markdown files below a folder.
+/// Returns the Markdown files below a folder.
 fn markdown(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let nested = entries.flat_map(|path| if path.is_dir() { markdown(&path) } else { vec![path] });
     nested.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
 }
 
-/// The objects of our kinds in the YAML of a document. What has no `apiVersion` is a part of an object.
+/// Returns the objects of Chandler's kinds in the YAML blocks of a document. Blocks without `apiVersion` are parts of
+/// objects.
 fn objects_of(text: &str) -> Vec<Value> {
     let blocks = text.split("```yaml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
     let documents = blocks.flat_map(|block| block.split("\n---\n"));
@@ -59,16 +60,17 @@ fn objects_of(text: &str) -> Vec<Value> {
     objects.filter(is_ours).collect()
 }
 
-/// Whether the server has kept everything that was written: it drops fields that it does not know.
-fn is_kept(made: &Value, written: &Value) -> bool {
-    match (made, written) {
-        (Value::Object(made), Value::Object(written)) => {
-            written.iter().all(|(name, field)| made.get(name).is_some_and(|made| is_kept(made, field)))
+/// Returns whether the server has stored everything that was written: it prunes unknown fields.
+fn contains_all(stored: &Value, written: &Value) -> bool {
+    match (stored, written) {
+        (Value::Object(stored), Value::Object(written)) => written
+            .iter()
+            .all(|(name, field)| stored.get(name).is_some_and(|stored| contains_all(stored, field))),
+        (Value::Array(stored), Value::Array(written)) => {
+            stored.len() == written.len()
+                && stored.iter().zip(written).all(|(stored, item)| contains_all(stored, item))
         }
-        (Value::Array(made), Value::Array(written)) => {
-            made.len() == written.len() && made.iter().zip(written).all(|(made, item)| is_kept(made, item))
-        }
-        (made, written) => made == written,
+        (stored, written) => stored == written,
     }
 }
 
@@ -79,21 +81,25 @@ async fn the_objects_in_the_documentation_are_accepted() {
     for path in markdown(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")) {
         for mut object in objects_of(&std::fs::read_to_string(&path).unwrap()) {
             object["metadata"]["namespace"] = json!("default");
-            let made = server.try_create(&object).await;
-            let made = made.unwrap_or_else(|why| panic!("{}: {why}\n{object:#}", path.display()));
-            assert!(is_kept(&made["spec"], &object["spec"]), "{}: {made:#}\n{object:#}", path.display());
+            let stored = server.dry_run_create(&object).await;
+            let stored = stored.unwrap_or_else(|error| panic!("{}: {error}\n{object:#}", path.display()));
+            assert!(
+                contains_all(&stored["spec"], &object["spec"]),
+                "{}: {stored:#}\n{object:#}",
+                path.display()
+            );
             kinds.insert(object["kind"].as_str().unwrap().to_owned());
         }
     }
     assert_eq!(
         kinds.into_iter().collect::<Vec<_>>(),
         [EXTENSION, CATALOG, INSTANCE, CHART, GRANT],
-        "kinds that users write are shown"
+        "the documentation contains all kinds that users write"
     );
 }
 
 #[tokio::test]
-async fn every_object_in_the_guide_for_authors_is_accepted() {
+async fn every_object_in_the_guide_for_extension_authors_is_accepted() {
     let server = Server::shared().await;
     let guide = include_str!("../../../../../docs/guides/writing-an-extension.md");
     let blocks: Vec<_> =
@@ -107,9 +113,9 @@ async fn every_object_in_the_guide_for_authors_is_accepted() {
 }
 
 #[tokio::test]
-async fn required_fields() {
+async fn required_fields_are_enforced() {
     let server = Server::shared().await;
-    for (kind, field, refusal) in [
+    for (kind, field, error) in [
         (CATALOG, "url", "spec.url: Required value"),
         (EXTENSION, "versions", "versions must list at least one version, unless followKubernetes is set"),
         (INSTANCE, "extension", "exactly one of extension, source must be set"),
@@ -118,12 +124,12 @@ async fn required_fields() {
         (ADDON, "release", "spec.release: Required value"),
         (ADDON, "source", "spec.source: Required value"),
     ] {
-        check(&server, &without(kind, field), Some(refusal)).await;
+        check(&server, &without(kind, field), Some(error)).await;
     }
 }
 
 #[tokio::test]
-async fn ranges_are_written_as_helm_users_write_them() {
+async fn version_ranges_use_the_syntax_of_helm() {
     let good = [
         "1.14.2",
         "v1.14.2",
@@ -149,7 +155,7 @@ async fn ranges_are_written_as_helm_users_write_them() {
         ["", " ", "latest", ">=", ">=1.30 <", "1.2.3.4", "1.2 ||", "|| 1.2", "1.2 | 1.3", "a.b", ">>1.2"];
     let rows = good.iter().map(|text| (text, None)).chain(bad.iter().map(|text| (text, RANGE)));
     let server = Server::shared().await;
-    for (text, refusal) in rows {
+    for (text, error) in rows {
         for (kind, changes) in [
             (INSTANCE, json!({"version": text})),
             (EXTENSION, version(&json!({"kubernetes": text}))),
@@ -157,13 +163,13 @@ async fn ranges_are_written_as_helm_users_write_them() {
             (EXTENSION, version(&json!({"dependencies": [{"extension": "other", "range": text}]}))),
             (CATALOG, json!({"filter": {"versions": text}})),
         ] {
-            check(&server, &object(kind, &changes), refusal).await;
+            check(&server, &object(kind, &changes), error).await;
         }
     }
 }
 
 #[tokio::test]
-async fn catalogs() {
+async fn catalog_fields_are_validated() {
     let oci = |filter: Value| json!({"url": "oci://registry.example/charts", "filter": filter});
     let signed_by = |identity: Value| {
         let root = json!({"name": "sigstore", "key": "trusted_root.json"});
@@ -209,7 +215,7 @@ async fn catalogs() {
 }
 
 #[tokio::test]
-async fn extensions() {
+async fn extension_fields_are_validated() {
     let follow = |fields: Value| json!({"versions": [], "followKubernetes": fields});
     check_all(
         EXTENSION,
@@ -266,7 +272,7 @@ async fn extensions() {
 }
 
 #[tokio::test]
-async fn instances() {
+async fn instance_fields_are_validated() {
     let inline = json!({"repository": "https://charts.example", "chart": "hello", "version": "1.0.0"});
     let from = |fields: Value| json!({"parametersFrom": [fields], "serviceAccountName": "reader"});
     let field = json!({"apiVersion": "v1", "kind": "User", "name": "all", "path": "/spec/sshKeys"});
@@ -308,7 +314,7 @@ async fn instances() {
 }
 
 #[tokio::test]
-async fn addon_releases() {
+async fn addon_release_fields_are_validated() {
     let digest = format!("sha256:{}", "0".repeat(64));
     check_all(
         ADDON,
@@ -329,10 +335,10 @@ async fn addon_releases() {
 }
 
 #[tokio::test]
-async fn a_release_stays_where_it_is() {
+async fn cluster_and_release_of_an_addon_release_are_immutable() {
     let server = Server::shared().await;
-    let made = server.create(&object(ADDON, &json!({}))).await.unwrap();
-    for (change, refusal) in [
+    let created = server.create(&object(ADDON, &json!({}))).await.unwrap();
+    for (change, error) in [
         (json!({"cluster": "green"}), Some("spec.cluster: Invalid value: \"string\": is immutable")),
         (
             json!({"release": {"namespace": "other"}}),
@@ -340,10 +346,10 @@ async fn a_release_stays_where_it_is() {
         ),
         (json!({"version": "2.0.0", "source": {"version": "2.0.0"}, "values": "a: b"}), None),
     ] {
-        match (server.change(&made, json!({"spec": change})).await, refusal) {
+        match (server.patch(&created, json!({"spec": change})).await, error) {
             (Ok(_), None) => {}
             (Err(message), Some(expected)) => assert!(message.contains(expected), "{change}\n{message}"),
-            (answer, _) => panic!("{change}\n{answer:?}\nexpected: {refusal:?}"),
+            (result, _) => panic!("{change}\n{result:?}\nexpected: {error:?}"),
         }
     }
 }
@@ -370,31 +376,32 @@ async fn unset_fields_get_their_defaults() {
         ),
         (ADDON, json!({"options": options})),
     ];
-    for (kind, filled_in) in rows {
+    for (kind, defaults) in rows {
         let written = object(kind, &json!({}));
-        let made = server.try_create(&written).await.unwrap();
-        assert_eq!(made["spec"], object(kind, &filled_in)["spec"], "{kind}");
+        let created = server.dry_run_create(&written).await.unwrap();
+        assert_eq!(created["spec"], object(kind, &defaults)["spec"], "{kind}");
         match kind {
-            CATALOG => same::<ExtensionCatalogSpec>(&written, &made),
-            EXTENSION => same::<ExtensionSpec>(&written, &made),
-            INSTANCE => same::<ExtensionInstanceSpec>(&written, &made),
-            _ => same::<AddonReleaseSpec>(&written, &made),
+            CATALOG => assert_same::<ExtensionCatalogSpec>(&written, &created),
+            EXTENSION => assert_same::<ExtensionSpec>(&written, &created),
+            INSTANCE => assert_same::<ExtensionInstanceSpec>(&written, &created),
+            _ => assert_same::<AddonReleaseSpec>(&written, &created),
         }
     }
 }
 
-/// Otherwise the controller would find its own objects changed, and write them again for ever.
-fn same<S: DeserializeOwned + Serialize + PartialEq + Debug>(written: &Value, made: &Value) {
+/// Checks that the Rust types use the same defaults as the API server. Otherwise the controller would see a difference in
+/// its own objects and write them again and again.
+fn assert_same<S: DeserializeOwned + Serialize + PartialEq + Debug>(written: &Value, created: &Value) {
     let [unset, filled]: [S; 2] =
-        [written, made].map(|object| serde_json::from_value(object["spec"].clone()).unwrap());
+        [written, created].map(|object| serde_json::from_value(object["spec"].clone()).unwrap());
     assert_eq!(unset, filled);
-    assert_eq!(serde_json::to_value(&filled).unwrap(), made["spec"]);
+    assert_eq!(serde_json::to_value(&filled).unwrap(), created["spec"]);
 }
 
 #[tokio::test]
-async fn the_status_of_an_instance_is_that_of_a_placement_and_more() {
+async fn the_status_of_an_instance_extends_the_status_of_a_placement() {
     let server = Server::shared().await;
-    let made = server.create(&object(INSTANCE, &json!({}))).await.unwrap();
+    let created = server.create(&object(INSTANCE, &json!({}))).await.unwrap();
     let status = json!({
         "conditions": [{
             "type": "Ready", "status": "False", "reason": "Conflict", "message": "none fits",
@@ -404,10 +411,11 @@ async fn the_status_of_an_instance_is_that_of_a_placement_and_more() {
         "readyClusters": "0/1", "observedGeneration": 1, "versions": "1.0.0",
         "resolution": [{"cluster": "blue", "version": "1.0.0", "kubernetes": "1.34.2", "message": "it runs"}],
     });
-    let name = made["metadata"]["name"].as_str().unwrap();
+    let name = created["metadata"]["name"].as_str().unwrap();
     let patch = Patch::Merge(json!({"status": status}));
     let stored =
-        answer(server.api(INSTANCE).patch_status(name, &PatchParams::default(), &patch).await).unwrap();
+        object_or_message(server.api(INSTANCE).patch_status(name, &PatchParams::default(), &patch).await)
+            .unwrap();
     assert_eq!(stored["status"], status, "nothing is pruned");
     let read: InstanceStatus = serde_json::from_value(stored["status"].clone()).unwrap();
     assert_eq!(read.placement.ready_clusters.as_deref(), Some("0/1"));

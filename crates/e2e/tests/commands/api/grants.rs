@@ -1,4 +1,4 @@
-//! Consent to references from other namespaces: which grants can be given.
+//! Validation of ReferenceGrant.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use super::{
 };
 
 #[tokio::test]
-async fn a_grant_names_who_and_what() {
+async fn reference_grants_are_validated() {
     let server = Server::shared().await;
     let rows = [
         (object(GRANT, &json!({})), None),
@@ -23,7 +23,7 @@ async fn a_grant_names_who_and_what() {
             Some("spec.from[0].kind"),
         ),
     ];
-    for (object, refusal) in rows {
-        check(&server, &object, refusal).await;
+    for (object, error) in rows {
+        check(&server, &object, error).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Objects as small as they may be.
+//! Minimal valid objects of each kind.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ pub const EXTENSION: &str = "Extension";
 pub const INSTANCE: &str = "ExtensionInstance";
 pub const ADDON: &str = "AddonRelease";
 
-/// The group of a kind.
+/// Returns the API group of a kind.
 pub fn group(kind: &str) -> &'static str {
     match kind {
         CHART | RELEASE => "addons.cluster.x-k8s.io",
@@ -18,7 +18,7 @@ pub fn group(kind: &str) -> &'static str {
     }
 }
 
-fn smallest(kind: &str) -> Value {
+fn minimal_spec(kind: &str) -> Value {
     let chart = json!({"repository": "https://charts.example", "chart": "hello"});
     match kind {
         CHART => json!({"chartName": "hello", "repoURL": "https://charts.example", "clusterSelector": {}}),
@@ -35,21 +35,21 @@ fn smallest(kind: &str) -> Value {
         ADDON => {
             json!({"cluster": "blue", "release": {"name": "hello", "namespace": "apps"}, "source": chart})
         }
-        other => panic!("{other} is no kind of ours"),
+        other => panic!("unknown kind {other}"),
     }
 }
 
-/// An object of a kind, named by the server; `changes` replaces fields of its spec.
-pub fn object(kind: &str, changes: &Value) -> Value {
-    let mut spec = smallest(kind);
-    spec.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+/// Returns a minimal object with a generated name; `fields` replaces fields of its spec.
+pub fn object(kind: &str, fields: &Value) -> Value {
+    let mut spec = minimal_spec(kind);
+    spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     json!({
         "apiVersion": format!("{}/v1alpha1", group(kind)), "kind": kind,
         "metadata": {"generateName": "hello-", "namespace": "default"}, "spec": spec,
     })
 }
 
-/// An object without one of its spec's fields.
+/// Returns a minimal object without one field of its spec.
 pub fn without(kind: &str, field: &str) -> Value {
     let mut object = object(kind, &json!({}));
     object["spec"].as_object_mut().unwrap().remove(field).unwrap();

@@ -1,4 +1,4 @@
-//! Parameters that are kept elsewhere, read with the rights that Chandler ships with and a ServiceAccount's own.
+//! Parameters from other objects are read with Chandler's permissions or with those of a ServiceAccount.
 
 use std::{
     io,
@@ -16,8 +16,8 @@ use kube::{
 use serde_json::{Value, json};
 
 const CANARY: &str = "canary-4711";
-const RIGHTS: &str = include_str!("../../../../../deploy/rbac.yaml");
-/// `reader` of namespace fleet may read two objects of namespace other and a cluster-wide one.
+const RBAC: &str = include_str!("../../../../../deploy/rbac.yaml");
+/// ServiceAccount `fleet/reader` may read two ConfigMaps of namespace `other` and one cluster-scoped object.
 const OBJECTS: &str = r#"
 apiVersion: v1
 kind: Namespace
@@ -75,7 +75,7 @@ metadata: {name: namespaces-of-fleet}
 rules:
   - {apiGroups: [""], resources: [namespaces], resourceNames: [other], verbs: [get]}
 ---
-# By group, so that it is seen that the API server takes the groups of the ServiceAccount's own tokens.
+# Bound to a group, to test that impersonation includes the groups of the ServiceAccount.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: namespaces-of-fleet}
@@ -83,19 +83,20 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: namespac
 subjects: [{kind: Group, apiGroup: rbac.authorization.k8s.io, name: "system:serviceaccounts:fleet"}]
 "#;
 
-struct World {
+/// A cluster with the objects above, and the manager's parameter sources.
+struct Sources {
     plane: Plane,
     client: Client,
     sources: ParameterSources,
 }
 
-impl World {
+impl Sources {
     async fn new() -> Self {
         let plane = testing::bare_plane().await.unwrap();
         let client = plane.client().await.unwrap();
-        apply::apply_all(&client, RIGHTS).await.unwrap();
+        apply::apply_all(&client, RBAC).await.unwrap();
         apply::apply_all(&client, OBJECTS).await.unwrap();
-        let sources = ParameterSources::new(manager(&plane).await);
+        let sources = ParameterSources::new(manager_client(&plane).await);
         Self { plane, client, sources }
     }
 
@@ -104,8 +105,8 @@ impl World {
     }
 }
 
-/// With the manager's own ServiceAccount.
-async fn manager(plane: &Plane) -> Client {
+/// Returns a client with the manager's ServiceAccount.
+async fn manager_client(plane: &Plane) -> Client {
     let text = service_account::kubeconfig(plane, "chandler-system", "chandler-manager").await.unwrap();
     let kubeconfig = Kubeconfig::from_yaml(&text).unwrap();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
@@ -123,26 +124,26 @@ fn config_map(namespace: &str, name: &str, path: &str) -> Value {
 }
 
 #[tokio::test]
-async fn parameters_are_read_with_the_rights_of_the_instance_and_no_others() {
-    let logged = Log::default();
-    let writer = logged.clone();
+async fn parameters_are_read_only_with_the_permissions_of_the_instance() {
+    let captured = Log::default();
+    let writer = captured.clone();
     let subscriber =
         tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(move || writer.clone());
     let _guard = tracing::subscriber::set_default(subscriber.finish());
-    let world = World::new().await;
+    let test = Sources::new().await;
 
-    consented(&world).await;
-    found(&world).await;
-    refused(&world).await;
-    traced(&world).await;
+    assert_impersonation_needs_a_role_binding(&test).await;
+    assert_sources_are_read(&test).await;
+    assert_failures_are_explained(&test).await;
+    assert_requests_are_impersonated_and_cached(&test).await;
 
-    let log = logged.text();
+    let log = captured.text();
     assert!(log.contains("/configmaps/shared"), "the log was not captured");
     assert!(!log.contains(CANARY), "a secret is in the log");
 }
 
-async fn found(world: &World) {
-    let read = world
+async fn assert_sources_are_read(test: &Sources) {
+    let read = test
         .read(json!([
             {"configMap": {"name": "settings", "key": "values.yaml"}},
             {"configMap": {"name": "settings", "key": "level"}, "parameter": "log.level"},
@@ -152,7 +153,7 @@ async fn found(world: &World) {
     assert_eq!(layers(&read), json!([{"replicas": 2}, {"log": {"level": "3"}}]));
     assert!(!read.secret);
 
-    let read = world
+    let read = test
         .read(json!([
             {"secret": {"name": "login", "key": "values.yaml"}},
             {"secret": {"name": "login", "key": "password"}, "parameter": "auth.password"},
@@ -169,7 +170,7 @@ async fn found(world: &World) {
         object["optional"] = json!(true);
         json!({"object": object, "parameter": "x"})
     };
-    let read = world
+    let read = test
         .read(json!([
             {"object": config_map("other", "shared", "/data/values.yaml")},
             {"object": config_map("other", "shared", "/data/level"), "parameter": "level"},
@@ -182,10 +183,10 @@ async fn found(world: &World) {
         .await
         .unwrap();
     assert_eq!(layers(&read), json!([{"zone": "a"}, {"level": "3"}, {"region": "north"}]));
-    assert!(read.secret, "nobody knows what an object holds");
+    assert!(read.secret, "values from an object are treated as secret");
 }
 
-async fn refused(world: &World) {
+async fn assert_failures_are_explained(test: &Sources) {
     let key = |kind: &str, name: &str, key: &str| json!({kind: {"name": name, "key": key}});
     let object = |object: Value| json!({"object": object});
     let secret =
@@ -233,7 +234,7 @@ async fn refused(world: &World) {
             "ConfigMap other/closed may not be read: in namespace other, bind ServiceAccount fleet/reader to a Role \
              with the rule {apiGroups: [\"\"], resources: [configmaps], resourceNames: [closed], verbs: [get]}",
         ),
-        // Chandler itself may; that does not help.
+        // Chandler itself may read it, but its permissions do not count.
         (object(secret), Category::Forbidden, "resources: [secrets], resourceNames: [login]"),
         (
             object(json!({"apiVersion": "v1", "kind": "Namespace", "name": "fleet", "path": "/x"})),
@@ -262,25 +263,25 @@ async fn refused(world: &World) {
         ),
     ];
     for (entry, expected, hint) in rows {
-        let (category, message) = world.read(json!([entry])).await.unwrap_err();
-        assert!(message.contains(hint), "{message:?} does not say {hint:?}");
+        let (category, message) = test.read(json!([entry])).await.unwrap_err();
+        assert!(message.contains(hint), "{message:?} does not contain {hint:?}");
         assert_eq!(category, expected, "{message}");
         assert!(!message.contains(CANARY), "{message}");
     }
     let from: Vec<ParametersFrom> =
         serde_json::from_value(json!([{"object": config_map("other", "shared", "/data")}])).unwrap();
     for (account, hint) in [(None, "spec.serviceAccountName is not set"), (Some("a:b"), "not a name")] {
-        let failure = world.sources.read("fleet", account, &from).await.unwrap_err();
+        let failure = test.sources.read("fleet", account, &from).await.unwrap_err();
         assert!(failure.message.contains(hint), "{failure}");
     }
-    let failure = world.sources.read("fleet", Some("nobody"), &from).await.unwrap_err();
+    let failure = test.sources.read("fleet", Some("nobody"), &from).await.unwrap_err();
     assert_eq!(failure.category, Category::Forbidden, "{failure}");
 }
 
-/// The audit log names the ServiceAccount; what was read serves for a moment.
-async fn traced(world: &World) {
-    let sources = ParameterSources::new(manager(&world.plane).await);
-    let mut audit = world.plane.audit_log();
+/// The audit log names the ServiceAccount, and repeated reads are cached.
+async fn assert_requests_are_impersonated_and_cached(test: &Sources) {
+    let sources = ParameterSources::new(manager_client(&test.plane).await);
+    let mut audit = test.plane.audit_log();
     let from = json!([
         {"object": config_map("other", "shared", "/data")},
         {"secret": {"name": "login", "key": "values.yaml"}},
@@ -288,53 +289,54 @@ async fn traced(world: &World) {
     for _ in 0..5 {
         read(&sources, from.clone()).await.unwrap();
     }
-    let mut seen: Vec<AuditEntry> = Vec::new();
+    let mut entries: Vec<AuditEntry> = Vec::new();
     for _ in 0..100 {
-        seen.extend(audit.read().unwrap());
-        if seen.iter().any(|entry| entry.resource == "secrets") {
+        entries.extend(audit.read().unwrap());
+        if entries.iter().any(|entry| entry.resource == "secrets") {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
-    let of = |resource: &str| {
-        let asked = seen.iter().filter(|entry| entry.resource == resource && !entry.name.is_empty());
-        asked.map(|entry| (entry.user.as_str(), entry.impersonated.as_deref())).collect::<Vec<_>>()
+    let readers = |resource: &str| {
+        let reads = entries.iter().filter(|entry| entry.resource == resource && !entry.name.is_empty());
+        reads.map(|entry| (entry.user.as_str(), entry.impersonated.as_deref())).collect::<Vec<_>>()
     };
     let manager = "system:serviceaccount:chandler-system:chandler-manager";
-    assert_eq!(of("configmaps"), [(manager, Some("system:serviceaccount:fleet:reader"))]);
-    assert_eq!(of("secrets"), [(manager, None)]);
-    let verbs = seen.iter().filter(|entry| entry.user == manager).map(|entry| entry.verb.as_str());
+    assert_eq!(readers("configmaps"), [(manager, Some("system:serviceaccount:fleet:reader"))]);
+    assert_eq!(readers("secrets"), [(manager, None)]);
+    let verbs = entries.iter().filter(|entry| entry.user == manager).map(|entry| entry.verb.as_str());
     assert!(verbs.clone().all(|verb| verb == "get"), "{:?}", verbs.collect::<Vec<_>>());
 }
 
-/// To act as a ServiceAccount is a right that Chandler does not come with: a namespace gives it.
-async fn consented(world: &World) {
+/// Chandler is shipped without the permission to impersonate ServiceAccounts: a RoleBinding in their namespace grants it.
+async fn assert_impersonation_needs_a_role_binding(test: &Sources) {
     let from = json!([{"object": config_map("other", "shared", "/data")}]);
-    let read_anew = async || read(&ParameterSources::new(manager(&world.plane).await), from.clone()).await;
-    let (category, refusal) = read_anew().await.unwrap_err();
+    let read_uncached =
+        async || read(&ParameterSources::new(manager_client(&test.plane).await), from.clone()).await;
+    let (category, refusal) = read_uncached().await.unwrap_err();
     assert_eq!(category, Category::Forbidden, "{refusal}");
     let next = "in namespace fleet, bind ClusterRole chandler-impersonator to Chandler's own ServiceAccount (`kubectl \
                 create rolebinding chandler-impersonator --clusterrole chandler-impersonator --serviceaccount \
                 chandler-system:chandler-manager --namespace fleet`)";
     assert!(refusal.contains(next), "{refusal:?}");
 
-    apply::apply(&world.client, &impersonator("fleet")).await.unwrap();
-    let mut answer = read_anew().await;
+    apply::apply(&test.client, &impersonator("fleet")).await.unwrap();
+    let mut result = read_uncached().await;
     for _ in 0..100 {
-        if answer.is_ok() {
+        if result.is_ok() {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        answer = read_anew().await;
+        result = read_uncached().await;
     }
-    answer.expect("a RoleBinding in the namespace suffices");
+    result.expect("a RoleBinding in the namespace is sufficient");
     let from: Vec<ParametersFrom> = serde_json::from_value(from).unwrap();
-    let sources = ParameterSources::new(manager(&world.plane).await);
-    let elsewhere = sources.read("other", Some("default"), &from).await.unwrap_err();
-    assert!(elsewhere.message.contains("may not act as ServiceAccount other/default"), "{elsewhere}");
+    let sources = ParameterSources::new(manager_client(&test.plane).await);
+    let error = sources.read("other", Some("default"), &from).await.unwrap_err();
+    assert!(error.message.contains("may not act as ServiceAccount other/default"), "{error}");
 }
 
-/// As the message about it says.
+/// Returns the RoleBinding that the error message suggests.
 fn impersonator(namespace: &str) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",

@@ -1,4 +1,4 @@
-//! A real API server that serves the kinds.
+//! A real API server with Chandler's CRDs.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -18,25 +18,25 @@ static SHARED: OnceCell<(Plane, Runtime)> = OnceCell::const_new();
 
 pub struct Server {
     client: Client,
-    /// A server of the test's own ends with it.
+    /// Set if the server belongs to a single test and stops with it.
     plane: Option<Plane>,
 }
 
 impl Server {
-    /// The server that all tests share which leave the definitions alone.
+    /// Returns the server that is shared by all tests that do not change CRDs.
     pub async fn shared() -> Self {
         let (plane, _) = SHARED.get_or_init(shared_plane).await;
         Self { client: plane.client().await.unwrap(), plane: None }
     }
 
-    /// A server of the test's own, without any kind.
-    pub async fn own() -> Self {
+    /// Starts a server for a single test, without CRDs.
+    pub async fn dedicated() -> Self {
         let plane = testing::bare_plane().await.unwrap();
         Self { client: plane.client().await.unwrap(), plane: Some(plane) }
     }
 
-    pub async fn install(&self, definitions: &[CustomResourceDefinition]) {
-        install(&self.client, definitions).await;
+    pub async fn install(&self, crds: &[CustomResourceDefinition]) {
+        install(&self.client, crds).await;
     }
 
     pub fn api(&self, kind: &str) -> Api<DynamicObject> {
@@ -44,7 +44,7 @@ impl Server {
         Api::default_namespaced_with(self.client.clone(), &ApiResource::from_gvk(&kind))
     }
 
-    /// For programs that talk to the test's own server.
+    /// Returns the path of the kubeconfig of a dedicated server.
     pub fn kubeconfig(&self) -> PathBuf {
         self.plane.as_ref().unwrap().kubeconfig_path()
     }
@@ -57,28 +57,28 @@ impl Server {
         self.post(object, false).await
     }
 
-    /// What would become of the object.
-    pub async fn try_create(&self, object: &Value) -> Result<Value, String> {
+    /// Creates the object as a dry run.
+    pub async fn dry_run_create(&self, object: &Value) -> Result<Value, String> {
         self.post(object, true).await
     }
 
     async fn post(&self, object: &Value, dry_run: bool) -> Result<Value, String> {
         let api = self.api(object["kind"].as_str().unwrap());
         let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
-        answer(api.create(&PostParams { dry_run, field_manager: None }, &object).await)
+        object_or_message(api.create(&PostParams { dry_run, field_manager: None }, &object).await)
     }
 
-    /// A merge patch.
-    pub async fn change(&self, object: &Value, patch: Value) -> Result<Value, String> {
+    /// Applies a merge patch.
+    pub async fn patch(&self, object: &Value, patch: Value) -> Result<Value, String> {
         let name = object["metadata"]["name"].as_str().unwrap();
         let api = self.api(object["kind"].as_str().unwrap());
-        answer(api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await)
+        object_or_message(api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await)
     }
 
-    /// Waits until the object is refused: definitions take effect a moment after they are written.
-    pub async fn until_refused(&self, object: &Value) {
+    /// Waits until the object is rejected: changes of CRDs take effect with a delay.
+    pub async fn wait_rejected(&self, object: &Value) {
         for _ in 0..300 {
-            if self.try_create(object).await.is_err() {
+            if self.dry_run_create(object).await.is_err() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -87,8 +87,8 @@ impl Server {
     }
 }
 
-/// The object as the server returns it, or why it was refused.
-pub fn answer(result: kube::Result<DynamicObject>) -> Result<Value, String> {
+/// Returns the object, or the message of the API error.
+pub fn object_or_message(result: kube::Result<DynamicObject>) -> Result<Value, String> {
     match result {
         Ok(object) => Ok(serde_json::to_value(object).unwrap()),
         Err(kube::Error::Api(status)) => Err(status.message),
@@ -96,7 +96,7 @@ pub fn answer(result: kube::Result<DynamicObject>) -> Result<Value, String> {
     }
 }
 
-/// The plane lives on a runtime of its own, because each test's runtime ends with the test.
+/// Starts the server on its own runtime, because the runtime of a test ends with the test.
 async fn shared_plane() -> (Plane, Runtime) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let start = async {
@@ -107,21 +107,22 @@ async fn shared_plane() -> (Plane, Runtime) {
     (runtime.spawn(start).await.unwrap(), runtime)
 }
 
-async fn install(client: &Client, definitions: &[CustomResourceDefinition]) {
-    for definition in definitions {
-        apply::apply(client, &serde_json::to_value(definition).unwrap()).await.unwrap();
+/// Installs CRDs and waits until they are served.
+async fn install(client: &Client, crds: &[CustomResourceDefinition]) {
+    for crd in crds {
+        apply::apply(client, &serde_json::to_value(crd).unwrap()).await.unwrap();
     }
     let server = Server { client: client.clone(), plane: None };
-    for definition in definitions {
-        let object = object(&definition.spec.names.kind, &json!({}));
+    for crd in crds {
+        let object = object(&crd.spec.names.kind, &json!({}));
         let mut last = None;
         for _ in 0..300 {
-            last = server.try_create(&object).await.err();
+            last = server.dry_run_create(&object).await.err();
             if last.is_none() {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        assert_eq!(last, None, "{} is not served", definition.spec.names.kind);
+        assert_eq!(last, None, "{} is not served", crd.spec.names.kind);
     }
 }

@@ -1,4 +1,4 @@
-//! Which objects can be created.
+//! Validation of HelmChartProxy and HelmReleaseProxy.
 
 use serde_json::{Value, json};
 
@@ -11,12 +11,13 @@ const URL: &str =
     "spec.repoURL: Invalid value: \"string\": must begin with https:// or oci:// and name a host";
 const DURATION: &str = "spec.options.timeout: Invalid value: \"string\": must be a duration such as";
 
-pub async fn check(server: &Server, object: &Value, refusal: Option<&str>) {
-    let answer = server.try_create(object).await;
-    match (answer, refusal) {
+/// Checks that the object is accepted or, if `error` is set, rejected with a message that contains it.
+pub async fn check(server: &Server, object: &Value, error: Option<&str>) {
+    let result = server.dry_run_create(object).await;
+    match (result, error) {
         (Ok(_), None) => {}
         (Err(message), Some(expected)) => assert!(message.contains(expected), "{object:#}\n{message}"),
-        (answer, _) => panic!("{object:#}\n{answer:?}\nexpected: {refusal:?}"),
+        (result, _) => panic!("{object:#}\n{result:?}\nexpected: {error:?}"),
     }
 }
 
@@ -48,9 +49,9 @@ async fn repositories_are_absolute_https_or_oci_urls_with_a_host() {
         "git+https://charts.example",
     ];
     let rows = good.iter().map(|url| (url, None)).chain(bad.iter().map(|url| (url, Some(URL))));
-    for (url, refusal) in rows {
+    for (url, error) in rows {
         for kind in [CHART, RELEASE] {
-            check(&server, &object(kind, &json!({"repoURL": url})), refusal).await;
+            check(&server, &object(kind, &json!({"repoURL": url})), error).await;
         }
     }
 }
@@ -61,15 +62,15 @@ async fn timeouts_are_go_durations() {
     let good = ["10m", "10m0s", "90s", "1h30m", "1.5h", "+5m", "0", "250ms", "7µs"];
     let bad = ["", "soon", "10", "-5m", "10 minutes", "5d"];
     let rows = good.iter().map(|text| (text, None)).chain(bad.iter().map(|text| (text, Some(DURATION))));
-    for (text, refusal) in rows {
+    for (text, error) in rows {
         for kind in [CHART, RELEASE] {
-            check(&server, &object(kind, &json!({"options": {"timeout": text}})), refusal).await;
+            check(&server, &object(kind, &json!({"options": {"timeout": text}})), error).await;
         }
     }
 }
 
 #[tokio::test]
-async fn fields_have_their_types() {
+async fn field_types_are_enforced() {
     let server = Server::shared().await;
     let rows = [
         (json!({"reconcileStrategy": ""}), None),
@@ -91,16 +92,16 @@ async fn fields_have_their_types() {
         (json!({"credentials": null, "tlsConfig": null, "options": null, "version": null}), None),
         (json!({"releaseName": "", "namespace": "", "version": ""}), None),
     ];
-    for (changes, refusal) in rows {
+    for (changes, error) in rows {
         for kind in [CHART, RELEASE] {
-            check(&server, &object(kind, &changes), refusal).await;
+            check(&server, &object(kind, &changes), error).await;
         }
     }
     check(&server, &object(RELEASE, &json!({"clusterRef": {}})), None).await;
 }
 
 #[tokio::test]
-async fn required_fields() {
+async fn required_fields_are_enforced() {
     let server = Server::shared().await;
     let rows = [
         (CHART, "clusterSelector"),
@@ -111,7 +112,7 @@ async fn required_fields() {
         (RELEASE, "repoURL"),
     ];
     for (kind, field) in rows {
-        let refusal = format!("spec.{field}: Required value");
-        check(&server, &without(kind, field), Some(&refusal)).await;
+        let error = format!("spec.{field}: Required value");
+        check(&server, &without(kind, field), Some(&error)).await;
     }
 }

@@ -1,6 +1,6 @@
-//! A chart and values that go wherever renderings have been known to differ.
+//! A chart and values for edge cases in which renderings are known to differ.
 
-/// A chart whose templates show every value in every way, with a subchart and globals.
+/// A chart whose templates print values in many ways, with subcharts and globals.
 pub const AWKWARD_CHART: &[(&str, &str)] = &[
     (
         "Chart.yaml",

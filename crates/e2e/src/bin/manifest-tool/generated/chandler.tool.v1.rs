@@ -12,7 +12,7 @@ pub mod package_tool_server {
     /// Generated trait containing gRPC methods that should be implemented for use with PackageToolServer.
     #[async_trait]
     pub trait PackageTool: std::marker::Send + std::marker::Sync + 'static {
-        /// Says who the tool is and what it can do. Cheap; also used as the health check.
+        /// Returns the tool's name, versions and capabilities. Chandler also uses it as the health check, so it must be cheap.
         async fn describe(
             &self,
             request: tonic::Request<::chandler_tool::generated::tool::DescribeRequest>,
@@ -20,7 +20,7 @@ pub mod package_tool_server {
             tonic::Response<::chandler_tool::generated::tool::DescribeResponse>,
             tonic::Status,
         >;
-        /// Reads a package without touching any cluster.
+        /// Reads a package's metadata. Sends no requests to a cluster.
         async fn inspect(
             &self,
             request: tonic::Request<::chandler_tool::generated::tool::InspectRequest>,
@@ -28,7 +28,8 @@ pub mod package_tool_server {
             tonic::Response<::chandler_tool::generated::tool::InspectResponse>,
             tonic::Status,
         >;
-        /// Parses and merges values as the tool would, and returns their canonical digest. Touches no cluster.
+        /// Parses and merges values by the tool's own rules and returns them as canonical JSON with its digest. Sends no
+        /// requests to a cluster.
         async fn canonicalize(
             &self,
             request: tonic::Request<
@@ -47,12 +48,12 @@ pub mod package_tool_server {
             >
             + std::marker::Send
             + 'static;
-        /// Installs or upgrades one release. The stream ends with a result or a failure, never with neither.
+        /// Installs or upgrades a release. The last event of the stream is always a result or a failure.
         async fn apply(
             &self,
             request: tonic::Request<::chandler_tool::generated::tool::ApplyRequest>,
         ) -> std::result::Result<tonic::Response<Self::ApplyStream>, tonic::Status>;
-        /// Reads the state of one release.
+        /// Reads the state of a release.
         async fn observe(
             &self,
             request: tonic::Request<::chandler_tool::generated::tool::ObserveRequest>,
@@ -69,13 +70,14 @@ pub mod package_tool_server {
             >
             + std::marker::Send
             + 'static;
-        /// Removes one release. Removing what is not there succeeds.
+        /// Uninstalls a release. Succeeds if the release does not exist.
         async fn remove(
             &self,
             request: tonic::Request<::chandler_tool::generated::tool::RemoveRequest>,
         ) -> std::result::Result<tonic::Response<Self::RemoveStream>, tonic::Status>;
-        /// Stops a running Apply or Remove, and answers when it has ended: no request leaves for its cluster after the
-        /// answer. Stopping what does not run succeeds. Dropping the operation's stream stops it as well, without the answer.
+        /// Cancels a running Apply or Remove and returns when it has ended: the tool sends no request of that operation after
+        /// the response. Succeeds if the operation is not running. Closing the operation's stream cancels the operation too,
+        /// but does not report when it has ended.
         async fn cancel(
             &self,
             request: tonic::Request<::chandler_tool::generated::tool::CancelRequest>,

@@ -1,0 +1,244 @@
+//! The environment of a benchmark: a management cluster, workload clusters and a chart repository.
+//!
+//! Cluster API does not run in it, so that only the controller is measured. The Clusters are written by hand, and their
+//! control planes are only etcd and the API server.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use chandler_sandbox::{
+    apply::apply,
+    assets::Assets,
+    certificates::Authority,
+    clusters,
+    plane::{Plane, PlaneOptions},
+    progress::ProgressReporter,
+    repository::ChartRepository,
+};
+use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    chart,
+    traffic::{Traffic, USER_AGENT},
+};
+
+/// The namespace of all objects on the management cluster.
+pub const NAMESPACE: &str = "default";
+/// The namespace of the add-ons on the workload clusters.
+pub const TARGET_NAMESPACE: &str = "fleet";
+/// The label of a HelmReleaseProxy with the name of its HelmChartProxy.
+pub const ADDON_LABEL: &str = "helmreleaseproxy.addons.cluster.x-k8s.io/helmchartproxy-name";
+/// The versions of the chart.
+pub const VERSIONS: [&str; 2] = ["1.0.0", "1.1.0"];
+
+const GROUP: &str = "addons.cluster.x-k8s.io";
+const CA_SECRET: &str = "charts-ca";
+/// The number of control planes that start in parallel. More of them would not be faster.
+const PARALLEL_STARTS: usize = 2;
+
+/// The desired version and values of every add-on.
+#[derive(Clone, Copy, Debug)]
+pub struct DesiredAddon {
+    pub version: &'static str,
+    pub greeting: &'static str,
+}
+
+pub struct Environment {
+    dir: PathBuf,
+    management: Plane,
+    workloads: Vec<Plane>,
+    repository: ChartRepository,
+    client: Client,
+}
+
+impl Environment {
+    pub async fn start(
+        assets: &Assets,
+        dir: &Path,
+        clusters: u32,
+        crds: &[Value],
+        progress: &dyn ProgressReporter,
+    ) -> Result<Self> {
+        let management =
+            Plane::start(assets, PlaneOptions::bare("management", &dir.join("management"))).await?;
+        let step = format!("starting {clusters} workload clusters");
+        progress.begin(&step, None);
+        let starting = (0..clusters).map(|index| {
+            let name = clusters::name(index);
+            Plane::start(assets, PlaneOptions::bare(&name, &dir.join(&name)))
+        });
+        let workloads = stream::iter(starting).buffered(PARALLEL_STARTS).try_collect().await?;
+        progress.finish(&step);
+        let authority = Authority::open(&dir.join("pki"), "bench")?;
+        let repository = ChartRepository::start(&authority, &dir.join("charts")).await?;
+        let chart = chart::write(&dir.join("chart"))?;
+        for version in VERSIONS {
+            repository.publish_version(&chart, version)?;
+        }
+        let client = management.client_as(USER_AGENT).await?;
+        let environment = Self { dir: dir.to_owned(), management, workloads, repository, client };
+        environment.install_crds(assets, crds).await?;
+        environment.register_clusters().await?;
+        Ok(environment)
+    }
+
+    pub async fn kill(self) {
+        for plane in self.workloads.iter().chain([&self.management]) {
+            plane.kill().await;
+        }
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub fn management(&self) -> &Plane {
+        &self.management
+    }
+
+    pub fn workloads(&self) -> &[Plane] {
+        &self.workloads
+    }
+
+    pub fn repository(&self) -> &ChartRepository {
+        &self.repository
+    }
+
+    pub fn traffic(&self) -> Traffic {
+        Traffic::of(&self.management, &self.workloads)
+    }
+
+    /// Applies the `HelmChartProxy` objects of add-ons.
+    pub async fn apply_addons(&self, addons: &[String], desired: &DesiredAddon) -> Result<()> {
+        let objects: Vec<_> = addons.iter().map(|addon| self.helm_chart_proxy(addon, desired)).collect();
+        try_join_all(objects.iter().map(|object| apply(&self.client, object))).await?;
+        Ok(())
+    }
+
+    pub async fn delete_addon(&self, addon: &str) -> Result<()> {
+        let api: Api<DynamicObject> = Api::namespaced_with(
+            self.client.clone(),
+            NAMESPACE,
+            &resource(GROUP, "v1alpha1", "HelmChartProxy"),
+        );
+        api.delete(addon, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// Creates objects with the names that the add-ons use but without the labels of Helm, so that their installation
+    /// fails.
+    pub async fn create_conflicts(&self, addons: &[String]) -> Result<()> {
+        for plane in &self.workloads {
+            let client = plane.client_as(USER_AGENT).await?;
+            let namespace =
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TARGET_NAMESPACE}});
+            apply(&client, &namespace).await?;
+            for addon in addons {
+                let metadata = json!({"name": addon, "namespace": TARGET_NAMESPACE});
+                let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+                apply(&client, &object).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn helm_chart_proxy(&self, name: &str, desired: &DesiredAddon) -> Value {
+        json!({
+            "apiVersion": format!("{GROUP}/v1alpha1"), "kind": "HelmChartProxy",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {
+                "clusterSelector": {"matchLabels": {"fleet": "bench"}},
+                "repoURL": self.repository.url(), "chartName": chart::NAME, "version": desired.version,
+                "releaseName": name, "namespace": TARGET_NAMESPACE,
+                "valuesTemplate": format!("greeting: {}\ncluster: {{{{ .Cluster.metadata.name }}}}\n", desired.greeting),
+                "tlsConfig": {"caSecret": {"name": CA_SECRET, "namespace": NAMESPACE}},
+            },
+        })
+    }
+
+    async fn install_crds(&self, assets: &Assets, crds: &[Value]) -> Result<()> {
+        let path = assets.capi_config().join("crd/bases/cluster.x-k8s.io_clusters.yaml");
+        let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let cluster: Value =
+            serde_saphyr::from_str(&text).with_context(|| format!("reading {}", path.display()))?;
+        for crd in crds.iter().chain([&cluster]) {
+            apply(&self.client, crd).await?;
+        }
+        for kind in ["HelmChartProxy", "HelmReleaseProxy"] {
+            self.wait_served(&resource(GROUP, "v1alpha1", kind)).await?;
+        }
+        self.wait_served(&resource("cluster.x-k8s.io", "v1beta2", "Cluster")).await
+    }
+
+    /// Waits until the API server serves a kind, which happens shortly after it has accepted the CRD.
+    async fn wait_served(&self, kind: &ApiResource) -> Result<()> {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), kind);
+        for _ in 0..200 {
+            if api.list(&ListParams::default().limit(1)).await.is_ok() {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        bail!("the management cluster does not serve {}", kind.kind)
+    }
+
+    async fn register_clusters(&self) -> Result<()> {
+        let ca = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": CA_SECRET, "namespace": NAMESPACE},
+            "stringData": {"ca.crt": self.repository.ca_pem()},
+        });
+        apply(&self.client, &ca).await?;
+        try_join_all(self.workloads.iter().map(|plane| self.register(plane))).await?;
+        Ok(())
+    }
+
+    async fn register(&self, plane: &Plane) -> Result<()> {
+        let name = plane.name();
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
+            "metadata": {
+                "name": format!("{name}-kubeconfig"), "namespace": NAMESPACE,
+                "labels": {"cluster.x-k8s.io/cluster-name": name},
+            },
+            "stringData": {"value": plane.kubeconfig()},
+        });
+        apply(&self.client, &secret).await?;
+        let cluster = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"fleet": "bench"}},
+            "spec": {"controlPlaneEndpoint": {"host": "127.0.0.1", "port": plane.port()}},
+        });
+        apply(&self.client, &cluster).await?;
+        let api: Api<DynamicObject> = Api::namespaced_with(
+            self.client.clone(),
+            NAMESPACE,
+            &resource("cluster.x-k8s.io", "v1beta2", "Cluster"),
+        );
+        let status = json!({"status": {
+            "phase": "Provisioned",
+            "initialization": {"controlPlaneInitialized": true, "infrastructureProvisioned": true},
+        }});
+        api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await?;
+        Ok(())
+    }
+}
+
+fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
+    let plural = match kind {
+        "Cluster" => "clusters".to_owned(),
+        proxy => format!("{}ies", proxy.to_lowercase().trim_end_matches('y')),
+    };
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), &plural)
+}

@@ -1,0 +1,357 @@
+//! ExtensionInstances that Chandler creates by itself: defaults of a cluster, extensions that the Cluster or its
+//! ClusterClass lists, and dependencies of other extensions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chandler_api::extensions::{
+    Clusters, ExtensionInstance, ExtensionInstanceSpec, ExtensionReference, IMPLIED_BY_LABEL,
+    IMPLIED_SPEC_ANNOTATION, ReleaseTarget,
+};
+use kube_core::{Resource as _, ResourceExt};
+
+use super::{ExtensionKey, Resolution};
+use crate::{digest::Digest, identity::ClusterKey, naming};
+
+/// Why Chandler created an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The Extension is a default for the cluster.
+    Default,
+    /// The Extension is an enforced default for the cluster: Chandler reverts changes and deletion by users.
+    Enforced,
+    /// The Cluster or its ClusterClass lists the extension.
+    Listed,
+    /// Another extension depends on it.
+    Dependency,
+}
+
+impl Origin {
+    const ALL: [Self; 4] = [Self::Default, Self::Enforced, Self::Listed, Self::Dependency];
+
+    /// Returns the value of the label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Default => "Default",
+            Self::Enforced => "Enforced",
+            Self::Listed => "Listed",
+            Self::Dependency => "Dependency",
+        }
+    }
+
+    /// Returns the origin of an instance, or `None` if a user created it.
+    pub fn of(instance: &ExtensionInstance) -> Option<Self> {
+        let label = instance.labels().get(IMPLIED_BY_LABEL)?;
+        Self::ALL.into_iter().find(|origin| origin.as_str() == label)
+    }
+}
+
+/// A request for an extension that no user has created an instance for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImplicitRequest {
+    pub origin: Origin,
+    pub extension: ExtensionKey,
+    pub range: Option<String>,
+    /// Namespace on the workload cluster.
+    pub release_namespace: Option<String>,
+}
+
+/// The input of [`implicit_changes`].
+pub struct ImplicitInput<'a> {
+    pub cluster: &'a ClusterKey,
+    /// Defaults and listed extensions.
+    pub requests: &'a [ImplicitRequest],
+    /// Extensions that Chandler has installed on the cluster before. If a user deleted one, it is not created again,
+    /// unless it is enforced.
+    pub provisioned: &'a BTreeSet<ExtensionKey>,
+    /// The instances that select the cluster.
+    pub instances: &'a [&'a ExtensionInstance],
+    pub resolution: &'a Resolution,
+    /// Returns whether an extension is published. If it is not, it is unknown whether it is still a default.
+    pub is_published: &'a dyn Fn(&ExtensionKey) -> bool,
+    /// Returns whether other releases depend on the release of an instance.
+    pub is_needed: &'a dyn Fn(&ExtensionInstance) -> bool,
+    /// Returns whether an instance has a release object for the cluster. Without one it cannot take a release over.
+    pub is_placed: &'a dyn Fn(&ExtensionInstance) -> bool,
+}
+
+/// The changes to the implicit instances of a cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ImplicitChanges {
+    pub apply: Vec<ExtensionInstance>,
+    /// Names of the instances in `apply` that a user had changed or deleted.
+    pub restored: Vec<String>,
+    pub delete: Vec<String>,
+    /// The new value of [`ImplicitInput::provisioned`].
+    pub provisioned: BTreeSet<ExtensionKey>,
+}
+
+/// Decides which implicit instances of a cluster to apply and to delete.
+pub fn implicit_changes(input: &ImplicitInput<'_>) -> ImplicitChanges {
+    let mut result = ImplicitChanges::default();
+    let mut requested = BTreeMap::new();
+    for request in input.requests {
+        requested.entry(request.extension.clone()).or_insert_with(|| request.clone());
+    }
+    for (key, request) in &requested {
+        let provisioned_before = input.provisioned.contains(key);
+        result.provisioned.insert(key.clone());
+        let Some(instance) = instance_to_apply(input, key, request, provisioned_before) else { continue };
+        if provisioned_before {
+            result.restored.push(instance.name_any());
+        }
+        result.apply.push(instance);
+    }
+    for (name, chosen) in &input.resolution.chosen {
+        let key = ExtensionKey::parse(name);
+        if !chosen.requested && !requested.contains_key(&key) && providers(input, &key).next().is_none() {
+            result.apply.push(generated(input.cluster, &dependency(key)));
+        }
+    }
+    let replaced: BTreeSet<_> = result.apply.iter().map(ResourceExt::name_any).collect();
+    let obsolete = input.instances.iter().filter(|instance| is_obsolete(input, &requested, instance));
+    let obsolete = obsolete.map(|instance| instance.name_any());
+    result.delete = obsolete.filter(|name| !replaced.contains(name)).collect();
+    result
+}
+
+/// Returns the instance to apply for a request, if any.
+fn instance_to_apply(
+    input: &ImplicitInput<'_>,
+    key: &ExtensionKey,
+    request: &ImplicitRequest,
+    provisioned_before: bool,
+) -> Option<ExtensionInstance> {
+    let instance = generated(input.cluster, request);
+    let existing = input.instances.iter().find(|existing| existing.name_any() == instance.name_any());
+    let enforced = request.origin == Origin::Enforced;
+    match existing {
+        Some(existing) if existing.meta().deletion_timestamp.is_some() => None,
+        Some(existing) if existing.spec == instance.spec && Origin::of(existing) == Some(request.origin) => {
+            None
+        }
+        Some(existing) => (enforced || !is_modified(existing)).then_some(instance),
+        None if enforced => Some(instance),
+        None => (!provisioned_before && providers(input, key).next().is_none()).then_some(instance),
+    }
+}
+
+/// Returns whether an implicit instance is no longer requested. An instance that a user has changed is kept.
+fn is_obsolete(
+    input: &ImplicitInput<'_>,
+    requested: &BTreeMap<ExtensionKey, ImplicitRequest>,
+    instance: &ExtensionInstance,
+) -> bool {
+    let (Some(origin), Some(key)) = (Origin::of(instance), key_of(input, instance)) else { return false };
+    if instance.meta().deletion_timestamp.is_some() || origin != Origin::Dependency && is_modified(instance) {
+        return false;
+    }
+    // A release is handed over only to an object that exists. Until then it would be uninstalled and installed again.
+    let not_yet_placed = |other: &ExtensionInstance| {
+        other.name_any() != instance.name_any()
+            && Origin::of(other) != Some(Origin::Dependency)
+            && !(input.is_placed)(other)
+    };
+    if providers(input, &key).any(not_yet_placed) {
+        return false;
+    }
+    let replaced = || providers(input, &key).any(|other| Origin::of(other) != Some(Origin::Dependency));
+    match origin {
+        Origin::Dependency => {
+            let chosen = input.resolution.chosen.get(&key.to_string());
+            replaced() || chosen.is_none_or(|chosen| chosen.requested) && !(input.is_needed)(instance)
+        }
+        Origin::Default | Origin::Enforced | Origin::Listed => {
+            let replaced_by_user = || providers(input, &key).any(|other| Origin::of(other).is_none());
+            let not_requested = !requested.contains_key(&key) && (input.is_published)(&key);
+            not_requested || origin != Origin::Enforced && replaced_by_user()
+        }
+    }
+}
+
+/// Returns the instances of an extension that are not being deleted.
+fn providers<'a>(
+    input: &'a ImplicitInput<'_>,
+    key: &'a ExtensionKey,
+) -> impl Iterator<Item = &'a ExtensionInstance> {
+    input.instances.iter().copied().filter(move |instance| {
+        instance.meta().deletion_timestamp.is_none() && key_of(input, instance).as_ref() == Some(key)
+    })
+}
+
+fn key_of(input: &ImplicitInput<'_>, instance: &ExtensionInstance) -> Option<ExtensionKey> {
+    let extension = instance.spec.extension.as_ref()?;
+    // With an empty platform namespace, a reference to the platform always keeps that scope.
+    Some(ExtensionKey::of(extension, &input.cluster.namespace, ""))
+}
+
+fn dependency(extension: ExtensionKey) -> ImplicitRequest {
+    ImplicitRequest { origin: Origin::Dependency, extension, range: None, release_namespace: None }
+}
+
+/// Returns whether a user has changed the spec of an implicit instance.
+fn is_modified(instance: &ExtensionInstance) -> bool {
+    instance.annotations().get(IMPLIED_SPEC_ANNOTATION) != Some(&digest(&instance.spec))
+}
+
+/// Returns the name of the implicit instance of an extension on a cluster.
+pub fn implicit_instance_name(extension: &str, cluster: &str) -> String {
+    naming::release_object(extension, cluster)
+}
+
+fn generated(cluster: &ClusterKey, request: &ImplicitRequest) -> ExtensionInstance {
+    let spec = ExtensionInstanceSpec {
+        extension: Some(ExtensionReference {
+            name: request.extension.name.clone(),
+            catalog: request.extension.catalog.clone(),
+            scope: request.extension.scope,
+        }),
+        version: request.range.clone(),
+        clusters: Clusters { name: Some(cluster.name.clone()), selector: None },
+        release: ReleaseTarget { name: None, namespace: request.release_namespace.clone() },
+        ..ExtensionInstanceSpec::default()
+    };
+    let digest = digest(&spec);
+    let mut instance =
+        ExtensionInstance::new(&implicit_instance_name(&request.extension.local_name(), &cluster.name), spec);
+    instance.metadata.namespace = Some(cluster.namespace.clone());
+    instance.labels_mut().insert(IMPLIED_BY_LABEL.to_owned(), request.origin.as_str().to_owned());
+    instance.annotations_mut().insert(IMPLIED_SPEC_ANNOTATION.to_owned(), digest);
+    instance
+}
+
+fn digest(spec: &ExtensionInstanceSpec) -> String {
+    Digest::of(serde_json::to_string(spec).unwrap_or_default()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{extension::Chosen, resolution::VersionName};
+
+    fn blue() -> ClusterKey {
+        ClusterKey::new("fleet", "blue")
+    }
+
+    fn request(origin: Origin, name: &str) -> ImplicitRequest {
+        ImplicitRequest {
+            origin,
+            extension: ExtensionKey::in_namespace("system", name, "fleet"),
+            range: None,
+            release_namespace: None,
+        }
+    }
+
+    fn chosen(requested: bool) -> Chosen {
+        Chosen {
+            version: VersionName::parse("1.0.0").unwrap(),
+            message: String::new(),
+            after: Vec::new(),
+            requested,
+        }
+    }
+
+    /// Counts the instances that are applied, restored and deleted.
+    fn changes(
+        requests: &[ImplicitRequest],
+        provisioned: &[&str],
+        instances: &[&ExtensionInstance],
+        resolution: &Resolution,
+    ) -> (usize, usize, usize) {
+        let provisioned = provisioned.iter().map(|key| ExtensionKey::parse(key)).collect();
+        let (cluster, resolution) = (blue(), resolution.clone());
+        let result = implicit_changes(&ImplicitInput {
+            cluster: &cluster,
+            requests,
+            provisioned: &provisioned,
+            instances,
+            resolution: &resolution,
+            is_published: &|key| key.to_string() != "platform/unpublished",
+            is_needed: &|instance| instance.name_any().starts_with("needed"),
+            is_placed: &|instance| !instance.name_any().starts_with("new"),
+        });
+        (result.apply.len(), result.restored.len(), result.delete.len())
+    }
+
+    #[test]
+    fn a_default_is_created_once_and_an_enforced_one_is_restored() {
+        let none = Resolution::default();
+        for (origin, again) in [(Origin::Default, 0), (Origin::Listed, 0), (Origin::Enforced, 1)] {
+            let requests = [request(origin, "cni")];
+            assert_eq!(changes(&requests, &[], &[], &none), (1, 0, 0), "{origin:?}: new");
+            let existing = generated(&blue(), &requests[0]);
+            assert_eq!(
+                changes(&requests, &["platform/cni"], &[&existing], &none),
+                (0, 0, 0),
+                "{origin:?}: existing"
+            );
+            assert_eq!(
+                changes(&requests, &["platform/cni"], &[], &none),
+                (again, again, 0),
+                "{origin:?}: deleted"
+            );
+            let mut changed = existing.clone();
+            changed.spec.version = Some("1.x".to_owned());
+            let found = changes(&requests, &["platform/cni"], &[&changed], &none);
+            assert_eq!(found, (again, again, 0), "{origin:?}: changed");
+        }
+    }
+
+    #[test]
+    fn an_instance_that_a_user_changed_outlives_its_default() {
+        let none = Resolution::default();
+        let mut existing = generated(&blue(), &request(Origin::Default, "cni"));
+        assert_eq!(changes(&[], &["platform/cni"], &[&existing], &none), (0, 0, 1));
+        existing.spec.version = Some("1.x".to_owned());
+        assert_eq!(changes(&[], &["platform/cni"], &[&existing], &none), (0, 0, 0));
+    }
+
+    #[test]
+    fn unpublished_defaults_and_needed_dependencies_are_kept() {
+        let none = Resolution::default();
+        let existing = generated(&blue(), &request(Origin::Default, "unpublished"));
+        assert_eq!(changes(&[], &[], &[&existing], &none), (0, 0, 0));
+        let existing = generated(&blue(), &request(Origin::Dependency, "needed"));
+        assert_eq!(changes(&[], &[], &[&existing], &none), (0, 0, 0));
+    }
+
+    #[test]
+    fn an_instance_of_a_user_replaces_the_default() {
+        let mut own = generated(&blue(), &request(Origin::Default, "cni"));
+        own.metadata.name = Some("mine".to_owned());
+        own.metadata.labels = None;
+        let none = Resolution::default();
+        assert_eq!(changes(&[request(Origin::Default, "cni")], &[], &[&own], &none), (0, 0, 0));
+        let default = generated(&blue(), &request(Origin::Default, "cni"));
+        let found = changes(&[request(Origin::Default, "cni")], &["platform/cni"], &[&own, &default], &none);
+        assert_eq!(found, (0, 0, 1), "the instance of the user replaces it");
+        own.metadata.name = Some("new".to_owned());
+        let found = changes(&[request(Origin::Default, "cni")], &["platform/cni"], &[&own, &default], &none);
+        assert_eq!(found, (0, 0, 0), "only after it has a release object that can take the release over");
+    }
+
+    #[test]
+    fn dependencies_exist_as_long_as_they_are_needed() {
+        let needed = Resolution {
+            chosen: BTreeMap::from([("platform/db".to_owned(), chosen(false))]),
+            ..Resolution::default()
+        };
+        assert_eq!(changes(&[], &[], &[], &needed), (1, 0, 0));
+        let existing = generated(&blue(), &request(Origin::Dependency, "db"));
+        assert_eq!(changes(&[], &[], &[&existing], &needed), (0, 0, 0));
+        assert_eq!(changes(&[], &[], &[&existing], &Resolution::default()), (0, 0, 1));
+        let mut own = existing.clone();
+        own.metadata.name = Some("mine".to_owned());
+        own.metadata.labels = None;
+        let requested = Resolution {
+            chosen: BTreeMap::from([("platform/db".to_owned(), chosen(true))]),
+            ..Resolution::default()
+        };
+        assert_eq!(changes(&[], &[], &[&existing, &own], &requested), (0, 0, 1));
+        own.metadata.name = Some("new".to_owned());
+        assert_eq!(
+            changes(&[], &[], &[&existing, &own], &requested),
+            (0, 0, 0),
+            "it has no release object yet"
+        );
+    }
+}

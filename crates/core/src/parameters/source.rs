@@ -1,0 +1,124 @@
+//! Turns the value of a `parametersFrom` entry into a layer of parameters.
+
+use serde_json::Value;
+use serde_saphyr::{Budget, DuplicateKeyPolicy, options, options::NonFiniteFloatPolicy};
+
+use super::Parameters;
+use crate::failure::{Category, Failure};
+
+/// Nesting of maps and lists. Objects of the API server are not deeper.
+const MAX_DEPTH: usize = 100;
+
+/// The value that a source contains.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SourceValue {
+    /// The text of a key of a Secret or ConfigMap.
+    Text(String),
+    /// A field of an object.
+    Value(Value),
+}
+
+impl SourceValue {
+    /// Returns the layer. `source` names the source in errors, which never contain the value.
+    ///
+    /// With `parameter`, the value is set at that path unchanged: a text is not parsed as YAML.
+    pub fn layer(self, source: &str, parameter: Option<&str>) -> Result<Parameters, Failure> {
+        if let Some(parameter) = parameter {
+            let value = match self {
+                Self::Text(text) => Value::String(text),
+                Self::Value(value) => value,
+            };
+            return at_path(parameter, value);
+        }
+        match self {
+            Self::Text(text) | Self::Value(Value::String(text)) => from_yaml(source, &text),
+            Self::Value(Value::Object(parameters)) => Ok(parameters),
+            Self::Value(_) => Err(not_a_map(source)),
+        }
+    }
+}
+
+/// Parses a YAML map of parameters like a Helm values file, except that duplicate keys are an error. An empty text is
+/// an empty map.
+pub fn from_yaml(source: &str, text: &str) -> Result<Parameters, Failure> {
+    read(source, text, DuplicateKeyPolicy::Error)
+}
+
+/// Parses the values of a package. As in Helm, the last of duplicate keys wins, because users of the package cannot fix
+/// them.
+pub fn from_package_yaml(source: &str, text: &str) -> Result<Parameters, Failure> {
+    read(source, text, DuplicateKeyPolicy::LastWins)
+}
+
+fn read(source: &str, text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Parameters, Failure> {
+    let mut budget = Budget::default();
+    budget.max_depth = MAX_DEPTH;
+    let options = options! {
+        budget: Some(budget),
+        with_snippet: false,
+        duplicate_keys: duplicate_keys,
+        legacy_octal_numbers: true,
+        non_finite_float_policy: NonFiniteFloatPolicy::Reject,
+    };
+    let value: Option<Value> = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        // The parser's own message may quote the text.
+        let location = error
+            .location()
+            .map(|location| format!(" (line {}, column {})", location.line(), location.column()))
+            .unwrap_or_default();
+        invalid(format!("{source} is not valid YAML{location}: correct it"))
+    })?;
+    match value {
+        None | Some(Value::Null) => Ok(Parameters::new()),
+        Some(Value::Object(parameters)) => Ok(parameters),
+        Some(_) => Err(not_a_map(source)),
+    }
+}
+
+/// Returns the field of an object at a JSON pointer, or `None` if it is absent or null.
+pub fn lookup<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
+    object.pointer(pointer).filter(|value| !value.is_null())
+}
+
+fn at_path(path: &str, value: Value) -> Result<Parameters, Failure> {
+    let names = split(path);
+    if names.iter().any(String::is_empty) {
+        return Err(Failure::new(
+            Category::InvalidSpec,
+            format!(
+                "parameter {path:?} contains an empty name: separate names by dots and write a dot inside a name as \\."
+            ),
+        ));
+    }
+    let layer = names
+        .into_iter()
+        .rev()
+        .fold(value, |value, name| Value::Object(std::iter::once((name, value)).collect()));
+    Ok(if let Value::Object(layer) = layer { layer } else { Parameters::new() })
+}
+
+/// Splits a path at dots. `\.` is a dot in a name, `\\` a backslash.
+fn split(path: &str) -> Vec<String> {
+    let mut names = vec![String::new()];
+    let mut chars = path.chars();
+    while let Some(c) = chars.next() {
+        let Some(name) = names.last_mut() else { break };
+        match c {
+            '.' => names.push(String::new()),
+            '\\' => name.push(chars.next().unwrap_or('\\')),
+            _ => name.push(c),
+        }
+    }
+    names
+}
+
+fn not_a_map(source: &str) -> Failure {
+    invalid(format!(
+        "{source} is not a map of parameters: write it as a map, or name the parameter that it sets \
+         (parametersFrom[].parameter)"
+    ))
+}
+
+fn invalid(message: String) -> Failure {
+    Failure::new(Category::InvalidValues, message)
+}

@@ -1,0 +1,82 @@
+//! A management cluster for a single test: for tests that would disturb others, and for measurements.
+
+use std::{path::PathBuf, process::Command};
+
+use chandler_sandbox::{
+    apply,
+    plane::Plane,
+    process::{Child, Spec},
+    service_account, testing,
+};
+use kube::Client;
+use serde_json::json;
+
+use crate::{crds, programs};
+
+/// A management cluster with Chandler's CRDs and a schemaless CRD for Cluster. The Cluster API does not run on it.
+pub struct ManagementCluster {
+    pub plane: Plane,
+    pub client: Client,
+    dir: PathBuf,
+}
+
+impl ManagementCluster {
+    pub async fn new(name: &str) -> Self {
+        let plane = testing::bare_plane().await.unwrap();
+        let client = plane.client().await.unwrap();
+        let dir = testing::fresh_dir(name).await.unwrap();
+        apply::apply(&client, &cluster_crd()).await.unwrap();
+        crds::install(client.clone()).await;
+        let kubeconfig =
+            service_account::kubeconfig(&plane, "chandler-system", "chandler-manager").await.unwrap();
+        std::fs::write(dir.join("kubeconfig"), kubeconfig).unwrap();
+        Self { plane, client, dir }
+    }
+
+    /// Runs a manager until it exits or 20 seconds have passed. Returns whether it succeeded, and its stderr.
+    pub async fn run_manager(&self) -> (bool, String) {
+        let mut command = Command::new("timeout");
+        command.arg("20").arg(programs::chandler()).args(self.arguments());
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    pub fn start_manager(&self) -> Child {
+        let program = PathBuf::from(programs::chandler());
+        let spec = Spec {
+            name: "manager".to_owned(),
+            program,
+            args: self.arguments(),
+            env: Vec::new(),
+            home: self.dir.clone(),
+        };
+        Child::spawn(&spec).unwrap()
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let tool = programs::package_tool();
+        let path = |name: &str| self.dir.join(name).to_string_lossy().into_owned();
+        let arguments =
+            ["manager", "--kubeconfig", &path("kubeconfig"), "--store", &path("store"), "--tool", tool];
+        arguments
+            .map(str::to_owned)
+            .into_iter()
+            .chain(["--allow-source-address", "127.0.0.1", "--lease-seconds", "60"].map(str::to_owned))
+            .chain(["--metrics-address", "127.0.0.1:0", "--log-format", "json"].map(str::to_owned))
+            .collect()
+    }
+}
+
+fn cluster_crd() -> serde_json::Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "clusters.cluster.x-k8s.io"},
+        "spec": {
+            "group": "cluster.x-k8s.io", "scope": "Namespaced", "names": {"kind": "Cluster", "plural": "clusters"},
+            "versions": [{
+                "name": "v1beta2", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            }],
+        },
+    })
+}

@@ -1,0 +1,232 @@
+//! An HTTP client for untrusted servers: it only uses https and allowed addresses, limits size and time, and sends
+//! credentials only to the host that they are for.
+
+mod clients;
+mod resolver;
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use chandler_core::failure::root_cause;
+use hyper_util::client::proxy::matcher::Matcher;
+use reqwest::{
+    StatusCode, Url,
+    header::{AUTHORIZATION, HeaderMap, HeaderValue, LOCATION},
+};
+use tokio::time::Instant;
+
+use self::clients::Clients;
+use crate::{
+    Access, SourceError,
+    addresses::{AddressPolicy, RefusedAddress},
+    limits::Limits,
+};
+
+const MAX_REDIRECTS: usize = 5;
+
+/// The HTTP client for all sources.
+#[derive(Debug)]
+pub(crate) struct HttpClient {
+    policy: Arc<AddressPolicy>,
+    proxies: Matcher,
+    clients: Clients,
+    pub limits: Limits,
+}
+
+pub(crate) struct HttpRequest<'a> {
+    pub url: Url,
+    /// Base URL of the repository or registry that the credentials are for.
+    pub base_url: &'a Url,
+    pub access: &'a Access,
+    pub authorization: Option<HeaderValue>,
+    pub headers: HeaderMap,
+}
+
+/// A response whose body is not read yet.
+pub(crate) struct HttpResponse {
+    pub url: Url,
+    /// Whether the response is from the origin that the credentials are for.
+    pub is_same_origin: bool,
+    response: reqwest::Response,
+    deadline: Instant,
+    limit: Duration,
+}
+
+impl HttpClient {
+    pub fn new(policy: AddressPolicy, proxies: Matcher, limits: Limits) -> Self {
+        let policy = Arc::new(policy);
+        Self { clients: Clients::new(policy.clone(), limits), policy, proxies, limits }
+    }
+
+    /// Sends a GET request and follows redirects.
+    pub async fn get(&self, request: HttpRequest<'_>) -> Result<HttpResponse, SourceError> {
+        let limit = self.limits.total_timeout;
+        let deadline = Instant::now() + limit;
+        let mut url = request.url.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let response = self.send(&request, url.clone(), None, deadline);
+            let response = tokio::time::timeout_at(deadline, response).await;
+            let response =
+                response.map_err(|_| SourceError::Timeout { url: request.url.to_string(), limit })??;
+            match redirect(&response)? {
+                Some(next) => url = next,
+                None => return Ok(response),
+            }
+        }
+        Err(SourceError::TooManyRedirects { url: request.url.to_string(), limit: MAX_REDIRECTS })
+    }
+
+    /// Posts a form. Redirects are not followed, because the form may contain credentials for this URL.
+    pub async fn post(
+        &self,
+        request: HttpRequest<'_>,
+        form: &[(String, String)],
+    ) -> Result<HttpResponse, SourceError> {
+        let limit = self.limits.total_timeout;
+        let deadline = Instant::now() + limit;
+        let response = self.send(&request, request.url.clone(), Some(form), deadline);
+        let response = tokio::time::timeout_at(deadline, response).await;
+        response.map_err(|_| SourceError::Timeout { url: request.url.to_string(), limit })?
+    }
+
+    async fn send(
+        &self,
+        request: &HttpRequest<'_>,
+        url: Url,
+        form: Option<&[(String, String)]>,
+        deadline: Instant,
+    ) -> Result<HttpResponse, SourceError> {
+        let proxy = url.as_str().parse().ok().and_then(|uri| self.proxies.intercept(&uri));
+        self.check(&url, proxy.is_some())?;
+        let is_same_origin = url.origin() == request.base_url.origin();
+        let client = self.clients.get(request.access, is_same_origin, proxy.as_ref(), request.base_url)?;
+        let builder = match form {
+            Some(form) => client.post(url.clone()).form(form),
+            None => client.get(url.clone()),
+        };
+        let mut builder = builder.headers(request.headers.clone());
+        if let Some(authorization) = request.authorization.as_ref().filter(|_| is_same_origin) {
+            builder = builder.header(AUTHORIZATION, authorization.clone());
+        }
+        let response = builder.send().await.map_err(|error| failed(&url, &error))?;
+        Ok(HttpResponse { url, is_same_origin, response, deadline, limit: self.limits.total_timeout })
+    }
+
+    /// Checks the URL. Host names are checked when the connection resolves them, except behind a proxy, which resolves them
+    /// itself.
+    fn check(&self, url: &Url, proxied: bool) -> Result<(), SourceError> {
+        let host = url.host_str().unwrap_or_default();
+        let has_credentials = !url.username().is_empty() || url.password().is_some();
+        if url.scheme() != "https" || host.is_empty() || has_credentials {
+            return Err(SourceError::InvalidUrl { url: redacted(url) });
+        }
+        let bare = host.trim_matches(['[', ']']).trim_end_matches('.');
+        let local = bare == "localhost" || bare.ends_with(".localhost");
+        let address = match bare.parse::<IpAddr>() {
+            Ok(address) => Some(address),
+            Err(_) if local && proxied => Some(IpAddr::from([127, 0, 0, 1])),
+            Err(_) => None,
+        };
+        let checked = address.map_or(Ok(()), |address| self.policy.check(bare, address));
+        checked.map_err(|refused| SourceError::AddressRefused { url: url.to_string(), refused })
+    }
+}
+
+impl HttpResponse {
+    pub fn status(&self) -> StatusCode {
+        self.response.status()
+    }
+
+    pub fn header(&self, name: impl reqwest::header::AsHeaderName) -> Option<&str> {
+        self.response.headers().get(name)?.to_str().ok()
+    }
+
+    /// Returns an error unless the status is a success.
+    pub fn error_for_status(self) -> Result<Self, SourceError> {
+        let status = self.status();
+        if status.is_success() {
+            return Ok(self);
+        }
+        Err(SourceError::Status { url: self.url.to_string(), status: status.as_u16(), hint: hint(status) })
+    }
+
+    /// Calls `consume` with each chunk of the body. Fails if the body is larger than `limit` bytes.
+    pub async fn for_each_chunk(
+        mut self,
+        limit: u64,
+        mut consume: impl FnMut(&[u8]) -> Result<(), SourceError>,
+    ) -> Result<(), SourceError> {
+        let too_large = || SourceError::TooLarge { url: self.url.to_string(), limit };
+        if self.response.content_length().is_some_and(|length| length > limit) {
+            return Err(too_large());
+        }
+        let mut received = 0;
+        loop {
+            let chunk = tokio::time::timeout_at(self.deadline, self.response.chunk()).await;
+            let timeout = || SourceError::Timeout { url: self.url.to_string(), limit: self.limit };
+            let chunk = chunk.map_err(|_| timeout())?.map_err(|error| failed(&self.url, &error))?;
+            let Some(chunk) = chunk else { return Ok(()) };
+            received += chunk.len() as u64;
+            if received > limit {
+                return Err(too_large());
+            }
+            consume(&chunk)?;
+        }
+    }
+
+    /// Returns the whole body. Fails if it is larger than `limit` bytes.
+    pub async fn bytes(self, limit: u64) -> Result<Vec<u8>, SourceError> {
+        let mut body = Vec::new();
+        self.for_each_chunk(limit, |chunk| {
+            body.extend_from_slice(chunk);
+            Ok(())
+        })
+        .await?;
+        Ok(body)
+    }
+}
+
+fn redirect(response: &HttpResponse) -> Result<Option<Url>, SourceError> {
+    let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+    let Some(target) = response.header(LOCATION).filter(|_| is_redirect) else { return Ok(None) };
+    let next = response.url.join(target).map_err(|_| SourceError::InvalidUrl { url: target.to_owned() })?;
+    Ok(Some(next))
+}
+
+fn failed(url: &Url, error: &reqwest::Error) -> SourceError {
+    if let Some(refused) = refused_address(error) {
+        return SourceError::AddressRefused { url: url.to_string(), refused: refused.clone() };
+    }
+    SourceError::RequestFailed { url: url.to_string(), reason: root_cause(error) }
+}
+
+/// Returns the error of the resolver, if it is the cause of `error`.
+fn refused_address(error: &reqwest::Error) -> Option<&RefusedAddress> {
+    let mut current: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = current {
+        if let Some(refused) = error.downcast_ref() {
+            return Some(refused);
+        }
+        current = error.source();
+    }
+    None
+}
+
+/// Returns the URL without user name and password.
+pub(crate) fn redacted(url: &Url) -> String {
+    let mut url = url.clone();
+    // These only fail for URLs that cannot contain credentials.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.to_string()
+}
+
+fn hint(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        401 | 403 => "check the credentials that the object refers to",
+        404 | 410 => "not found; check the URL of the repository, the chart and the version",
+        407 => "the proxy requires credentials; set them in HTTPS_PROXY of the manager",
+        429 => "too many requests; Chandler retries later",
+        500..=599 => "the server has an error; Chandler retries later",
+        _ => "unexpected status for a repository; check its URL",
+    }
+}

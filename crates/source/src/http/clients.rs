@@ -1,0 +1,131 @@
+//! One `reqwest` client per TLS configuration. A client with a client certificate only connects to one host.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use chandler_core::failure::root_cause;
+use hyper_util::client::proxy::matcher::Intercept;
+use reqwest::{Certificate, Client, ClientBuilder, Identity, Proxy, Url, redirect};
+
+use super::resolver::CheckedResolver;
+use crate::{Access, SourceError, addresses::AddressPolicy, limits::Limits};
+
+/// With this number of clients, the cache is cleared. Clients of rotated credentials would otherwise stay forever.
+const MAX_CLIENTS: usize = 64;
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    ca_pem: Option<Vec<u8>>,
+    insecure_skip_tls_verify: bool,
+    client_certificate: Option<Vec<u8>>,
+    proxied: bool,
+}
+
+pub(super) struct Clients {
+    policy: Arc<AddressPolicy>,
+    limits: Limits,
+    cached: Mutex<HashMap<Key, Client>>,
+}
+
+impl fmt::Debug for Clients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clients").finish_non_exhaustive()
+    }
+}
+
+impl Clients {
+    pub fn new(policy: Arc<AddressPolicy>, limits: Limits) -> Self {
+        Self { policy, limits, cached: Mutex::default() }
+    }
+
+    /// Returns a client for `access`. It only has the client certificate if the request is to the same origin as `base_url`.
+    pub fn get(
+        &self,
+        access: &Access,
+        is_same_origin: bool,
+        proxy: Option<&Intercept>,
+        base_url: &Url,
+    ) -> Result<Client, SourceError> {
+        let key = Key {
+            ca_pem: access.ca_pem.clone(),
+            insecure_skip_tls_verify: access.insecure_skip_tls_verify,
+            client_certificate: access.client_certificate().filter(|_| is_same_origin).map(<[u8]>::to_vec),
+            proxied: proxy.is_some(),
+        };
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = cached.get(&key) {
+            return Ok(client.clone());
+        }
+        let client = self.build(&key, proxy, base_url)?;
+        if cached.len() >= MAX_CLIENTS {
+            cached.clear();
+        }
+        cached.insert(key, client.clone());
+        Ok(client)
+    }
+
+    fn build(&self, key: &Key, proxy: Option<&Intercept>, base_url: &Url) -> Result<Client, SourceError> {
+        let url = || base_url.to_string();
+        let failed =
+            |error: reqwest::Error| SourceError::RequestFailed { url: url(), reason: root_cause(&error) };
+        let mut builder = Client::builder()
+            .https_only(true)
+            .redirect(redirect::Policy::none())
+            .referer(false)
+            .connect_timeout(self.limits.connect_timeout)
+            .read_timeout(self.limits.read_timeout)
+            .tls_danger_accept_invalid_certs(key.insecure_skip_tls_verify)
+            .user_agent(concat!("chandler/", env!("CARGO_PKG_VERSION")));
+        if let Some(pem) = &key.ca_pem {
+            let certificates = Certificate::from_pem_bundle(pem).unwrap_or_default();
+            if certificates.is_empty() {
+                return Err(SourceError::InvalidCertificate { url: url() });
+            }
+            builder = builder.tls_certs_merge(certificates);
+        }
+        if let Some(pem) = &key.client_certificate {
+            let identity = Identity::from_pem(pem).map_err(|_| SourceError::InvalidCredentials {
+                url: url(),
+                reason: "tls.crt and tls.key are not a certificate and its key in PEM",
+            })?;
+            builder = builder.identity(identity);
+        }
+        self.with_route(builder, proxy).map_err(failed)?.build().map_err(failed)
+    }
+
+    /// Configures the proxy, which the operator is trusted to choose, or a direct connection with checked addresses.
+    fn with_route(
+        &self,
+        builder: ClientBuilder,
+        proxy: Option<&Intercept>,
+    ) -> Result<ClientBuilder, reqwest::Error> {
+        let Some(intercept) = proxy else {
+            return Ok(builder.no_proxy().dns_resolver(CheckedResolver { policy: self.policy.clone() }));
+        };
+        let mut proxy = Proxy::all(proxy_url(intercept))?;
+        if let Some(authorization) = intercept.basic_auth() {
+            proxy = proxy.custom_http_auth(authorization.clone());
+        }
+        let builder = builder.proxy(proxy);
+        // The client resolves names for these proxies, so addresses have to be checked here.
+        if matches!(intercept.uri().scheme_str(), Some("socks4" | "socks5")) {
+            return Ok(builder.dns_resolver(CheckedResolver { policy: self.policy.clone() }));
+        }
+        Ok(builder)
+    }
+}
+
+/// Returns the URL of the proxy, with the credentials, which SOCKS takes from the URL.
+fn proxy_url(intercept: &Intercept) -> String {
+    let text = intercept.uri().to_string();
+    let (Some((user, password)), Ok(mut url)) = (intercept.raw_auth(), Url::parse(&text)) else {
+        return text;
+    };
+    // These do not fail for URLs with a host.
+    let _ = url.set_username(user);
+    let _ = url.set_password(Some(password));
+    url.to_string()
+}

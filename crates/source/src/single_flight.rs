@@ -1,0 +1,158 @@
+//! A cache that runs concurrent requests for the same key only once.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use chandler_telemetry::CacheHits;
+
+use crate::SourceError;
+
+/// An unused result is removed after this time. Until then, `work` can revalidate it instead of fetching it again.
+const IDLE_RETENTION: Duration = Duration::from_hours(1);
+/// With at least this number of results, expired results are removed at once.
+const PRUNE_THRESHOLD: usize = 1024;
+
+type Slot<V> = Arc<tokio::sync::Mutex<Option<CachedResult<V>>>>;
+
+struct CachedResult<V> {
+    at: Instant,
+    ttl: Duration,
+    result: Result<V, SourceError>,
+    /// The value of the last success. Later failures do not clear it.
+    last_success: Option<V>,
+}
+
+impl<V> CachedResult<V> {
+    /// Returns how long the result is valid for callers that accept values up to `max_age`. The age of a failure is only limited
+    /// by its own TTL.
+    fn valid_for(&self, max_age: Duration) -> Duration {
+        if self.result.is_ok() { self.ttl.min(max_age) } else { self.ttl }
+    }
+}
+
+/// Caches results by key. Callers that wait for the same key share its result, also if it is a failure. A failure is cached for
+/// as long as it took to occur, so that a hanging source does not delay every caller again.
+pub(crate) struct SingleFlightCache<K, V> {
+    ttl: Duration,
+    slots: Mutex<HashMap<K, Slot<V>>>,
+    pub hits: CacheHits,
+}
+
+impl<K, V> std::fmt::Debug for SingleFlightCache<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SingleFlightCache").finish_non_exhaustive()
+    }
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> SingleFlightCache<K, V> {
+    /// Creates a cache whose values expire after `ttl`.
+    pub fn new(ttl: Duration) -> Self {
+        Self { ttl, slots: Mutex::default(), hits: CacheHits::default() }
+    }
+
+    /// Returns the cached result, waits for the result of a concurrent caller, or calls `work` with the last successful value.
+    pub async fn get<F>(&self, key: K, work: impl FnOnce(Option<V>) -> F) -> Result<V, SourceError>
+    where
+        F: Future<Output = Result<V, SourceError>>,
+    {
+        self.get_with_max_age(self.ttl, key, work).await
+    }
+
+    /// Does the same as [`SingleFlightCache::get`], but does not return a cached value that is older than `max_age`.
+    pub async fn get_with_max_age<F>(
+        &self,
+        max_age: Duration,
+        key: K,
+        work: impl FnOnce(Option<V>) -> F,
+    ) -> Result<V, SourceError>
+    where
+        F: Future<Output = Result<V, SourceError>>,
+    {
+        let requested = Instant::now();
+        let slot = self.slot(key);
+        let mut cached = slot.lock().await;
+        let is_valid = |cached: &&CachedResult<V>| {
+            cached.at >= requested || cached.at.elapsed() < cached.valid_for(max_age)
+        };
+        let valid = cached.as_ref().filter(is_valid);
+        self.hits.record(valid.is_some());
+        if let Some(cached) = valid {
+            return cached.result.clone();
+        }
+        let last = cached.as_ref().and_then(|cached| cached.last_success.clone());
+        let started = Instant::now();
+        let result = work(last.clone()).await;
+        let ttl = if result.is_ok() { self.ttl } else { started.elapsed().min(self.ttl) };
+        let last_success = result.as_ref().ok().cloned().or(last);
+        *cached = Some(CachedResult { at: Instant::now(), ttl, result: result.clone(), last_success });
+        result
+    }
+
+    /// Returns whether there is a value that `work` can revalidate.
+    pub async fn has_value(&self, key: &K) -> bool {
+        let slot = self.slots.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
+        let Some(slot) = slot else { return false };
+        slot.lock().await.as_ref().is_some_and(|cached| cached.last_success.is_some())
+    }
+
+    fn slot(&self, key: K) -> Slot<V> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let retention = if slots.len() >= PRUNE_THRESHOLD { self.ttl } else { IDLE_RETENTION.max(self.ttl) };
+        slots.retain(|_, slot| !is_older(slot, retention));
+        slots.entry(key).or_default().clone()
+    }
+}
+
+fn is_older<V>(slot: &Slot<V>, age: Duration) -> bool {
+    let unused = Arc::strong_count(slot) == 1;
+    unused
+        && slot.try_lock().is_ok_and(|cached| cached.as_ref().is_none_or(|cached| cached.at.elapsed() >= age))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use futures::future::join_all;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn concurrent_callers_share_one_call_and_failures_are_cached_as_long_as_they_took() {
+        let cache = SingleFlightCache::<&str, u32>::new(Duration::from_mins(1));
+        let calls = AtomicU32::new(0);
+        let get = |succeed: bool| {
+            let (cache, calls) = (&cache, &calls);
+            cache.get("key", move |_| async move {
+                let number = calls.fetch_add(1, Ordering::Relaxed);
+                if succeed {
+                    tokio::task::yield_now().await;
+                    return Ok(number);
+                }
+                // Long enough that the next call finds the failure in the cache.
+                tokio::time::sleep(Duration::from_millis(400)).await;
+                Err(SourceError::Store("full".to_owned()))
+            })
+        };
+        let failed = join_all((0..50).map(|_| get(false))).await;
+        assert!(failed.iter().all(Result::is_err));
+        assert_eq!(calls.load(Ordering::Relaxed), 1, "callers that waited share the failure");
+        let since = Instant::now();
+        assert!(get(true).await.is_err(), "the failure is cached as long as it took");
+        while get(true).await.is_err() {
+            assert!(since.elapsed() < Duration::from_secs(20), "and not longer");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(calls.load(Ordering::Relaxed), 2);
+        let results = join_all((0..50).map(|_| get(true))).await;
+        assert!(results.iter().all(|result| matches!(result, Ok(1))), "{results:?}");
+        assert!(matches!(get(true).await, Ok(1)), "still cached");
+        let newer =
+            cache.get_with_max_age(Duration::ZERO, "key", |last| async move { Ok(last.unwrap() + 10) });
+        assert!(matches!(newer.await, Ok(11)), "a caller that needs a newer value gets one");
+    }
+}

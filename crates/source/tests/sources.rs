@@ -1,0 +1,15 @@
+//! Tests with real repositories, registries and proxies, and with hostile servers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic on failure")]
+
+mod support;
+
+mod sources {
+    mod catalogs;
+    mod forwarder;
+    mod hostile;
+    mod proxies;
+    mod registries;
+    mod repositories;
+    mod signatures;
+    mod socks;
+}
