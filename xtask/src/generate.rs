@@ -11,8 +11,9 @@ use crate::{
 };
 
 /// Generated files and folders.
-pub const GENERATED: [&str; 7] = [
+pub const GENERATED: [&str; 8] = [
     "crates/tool/src/generated",
+    "crates/e2e/src/bin/manifest-tool/generated",
     "tools/helm/gen",
     "deploy/crds.yaml",
     "docs/reference/api.md",

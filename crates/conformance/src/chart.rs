@@ -1,8 +1,10 @@
-//! Charts made for a case, file by file.
+//! Helm charts, for the Helm topics and for test packages.
 
 use std::collections::BTreeMap;
 
-/// A ConfigMap that shows what values it got.
+use super::package::{RELEASE, TestPackage, VALUES};
+
+/// A ConfigMap with the values that the chart was rendered with.
 pub const CONFIG: &str = "\
 apiVersion: v1
 kind: ConfigMap
@@ -12,7 +14,7 @@ data:
   values: {{ .Values | toJson | quote }}
 ";
 
-/// A Deployment that becomes ready, unless a value sends it to a node that does not exist.
+/// A Deployment that becomes ready.
 pub const DEPLOYMENT: &str = "\
 apiVersion: apps/v1
 kind: Deployment
@@ -26,43 +28,46 @@ spec:
     metadata:
       labels: {app: {{ .Release.Name }}}
     spec:
-      {{- if .Values.stuck }}
-      nodeSelector: {no-such: node}
-      {{- end }}
       containers:
       - name: main
         image: example.invalid/main:1
 ";
 
-/// A chart in the making.
+/// A Helm chart and its files.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    name: &'static str,
-    version: &'static str,
+    name: String,
+    version: String,
     metadata: String,
     files: BTreeMap<String, String>,
 }
 
 impl Chart {
-    pub fn new(name: &'static str) -> Self {
-        Self { name, version: "1.0.0", metadata: String::new(), files: BTreeMap::new() }
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            version: "1.0.0".to_owned(),
+            metadata: String::new(),
+            files: BTreeMap::new(),
+        }
     }
 
-    /// The chart most cases are content with.
+    /// Returns a chart with the ConfigMap [`CONFIG`].
     pub fn config() -> Self {
         Self::new("config").template("config.yaml", CONFIG)
     }
 
+    /// Returns a chart with the Deployment [`DEPLOYMENT`].
     pub fn deployment() -> Self {
         Self::new("deployment").template("deployment.yaml", DEPLOYMENT)
     }
 
-    pub fn version(mut self, version: &'static str) -> Self {
-        self.version = version;
+    pub fn version(mut self, version: &str) -> Self {
+        version.clone_into(&mut self.version);
         self
     }
 
-    /// Further lines of its Chart.yaml.
+    /// Adds lines to the `Chart.yaml`.
     pub fn metadata(mut self, lines: &str) -> Self {
         self.metadata.push_str(lines);
         self
@@ -77,12 +82,13 @@ impl Chart {
         self.file(&format!("templates/{name}"), content)
     }
 
-    /// A hook Job. `rest` are lines of its Pod's spec or its own.
+    /// Adds a hook Job.
     pub fn hook(self, hook: &Hook<'_>) -> Self {
         let name = hook.name;
         self.template(&format!("{name}.yaml"), hook.manifest())
     }
 
+    /// Returns the content of every file by its path.
     pub fn files(&self) -> BTreeMap<String, String> {
         let Self { name, version, metadata, files } = self;
         let chart = format!(
@@ -94,11 +100,27 @@ impl Chart {
     }
 }
 
-/// A Job that runs at some moment of a release's life.
+impl From<&TestPackage> for Chart {
+    fn from(package: &TestPackage) -> Self {
+        let description = format!("description: {}\n", serde_json::Value::from(&*package.description));
+        let chart = Self::new(&package.name)
+            .version(&package.version)
+            .metadata(&description)
+            .file("values.yaml", package.default_values.to_string());
+        package.manifests.iter().enumerate().fold(chart, |chart, (index, manifest)| {
+            let template = manifest
+                .replace(RELEASE, "{{ .Release.Name }}")
+                .replace(VALUES, "{{ .Values | toJson | quote }}");
+            chart.template(&format!("{index}.yaml"), template)
+        })
+    }
+}
+
+/// A Job that Helm runs as a hook.
 #[derive(Clone, Copy, Debug)]
 pub struct Hook<'a> {
     pub name: &'a str,
-    /// Such as `pre-install,pre-upgrade`.
+    /// For example `pre-install,pre-upgrade`.
     pub events: &'a str,
     pub weight: i32,
     pub end: HookEnd,
@@ -124,7 +146,7 @@ impl<'a> Hook<'a> {
 
     fn manifest(&self) -> String {
         let Self { name, events, weight, end } = self;
-        // A Pod that no node takes never ends, and a deadline makes its Job fail.
+        // A Pod that cannot be scheduled never ends, and a deadline makes its Job fail.
         let (deadline, selector) = match end {
             HookEnd::Succeeds => ("", ""),
             HookEnd::Fails => ("  activeDeadlineSeconds: 1\n", "      nodeSelector: {no-such: node}\n"),
@@ -136,5 +158,20 @@ impl<'a> Hook<'a> {
              spec:\n  backoffLimit: 0\n{deadline}  template:\n    spec:\n{selector}      restartPolicy: Never\n      \
              containers:\n      - name: main\n        image: example.invalid/hook:1\n"
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_package_becomes_a_chart() {
+        let package = TestPackage::config().version("2.0.0").default_values(serde_json::json!({"size": 1}));
+        let files = Chart::from(&package).files();
+        assert_eq!(files["templates/0.yaml"], CONFIG);
+        assert_eq!(files["values.yaml"], r#"{"size":1}"#);
+        let metadata = &files["Chart.yaml"];
+        assert!(metadata.contains("version: 2.0.0\nappVersion: app-2.0.0\n"), "{metadata}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a case works with: a namespace of its own, the tool, and the Helm CLI that has to agree.
+//! What a case works with: its own namespace, the tool, and requests to it.
 
 use std::{
     path::PathBuf,
@@ -22,32 +22,46 @@ use super::{
     CaseError, Environment,
     chart::Chart,
     helm::Helm,
-    order::{self, LIMIT, Order as _},
+    package::TestPackage,
+    profile::Profile,
+    request::{self, IntoValues, RequestExt as _, TIMEOUT},
     tool::{Ended, Tool, expect_category},
 };
 
-/// One case's own corner of the environment.
+/// The processes that all cases share. A case must not kill them.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    pub tool: Tool,
+    pub templates: Option<Tool>,
+    pub profile: Arc<Profile>,
+}
+
+/// One case's part of the environment.
 pub struct Context {
     pub environment: Arc<Environment>,
-    /// Shared with other cases: not to be killed.
     pub tool: Tool,
+    pub templates: Option<Tool>,
+    pub profile: Arc<Profile>,
     pub namespace: String,
     folder: TempDir,
     counter: AtomicU32,
 }
 
 impl Context {
-    pub fn new(environment: Arc<Environment>, tool: Tool, case: &str) -> Result<Self, CaseError> {
+    pub fn new(environment: Arc<Environment>, shared: Shared, case: &str) -> Result<Self, CaseError> {
+        let Shared { tool, templates, profile } = shared;
         Ok(Self {
             environment,
             tool,
+            templates,
+            profile,
             namespace: case.replace('/', "-"),
             folder: tempfile::Builder::new().prefix("chandler-conformance-").tempdir()?,
             counter: AtomicU32::new(0),
         })
     }
 
-    /// A process of the case's own, which it may kill.
+    /// Starts a separate process of the tool, which the case may kill.
     pub fn own_tool(&self) -> Tool {
         Tool::new(self.environment.tool.clone())
     }
@@ -69,15 +83,21 @@ impl Context {
         }
     }
 
-    /// Packs a chart to the disk.
-    pub fn pack(&self, chart: &Chart) -> Result<Package, CaseError> {
-        let content = self.environment.host.pack(&chart.files()).map_err(CaseError::Host)?;
-        self.package(&content)
+    /// Packs a test package in the tool's format.
+    pub async fn pack(&self, package: &TestPackage) -> Result<Package, CaseError> {
+        let content = self.profile.packer.pack(&self.environment, package).await?;
+        self.write_package(&content)
     }
 
-    /// Puts any content to the disk as if it were a package.
-    pub fn package(&self, content: &[u8]) -> Result<Package, CaseError> {
-        let path = self.path(&format!("package-{}.tgz", self.next()));
+    /// Packs a Helm chart.
+    pub fn pack_chart(&self, chart: &Chart) -> Result<Package, CaseError> {
+        let content = self.environment.host.pack_chart(&chart.files()).map_err(CaseError::Host)?;
+        self.write_package(&content)
+    }
+
+    /// Writes any content as a package.
+    pub fn write_package(&self, content: &[u8]) -> Result<Package, CaseError> {
+        let path = self.path(&format!("package-{}", self.next()));
         std::fs::write(&path, content)?;
         Ok(Package { path: path.to_string_lossy().into_owned(), digest: Digest::of(content).to_string() })
     }
@@ -86,24 +106,31 @@ impl Context {
         self.folder.path().join(name)
     }
 
-    pub fn install(&self, name: &str, package: &Package, values: &str) -> ApplyRequest {
-        self.order(name, package, values, ApplyAction::Install)
+    pub fn install(&self, name: &str, package: &Package, values: impl IntoValues) -> ApplyRequest {
+        self.request(name, package, values, ApplyAction::Install)
     }
 
-    pub fn upgrade(&self, name: &str, package: &Package, values: &str) -> ApplyRequest {
-        self.order(name, package, values, ApplyAction::Upgrade)
+    pub fn upgrade(&self, name: &str, package: &Package, values: impl IntoValues) -> ApplyRequest {
+        self.request(name, package, values, ApplyAction::Upgrade)
     }
 
-    fn order(&self, name: &str, package: &Package, values: &str, action: ApplyAction) -> ApplyRequest {
+    fn request(
+        &self,
+        name: &str,
+        package: &Package,
+        values: impl IntoValues,
+        action: ApplyAction,
+    ) -> ApplyRequest {
+        let values = values.into_values();
         ApplyRequest {
             operation_id: self.operation_id(),
             target: Some(self.target()),
             release: Some(self.release(name)),
             package: Some(package.clone()),
-            values: vec![order::text(values)],
+            input_digest: Digest::of(format!("{}{values:?}", package.digest)).hex()[..40].to_owned(),
+            values: vec![values],
             action: action.into(),
-            options: Some(ApplyOptions { timeout: order::duration(LIMIT), ..ApplyOptions::default() }),
-            input_digest: Digest::of(format!("{}{values}", package.digest)).hex()[..40].to_owned(),
+            options: Some(ApplyOptions { timeout: request::duration(TIMEOUT), ..ApplyOptions::default() }),
             recover: false,
         }
     }
@@ -113,7 +140,7 @@ impl Context {
             operation_id: self.operation_id(),
             target: Some(self.target()),
             release: Some(self.release(name)),
-            options: Some(RemoveOptions { timeout: order::duration(LIMIT), ..RemoveOptions::default() }),
+            options: Some(RemoveOptions { timeout: request::duration(TIMEOUT), ..RemoveOptions::default() }),
         }
     }
 
@@ -125,15 +152,15 @@ impl Context {
         self.counter.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Applies, expects success, and everyone agrees on it.
-    pub async fn applied(&self, request: ApplyRequest) -> Result<ReleaseState, CaseError> {
-        let inputs = request.input_digest.clone();
+    /// Applies, expects success, and checks that everything agrees on the result.
+    pub async fn apply(&self, request: ApplyRequest) -> Result<ReleaseState, CaseError> {
+        let digest = request.input_digest.clone();
         let ended = self.tool.apply(request).await?;
-        self.settled(ended, &inputs).await
+        self.check_applied(ended, &digest).await
     }
 
-    /// An Apply that ended well, and everyone agrees on it.
-    pub async fn settled(&self, ended: Ended, inputs: &str) -> Result<ReleaseState, CaseError> {
+    /// Checks that an Apply succeeded, and that everything agrees on the result.
+    pub async fn check_applied(&self, ended: Ended, input_digest: &str) -> Result<ReleaseState, CaseError> {
         let state = ended.state()?;
         ensure!(
             state.status() == ReleaseStatus::Deployed,
@@ -142,8 +169,8 @@ impl Context {
             state.status().as_str_name()
         );
         ensure!(
-            state.input_digest == inputs,
-            "revision {} records the input {:?}, given was {inputs:?}",
+            state.input_digest == input_digest,
+            "revision {} has the input digest {:?}, requested was {input_digest:?}",
             state.revision,
             state.input_digest
         );
@@ -151,18 +178,18 @@ impl Context {
         Ok(state)
     }
 
-    /// Applies and expects a failure; whatever state it reports, everyone agrees on that.
-    pub async fn refused(
+    /// Applies and expects a failure of this category. Everything must agree on the state that it reports, if any.
+    pub async fn apply_fails(
         &self,
         request: ApplyRequest,
         category: FailureCategory,
     ) -> Result<Failure, CaseError> {
         let ended = self.tool.apply(request).await?;
-        self.failed(ended, category).await
+        self.check_failed(ended, category).await
     }
 
-    /// An operation that failed; whatever state it reports, everyone agrees on that.
-    pub async fn failed(&self, ended: Ended, category: FailureCategory) -> Result<Failure, CaseError> {
+    /// Checks that an operation failed. Everything must agree on the state that it reports, if any.
+    pub async fn check_failed(&self, ended: Ended, category: FailureCategory) -> Result<Failure, CaseError> {
         let failure = ended.failure(category)?;
         if let Some(state) = &failure.state {
             self.agree(state).await?;
@@ -170,15 +197,15 @@ impl Context {
         Ok(failure)
     }
 
-    /// Removes, expects nothing to be left, and everyone agrees on it.
-    pub async fn removed(&self, request: RemoveRequest) -> Result<(), CaseError> {
+    /// Removes a release, and checks that nothing of it is left.
+    pub async fn remove(&self, request: RemoveRequest) -> Result<(), CaseError> {
         let name = request.release.clone().unwrap_or_default().name;
         self.tool.remove(request).await?.absent()?;
         self.agree_absent(&name).await
     }
 
-    /// Removes and expects the history to be kept.
-    pub async fn retired(&self, name: &str) -> Result<ReleaseState, CaseError> {
+    /// Removes a release and keeps its history.
+    pub async fn remove_keeping_history(&self, name: &str) -> Result<ReleaseState, CaseError> {
         let request = self.removal(name).with(|options| options.keep_history = true);
         let state = self.tool.remove(request).await?.state()?;
         ensure!(
@@ -190,87 +217,26 @@ impl Context {
         Ok(state)
     }
 
-    /// As the tool sees it now.
+    /// Returns the release as the tool observes it, or `None` if it does not exist.
     pub async fn observe(&self, name: &str) -> Result<Option<ReleaseState>, CaseError> {
-        let seen = self.tool.observe(self.target(), self.release(name), 0).await?;
-        seen.map_err(|failure| CaseError::Broken(format!("Observe failed: {}", failure.message)))
+        let observed = self.tool.observe(self.target(), self.release(name), 0).await?;
+        observed.map_err(|failure| CaseError::Violation(format!("Observe failed: {}", failure.message)))
     }
 
-    /// As the tool sees it now; it must be there.
-    pub async fn observed(&self, name: &str) -> Result<ReleaseState, CaseError> {
-        let seen = self.observe(name).await?;
-        seen.ok_or_else(|| CaseError::Broken(format!("Observe sees no release {name}")))
-    }
-
-    /// The tool and the Helm CLI see this very state.
-    pub async fn agree(&self, state: &ReleaseState) -> Result<(), CaseError> {
-        let name = &state.release.clone().unwrap_or_default().name;
-        let seen = self.observed(name).await?;
-        ensure!(&seen == state, "the operation reported\n  {state:?}\nand Observe sees\n  {seen:?}");
-
-        let helm = self.helm();
-        let (listed, history) = (helm.list(name).await?, helm.history(name).await?);
-        let status = word(state.status());
-        let chart = format!("{}-{}", state.package_name, state.package_version);
-        ensure!(
-            listed.as_ref().is_some_and(|listed| listed.revision == state.revision.to_string()
-                && listed.status == status
-                && listed.chart == chart),
-            "reported was revision {} {status} of {chart}, `helm list` shows {listed:?}",
-            state.revision
-        );
-        let last = history.as_ref().and_then(|history| history.last());
-        ensure!(
-            last.is_some_and(|last| last.revision == state.revision && last.status == status),
-            "reported was revision {} {status}, `helm history` shows {history:?}",
-            state.revision
-        );
-        let values = helm.values(name, state.revision).await?;
-        let canonical = self.canonical(&values).await?;
-        ensure!(
-            canonical == state.values_digest,
-            "the digest of the values is {}, that of `helm get values` is {canonical}",
-            state.values_digest
-        );
-        Ok(())
-    }
-
-    /// Neither the tool nor the Helm CLI see the release.
-    pub async fn agree_absent(&self, name: &str) -> Result<(), CaseError> {
-        let seen = self.observe(name).await?;
-        ensure!(seen.is_none(), "Observe still sees {seen:?}");
-        let helm = self.helm();
-        let (listed, history) = (helm.list(name).await?, helm.history(name).await?);
-        ensure!(listed.is_none(), "`helm list` still shows {listed:?}");
-        ensure!(history.is_none(), "`helm history` still shows {history:?}");
-        Ok(())
-    }
-
-    /// The digest of what these values mean to the tool; `helm get values` says `null` for none.
-    async fn canonical(&self, values: &str) -> Result<String, CaseError> {
-        let values = if values.trim() == "null" { "{}" } else { values };
-        match self.tool.canonicalize(vec![order::json(values)]).await? {
-            Ok(canonical) => Ok(canonical.digest),
-            Err(failure) => {
-                Err(CaseError::Broken(format!("Canonicalize refuses {values}: {}", failure.message)))
-            }
-        }
+    /// Returns the release as the tool observes it. It must exist.
+    pub async fn observe_existing(&self, name: &str) -> Result<ReleaseState, CaseError> {
+        let observed = self.observe(name).await?;
+        observed.ok_or_else(|| CaseError::Violation(format!("Observe does not find the release {name}")))
     }
 }
 
-/// Helm's word for a status.
-fn word(status: ReleaseStatus) -> String {
-    let name = status.as_str_name().trim_start_matches("RELEASE_STATUS_");
-    name.to_ascii_lowercase().replace('_', "-")
-}
-
-/// Observe failed, with this category.
-pub fn unobservable(
-    seen: Result<Option<ReleaseState>, Failure>,
+/// Checks that Observe failed with this category.
+pub fn observe_failed(
+    observed: Result<Option<ReleaseState>, Failure>,
     category: FailureCategory,
 ) -> Result<Failure, CaseError> {
-    match seen {
+    match observed {
         Err(failure) => expect_category(failure, category),
-        Ok(state) => Err(CaseError::Broken(format!("Observe answered {state:?}"))),
+        Ok(state) => Err(CaseError::Violation(format!("Observe returned {state:?}"))),
     }
 }

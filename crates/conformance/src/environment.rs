@@ -1,43 +1,50 @@
-//! What the suite needs of whoever runs it.
+//! What the suite needs to run.
 
 use std::{collections::BTreeMap, error::Error, path::PathBuf};
 
 use chandler_core::target::Target;
 use chandler_tool::SupervisorConfig;
 
-/// Whatever failed on the host's side.
+/// An error of the [`Host`].
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// A cluster of the suite's own and the reference tool. Deployments and Jobs on it must come to their ends.
+/// A cluster that only the suite uses, the tool under test, and the helm CLI.
+///
+/// Deployments become ready and Jobs complete on the cluster. Its API server can connect to the loopback address of this
+/// machine.
 pub struct Environment {
     /// The tool under test.
     pub tool: SupervisorConfig,
+    /// The process that serves templates. `None` skips the template cases.
+    pub templates: Option<SupervisorConfig>,
+    /// Command that packs a [`TestPackage`](crate::TestPackage), run by `sh -c`. `None` packs Helm charts.
+    pub packer: Option<String>,
     /// The cluster's administrator.
     pub target: Target,
     pub client: kube::Client,
-    /// The same administrator, for the Helm CLI.
+    /// Kubeconfig of the same administrator, for the helm CLI.
     pub kubeconfig: PathBuf,
-    /// The Helm CLI.
+    /// Path of the helm CLI.
     pub helm: PathBuf,
     pub host: Box<dyn Host>,
 }
 
-/// What only the host can do.
+/// What the program that runs the suite provides.
 pub trait Host: Send + Sync {
-    /// Packs a chart's files, by their names inside the chart.
-    fn pack(&self, files: &BTreeMap<String, String>) -> Result<Vec<u8>, BoxError>;
+    /// Packs a Helm chart from its files, which are named by their path inside the chart.
+    fn pack_chart(&self, files: &BTreeMap<String, String>) -> Result<Vec<u8>, BoxError>;
 
-    /// The requests that the API server gets from now on.
+    /// Returns a reader of the requests that the API server receives from now on.
     fn requests(&self) -> Box<dyn RequestReader>;
 }
 
-/// A reading position in what the API server was asked.
+/// Reads the API server's audit log.
 pub trait RequestReader: Send {
-    /// Everything since the last reading.
+    /// Returns the requests since the last call.
     fn read(&mut self) -> Result<Vec<Request>, BoxError>;
 }
 
-/// A request that the API server got.
+/// A request that the API server received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub verb: String,
@@ -47,6 +54,6 @@ pub struct Request {
     pub uri: String,
     pub user: String,
     pub user_agent: String,
-    /// Since the epoch.
+    /// Time since the Unix epoch.
     pub received: std::time::Duration,
 }

@@ -6,29 +6,42 @@ use chandler_tool::ToolError;
 
 use super::environment::BoxError;
 
-/// Why a case failed: mostly because the tool breaks the contract.
+/// Why a case failed. Usually the tool violates the contract.
 #[derive(Debug, thiserror::Error)]
 pub enum CaseError {
     #[error("{0}")]
-    Broken(String),
+    Violation(String),
     #[error("the case did not end within {0:?}")]
-    Endless(Duration),
+    Timeout(Duration),
     #[error(transparent)]
     Tool(#[from] ToolError),
-    #[error("{verb} broke off ({code}): {message}; its process may have crashed: look at its log lines", code = status.code(), message = status.message())]
-    Call { verb: &'static str, status: Box<tonic::Status> },
-    #[error("the cluster did not do what the case needs: {0}")]
+    #[error("{method} failed with the gRPC status {code}: {message}; check the tool's log for a crash", code = status.code(), message = status.message())]
+    Call { method: &'static str, status: Box<tonic::Status> },
+    #[error("the cluster rejected a request of the suite: {0}")]
     Cluster(#[from] Box<kube::Error>),
     #[error("`helm {command}` failed: {output}")]
     Helm { command: String, output: String },
-    #[error("cannot run the Helm CLI {path}: {source}")]
+    #[error("cannot run the helm CLI {path}: {source}")]
     RunHelm { path: PathBuf, source: io::Error },
-    #[error("`helm {command}` answered in a way the suite does not know: {source}")]
+    #[error("`helm {command}` printed unexpected output: {source}")]
     ReadHelm { command: String, source: serde_json::Error },
+    #[error("the packer `{command}` failed: {reason}")]
+    Packer { command: String, reason: String },
+    #[error(
+        "the tool reads {formats:?} and not Helm charts: give a command that packs test packages with --packer"
+    )]
+    NoPacker { formats: Vec<String> },
     #[error("cannot prepare the case: {0}")]
     Host(BoxError),
     #[error("cannot prepare the case: {0}")]
     Io(#[from] io::Error),
+}
+
+impl CaseError {
+    /// Adds which part of the case failed.
+    pub fn within(self, part: &str) -> Self {
+        Self::Violation(format!("{part}: {self}"))
+    }
 }
 
 impl From<kube::Error> for CaseError {

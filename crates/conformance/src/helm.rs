@@ -1,4 +1,4 @@
-//! The plain Helm CLI, the judge of what a tool has stored.
+//! The helm CLI, with which a tool's releases must agree.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,13 +10,13 @@ use tokio::process::Command;
 
 use super::CaseError;
 
-/// The Helm CLI on one namespace.
+/// The helm CLI in one namespace.
 #[derive(Clone, Debug)]
 pub struct Helm {
     pub path: PathBuf,
     pub kubeconfig: PathBuf,
     pub namespace: String,
-    /// Where it may keep things.
+    /// Its home directory.
     pub home: PathBuf,
 }
 
@@ -31,21 +31,21 @@ pub struct Listed {
 
 /// A line of `helm history`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-pub struct Past {
+pub struct HistoryEntry {
     pub revision: u32,
     pub status: String,
 }
 
 impl Helm {
-    /// The release as `helm list` shows it.
+    /// Returns the release as `helm list` shows it.
     pub async fn list(&self, release: &str) -> Result<Option<Listed>, CaseError> {
         let filter = format!("^{release}$");
         let found: Vec<Listed> = self.json(&["list", "--filter", &filter]).await?;
         Ok(found.into_iter().find(|listed| listed.name == release))
     }
 
-    /// Oldest first. None: there is no such release.
-    pub async fn history(&self, release: &str) -> Result<Option<Vec<Past>>, CaseError> {
+    /// Returns the revisions, oldest first, or `None` if the release does not exist.
+    pub async fn history(&self, release: &str) -> Result<Option<Vec<HistoryEntry>>, CaseError> {
         match self.json(&["history", release]).await {
             Ok(history) => Ok(Some(history)),
             Err(CaseError::Helm { output, .. }) if output.contains("not found") => Ok(None),
@@ -53,12 +53,12 @@ impl Helm {
         }
     }
 
-    /// The values that a revision was given.
+    /// Returns the values that were given for a revision.
     pub async fn values(&self, release: &str, revision: u32) -> Result<String, CaseError> {
         self.run(&["get", "values", release, "--revision", &revision.to_string(), "-o", "json"]).await
     }
 
-    /// Installs a chart, as a person would.
+    /// Runs `helm install`.
     pub async fn install(&self, release: &str, chart: &Path, flags: &[&str]) -> Result<(), CaseError> {
         let chart = chart.to_string_lossy();
         let mut arguments = vec!["install", release, &chart];

@@ -1,38 +1,46 @@
-//! The conformance suite: what any package tool owes Chandler, proven against a real API server.
+//! The conformance suite: checks against a real API server that a package tool fulfills the contract.
 //!
-//! The suite speaks the contract's own messages, not Chandler's types, so that it proves the contract and nothing
-//! else. It knows no sandbox either: whoever runs it lends it a cluster as an [`Environment`].
+//! Every tool must pass the contract topics. The Helm topics, whose case names start with `helm/`, check what the helm
+//! CLI and Helm charts require; they run only for tools that declare the capability `helm-records`.
+//!
+//! The suite uses the contract's own messages, not Chandler's types, and gets its cluster as an [`Environment`].
 
-/// Ends a case with what the tool did wrong.
+/// Ends a case with a contract violation unless the condition holds.
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {
-            return Err($crate::CaseError::Broken(format!($($message)+)));
+            return Err($crate::CaseError::Violation(format!($($message)+)));
         }
     };
 }
 
-/// One line of a table of cases.
+/// A case: its name, the abilities that it needs, its function, and what it checks.
 macro_rules! case {
-    ($name:literal, $needs:expr, $function:path, $proves:literal) => {
+    ($name:literal, [$($ability:ident),*], $function:path, $proves:literal) => {
         $crate::Case {
             name: $name,
             proves: $proves,
-            needs: $needs,
+            needs: &[$($crate::Ability::$ability),*],
             run: |context| Box::pin($function(context)),
         }
     };
 }
 
+mod agreement;
 mod chart;
 mod context;
 mod environment;
 mod error;
 mod helm;
+mod hold;
 mod network;
 mod objects;
-mod order;
+mod package;
+mod packer;
+mod profile;
+mod records;
 mod report;
+mod request;
 mod runner;
 mod tool;
 mod topics;
@@ -43,24 +51,25 @@ use self::context::Context;
 pub use self::{
     environment::{BoxError, Environment, Host, Request, RequestReader},
     error::CaseError,
+    package::TestPackage,
     report::{CaseReport, Outcome, Report},
     runner::run,
 };
 
 type CaseFuture<'a> = Pin<Box<dyn Future<Output = Result<(), CaseError>> + Send + 'a>>;
 
-/// One thing a tool owes.
+/// One check of the contract.
 struct Case {
-    /// `topic/name`.
+    /// `topic/name`, or `helm/topic/name`.
     name: &'static str,
-    /// In a sentence.
+    /// What the case checks, as a sentence.
     proves: &'static str,
-    /// Which ability the tool must have for the case to make sense.
-    needs: Option<Ability>,
+    /// The abilities that the tool must have. Without one of them the case is skipped.
+    needs: &'static [Ability],
     run: for<'a> fn(&'a Context) -> CaseFuture<'a>,
 }
 
-/// What a tool may lack without breaking the contract.
+/// An optional ability of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ability {
     Hooks,
@@ -68,20 +77,31 @@ enum Ability {
     ServerSideApply,
     TakeOwnership,
     Crds,
-    /// Not declared: found out by asking.
+    /// The helm CLI reads the tool's releases, and the tool reads Helm charts.
+    HelmRecords,
+    /// Not declared by the tool: the environment names the process that serves templates.
     Templates,
 }
 
 impl Ability {
-    /// As Describe names it.
-    fn word(self) -> &'static str {
+    /// Returns the capability's name in `Describe`.
+    fn name(self) -> &'static str {
         match self {
             Self::Hooks => "hooks",
             Self::Wait => "wait",
             Self::ServerSideApply => "server-side-apply",
             Self::TakeOwnership => "take-ownership",
             Self::Crds => "crds",
-            Self::Templates => "the template service",
+            Self::HelmRecords => "helm-records",
+            Self::Templates => "templates",
+        }
+    }
+
+    /// Says why a case that needs the ability is skipped.
+    fn missing(self) -> String {
+        match self {
+            Self::Templates => "no template service is given".to_owned(),
+            declared => format!("the tool does not declare the capability {}", declared.name()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Ways to a cluster that lead nowhere, or around a corner.
+//! Targets that cannot be reached, or only through a tunnel.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
-use super::{CaseError, context::Context, order::duration};
+use super::{CaseError, context::Context, request::duration};
 
-/// A cluster of another name, at another address.
+/// Returns a target with another name and address.
 pub fn elsewhere(context: &Context, server: String) -> Target {
     Target {
         cluster: format!("{}/elsewhere", context.namespace),
@@ -21,7 +21,7 @@ pub fn elsewhere(context: &Context, server: String) -> Target {
     }
 }
 
-/// Takes connections and says nothing, for as long as it lives.
+/// A server that takes connections and never answers.
 pub struct BlackHole {
     task: JoinHandle<()>,
     pub server: String,
@@ -47,7 +47,7 @@ impl Drop for BlackHole {
     }
 }
 
-/// A unix socket that leads to the cluster. Dropping it cuts every connection.
+/// A unix socket that forwards to the cluster. Dropping it closes every connection.
 pub struct Tunnel {
     task: JoinHandle<()>,
     pub target: Target,
@@ -59,17 +59,17 @@ impl Tunnel {
         let listener = UnixListener::bind(&socket)?;
         let mut target = Target {
             cluster: format!("{}/tunnel", context.namespace),
-            // Nothing listens there: only the socket leads anywhere.
-            server: "https://tunnelled.invalid:6443".to_owned(),
+            // Nothing listens on this address: only the socket reaches the cluster.
+            server: "https://tunneled.invalid:6443".to_owned(),
             dial: socket.to_string_lossy().into_owned(),
             ..context.target()
         };
         let server = context.target().server;
         let address = server.trim_start_matches("https://").to_owned();
-        // The certificate is for the address that the server listens on.
+        // The server's certificate is valid for the address that it listens on.
         let host = address.split(':').next().unwrap_or_default().to_owned();
         target.tls.get_or_insert_default().server_name = host;
-        Ok(Self { task: tokio::spawn(carry(listener, address)), target })
+        Ok(Self { task: tokio::spawn(forward(listener, address)), target })
     }
 }
 
@@ -79,13 +79,13 @@ impl Drop for Tunnel {
     }
 }
 
-async fn carry(listener: UnixListener, address: String) {
+async fn forward(listener: UnixListener, address: String) {
     let mut connections = JoinSet::new();
     while let Ok((mut near, _)) = listener.accept().await {
         let address = address.clone();
         connections.spawn(async move {
             if let Ok(mut far) = TcpStream::connect(address).await {
-                // The end of either side is the end of both.
+                // When one side closes, both are closed.
                 let _ = copy_bidirectional(&mut near, &mut far).await;
             }
         });

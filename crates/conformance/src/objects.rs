@@ -1,4 +1,4 @@
-//! Objects on the case's cluster, read and made without the tool.
+//! Objects that a case reads and creates without the tool.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -21,8 +21,9 @@ use serde_json::json;
 
 use super::{CaseError, context::Context};
 
-const POLL: Duration = Duration::from_millis(100);
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const POLL: Duration = Duration::from_millis(100);
+/// How long a case waits for a change on the cluster.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Context {
     pub fn api<K>(&self) -> Api<K>
@@ -40,14 +41,14 @@ impl Context {
         Ok(())
     }
 
-    /// An object of the case's namespace that must be there.
+    /// Returns an object of the case's namespace, which must exist.
     pub async fn get<K>(&self, name: &str) -> Result<K, CaseError>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
         let found = self.find(name).await?;
         let kind = K::kind(&());
-        found.ok_or_else(|| CaseError::Broken(format!("there is no {kind} {name}")))
+        found.ok_or_else(|| CaseError::Violation(format!("there is no {kind} {name}")))
     }
 
     pub async fn find<K>(&self, name: &str) -> Result<Option<K>, CaseError>
@@ -57,7 +58,7 @@ impl Context {
         Ok(self.api::<K>().get_opt(name).await?)
     }
 
-    /// A ConfigMap that is nobody's.
+    /// Creates a ConfigMap that belongs to no release.
     pub async fn create_config(&self, name: &str) -> Result<ConfigMap, CaseError> {
         let mut config = ConfigMap::default();
         config.metadata.name = Some(name.to_owned());
@@ -65,7 +66,7 @@ impl Context {
         Ok(self.api().create(&PostParams::default(), &config).await?)
     }
 
-    /// Writes fields as another field manager.
+    /// Changes an object as another field manager.
     pub async fn patch<K>(&self, name: &str, patch: &serde_json::Value) -> Result<(), CaseError>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
@@ -75,19 +76,19 @@ impl Context {
         Ok(())
     }
 
-    /// Objects of a kind that this suite has no type for.
+    /// Returns the API of any kind in the case's namespace.
     pub fn dynamic(&self, resource: &ApiResource) -> Api<DynamicObject> {
         Api::namespaced_with(self.environment.client.clone(), &self.namespace, resource)
     }
 
-    /// The cluster as an account of the case's own sees it: with every right, or with none.
+    /// Creates a ServiceAccount with all permissions or with none, and returns the cluster's target with its token.
     pub async fn account(&self, name: &str, administrator: bool) -> Result<Target, CaseError> {
         let accounts: Api<ServiceAccount> = self.api();
         let mut account = ServiceAccount::default();
         account.metadata.name = Some(name.to_owned());
         accounts.create(&PostParams::default(), &account).await?;
         if administrator {
-            self.grant_everything(name).await?;
+            self.grant_all(name).await?;
         }
         let request = TokenRequest {
             spec: TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() },
@@ -105,17 +106,17 @@ impl Context {
             tls.client_key_pem.clear();
         }
         target.auth = Some(Auth { method: Some(auth::Method::BearerToken(token.to_owned())) });
-        // Another identity is another cluster to a cache.
+        // A cache must not confuse the two users.
         target.cluster = format!("{}/{}", self.namespace, target.cluster.replace('/', "-"));
         target
     }
 
-    /// The name by which the API server knows an account.
+    /// Returns the user name of a ServiceAccount.
     pub fn account_user(&self, name: &str) -> String {
         format!("system:serviceaccount:{}:{name}", self.namespace)
     }
 
-    async fn grant_everything(&self, account: &str) -> Result<(), CaseError> {
+    async fn grant_all(&self, account: &str) -> Result<(), CaseError> {
         let name = format!("{}-{account}", self.namespace);
         let binding: ClusterRoleBinding = serde_json::from_value(json!({
             "metadata": {"name": name},
@@ -129,14 +130,14 @@ impl Context {
     }
 }
 
-/// Asks again and again until the answer is yes.
-pub async fn eventually<F>(what: &str, mut ask: impl FnMut() -> F) -> Result<(), CaseError>
+/// Polls until the condition is true.
+pub async fn eventually<F>(what: &str, mut condition: impl FnMut() -> F) -> Result<(), CaseError>
 where
     F: Future<Output = Result<bool, CaseError>>,
 {
     let deadline = tokio::time::Instant::now() + PATIENCE;
-    while !ask().await? {
-        ensure!(tokio::time::Instant::now() < deadline, "{what} did not come true within {PATIENCE:?}");
+    while !condition().await? {
+        ensure!(tokio::time::Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
         tokio::time::sleep(POLL).await;
     }
     Ok(())

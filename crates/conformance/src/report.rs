@@ -1,20 +1,20 @@
-//! What came of the cases.
+//! The results of the cases.
 
 use std::{fmt, time::Duration};
 
 use serde::Serialize;
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "outcome", content = "reason")]
 pub enum Outcome {
     Passed,
     Failed(String),
-    /// The tool lacks an ability that it does not owe.
+    /// The tool does not have an optional ability that the case needs.
     Skipped(String),
 }
 
-/// One case's line.
+/// The report of one case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CaseReport {
     pub name: &'static str,
@@ -22,10 +22,10 @@ pub struct CaseReport {
     #[serde(flatten)]
     pub outcome: Outcome,
     #[serde(rename = "milliseconds", serialize_with = "milliseconds")]
-    pub took: Duration,
+    pub duration: Duration,
 }
 
-/// All cases, in the order of the suite. Its text ends in a line of counts.
+/// All cases in the order of the suite. Its text ends with the numbers of passed, failed and skipped cases.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
     pub cases: Vec<CaseReport>,
@@ -43,12 +43,12 @@ impl Report {
 
 impl fmt::Display for CaseReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (word, reason) = match &self.outcome {
+        let (result, reason) = match &self.outcome {
             Outcome::Passed => ("ok", None),
             Outcome::Failed(reason) => ("FAILED", Some(reason)),
             Outcome::Skipped(reason) => ("skipped", Some(reason)),
         };
-        write!(f, "{word:<8} {:>6.1} s  {:<32} {}", self.took.as_secs_f64(), self.name, self.proves)?;
+        write!(f, "{result:<8} {:>6.1} s  {:<32} {}", self.duration.as_secs_f64(), self.name, self.proves)?;
         reason.map_or(Ok(()), |reason| write!(f, "\n         {}", reason.replace('\n', "\n         ")))
     }
 }
@@ -68,8 +68,8 @@ impl fmt::Display for Report {
     }
 }
 
-fn milliseconds<S: serde::Serializer>(took: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(u64::try_from(took.as_millis()).unwrap_or(u64::MAX))
+fn milliseconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     fn case(name: &'static str, outcome: Outcome) -> CaseReport {
-        CaseReport { name, proves: "It holds.", outcome, took: Duration::from_millis(1234) }
+        CaseReport { name, proves: "It holds.", outcome, duration: Duration::from_millis(1234) }
     }
 
     #[test]

@@ -5,19 +5,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use chandler_tool::generated::template::RenderRequest;
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{
-    Ability, Case, CaseError, CaseReport, Environment, Outcome, Report, context::Context, tool::Tool, topics,
+    Case, CaseError, CaseReport, Environment, Outcome, Report,
+    context::{Context, Shared},
+    profile::Profile,
+    tool::Tool,
+    topics,
 };
 
 /// How many cases run at a time.
 const PARALLEL: usize = 4;
-/// No case may hold up the rest.
-const CASE_LIMIT: Duration = Duration::from_secs(150);
+/// Timeout of one case.
+const CASE_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// Runs every case whose name contains the filter, and says how each ended as it does.
+/// Runs every case whose name contains the filter. Calls `on_case` as each ends.
 pub async fn run(
     environment: Environment,
     filter: Option<&str>,
@@ -25,25 +28,26 @@ pub async fn run(
 ) -> Result<Report, CaseError> {
     let environment = Arc::new(environment);
     let tool = Tool::new(environment.tool.clone());
-    let abilities = Abilities::of(&tool).await?;
+    let profile = Arc::new(Profile::of(&tool.describe().await?, &environment)?);
+    let shared = Shared { tool, templates: environment.templates.clone().map(Tool::new), profile };
     let slots = Arc::new(Semaphore::new(PARALLEL));
     let mut running = JoinSet::new();
     let chosen = topics::all().filter(|case| filter.is_none_or(|text| case.name.contains(text)));
     for (index, case) in chosen.enumerate() {
-        if let Some(missing) = case.needs.filter(|needed| !abilities.have(*needed)) {
-            let reason = format!("the tool does not have {}", missing.word());
-            running.spawn(async move { (index, reported(case, Outcome::Skipped(reason), Duration::ZERO)) });
+        if let Some(missing) = case.needs.iter().find(|needed| !shared.profile.has(**needed)) {
+            let skipped = Outcome::Skipped(missing.missing());
+            running.spawn(async move { (index, report(case, skipped, Duration::ZERO)) });
             continue;
         }
-        let (environment, tool, slots) = (environment.clone(), tool.clone(), slots.clone());
+        let (environment, shared, slots) = (environment.clone(), shared.clone(), slots.clone());
         running.spawn(async move {
             let _slot = slots.acquire().await;
             let started = Instant::now();
-            let outcome = match attempt(case, environment, tool).await {
+            let outcome = match run_case(case, environment, shared).await {
                 Ok(()) => Outcome::Passed,
                 Err(error) => Outcome::Failed(error.to_string()),
             };
-            (index, reported(case, outcome, started.elapsed()))
+            (index, report(case, outcome, started.elapsed()))
         });
     }
     let mut cases = Vec::new();
@@ -56,54 +60,55 @@ pub async fn run(
     Ok(Report { cases: cases.into_iter().map(|(_, report)| report).collect() })
 }
 
-async fn attempt(case: &Case, environment: Arc<Environment>, tool: Tool) -> Result<(), CaseError> {
-    let context = Context::new(environment, tool, case.name)?;
+async fn run_case(case: &Case, environment: Arc<Environment>, shared: Shared) -> Result<(), CaseError> {
+    let context = Context::new(environment, shared, case.name)?;
     context.create_namespace().await?;
-    let work = tokio::time::timeout(CASE_LIMIT, (case.run)(&context));
-    work.await.unwrap_or(Err(CaseError::Endless(CASE_LIMIT)))
+    let work = tokio::time::timeout(CASE_TIMEOUT, (case.run)(&context));
+    work.await.unwrap_or(Err(CaseError::Timeout(CASE_TIMEOUT)))
 }
 
-fn reported(case: &Case, outcome: Outcome, took: Duration) -> CaseReport {
-    CaseReport { name: case.name, proves: case.proves, outcome, took }
-}
-
-/// What the tool can do.
-struct Abilities {
-    declared: Vec<String>,
-    templates: bool,
-}
-
-impl Abilities {
-    async fn of(tool: &Tool) -> Result<Self, CaseError> {
-        Ok(Self {
-            declared: tool.describe().await?.capabilities,
-            templates: tool.render(RenderRequest::default()).await?.is_some(),
-        })
-    }
-
-    fn have(&self, ability: Ability) -> bool {
-        match ability {
-            Ability::Templates => self.templates,
-            declared => self.declared.iter().any(|word| word == declared.word()),
-        }
-    }
+fn report(case: &Case, outcome: Outcome, duration: Duration) -> CaseReport {
+    CaseReport { name: case.name, proves: case.proves, outcome, duration }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::{collections::HashSet, fs, path::Path};
 
     use super::*;
+    use crate::Ability;
 
     #[test]
-    fn every_case_has_a_name_that_is_a_namespace_and_its_own() {
+    fn every_case_has_a_unique_name_that_is_a_namespace() {
         let mut seen = HashSet::new();
         for case in topics::all() {
             let namespace = case.name.replace('/', "-");
             let plain = namespace.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
             assert!(plain && namespace.len() <= 50, "{}", case.name);
-            assert!(seen.insert(case.name), "{} is there twice", case.name);
+            assert!(seen.insert(namespace), "{} is not unique", case.name);
             assert!(case.proves.ends_with('.'), "{}", case.name);
+        }
+    }
+
+    #[test]
+    fn only_helm_cases_need_helm_records() {
+        for case in topics::all() {
+            let helm = case.name.starts_with("helm/");
+            assert_eq!(helm, case.needs.contains(&Ability::HelmRecords), "{}", case.name);
+        }
+    }
+
+    #[test]
+    fn contract_topics_know_no_helm() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/topics");
+        let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let topics: Vec<_> = files.filter(|path| path.is_file() && !path.ends_with("helm.rs")).collect();
+        assert!(topics.len() > 10, "{topics:?}");
+        for path in topics {
+            let text = fs::read_to_string(&path).unwrap().to_lowercase();
+            for word in ["helm", "chart", "hook"] {
+                assert!(!text.contains(word), "{} mentions {word}", path.display());
+            }
         }
     }
 }

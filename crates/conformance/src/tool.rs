@@ -1,4 +1,4 @@
-//! The tool under test, called as the contract has it.
+//! The tool under test, called with the contract's messages.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use chandler_tool::{
         },
     },
 };
-use tonic::{Code, Request, Response, Status, Streaming, transport::Channel};
+use tonic::{Request, Response, Status, Streaming, transport::Channel};
 
 use super::CaseError;
 
-/// Limit of a call that is not a stream.
-const CALL_LIMIT: Duration = Duration::from_mins(1);
+/// Timeout of a call that is not a stream.
+const CALL_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A process of the tool. Clones share it.
 #[derive(Clone, Debug)]
@@ -43,14 +43,14 @@ pub struct Ended {
     pub end: End,
 }
 
-/// An operation that runs.
+/// A running operation.
 #[derive(Debug)]
 pub struct Running {
     stream: Streaming<OperationEvent>,
-    verb: &'static str,
+    method: &'static str,
     steps: Vec<Step>,
     end: Option<End>,
-    // The process lives while this does.
+    // The process runs at least as long as this exists.
     lease: Lease,
 }
 
@@ -92,7 +92,7 @@ impl Tool {
         }
     }
 
-    /// None: there is no such release.
+    /// Returns `None` if the release does not exist.
     pub async fn observe(
         &self,
         target: Target,
@@ -109,32 +109,28 @@ impl Tool {
         }
     }
 
-    /// Whether the operation was running.
+    /// Returns whether the operation was running.
     pub async fn cancel(&self, operation_id: &str) -> Result<bool, CaseError> {
         let (mut client, _lease) = self.client().await?;
         let request = CancelRequest { operation_id: operation_id.to_owned() };
         Ok(answer("Cancel", client.cancel(limited(request)).await)?.was_running)
     }
 
-    /// None: the tool does not serve templates.
-    pub async fn render(&self, request: RenderRequest) -> Result<Option<RenderResponse>, CaseError> {
+    pub async fn render(&self, request: RenderRequest) -> Result<RenderResponse, CaseError> {
         let lease = self.supervisor.lease().await?;
-        match TemplateServiceClient::new(lease.channel()).render(limited(request)).await {
-            Err(status) if status.code() == Code::Unimplemented => Ok(None),
-            result => answer("Render", result).map(Some),
-        }
+        answer("Render", TemplateServiceClient::new(lease.channel()).render(limited(request)).await)
     }
 
     pub async fn begin_apply(&self, request: ApplyRequest) -> Result<Running, CaseError> {
         let (mut client, lease) = self.client().await?;
         let stream = answer("Apply", client.apply(request).await)?;
-        Ok(Running { stream, verb: "Apply", steps: Vec::new(), end: None, lease })
+        Ok(Running { stream, method: "Apply", steps: Vec::new(), end: None, lease })
     }
 
     pub async fn begin_remove(&self, request: RemoveRequest) -> Result<Running, CaseError> {
         let (mut client, lease) = self.client().await?;
         let stream = answer("Remove", client.remove(request).await)?;
-        Ok(Running { stream, verb: "Remove", steps: Vec::new(), end: None, lease })
+        Ok(Running { stream, method: "Remove", steps: Vec::new(), end: None, lease })
     }
 
     pub async fn apply(&self, request: ApplyRequest) -> Result<Ended, CaseError> {
@@ -152,20 +148,20 @@ impl Tool {
 }
 
 impl Running {
-    /// The process that runs it.
+    /// Returns the ID of the process that runs it.
     pub fn pid(&self) -> u32 {
         self.lease.pid()
     }
 
-    /// Follows the operation to a step of this kind.
-    pub async fn until(&mut self, kind: StepKind) -> Result<Step, CaseError> {
+    /// Returns the next step of this kind.
+    pub async fn until_step(&mut self, kind: StepKind) -> Result<Step, CaseError> {
         loop {
             let seen = self.steps.len();
             if !self.advance().await? {
                 let steps = describe(&self.steps);
-                return Err(CaseError::Broken(format!(
-                    "{} ended before a step {}: steps {steps}, end {:?}",
-                    self.verb,
+                return Err(CaseError::Violation(format!(
+                    "{} ended before a step {}: steps {steps}, result {:?}",
+                    self.method,
                     kind.as_str_name(),
                     self.end
                 )));
@@ -176,22 +172,22 @@ impl Running {
         }
     }
 
-    /// Follows the operation to its end. Nothing may follow that.
+    /// Returns how the operation ended. No event may follow the result.
     pub async fn end(mut self) -> Result<Ended, CaseError> {
         while self.advance().await? {}
-        let after = self.stream.message().await.map_err(|status| broken_off(self.verb, status))?;
-        ensure!(after.is_none(), "{} went on after its end: {after:?}", self.verb);
-        let end = self.end.ok_or_else(|| empty(self.verb))?;
+        let after = self.stream.message().await.map_err(|status| call_error(self.method, status))?;
+        ensure!(after.is_none(), "{} sent an event after its result: {after:?}", self.method);
+        let end = self.end.ok_or_else(|| empty(self.method))?;
         Ok(Ended { steps: self.steps, end })
     }
 
-    /// Until the stream breaks, as it does when the process dies.
-    pub async fn broken(mut self) -> Result<(), CaseError> {
+    /// Returns when the stream is interrupted because the process was killed.
+    pub async fn interrupted(mut self) -> Result<(), CaseError> {
         loop {
             match self.advance().await {
                 Ok(true) => {}
                 Ok(false) => {
-                    return Err(CaseError::Broken(format!("{} ended in a killed process", self.verb)));
+                    return Err(CaseError::Violation(format!("{} ended although its process was killed", self.method)));
                 }
                 Err(CaseError::Call { .. }) => return Ok(()),
                 Err(error) => return Err(error),
@@ -199,10 +195,10 @@ impl Running {
         }
     }
 
-    /// Takes one message. False: it was the end.
+    /// Reads one event. Returns `false` if it was the result.
     async fn advance(&mut self) -> Result<bool, CaseError> {
-        let message = self.stream.message().await.map_err(|status| broken_off(self.verb, status))?;
-        let event = message.and_then(|message| message.event).ok_or_else(|| empty(self.verb))?;
+        let message = self.stream.message().await.map_err(|status| call_error(self.method, status))?;
+        let event = message.and_then(|message| message.event).ok_or_else(|| empty(self.method))?;
         self.end = match event {
             operation_event::Event::Step(step) => {
                 self.steps.push(step);
@@ -212,7 +208,7 @@ impl Running {
             operation_event::Event::Result(result) => match result.outcome {
                 Some(operation_result::Outcome::State(state)) => Some(End::State(Box::new(state))),
                 Some(operation_result::Outcome::Absent(_)) => Some(End::Absent),
-                None => return Err(empty(self.verb)),
+                None => return Err(empty(self.method)),
             },
         };
         Ok(false)
@@ -223,23 +219,23 @@ impl Ended {
     pub fn state(self) -> Result<ReleaseState, CaseError> {
         match self.end {
             End::State(state) => Ok(*state),
-            end => Err(CaseError::Broken(format!("expected a release, got {}", spoken(&end)))),
+            end => Err(CaseError::Violation(format!("expected a release, got {}", summary(&end)))),
         }
     }
 
     pub fn absent(self) -> Result<(), CaseError> {
         match self.end {
             End::Absent => Ok(()),
-            end => Err(CaseError::Broken(format!("expected no release, got {}", spoken(&end)))),
+            end => Err(CaseError::Violation(format!("expected no release, got {}", summary(&end)))),
         }
     }
 
     pub fn failure(self, category: FailureCategory) -> Result<Failure, CaseError> {
         let End::Failure(failure) = self.end else {
-            return Err(CaseError::Broken(format!(
+            return Err(CaseError::Violation(format!(
                 "expected {}, got {}",
                 category.as_str_name(),
-                spoken(&self.end)
+                summary(&self.end)
             )));
         };
         expect_category(*failure, category)
@@ -260,12 +256,12 @@ pub fn expect_category(failure: Failure, category: FailureCategory) -> Result<Fa
 }
 
 pub fn describe(steps: &[Step]) -> String {
-    let words: Vec<_> =
+    let steps: Vec<_> =
         steps.iter().map(|step| format!("{} ({})", step.kind().as_str_name(), step.message)).collect();
-    words.join(", ")
+    steps.join(", ")
 }
 
-fn spoken(end: &End) -> String {
+fn summary(end: &End) -> String {
     match end {
         End::State(state) => format!("revision {} {}", state.revision, state.status().as_str_name()),
         End::Absent => "no release".to_owned(),
@@ -275,18 +271,18 @@ fn spoken(end: &End) -> String {
 
 fn limited<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
-    request.set_timeout(CALL_LIMIT);
+    request.set_timeout(CALL_TIMEOUT);
     request
 }
 
-fn answer<T>(verb: &'static str, result: Result<Response<T>, Status>) -> Result<T, CaseError> {
-    result.map(Response::into_inner).map_err(|status| broken_off(verb, status))
+fn answer<T>(method: &'static str, result: Result<Response<T>, Status>) -> Result<T, CaseError> {
+    result.map(Response::into_inner).map_err(|status| call_error(method, status))
 }
 
-fn broken_off(verb: &'static str, status: Status) -> CaseError {
-    CaseError::Call { verb, status: Box::new(status) }
+fn call_error(method: &'static str, status: Status) -> CaseError {
+    CaseError::Call { method, status: Box::new(status) }
 }
 
-fn empty(verb: &str) -> CaseError {
-    CaseError::Broken(format!("{verb} ended without an answer"))
+fn empty(method: &str) -> CaseError {
+    CaseError::Violation(format!("{method} ended without a result"))
 }

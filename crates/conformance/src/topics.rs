@@ -1,44 +1,40 @@
 //! The cases, by topic.
 
 mod anywhere;
+mod apis;
 mod cancel;
-mod changeover;
 mod crash;
-mod crds;
-mod hooks;
+mod helm;
 mod lifecycle;
 mod marks;
-mod methods;
 mod ownership;
 mod packages;
 mod process;
 mod reach;
+mod records;
 mod templates;
 mod values;
 mod waiting;
 
 use super::Case;
 
-/// Every case, in the order in which a person would try things.
+/// Returns every case: first the contract, then templates, then Helm.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    [
+    let contract = [
         packages::CASES,
         values::CASES,
         lifecycle::CASES,
+        records::CASES,
         marks::CASES,
-        hooks::CASES,
         waiting::CASES,
         ownership::CASES,
-        methods::CASES,
-        changeover::CASES,
-        crds::CASES,
+        apis::CASES,
         crash::CASES,
         cancel::CASES,
         anywhere::CASES,
         reach::CASES,
         process::CASES,
         templates::CASES,
-    ]
-    .into_iter()
-    .flatten()
+    ];
+    contract.into_iter().chain(helm::TOPICS).flatten()
 }

@@ -29,6 +29,12 @@ pub struct VerifyArgs {
     /// The package tool's binary [default: chandler-helm beside this program].
     #[arg(long, env = "CHANDLER_TOOL", hide_env_values = true)]
     tool: Option<PathBuf>,
+    /// Command that packs the suite's test packages in the tool's format, for a tool that does not read Helm charts.
+    ///
+    /// `sh` runs it once per package: it reads the test package as JSON from standard input and writes the package to
+    /// standard output.
+    #[arg(long, value_name = "COMMAND")]
+    packer: Option<String>,
     /// Only cases whose name contains this text, such as `crash/`.
     #[arg(long)]
     filter: Option<String>,
@@ -49,7 +55,7 @@ pub async fn run(command: ToolCommand) -> Result<()> {
 }
 
 async fn verify(args: VerifyArgs) -> Result<()> {
-    let VerifyArgs { tool, filter, output } = args;
+    let VerifyArgs { tool, packer, filter, output } = args;
     let tool = programs::package_tool(tool)?;
     let progress = progress::display();
     let binaries = [&Binary::FULL_PLANE[..], &[Binary::Helm]].concat();
@@ -61,7 +67,7 @@ async fn verify(args: VerifyArgs) -> Result<()> {
     plane.wait_nodes_ready().await?;
     progress.finish("starting a cluster");
 
-    let environment = environment(tool, &assets, &plane).await?;
+    let environment = environment(tool, packer, &assets, &plane).await?;
     let result = chandler_conformance::run(environment, filter.as_deref(), |case| eprintln!("{case}")).await;
     plane.kill().await;
     let report = result.context("the package tool cannot be verified")?;
@@ -71,9 +77,17 @@ async fn verify(args: VerifyArgs) -> Result<()> {
     Ok(())
 }
 
-async fn environment(tool: PathBuf, assets: &Assets, plane: &Plane) -> Result<Environment> {
+async fn environment(
+    tool: PathBuf,
+    packer: Option<String>,
+    assets: &Assets,
+    plane: &Plane,
+) -> Result<Environment> {
     Ok(Environment {
+        // A tool for Helm charts takes the place of the Helm driver, which also serves templates. Other tools do not.
+        templates: packer.is_none().then(|| SupervisorConfig::templates(&tool)),
         tool: SupervisorConfig::new(tool),
+        packer,
         target: target_from_kubeconfig(&ClusterKey::new("verify", plane.name()), plane.kubeconfig())?,
         client: plane.client().await?,
         kubeconfig: plane.kubeconfig_path(),
@@ -96,7 +110,7 @@ struct PlaneHost {
 }
 
 impl Host for PlaneHost {
-    fn pack(&self, files: &BTreeMap<String, String>) -> Result<Vec<u8>, BoxError> {
+    fn pack_chart(&self, files: &BTreeMap<String, String>) -> Result<Vec<u8>, BoxError> {
         let folder = tempfile::tempdir()?;
         let files: Vec<_> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
         chart::write(folder.path(), &files)?;

@@ -14,7 +14,9 @@ use prost_types::{
     compiler::{CodeGeneratorRequest, CodeGeneratorResponse},
 };
 
-const CONTRACTS: [&str; 2] = ["chandler/tool/v1/tool.proto", "chandler/template/v1/template.proto"];
+const TOOL: &str = "chandler/tool/v1/tool.proto";
+const TEMPLATE: &str = "chandler/template/v1/template.proto";
+const CONTRACTS: [&str; 2] = [TOOL, TEMPLATE];
 const GO_GENERATORS: [&str; 2] = ["protoc-gen-go", "protoc-gen-go-grpc"];
 
 fn main() -> Result<()> {
@@ -31,14 +33,14 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn rust(root: &Path, descriptors: FileDescriptorSet) -> Result<()> {
+fn rust(root: &Path, mut descriptors: FileDescriptorSet) -> Result<()> {
     let client = tonic_prost_build::configure().build_server(false);
     generate(client, descriptors.clone(), &root.join("crates/tool/src/generated"))?;
     // The package tool of the tests serves the contract; nothing else in Rust does.
+    descriptors.file.retain(|file| file.name() != TEMPLATE);
     let server = tonic_prost_build::configure()
         .build_client(false)
-        .extern_path(".chandler.tool.v1", "::chandler_tool::generated::tool")
-        .extern_path(".chandler.template.v1", "::chandler_tool::generated::template");
+        .extern_path(".chandler.tool.v1", "::chandler_tool::generated::tool");
     generate(server, descriptors, &root.join("crates/e2e/src/bin/manifest-tool/generated"))
 }
 

@@ -1,43 +1,49 @@
-//! Operations cut off at moments that nobody chose.
+//! Operations that are interrupted at arbitrary times.
 
 use std::time::Duration;
 
 use chandler_tool::generated::tool::{ApplyRequest, Package, ReleaseStatus};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
+use serde_json::json;
 
-use super::packages::about;
 use crate::{
     Case, CaseError,
-    chart::{CONFIG, Chart},
     context::Context,
-    order::recovering,
+    package::TestPackage,
+    request::recovering,
     tool::{Running, Tool},
 };
 
 pub const CASES: &[Case] = &[
     case!(
         "anywhere/killed",
-        None,
+        [],
         killed,
-        "A process killed at any moment leaves a state from which the next recovers."
+        "A process that is killed at any time leaves a release that the next process recovers."
     ),
-    case!("anywhere/cancelled", None, cancelled, "So does an operation cancelled at any moment."),
+    case!(
+        "anywhere/cancelled",
+        [],
+        cancelled,
+        "An operation that is cancelled at any time leaves a release that the next one recovers."
+    ),
 ];
 
 const OBJECTS: usize = 30;
-/// Spread over an operation of this size, from before its first request to after its last.
-const MOMENTS: [u64; 6] = [0, 20, 50, 90, 140, 220];
+/// Milliseconds after the start: from before the first request of such an operation to after its last.
+const DELAYS: [u64; 6] = [0, 20, 50, 90, 140, 220];
+const LABEL: &str = "conformance.chandler.dev/package";
 
 #[derive(Clone, Copy, Debug)]
-enum Cut {
+enum Interruption {
     Kill,
     Cancel,
 }
 
-impl Cut {
-    async fn after(self, moment: u64, tool: &Tool, running: Running, id: &str) -> Result<(), CaseError> {
-        tokio::time::sleep(Duration::from_millis(moment)).await;
+impl Interruption {
+    async fn after(self, delay: u64, tool: &Tool, running: Running, id: &str) -> Result<(), CaseError> {
+        tokio::time::sleep(Duration::from_millis(delay)).await;
         match self {
             Self::Kill => tool.supervisor().kill().await,
             Self::Cancel => drop(tool.cancel(id).await?),
@@ -47,69 +53,67 @@ impl Cut {
     }
 }
 
-fn many(version: &'static str) -> Chart {
-    let object =
-        |index: usize| CONFIG.replace("{{ .Release.Name }}", &format!("{{{{ .Release.Name }}}}-{index}"));
-    (0..OBJECTS).fold(Chart::new("many").version(version), |chart, index| {
-        chart.template(&format!("{index}.yaml"), object(index))
-    })
+fn many(version: &str) -> TestPackage {
+    TestPackage::many(OBJECTS, &format!("{LABEL}: many")).version(version)
 }
 
 async fn killed(context: &Context) -> Result<(), CaseError> {
-    cut(context, Cut::Kill).await
+    interrupt(context, Interruption::Kill).await
 }
 
 async fn cancelled(context: &Context) -> Result<(), CaseError> {
-    cut(context, Cut::Cancel).await
+    interrupt(context, Interruption::Cancel).await
 }
 
-async fn cut(context: &Context, cut: Cut) -> Result<(), CaseError> {
-    let (old, new) = (context.pack(&many("1.0.0"))?, context.pack(&many("2.0.0"))?);
-    for moment in MOMENTS {
-        let life = async {
+async fn interrupt(context: &Context, how: Interruption) -> Result<(), CaseError> {
+    let (old, new) = (context.pack(&many("1.0.0")).await?, context.pack(&many("2.0.0")).await?);
+    for delay in DELAYS {
+        let lifecycle = async {
             let tool = context.own_tool();
-            let request = context.install("web", &old, "");
+            let request = context.install("web", &old, json!({}));
             let id = request.operation_id.clone();
-            cut.after(moment, &tool, tool.begin_apply(request).await?, &id).await?;
-            made_good(context, &old).await?;
+            how.after(delay, &tool, tool.begin_apply(request).await?, &id).await?;
+            recovers(context, &old).await?;
 
             let tool = context.own_tool();
-            let request = context.upgrade("web", &new, "");
+            let request = context.upgrade("web", &new, json!({}));
             let id = request.operation_id.clone();
-            cut.after(moment, &tool, tool.begin_apply(request).await?, &id).await?;
-            made_good(context, &new).await?;
+            how.after(delay, &tool, tool.begin_apply(request).await?, &id).await?;
+            recovers(context, &new).await?;
 
             let tool = context.own_tool();
             let request = context.removal("web");
             let id = request.operation_id.clone();
-            cut.after(moment, &tool, tool.begin_remove(request).await?, &id).await?;
+            how.after(delay, &tool, tool.begin_remove(request).await?, &id).await?;
             context.tool.remove(context.removal("web")).await?.absent()?;
-            ensure!(objects(context).await? == 0, "{} objects are left", objects(context).await?);
+            let left = objects(context).await?;
+            ensure!(left == 0, "{left} objects are left");
             context.agree_absent("web").await
         };
-        life.await.map_err(|error: CaseError| about(&format!("{cut:?} after {moment} ms"), &error))?;
+        lifecycle.await.map_err(|error: CaseError| error.within(&format!("{how:?} after {delay} ms")))?;
     }
     Ok(())
 }
 
-/// What a controller does about whatever it finds.
-async fn made_good(context: &Context, package: &Package) -> Result<(), CaseError> {
+/// Does what a controller does with the state that it finds.
+async fn recovers(context: &Context, package: &Package) -> Result<(), CaseError> {
+    let values = json!({"size": 9});
     let request: ApplyRequest = match context.observe("web").await? {
-        None => context.install("web", package, "size: 9"),
+        None => context.install("web", package, values),
         Some(state) if state.status() == ReleaseStatus::Uninstalled => {
-            context.install("web", package, "size: 9")
+            context.install("web", package, values)
         }
-        Some(_) => recovering(context.upgrade("web", package, "size: 9")),
+        Some(_) => recovering(context.upgrade("web", package, values)),
     };
     let state = context.tool.apply(request).await?.state()?;
     ensure!(state.status() == ReleaseStatus::Deployed, "recovering left {}", state.status().as_str_name());
     context.agree(&state).await?;
     let found = objects(context).await?;
-    ensure!(found == OBJECTS, "{found} of {OBJECTS} objects are there after recovering");
+    ensure!(found == OBJECTS, "{found} of {OBJECTS} objects exist after recovering");
     Ok(())
 }
 
 async fn objects(context: &Context) -> Result<usize, CaseError> {
-    let ours = ListParams::default().labels("app.kubernetes.io/managed-by=Helm");
-    Ok(context.api::<ConfigMap>().list(&ours).await?.items.len())
+    let selected = ListParams::default().labels(&format!("{LABEL}=many"));
+    Ok(context.api::<ConfigMap>().list(&selected).await?.items.len())
 }

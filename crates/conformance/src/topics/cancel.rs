@@ -1,50 +1,53 @@
-//! Cancellation: nothing leaves for the cluster after the answer.
+//! Cancellation: the tool sends no request of the operation after the response.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use chandler_tool::generated::tool::{ApplyMethod, FailureCategory, StepKind};
+use chandler_tool::generated::tool::{FailureCategory, StepKind, Target};
 use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
 
 use crate::{
-    Ability, Case, CaseError, Request,
-    chart::{CONFIG, Chart, Hook, HookEnd},
+    Case, CaseError, Request,
     context::Context,
+    hold::Hold,
     network::{BlackHole, elsewhere},
     objects::eventually,
-    order::{Order as _, duration, recovering},
+    package::TestPackage,
+    request::{RequestExt as _, duration, recovering},
     tool::{Running, Tool},
 };
 
 pub const CASES: &[Case] = &[
     case!(
         "cancel/install",
-        Some(Ability::Hooks),
+        [],
         install,
-        "A cancelled install sends nothing after the answer and is recovered from."
+        "After the response to Cancel no request of an install follows, and the release can be recovered."
     ),
-    case!("cancel/upgrade", Some(Ability::Wait), upgrade, "So does a cancelled upgrade."),
-    case!("cancel/remove", Some(Ability::Hooks), remove, "So does a cancelled removal."),
-    case!("cancel/busy", None, busy, "So does an operation that is cancelled while it applies many objects."),
-    case!(
-        "cancel/dropped",
-        Some(Ability::Hooks),
-        dropped,
-        "Dropping the stream stops the operation as well."
-    ),
+    case!("cancel/upgrade", [], upgrade, "The same holds for an upgrade."),
+    case!("cancel/upgrade-waiting", [Wait], upgrade_waiting, "The same holds for an upgrade that waits."),
+    case!("cancel/remove", [], remove, "The same holds for a removal."),
+    case!("cancel/busy", [], busy, "The same holds for an operation that applies many objects."),
+    case!("cancel/dropped", [], dropped, "Closing the operation's stream cancels it as well."),
     case!(
         "cancel/black-hole",
-        None,
+        [],
         black_hole,
-        "An operation on a cluster that never answers can be cancelled at once."
+        "An operation on a cluster that never answers can be cancelled immediately."
     ),
-    case!("cancel/nothing", None, nothing, "Cancelling what does not run succeeds."),
+    case!("cancel/nothing", [], nothing, "Cancelling an operation that does not run succeeds."),
 ];
 
 const ACCOUNT: &str = "cancelled";
-/// How long a request that should not be there gets to show itself.
+/// How long the suite waits for requests that should not follow.
 const QUIET: Duration = Duration::from_millis(1500);
 
-/// Requests of the case's own account.
+/// Returns a tool that the case may kill, and the cluster with a user whose requests only the case sends.
+pub async fn own_user(context: &Context) -> Result<(Tool, Target), CaseError> {
+    Ok((context.own_tool(), context.account(ACCOUNT, true).await?))
+}
+
+/// Returns the requests of the case's own user.
 async fn requests_of(
     context: &Context,
     log: &mut dyn crate::RequestReader,
@@ -59,126 +62,146 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Cancels, and proves from the API server's own log that nothing came after the answer.
-async fn cancelled(context: &Context, tool: &Tool, running: Running, id: &str) -> Result<(), CaseError> {
+/// Cancels, and checks with the API server's audit log that no request follows the response.
+pub async fn cancel(context: &Context, tool: &Tool, running: Running, id: &str) -> Result<(), CaseError> {
     let mut log = context.environment.host.requests();
     let was_running = tool.cancel(id).await?;
-    let answered = now();
-    ensure!(was_running, "Cancel says that the operation was not running");
+    let responded = now();
+    ensure!(was_running, "Cancel reports that the operation was not running");
     running.end().await?.failure(FailureCategory::Cancelled)?;
     let all = requests_of(context, log.as_mut()).await?;
-    let late: Vec<_> = all.iter().filter(|request| request.received > answered).collect();
+    let late: Vec<_> = all.iter().filter(|request| request.received > responded).collect();
     let last = late
         .last()
-        .map(|last| format!("{} {} {:?}", last.verb, last.uri, last.received.saturating_sub(answered)));
+        .map(|last| format!("{} {} {:?}", last.verb, last.uri, last.received.saturating_sub(responded)));
     ensure!(
         late.is_empty(),
-        "after the answer the API server got {} requests, the last was {last:?} late",
+        "the API server received {} requests after the response, the last one: {last:?} late",
         late.len()
     );
     let running = tool.describe().await?.running_operations;
-    ensure!(running == 0, "{running} operations run after the answer");
-    ensure!(!tool.cancel(id).await?, "Cancel says that a cancelled operation is running");
+    ensure!(running == 0, "{running} operations run after the response");
+    ensure!(!tool.cancel(id).await?, "Cancel reports that a cancelled operation is running");
     Ok(())
 }
 
-/// Whatever the cancelled operation left, the next one makes good.
-async fn recovered(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&Chart::config().version("3.0.0"))?;
+/// Checks that the next operation succeeds, whatever state the cancelled one left.
+pub async fn recovers(context: &Context) -> Result<(), CaseError> {
+    let package = context.pack(&TestPackage::config().version("3.0.0")).await?;
     let request = match context.observe("web").await? {
         Some(state) => {
             context.agree(&state).await?;
-            recovering(context.upgrade("web", &package, "size: 3"))
+            recovering(context.upgrade("web", &package, json!({"size": 3})))
         }
-        None => context.install("web", &package, "size: 3"),
+        None => context.install("web", &package, json!({"size": 3})),
     };
-    context.applied(request).await?;
-    context.removed(context.removal("web")).await
+    context.apply(request).await?;
+    context.remove(context.removal("web")).await
 }
 
 async fn install(context: &Context) -> Result<(), CaseError> {
-    let (tool, target) = (context.own_tool(), context.account(ACCOUNT, true).await?);
-    let chart = Chart::config().hook(&Hook::new("held", "pre-install", HookEnd::Never));
-    let request = context.install("web", &context.pack(&chart)?, "").on(target);
+    let (tool, target) = own_user(context).await?;
+    let package = context.pack(&TestPackage::held()).await?;
+    let hold = Hold::start(context).await?;
+    let request = context.install("web", &package, json!({})).on(target);
     let id = request.operation_id.clone();
-    let mut running = tool.begin_apply(request).await?;
-    running.until(StepKind::Waiting).await?;
-    cancelled(context, &tool, running, &id).await?;
-    let left = context.find::<ConfigMap>("web").await?;
-    ensure!(left.is_none(), "objects were applied although the operation was cancelled before them");
-    recovered(context).await
+    let running = tool.begin_apply(request).await?;
+    hold.until_held(1).await?;
+    cancel(context, &tool, running, &id).await?;
+    hold.release().await?;
+    recovers(context).await
 }
 
 async fn upgrade(context: &Context) -> Result<(), CaseError> {
-    let (tool, target) = (context.own_tool(), context.account(ACCOUNT, true).await?);
-    context.applied(context.install("web", &context.pack(&Chart::config())?, "")).await?;
-    let package = context.pack(&Chart::deployment())?;
-    let request =
-        context.upgrade("web", &package, "stuck: true").with(|options| options.wait = true).on(target);
+    let (tool, target) = own_user(context).await?;
+    let package = context.pack(&TestPackage::held()).await?;
+    let free = context.pack(&TestPackage::config()).await?;
+    context.apply(context.install("web", &free, json!({}))).await?;
+    let hold = Hold::start(context).await?;
+    let request = context.upgrade("web", &package, json!({})).on(target);
+    let id = request.operation_id.clone();
+    let running = tool.begin_apply(request).await?;
+    hold.until_held(1).await?;
+    cancel(context, &tool, running, &id).await?;
+    hold.release().await?;
+    recovers(context).await
+}
+
+async fn upgrade_waiting(context: &Context) -> Result<(), CaseError> {
+    let (tool, target) = own_user(context).await?;
+    let free = context.pack(&TestPackage::config()).await?;
+    context.apply(context.install("web", &free, json!({}))).await?;
+    let package = context.pack(&TestPackage::stuck_deployment()).await?;
+    let request = context.upgrade("web", &package, json!({})).with(|options| options.wait = true).on(target);
     let id = request.operation_id.clone();
     let mut running = tool.begin_apply(request).await?;
-    running.until(StepKind::Waiting).await?;
-    cancelled(context, &tool, running, &id).await?;
-    recovered(context).await
+    running.until_step(StepKind::Waiting).await?;
+    cancel(context, &tool, running, &id).await?;
+    recovers(context).await
 }
 
 async fn remove(context: &Context) -> Result<(), CaseError> {
-    let (tool, target) = (context.own_tool(), context.account(ACCOUNT, true).await?);
-    let chart = Chart::config().hook(&Hook::new("held", "pre-delete", HookEnd::Never));
-    context.applied(context.install("web", &context.pack(&chart)?, "")).await?;
+    let (tool, target) = own_user(context).await?;
+    let package = context.pack(&TestPackage::held()).await?;
+    context.apply(context.install("web", &package, json!({}))).await?;
+    let hold = Hold::start(context).await?;
     let request = context.removal("web").on(target);
     let id = request.operation_id.clone();
-    let mut running = tool.begin_remove(request).await?;
-    running.until(StepKind::Waiting).await?;
-    cancelled(context, &tool, running, &id).await?;
-    context.get::<ConfigMap>("web").await?;
-    context.removed(context.removal("web").with(|options| options.disable_hooks = true)).await
-}
-
-async fn busy(context: &Context) -> Result<(), CaseError> {
-    let (tool, target) = (context.own_tool(), context.account(ACCOUNT, true).await?);
-    let mut chart = Chart::new("many");
-    for index in 0..200 {
-        let object = CONFIG.replace("{{ .Release.Name }}", &format!("many-{index}"));
-        chart = chart.template(&format!("{index}.yaml"), object);
-    }
-    let package = context.pack(&chart)?;
-    for method in [ApplyMethod::ServerSide, ApplyMethod::ClientSide] {
-        let request = context.install("web", &package, "").with(|options| options.method = method.into());
-        let request = request.on(target.clone());
-        let id = request.operation_id.clone();
-        let mut running = tool.begin_apply(request).await?;
-        running.until(StepKind::Applying).await?;
-        cancelled(context, &tool, running, &id).await?;
-        recovered(context).await?;
-    }
+    let running = tool.begin_remove(request).await?;
+    hold.until_held(1).await?;
+    cancel(context, &tool, running, &id).await?;
+    hold.release().await?;
+    context.remove(context.removal("web")).await?;
+    ensure!(context.find::<ConfigMap>("web").await?.is_none(), "the release's object still exists");
     Ok(())
 }
 
+async fn busy(context: &Context) -> Result<(), CaseError> {
+    let (tool, target) = own_user(context).await?;
+    let package = context.pack(&TestPackage::many(200, "app: many")).await?;
+    let request = context.install("web", &package, json!({})).on(target);
+    let id = request.operation_id.clone();
+    let mut running = tool.begin_apply(request).await?;
+    running.until_step(StepKind::Applying).await?;
+    cancel(context, &tool, running, &id).await?;
+    recovers(context).await
+}
+
 async fn dropped(context: &Context) -> Result<(), CaseError> {
-    let (tool, target) = (context.own_tool(), context.account(ACCOUNT, true).await?);
-    let chart = Chart::config().hook(&Hook::new("held", "pre-install", HookEnd::Never));
-    let mut running = tool.begin_apply(context.install("web", &context.pack(&chart)?, "").on(target)).await?;
-    running.until(StepKind::Waiting).await?;
+    let (tool, target) = own_user(context).await?;
+    let package = context.pack(&TestPackage::held()).await?;
+    let hold = Hold::start(context).await?;
+    let running = tool.begin_apply(context.install("web", &package, json!({})).on(target)).await?;
+    hold.until_held(1).await?;
     drop(running);
-    eventually("the end of an operation whose stream was dropped", || async {
+    stays_quiet(context, &tool).await?;
+    hold.release().await?;
+    recovers(context).await
+}
+
+/// Checks that an operation whose stream was closed ends and sends nothing more.
+pub async fn stays_quiet(context: &Context, tool: &Tool) -> Result<(), CaseError> {
+    eventually("the end of an operation whose stream was closed", || async {
         Ok(tool.describe().await?.running_operations == 0)
     })
     .await?;
-    let mut log = context.environment.host.requests();
-    let late = requests_of(context, log.as_mut()).await?;
-    ensure!(late.is_empty(), "after its end the API server got {late:?}");
-    recovered(context).await
+    let (ended, mut log) = (now(), context.environment.host.requests());
+    let mut late = requests_of(context, log.as_mut()).await?;
+    // The log has requests when they end.
+    late.retain(|request| request.received > ended);
+    ensure!(late.is_empty(), "after the end of the operation the API server received {late:?}");
+    Ok(())
 }
 
 async fn black_hole(context: &Context) -> Result<(), CaseError> {
     let hole = BlackHole::open().await?;
     let mut target = elsewhere(context, hole.server.clone());
     target.request_timeout = duration(Duration::from_mins(1));
-    let request = context.install("web", &context.pack(&Chart::config())?, "").on(target);
+    let package = context.pack(&TestPackage::config()).await?;
+    let request = context.install("web", &package, json!({})).on(target);
     let (id, started) = (request.operation_id.clone(), Instant::now());
     let running = context.tool.begin_apply(request).await?;
-    ensure!(context.tool.cancel(&id).await?, "Cancel says that the operation was not running");
+    ensure!(context.tool.cancel(&id).await?, "Cancel reports that the operation was not running");
     running.end().await?.failure(FailureCategory::Cancelled)?;
     ensure!(started.elapsed() < Duration::from_secs(10), "cancelling took {:?}", started.elapsed());
     Ok(())
@@ -187,7 +210,7 @@ async fn black_hole(context: &Context) -> Result<(), CaseError> {
 async fn nothing(context: &Context) -> Result<(), CaseError> {
     ensure!(
         !context.tool.cancel("no-such-operation").await?,
-        "Cancel says that an unknown operation is running"
+        "Cancel reports that an unknown operation is running"
     );
     Ok(())
 }

@@ -1,144 +1,173 @@
-//! A process killed in the middle, and the next one that recovers.
+//! A process is killed during an operation, and the next process recovers the release.
 
 use chandler_tool::generated::tool::{FailureCategory, ReleaseStatus, StepKind};
 use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
 
-use super::packages::about;
 use crate::{
-    Ability, Case, CaseError,
-    chart::{CONFIG, Chart, Hook, HookEnd},
+    Case, CaseError,
     context::Context,
-    order::{Order as _, recovering},
-    tool::Running,
+    hold::Hold,
+    package::{CONFIG, TestPackage},
+    request::{RequestExt as _, recovering},
+    tool::{Running, Tool},
 };
 
 pub const CASES: &[Case] = &[
-    case!("crash/install", Some(Ability::Hooks), install, "An install cut off by a crash is recovered from."),
     case!(
-        "crash/install-waiting",
-        Some(Ability::Wait),
-        install_waiting,
-        "So is one cut off while it waited."
+        "crash/install",
+        [],
+        install,
+        "An interrupted install is pending-install, and an Apply with recover succeeds."
     ),
-    case!("crash/upgrade", Some(Ability::Hooks), upgrade, "An upgrade cut off by a crash is recovered from."),
+    case!("crash/install-waiting", [Wait], install_waiting, "So does one that was interrupted while waiting."),
     case!(
-        "crash/upgrade-waiting",
-        Some(Ability::Wait),
-        upgrade_waiting,
-        "So is one cut off while it waited."
+        "crash/upgrade",
+        [],
+        upgrade,
+        "An interrupted upgrade is pending-upgrade, and an Apply with recover succeeds."
     ),
+    case!("crash/upgrade-waiting", [Wait], upgrade_waiting, "So does one that was interrupted while waiting."),
     case!(
         "crash/remove",
-        Some(Ability::Hooks),
+        [],
         remove,
-        "A removal cut off by a crash is finished by the next."
+        "An interrupted removal is uninstalling, and removing again completes it."
     ),
     case!(
         "crash/remove-apply",
-        Some(Ability::Wait),
+        [],
         remove_apply,
-        "An install recovers from a removal that was cut off."
+        "An install recovers from an interrupted removal."
     ),
-    case!("crash/restart", None, restart, "The first call after a crash is served by a new process at once."),
+    case!(
+        "crash/remove-apply-waiting",
+        [Wait],
+        remove_apply_waiting,
+        "So it does if the removal was interrupted while waiting."
+    ),
+    case!("crash/restart", [], restart, "A new process serves the first call after a crash."),
 ];
 
-/// Follows an operation into the middle, and kills its process there.
-async fn kill(tool: &crate::tool::Tool, mut running: Running) -> Result<(), CaseError> {
-    running.until(StepKind::Waiting).await?;
+/// Kills the process of an operation that is held.
+async fn kill_held(tool: &Tool, running: Running, hold: Hold) -> Result<(), CaseError> {
+    hold.until_held(1).await?;
     tool.supervisor().kill().await;
-    running.broken().await
+    running.interrupted().await?;
+    hold.release().await
 }
 
-/// The release is left like this, and only an Apply that knows the operation is dead goes on.
-async fn recovered(context: &Context, left: ReleaseStatus, revision: u32) -> Result<(), CaseError> {
-    let state = context.observed("web").await?;
+/// Kills the process of an operation when it waits.
+pub async fn kill_waiting(tool: &Tool, mut running: Running) -> Result<(), CaseError> {
+    running.until_step(StepKind::Waiting).await?;
+    tool.supervisor().kill().await;
+    running.interrupted().await
+}
+
+/// Checks the state that the crash left, and that only an Apply with recover succeeds.
+pub async fn recovers(context: &Context, left: ReleaseStatus, revision: u32) -> Result<(), CaseError> {
+    let state = context.observe_existing("web").await?;
     ensure!(state.status() == left, "the crash left {}", state.status().as_str_name());
     context.agree(&state).await?;
-    let package = context.pack(&Chart::config().version("3.0.0"))?;
-    for request in [context.upgrade("web", &package, ""), context.install("web", &package, "")] {
+    let package = context.pack(&TestPackage::config().version("3.0.0")).await?;
+    for request in [context.upgrade("web", &package, json!({})), context.install("web", &package, json!({}))] {
         context
-            .refused(request, FailureCategory::Conflict)
+            .apply_fails(request, FailureCategory::Conflict)
             .await
-            .map_err(|e| about("without recover", &e))?;
+            .map_err(|error| error.within("without recover"))?;
     }
-    let request = recovering(context.upgrade("web", &package, "size: 3"));
-    let state = context.applied(request).await.map_err(|e| about("with recover", &e))?;
-    ensure!(state.revision == revision, "recovering made revision {}, expected {revision}", state.revision);
+    let request = recovering(context.upgrade("web", &package, json!({"size": 3})));
+    let state = context.apply(request).await.map_err(|error| error.within("with recover"))?;
+    ensure!(state.revision == revision, "recovering created revision {}, expected {revision}", state.revision);
     let data = context.get::<ConfigMap>("web").await?.data.unwrap_or_default();
     ensure!(
         data.values().any(|values| values.contains(r#""size":3"#)),
         "after recovering the object has {data:?}"
     );
-    context.removed(context.removal("web")).await
+    context.remove(context.removal("web")).await
 }
 
-fn held(event: &str) -> Chart {
-    Chart::config().hook(&Hook::new("held", event, HookEnd::Never))
-}
-
-fn stuck() -> Chart {
-    Chart::deployment().template("config.yaml", CONFIG)
+/// A Deployment that never becomes ready, and the ConfigMap of the package that recovers.
+fn stuck() -> TestPackage {
+    TestPackage::stuck_deployment().manifest(CONFIG)
 }
 
 async fn install(context: &Context) -> Result<(), CaseError> {
-    let tool = context.own_tool();
-    let request = context.install("web", &context.pack(&held("pre-install"))?, "");
-    kill(&tool, tool.begin_apply(request).await?).await?;
-    recovered(context, ReleaseStatus::PendingInstall, 2).await
+    let (tool, package) = (context.own_tool(), context.pack(&TestPackage::held()).await?);
+    let hold = Hold::start(context).await?;
+    let running = tool.begin_apply(context.install("web", &package, json!({}))).await?;
+    kill_held(&tool, running, hold).await?;
+    recovers(context, ReleaseStatus::PendingInstall, 2).await
 }
 
 async fn install_waiting(context: &Context) -> Result<(), CaseError> {
-    let tool = context.own_tool();
-    let request =
-        context.install("web", &context.pack(&stuck())?, "stuck: true").with(|options| options.wait = true);
-    kill(&tool, tool.begin_apply(request).await?).await?;
-    recovered(context, ReleaseStatus::PendingInstall, 2).await
+    let (tool, package) = (context.own_tool(), context.pack(&stuck()).await?);
+    let request = context.install("web", &package, json!({})).with(|options| options.wait = true);
+    kill_waiting(&tool, tool.begin_apply(request).await?).await?;
+    recovers(context, ReleaseStatus::PendingInstall, 2).await
 }
 
 async fn upgrade(context: &Context) -> Result<(), CaseError> {
-    let tool = context.own_tool();
-    context.applied(context.install("web", &context.pack(&Chart::config())?, "size: 1")).await?;
-    let request = context.upgrade("web", &context.pack(&held("pre-upgrade"))?, "size: 2");
-    kill(&tool, tool.begin_apply(request).await?).await?;
-    recovered(context, ReleaseStatus::PendingUpgrade, 3).await
+    let (tool, package) = (context.own_tool(), context.pack(&TestPackage::held()).await?);
+    let free = context.pack(&TestPackage::config()).await?;
+    context.apply(context.install("web", &free, json!({"size": 1}))).await?;
+    let hold = Hold::start(context).await?;
+    let running = tool.begin_apply(context.upgrade("web", &package, json!({"size": 2}))).await?;
+    kill_held(&tool, running, hold).await?;
+    recovers(context, ReleaseStatus::PendingUpgrade, 3).await
 }
 
 async fn upgrade_waiting(context: &Context) -> Result<(), CaseError> {
-    let tool = context.own_tool();
-    context.applied(context.install("web", &context.pack(&Chart::config())?, "size: 1")).await?;
-    let request =
-        context.upgrade("web", &context.pack(&stuck())?, "stuck: true").with(|options| options.wait = true);
-    kill(&tool, tool.begin_apply(request).await?).await?;
-    recovered(context, ReleaseStatus::PendingUpgrade, 3).await
+    let (tool, package) = (context.own_tool(), context.pack(&stuck()).await?);
+    let free = context.pack(&TestPackage::config()).await?;
+    context.apply(context.install("web", &free, json!({"size": 1}))).await?;
+    let request = context.upgrade("web", &package, json!({})).with(|options| options.wait = true);
+    kill_waiting(&tool, tool.begin_apply(request).await?).await?;
+    recovers(context, ReleaseStatus::PendingUpgrade, 3).await
+}
+
+/// Installs a release and kills the process that removes it.
+async fn interrupt_removal(context: &Context) -> Result<(), CaseError> {
+    let (tool, package) = (context.own_tool(), context.pack(&TestPackage::held()).await?);
+    context.apply(context.install("web", &package, json!({}))).await?;
+    let hold = Hold::start(context).await?;
+    let running = tool.begin_remove(context.removal("web")).await?;
+    kill_held(&tool, running, hold).await?;
+    let state = context.observe_existing("web").await?;
+    ensure!(state.status() == ReleaseStatus::Uninstalling, "the crash left {}", state.status().as_str_name());
+    context.agree(&state).await
 }
 
 async fn remove(context: &Context) -> Result<(), CaseError> {
-    let tool = context.own_tool();
-    context.applied(context.install("web", &context.pack(&held("pre-delete"))?, "")).await?;
-    kill(&tool, tool.begin_remove(context.removal("web")).await?).await?;
-    let state = context.observed("web").await?;
-    ensure!(state.status() == ReleaseStatus::Uninstalling, "the crash left {}", state.status().as_str_name());
-    context.agree(&state).await?;
-    context.removed(context.removal("web").with(|options| options.disable_hooks = true)).await?;
-    ensure!(context.find::<ConfigMap>("web").await?.is_none(), "the release's object is still there");
+    interrupt_removal(context).await?;
+    context.remove(context.removal("web")).await?;
+    ensure!(context.find::<ConfigMap>("web").await?.is_none(), "the release's object still exists");
     Ok(())
 }
 
 async fn remove_apply(context: &Context) -> Result<(), CaseError> {
-    let tool = context.own_tool();
-    let finalized = CONFIG.replace("metadata:\n", "metadata:\n  finalizers: [example.invalid/held]\n");
-    let package = context.pack(&Chart::new("held").template("config.yaml", finalized))?;
-    context.applied(context.install("web", &package, "")).await?;
-    let request = context.removal("web").with(|options| options.wait = true);
-    kill(&tool, tool.begin_remove(request).await?).await?;
-    context.patch::<ConfigMap>("web", &serde_json::json!({"metadata": {"finalizers": null}})).await?;
+    interrupt_removal(context).await?;
+    applies_after_removal(context).await
+}
 
-    let package = context.pack(&Chart::config())?;
-    context.refused(context.install("web", &package, ""), FailureCategory::Conflict).await?;
-    let state = context.applied(recovering(context.upgrade("web", &package, "size: 1"))).await?;
+async fn remove_apply_waiting(context: &Context) -> Result<(), CaseError> {
+    let (tool, package) = (context.own_tool(), context.pack(&TestPackage::finalized()).await?);
+    context.apply(context.install("web", &package, json!({}))).await?;
+    let request = context.removal("web").with(|options| options.wait = true);
+    kill_waiting(&tool, tool.begin_remove(request).await?).await?;
+    context.patch::<ConfigMap>("web", &json!({"metadata": {"finalizers": null}})).await?;
+    applies_after_removal(context).await
+}
+
+/// Checks that an Apply with recover succeeds after an interrupted removal.
+async fn applies_after_removal(context: &Context) -> Result<(), CaseError> {
+    let package = context.pack(&TestPackage::config()).await?;
+    let request = context.install("web", &package, json!({}));
+    context.apply_fails(request, FailureCategory::Conflict).await?;
+    let state = context.apply(recovering(context.upgrade("web", &package, json!({"size": 1})))).await?;
     context.get::<ConfigMap>("web").await?;
     ensure!(state.status() == ReleaseStatus::Deployed, "got {state:?}");
-    context.removed(context.removal("web")).await
+    context.remove(context.removal("web")).await
 }
 
 async fn restart(context: &Context) -> Result<(), CaseError> {

@@ -1,81 +1,93 @@
-//! A release's life: install, change, look, remove.
+//! Install, upgrade, observe and remove a release.
 
 use chandler_tool::generated::tool::{
-    ApplyMethod, ApplyRequest, FailureCategory, Release, ReleaseStatus, RemoveRequest, StepKind, Target,
+    ApplyRequest, FailureCategory, Release, ReleaseStatus, RemoveRequest, StepKind, Target,
 };
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Namespace},
 };
 use kube::{Api, api::DeleteParams};
+use serde_json::json;
 
 use crate::{
     Case, CaseError,
-    chart::{CONFIG, Chart},
     context::Context,
     objects::eventually,
-    order::Order as _,
+    package::{CONFIG, RELEASE, TestPackage},
+    request::RequestExt as _,
     tool::{End, describe},
 };
 
 pub const CASES: &[Case] = &[
     case!(
         "lifecycle/install",
-        None,
+        [],
         install,
-        "An install makes revision 1, says its steps and lists its objects."
+        "An install creates revision 1, reports its steps and lists its objects."
     ),
     case!(
         "lifecycle/upgrade",
-        None,
+        [],
         upgrade,
-        "An upgrade makes the next revision and removes what the package no longer has."
+        "An upgrade creates the next revision and deletes objects that the package no longer has."
     ),
     case!(
         "lifecycle/again",
-        None,
+        [],
         again,
-        "The same input again makes a revision and leaves every object as it is."
+        "Applying the same input again creates a revision and changes no object."
     ),
     case!(
         "lifecycle/plan",
-        None,
+        [],
         plan,
-        "An Apply whose plan saw another state than there is changes nothing."
+        "An install of an existing release and an upgrade of a missing one are a CONFLICT and change nothing."
     ),
-    case!("lifecycle/remove", None, remove, "Removing leaves nothing; removing what is not there succeeds."),
+    case!(
+        "lifecycle/remove",
+        [],
+        remove,
+        "Removing a release deletes everything; removing a release that does not exist succeeds."
+    ),
     case!(
         "lifecycle/kept-history",
-        None,
+        [],
         kept_history,
-        "A removal may keep the history, and an install goes on from it."
+        "A removal can keep the history, and an install continues it."
     ),
-    case!("lifecycle/max-history", None, max_history, "No more revisions are kept than asked for."),
-    case!("lifecycle/namespace", None, namespace, "A missing namespace is created only when asked for."),
+    case!("lifecycle/max-history", [], max_history, "An upgrade keeps at most the requested revisions."),
+    case!("lifecycle/namespace", [], namespace, "A missing namespace is created only on request."),
     case!(
         "lifecycle/namespace-gone",
-        None,
+        [],
         namespace_gone,
-        "A namespace that was there and has been deleted since is created again when asked for."
+        "A namespace that was deleted since the last operation is created again on request."
+    ),
+    case!(
+        "lifecycle/rejected",
+        [],
+        rejected,
+        "An object with an unknown field is REJECTED, the field is named, and the next upgrade succeeds."
     ),
     case!(
         "lifecycle/race",
-        None,
+        [],
         race,
-        "Of two processes that make the same revision at the same time, one does and one is told."
+        "Of two processes that create the same revision at the same time, one succeeds and one gets a CONFLICT."
     ),
     case!(
         "lifecycle/incomplete",
-        None,
+        [],
         incomplete,
-        "A request that lacks something is refused, and the process lives on."
+        "An incomplete request fails, and the process keeps running."
     ),
 ];
 
 async fn install(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&Chart::config())?;
-    let request = context.install("web", &package, "size: 1");
-    let inputs = request.input_digest.clone();
+    let package = context.pack(&TestPackage::config()).await?;
+    let request = context.install("web", &package, json!({"size": 1}));
+    let digest = request.input_digest.clone();
     let ended = context.tool.apply(request).await?;
     let steps = describe(&ended.steps);
     for kind in [StepKind::Fetched, StepKind::Applying] {
@@ -85,12 +97,16 @@ async fn install(context: &Context) -> Result<(), CaseError> {
             kind.as_str_name()
         );
     }
-    let state = context.settled(ended, &inputs).await?;
+    let state = context.check_applied(ended, &digest).await?;
     ensure!(state.revision == 1, "the first revision is {}", state.revision);
-    ensure!(state.app_version == "app-1.0.0", "the app version is {:?}", state.app_version);
+    let info =
+        context.tool.inspect(&package).await?.map_err(|failure| CaseError::Violation(failure.message))?;
+    let inspected = (&*info.name, &*info.version, &*info.app_version);
+    let released = (&*state.package_name, &*state.package_version, &*state.app_version);
+    ensure!(released == inspected, "the release is of {released:?}, Inspect returns {inspected:?}");
     ensure!(state.first_deployed.is_some() && state.last_deployed.is_some(), "no times in {state:?}");
     let [object] = &state.inventory[..] else {
-        return Err(CaseError::Broken(format!("the inventory is {:?}", state.inventory)));
+        return Err(CaseError::Violation(format!("the inventory is {:?}", state.inventory)));
     };
     let named = (&*object.api_version, &*object.kind, &*object.namespace, &*object.name);
     ensure!(named == ("v1", "ConfigMap", &*context.namespace, "web"), "the inventory lists {named:?}");
@@ -98,10 +114,11 @@ async fn install(context: &Context) -> Result<(), CaseError> {
 }
 
 async fn upgrade(context: &Context) -> Result<(), CaseError> {
-    let old = Chart::config().template("extra.yaml", CONFIG.replace("{{ .Release.Name }}", "extra"));
-    context.applied(context.install("web", &context.pack(&old)?, "size: 1")).await?;
-    let new = context.pack(&Chart::config().version("2.0.0"))?;
-    let state = context.applied(context.upgrade("web", &new, "size: 2")).await?;
+    let old = TestPackage::config().manifest(CONFIG.replace(RELEASE, "extra"));
+    context.apply(context.install("web", &context.pack(&old).await?, json!({"size": 1}))).await?;
+    context.get::<ConfigMap>("extra").await?;
+    let new = context.pack(&TestPackage::config().version("2.0.0")).await?;
+    let state = context.apply(context.upgrade("web", &new, json!({"size": 2}))).await?;
     ensure!(state.revision == 2 && state.package_version == "2.0.0", "got {state:?}");
     let values = context.get::<ConfigMap>("web").await?.data.unwrap_or_default();
     ensure!(
@@ -109,96 +126,86 @@ async fn upgrade(context: &Context) -> Result<(), CaseError> {
         "the object has {values:?}"
     );
     let left = context.find::<ConfigMap>("extra").await?;
-    ensure!(left.is_none(), "an object that the package no longer has is still there");
+    ensure!(left.is_none(), "an object that the package no longer has still exists");
 
-    let seen = context.tool.observe(context.target(), context.release("web"), 10).await?;
-    let history = seen.ok().flatten().unwrap_or_default().history;
-    let words: Vec<_> =
+    let observed = context.tool.observe(context.target(), context.release("web"), 10).await?;
+    let history = observed.ok().flatten().unwrap_or_default().history;
+    let revisions: Vec<_> =
         history.iter().map(|past| (past.revision, past.status(), &*past.package_version)).collect();
     let expected = [(2, ReleaseStatus::Deployed, "2.0.0"), (1, ReleaseStatus::Superseded, "1.0.0")];
-    ensure!(words == expected, "the history is {words:?}");
+    ensure!(revisions == expected, "the history is {revisions:?}");
     Ok(())
 }
 
 async fn again(context: &Context) -> Result<(), CaseError> {
-    for (name, method) in [("server", ApplyMethod::ServerSide), ("client", ApplyMethod::ClientSide)] {
-        let package = context.pack(&Chart::deployment().template("config.yaml", CONFIG))?;
-        let values = "replicas: 2\nlist: [a, b]\n";
-        let with_method =
-            |options: &mut chandler_tool::generated::tool::ApplyOptions| options.method = method.into();
-        let first =
-            context.install(name, &package, values).with(with_method).with(|options| options.wait = true);
-        context.applied(first).await?;
-        let before = versions(context, name).await?;
-        let state = context.applied(context.upgrade(name, &package, values).with(with_method)).await?;
-        let after = versions(context, name).await?;
-        ensure!(state.revision == 2, "the same input again made revision {}", state.revision);
-        ensure!(
-            before == after,
-            "{name}-side: (generation, resource version) were {before:?}, now {after:?}"
-        );
-    }
+    let package = context.pack(&TestPackage::deployment(2).manifest(CONFIG)).await?;
+    let values = json!({"size": 2, "list": ["a", "b"]});
+    context.apply(context.install("web", &package, values.clone())).await?;
+    let before = versions(context).await?;
+    let state = context.apply(context.upgrade("web", &package, values)).await?;
+    let after = versions(context).await?;
+    ensure!(state.revision == 2, "the same input created revision {}", state.revision);
+    ensure!(before == after, "(generation, resource version) were {before:?}, now {after:?}");
     Ok(())
 }
 
-/// What changes when an object does.
-async fn versions(context: &Context, name: &str) -> Result<(Option<i64>, Option<String>), CaseError> {
-    let generation = context.get::<Deployment>(name).await?.metadata.generation;
-    Ok((generation, context.get::<ConfigMap>(name).await?.metadata.resource_version))
+/// Returns what changes when an object changes. The Deployment's status changes anyway.
+async fn versions(context: &Context) -> Result<(Option<i64>, Option<String>), CaseError> {
+    let generation = context.get::<Deployment>("web").await?.metadata.generation;
+    Ok((generation, context.get::<ConfigMap>("web").await?.metadata.resource_version))
 }
 
 async fn plan(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&Chart::config())?;
-    context.refused(context.upgrade("web", &package, ""), FailureCategory::Conflict).await?;
+    let package = context.pack(&TestPackage::config()).await?;
+    context.apply_fails(context.upgrade("web", &package, json!({})), FailureCategory::Conflict).await?;
     context.agree_absent("web").await?;
-    let state = context.applied(context.install("web", &package, "")).await?;
-    context.refused(context.install("web", &package, "size: 2"), FailureCategory::Conflict).await?;
+    let state = context.apply(context.install("web", &package, json!({}))).await?;
+    context.apply_fails(context.install("web", &package, json!({"size": 2})), FailureCategory::Conflict).await?;
     context.agree(&state).await
 }
 
 async fn remove(context: &Context) -> Result<(), CaseError> {
-    context.removed(context.removal("web")).await?;
-    let package = context.pack(&Chart::config())?;
-    context.applied(context.install("web", &package, "")).await?;
+    context.remove(context.removal("web")).await?;
+    let package = context.pack(&TestPackage::config()).await?;
+    context.apply(context.install("web", &package, json!({}))).await?;
     let ended = context.tool.remove(context.removal("web")).await?;
     let steps = describe(&ended.steps);
     ensure!(ended.steps.iter().any(|step| step.kind() == StepKind::Removing), "no step REMOVING in {steps}");
     ended.absent()?;
     context.agree_absent("web").await?;
-    ensure!(context.find::<ConfigMap>("web").await?.is_none(), "the release's object is still there");
-    context.removed(context.removal("web")).await
+    ensure!(context.find::<ConfigMap>("web").await?.is_none(), "the release's object still exists");
+    context.remove(context.removal("web")).await
 }
 
 async fn kept_history(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&Chart::config())?;
-    context.applied(context.install("web", &package, "size: 1")).await?;
-    context.retired("web").await?;
-    ensure!(context.find::<ConfigMap>("web").await?.is_none(), "the release's object is still there");
-    // Retired already: the same answer.
-    context.retired("web").await?;
-    context.refused(context.upgrade("web", &package, ""), FailureCategory::Conflict).await?;
-    let state = context.applied(context.install("web", &package, "size: 2")).await?;
+    let package = context.pack(&TestPackage::config()).await?;
+    context.apply(context.install("web", &package, json!({"size": 1}))).await?;
+    context.remove_keeping_history("web").await?;
+    ensure!(context.find::<ConfigMap>("web").await?.is_none(), "the release's object still exists");
+    // Removing again has the same result.
+    context.remove_keeping_history("web").await?;
+    context.apply_fails(context.upgrade("web", &package, json!({})), FailureCategory::Conflict).await?;
+    let state = context.apply(context.install("web", &package, json!({"size": 2}))).await?;
     ensure!(state.revision == 2, "an install over kept history made revision {}", state.revision);
     context.get::<ConfigMap>("web").await?;
-    context.removed(context.removal("web")).await
+    context.remove(context.removal("web")).await
 }
 
 async fn max_history(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&Chart::config())?;
-    context.applied(context.install("web", &package, "size: 0")).await?;
+    let package = context.pack(&TestPackage::config()).await?;
+    context.apply(context.install("web", &package, json!({"size": 0}))).await?;
     for size in 1..4 {
-        let request = context.upgrade("web", &package, &format!("size: {size}"));
-        context.applied(request.with(|options| options.max_history = 2)).await?;
+        let request = context.upgrade("web", &package, json!({"size": size}));
+        context.apply(request.with(|options| options.max_history = 2)).await?;
     }
-    let history = context.helm().history("web").await?.unwrap_or_default();
-    let kept: Vec<_> = history.iter().map(|past| past.revision).collect();
-    ensure!(kept == [3, 4], "asked for 2 revisions to be kept, kept are {kept:?}");
+    let kept: Vec<_> = context.records("web").await?.iter().map(|record| record.revision).collect();
+    ensure!(kept == [4, 3], "2 revisions were to be kept, the records are {kept:?}");
     Ok(())
 }
 
 async fn namespace(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&Chart::config())?;
-    let mut request = context.install("web", &package, "");
+    let package = context.pack(&TestPackage::config()).await?;
+    let mut request = context.install("web", &package, json!({}));
     let other = format!("{}-made", context.namespace);
     request.release.get_or_insert_default().namespace.clone_from(&other);
     context.tool.apply(request.clone()).await?.failure(FailureCategory::Rejected)?;
@@ -209,44 +216,70 @@ async fn namespace(context: &Context) -> Result<(), CaseError> {
 }
 
 async fn namespace_gone(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&Chart::config())?;
-    let mut request = context.install("web", &package, "").with(|options| options.create_namespace = true);
+    let package = context.pack(&TestPackage::config()).await?;
+    let mut request = context.install("web", &package, json!({})).with(|options| options.create_namespace = true);
     let other = format!("{}-made", context.namespace);
     request.release.get_or_insert_default().namespace.clone_from(&other);
     context.tool.apply(request.clone()).await?.state()?;
     let namespaces: Api<Namespace> = Api::all(context.environment.client.clone());
     namespaces.delete(&other, &DeleteParams::default()).await?;
-    eventually("the namespace is gone", || async { Ok(namespaces.get_opt(&other).await?.is_none()) }).await?;
+    eventually("the deletion of the namespace", || async { Ok(namespaces.get_opt(&other).await?.is_none()) }).await?;
     let state = context.tool.apply(request).await?.state()?;
     ensure!(state.status() == ReleaseStatus::Deployed, "got {state:?}");
     Ok(())
 }
 
+async fn rejected(context: &Context) -> Result<(), CaseError> {
+    let wrong = "apiVersion: v1\nkind: Service\nmetadata: {name: wrong}\n\
+                 spec: {ports: [{port: 80}], selektor: {a: b}}\n";
+    let good = context.pack(&TestPackage::config()).await?;
+    let bad = context.pack(&TestPackage::config().version("2.0.0").manifest(wrong)).await?;
+    context.apply(context.install("web", &good, json!({"size": 1}))).await?;
+    let request = context.upgrade("web", &bad, json!({"size": 2}));
+    let failure = context.apply_fails(request, FailureCategory::Rejected).await?;
+    ensure!(
+        failure.message.contains("selektor"),
+        "the message does not name the field: {}",
+        failure.message
+    );
+    let state = context.observe_existing("web").await?;
+    context.agree(&state).await?;
+    context.apply(context.upgrade("web", &good, json!({"size": 3}))).await?;
+    context.remove(context.removal("web")).await?;
+    // An install that fails can be followed by a removal.
+    let request = context.install("web", &bad, json!({}));
+    context.apply_fails(request, FailureCategory::Rejected).await?;
+    context.remove(context.removal("web")).await
+}
+
 async fn race(context: &Context) -> Result<(), CaseError> {
     let (one, two) = (context.own_tool(), context.own_tool());
-    let package = context.pack(&Chart::config())?;
+    let package = context.pack(&TestPackage::config()).await?;
     for revision in 1..6 {
-        let request = |values: &str| match revision {
-            1 => context.install("web", &package, values),
-            _ => context.upgrade("web", &package, values),
+        let request = |size: u32| match revision {
+            1 => context.install("web", &package, json!({"size": size})),
+            _ => context.upgrade("web", &package, json!({"size": size})),
         };
-        let both = tokio::join!(one.apply(request("size: 1")), two.apply(request("size: 2")));
-        let (mut made, mut told) = (0, 0);
+        let both = tokio::join!(one.apply(request(1)), two.apply(request(2)));
+        let (mut succeeded, mut conflicts) = (0, 0);
         for ended in [both.0?, both.1?] {
             match ended.end {
-                End::State(_) => made += 1,
-                End::Failure(failure) if failure.category() == FailureCategory::Conflict => told += 1,
-                end => return Err(CaseError::Broken(format!("the race ended in {end:?}"))),
+                End::State(_) => succeeded += 1,
+                End::Failure(failure) if failure.category() == FailureCategory::Conflict => conflicts += 1,
+                end => return Err(CaseError::Violation(format!("the race ended in {end:?}"))),
             }
         }
-        // The second may also begin after the first has ended, and upgrade what that has made.
-        ensure!(made >= 1 && made + told == 2, "{made} made the revision, {told} were told");
-        let state = context.observed("web").await?;
+        // The second may also start after the first has ended, and upgrade its revision.
+        ensure!(
+            succeeded >= 1 && succeeded + conflicts == 2,
+            "{succeeded} succeeded, {conflicts} got a CONFLICT"
+        );
+        let state = context.observe_existing("web").await?;
         ensure!(state.status() == ReleaseStatus::Deployed, "the race left {}", state.status().as_str_name());
         context.agree(&state).await?;
-        let history = context.helm().history("web").await?.unwrap_or_default();
-        let deployed = history.iter().filter(|past| past.status == "deployed").count();
-        ensure!(deployed == 1, "{deployed} revisions are deployed: {history:?}");
+        let records = context.records("web").await?;
+        let deployed = records.iter().filter(|record| record.status == "deployed").count();
+        ensure!(deployed == 1, "{deployed} revisions are deployed: {records:?}");
     }
     Ok(())
 }
@@ -254,8 +287,8 @@ async fn race(context: &Context) -> Result<(), CaseError> {
 async fn incomplete(context: &Context) -> Result<(), CaseError> {
     let tool = context.own_tool();
     let process = tool.supervisor().lease().await?.pid();
-    let package = context.pack(&Chart::config())?;
-    let complete = context.install("web", &package, "");
+    let package = context.pack(&TestPackage::config()).await?;
+    let complete = context.install("web", &package, json!({}));
     let named = |name: &str| ApplyRequest { release: Some(context.release(name)), ..complete.clone() };
     let requests = [
         ApplyRequest::default(),
@@ -266,18 +299,18 @@ async fn incomplete(context: &Context) -> Result<(), CaseError> {
         ApplyRequest { target: Some(Target::default()), ..complete.clone() },
         named("UPPER"),
         named("a/b"),
-        named(&"x".repeat(54)),
+        named(&"x".repeat(300)),
     ];
     for request in requests {
-        let said = format!("{:?} {:?}", request.release, request.action());
+        let summary = format!("{:?} {:?}", request.release, request.action());
         let end = tool.apply(request).await?.end;
-        ensure!(matches!(end, End::Failure(_)), "{said}: ended in {end:?}");
+        ensure!(matches!(end, End::Failure(_)), "{summary}: ended in {end:?}");
     }
     let end = tool.remove(RemoveRequest::default()).await?.end;
     ensure!(matches!(end, End::Failure(_)), "an empty Remove ended in {end:?}");
-    let seen = tool.observe(Target::default(), Release::default(), 0).await?;
-    ensure!(seen.is_err(), "an empty Observe answered {seen:?}");
+    let observed = tool.observe(Target::default(), Release::default(), 0).await?;
+    ensure!(observed.is_err(), "an empty Observe returned {observed:?}");
     let after = tool.supervisor().lease().await?.pid();
-    ensure!(process == after, "process {process} did not survive, {after} serves now");
+    ensure!(process == after, "process {process} ended, {after} serves now");
     context.agree_absent("web").await
 }

@@ -1,4 +1,4 @@
-//! Objects that belong to someone else.
+//! Objects that do not belong to the release.
 
 use chandler_tool::generated::tool::FailureCategory;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -6,103 +6,103 @@ use kube::ResourceExt as _;
 use serde_json::json;
 
 use crate::{
-    Ability, Case, CaseError,
-    chart::{CONFIG, Chart},
+    Case, CaseError,
     context::Context,
-    order::Order as _,
+    package::{CONFIG, RELEASE, TestPackage},
+    request::RequestExt as _,
 };
 
 pub const CASES: &[Case] = &[
     case!(
         "ownership/install",
-        None,
+        [],
         install,
-        "An object that is nobody's stops an install, and stays as it was."
+        "An install does not change an existing object that belongs to no release: CONFLICT."
     ),
     case!(
         "ownership/upgrade",
-        None,
+        [],
         upgrade,
-        "An object of another release stops an upgrade, and stays as it was."
+        "An upgrade does not change an object of another release: CONFLICT."
     ),
     case!(
         "ownership/take-over",
-        Some(Ability::TakeOwnership),
+        [TakeOwnership],
         take_over,
-        "Asked to, a release takes objects over."
+        "On request a release takes over objects, and the previous owner no longer deletes them."
     ),
     case!(
         "ownership/fields",
-        Some(Ability::ServerSideApply),
+        [ServerSideApply],
         fields,
-        "Fields of another manager are a CONFLICT unless forced."
+        "Fields of another field manager are a CONFLICT unless forced."
     ),
 ];
 
-const OWNER: &str = "meta.helm.sh/release-name";
-
-fn shared() -> Chart {
-    Chart::new("shared").template("shared.yaml", CONFIG.replace("{{ .Release.Name }}", "shared"))
-}
-
-fn owner(config: &ConfigMap) -> Option<&str> {
-    config.annotations().get(OWNER).map(String::as_str)
+/// A package with an object whose name does not depend on the release.
+fn shared() -> TestPackage {
+    TestPackage::new("shared").manifest(CONFIG.replace(RELEASE, "shared"))
 }
 
 async fn install(context: &Context) -> Result<(), CaseError> {
     let before = context.create_config("shared").await?;
-    let request = context.install("one", &context.pack(&shared())?, "");
-    let failure = context.refused(request, FailureCategory::Conflict).await?;
+    let request = context.install("one", &context.pack(&shared()).await?, json!({}));
+    let failure = context.apply_fails(request, FailureCategory::Conflict).await?;
     ensure!(failure.message.contains("shared"), "the message does not name the object: {}", failure.message);
     let after = context.get::<ConfigMap>("shared").await?;
-    ensure!(before.resource_version() == after.resource_version(), "the object was changed nevertheless");
+    ensure!(before.resource_version() == after.resource_version(), "the object was changed");
     context.agree_absent("one").await
 }
 
 async fn upgrade(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&shared())?;
-    context.applied(context.install("one", &package, "")).await?;
+    let package = context.pack(&shared()).await?;
+    context.apply(context.install("one", &package, json!({}))).await?;
     let before = context.get::<ConfigMap>("shared").await?;
-    context.applied(context.install("two", &context.pack(&Chart::config())?, "")).await?;
-    context.refused(context.upgrade("two", &package, ""), FailureCategory::Conflict).await?;
+    let own = context.pack(&TestPackage::config()).await?;
+    context.apply(context.install("two", &own, json!({}))).await?;
+    let request = context.upgrade("two", &package, json!({}));
+    context.apply_fails(request, FailureCategory::Conflict).await?;
     let after = context.get::<ConfigMap>("shared").await?;
-    ensure!(before.resource_version() == after.resource_version(), "the object was changed nevertheless");
-    Ok(())
+    ensure!(before.resource_version() == after.resource_version(), "the object was changed");
+    // Removing the release that failed does not delete the object either.
+    context.remove(context.removal("two")).await?;
+    context.get::<ConfigMap>("shared").await.map(drop)
 }
 
 async fn take_over(context: &Context) -> Result<(), CaseError> {
     context.create_config("shared").await?;
-    let package = context.pack(&shared())?;
-    // Fields set by hand have another manager.
-    let request = context.install("one", &package, "").with(|options| {
+    let package = context.pack(&shared()).await?;
+    // Another field manager has set the fields.
+    let request = context.install("one", &package, json!({"owner": "one"})).with(|options| {
         options.take_ownership = true;
         options.force_conflicts = true;
     });
-    context.applied(request).await?;
-    let config = context.get::<ConfigMap>("shared").await?;
-    ensure!(owner(&config) == Some("one"), "after taking it over the owner is {:?}", owner(&config));
-    let request = context.install("two", &package, "").with(|options| options.take_ownership = true);
-    context.applied(request).await?;
-    let config = context.get::<ConfigMap>("shared").await?;
-    ensure!(owner(&config) == Some("two"), "after taking it over the owner is {:?}", owner(&config));
-    // What belongs to another release by now is not removed with this one.
-    context.removed(context.removal("one")).await?;
-    context.get::<ConfigMap>("shared").await.map(drop)
+    context.apply(request).await?;
+    let request = context.install("two", &package, json!({"owner": "two"}));
+    context.apply(request.with(|options| options.take_ownership = true)).await?;
+    let data = context.get::<ConfigMap>("shared").await?.data.unwrap_or_default();
+    ensure!(data.values().any(|text| text.contains("two")), "the object has {data:?}");
+    context.remove(context.removal("one")).await?;
+    context.get::<ConfigMap>("shared").await?;
+    context.remove(context.removal("two")).await?;
+    ensure!(context.find::<ConfigMap>("shared").await?.is_none(), "the object still exists");
+    Ok(())
 }
 
 async fn fields(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&Chart::config())?;
-    context.applied(context.install("web", &package, "size: 1")).await?;
+    let package = context.pack(&TestPackage::config()).await?;
+    context.apply(context.install("web", &package, json!({"size": 1}))).await?;
     context.patch::<ConfigMap>("web", &json!({"data": {"values": "by hand"}})).await?;
-    let failure =
-        context.refused(context.upgrade("web", &package, "size: 2"), FailureCategory::Conflict).await?;
+    let request = context.upgrade("web", &package, json!({"size": 2}));
+    let failure = context.apply_fails(request, FailureCategory::Conflict).await?;
     ensure!(
         failure.message.contains("someone-else"),
         "the message does not name the manager: {}",
         failure.message
     );
-    let request = context.upgrade("web", &package, "size: 2").with(|options| options.force_conflicts = true);
-    context.applied(request).await?;
+    let request =
+        context.upgrade("web", &package, json!({"size": 2})).with(|options| options.force_conflicts = true);
+    context.apply(request).await?;
     let values = context.get::<ConfigMap>("web").await?.data.unwrap_or_default();
     ensure!(
         values.get("values").is_some_and(|text| text.contains("size")),

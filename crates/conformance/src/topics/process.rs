@@ -10,52 +10,62 @@ use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::json;
 
 use crate::{
-    Ability, Case, CaseError,
-    chart::{Chart, Hook, HookEnd},
+    Case, CaseError,
     context::Context,
+    hold::Hold,
     objects::eventually,
-    order::Order as _,
-    tool::Tool,
+    package::TestPackage,
+    request::RequestExt as _,
+    tool::{Running, Tool},
 };
 
 pub const CASES: &[Case] = &[
-    case!(
-        "process/many",
-        Some(Ability::Hooks),
-        many,
-        "One process runs many operations, and waiting ones hold up none."
-    ),
+    case!("process/many", [], many, "One process runs many operations, and none of them delays another."),
     case!(
         "process/recycled",
-        Some(Ability::Hooks),
+        [],
         recycled,
-        "A process that has grown too large is replaced first and ends after its calls."
+        "A process that exceeds its memory limit is replaced first and ends after its operations."
+    ),
+    case!(
+        "process/recycled-waiting",
+        [Wait],
+        recycled_waiting,
+        "A process that exceeds its memory limit is replaced while its operation waits."
     ),
 ];
 
+/// How many operations run at the same time.
+pub const HELD: usize = 20;
+
 async fn many(context: &Context) -> Result<(), CaseError> {
-    const HELD: usize = 20;
-    let tool = context.own_tool();
-    let chart = Chart::new("held").hook(&Hook::new("held", "pre-install", HookEnd::Never));
-    let held = context.pack(&chart)?;
+    let (tool, held) = (context.own_tool(), context.pack(&TestPackage::held()).await?);
+    let package = context.pack(&TestPackage::config()).await?;
+    let hold = Hold::start(context).await?;
     let mut operations = Vec::new();
     for index in 0..HELD {
-        let request = context.install(&format!("held-{index}"), &held, "");
+        let request = context.install(&format!("held-{index}"), &held, json!({}));
         let id = request.operation_id.clone();
-        let mut running = tool.begin_apply(request).await?;
-        running.until(StepKind::Waiting).await?;
-        operations.push((id, running));
+        operations.push((id, tool.begin_apply(request).await?));
     }
-    let running = tool.describe().await?.running_operations;
-    ensure!(running == 20, "{running} operations run, begun were {HELD}");
+    hold.until_held(HELD).await?;
+    let request = context.install("web", &package, json!({}));
+    serves_another(&tool, request, operations).await?;
+    hold.release().await
+}
+
+/// Checks that another operation is not delayed, and cancels the running ones.
+pub async fn serves_another(
+    tool: &Tool,
+    request: chandler_tool::generated::tool::ApplyRequest,
+    operations: Vec<(String, Running)>,
+) -> Result<(), CaseError> {
+    let (running, expected) = (tool.describe().await?.running_operations, operations.len());
+    ensure!(usize::try_from(running) == Ok(expected), "{running} operations run, started were {expected}");
     let started = Instant::now();
-    let package = context.pack(&Chart::config())?;
-    tool.apply(context.install("web", &package, "")).await?.state()?;
-    ensure!(
-        started.elapsed() < Duration::from_secs(5),
-        "beside {HELD} waiting ones it took {:?}",
-        started.elapsed()
-    );
+    tool.apply(request).await?.state()?;
+    let took = started.elapsed();
+    ensure!(took < Duration::from_secs(5), "another operation took {took:?}");
     for (id, running) in operations {
         tool.cancel(&id).await?;
         drop(running);
@@ -63,27 +73,51 @@ async fn many(context: &Context) -> Result<(), CaseError> {
     Ok(())
 }
 
-async fn recycled(context: &Context) -> Result<(), CaseError> {
-    // Any process is larger than this, so every look at it finds it too large.
-    let tool = Tool::new(SupervisorConfig {
-        soft_memory_limit: 16 << 20,
+/// Returns a tool whose process always exceeds its memory limit.
+fn limited_tool(context: &Context) -> Tool {
+    Tool::new(SupervisorConfig {
+        soft_memory_limit: 1 << 20,
         check_interval: Duration::from_secs(1),
         ..context.environment.tool.clone()
-    });
-    let request = context.install("web", &context.pack(&Chart::deployment())?, "stuck: true");
-    let request = request.with(|options| options.wait = true);
-    let inputs = request.input_digest.clone();
+    })
+}
+
+async fn replaced(tool: &Tool, process: u32) -> Result<(), CaseError> {
+    eventually("the replacement of a process that exceeds its memory limit", || async {
+        Ok(tool.supervisor().lease().await?.pid() != process)
+    })
+    .await
+}
+
+async fn ended(process: u32) -> Result<(), CaseError> {
+    let path = format!("/proc/{process}");
+    eventually("the end of the replaced process", || async { Ok(!Path::new(&path).exists()) }).await
+}
+
+async fn recycled(context: &Context) -> Result<(), CaseError> {
+    let (tool, package) = (limited_tool(context), context.pack(&TestPackage::held()).await?);
+    let hold = Hold::start(context).await?;
+    let request = context.install("web", &package, json!({}));
+    let digest = request.input_digest.clone();
+    let running = tool.begin_apply(request).await?;
+    let first = running.pid();
+    hold.until_held(1).await?;
+    replaced(&tool, first).await?;
+    hold.release().await?;
+    context.check_applied(running.end().await?, &digest).await?;
+    ended(first).await
+}
+
+async fn recycled_waiting(context: &Context) -> Result<(), CaseError> {
+    let (tool, package) = (limited_tool(context), context.pack(&TestPackage::stuck_deployment()).await?);
+    let request = context.install("web", &package, json!({})).with(|options| options.wait = true);
+    let digest = request.input_digest.clone();
     let mut running = tool.begin_apply(request).await?;
     let first = running.pid();
-    running.until(StepKind::Waiting).await?;
-    eventually("the replacement of a process that is too large", || async {
-        Ok(tool.supervisor().lease().await?.pid() != first)
-    })
-    .await?;
+    running.until_step(StepKind::Waiting).await?;
+    replaced(&tool, first).await?;
     let selector = json!({"spec": {"template": {"spec": {"nodeSelector": null}}}});
     context.patch::<Deployment>("web", &selector).await?;
-    context.settled(running.end().await?, &inputs).await?;
-    let process = format!("/proc/{first}");
-    eventually("the end of the process that was replaced", || async { Ok(!Path::new(&process).exists()) })
-        .await
+    context.check_applied(running.end().await?, &digest).await?;
+    ended(first).await
 }

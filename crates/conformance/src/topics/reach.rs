@@ -1,63 +1,63 @@
-//! Clusters that cannot be reached, or do not let the tool in.
+//! Clusters that cannot be reached, or that reject the tool's credentials.
 
 use std::time::{Duration, Instant};
 
-use chandler_tool::generated::tool::{
-    ApplyMethod, FailureCategory, Impersonate, ReleaseStatus, StepKind, Target,
-};
+use chandler_tool::generated::tool::{FailureCategory, Impersonate, ReleaseStatus, StepKind, Target};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::PostParams;
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::{
-    Ability, Case, CaseError,
-    chart::Chart,
-    context::{Context, unobservable},
+    Case, CaseError,
+    context::{Context, observe_failed},
+    hold::Hold,
     network::{BlackHole, Tunnel, elsewhere},
-    order::{Order as _, duration, recovering},
-    tool::End,
+    package::TestPackage,
+    request::{RequestExt as _, duration, recovering},
+    tool::{End, Running},
 };
 
 pub const CASES: &[Case] = &[
-    case!("reach/closed", None, closed, "A closed port is UNREACHABLE, at once."),
+    case!("reach/closed", [], closed, "A closed port is UNREACHABLE, without delay."),
     case!(
         "reach/black-hole",
-        None,
+        [],
         black_hole,
-        "A server that never answers is UNREACHABLE in time and holds up no other cluster."
+        "A server that never answers is UNREACHABLE in time and delays no other cluster."
     ),
-    case!("reach/untrusted", None, untrusted, "A server with an unknown certificate is UNREACHABLE."),
-    case!(
-        "reach/unauthorized",
-        None,
-        unauthorized,
-        "Credentials that the server does not know are UNAUTHORIZED."
-    ),
-    case!("reach/forbidden", None, forbidden, "Credentials without rights are FORBIDDEN."),
+    case!("reach/untrusted", [], untrusted, "A server with an unknown certificate is UNREACHABLE."),
+    case!("reach/unauthorized", [], unauthorized, "Unknown credentials are UNAUTHORIZED."),
+    case!("reach/forbidden", [], forbidden, "Credentials without permissions are FORBIDDEN."),
     case!(
         "reach/partly",
-        None,
+        [],
         partly_forbidden,
-        "A right that is missing halfway is FORBIDDEN, and what is named."
+        "A permission that is missing for one object is FORBIDDEN, and the resource is named."
     ),
-    case!("reach/impersonated", None, impersonated, "Impersonation limits the tool to the user's rights."),
-    case!("reach/dialled", None, dialled, "A target may be dialled through a unix socket."),
+    case!("reach/impersonated", [], impersonated, "Impersonation limits the tool to the user's permissions."),
+    case!("reach/dialed", [], dialed, "A target can be dialed through a unix socket."),
     case!(
         "reach/cut-off",
-        Some(Ability::Wait),
+        [],
         cut_off,
-        "An operation whose cluster goes away ends in time and is recovered from."
+        "An operation that loses its cluster ends in time, and the release can be recovered."
+    ),
+    case!(
+        "reach/cut-off-waiting",
+        [Wait],
+        cut_off_waiting,
+        "An operation that loses its cluster while it waits ends in time, and the release can be recovered."
     ),
 ];
 
-/// Every verb that touches a cluster fails with this category.
+/// Checks that every method that sends requests fails with this category.
 async fn all_fail(context: &Context, target: &Target, category: FailureCategory) -> Result<(), CaseError> {
-    let package = context.pack(&Chart::config())?;
-    let install = context.install("web", &package, "").on(target.clone());
+    let package = context.pack(&TestPackage::config()).await?;
+    let install = context.install("web", &package, json!({})).on(target.clone());
     context.tool.apply(install).await?.failure(category)?;
     context.tool.remove(context.removal("web").on(target.clone())).await?.failure(category)?;
-    unobservable(context.tool.observe(target.clone(), context.release("web"), 0).await?, category)?;
+    observe_failed(context.tool.observe(target.clone(), context.release("web"), 0).await?, category)?;
     context.agree_absent("web").await
 }
 
@@ -78,32 +78,30 @@ async fn closed(context: &Context) -> Result<(), CaseError> {
 
 async fn black_hole(context: &Context) -> Result<(), CaseError> {
     let hole = BlackHole::open().await?;
-    let package = context.pack(&Chart::config())?;
+    let package = context.pack(&TestPackage::config()).await?;
     let mut slow = elsewhere(context, hole.server.clone());
     slow.request_timeout = duration(Duration::from_secs(8));
-    let held =
-        context.install("held", &package, "").with(|options| options.method = ApplyMethod::ClientSide.into());
-    let held = context.tool.begin_apply(held.on(slow.clone())).await?;
+    let held = context.install("held", &package, json!({})).on(slow.clone());
+    let held = context.tool.begin_apply(held).await?;
 
-    // Its own process is the one that is held, so it is the one to be asked.
+    // The same process serves the other cluster.
     let started = Instant::now();
-    for (name, method) in [("server", ApplyMethod::ServerSide), ("client", ApplyMethod::ClientSide)] {
-        let request = context.install(name, &package, "").with(|options| options.method = method.into());
-        context.tool.apply(request).await?.state()?;
+    for name in ["one", "two"] {
+        context.tool.apply(context.install(name, &package, json!({}))).await?.state()?;
     }
     let took = started.elapsed();
-    ensure!(took < Duration::from_secs(6), "two installs elsewhere took {took:?} beside a black hole");
+    ensure!(took < Duration::from_secs(6), "two installs on another cluster took {took:?}");
 
     held.end().await?.failure(FailureCategory::Unreachable)?;
-    ensure!(started.elapsed() < Duration::from_mins(1), "the black hole held for {:?}", started.elapsed());
+    ensure!(started.elapsed() < Duration::from_mins(1), "the operation took {:?}", started.elapsed());
     slow.request_timeout = duration(Duration::from_secs(1));
-    unobservable(context.tool.observe(slow, context.release("held"), 0).await?, FailureCategory::Unreachable)
+    observe_failed(context.tool.observe(slow, context.release("held"), 0).await?, FailureCategory::Unreachable)
         .map(drop)
 }
 
 async fn untrusted(context: &Context) -> Result<(), CaseError> {
     let mut target = elsewhere(context, context.target().server);
-    // No authority at all means the machine's own, which have not signed this server.
+    // Without a CA the system's CAs count, and none of them has signed this server's certificate.
     target.tls.get_or_insert_default().ca_pem.clear();
     all_fail(context, &target, FailureCategory::Unreachable).await
 }
@@ -119,7 +117,9 @@ async fn forbidden(context: &Context) -> Result<(), CaseError> {
 
 async fn partly_forbidden(context: &Context) -> Result<(), CaseError> {
     let target = context.account("half", false).await?;
-    let role = json!({"metadata": {"name": "half"}, "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["*"]}]});
+    let records = &context.profile.records()?.resource;
+    let rule = json!({"apiGroups": [records.group], "resources": [records.plural], "verbs": ["*"]});
+    let role = json!({"metadata": {"name": "half"}, "rules": [rule]});
     let binding = json!({
         "metadata": {"name": "half"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "half"},
@@ -130,11 +130,13 @@ async fn partly_forbidden(context: &Context) -> Result<(), CaseError> {
         (serde_json::from_value(role).map_err(read)?, serde_json::from_value(binding).map_err(read)?);
     context.api().create(&PostParams::default(), &role).await?;
     context.api().create(&PostParams::default(), &binding).await?;
-    let package = context.pack(&Chart::config())?;
-    let failure =
-        context.refused(context.install("web", &package, "").on(target), FailureCategory::Forbidden).await?;
+    // A kind that no tool records its releases in.
+    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: $(release)}\nspec: {ports: [{port: 80}]}\n";
+    let package = context.pack(&TestPackage::new("service").manifest(service)).await?;
+    let request = context.install("web", &package, json!({})).on(target);
+    let failure = context.apply_fails(request, FailureCategory::Forbidden).await?;
     ensure!(
-        failure.message.contains("configmaps"),
+        failure.message.contains("services"),
         "the message does not name the resource: {}",
         failure.message
     );
@@ -150,28 +152,52 @@ async fn impersonated(context: &Context) -> Result<(), CaseError> {
     all_fail(context, &target, FailureCategory::Forbidden).await
 }
 
-async fn dialled(context: &Context) -> Result<(), CaseError> {
+async fn dialed(context: &Context) -> Result<(), CaseError> {
     let tunnel = Tunnel::open(context)?;
-    let package = context.pack(&Chart::config())?;
-    context.applied(context.install("web", &package, "").on(tunnel.target.clone())).await.map(drop)
+    let package = context.pack(&TestPackage::config()).await?;
+    let request = context.install("web", &package, json!({})).on(tunnel.target.clone());
+    context.apply(request).await.map(drop)
 }
 
-async fn cut_off(context: &Context) -> Result<(), CaseError> {
-    let tunnel = Tunnel::open(context)?;
-    let package = context.pack(&Chart::deployment())?;
-    let request = context.install("web", &package, "stuck: true").with(|options| {
-        options.wait = true;
-        options.timeout = duration(Duration::from_secs(4));
-    });
-    let mut running = context.tool.begin_apply(request.on(tunnel.target.clone())).await?;
-    running.until(StepKind::Waiting).await?;
-    drop(tunnel);
+/// Checks that an operation without a cluster ends in time with a failure, and leaves a pending install.
+async fn ends(context: &Context, running: Running) -> Result<(), CaseError> {
     let started = Instant::now();
     let ended = running.end().await?;
     ensure!(matches!(ended.end, End::Failure(_)), "the operation ended in {:?}", ended.end);
     ensure!(started.elapsed() < Duration::from_secs(20), "the end took {:?}", started.elapsed());
-    let state = context.observed("web").await?;
+    let state = context.observe_existing("web").await?;
     ensure!(state.status() == ReleaseStatus::PendingInstall, "left is {}", state.status().as_str_name());
-    let request = context.upgrade("web", &package, "").with(|options| options.wait = true);
-    context.applied(recovering(request)).await.map(drop)
+    Ok(())
+}
+
+async fn cut_off(context: &Context) -> Result<(), CaseError> {
+    let tunnel = Tunnel::open(context)?;
+    let package = context.pack(&TestPackage::held()).await?;
+    let hold = Hold::start(context).await?;
+    let request = context
+        .install("web", &package, json!({}))
+        .with(|options| options.timeout = duration(Duration::from_secs(4)))
+        .on(tunnel.target.clone());
+    let running = context.tool.begin_apply(request).await?;
+    hold.until_held(1).await?;
+    drop(tunnel);
+    ends(context, running).await?;
+    hold.release().await?;
+    context.apply(recovering(context.upgrade("web", &package, json!({})))).await.map(drop)
+}
+
+async fn cut_off_waiting(context: &Context) -> Result<(), CaseError> {
+    let tunnel = Tunnel::open(context)?;
+    let stuck = context.pack(&TestPackage::stuck_deployment()).await?;
+    let request = context.install("web", &stuck, json!({})).with(|options| {
+        options.wait = true;
+        options.timeout = duration(Duration::from_secs(4));
+    });
+    let mut running = context.tool.begin_apply(request.on(tunnel.target.clone())).await?;
+    running.until_step(StepKind::Waiting).await?;
+    drop(tunnel);
+    ends(context, running).await?;
+    let ready = context.pack(&TestPackage::deployment(1)).await?;
+    let request = context.upgrade("web", &ready, json!({})).with(|options| options.wait = true);
+    context.apply(recovering(request)).await.map(drop)
 }

@@ -1,50 +1,55 @@
-//! Value templates, for tools that serve them.
+//! Value templates, which a separate process renders.
 
 use std::time::{Duration, Instant};
 
 use chandler_tool::generated::template::{Input, RenderRequest, TemplateFailure, output};
 
-use crate::{Ability, Case, CaseError, context::Context, order::duration};
+use crate::{Case, CaseError, context::Context, request::duration, tool::Tool};
 
 pub const CASES: &[Case] = &[
     case!(
         "templates/inputs",
-        Some(Ability::Templates),
+        [Templates],
         inputs,
-        "One template serves many inputs, and a failing input fails alone, with its line."
+        "A template is rendered once per input, and a failure of one input has its line and affects no other."
     ),
     case!(
         "templates/language",
-        Some(Ability::Templates),
+        [Templates],
         language,
-        "The language is Go's with Sprig, and integers stay integers."
+        "Templates are Go's text/template with Sprig, and integers stay integers."
     ),
     case!(
         "templates/parse",
-        Some(Ability::Templates),
+        [Templates],
         parse,
-        "A template that does not parse fails for every input and names the line."
+        "A template that does not parse fails for every input and reports the line."
     ),
     case!(
         "templates/machine",
-        Some(Ability::Templates),
+        [Templates],
         machine,
-        "A template cannot read the machine it runs on."
+        "A template cannot read the environment or the network."
     ),
-    case!("templates/limits", Some(Ability::Templates), limits, "Time and output of a template are limited."),
+    case!("templates/limits", [Templates], limits, "The time and the output of a template are limited."),
 ];
 
 type Rendered = Vec<Result<String, TemplateFailure>>;
 
+/// Returns the process that serves templates.
+fn service(context: &Context) -> Result<&Tool, CaseError> {
+    context.templates.as_ref().ok_or_else(|| CaseError::Host("there is no template service".into()))
+}
+
 async fn render(context: &Context, request: RenderRequest) -> Result<Rendered, CaseError> {
     let keys: Vec<_> = request.inputs.iter().map(|input| input.key.clone()).collect();
-    let answer = context.tool.render(request).await?.unwrap_or_default();
+    let answer = service(context)?.render(request).await?;
     let answered: Vec<_> = answer.outputs.iter().map(|output| output.key.clone()).collect();
-    ensure!(keys == answered, "asked for {keys:?}, answered were {answered:?}");
+    ensure!(keys == answered, "the inputs are {keys:?}, the outputs {answered:?}");
     let outputs = answer.outputs.into_iter().map(|output| match output.outcome {
         Some(output::Outcome::Text(text)) => Ok(Ok(text)),
         Some(output::Outcome::Failure(failure)) => Ok(Err(failure)),
-        None => Err(CaseError::Broken(format!("no outcome for {}", output.key))),
+        None => Err(CaseError::Violation(format!("no outcome for {}", output.key))),
     });
     outputs.collect()
 }
@@ -59,12 +64,12 @@ fn request(template: &str, data: &[&str]) -> RenderRequest {
     }
 }
 
-/// The only output, which must be a failure.
+/// Returns the only output, which must be a failure.
 async fn failure(context: &Context, request: RenderRequest) -> Result<TemplateFailure, CaseError> {
     let template = request.template.clone();
     match render(context, request).await?.pop() {
         Some(Err(failure)) => Ok(failure),
-        other => Err(CaseError::Broken(format!("{template:?} gave {other:?}"))),
+        other => Err(CaseError::Violation(format!("{template:?} gave {other:?}"))),
     }
 }
 
@@ -145,6 +150,8 @@ async fn limits(context: &Context) -> Result<(), CaseError> {
         failure(context, slow).await?;
         ensure!(started.elapsed() < Duration::from_secs(10), "{template:?} ran for {:?}", started.elapsed());
     }
-    // The process is none the worse for it.
-    context.tool.describe().await.map(drop)
+    // The process still serves.
+    let outputs = render(context, request("{{ .a }}", &[r#"{"a": 1}"#])).await?;
+    ensure!(outputs[0].as_deref() == Ok("1"), "afterwards the output is {:?}", outputs[0]);
+    Ok(())
 }

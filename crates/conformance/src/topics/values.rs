@@ -1,159 +1,194 @@
-//! Values: how they are read, merged, kept and refused.
+//! How values are parsed, merged and rejected.
 
-use chandler_tool::generated::tool::{FailureCategory, ValuesReuse};
+use chandler_core::digest::Digest;
+use chandler_tool::generated::tool::{FailureCategory, Values, ValuesReuse};
 use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
 
-use super::packages::about;
 use crate::{
     Case, CaseError,
-    chart::Chart,
     context::Context,
-    order::{Order as _, json, text},
+    package::TestPackage,
+    request::{self, RequestExt as _, text},
+    tool::End,
 };
 
 pub const CASES: &[Case] = &[
     case!(
         "values/canonical",
-        None,
+        [],
         canonical,
-        "Values that mean the same have one digest, and numbers keep their type."
+        "Equal values have the same canonical JSON and digest, and numbers keep their type."
     ),
-    case!("values/layers", None, layers, "Later layers win, and null takes a default away."),
+    case!(
+        "values/layers",
+        [],
+        layers,
+        "Later layers override earlier ones, and both override the package's default values."
+    ),
     case!(
         "values/reuse",
-        None,
+        [],
         reuse,
-        "An upgrade starts from the defaults, or keeps the old values when asked to."
+        "An upgrade starts from the default values; one that is to reuse values does so or is rejected."
     ),
-    case!(
-        "values/invalid",
-        None,
-        invalid,
-        "Values that do not parse, fit or render are INVALID_VALUES and say where."
-    ),
-    case!("values/unsaid", None, unsaid, "A failure never repeats a value."),
+    case!("values/invalid", [], invalid, "Values that are not a JSON object are INVALID_VALUES."),
+    case!("values/secret", [], secret, "A failure to read values does not repeat a value."),
+    case!("values/rejected", [], rejected, "A failure to apply an object does not repeat a value."),
 ];
+
+const SECRET: &str = "canary-7f3a";
+
+fn layer(content: &str) -> Values {
+    request::json(content)
+}
 
 async fn canonical(context: &Context) -> Result<(), CaseError> {
     let same = [
-        (r#"{"a":1,"b":"on"}"#, vec![text("b: 'on'\na: 1\n")]),
-        (r#"{"a":1,"b":"on"}"#, vec![text("a: 0"), json(r#"{"b": "on", "a": 1}"#)]),
-        (r#"{"size":9007199254740991}"#, vec![text("size: 9007199254740991")]),
-        (r#"{"size":9007199254740991}"#, vec![json(r#"{"size": 9007199254740991}"#)]),
-        (r#"{"size":1.5}"#, vec![text("size: 1.5")]),
-        (r#"{"s":"0755"}"#, vec![text("s: \"0755\"")]),
+        (r#"{"a":1,"b":"on"}"#, vec![layer(r#"{"b": "on", "a": 1}"#)]),
+        (r#"{"a":1,"b":"on"}"#, vec![layer(r#"{"a": 0}"#), layer(r#"{"b": "on", "a": 1}"#)]),
+        (r#"{"size":9007199254740991}"#, vec![layer(r#"{"size": 9007199254740991}"#)]),
+        (r#"{"size":1.5}"#, vec![layer(r#"{"size": 1.5}"#)]),
+        (r#"{"s":"0755"}"#, vec![layer(r#"{"s": "0755"}"#)]),
+        (r#"{"a":{"b":[1,"<&>"],"c":true}}"#, vec![layer(r#"{"a": {"c": true, "b": [1, "<&>"]}}"#)]),
+        ("{}", vec![layer("{}")]),
         ("{}", vec![text("")]),
         ("{}", vec![]),
     ];
     for (expected, values) in same {
         let got = context.tool.canonicalize(values.clone()).await?;
-        let got = got.map_err(|failure| CaseError::Broken(format!("{values:?}: {}", failure.message)))?;
+        let got = got.map_err(|failure| CaseError::Violation(format!("{values:?}: {}", failure.message)))?;
         let (got, digest) = (String::from_utf8_lossy(&got.json).into_owned(), got.digest);
         ensure!(got == expected, "{values:?} became {got}, expected {expected}");
-        ensure!(
-            digest == chandler_core::digest::Digest::of(expected).to_string(),
-            "the digest of {got} is {digest}"
-        );
+        ensure!(digest == Digest::of(expected).to_string(), "the digest of {got} is {digest}");
     }
+    Ok(())
+}
+
+/// Checks the values that the package was rendered with.
+async fn rendered_with(context: &Context, expected: &str) -> Result<(), CaseError> {
+    let data = context.get::<ConfigMap>("web").await?.data.unwrap_or_default();
+    let rendered = data.get("values").cloned().unwrap_or_default();
+    ensure!(rendered == expected, "the package was rendered with {rendered}, expected {expected}");
     Ok(())
 }
 
 async fn layers(context: &Context) -> Result<(), CaseError> {
-    let chart = Chart::config().file("values.yaml", "gone: default\nkept: {a: 1, b: 2}\n");
-    let mut request = context.install("web", &context.pack(&chart)?, "");
+    let package = TestPackage::config().default_values(json!({"size": 0, "default": true}));
+    let mut request = context.install("web", &context.pack(&package).await?, json!({}));
     request.values =
-        vec![text("kept: {a: 10}\nsize: 1\n"), json(r#"{"size": 9007199254740991, "gone": null}"#)];
-    context.applied(request).await?;
-    let seen = rendered(context).await?;
-    let expected = r#"{"kept":{"a":10,"b":2},"size":9007199254740991}"#;
-    ensure!(seen == expected, "the templates saw {seen}, expected {expected}");
-    Ok(())
+        vec![layer(r#"{"size": 1, "first": true}"#), layer(r#"{"size": 9007199254740991, "second": "x"}"#)];
+    let given = context.tool.canonicalize(request.values.clone()).await?;
+    let given = given.map_err(|failure| CaseError::Violation(failure.message))?;
+    let state = context.apply(request).await?;
+    ensure!(
+        state.values_digest == given.digest,
+        "the release has the values digest {}, Canonicalize returned {}",
+        state.values_digest,
+        given.digest
+    );
+    rendered_with(context, r#"{"default":true,"first":true,"second":"x","size":9007199254740991}"#).await
 }
 
 async fn reuse(context: &Context) -> Result<(), CaseError> {
-    let old = context.pack(&Chart::config().file("values.yaml", "default: old\n"))?;
-    let new = context.pack(&Chart::config().version("2.0.0").file("values.yaml", "default: new\n"))?;
+    let old = context.pack(&TestPackage::config().default_values(json!({"default": "old"}))).await?;
+    let new = TestPackage::config().version("2.0.0").default_values(json!({"default": "new"}));
+    let new = context.pack(&new).await?;
+    context.apply(context.install("web", &old, json!({"a": 1}))).await?;
+    context.apply(context.upgrade("web", &new, json!({"b": 2}))).await?;
+    rendered_with(context, r#"{"b":2,"default":"new"}"#).await?;
+    context.apply(context.upgrade("web", &new, json!({}))).await?;
+    rendered_with(context, r#"{"default":"new"}"#).await?;
+    context.remove(context.removal("web")).await?;
+
     let expected = [
-        (ValuesReuse::Unspecified, r#"{"b":2,"default":"new"}"#),
         (ValuesReuse::Reuse, r#"{"a":1,"b":2,"default":"old"}"#),
         (ValuesReuse::ResetThenReuse, r#"{"a":1,"b":2,"default":"new"}"#),
     ];
     for (reuse, expected) in expected {
-        context.applied(context.install("web", &old, "a: 1")).await?;
-        let request =
-            context.upgrade("web", &new, "b: 2").with(|options| options.values_reuse = reuse.into());
-        context.applied(request).await?;
-        let seen = rendered(context).await?;
-        ensure!(seen == expected, "{}: the templates saw {seen}, expected {expected}", reuse.as_str_name());
-        context.removed(context.removal("web")).await?;
+        context.apply(context.install("web", &old, json!({"a": 1}))).await?;
+        let request = context.upgrade("web", &new, json!({"b": 2}));
+        let request = request.with(|options| options.values_reuse = reuse.into());
+        let digest = request.input_digest.clone();
+        let ended = context.tool.apply(request).await?;
+        if matches!(ended.end, End::Failure(_)) {
+            context.check_failed(ended, FailureCategory::InvalidValues).await?;
+        } else {
+            context.check_applied(ended, &digest).await?;
+            rendered_with(context, expected).await.map_err(|error| error.within(reuse.as_str_name()))?;
+        }
+        context.remove(context.removal("web")).await?;
     }
-    // No values at all are no values, not the old ones.
-    context.applied(context.install("web", &old, "a: 1")).await?;
-    context.applied(context.upgrade("web", &old, "")).await?;
-    let seen = rendered(context).await?;
-    ensure!(seen == r#"{"default":"old"}"#, "an upgrade without values rendered with {seen}");
     Ok(())
 }
 
-async fn rendered(context: &Context) -> Result<String, CaseError> {
-    let data = context.get::<ConfigMap>("web").await?.data.unwrap_or_default();
-    Ok(data.get("values").cloned().unwrap_or_default())
-}
-
-const SCHEMA: &str = r#"{"type": "object", "properties": {"outer": {"type": "object", "properties": {
-    "size": {"type": "integer"}, "word": {"enum": ["a", "b"]}, "code": {"pattern": "^[0-9]+$"}}}}}"#;
-
 async fn invalid(context: &Context) -> Result<(), CaseError> {
-    let schema = Chart::config().file("values.schema.json", SCHEMA);
-    let required = Chart::config().template("needs.yaml", "{{ required \"say who\" .Values.who }}");
-    let cases = [
-        ("no YAML", &schema, "a: [1", "line"),
-        ("no mapping", &schema, "- a\n- b\n", ""),
-        ("a wrong type", &schema, "outer: {size: big}", "outer"),
-        ("a missing required value", &required, "", "say who"),
-        ("a failing template", &Chart::config().template("f.yaml", "{{ fail \"not so\" }}"), "", "not so"),
-    ];
-    for (what, chart, values, hint) in cases {
-        let package = context.pack(chart)?;
-        let request = context.install("web", &package, values);
-        let failure =
-            context.refused(request, FailureCategory::InvalidValues).await.map_err(|e| about(what, &e))?;
+    let package = context.pack(&TestPackage::config()).await?;
+    for wrong in [r#"{"a": [1"#, r#"["a", "b"]"#, "1", ""] {
+        let canonical = context.tool.canonicalize(vec![layer(wrong)]).await?;
+        let category = canonical.map_or_else(|failure| failure.category(), |_| FailureCategory::Unspecified);
         ensure!(
-            failure.message.contains(hint),
-            "{what}: the message does not say {hint:?}: {}",
-            failure.message
+            category == FailureCategory::InvalidValues,
+            "Canonicalize of {wrong:?}: {}",
+            category.as_str_name()
         );
+        let mut request = context.install("web", &package, json!({}));
+        request.values = vec![layer(wrong)];
+        context
+            .apply_fails(request, FailureCategory::InvalidValues)
+            .await
+            .map_err(|error| error.within(wrong))?;
     }
     context.agree_absent("web").await?;
-    let good = context.pack(&schema)?;
-    let state = context.applied(context.install("web", &good, "outer: {size: 1}")).await?;
-    context
-        .refused(context.upgrade("web", &good, "outer: {size: big}"), FailureCategory::InvalidValues)
-        .await?;
+    let state = context.apply(context.install("web", &package, json!({"size": 1}))).await?;
+    let mut request = context.upgrade("web", &package, json!({}));
+    request.values.push(layer("["));
+    context.apply_fails(request, FailureCategory::InvalidValues).await?;
     context.agree(&state).await
 }
 
-async fn unsaid(context: &Context) -> Result<(), CaseError> {
-    const SECRET: &str = "canary-7f3a";
-    let package = context.pack(&Chart::config().file("values.schema.json", SCHEMA))?;
-    let values = [
-        format!("outer: {{size: {SECRET}}}"),
-        format!("outer: {{word: {SECRET}}}"),
-        format!("outer: {{code: {SECRET}}}"),
-        SECRET.to_owned(),
-        format!("- {SECRET}"),
-        format!("a: b\n{SECRET}\nc: d\n"),
-        format!("a: [{SECRET}"),
-        format!("a: *{SECRET}"),
-        format!("~: {SECRET}"),
-        format!("{{a: {SECRET}}}: b"),
-        format!("[{SECRET}]: b"),
+async fn secret(context: &Context) -> Result<(), CaseError> {
+    let package = context.pack(&TestPackage::config()).await?;
+    let wrong = [
+        layer(SECRET),
+        layer(&format!("\"{SECRET}\"")),
+        layer(&format!("[\"{SECRET}\"]")),
+        layer(&format!("{{\"a\": {SECRET}}}")),
+        layer(&format!("{{\"a\": \"{SECRET}\"")),
+        layer(&format!("{{\"{SECRET}\"}}")),
+        text(&format!("{{\"a\": [\"{SECRET}\"")),
+        text(&format!("[\"{SECRET}\"]")),
+        text(&format!("\0{SECRET}")),
     ];
-    for values in values {
-        let ended = context.tool.apply(context.install("web", &package, &values)).await?;
-        let failure =
-            ended.failure(FailureCategory::InvalidValues).map_err(|error| about(&values, &error))?;
-        ensure!(!failure.message.contains(SECRET), "for {values:?} the message is: {}", failure.message);
+    for layer in wrong {
+        let mut request = context.install("web", &package, json!({}));
+        request.values = vec![layer.clone()];
+        let ended = context.tool.apply(request).await?;
+        let failure = ended
+            .failure(FailureCategory::InvalidValues)
+            .map_err(|error| error.within(&format!("{layer:?}")))?;
+        ensure!(!failure.message.contains(SECRET), "for {layer:?} the message is: {}", failure.message);
+        let answer = context.tool.canonicalize(vec![layer.clone()]).await?;
+        let repeated = answer.is_err_and(|failure| failure.message.contains(SECRET));
+        ensure!(!repeated, "Canonicalize repeats a value of {layer:?}");
+    }
+    Ok(())
+}
+
+async fn rejected(context: &Context) -> Result<(), CaseError> {
+    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: $(release)}\nspec:\n  ports:\n  - port: 80\n    \
+                   protocol: $(values)\n";
+    let number = "apiVersion: v1\nkind: Service\nmetadata: {name: $(release)}\nspec:\n  ports:\n  - port: 80\n    \
+                  nodePort: $(values)\n";
+    for (what, manifest) in [("a wrong value", service), ("a wrong type", number)] {
+        let package = context.pack(&TestPackage::new("rejected").manifest(manifest)).await?;
+        let request = context.install("web", &package, json!({"password": SECRET}));
+        let failure = context
+            .apply_fails(request, FailureCategory::Rejected)
+            .await
+            .map_err(|error| error.within(what))?;
+        ensure!(!failure.message.contains(SECRET), "{what}: the message is: {}", failure.message);
+        context.remove(context.removal("web")).await?;
     }
     Ok(())
 }

@@ -1,60 +1,56 @@
-//! Waiting until objects are ready, and what happens when they are not.
+//! Waiting until objects are ready, and the failure if they are not.
 
 use std::time::Duration;
 
 use chandler_tool::generated::tool::{FailureCategory, ReleaseStatus, StepKind};
 use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job, core::v1::ConfigMap};
+use serde_json::json;
 
 use crate::{
-    Ability, Case, CaseError,
-    chart::{CONFIG, Chart},
+    Case, CaseError,
     context::Context,
-    order::{Order as _, duration},
+    package::{CONFIG, TestPackage},
+    request::{RequestExt as _, duration},
     tool::describe,
 };
 
 pub const CASES: &[Case] = &[
     case!(
         "waiting/ready",
-        Some(Ability::Wait),
+        [Wait],
         ready,
-        "With wait an operation says what it waits for and ends when that is ready."
+        "With wait an operation reports the objects that it waits for and ends when they are ready."
     ),
     case!(
         "waiting/not-ready",
-        Some(Ability::Wait),
+        [Wait],
         not_ready,
-        "What is not ready in time is NOT_READY, named, and the release failed."
+        "An object that is not ready in time is NOT_READY, it is named, and the release is failed."
     ),
-    case!("waiting/unasked", None, unasked, "Without wait an operation ends when the objects are applied."),
-    case!("waiting/jobs", Some(Ability::Wait), jobs, "Jobs are waited for only when asked for."),
-    case!("waiting/gone", Some(Ability::Wait), gone, "A removal with wait ends when the objects are gone."),
-    case!(
-        "waiting/atomic-install",
-        Some(Ability::Wait),
-        atomic_install,
-        "An atomic install that fails leaves nothing."
-    ),
+    case!("waiting/unrequested", [], unrequested, "Without wait an operation ends when the objects are applied."),
+    case!("waiting/jobs", [Wait], jobs, "An operation waits for Jobs only on request."),
+    case!("waiting/gone", [Wait], gone, "A removal with wait ends when the objects are deleted."),
+    case!("waiting/atomic-install", [Wait], atomic_install, "An atomic install that fails leaves nothing."),
     case!(
         "waiting/atomic-upgrade",
-        Some(Ability::Wait),
+        [Wait],
         atomic_upgrade,
-        "An atomic upgrade that fails goes back, and does not claim its input."
+        "An atomic upgrade that fails is rolled back, and the revision does not have its input digest."
     ),
     case!(
         "waiting/cleanup",
-        Some(Ability::Wait),
+        [Wait],
         cleanup,
-        "A failed upgrade removes what it created when asked to."
+        "A failed upgrade deletes the objects that it created on request."
     ),
 ];
 
 const SHORT: Duration = Duration::from_secs(3);
 
 async fn ready(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&Chart::deployment())?;
-    let request = context.install("web", &package, "replicas: 2").with(|options| options.wait = true);
-    let inputs = request.input_digest.clone();
+    let package = context.pack(&TestPackage::deployment(2)).await?;
+    let request = context.install("web", &package, json!({})).with(|options| options.wait = true);
+    let digest = request.input_digest.clone();
     let ended = context.tool.apply(request).await?;
     let waiting = ended.steps.iter().find(|step| step.kind() == StepKind::Waiting);
     let named = waiting
@@ -63,16 +59,16 @@ async fn ready(context: &Context) -> Result<(), CaseError> {
     let deployment = context.get::<Deployment>("web").await?;
     let available = deployment.status.and_then(|status| status.available_replicas);
     ensure!(available == Some(2), "the operation ended with {available:?} of 2 replicas available");
-    context.settled(ended, &inputs).await.map(drop)
+    context.check_applied(ended, &digest).await.map(drop)
 }
 
 async fn not_ready(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&Chart::deployment())?;
-    let request = context.install("web", &package, "stuck: true").with(|options| {
+    let package = context.pack(&TestPackage::stuck_deployment()).await?;
+    let request = context.install("web", &package, json!({})).with(|options| {
         options.wait = true;
         options.timeout = duration(SHORT);
     });
-    let failure = context.refused(request, FailureCategory::NotReady).await?;
+    let failure = context.apply_fails(request, FailureCategory::NotReady).await?;
     ensure!(
         failure.message.contains("Deployment"),
         "the message does not name the kind: {}",
@@ -81,13 +77,14 @@ async fn not_ready(context: &Context) -> Result<(), CaseError> {
     ensure!(failure.message.contains("web"), "the message does not name the object: {}", failure.message);
     let state = failure.state.unwrap_or_default();
     ensure!(state.status() == ReleaseStatus::Failed, "the state is {state:?}");
-    let request = context.upgrade("web", &package, "replicas: 1").with(|options| options.wait = true);
-    context.applied(request).await.map(drop)
+    let package = context.pack(&TestPackage::deployment(1)).await?;
+    let request = context.upgrade("web", &package, json!({})).with(|options| options.wait = true);
+    context.apply(request).await.map(drop)
 }
 
-async fn unasked(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&Chart::deployment())?;
-    context.applied(context.install("web", &package, "stuck: true")).await?;
+async fn unrequested(context: &Context) -> Result<(), CaseError> {
+    let package = context.pack(&TestPackage::stuck_deployment()).await?;
+    context.apply(context.install("web", &package, json!({}))).await?;
     let deployment = context.get::<Deployment>("web").await?;
     let ready = deployment.status.and_then(|status| status.ready_replicas).unwrap_or_default();
     ensure!(ready == 0, "the Deployment cannot have {ready} ready replicas");
@@ -102,43 +99,41 @@ async fn jobs(context: &Context) -> Result<(), CaseError> {
         )
     };
     let endless =
-        Chart::new("endless").template("job.yaml", job("endless", "      nodeSelector: {no-such: node}\n"));
-    let request =
-        context.install("endless", &context.pack(&endless)?, "").with(|options| options.wait = true);
-    context.applied(request).await?;
-    let ending = Chart::new("ending").template("job.yaml", job("ending", ""));
-    let request = context.install("ending", &context.pack(&ending)?, "").with(|options| {
+        TestPackage::new("endless").manifest(job("endless", "      nodeSelector: {no-such: node}\n"));
+    let request = context.install("endless", &context.pack(&endless).await?, json!({}));
+    context.apply(request.with(|options| options.wait = true)).await?;
+    let ending = TestPackage::new("ending").manifest(job("ending", ""));
+    let request = context.install("ending", &context.pack(&ending).await?, json!({})).with(|options| {
         options.wait = true;
         options.wait_for_jobs = true;
     });
-    context.applied(request).await?;
+    context.apply(request).await?;
     let succeeded = context.get::<Job>("ending").await?.status.and_then(|status| status.succeeded);
     ensure!(succeeded == Some(1), "the operation ended with {succeeded:?} of 1 completed");
     Ok(())
 }
 
 async fn gone(context: &Context) -> Result<(), CaseError> {
-    let finalized = CONFIG.replace("metadata:\n", "metadata:\n  finalizers: [example.invalid/held]\n");
-    let package = context.pack(&Chart::new("held").template("config.yaml", finalized))?;
-    context.applied(context.install("web", &package, "")).await?;
+    let package = context.pack(&TestPackage::finalized()).await?;
+    context.apply(context.install("web", &package, json!({}))).await?;
     let request = context.removal("web").with(|options| options.wait = true);
     let mut running = context.tool.begin_remove(request).await?;
-    running.until(StepKind::Waiting).await?;
+    running.until_step(StepKind::Waiting).await?;
     tokio::time::sleep(Duration::from_millis(500)).await;
     context.get::<ConfigMap>("web").await?;
-    let patch = serde_json::json!({"metadata": {"finalizers": null}});
+    let patch = json!({"metadata": {"finalizers": null}});
     context.patch::<ConfigMap>("web", &patch).await?;
     running.end().await?.absent()?;
     ensure!(
         context.find::<ConfigMap>("web").await?.is_none(),
-        "the removal ended before the object was gone"
+        "the removal ended before the object was deleted"
     );
     context.agree_absent("web").await
 }
 
 async fn atomic_install(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&Chart::deployment())?;
-    let request = context.install("web", &package, "stuck: true").with(|options| {
+    let package = context.pack(&TestPackage::stuck_deployment()).await?;
+    let request = context.install("web", &package, json!({})).with(|options| {
         options.wait = true;
         options.atomic = true;
         options.timeout = duration(SHORT);
@@ -151,31 +146,30 @@ async fn atomic_install(context: &Context) -> Result<(), CaseError> {
     );
     let failure = ended.failure(FailureCategory::NotReady)?;
     ensure!(failure.state.is_none(), "nothing is left, reported is {:?}", failure.state);
-    ensure!(context.find::<Deployment>("web").await?.is_none(), "the Deployment is still there");
+    ensure!(context.find::<Deployment>("web").await?.is_none(), "the Deployment still exists");
     context.agree_absent("web").await
 }
 
 async fn atomic_upgrade(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&Chart::deployment())?;
-    context
-        .applied(context.install("web", &package, "replicas: 1").with(|options| options.wait = true))
-        .await?;
-    let request = context.upgrade("web", &package, "stuck: true").with(|options| {
+    let ready = context.pack(&TestPackage::deployment(1)).await?;
+    let stuck = context.pack(&TestPackage::stuck_deployment()).await?;
+    context.apply(context.install("web", &ready, json!({})).with(|options| options.wait = true)).await?;
+    let request = context.upgrade("web", &stuck, json!({})).with(|options| {
         options.wait = true;
         options.atomic = true;
         options.timeout = duration(SHORT);
     });
-    let inputs = request.input_digest.clone();
+    let digest = request.input_digest.clone();
     let ended = context.tool.apply(request).await?;
     let steps = describe(&ended.steps);
     ensure!(
         ended.steps.iter().any(|step| step.kind() == StepKind::RollingBack),
         "no step ROLLING_BACK in {steps}"
     );
-    context.failed(ended, FailureCategory::NotReady).await?;
-    let state = context.observed("web").await?;
-    ensure!(state.revision == 3 && state.status() == ReleaseStatus::Deployed, "after going back: {state:?}");
-    ensure!(state.input_digest != inputs, "the revision gone back to claims the input that failed");
+    context.check_failed(ended, FailureCategory::NotReady).await?;
+    let state = context.observe_existing("web").await?;
+    ensure!(state.revision == 3 && state.status() == ReleaseStatus::Deployed, "after the rollback: {state:?}");
+    ensure!(state.input_digest != digest, "the rollback's revision has the input digest that failed");
     let spec = context.get::<Deployment>("web").await?.spec.and_then(|spec| spec.template.spec);
     let selector = spec.and_then(|spec| spec.node_selector);
     ensure!(selector.is_none(), "the Deployment still has the node selector {selector:?}");
@@ -183,18 +177,18 @@ async fn atomic_upgrade(context: &Context) -> Result<(), CaseError> {
 }
 
 async fn cleanup(context: &Context) -> Result<(), CaseError> {
-    let old = context.pack(&Chart::config())?;
-    let new = context.pack(&Chart::config().template("deployment.yaml", crate::chart::DEPLOYMENT))?;
-    context.applied(context.install("web", &old, "")).await?;
-    let request = context.upgrade("web", &new, "stuck: true").with(|options| {
+    let old = context.pack(&TestPackage::config()).await?;
+    let new = context.pack(&TestPackage::stuck_deployment().manifest(CONFIG)).await?;
+    context.apply(context.install("web", &old, json!({}))).await?;
+    let request = context.upgrade("web", &new, json!({})).with(|options| {
         options.wait = true;
         options.cleanup_on_fail = true;
         options.timeout = duration(SHORT);
     });
-    context.refused(request, FailureCategory::NotReady).await?;
+    context.apply_fails(request, FailureCategory::NotReady).await?;
     ensure!(
         context.find::<Deployment>("web").await?.is_none(),
-        "what the failed upgrade created is still there"
+        "an object that the failed upgrade created still exists"
     );
     context.get::<ConfigMap>("web").await.map(drop)
 }

@@ -1,23 +1,24 @@
-//! Requests as cases write them.
+//! Requests to the tool.
 
 use std::time::Duration;
 
-/// Time limit of an operation that is expected to end well.
 use chandler_tool::generated::tool::{
     ApplyOptions, ApplyRequest, RemoveOptions, RemoveRequest, Target, Values, values,
 };
 
-pub const LIMIT: Duration = Duration::from_secs(90);
+/// Timeout of an operation that is expected to succeed.
+pub const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Changes of a request, one after the other.
-pub trait Order: Sized {
+/// Changes a request.
+pub trait RequestExt: Sized {
     type Options;
 
     fn with(self, change: impl FnOnce(&mut Self::Options)) -> Self;
+    /// Sends the request to another cluster, or as another user.
     fn on(self, target: Target) -> Self;
 }
 
-impl Order for ApplyRequest {
+impl RequestExt for ApplyRequest {
     type Options = ApplyOptions;
 
     fn with(mut self, change: impl FnOnce(&mut ApplyOptions)) -> Self {
@@ -31,7 +32,7 @@ impl Order for ApplyRequest {
     }
 }
 
-impl Order for RemoveRequest {
+impl RequestExt for RemoveRequest {
     type Options = RemoveOptions;
 
     fn with(mut self, change: impl FnOnce(&mut RemoveOptions)) -> Self {
@@ -45,10 +46,34 @@ impl Order for RemoveRequest {
     }
 }
 
-/// The same, knowing that whoever left the release pending is dead.
+/// Requests recovery from an interrupted operation.
 pub fn recovering(mut request: ApplyRequest) -> ApplyRequest {
     request.recover = true;
     request
+}
+
+/// Values that a case gives to a package.
+pub trait IntoValues {
+    fn into_values(self) -> Values;
+}
+
+/// Text in the tool's own format: YAML for Helm.
+impl IntoValues for &str {
+    fn into_values(self) -> Values {
+        text(self)
+    }
+}
+
+impl IntoValues for &String {
+    fn into_values(self) -> Values {
+        text(self)
+    }
+}
+
+impl IntoValues for serde_json::Value {
+    fn into_values(self) -> Values {
+        json(&self.to_string())
+    }
 }
 
 pub fn text(content: &str) -> Values {

@@ -1,4 +1,4 @@
-//! From client-side to server-side apply, for releases that someone else made.
+//! The migration of releases that were installed with client-side apply to server-side apply.
 
 use std::fmt::Debug;
 
@@ -15,61 +15,61 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::{
-    Ability, Case, CaseError,
+    Case, CaseError,
     chart::{Chart, Hook, HookEnd},
     context::Context,
-    order::{Order as _, recovering},
+    request::{RequestExt as _, recovering},
 };
 
 pub const CASES: &[Case] = &[
     case!(
-        "changeover/fields",
-        Some(Ability::ServerSideApply),
+        "helm/changeover/fields",
+        [HelmRecords, ServerSideApply],
         fields,
-        "The first upgrade is server-side and removes what it has no more, whoever wrote it; so do later ones."
+        "The first upgrade is server-side and removes fields that the chart no longer has; so do later ones."
     ),
     case!(
-        "changeover/list-items",
-        Some(Ability::ServerSideApply),
+        "helm/changeover/list-items",
+        [HelmRecords, ServerSideApply],
         list_items,
-        "An item of a list is removed as a whole, with what the API server has added to it."
+        "A list item is removed together with the defaults that the API server added to it."
     ),
     case!(
-        "changeover/others",
-        Some(Ability::ServerSideApply),
+        "helm/changeover/others",
+        [HelmRecords, ServerSideApply],
         others,
-        "Fields of others stay, and stay theirs; so does what another program of the same name wrote."
+        "Fields of other managers stay unchanged, also those of another program with the same manager name."
     ),
     case!(
-        "changeover/drift",
-        Some(Ability::ServerSideApply),
+        "helm/changeover/drift",
+        [HelmRecords, ServerSideApply],
         drift,
-        "The upgrade that changes over wins over everyone, as client-side apply does; the next is a CONFLICT."
+        "The migrating upgrade overwrites other managers, as client-side apply does; the next one is a CONFLICT."
     ),
     case!(
-        "changeover/failed",
-        Some(Ability::ServerSideApply),
+        "helm/changeover/failed",
+        [HelmRecords, ServerSideApply],
         failed,
-        "An upgrade that failed on the way is made good by the next."
+        "The upgrade after a failed migration succeeds."
     ),
     case!(
-        "changeover/crash",
-        Some(Ability::ServerSideApply),
+        "helm/changeover/crash",
+        [HelmRecords, ServerSideApply],
         crash,
-        "An upgrade cut off while it takes fields over is recovered from."
+        "A migration that was interrupted can be recovered."
     ),
     case!(
-        "changeover/impossible",
-        Some(Ability::ServerSideApply),
+        "helm/changeover/impossible",
+        [HelmRecords, ServerSideApply],
         impossible,
-        "A release with an object that cannot be applied server-side stays client-side if that is only preferred."
+        "PREFER_SERVER_SIDE keeps client-side apply for an object that cannot be applied server-side."
     ),
 ];
 
-/// The name by which a controller goes that calls Helm in its own process, if nobody gives it a better one.
+/// The default field manager of a controller that uses the Helm SDK.
 const CONTROLLER: &str = "manager";
 
-/// Each key of the values is a key of the data.
+/// The values are the data.
 const DATA: &str = "\
 apiVersion: v1
 kind: ConfigMap
@@ -78,7 +78,7 @@ metadata:
 data: {{ .Values.data | toJson }}
 ";
 
-/// Each item of the values is a container; the API server adds defaults to each.
+/// Each item of the values is a container, to which the API server adds defaults.
 const CONTAINERS: &str = "\
 apiVersion: apps/v1
 kind: Deployment
@@ -111,8 +111,8 @@ fn prefer(options: &mut ApplyOptions) {
     options.method = ApplyMethod::PreferServerSide.into();
 }
 
-/// A release as a controller leaves it that calls an older Helm in its own process.
-async fn inherited<K>(context: &Context, package: &Package, values: &str) -> Result<(), CaseError>
+/// Installs a release as a controller with an older Helm SDK does.
+async fn install_client_side<K>(context: &Context, package: &Package, values: &str) -> Result<(), CaseError>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
@@ -128,11 +128,11 @@ where
     let patch = Patch::Merge(json!({"metadata": {"managedFields": entries}}));
     context.api::<K>().patch("web", &PatchParams::default(), &patch).await?;
     let writers = writers(&context.get::<K>("web").await?);
-    ensure!(writers.contains(&format!("{CONTROLLER} Update")), "the case is not set up: {writers:?}");
+    ensure!(writers.contains(&format!("{CONTROLLER} Update")), "the suite did not set up the field manager: {writers:?}");
     Ok(())
 }
 
-/// Who has written an object, other than its status.
+/// Returns the managers and operations of the managed fields, without those of the status.
 fn writers(object: &impl kube::ResourceExt) -> Vec<String> {
     let entries = object.managed_fields().iter().filter(|entry| entry.subresource.is_none());
     let named = entries.map(|entry| {
@@ -147,15 +147,15 @@ async fn keys(context: &Context) -> Result<Vec<String>, CaseError> {
     Ok(data.into_iter().map(|(key, value)| format!("{key}={value}")).collect())
 }
 
-/// Upgrades, and expects that one server-side revision is made and the object has this data.
-async fn upgraded(
+/// Upgrades, and checks that it is server-side and that the object has this data.
+async fn upgrade_to(
     context: &Context,
     package: &Package,
     values: &str,
     expected: &[&str],
 ) -> Result<(), CaseError> {
-    let before = context.observed("web").await?.revision;
-    let state = context.applied(context.upgrade("web", package, values).with(prefer)).await?;
+    let before = context.observe_existing("web").await?.revision;
+    let state = context.apply(context.upgrade("web", package, values).with(prefer)).await?;
     ensure!(state.revision == before + 1, "revision {before} was followed by {}", state.revision);
     ensure!(state.method() == ApplyMethod::ServerSide, "applied {}", state.method().as_str_name());
     let found = keys(context).await?;
@@ -164,20 +164,20 @@ async fn upgraded(
 }
 
 async fn fields(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&data())?;
-    inherited::<ConfigMap>(context, &package, r#"{"data": {"a": "1", "b": "1", "c": "1"}}"#).await?;
-    upgraded(context, &package, r#"{"data": {"a": "2", "b": "1"}}"#, &["a=2", "b=1"]).await?;
+    let package = context.pack_chart(&data())?;
+    install_client_side::<ConfigMap>(context, &package, r#"{"data": {"a": "1", "b": "1", "c": "1"}}"#).await?;
+    upgrade_to(context, &package, r#"{"data": {"a": "2", "b": "1"}}"#, &["a=2", "b=1"]).await?;
     let found = writers(&context.get::<ConfigMap>("web").await?);
     ensure!(found.iter().all(|writer| !writer.ends_with("Update")), "after the first upgrade: {found:?}");
-    upgraded(context, &package, r#"{"data": {"a": "2"}}"#, &["a=2"]).await
+    upgrade_to(context, &package, r#"{"data": {"a": "2"}}"#, &["a=2"]).await
 }
 
 async fn list_items(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&containers())?;
+    let package = context.pack_chart(&containers())?;
     let values = r#"{"containers": ["one", "two", "three"], "env": [{"name": "A", "value": "1"}]}"#;
-    inherited::<Deployment>(context, &package, values).await?;
+    install_client_side::<Deployment>(context, &package, values).await?;
     for (values, expected) in [(r#"{"containers": ["one", "two"]}"#, 2), (r#"{"containers": ["one"]}"#, 1)] {
-        context.applied(context.upgrade("web", &package, values).with(prefer)).await?;
+        context.apply(context.upgrade("web", &package, values).with(prefer)).await?;
         let spec = context.get::<Deployment>("web").await?.spec.and_then(|spec| spec.template.spec);
         let found = spec.unwrap_or_default().containers;
         ensure!(found.len() == expected, "with {values} there are {found:?}");
@@ -187,8 +187,8 @@ async fn list_items(context: &Context) -> Result<(), CaseError> {
 }
 
 async fn others(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&data())?;
-    inherited::<ConfigMap>(context, &package, r#"{"data": {"a": "1"}}"#).await?;
+    let package = context.pack_chart(&data())?;
+    install_client_side::<ConfigMap>(context, &package, r#"{"data": {"a": "1"}}"#).await?;
     context.patch::<ConfigMap>("web", &json!({"data": {"by-hand": "1"}})).await?;
     let namesake = Patch::Merge(json!({"data": {"injected": "1"}}));
     let parameters = PatchParams { field_manager: Some(CONTROLLER.to_owned()), ..PatchParams::default() };
@@ -196,64 +196,64 @@ async fn others(context: &Context) -> Result<(), CaseError> {
     for a in ["2", "3"] {
         let expected = format!("a={a}");
         let values = format!(r#"{{"data": {{"a": "{a}"}}}}"#);
-        upgraded(context, &package, &values, &[&expected, "by-hand=1", "injected=1"]).await?;
+        upgrade_to(context, &package, &values, &[&expected, "by-hand=1", "injected=1"]).await?;
     }
     let found = writers(&context.get::<ConfigMap>("web").await?);
-    ensure!(found.contains(&"someone-else Update".to_owned()), "whose field is by-hand now? {found:?}");
+    ensure!(found.contains(&"someone-else Update".to_owned()), "the field by-hand has lost its manager: {found:?}");
     Ok(())
 }
 
 async fn drift(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&data())?;
-    inherited::<ConfigMap>(context, &package, r#"{"data": {"a": "1", "b": "1"}}"#).await?;
+    let package = context.pack_chart(&data())?;
+    install_client_side::<ConfigMap>(context, &package, r#"{"data": {"a": "1", "b": "1"}}"#).await?;
     context.patch::<ConfigMap>("web", &json!({"data": {"a": "by hand"}})).await?;
-    upgraded(context, &package, r#"{"data": {"a": "1", "b": "2"}}"#, &["a=1", "b=2"]).await?;
+    upgrade_to(context, &package, r#"{"data": {"a": "1", "b": "2"}}"#, &["a=1", "b=2"]).await?;
     context.patch::<ConfigMap>("web", &json!({"data": {"a": "by hand"}})).await?;
     let request = context.upgrade("web", &package, r#"{"data": {"a": "1", "b": "3"}}"#).with(prefer);
-    context.refused(request, FailureCategory::Conflict).await.map(drop)
+    context.apply_fails(request, FailureCategory::Conflict).await.map(drop)
 }
 
 async fn failed(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&data())?;
-    inherited::<ConfigMap>(context, &package, r#"{"data": {"a": "1", "b": "1"}}"#).await?;
-    // Objects are applied in the order of their kinds, and this one is refused.
+    let package = context.pack_chart(&data())?;
+    install_client_side::<ConfigMap>(context, &package, r#"{"data": {"a": "1", "b": "1"}}"#).await?;
+    // Objects are applied in the order of their kinds, and this one is rejected.
     let broken = "apiVersion: v1\nkind: Service\nmetadata: {name: broken}\nspec: {ports: [{port: -1}]}\n";
-    let refused = context.pack(&data().template("broken.yaml", broken))?;
-    let request = context.upgrade("web", &refused, r#"{"data": {"a": "2", "b": "1"}}"#).with(prefer);
-    context.refused(request, FailureCategory::Rejected).await?;
-    upgraded(context, &package, r#"{"data": {"a": "3"}}"#, &["a=3"]).await
+    let rejected = context.pack_chart(&data().template("broken.yaml", broken))?;
+    let request = context.upgrade("web", &rejected, r#"{"data": {"a": "2", "b": "1"}}"#).with(prefer);
+    context.apply_fails(request, FailureCategory::Rejected).await?;
+    upgrade_to(context, &package, r#"{"data": {"a": "3"}}"#, &["a=3"]).await
 }
 
 async fn crash(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&data())?;
-    inherited::<ConfigMap>(context, &package, r#"{"data": {"a": "1", "b": "1"}}"#).await?;
+    let package = context.pack_chart(&data())?;
+    install_client_side::<ConfigMap>(context, &package, r#"{"data": {"a": "1", "b": "1"}}"#).await?;
     let tool = context.own_tool();
-    let held = context.pack(&data().hook(&Hook::new("held", "pre-upgrade", HookEnd::Never)))?;
+    let held = context.pack_chart(&data().hook(&Hook::new("held", "pre-upgrade", HookEnd::Never)))?;
     let request = context.upgrade("web", &held, r#"{"data": {"a": "2", "b": "1"}}"#).with(prefer);
     let mut running = tool.begin_apply(request).await?;
-    running.until(StepKind::Applying).await?;
+    running.until_step(StepKind::Applying).await?;
     tool.supervisor().kill().await;
-    running.broken().await?;
+    running.interrupted().await?;
     let request = recovering(context.upgrade("web", &package, r#"{"data": {"a": "3"}}"#)).with(prefer);
-    context.applied(request).await?;
+    context.apply(request).await?;
     let found = keys(context).await?;
     ensure!(found == ["a=3"], "after recovering the object has {found:?}");
     Ok(())
 }
 
 async fn impossible(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&containers())?;
+    let package = context.pack_chart(&containers())?;
     let twice = |value: &str| {
         let env = format!(r#"[{{"name": "A", "value": "1"}}, {{"name": "A", "value": "{value}"}}]"#);
         format!(r#"{{"containers": ["one"], "env": {env}}}"#)
     };
-    inherited::<Deployment>(context, &package, &twice("2")).await?;
+    install_client_side::<Deployment>(context, &package, &twice("2")).await?;
     let request = context
         .upgrade("web", &package, &twice("3"))
         .with(|options| options.method = ApplyMethod::ServerSide.into());
-    context.refused(request, FailureCategory::Rejected).await?;
-    let state = context.applied(context.upgrade("web", &package, &twice("3")).with(prefer)).await?;
+    context.apply_fails(request, FailureCategory::Rejected).await?;
+    let state = context.apply(context.upgrade("web", &package, &twice("3")).with(prefer)).await?;
     ensure!(state.method() == ApplyMethod::ClientSide, "applied {}", state.method().as_str_name());
     let text = r#"{"containers": ["one"]}"#;
-    context.applied(context.upgrade("web", &package, text).with(prefer)).await.map(drop)
+    context.apply(context.upgrade("web", &package, text).with(prefer)).await.map(drop)
 }

@@ -1,40 +1,45 @@
-//! Server-side and client-side apply.
+//! Server-side and client-side apply by Helm.
 
 use chandler_tool::generated::tool::{ApplyMethod, ApplyOptions, FailureCategory};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use super::packages::about;
-use crate::{Ability, Case, CaseError, chart::Chart, context::Context, order::Order as _};
+use crate::{Case, CaseError, chart::{CONFIG, Chart}, context::Context, request::RequestExt as _};
 
 pub const CASES: &[Case] = &[
     case!(
-        "methods/default",
-        Some(Ability::ServerSideApply),
+        "helm/methods/default",
+        [HelmRecords, ServerSideApply],
         default,
         "A new release is applied server-side."
     ),
-    case!("methods/follow", None, follow, "An upgrade follows what the release was made with, by whomever."),
-    case!("methods/chosen", None, chosen, "The method can be chosen, and is kept by the next upgrade."),
+    case!("helm/methods/follow", [HelmRecords], follow, "An upgrade keeps the method of the release, also of one that the helm CLI installed."),
+    case!("helm/methods/chosen", [HelmRecords], chosen, "The method can be requested, and the next upgrade keeps it."),
     case!(
-        "methods/force",
-        None,
+        "helm/methods/force",
+        [HelmRecords],
         force,
-        "Forcing conflicts needs server-side, forcing replacement client-side apply."
+        "force_conflicts needs server-side apply, force_replace client-side apply."
     ),
     case!(
-        "methods/unknown-field",
-        None,
+        "helm/methods/again",
+        [HelmRecords, Wait],
+        again,
+        "Applying the same input again changes no object, with both methods."
+    ),
+    case!(
+        "helm/methods/unknown-field",
+        [HelmRecords],
         unknown_field,
-        "Without client-side validation a wrong field is still REJECTED, with either method."
+        "An unknown field is REJECTED with both methods."
     ),
 ];
 
 const METHODS: [(ApplyMethod, &str); 2] =
     [(ApplyMethod::ServerSide, "Apply"), (ApplyMethod::ClientSide, "Update")];
 
-/// The operation by which the API server says that the ConfigMap's data was written.
+/// Returns the operation in the managed fields of the ConfigMap's data.
 async fn operation(context: &Context, name: &str) -> Result<Option<String>, CaseError> {
     let config = context.get::<ConfigMap>(name).await?;
     let writer = config
@@ -59,26 +64,26 @@ async fn written(
     let expected =
         METHODS.iter().find(|(known, _)| *known == method).map(|(_, operation)| (*operation).to_owned());
     let got = operation(context, name).await?;
-    ensure!(got == expected, "{name}: its data was written by {got:?}, expected {expected:?}");
+    ensure!(got == expected, "{name}: the data was written with {got:?}, expected {expected:?}");
     Ok(())
 }
 
 async fn default(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&Chart::config())?;
-    let state = context.applied(context.install("web", &package, "size: 1")).await?;
+    let package = context.pack_chart(&Chart::config())?;
+    let state = context.apply(context.install("web", &package, "size: 1")).await?;
     written(context, "web", ApplyMethod::ServerSide, state.method()).await?;
-    let state = context.applied(context.upgrade("web", &package, "size: 2")).await?;
+    let state = context.apply(context.upgrade("web", &package, "size: 2")).await?;
     written(context, "web", ApplyMethod::ServerSide, state.method()).await
 }
 
 async fn follow(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&Chart::config())?;
+    let package = context.pack_chart(&Chart::config())?;
     for (name, flag, method) in [
         ("client", "--server-side=false", ApplyMethod::ClientSide),
         ("server", "--server-side=true", ApplyMethod::ServerSide),
     ] {
         context.helm().install(name, package.path.as_ref(), &[flag]).await?;
-        let state = context.applied(context.upgrade(name, &package, "size: 2")).await?;
+        let state = context.apply(context.upgrade(name, &package, "size: 2")).await?;
         written(context, name, method, state.method()).await?;
         let removed = context.tool.remove(context.removal(name)).await?;
         removed.absent()?;
@@ -87,13 +92,13 @@ async fn follow(context: &Context) -> Result<(), CaseError> {
 }
 
 async fn chosen(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&Chart::config())?;
+    let package = context.pack_chart(&Chart::config())?;
     for (name, (method, _)) in ["server", "client"].into_iter().zip(METHODS) {
         let request =
             context.install(name, &package, "size: 1").with(|options| options.method = method.into());
-        let state = context.applied(request).await?;
+        let state = context.apply(request).await?;
         written(context, name, method, state.method()).await?;
-        let state = context.applied(context.upgrade(name, &package, "size: 2")).await?;
+        let state = context.apply(context.upgrade(name, &package, "size: 2")).await?;
         written(context, name, method, state.method()).await?;
     }
     Ok(())
@@ -102,13 +107,13 @@ async fn chosen(context: &Context) -> Result<(), CaseError> {
 type Change = fn(&mut ApplyOptions);
 
 async fn force(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&Chart::config())?;
+    let package = context.pack_chart(&Chart::config())?;
     let wrong: [(&str, Change); 2] = [
-        ("forced conflicts, client-side", |options| {
+        ("force_conflicts, client-side", |options| {
             options.method = ApplyMethod::ClientSide.into();
             options.force_conflicts = true;
         }),
-        ("forced replacement, server-side", |options| {
+        ("force_replace, server-side", |options| {
             options.method = ApplyMethod::ServerSide.into();
             options.force_replace = true;
         }),
@@ -116,41 +121,67 @@ async fn force(context: &Context) -> Result<(), CaseError> {
     for (what, change) in wrong {
         let request = context.install("web", &package, "").with(change);
         context
-            .refused(request, FailureCategory::InvalidValues)
+            .apply_fails(request, FailureCategory::InvalidValues)
             .await
-            .map_err(|error| about(what, &error))?;
+            .map_err(|error| error.within(what))?;
     }
     context.agree_absent("web").await?;
 
     let client_side = |options: &mut ApplyOptions| options.method = ApplyMethod::ClientSide.into();
-    context.applied(context.install("web", &package, "size: 1").with(client_side)).await?;
+    context.apply(context.install("web", &package, "size: 1").with(client_side)).await?;
     context.patch::<ConfigMap>("web", &json!({"data": {"added": "by hand"}})).await?;
     let request = context.upgrade("web", &package, "size: 2").with(|options| options.force_replace = true);
-    context.applied(request).await?;
+    context.apply(request).await?;
     let data = context.get::<ConfigMap>("web").await?.data.unwrap_or_default();
-    ensure!(!data.contains_key("added"), "replaced, the object still has {data:?}");
+    ensure!(!data.contains_key("added"), "after the replacement the object still has {data:?}");
     Ok(())
+}
+
+async fn again(context: &Context) -> Result<(), CaseError> {
+    for (name, (method, _)) in ["server", "client"].into_iter().zip(METHODS) {
+        let package = context.pack_chart(&Chart::deployment().template("config.yaml", CONFIG))?;
+        let values = "replicas: 2\nlist: [a, b]\n";
+        let with_method = |options: &mut ApplyOptions| options.method = method.into();
+        let first =
+            context.install(name, &package, values).with(with_method).with(|options| options.wait = true);
+        context.apply(first).await?;
+        let before = versions(context, name).await?;
+        let state = context.apply(context.upgrade(name, &package, values).with(with_method)).await?;
+        let after = versions(context, name).await?;
+        ensure!(state.revision == 2, "the same input created revision {}", state.revision);
+        ensure!(
+            before == after,
+            "{name}-side: (generation, resource version) were {before:?}, now {after:?}"
+        );
+    }
+    Ok(())
+}
+
+/// Returns what changes when an object changes.
+async fn versions(context: &Context, name: &str) -> Result<(Option<i64>, Option<String>), CaseError> {
+    let generation = context.get::<Deployment>(name).await?.metadata.generation;
+    Ok((generation, context.get::<ConfigMap>(name).await?.metadata.resource_version))
 }
 
 async fn unknown_field(context: &Context) -> Result<(), CaseError> {
     let wrong = "apiVersion: v1\nkind: Service\nmetadata: {name: wrong}\nspec: {ports: [{port: 80}], selektor: {a: b}}\n";
     let (good, bad) =
-        (context.pack(&Chart::config())?, context.pack(&Chart::config().template("w.yaml", wrong))?);
+        (context.pack_chart(&Chart::config())?, context.pack_chart(&Chart::config().template("w.yaml", wrong))?);
     for (name, (method, _)) in ["server", "client"].into_iter().zip(METHODS) {
         let with_method = |options: &mut ApplyOptions| options.method = method.into();
         let request = context.install(name, &bad, "").with(with_method);
         let failure =
-            context.refused(request, FailureCategory::Rejected).await.map_err(|e| about(name, &e))?;
+            context.apply_fails(request, FailureCategory::Rejected).await.map_err(|error| error.within(name))?;
         ensure!(
             failure.message.contains("selektor"),
             "the message does not name the field: {}",
             failure.message
         );
-        context.removed(context.removal(name)).await?;
-        context.applied(context.install(name, &good, "").with(with_method)).await?;
+        context.remove(context.removal(name)).await?;
+        context.apply(context.install(name, &good, "").with(with_method)).await?;
         let request = context.upgrade(name, &bad, "").with(with_method);
-        context.refused(request, FailureCategory::Rejected).await.map_err(|e| about(name, &e))?;
-        context.removed(context.removal(name)).await?;
+        context.apply_fails(request, FailureCategory::Rejected).await.map_err(|error| error.within(name))?;
+        context.remove(context.removal(name)).await?;
     }
     Ok(())
 }

@@ -1,0 +1,34 @@
+//! What Helm charts and agreement with the helm CLI require of a tool that declares `helm-records`.
+
+mod agreement;
+mod cancel;
+mod changeover;
+mod crash;
+mod crds;
+mod hooks;
+mod marks;
+mod methods;
+mod ownership;
+mod packages;
+mod process;
+mod reach;
+mod values;
+
+use crate::Case;
+
+/// The Helm topics.
+pub const TOPICS: [&[Case]; 13] = [
+    packages::CASES,
+    values::CASES,
+    agreement::CASES,
+    marks::CASES,
+    hooks::CASES,
+    ownership::CASES,
+    methods::CASES,
+    changeover::CASES,
+    crds::CASES,
+    crash::CASES,
+    cancel::CASES,
+    reach::CASES,
+    process::CASES,
+];

@@ -1,0 +1,62 @@
+//! Runs an operation: steps, then one result.
+
+use chandler_tool::generated::tool::{
+    OperationEvent, OperationResult, ReleaseAbsent, ReleaseState, Step, StepKind, operation_event::Event,
+    operation_result::Outcome,
+};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tonic::Status;
+
+use crate::{
+    failure::{Category, Failure},
+    log,
+    running::Operation,
+};
+
+pub type Sender = mpsc::Sender<Result<OperationEvent, Status>>;
+
+/// Sends the steps of an operation to the caller.
+#[derive(Clone, Debug)]
+pub struct Steps(pub Sender);
+
+impl Steps {
+    pub async fn send(&self, kind: StepKind, message: &str) {
+        let step = Step { kind: kind.into(), message: message.to_owned(), objects: Vec::new() };
+        // A caller that has closed the stream cancels the operation.
+        let _ = self.0.send(Ok(event(Event::Step(step)))).await;
+    }
+}
+
+fn event(event: Event) -> OperationEvent {
+    OperationEvent { event: Some(event) }
+}
+
+/// Runs an operation until it ends, is cancelled, or the caller closes the stream. Sends no request after the result.
+pub async fn run(
+    operation: Operation,
+    events: Sender,
+    work: impl Future<Output = Result<Option<ReleaseState>, Failure>>,
+) {
+    let result = tokio::select! {
+        result = work => result,
+        () = operation.cancelled() => Err(cancelled()),
+        () = events.closed() => Err(cancelled()),
+    };
+    operation.gate.close();
+    let last = match result {
+        Ok(state) => Event::Result(OperationResult {
+            outcome: Some(state.map_or(Outcome::Absent(ReleaseAbsent {}), Outcome::State)),
+        }),
+        Err(failure) => {
+            let failure = failure.into_message();
+            log("warn", json!({"msg": "operation failed", "category": failure.category().as_str_name()}));
+            Event::Failure(failure)
+        }
+    };
+    let _ = events.send(Ok(event(last))).await;
+}
+
+fn cancelled() -> Failure {
+    Failure::new(Category::Cancelled, "the operation was cancelled")
+}
