@@ -38,7 +38,7 @@ pub async fn serve(
     options: HookOptions,
     namespace: Option<&str>,
     watch_filter: Option<&str>,
-    answers: Arc<dyn HookHandler>,
+    handler: Arc<dyn HookHandler>,
 ) -> Result<HookServer, StartupError> {
     let HookOptions { address, endpoint, before_upgrade, role } = options;
     let registration = Registration {
@@ -56,7 +56,7 @@ pub async fn serve(
         before_upgrade,
         certificate_lifetime: CERTIFICATE_LIFETIME,
     };
-    Ok(chandler_hooks::start(client, options, answers).await?)
+    Ok(chandler_hooks::start(client, options, handler).await?)
 }
 
 /// Returns the name of a manager's ExtensionConfig. Managers of different namespaces or watch filters have different

@@ -11,7 +11,7 @@ use kube::{
 
 use super::{
     ClusterContext, ConfigMapKey, ExtensionContext, ExtensionRegistry, Offers, Platform, Resolver, cluster,
-    hooks::ExtensionAnswers,
+    hooks::ExtensionHooks,
     registry::{catalog_offers::CatalogOffers, publish},
     resolver::LastResolutions,
 };
@@ -178,7 +178,7 @@ async fn serve_hooks(
     caches: &ManagementCaches,
 ) -> Result<Option<HookServer>, StartupError> {
     let Some(options) = shared.hooks.clone() else { return Ok(None) };
-    let answers: Arc<dyn HookHandler> = Arc::new(ExtensionAnswers {
+    let answers: Arc<dyn HookHandler> = Arc::new(ExtensionHooks {
         pending_operations: PendingOperations(changing(shared)),
         resolver: resolver.clone(),
         clusters: caches.clusters.clone(),

@@ -20,14 +20,14 @@ use crate::{
 /// Seconds after which Cluster API retries the hook.
 const RETRY_AFTER: u32 = 5;
 
-/// Answers from the last resolution of a cluster.
-pub struct ExtensionAnswers {
+/// Answers hooks from the last resolution of a cluster.
+pub struct ExtensionHooks {
     pub pending_operations: PendingOperations,
     pub resolver: Arc<Resolver>,
     pub clusters: Clusters,
 }
 
-impl HookHandler for ExtensionAnswers {
+impl HookHandler for ExtensionHooks {
     fn before_cluster_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
         first_block(self.pending_operations.before_cluster_upgrade(cluster, from, to), || {
             self.before(cluster, from, to)
@@ -68,7 +68,7 @@ impl HookHandler for ExtensionAnswers {
     }
 }
 
-impl ExtensionAnswers {
+impl ExtensionHooks {
     fn after_control_plane(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
         let (Some(resolved), Some(version)) = (self.resolved(cluster), parse_kubernetes_version(version))
         else {
@@ -87,7 +87,7 @@ impl ExtensionAnswers {
             range.zip(from.as_ref()).is_some_and(|(range, from)| !range.contains(from))
         });
         let moves = in_lockstep.map(|(name, chosen)| (name.as_str(), &chosen.version));
-        self.arrived(cluster, moves)
+        self.answer_when_ready(cluster, moves)
     }
 
     fn before(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
@@ -109,10 +109,10 @@ impl ExtensionAnswers {
         let chosen = resolved.resolution.chosen.iter().filter(|_| resolved.resolution.upgrade.is_some());
         let moving = chosen.filter(|(name, chosen)| self.is_moving(cluster, name, &chosen.version));
         let moving = moving.map(|(name, chosen)| (name.as_str(), &chosen.version));
-        self.arrived(cluster, moves.chain(moving))
+        self.answer_when_ready(cluster, moves.chain(moving))
     }
 
-    /// Answers for a cluster without a resolution: it has no extensions, or this process has just started.
+    /// Responds for a cluster without a resolution: it has no extensions, or this process has just started.
     fn unknown(&self, cluster: &ClusterKey) -> HookResponse {
         let labels = self.clusters.get(cluster).map(|cluster| cluster.labels().clone()).unwrap_or_default();
         if self.resolver.instances(cluster, &labels).is_empty() {
@@ -126,8 +126,8 @@ impl ExtensionAnswers {
         self.resolver.last(cluster)
     }
 
-    /// Answers `Go` if all of these extensions have their version and are ready.
-    fn arrived<'a>(
+    /// Responds with `Proceed` if all of these extensions have their version and are ready.
+    fn answer_when_ready<'a>(
         &self,
         cluster: &ClusterKey,
         moves: impl Iterator<Item = (&'a str, &'a VersionName)>,
@@ -186,7 +186,7 @@ fn blocked(plan: &UpgradePlan, to: &str) -> String {
     )
 }
 
-/// Returns the first answer unless it is `Go`, else the second.
+/// Returns the first answer unless it is `Proceed`, else the second.
 fn first_block(first: HookResponse, then: impl FnOnce() -> HookResponse) -> HookResponse {
     if first == HookResponse::Proceed { then() } else { first }
 }

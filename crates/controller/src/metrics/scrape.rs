@@ -30,7 +30,7 @@ pub struct Sources {
     pub packages: Arc<Packages>,
     pub all_kinds: AllKinds,
     pub catalogs: Catalogs,
-    /// Of the management cluster.
+    /// Requests to the management cluster.
     pub requests: RequestCounter,
 }
 
@@ -151,7 +151,7 @@ async fn tool_requests(tools: &Tools) -> Vec<RequestCount> {
     sums.into_iter().map(|((verb, result), count)| RequestCount { verb, result, count }).collect()
 }
 
-/// Takes over a count that is kept elsewhere.
+/// Sets a counter to a value that is counted elsewhere.
 fn set(counter: &Counter, value: u64) {
     counter.inner().store(value, Ordering::Relaxed);
 }

@@ -74,13 +74,13 @@ impl Index {
         listed(work)
     }
 
-    pub fn on_placement_deleted(&mut self, gone: &Placement) -> Vec<Enqueue> {
-        let Some(own) = self.placements.get_mut(&gone.key.namespace) else { return Vec::new() };
-        if own.get(&gone.key).is_some_and(|known| known.uid == gone.uid) {
-            own.remove(&gone.key);
+    pub fn on_placement_deleted(&mut self, deleted: &Placement) -> Vec<Enqueue> {
+        let Some(own) = self.placements.get_mut(&deleted.key.namespace) else { return Vec::new() };
+        if own.get(&deleted.key).is_some_and(|known| known.uid == deleted.uid) {
+            own.remove(&deleted.key);
         }
         let mut work = Work::new();
-        self.selected_by(gone, &mut work);
+        self.selected_by(deleted, &mut work);
         listed(work)
     }
 
@@ -102,12 +102,12 @@ impl Index {
         listed(work)
     }
 
-    pub fn on_release_deleted(&mut self, gone: &Release) -> Vec<Enqueue> {
-        if self.releases.get(&gone.key).is_some_and(|known| known.uid == gone.uid) {
-            self.remove(&gone.key);
+    pub fn on_release_deleted(&mut self, deleted: &Release) -> Vec<Enqueue> {
+        if self.releases.get(&deleted.key).is_some_and(|known| known.uid == deleted.uid) {
+            self.remove(&deleted.key);
         }
         let mut work = Work::new();
-        self.release_changed(gone, &mut work);
+        self.release_changed(deleted, &mut work);
         listed(work)
     }
 
@@ -127,15 +127,15 @@ impl Index {
         listed(work)
     }
 
-    pub fn on_cluster_deleted(&mut self, gone: &Cluster) -> Vec<Enqueue> {
-        if let Some(own) = self.clusters.get_mut(&gone.key.namespace)
-            && own.get(&gone.key.name).is_some_and(|known| known.uid == gone.uid)
+    pub fn on_cluster_deleted(&mut self, deleted: &Cluster) -> Vec<Enqueue> {
+        if let Some(own) = self.clusters.get_mut(&deleted.key.namespace)
+            && own.get(&deleted.key.name).is_some_and(|known| known.uid == deleted.uid)
         {
-            own.remove(&gone.key.name);
+            own.remove(&deleted.key.name);
         }
         let mut work = Work::new();
-        self.cluster_changed(gone, |_| true, &mut work);
-        self.releases_on(&gone.key, &mut work);
+        self.cluster_changed(deleted, |_| true, &mut work);
+        self.releases_on(&deleted.key, &mut work);
         listed(work)
     }
 

@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn the_path_starts_at_the_version_of_the_cluster() {
         let version = |text: &str| parse_kubernetes_version(text).unwrap();
-        let stable = |runs: &str| Kubernetes { current: version(runs), upgrade: None };
+        let stable = |current: &str| Kubernetes { current: version(current), upgrade: None };
         let upgrade = Upgrade {
             from: version("1.34.0"),
             to: version("1.35.4"),

@@ -270,7 +270,9 @@ async fn assert_failures_are_explained(test: &Sources) {
     }
     let from: Vec<ParametersFrom> =
         serde_json::from_value(json!([{"object": config_map("other", "shared", "/data")}])).unwrap();
-    for (account, hint) in [(None, "spec.serviceAccountName is not set"), (Some("a:b"), "not a name")] {
+    for (account, hint) in
+        [(None, "spec.serviceAccountName is not set"), (Some("a:b"), "not a valid Kubernetes name")]
+    {
         let failure = test.sources.read("fleet", account, &from).await.unwrap_err();
         assert!(failure.message.contains(hint), "{failure}");
     }
