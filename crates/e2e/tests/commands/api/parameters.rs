@@ -310,7 +310,7 @@ async fn assert_requests_are_impersonated_and_cached(test: &Sources) {
     assert!(verbs.clone().all(|verb| verb == "get"), "{:?}", verbs.collect::<Vec<_>>());
 }
 
-/// Chandler is shipped without the permission to impersonate ServiceAccounts: a RoleBinding in their namespace grants it.
+/// Chandler is shipped without the permission to impersonate ServiceAccounts: a `RoleBinding` in their namespace grants it.
 async fn assert_impersonation_needs_a_role_binding(test: &Sources) {
     let from = json!([{"object": config_map("other", "shared", "/data")}]);
     let read_uncached =
@@ -338,7 +338,7 @@ async fn assert_impersonation_needs_a_role_binding(test: &Sources) {
     assert!(error.message.contains("may not act as ServiceAccount other/default"), "{error}");
 }
 
-/// Returns the RoleBinding that the error message suggests.
+/// Returns the `RoleBinding` that the error message suggests.
 fn impersonator(namespace: &str) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
