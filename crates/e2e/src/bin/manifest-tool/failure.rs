@@ -1,6 +1,6 @@
 //! Failures in the contract's categories.
 
-use chandler_core::failure::innermost;
+use chandler_core::failure::root_cause;
 pub use chandler_tool::generated::tool::FailureCategory as Category;
 use chandler_tool::generated::tool::{Failure as Message, ReleaseState};
 use kube::{core::Status, error::DiscoveryError};
@@ -51,7 +51,7 @@ impl From<kube::Error> for Failure {
             }
             other => Self::new(
                 Category::Unreachable,
-                format!("the API server cannot be reached: {}", innermost(&other)),
+                format!("the API server cannot be reached: {}", root_cause(&other)),
             ),
         }
     }
