@@ -5,7 +5,7 @@ use std::{net::SocketAddr, str::FromStr};
 use anyhow::Result;
 use chandler_controller::{
     HookOptions,
-    hooks::{Endpoint, FailurePolicy, registered_as},
+    hooks::{Endpoint, FailurePolicy, extension_config_name},
 };
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -86,7 +86,7 @@ impl HookArgs {
 
 pub async fn run(command: HooksCommand) -> Result<()> {
     let HooksCommand::Unregister(UnregisterArgs { connection, namespace, watch_filter }) = command;
-    let name = registered_as(namespace.as_deref(), watch_filter.as_deref());
+    let name = extension_config_name(namespace.as_deref(), watch_filter.as_deref());
     let client = connection.client().await?;
     chandler_hooks::unregister(&client, &name).await?;
     println!("ExtensionConfig {name} is deleted: Cluster API no longer calls the hooks.");

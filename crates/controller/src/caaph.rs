@@ -1,5 +1,5 @@
-//! Refuses to start beside the add-on provider for Helm, whose kinds Chandler serves: two controllers would fight over
-//! every release.
+//! Detects CAAPH, the Cluster API add-on provider for Helm. Chandler reconciles the same kinds, so both must not run at
+//! the same time.
 
 use std::fmt::Debug;
 
@@ -18,18 +18,18 @@ const GROUP: &str = "addons.cluster.x-k8s.io";
 const RESOURCES: [&str; 2] = ["helmchartproxies", "helmreleaseproxies"];
 const LEASE: &str = "controller-leader-election-caaph";
 const NEXT: &str = "remove it first, for example with `clusterctl delete --addon helm`; \
-                    HelmChartProxies and releases stay and are taken over as they are";
+                    HelmChartProxies and releases stay, and Chandler adopts them unchanged";
 
-/// Fails, saying what to do, while pieces of the other provider are there.
+/// Returns an error that says what to do while CAAPH is installed.
 pub async fn check(client: &Client) -> Result<(), StartupError> {
-    match remains(client).await?.into_iter().next() {
-        Some(found) => Err(StartupError::Predecessor { found, next: NEXT }),
+    match conflicting_resources(client).await?.into_iter().next() {
+        Some(found) => Err(StartupError::CaaphInstalled { found, next: NEXT }),
         None => Ok(()),
     }
 }
 
-/// What there is of the other provider that would fight over releases, in words.
-pub async fn remains(client: &Client) -> Result<Vec<String>, ManagementError> {
+/// Returns descriptions of the resources of CAAPH that conflict with Chandler.
+pub async fn conflicting_resources(client: &Client) -> Result<Vec<String>, ManagementError> {
     Ok(leader(client).await?.into_iter().chain(webhooks(client).await?).collect())
 }
 
@@ -47,8 +47,8 @@ async fn leader(client: &Client) -> Result<Option<String>, ManagementError> {
     Ok(held.map(|lease| {
         let namespace = lease.namespace().unwrap_or_default();
         format!(
-            "its leader Lease {namespace}/{LEASE} is held (a dead leader does not give it up: once nothing of the \
-             provider runs, `kubectl delete lease {LEASE} --namespace {namespace}`)"
+            "its leader Lease {namespace}/{LEASE} is held (a crashed leader does not release it: once CAAPH no longer \
+             runs, `kubectl delete lease {LEASE} --namespace {namespace}`)"
         )
     }))
 }
@@ -64,24 +64,25 @@ async fn webhooks(client: &Client) -> Result<Vec<String>, ManagementError> {
     Ok(found.map(|name| format!("its webhook configuration {name} is registered")).collect())
 }
 
-/// The configurations of a kind whose rules concern us.
-async fn registered<K>(client: &Client, concerns: impl Fn(&K) -> bool) -> Result<Vec<String>, ManagementError>
+/// Returns the names of the webhook configurations of a kind that `matches` accepts.
+async fn registered<K>(client: &Client, matches: impl Fn(&K) -> bool) -> Result<Vec<String>, ManagementError>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
     let all = Api::<K>::all(client.clone()).list(&ListParams::default()).await;
     let all = all.map_err(|source| reading(&K::plural(&()), source))?;
-    Ok(all.iter().filter(|configuration| concerns(configuration)).map(ResourceExt::name_any).collect())
+    Ok(all.iter().filter(|configuration| matches(configuration)).map(ResourceExt::name_any).collect())
 }
 
 fn rules<'a>(mut webhooks: impl Iterator<Item = &'a Option<Vec<RuleWithOperations>>>) -> bool {
-    webhooks.any(|rules| rules.iter().flatten().any(concerns_us))
+    webhooks.any(|rules| rules.iter().flatten().any(is_for_helm_proxies))
 }
 
-/// Cluster API's own core serves other kinds of the same group.
-fn concerns_us(rule: &RuleWithOperations) -> bool {
-    let names = |listed: &Option<Vec<String>>, ours: &[&str]| {
-        listed.iter().flatten().any(|name| ours.contains(&name.as_str()))
+/// Returns whether a rule is for HelmChartProxies or HelmReleaseProxies. Other kinds of the group belong to Cluster
+/// API.
+fn is_for_helm_proxies(rule: &RuleWithOperations) -> bool {
+    let names = |listed: &Option<Vec<String>>, expected: &[&str]| {
+        listed.iter().flatten().any(|name| expected.contains(&name.as_str()))
     };
     names(&rule.api_groups, &[GROUP]) && names(&rule.resources, &RESOURCES)
 }

@@ -1,9 +1,9 @@
-//! Reads of what the watches have shown: release objects by what they belong to, of one kind or of all.
+//! Caches of the watched objects, with lookups of release objects by placement, cluster and release.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_core::{
-    cluster_conditions::Addon,
+    cluster_conditions::{Addon, NOT_INSTALLED},
     identity::{ClusterKey, ReleaseId},
     naming,
     placement::PlacementKind,
@@ -18,7 +18,7 @@ use crate::{
     status,
 };
 
-/// The release objects of one kind. Clones share them.
+/// The release objects of one kind. Clones share the cache.
 pub struct ReleaseCache<R: ReleaseKind> {
     index: SharedIndex,
     store: Store<R>,
@@ -35,19 +35,19 @@ impl<R: ReleaseKind> ReleaseCache<R> {
         Self { index, store }
     }
 
-    /// Returns those of a placement, by namespace and label.
+    /// Returns the release objects of a placement, by its namespace and the value of the owner label.
     pub fn of_owner(&self, namespace: &str, owner: &str) -> Vec<Arc<R>> {
         let keys = self.index.lock().of_owner(status::kind::<R>(), namespace, owner);
         self.get(&keys)
     }
 
-    /// Returns those on a cluster.
+    /// Returns the release objects of a cluster.
     pub fn on_cluster(&self, cluster: &ClusterKey) -> Vec<Arc<R>> {
         let keys = self.index.lock().on(status::kind::<R>(), cluster);
         self.get(&keys)
     }
 
-    /// Returns those that claim a release on a cluster.
+    /// Returns the release objects that claim a release on a cluster.
     pub fn claiming(&self, cluster: &ClusterKey, release: &ReleaseId) -> Vec<Arc<R>> {
         let keys = self.index.lock().claiming(status::kind::<R>(), cluster, release);
         self.get(&keys)
@@ -58,7 +58,7 @@ impl<R: ReleaseKind> ReleaseCache<R> {
     }
 }
 
-/// The placements and release objects of all kinds: they share clusters and what runs on them. Clones share them.
+/// The placements and release objects of all kinds. Clones share the caches.
 #[derive(Clone)]
 pub struct AllKinds {
     index: SharedIndex,
@@ -70,7 +70,7 @@ impl AllKinds {
         Self { index, pairs: Arc::new(pairs) }
     }
 
-    /// Returns the release objects that claim a release: more than one is a collision.
+    /// Returns the release objects that claim a release. More than one is a collision.
     pub fn claimants(&self, cluster: &ClusterKey, release: &ReleaseId) -> Vec<Claimant> {
         self.pairs.iter().flat_map(|pair| pair.claimants(cluster, release)).collect()
     }
@@ -80,7 +80,7 @@ impl AllKinds {
         self.index.lock().uses(cluster)
     }
 
-    /// Returns the names of a cluster's releases, with the uids of their objects.
+    /// Returns the uids of a cluster's release objects, with the names of their releases.
     pub fn releases(&self, cluster: &ClusterKey) -> Vec<(String, String)> {
         self.pairs.iter().flat_map(|pair| pair.releases(cluster)).collect()
     }
@@ -90,7 +90,7 @@ impl AllKinds {
         self.pairs.iter().map(|pair| pair.release_counts()).collect()
     }
 
-    /// Returns what is meant to be on a cluster, and whether it is ready.
+    /// Returns the add-ons of a cluster and whether they are ready.
     pub fn addons(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Addon> {
         self.pairs.iter().flat_map(|pair| pair.addons(cluster, labels)).collect()
     }
@@ -120,12 +120,12 @@ impl<P: PlacementKind> PairCaches for (Store<P>, ReleaseCache<P::Release>) {
 
     fn addons(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Addon> {
         let releases = self.1.on_cluster(cluster);
-        let wanting = self.0.state_filter(|placement| placement.selects(cluster, labels));
-        let unplaced = wanting.iter().map(|placement| placement.name_any()).filter(|name| {
+        let selecting = self.0.state_filter(|placement| placement.selects(cluster, labels));
+        let unplaced = selecting.iter().map(|placement| placement.name_any()).filter(|name| {
             let owner = naming::label_value(name);
             !releases.iter().any(|release| release.labels().get(P::OWNER_LABEL) == Some(&owner))
         });
-        let unplaced = unplaced.map(|name| Addon::not_ready(&name, "it is not on the cluster yet"));
+        let unplaced = unplaced.map(|name| Addon::not_ready(&name, NOT_INSTALLED));
         releases.iter().map(|release| addon::<P>(release)).chain(unplaced).collect()
     }
 }

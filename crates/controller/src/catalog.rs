@@ -1,4 +1,5 @@
-//! Catalogs: what their sources offer is read at their interval and kept in the store; the object tells how that went.
+//! The controllers of ExtensionCatalogs. They poll the sources of catalogs, store the result, and report it in the
+//! status.
 
 mod access;
 mod changes;
@@ -34,34 +35,34 @@ struct CatalogContext {
     client: Client,
     packages: Arc<Packages>,
     events: Events,
-    news: Arc<CatalogChanges>,
+    changes: Arc<CatalogChanges>,
     /// By uid.
-    looks: Mutex<HashMap<String, LastPoll>>,
+    polls: Mutex<HashMap<String, LastPoll>>,
 }
 
 impl CatalogContext {
-    fn looks(&self) -> MutexGuard<'_, HashMap<String, LastPoll>> {
-        self.looks.lock()
+    fn polls(&self) -> MutexGuard<'_, HashMap<String, LastPoll>> {
+        self.polls.lock()
     }
 
     fn on_change(&self, change: &Change<'_, ExtensionCatalog>) {
         match change {
-            Change::Applied(catalog) => self.news.touched(catalog, true),
+            Change::Applied(catalog) => self.changes.on_object(catalog, true),
             Change::Deleted(catalog) => {
-                self.news.touched(catalog, false);
+                self.changes.on_object(catalog, false);
                 let uid = catalog.uid().unwrap_or_default();
-                self.looks().remove(&uid);
+                self.polls().remove(&uid);
                 self.packages.remove_catalog(&uid);
             }
         }
     }
 }
 
-/// The controllers of catalogs, one for each scope.
+/// The controllers of catalogs, one per scope.
 pub struct CatalogControllers {
     scopes: Vec<Scoped<ExtensionCatalog>>,
     catalogs: Catalogs,
-    news: Arc<CatalogChanges>,
+    changes: Arc<CatalogChanges>,
 }
 
 impl CatalogControllers {
@@ -71,10 +72,10 @@ impl CatalogControllers {
         metrics: &Metrics,
     ) -> (Self, Vec<ScopedQueue<ExtensionCatalog>>) {
         let (scopes, queues) = Scoped::all(scopes, metrics);
-        let news = Arc::new(CatalogChanges::default());
+        let changes = Arc::new(CatalogChanges::default());
         let stores = scopes.iter().map(|scoped| scoped.store.clone()).collect();
-        let catalogs = Catalogs::new(stores, packages, news.sender());
-        (Self { scopes, catalogs, news }, queues)
+        let catalogs = Catalogs::new(stores, packages, changes.sender());
+        (Self { scopes, catalogs, changes }, queues)
     }
 
     pub fn catalogs(&self) -> Catalogs {
@@ -88,8 +89,8 @@ impl CatalogControllers {
                 client: shared.client.clone(),
                 packages: shared.packages.clone(),
                 events: shared.events.clone(),
-                news: self.news.clone(),
-                looks: Mutex::default(),
+                changes: self.changes.clone(),
+                polls: Mutex::default(),
             });
             let (router, watching) = (shared.router.clone(), context.clone());
             let resource = ApiResource::erase::<ExtensionCatalog>(&());

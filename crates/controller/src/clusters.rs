@@ -1,4 +1,4 @@
-//! The Clusters of the management cluster, as a store and in the words of the decisions.
+//! The cache of Clusters, and the facts that decisions need about them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -16,10 +16,10 @@ use kube::{
 };
 use serde_json::Value;
 
-/// How long the deletion of a Cluster waits for releases that hold something outside of it.
+/// How long the deletion of a Cluster waits for the removal of releases that own resources outside of it.
 const REMOVAL_LIMIT: Duration = Duration::from_mins(10);
 
-/// The Cluster kind.
+/// Returns the API resource of Clusters.
 pub fn resource() -> ApiResource {
     ApiResource::from_gvk_with_plural(
         &GroupVersionKind::gvk(CLUSTER_GROUP, CLUSTER_VERSION, "Cluster"),
@@ -27,30 +27,30 @@ pub fn resource() -> ApiResource {
     )
 }
 
-/// What the decisions need to know of a Cluster.
+/// The facts about a Cluster that decisions depend on.
 #[derive(Clone, Debug)]
 pub struct ClusterFacts {
     pub state: ClusterState,
     pub paused: bool,
-    /// The object that runs the control plane.
+    /// The control plane object.
     pub control_plane: Option<ContractReference>,
-    /// Until when its deletion waits for releases that hold something outside of it.
+    /// Until when the deletion waits for the removal of releases that own resources outside of the cluster.
     removals_until: Option<Timestamp>,
 }
 
 impl ClusterFacts {
-    /// Whether the Cluster is being deleted.
+    /// Returns whether the Cluster is being deleted.
     pub fn is_deleting(&self) -> bool {
         self.state == ClusterState::Deleting
     }
 
-    /// Whether the Cluster is deleting, and there is still time to remove from it what holds something elsewhere.
+    /// Returns whether the Cluster is being deleted and still waits for the removal of releases.
     pub fn waits_for_removals(&self, now: Timestamp) -> bool {
         self.removals_until.is_some_and(|until| now < until)
     }
 }
 
-/// All Clusters.
+/// The watched Clusters.
 #[derive(Clone, Debug)]
 pub struct Clusters(Store<DynamicObject>);
 
@@ -67,7 +67,7 @@ impl Clusters {
         self.0.clone()
     }
 
-    /// The Clusters of a namespace, in the order of their names.
+    /// Returns the Clusters of a namespace, sorted by name.
     pub fn in_namespace(&self, namespace: &str) -> BTreeMap<ClusterKey, Arc<DynamicObject>> {
         let own = self.0.state_filter(|cluster| cluster.metadata.namespace.as_deref() == Some(namespace));
         own.into_iter().filter_map(|cluster| Some((key(&cluster)?, cluster))).collect()
@@ -88,27 +88,27 @@ impl Clusters {
 
 fn removals_until(cluster: &DynamicObject) -> Option<Timestamp> {
     let deleted = cluster.metadata.deletion_timestamp.as_ref()?.0;
-    let word = cluster.annotations().get(PROCEED_ANNOTATION).map(String::as_str);
-    if proceeds(word, "BeforeClusterDelete") { None } else { deleted.checked_add(REMOVAL_LIMIT).ok() }
+    let annotation = cluster.annotations().get(PROCEED_ANNOTATION).map(String::as_str);
+    if proceeds(annotation, "BeforeClusterDelete") { None } else { deleted.checked_add(REMOVAL_LIMIT).ok() }
 }
 
-/// An object as the API server returns it.
+/// Returns the JSON form of an object.
 pub fn as_json(object: &DynamicObject) -> Value {
     serde_json::to_value(object).unwrap_or_default()
 }
 
-/// A Cluster, for queues and stores.
+/// Returns the reference of a Cluster for queues and stores.
 pub fn reference(key: &ClusterKey) -> ObjectRef<DynamicObject> {
     ObjectRef::new_with(&key.name, resource()).within(&key.namespace)
 }
 
-/// The key of a Cluster.
+/// Returns the key of a Cluster.
 pub fn key(cluster: &DynamicObject) -> Option<ClusterKey> {
     Some(ClusterKey::new(cluster.namespace()?, cluster.name_any()))
 }
 
-/// Whether a Cluster's release objects stay as they are: it is deleting, or paused.
-pub fn is_left_alone(cluster: &DynamicObject) -> bool {
+/// Returns whether the release objects of a Cluster must not be changed, because it is paused or being deleted.
+pub fn is_paused_or_deleting(cluster: &DynamicObject) -> bool {
     let facts = facts(cluster);
     facts.paused || facts.state == ClusterState::Deleting
 }

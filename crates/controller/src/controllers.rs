@@ -112,7 +112,7 @@ impl Controllers {
             }
         }
         let complete = extensions.is_complete().await
-            && catalog_cache.are_listed().await
+            && catalog_cache.wait_until_listed().await
             && clusters.is_complete().await;
         if !complete {
             return Err(StartupError::WatchEnded);

@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 
 use chandler_core::failure::{Category, Failure};
 
-/// Why a request to the management cluster failed.
+/// An error of a request to the management cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ManagementError {
     #[error("cannot write {kind} {name}: {source}")]
@@ -11,7 +11,7 @@ pub enum ManagementError {
     Read { what: String, source: kube::Error },
 }
 
-/// Why a reconcile of an object failed. It is retried.
+/// An error of a reconcile, which is retried.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
     #[error(transparent)]
@@ -22,7 +22,7 @@ pub enum ReconcileError {
     Render(Failure),
 }
 
-/// Why a manager does not start, or ends.
+/// An error that ends the manager or keeps it from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum StartupError {
     #[error(transparent)]
@@ -33,8 +33,8 @@ pub enum StartupError {
         "{kind} is not served by the management cluster; install Chandler's CRDs and Cluster API first: {source}"
     )]
     NotServed { kind: String, source: kube::Error },
-    #[error("the Cluster API add-on provider for Helm is still installed: {found}; {next}")]
-    Predecessor { found: String, next: &'static str },
+    #[error("CAAPH, the Cluster API add-on provider for Helm, is still installed: {found}; {next}")]
+    CaaphInstalled { found: String, next: &'static str },
     #[error("a watch of the management cluster ended before its first list was complete")]
     WatchEnded,
     #[error("leadership was lost: {0}")]
@@ -46,7 +46,7 @@ pub enum StartupError {
 }
 
 impl ManagementError {
-    /// Every category that `category` returns.
+    /// The categories that `category` can return.
     pub const CATEGORIES: [Category; 7] = [
         Category::Unauthorized,
         Category::Forbidden,
@@ -57,11 +57,11 @@ impl ManagementError {
         Category::Internal,
     ];
 
-    /// What a request failed by, as far as the answer tells.
+    /// Returns the category of the failure.
     pub fn category(&self) -> Category {
         let (Self::Write { source, .. } | Self::Read { source, .. }) = self;
         match source {
-            kube::Error::Api(status) => answered(status.code),
+            kube::Error::Api(status) => category_of(status.code),
             kube::Error::Auth(_) => Category::Unauthorized,
             kube::Error::HyperError(_) | kube::Error::Service(_) => Category::Unreachable,
             _ => Category::Internal,
@@ -69,8 +69,8 @@ impl ManagementError {
     }
 }
 
-/// What an HTTP status of the API server means.
-fn answered(code: u16) -> Category {
+/// Returns the category for an HTTP status code of the API server.
+fn category_of(code: u16) -> Category {
     match code {
         401 => Category::Unauthorized,
         403 => Category::Forbidden,
@@ -83,7 +83,7 @@ fn answered(code: u16) -> Category {
 }
 
 impl ReconcileError {
-    /// The only label that metrics carry.
+    /// Returns the category, which is the label of the error in metrics.
     pub fn category(&self) -> Category {
         match self {
             Self::Management(error) => error.category(),
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_of_the_management_cluster_keeps_its_category() {
+    fn errors_of_the_management_cluster_have_a_category() {
         let rows = [
             (401, Category::Unauthorized),
             (403, Category::Forbidden),

@@ -1,4 +1,4 @@
-//! Extensions: which versions are published, which of them each cluster gets, and the releases of instances.
+//! Extensions: the registry of published versions, the resolution per cluster, and the releases of instances.
 
 mod cluster;
 mod controllers;
@@ -24,12 +24,12 @@ pub use self::{
 };
 use crate::routing::Router;
 
-/// The parts of the manager that the reconciler of Extensions uses.
+/// The context of the reconciler of Extensions.
 pub struct ExtensionContext {
     pub client: kube::Client,
     pub registry: ExtensionRegistry,
     pub offers: Offers,
-    /// How often sources without a watch are read again.
+    /// How often sources that cannot be watched are polled.
     pub poll_interval: Duration,
     pub router: Router,
 }

@@ -1,6 +1,6 @@
-//! The runtime hooks of Cluster API, as a manager serves them.
+//! Serves the runtime hooks of Cluster API.
 
-mod answers;
+mod pending_operations;
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
@@ -10,41 +10,41 @@ pub use chandler_hooks::{Endpoint, FailurePolicy, HookHandler, HookResponse, Hoo
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{Client, CustomResourceExt as _};
 
-pub use self::answers::{Changing, UnderWay};
+pub use self::pending_operations::{BusyAddons, PendingOperations};
 use crate::StartupError;
 
-/// Label that the API server puts on every namespace.
+/// Label that the API server sets on each namespace.
 const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// How a manager serves hooks.
+/// Options of the hook server.
 #[derive(Clone, Debug)]
 pub struct HookOptions {
-    /// Where to listen.
+    /// The address to listen on.
     pub address: SocketAddr,
-    /// Where Cluster API finds that.
+    /// The endpoint at which Cluster API reaches the address.
     pub endpoint: Endpoint,
-    /// What Cluster API does with an upgrade when nobody answers. All else goes on.
+    /// The failure policy of the hooks before an upgrade. All other hooks have the policy `Ignore`.
     pub before_upgrade: FailurePolicy,
-    /// The role that holds Chandler's rights: when it goes, nobody answers any more.
+    /// The ClusterRole of Chandler. It owns the ExtensionConfig, which is deleted together with it.
     pub role: String,
 }
 
-/// Serves hooks and keeps Cluster API informed while what it returns lives.
+/// Serves hooks and registers them with Cluster API until the returned value is dropped.
 ///
-/// For a leader whose caches are filled: no other process can answer. The ExtensionConfig stays when the manager ends:
-/// the next one writes itself into it, and what it protects is not left alone in between.
+/// Must be called by the leader with filled caches, because no other process can answer. The ExtensionConfig stays when
+/// the manager stops, so that upgrades stay protected until the next manager updates it.
 pub async fn serve(
     client: Client,
     options: HookOptions,
     namespace: Option<&str>,
     watch_filter: Option<&str>,
-    answers: Arc<dyn HookHandler>,
+    handler: Arc<dyn HookHandler>,
 ) -> Result<HookServer, StartupError> {
     let HookOptions { address, endpoint, before_upgrade, role } = options;
     let registration = Registration {
-        name: registered_as(namespace, watch_filter),
+        name: extension_config_name(namespace, watch_filter),
         endpoint,
-        namespaces: only(namespace),
+        namespaces: namespace_selector(namespace),
         owners: vec![
             Owner::ClusterRole(role),
             Owner::CustomResourceDefinition(Extension::crd_name().to_owned()),
@@ -56,16 +56,17 @@ pub async fn serve(
         before_upgrade,
         certificate_lifetime: CERTIFICATE_LIFETIME,
     };
-    Ok(chandler_hooks::start(client, options, answers).await?)
+    Ok(chandler_hooks::start(client, options, handler).await?)
 }
 
-/// Name of a manager's ExtensionConfig. Managers that look after different objects each have their own.
-pub fn registered_as(namespace: Option<&str>, watch_filter: Option<&str>) -> String {
+/// Returns the name of a manager's ExtensionConfig. Managers of different namespaces or watch filters have different
+/// names.
+pub fn extension_config_name(namespace: Option<&str>, watch_filter: Option<&str>) -> String {
     let parts = [Some(EXTENSION_CONFIG), namespace, watch_filter].into_iter().flatten();
     parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-").to_lowercase()
 }
 
-fn only(namespace: Option<&str>) -> LabelSelector {
+fn namespace_selector(namespace: Option<&str>) -> LabelSelector {
     let labels =
         namespace.map(|namespace| BTreeMap::from([(NAMESPACE_LABEL.to_owned(), namespace.to_owned())]));
     LabelSelector { match_labels: labels, match_expressions: None }
@@ -76,11 +77,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn managers_that_look_after_different_objects_do_not_share_an_extension_config() {
-        assert_eq!(registered_as(None, None), "chandler");
-        assert_eq!(registered_as(Some("fleet"), None), "chandler-fleet");
-        assert_eq!(registered_as(Some("fleet"), Some("Blue")), "chandler-fleet-blue");
-        assert_eq!(registered_as(None, Some("blue")), "chandler-blue");
-        assert_eq!(registered_as(None, Some("")), "chandler");
+    fn managers_of_different_objects_have_different_extension_configs() {
+        assert_eq!(extension_config_name(None, None), "chandler");
+        assert_eq!(extension_config_name(Some("fleet"), None), "chandler-fleet");
+        assert_eq!(extension_config_name(Some("fleet"), Some("Blue")), "chandler-fleet-blue");
+        assert_eq!(extension_config_name(None, Some("blue")), "chandler-blue");
+        assert_eq!(extension_config_name(None, Some("")), "chandler");
     }
 }

@@ -1,4 +1,4 @@
-//! Holds the Lease that says who acts.
+//! Leader election by a Lease.
 
 mod thread;
 
@@ -19,24 +19,24 @@ use tokio::time::Instant;
 pub use self::thread::LeaderThread;
 use crate::ManagementError;
 
-/// The least that is waited between two attempts to renew.
+/// The minimum delay between two attempts to renew.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// How leadership is sought.
+/// Options of the leader election.
 #[derive(Clone, Debug)]
 pub struct Election {
     /// Namespace of the Lease.
     pub namespace: String,
-    /// Name of the Lease. Processes that look after different namespaces have different ones.
+    /// Name of the Lease. Managers of different namespaces use different ones.
     pub name: String,
-    /// Who we are, among all that ever were.
+    /// The holder identity of this process. It must be unique over time.
     pub identity: String,
     pub times: LeaseTimes,
-    /// Makes the client that reads and writes the Lease.
+    /// Creates the client that reads and writes the Lease.
     pub connect: Connect,
 }
 
-/// Makes clients of the management cluster. Connections of a client are driven by the runtime in which it was made.
+/// Creates clients of the management cluster. The runtime in which a client is created drives its connections.
 #[derive(Clone)]
 pub struct Connect(Arc<dyn Fn() -> Result<Client, kube::Error> + Send + Sync>);
 
@@ -56,7 +56,7 @@ impl fmt::Debug for Connect {
     }
 }
 
-/// The Lease while it is ours.
+/// The Lease while this process holds it.
 struct Leadership {
     leases: Api<Lease>,
     election: Election,
@@ -65,31 +65,31 @@ struct Leadership {
 }
 
 impl Election {
-    /// Waits until we lead.
-    async fn win(self) -> Result<Leadership, ManagementError> {
+    /// Waits until this process has acquired the Lease.
+    async fn acquire(self) -> Result<Leadership, ManagementError> {
         let client = self.connect.client().map_err(|source| reading(&self, source))?;
         let leases: Api<Lease> = Api::namespaced(client, &self.namespace);
         let mut observer = LeaseObserver::new(&self.identity, self.times);
-        let mut told = String::new();
+        let mut logged = String::new();
         loop {
-            let there = leases.get_opt(&self.name).await.map_err(|source| reading(&self, source))?;
-            if observer.observe(there.as_ref().map(seen), Timestamp::now()) == Decision::Acquire {
-                let asked = Instant::now();
-                if let Some(held) = self.write(&leases, there.as_ref(), &self.identity).await? {
+            let current = leases.get_opt(&self.name).await.map_err(|source| reading(&self, source))?;
+            if observer.observe(current.as_ref().map(observed), Timestamp::now()) == Decision::Acquire {
+                let requested = Instant::now();
+                if let Some(held) = self.write(&leases, current.as_ref(), &self.identity).await? {
                     tracing::info!(namespace = self.namespace, identity = self.identity, "leading");
-                    return Ok(Leadership { leases, election: self, held, renewed: asked });
+                    return Ok(Leadership { leases, election: self, held, renewed: requested });
                 }
             } else if let Some(holder) =
-                there.map(|lease| seen(&lease).holder).filter(|holder| *holder != told)
+                current.map(|lease| observed(&lease).holder).filter(|holder| *holder != logged)
             {
                 tracing::info!(holder, "another process leads; waiting");
-                told = holder;
+                logged = holder;
             }
             tokio::time::sleep(self.times.renew_interval() / 2).await;
         }
     }
 
-    /// Writes the Lease over the version that was read. None: someone else was faster.
+    /// Writes the Lease if it is unchanged since it was read. Returns `None` if another process has changed it.
     async fn write(
         &self,
         leases: &Api<Lease>,
@@ -132,40 +132,40 @@ impl Election {
 }
 
 impl Leadership {
-    /// Renews until leadership is lost, or in doubt for too long. Returns why.
-    async fn keep(&mut self) -> String {
+    /// Renews the Lease until it is lost or could not be renewed before the deadline. Returns why.
+    async fn renew_until_lost(&mut self) -> String {
         let times = self.election.times;
         loop {
-            // Counted from the last renewal: one that took long is followed by the next one sooner.
+            // Measured from the last renewal, so that a slow renewal does not delay the next one.
             tokio::time::sleep(times.renew_interval().saturating_sub(self.renewed.elapsed()).max(RETRY))
                 .await;
             let left = times.renew_deadline().saturating_sub(self.renewed.elapsed());
             if left.is_zero() {
                 return format!("the Lease could not be renewed for {:?}", self.renewed.elapsed());
             }
-            let asked = Instant::now();
+            let requested = Instant::now();
             let attempt = self.election.write(&self.leases, Some(&self.held), &self.election.identity);
             match tokio::time::timeout(left.max(Duration::from_millis(100)), attempt).await {
                 Ok(Ok(Some(lease))) => {
                     self.held = lease;
-                    self.renewed = asked;
+                    self.renewed = requested;
                 }
-                Ok(Ok(None)) => return "another process took the Lease".to_owned(),
-                Ok(Err(error)) => tracing::warn!(%error, "cannot renew the Lease; trying again"),
-                Err(_) => tracing::warn!("the Lease could not be renewed in time; trying again"),
+                Ok(Ok(None)) => return "another process has acquired the Lease".to_owned(),
+                Ok(Err(error)) => tracing::warn!(%error, "cannot renew the Lease; retrying"),
+                Err(_) => tracing::warn!("the Lease could not be renewed in time; retrying"),
             }
         }
     }
 
-    /// Gives the Lease up, so that a successor need not wait for it to run out. Only when nothing acts any more.
+    /// Releases the Lease, so that the next leader need not wait for it to expire. All work must have stopped before.
     async fn resign(self) {
         if let Err(error) = self.election.write(&self.leases, Some(&self.held), "").await {
-            tracing::warn!(%error, "cannot give the Lease up; it runs out by itself");
+            tracing::warn!(%error, "cannot release the Lease; it will expire");
         }
     }
 }
 
-fn seen(lease: &Lease) -> ObservedLease {
+fn observed(lease: &Lease) -> ObservedLease {
     let spec = lease.spec.clone().unwrap_or_default();
     ObservedLease {
         holder: spec.holder_identity.unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! The management side: watches, reconcilers, status, Events, metrics. Decisions are in `chandler-core`.
+//! The manager: watches, reconcilers, status, Events and metrics. Decisions are in `chandler-core`.
 
 mod caaph;
 mod caches;
@@ -32,7 +32,7 @@ mod tasks;
 mod templates;
 mod watch;
 
-pub use caaph::remains as caaph_remains;
+pub use caaph::conflicting_resources as caaph_resources;
 pub use catalog::{Catalogs, catalog_access};
 pub use clusters::resource as cluster_resource;
 pub use error::{ManagementError, ReconcileError, StartupError};

@@ -1,4 +1,4 @@
-//! What Chandler counts. Every label has few values, whatever the size of the fleet.
+//! Prometheus metrics. The number of label values does not depend on the size of the fleet.
 
 mod labels;
 mod scrape;
@@ -28,7 +28,7 @@ type Histograms = Family<KindLabels, Histogram, fn() -> Histogram>;
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Arc<Registry>,
-    /// One scrape at a time: each sets gauges anew.
+    /// Serializes scrapes, because each one sets gauges.
     scraping: Arc<Mutex<()>>,
     leader: Gauge,
     releases: Family<StateLabels, Gauge>,
@@ -39,9 +39,9 @@ pub struct Metrics {
     slot_waits: Histograms,
     queued: Gauge,
     active: Gauge,
-    passes: Family<KindLabels, Counter>,
-    pass_durations: Histograms,
-    pass_errors: Family<CategoryLabels, Counter>,
+    reconciles: Family<KindLabels, Counter>,
+    reconcile_durations: Histograms,
+    reconcile_errors: Family<CategoryLabels, Counter>,
     placement_reconciles: Family<ScopeLabels, Counter>,
     queue_depth: Family<KindLabels, Gauge>,
     queue_waits: Histograms,
@@ -57,7 +57,7 @@ pub struct Metrics {
     tool_bytes: Gauge,
 }
 
-/// Registers metrics, one after the other.
+/// Registers metrics.
 struct Registering(Registry);
 
 impl Registering {
@@ -75,9 +75,9 @@ impl Metrics {
     pub fn new() -> Self {
         let mut to = Registering(Registry::with_prefix("chandler"));
         let version = [("version", env!("CARGO_PKG_VERSION"))].to_vec();
-        to.0.register("build", "The version that runs", Info::new(version));
+        to.0.register("build", "The version of Chandler", Info::new(version));
         Self {
-            leader: to.add("leader", "1 if this process acts, 0 if it waits for another", Gauge::default()),
+            leader: to.add("leader", "1 if this process is the leader, else 0", Gauge::default()),
             releases: to.add(
                 "releases",
                 "Release objects by kind and state, as `chandler get` shows it",
@@ -85,48 +85,52 @@ impl Metrics {
             ),
             failing: to.add(
                 "releases_failing",
-                "Release objects whose last failure is not overcome, by kind and category",
+                "Release objects with an unresolved failure, by kind and category",
                 Family::default(),
             ),
             failures: to.add(
                 "release_failures",
-                "Failures that were noted on release objects, by kind and category",
+                "Failures of release objects, by kind and category",
                 Family::default(),
             ),
             operations: to.add(
                 "operations",
-                "Operations on releases that ended, by kind and outcome: success, or the category of the failure",
+                "Finished operations on releases, by kind and outcome: success, or the category of the failure",
                 Family::default(),
             ),
             durations: to.histograms(
                 "operation_duration_seconds",
-                "How long operations took from their slot to their end, waits for readiness included, by kind",
+                "Duration of operations from getting a slot to their end, including waits for readiness, by kind",
                 long,
             ),
             slot_waits: to.histograms(
                 "operation_wait_seconds",
-                "How long operations waited for a slot, by kind",
+                "Time that operations waited for a slot, by kind",
                 long,
             ),
             queued: to.add("operations_queued", "Operations that wait for a slot", Gauge::default()),
-            active: to.add("operations_active", "Operations that hold a slot", Gauge::default()),
-            passes: to.add("passes", "Passes over objects, by kind", Family::default()),
-            pass_durations: to.histograms("pass_duration_seconds", "How long passes took, by kind", short),
-            pass_errors: to.add(
-                "pass_errors",
-                "Passes that broke off and are tried again, by kind and category",
+            active: to.add("operations_active", "Operations that occupy a slot", Gauge::default()),
+            reconciles: to.add("reconciles", "Reconciles, by kind", Family::default()),
+            reconcile_durations: to.histograms(
+                "reconcile_duration_seconds",
+                "Duration of reconciles, by kind",
+                short,
+            ),
+            reconcile_errors: to.add(
+                "reconcile_errors",
+                "Reconciles that failed and are retried, by kind and category",
                 Family::default(),
             ),
             placement_reconciles: to.add(
                 "placement_reconciles",
-                "Reconciles of placements, by kind and by the clusters they were about: all of the placement's, some, or \
-                 none (its status only)",
+                "Reconciles of placements, by kind and by the reconciled clusters: all clusters of the placement, some, \
+                 or none (its status only)",
                 Family::default(),
             ),
-            queue_depth: to.add("queue_depth", "Objects that wait for a pass, by kind", Family::default()),
+            queue_depth: to.add("queue_depth", "Objects that wait for a reconcile, by kind", Family::default()),
             queue_waits: to.histograms(
                 "queue_wait_seconds",
-                "How long objects waited for the pass that an event asked for, by kind",
+                "Time that enqueued objects waited for their reconcile, by kind",
                 short,
             ),
             clusters: to.add(
@@ -135,7 +139,7 @@ impl Metrics {
                  (with the category of the failure)",
                 Family::default(),
             ),
-            connections: to.add("workload_connections", "Workload clusters that are followed", Gauge::default()),
+            connections: to.add("workload_connections", "Connections to workload clusters", Gauge::default()),
             workload_requests: to.add(
                 "workload_requests",
                 "Requests to workload clusters, by client (manager, or tool since its last start), verb and result",
@@ -148,21 +152,21 @@ impl Metrics {
             ),
             caches: to.add(
                 "cache_requests",
-                "Questions to caches, by cache and result: hit or miss",
+                "Cache lookups, by cache and result: hit or miss",
                 Family::default(),
             ),
             catalogs: to.add(
                 "catalogs",
-                "Catalogs by state: Ready, Failed (what was read before is kept) or Unread",
+                "Catalogs by state: Ready, Failed (the last successful read stays in use) or Unread",
                 Family::default(),
             ),
             republished: to.add(
                 "packages_republished",
-                "Releases whose package version was published anew with another content; nothing moves",
+                "Releases whose package version was published again with other content; they are not upgraded",
                 Counter::default(),
             ),
             tool_calls: to.add("tool_calls", "Calls to the package tool, by verb", Family::default()),
-            tool_starts: to.add("tool_starts", "How often the package tool was started", Counter::default()),
+            tool_starts: to.add("tool_starts", "Starts of the package tool", Counter::default()),
             tool_bytes: to.add(
                 "tool_resident_bytes",
                 "Resident memory of the package tool",
@@ -173,44 +177,44 @@ impl Metrics {
         }
     }
 
-    /// This process acts.
+    /// Records that this process is the leader.
     pub fn leads(&self) {
         self.leader.set(1);
     }
 
-    /// A pass began. None: nobody asked for it but the clock.
-    pub fn pass(&self, kind: &'static str, waited: Option<f64>) {
-        self.passes.get_or_create(&KindLabels { kind }).inc();
+    /// Records the start of a reconcile and the time in the queue. `None` means that a timer has triggered it.
+    pub fn reconcile_started(&self, kind: &'static str, waited: Option<f64>) {
+        self.reconciles.get_or_create(&KindLabels { kind }).inc();
         if let Some(seconds) = waited {
             self.queue_waits.get_or_create(&KindLabels { kind }).observe(seconds);
         }
     }
 
-    pub fn pass_ended(&self, kind: &'static str, seconds: f64) {
-        self.pass_durations.get_or_create(&KindLabels { kind }).observe(seconds);
+    pub fn reconcile_ended(&self, kind: &'static str, seconds: f64) {
+        self.reconcile_durations.get_or_create(&KindLabels { kind }).observe(seconds);
     }
 
-    pub fn pass_broke_off(&self, kind: &'static str, category: Category) {
-        self.pass_errors.get_or_create(&CategoryLabels { kind, category: category.as_str() }).inc();
+    pub fn reconcile_failed(&self, kind: &'static str, category: Category) {
+        self.reconcile_errors.get_or_create(&CategoryLabels { kind, category: category.as_str() }).inc();
     }
 
-    /// Counts the reconciles of a kind of placements from zero: a series that begins with an event shows no increase.
+    /// Creates the series of a kind of placements, because `increase()` misses the first sample of a new series.
     pub fn placement_kind(&self, kind: &'static str) {
         for clusters in ["all", "some", "none"] {
             drop(self.placement_reconciles.get_or_create(&ScopeLabels { kind, clusters }));
         }
     }
 
-    /// A placement is reconciled for `all`, `some` or `none` of its clusters.
+    /// Records a reconcile of a placement for `all`, `some` or `none` of its clusters.
     pub fn placement_reconcile(&self, kind: &'static str, clusters: &'static str) {
         self.placement_reconciles.get_or_create(&ScopeLabels { kind, clusters }).inc();
     }
 
-    /// The gauge of the objects of a kind that wait for a pass.
+    /// Returns the gauge of the objects of a kind that wait for a reconcile.
     pub fn queue_depth(&self, kind: &'static str) -> Gauge {
-        // There from the start: what appears with its first failure shows no increase.
+        // Creates the series early, because `increase()` misses the first sample of a new series.
         for category in ManagementError::CATEGORIES {
-            drop(self.pass_errors.get_or_create(&CategoryLabels { kind, category: category.as_str() }));
+            drop(self.reconcile_errors.get_or_create(&CategoryLabels { kind, category: category.as_str() }));
         }
         self.queue_depth.get_or_create(&KindLabels { kind }).clone()
     }
@@ -241,12 +245,12 @@ impl Metrics {
         self.active.set(count(active));
     }
 
-    /// An operation has its slot.
+    /// Records that an operation has got a slot.
     pub fn slot(&self, kind: &'static str, waited: f64) {
         self.slot_waits.get_or_create(&KindLabels { kind }).observe(waited);
     }
 
-    /// In Prometheus' text format.
+    /// Encodes the metrics in the OpenMetrics text format.
     fn text(&self) -> String {
         let mut text = String::new();
         match encode(&mut text, &self.registry) {
@@ -256,12 +260,12 @@ impl Metrics {
     }
 }
 
-/// For what waits on clusters.
+/// Buckets for work that waits for clusters.
 fn long() -> Histogram {
     Histogram::new([0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 900.0])
 }
 
-/// For what the manager does by itself.
+/// Buckets for work inside the manager.
 fn short() -> Histogram {
     Histogram::new([0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0])
 }

@@ -1,4 +1,4 @@
-//! The operations that run: one per release at a time, started when the schedule has a slot.
+//! Runs operations: one at a time per release, started when the schedule has a slot.
 
 use std::{
     collections::HashMap,
@@ -21,7 +21,7 @@ use crate::{
     sync::{Mutex, MutexGuard},
 };
 
-/// Steps of an operation that is younger than this are not told: it may be over before anyone reads them.
+/// Steps of an operation that is younger than this are not reported, because it may end soon.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// The uid of the release object.
@@ -30,14 +30,14 @@ pub type OperationId = String;
 type Job<O> = Box<dyn FnOnce(Handle<O>) -> BoxFuture<'static, O> + Send>;
 type Notify = Arc<dyn Fn() + Send + Sync>;
 
-/// What is deleting on for a release.
+/// A queued or running operation of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Running {
     pub operation: Operation<InputDigest>,
     pub progress: Progress,
-    /// It only waits.
+    /// Whether the operation only waits for objects or hooks.
     pub waiting: bool,
-    /// It takes long enough that its progress is worth telling.
+    /// Whether the operation takes long enough to report its progress.
     pub reportable: bool,
 }
 
@@ -46,7 +46,7 @@ struct Entry {
     started: Instant,
     cancel: CancellationToken,
     notify: Notify,
-    /// The object it is for is gone.
+    /// Whether the release object has been deleted, so that the outcome is dropped.
     forgotten: bool,
 }
 
@@ -63,7 +63,7 @@ struct Table<O> {
     ended: HashMap<OperationId, O>,
 }
 
-/// All operations, with outcomes of type `O`. Clones share them.
+/// All operations, with outcomes of type `O`. Clones share the table.
 pub struct Operations<O> {
     table: Arc<Mutex<Table<O>>>,
     metrics: Metrics,
@@ -75,7 +75,7 @@ impl<O> Clone for Operations<O> {
     }
 }
 
-/// What a running operation needs of its surroundings.
+/// The interface for a running operation.
 pub struct Handle<O> {
     operations: Operations<O>,
     id: OperationId,
@@ -93,7 +93,7 @@ impl<O: Send + 'static> Operations<O> {
         Self { table: Arc::new(Mutex::new(table)), metrics }
     }
 
-    /// What is deleting on for a release, queued or running.
+    /// Returns the queued or running operation of a release.
     pub fn running(&self, id: &OperationId) -> Option<Running> {
         self.lock()
             .entries
@@ -101,12 +101,12 @@ impl<O: Send + 'static> Operations<O> {
             .map(|entry| Running { reportable: entry.is_reportable(), ..entry.running.clone() })
     }
 
-    /// How the last operation ended; told once.
+    /// Takes the outcome of the last operation.
     pub fn take_outcome(&self, id: &OperationId) -> Option<O> {
         self.lock().ended.remove(id)
     }
 
-    /// Queues an operation. `notify` is called when it has something to tell. One that is there already stays alone.
+    /// Queues an operation, unless the release has one already. `notify` is called when it makes progress or ends.
     pub fn start(
         &self,
         id: OperationId,
@@ -133,7 +133,7 @@ impl<O: Send + 'static> Operations<O> {
         self.start_due();
     }
 
-    /// Stops what is deleting on for an object that is gone; nobody will ask how it ended.
+    /// Cancels the operation of a deleted object and drops its outcome.
     pub fn forget(&self, id: &OperationId) {
         let mut table = self.lock();
         table.ended.remove(id);
@@ -143,7 +143,7 @@ impl<O: Send + 'static> Operations<O> {
         }
     }
 
-    /// Stops an operation; its outcome is told when it has ended.
+    /// Cancels an operation. Its outcome is available when it has ended.
     pub fn cancel(&self, id: &OperationId) {
         if let Some(entry) = self.lock().entries.get(id) {
             entry.cancel.cancel();
@@ -174,13 +174,13 @@ impl<O: Send + 'static> Operations<O> {
     fn finish(&self, id: OperationId, outcome: O) {
         let mut table = self.lock();
         table.schedule.release(&id);
-        let asked_for = table.entries.remove(&id).filter(|entry| !entry.forgotten);
-        if asked_for.is_some() {
+        let entry = table.entries.remove(&id).filter(|entry| !entry.forgotten);
+        if entry.is_some() {
             table.ended.insert(id, outcome);
         }
         drop(table);
         self.start_due();
-        if let Some(entry) = asked_for {
+        if let Some(entry) = entry {
             (entry.notify)();
         }
     }
@@ -191,7 +191,7 @@ impl<O: Send + 'static> Operations<O> {
 }
 
 impl<O: Send + 'static> Handle<O> {
-    /// Takes in a step: shows it, and frees the slot of an operation that only waits from here.
+    /// Records a step, and frees the slot of an operation that only waits from now on.
     pub fn step(&self, step: StepReport) {
         let mut table = self.operations.lock();
         if step.waiting {
@@ -228,21 +228,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_at_a_time_and_the_outcome_is_told_once() {
+    async fn operations_run_one_at_a_time_and_outcomes_are_taken_once() {
         let operations = operations();
-        let (told, mut tell) = mpsc::unbounded_channel();
+        let (notified, mut notifications) = mpsc::unbounded_channel();
         let at_work = Arc::new(Mutex::new(0));
         for (id, outcome) in [("a", "first"), ("b", "second")] {
-            let (told, at_work) = (told.clone(), at_work.clone());
-            let notify = move || told.send(id).unwrap();
+            let (notified, at_work) = (notified.clone(), at_work.clone());
+            let notify = move || notified.send(id).unwrap();
             let job = move |_| {
                 async move {
                     *at_work.lock() += 1;
-                    // Lets whatever else could run do so.
+                    // Lets other tasks run.
                     for _ in 0..100 {
                         tokio::task::yield_now().await;
                     }
-                    assert_eq!(*at_work.lock(), 1, "the other one runs too");
+                    assert_eq!(*at_work.lock(), 1, "both operations are running");
                     *at_work.lock() -= 1;
                     outcome
                 }
@@ -250,15 +250,15 @@ mod tests {
             };
             operations.start(id.to_owned(), blue(), Operation::Remove, notify, job);
         }
-        drop(told);
-        assert_eq!((tell.recv().await, tell.recv().await), (Some("a"), Some("b")));
+        drop(notified);
+        assert_eq!((notifications.recv().await, notifications.recv().await), (Some("a"), Some("b")));
         assert_eq!(operations.take_outcome(&"a".to_owned()), Some("first"));
         assert_eq!(operations.take_outcome(&"a".to_owned()), None);
         assert_eq!(operations.running(&"b".to_owned()), None);
     }
 
     #[tokio::test]
-    async fn an_operation_of_an_object_that_is_gone_is_stopped_and_leaves_nothing() {
+    async fn the_operation_of_a_deleted_object_is_canceled_and_its_outcome_dropped() {
         let operations = operations();
         let until_cancelled = |handle: Handle<_>| {
             async move {
@@ -270,18 +270,18 @@ mod tests {
         let id = "gone".to_owned();
         operations.start(id.clone(), blue(), Operation::Remove, || {}, until_cancelled);
         operations.forget(&id);
-        let (told, mut tell) = mpsc::unbounded_channel();
-        let notify = move || told.send(()).unwrap();
+        let (notified, mut notifications) = mpsc::unbounded_channel();
+        let notify = move || notified.send(()).unwrap();
         let next = |_| async { "done" }.boxed();
         operations.start("next".to_owned(), blue(), Operation::Remove, notify, next);
-        tell.recv().await;
+        notifications.recv().await;
         assert_eq!((operations.running(&id), operations.take_outcome(&id)), (None, None));
     }
 
     #[tokio::test]
-    async fn a_waiting_operation_lets_the_next_one_start() {
+    async fn a_waiting_operation_frees_its_slot() {
         let operations = operations();
-        let (told, mut tell) = mpsc::unbounded_channel();
+        let (notified, mut notifications) = mpsc::unbounded_channel();
         let waiting = |handle: Handle<_>| {
             async move {
                 handle.step(StepReport { message: "waiting".to_owned(), waiting: true });
@@ -296,10 +296,10 @@ mod tests {
             "quick".to_owned(),
             blue(),
             Operation::Remove,
-            move || told.send(()).unwrap(),
+            move || notified.send(()).unwrap(),
             quick,
         );
-        tell.recv().await;
+        notifications.recv().await;
         assert_eq!(operations.take_outcome(&"quick".to_owned()), Some("done"));
         assert_eq!(operations.running(&"slow".to_owned()).unwrap().progress.step, "waiting");
     }

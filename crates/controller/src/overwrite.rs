@@ -1,4 +1,4 @@
-//! Objects that Chandler owns are as it wants them, whoever wrote them before.
+//! Applies objects that Chandler owns, including fields that other field managers have set.
 
 use std::fmt::Debug;
 
@@ -9,9 +9,10 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Applies an object. What another field manager wrote (the provider whose place Chandler takes, or `clusterctl move`)
-/// outlives an apply that leaves it out: if the result is not the same as wanted, the spec is replaced. Returns the object
-/// as it is then.
+/// Applies an object by server-side apply and returns the result.
+///
+/// A field that another field manager has set (CAAPH or `clusterctl move`) is not removed by an apply without it. If
+/// the result differs from `object` according to `same`, the spec is replaced.
 pub async fn apply<K>(api: &Api<K>, object: &K, same: impl Fn(&K, &K) -> bool) -> Result<K, kube::Error>
 where
     K: ResourceExt + Clone + Debug + DeserializeOwned + Serialize,
@@ -27,8 +28,8 @@ where
     api.replace(&name, &parameters, &replaced).await
 }
 
-fn with_spec_of<K: DeserializeOwned + Serialize>(there: &K, wanted: &K) -> serde_json::Result<K> {
-    let mut object = serde_json::to_value(there)?;
-    object["spec"] = serde_json::to_value(wanted)?["spec"].take();
+fn with_spec_of<K: DeserializeOwned + Serialize>(existing: &K, desired: &K) -> serde_json::Result<K> {
+    let mut object = serde_json::to_value(existing)?;
+    object["spec"] = serde_json::to_value(desired)?["spec"].take();
     serde_json::from_value(object)
 }

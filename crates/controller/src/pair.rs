@@ -202,7 +202,7 @@ fn placement_context<P: PlacementKind>(
         releases: pair.cache.clone(),
         queue: pair.placement_queue.clone(),
         writes: Semaphore::new(placement::WRITES),
-        written: placement::Written::default(),
+        written: placement::RecentWrites::default(),
         throttle: placement::StatusThrottle::default(),
         compose,
         events: shared.events.clone(),

@@ -1,5 +1,5 @@
-//! Parameters that are kept elsewhere: a Secret or ConfigMap beside the instance, and fields of any object that the
-//! instance's ServiceAccount may read. Objects are read one by one, never listed or watched.
+//! Reads `parametersFrom`: Secrets and ConfigMaps in the namespace of the instance, and fields of objects that the
+//! instance's ServiceAccount may read. Objects are read individually, not listed or watched.
 
 mod objects;
 
@@ -14,22 +14,22 @@ use serde_json::Value;
 
 use self::objects::{Objects, Problem};
 
-/// Reads parameters of the management cluster.
+/// Reads parameters from objects of the management cluster.
 pub struct ParameterSources {
     objects: Objects,
 }
 
-/// What `parametersFrom` came to.
+/// The parameters of all `parametersFrom` entries.
 #[derive(Clone, Default, PartialEq)]
 pub struct Read {
-    /// In the order of the entries; an optional one that is absent makes none.
+    /// In the order of the entries. Absent optional entries have no layer.
     pub layers: Vec<Parameters>,
-    /// Whether the values belong into a Secret: a Secret is named among the sources, or any object, of which nobody
-    /// here can know what it holds. It follows from the names alone, so that values do not move to and fro.
+    /// Whether the values have to be stored in a Secret: an entry refers to a Secret or to an object with unknown
+    /// content. It depends on the references only, so that values do not move back and forth.
     pub secret: bool,
 }
 
-/// Without the layers, which may be secret.
+/// Omits the layers, which may be secret.
 impl std::fmt::Debug for Read {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Read").field("layers", &self.layers.len()).field("secret", &self.secret).finish()
@@ -41,7 +41,8 @@ impl ParameterSources {
         Self { objects: Objects::new(client) }
     }
 
-    /// Reads the sources of an instance of `namespace`; other objects with the rights of its ServiceAccount alone.
+    /// Reads the sources of an instance in `namespace`. Objects other than Secrets and ConfigMaps are read with the
+    /// permissions of its ServiceAccount only.
     pub async fn read(
         &self,
         namespace: &str,
@@ -59,7 +60,7 @@ impl ParameterSources {
         Ok(Read { layers, secret })
     }
 
-    /// Where an entry leads, in words, and what is there; None: nothing, and that is allowed.
+    /// Returns the description of an entry's source and its value. The value is `None` if it is optional and absent.
     async fn find(
         &self,
         namespace: &str,
@@ -79,8 +80,8 @@ impl ParameterSources {
         };
         let Some(account) = service_account else {
             return Err(spec(
-                "parametersFrom names an object, but spec.serviceAccountName is not set: name the ServiceAccount \
-                 that may read it",
+                "parametersFrom names an object, but spec.serviceAccountName is not set: set it to a ServiceAccount \
+                 that may read the object",
             ));
         };
         self.field(namespace, account, field).await
@@ -97,13 +98,13 @@ impl ParameterSources {
         let KeyReference { name, key, optional } = reference;
         let object = format!("{kind} {namespace}/{name}");
         let source = format!("key {key} of {object}");
-        let read = match self.objects.beside(namespace, plural, name).await {
+        let read = match self.objects.read(namespace, plural, name).await {
             Ok(read) => value(&read, key),
             Err(Problem::Absent) if *optional => None,
             Err(Problem::Absent) => {
                 return Err(missing(&format!("{object} does not exist"), "create it"));
             }
-            Err(Problem::Unreadable(why)) => return Err(why.failure(&object)),
+            Err(Problem::Unreadable(error)) => return Err(error.failure(&object)),
         };
         match read {
             Some(bytes) => {
@@ -124,10 +125,10 @@ impl ParameterSources {
         field: &ObjectField,
     ) -> Result<(String, Option<SourceValue>), Failure> {
         let ObjectField { kind, name, path, optional, .. } = field;
-        let place = field.namespace.as_deref().unwrap_or(namespace);
-        let object = format!("{kind} {place}/{name}");
+        let object_namespace = field.namespace.as_deref().unwrap_or(namespace);
+        let object = format!("{kind} {object_namespace}/{name}");
         let source = format!("field {path} of {object}");
-        match self.objects.read_as(namespace, account, place, field).await {
+        match self.objects.read_as(namespace, account, object_namespace, field).await {
             Ok(read) => match lookup(&read, path) {
                 Some(value) => Ok((source, Some(SourceValue::Value(value.clone())))),
                 None if *optional => Ok((source, None)),
@@ -135,10 +136,10 @@ impl ParameterSources {
             },
             Err(Problem::Absent) if *optional => Ok((source, None)),
             Err(Problem::Absent) => Err(missing(
-                &format!("{object} does not exist, or {} has no such kind", field.api_version),
+                &format!("{object} does not exist, or {} does not have this kind", field.api_version),
                 "create it, or correct apiVersion, kind, namespace and name",
             )),
-            Err(Problem::Unreadable(why)) => Err(why.failure(&object)),
+            Err(Problem::Unreadable(error)) => Err(error.failure(&object)),
         }
     }
 }

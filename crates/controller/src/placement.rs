@@ -1,10 +1,10 @@
-//! Placements: from clusters and a template to release objects, for every kind that is a face of a placement.
+//! The controller of placements, generic over [`PlacementKind`]. It creates a release object for each selected cluster.
 
 mod compose;
 mod pending;
+mod recent_writes;
 mod reconciler;
 mod status_throttle;
-mod written;
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use kube::{
 };
 
 pub use compose::{Compose, ComposeError, Composed};
-pub use pending::Scope;
+pub use pending::ReconcileScope;
+pub use recent_writes::RecentWrites;
 pub use reconciler::WRITES;
 pub use status_throttle::StatusThrottle;
 use tokio::sync::Semaphore;
-pub use written::Written;
 
 use self::pending::Pending;
 use crate::{
@@ -28,24 +28,24 @@ use crate::{
     queue::Trigger,
 };
 
-/// What a pass over a placement works with.
+/// The context of the reconciler of placements.
 pub struct PlacementContext<P: PlacementKind> {
     pub client: Client,
     pub clusters: Clusters,
     pub releases: ReleaseCache<P::Release>,
     pub queue: PlacementQueue<P>,
-    /// Release objects that may be written at the same time, by all placements together: a fleet that starts at once
-    /// must not drown its own API server, where the Lease is renewed too.
+    /// Limits concurrent writes of release objects by all placements, to protect the API server of the management
+    /// cluster.
     pub writes: Semaphore,
-    pub written: Written<P, P::Release>,
+    pub written: RecentWrites<P, P::Release>,
     pub throttle: StatusThrottle<P>,
-    /// Makes the release objects.
+    /// Composes the release objects.
     pub compose: Box<dyn Compose<P>>,
     pub events: Events,
     pub metrics: Metrics,
 }
 
-/// The queue of a kind of placements, with the clusters that each reconcile is about. Clones share it.
+/// The queue of a kind of placements, with the scope of the next reconcile of each. Clones share the queue.
 pub struct PlacementQueue<P: PlacementKind> {
     placements: Trigger<P>,
     pending: Pending<P>,
@@ -62,13 +62,13 @@ impl<P: PlacementKind> PlacementQueue<P> {
         Self { placements, pending: Pending::default() }
     }
 
-    pub fn enqueue(&self, placement: ObjectRef<P>, scope: &Scope) {
+    pub fn enqueue(&self, placement: ObjectRef<P>, scope: &ReconcileScope) {
         self.pending.add(&placement, scope);
         self.placements.enqueue(placement);
     }
 }
 
-/// One pass over one placement.
+/// Reconciles a placement.
 pub async fn reconcile<P>(object: Arc<P>, context: Arc<PlacementContext<P>>) -> Result<Action, ReconcileError>
 where
     P: PlacementKind + kube::Resource<Scope = NamespaceResourceScope>,

@@ -27,12 +27,12 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use self::waiting::Waiting;
 use crate::{ReconcileError, metrics::Metrics};
 
-/// Everything is looked at again this often, give or take a tenth.
+/// The interval at which all objects are reconciled without an event, with a jitter of 10 %.
 pub const RESYNC: Duration = Duration::from_mins(10);
-/// Events that come together are handled together.
+/// Events of an object within this time cause one reconcile.
 const DEBOUNCE: Duration = Duration::from_millis(20);
-/// Passes at the same time. A fleet that starts at once must not drown its own API server: the Lease is renewed there.
-const PASSES: u16 = 32;
+/// Number of concurrent reconciles of a kind. It protects the API server of the management cluster.
+const CONCURRENT_RECONCILES: u16 = 32;
 const RETRY: Duration = Duration::from_secs(10);
 
 /// Enqueues objects of one kind.
@@ -48,7 +48,7 @@ impl<K: Resource> Clone for Trigger<K> {
     }
 }
 
-/// The objects that are enqueued.
+/// The enqueued objects of one kind.
 #[derive(Debug)]
 pub struct Queue<K: Resource> {
     receiver: mpsc::UnboundedReceiver<ObjectRef<K>>,
@@ -69,7 +69,7 @@ impl<K: Resource + 'static> Trigger<K> {
     }
 }
 
-/// Gives each object that is asked for a pass of `reconcile`, one at a time per object, until the queue closes.
+/// Reconciles enqueued objects until the queue is closed, one reconcile at a time per object.
 pub async fn run<K, C, F>(
     kind: &'static str,
     store: Store<K>,
@@ -89,36 +89,36 @@ pub async fn run<K, C, F>(
     applier(
         move |object: Arc<K>, context| {
             let waited = began.end(&(object.namespace(), object.name_any()));
-            metrics.pass(kind, waited.map(|waited| waited.as_secs_f64()));
+            metrics.reconcile_started(kind, waited.map(|waited| waited.as_secs_f64()));
             let span = Span::new("reconcile").map(|span| {
                 span.with("chandler.kind", kind)
                     .with("k8s.namespace.name", object.namespace().unwrap_or_default())
                     .with("chandler.object", object.name_any())
             });
-            let (pass, metrics, started) = (reconcile(object, context), metrics.clone(), Instant::now());
-            let pass = async move {
-                pass.await.inspect_err(|error| trace::record_failure(error.category().as_str()))
+            let (reconcile, metrics, started) = (reconcile(object, context), metrics.clone(), Instant::now());
+            let reconcile = async move {
+                reconcile.await.inspect_err(|error| trace::record_failure(error.category().as_str()))
             };
             async move {
-                let ended = trace::in_span(span, pass).await;
-                metrics.pass_ended(kind, started.elapsed().as_secs_f64());
-                ended
+                let result = trace::in_span(span, reconcile).await;
+                metrics.reconcile_ended(kind, started.elapsed().as_secs_f64());
+                result
             }
             .boxed()
         },
         move |object, error: &ReconcileError, _| {
-            failed.pass_broke_off(kind, error.category());
+            failed.reconcile_failed(kind, error.category());
             let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-            tracing::warn!(kind, namespace, name, category = %error.category(), "pass broke off: {error}");
+            tracing::warn!(kind, namespace, name, category = %error.category(), "reconcile failed: {error}");
             Action::requeue(RETRY)
         },
         context,
         store,
         queue,
-        Config::default().debounce(DEBOUNCE).concurrency(PASSES),
+        Config::default().debounce(DEBOUNCE).concurrency(CONCURRENT_RECONCILES),
     )
     .for_each(|ended| {
-        // An object that went while it waited gets no pass.
+        // An object that was deleted while it was enqueued is not reconciled.
         if let Err(controller::Error::ObjectNotFound(object)) = ended {
             skipped.end(&(object.namespace, object.name));
         }
@@ -127,12 +127,12 @@ pub async fn run<K, C, F>(
     .await;
 }
 
-/// Look again at the next resync.
+/// Requeues an object for the next resync.
 pub fn resync(object: &impl kube::ResourceExt) -> Action {
     Action::requeue(RESYNC.mul_f64(0.9 + 0.2 * jitter(&object.uid().unwrap_or_default())))
 }
 
-/// Look again at this time.
+/// Requeues an object for a point in time.
 pub fn at(time: Timestamp) -> Action {
     let wait = Duration::try_from(time.duration_since(Timestamp::now())).unwrap_or_default();
     Action::requeue(wait + Duration::from_millis(10))

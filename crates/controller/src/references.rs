@@ -1,5 +1,5 @@
-//! Objects that Clusters refer to (control planes, infrastructure clusters), of kinds known only at run time. A kind is
-//! watched from the first time that one of its objects is asked for.
+//! Objects that Clusters refer to (control planes, infrastructure clusters), of kinds known only at run time. The watch
+//! of a kind starts when one of its objects is requested for the first time.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -20,24 +20,24 @@ use crate::{
     watch::{Scope, watch},
 };
 
-/// How long a kind's first list may take.
+/// Timeout of the first list of a kind.
 const LIST_LIMIT: Duration = Duration::from_secs(20);
 
 type Kind = (String, String);
 
-/// One watched kind.
+/// A watched kind.
 #[derive(Debug)]
 struct Watched {
     resource: ApiResource,
     store: Store<DynamicObject>,
 }
 
-/// Why an object cannot be had.
+/// Why a referenced object is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum ReferenceError {
     #[error("{kind}.{group} is not served by the management cluster: {reason}")]
     NotServed { group: String, kind: String, reason: String },
-    #[error("the definition of {kind}.{group} names no version that keeps the Cluster API contract")]
+    #[error("the CRD of {kind}.{group} has no label for a version that implements the Cluster API contract")]
     NoContract { group: String, kind: String },
     #[error("{kind} {namespace}/{name} does not exist")]
     Missing { kind: String, namespace: String, name: String },
@@ -47,7 +47,7 @@ pub enum ReferenceError {
     NotListed { group: String, kind: String },
 }
 
-/// All referenced objects. Clones share them.
+/// The referenced objects. Clones share the watches.
 #[derive(Clone)]
 pub struct References {
     client: Client,
@@ -61,7 +61,7 @@ impl References {
         Self { client, scope, router, kinds: Arc::default() }
     }
 
-    /// The object that a Cluster of `namespace` refers to.
+    /// Returns the object that a Cluster in `namespace` refers to. Waits for the first list of its kind.
     pub async fn get(
         &self,
         namespace: &str,
@@ -81,7 +81,7 @@ impl References {
         })
     }
 
-    /// As [`References::get`], without waiting: None also while it is not known.
+    /// Returns the object like [`References::get`], but does not wait: returns `None` if its kind is not listed yet.
     pub fn known(&self, namespace: &str, to: &ContractReference) -> Option<Arc<DynamicObject>> {
         let cell = self.cell(to);
         let watched = cell.get()?;
@@ -121,7 +121,7 @@ impl References {
         let (found, _) = all
             .into_iter()
             .find(|(resource, _)| resource.kind == kind)
-            .ok_or_else(|| not_served("there is no such kind in the group".to_owned()))?;
+            .ok_or_else(|| not_served("the group does not have this kind".to_owned()))?;
         let definitions: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         let definition = definitions
             .get_metadata(&format!("{}.{group}", found.plural))
@@ -134,7 +134,7 @@ impl References {
     }
 }
 
-/// The Cluster that an object belongs to: its label says so, or its owner.
+/// Returns the Cluster of an object, from its label or its owner reference.
 fn cluster_of(object: &DynamicObject) -> Option<ClusterKey> {
     let owner = || {
         object.owner_references().iter().find(|owner| owner.kind == "Cluster").map(|owner| owner.name.clone())

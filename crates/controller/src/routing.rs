@@ -1,8 +1,8 @@
-//! Turns events into work: which objects have to be reconciled because another one has changed.
+//! Routes events to queues: decides which objects have to be reconciled because another one has changed.
 //!
-//! Every watch hands its events to the [`Router`]. The router brings its [`Index`] up to date and adds what the index
-//! answers to the queues. The index is synchronous and knows neither clients nor stores, so its tests are tables of events
-//! and of the work that they cause.
+//! Every watch passes its events to the [`Router`], which updates its [`Index`] and enqueues the objects that the index
+//! returns. The index is synchronous and has no clients or stores, so its tests are tables of events and enqueued
+//! objects.
 
 mod facts;
 mod index;
@@ -25,7 +25,7 @@ pub use self::{
 };
 use crate::{status, sync::Mutex, watch::Change};
 
-/// An object of a kind that Chandler reconciles.
+/// The key of an object of a kind that Chandler reconciles.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     pub kind: &'static str,
@@ -42,7 +42,7 @@ impl ObjectKey {
         Self::new(status::kind::<K>(), object.namespace().unwrap_or_default(), object.name_any())
     }
 
-    /// The object as queues and stores name it.
+    /// Returns the reference for queues and stores.
     pub fn reference<K: Resource<DynamicType = ()>>(&self) -> ObjectRef<K> {
         ObjectRef::new(&self.name).within(&self.namespace)
     }
@@ -54,14 +54,14 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// Something to reconcile.
+/// An object to enqueue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Enqueue {
     /// A placement and all of its clusters.
     Placement(ObjectKey),
     /// One cluster of a placement.
     PlacementCluster(ObjectKey, ClusterKey),
-    /// The status of a placement and none of its clusters.
+    /// Only the status of a placement.
     PlacementStatus(ObjectKey),
     Release(ObjectKey),
     Cluster(ClusterKey),
@@ -69,10 +69,10 @@ pub enum Enqueue {
     Catalog(ObjectKey),
 }
 
-/// An index that event handlers write and reconcilers read.
+/// An index that is updated by event handlers and read by reconcilers.
 pub type SharedIndex = Arc<Mutex<Index>>;
 
-/// Routes events to queues. Clones share both.
+/// Routes events to queues. Clones share the index and the queues.
 #[derive(Clone)]
 pub struct Router {
     index: SharedIndex,
@@ -108,7 +108,7 @@ impl Router {
         });
     }
 
-    /// An object that a Cluster refers to has changed, such as its control plane.
+    /// Handles a change of an object that a Cluster refers to, such as its control plane.
     pub fn on_reference(&self, cluster: &ClusterKey) {
         self.route(|index| index.on_reference(cluster));
     }
@@ -126,27 +126,28 @@ impl Router {
         }
     }
 
-    /// The Extensions of a namespace publish other versions now.
+    /// Handles a change of the versions that the Extensions of a namespace publish.
     pub fn on_published(&self, namespace: &str) {
         self.route(|index| index.on_published(namespace));
     }
 
-    /// Catalogs were added, changed or removed, or offer other packages now.
+    /// Handles a change of catalogs or of the packages that they offer.
     pub fn on_catalogs(&self) {
         self.route(|index| index.on_catalogs());
     }
 
-    /// A repository or registry offers other packages now.
+    /// Handles a change of the packages that a repository or registry offers.
     pub fn on_source(&self) {
         self.route(|index| index.on_source());
     }
 
-    /// The extensions of a cluster have to be at other versions now.
+    /// Handles a change of the resolved versions of a cluster.
     pub fn on_resolution(&self, cluster: &ClusterKey) {
         self.route(|index| index.on_resolution(cluster));
     }
 
-    /// Releases on a workload cluster have changed, or whether it can be reached. `None` means all of its releases.
+    /// Handles a change of a release on a workload cluster. `None` means all of its releases, for example if the
+    /// cluster has become reachable or unreachable.
     pub fn on_inventory(&self, cluster: &ClusterKey, release: Option<&ReleaseId>) {
         self.route(|index| index.on_inventory(cluster, release));
     }

@@ -39,7 +39,7 @@ use crate::{
     release::{NamedCatalogs, ReconcileStates, ReleaseCaches},
     routing::Router,
     server::{self, Served},
-    signatures::SignatureDemands,
+    signatures::SignaturePolicySource,
     tasks::Tasks,
     watch::Scope,
 };
@@ -232,7 +232,7 @@ fn records_of(tools: &Tools) -> RecordsOf {
 /// Reads the signature policy once, before anything is installed, then polls it.
 async fn demand_signatures(shared: &Shared, from: ConfigMapKey) -> AbortOnDropHandle<()> {
     let (client, packages) = (shared.client.clone(), shared.packages.clone());
-    let (demands, every) = (SignatureDemands { client, packages, from }, shared.parameters_interval);
+    let (demands, every) = (SignaturePolicySource { client, packages, from }, shared.parameters_interval);
     let known = demands.read(None).await;
     AbortOnDropHandle::new(tokio::spawn(async move { demands.follow(known, every).await }))
 }
@@ -248,7 +248,7 @@ async fn lead(
     stop: &CancellationToken,
 ) -> Result<(), StartupError> {
     let mut leader = LeaderThread::start(election)?;
-    let Some(won) = stop.run_until_cancelled(leader.won()).await else { return Ok(()) };
+    let Some(won) = stop.run_until_cancelled(leader.acquired()).await else { return Ok(()) };
     won?;
     let mut tasks = Tasks::default();
     let (ended, leads) = tokio::select! {

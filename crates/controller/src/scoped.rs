@@ -1,5 +1,4 @@
-//! The stores and queues of a kind whose objects of several scopes are watched: the manager's own namespace and the
-//! platform's.
+//! Stores and queues of a kind that is watched in several scopes: the manager's own namespace and that of the platform.
 
 use std::{fmt::Debug, hash::Hash};
 
@@ -16,7 +15,7 @@ use crate::{
     watch::Scope,
 };
 
-/// The objects of one scope, before they are watched and reconciled.
+/// The store and queue of one scope.
 pub struct Scoped<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + 'static,

@@ -1,4 +1,4 @@
-//! `/metrics`, `/healthz` and `/readyz`.
+//! Serves `/metrics`, `/healthz` and `/readyz`.
 
 use std::{
     net::SocketAddr,
@@ -21,10 +21,10 @@ use crate::{
     metrics::{Metrics, Sources},
 };
 
-/// What tells Prometheus how to read it.
+/// The content type of the OpenMetrics text format.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What the endpoints tell of.
+/// The state that the endpoints serve.
 #[derive(Clone)]
 pub struct Served {
     pub metrics: Metrics,
@@ -32,7 +32,7 @@ pub struct Served {
     pub ready: Arc<AtomicBool>,
 }
 
-/// Starts to serve; returns the address, which matters when port 0 was asked for.
+/// Starts the server. Returns the bound address, which differs from `address` if its port is 0.
 pub async fn serve(address: SocketAddr, served: Served) -> Result<SocketAddr, StartupError> {
     let listener =
         TcpListener::bind(address).await.map_err(|source| StartupError::Listen { address, source })?;
@@ -58,6 +58,6 @@ async fn ready(State(served): State<Served>) -> (StatusCode, &'static str) {
     if served.ready.load(Ordering::Acquire) {
         (StatusCode::OK, "ok\n")
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "watches are not synchronised yet\n")
+        (StatusCode::SERVICE_UNAVAILABLE, "watches are not synchronized yet\n")
     }
 }

@@ -1,4 +1,4 @@
-//! What the platform demands of signatures, kept in a ConfigMap that no tenant may write.
+//! The signature policy of the platform, read from a ConfigMap that tenants cannot write.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,16 +7,16 @@ use kube::Client;
 
 use crate::extension::ConfigMapKey;
 
-/// Reads the policy, and hands it to whoever hands out packages.
-pub struct SignatureDemands {
+/// Reads the policy and passes it to [`Packages`].
+pub struct SignaturePolicySource {
     pub client: Client,
     pub packages: Arc<Packages>,
     pub from: ConfigMapKey,
 }
 
-impl SignatureDemands {
-    /// Reads it again at a steady pace. What was demanded stays demanded until something else is; as long as nothing was
-    /// ever read, nothing is handed out.
+impl SignaturePolicySource {
+    /// Polls the policy forever. If it cannot be read, the last policy stays in force. No packages are available before
+    /// the first policy has been read.
     pub async fn follow(&self, mut known: Option<String>, every: Duration) {
         loop {
             tokio::time::sleep(every).await;
@@ -24,14 +24,14 @@ impl SignatureDemands {
         }
     }
 
-    /// Reads it; gives back the text of the policy in force.
+    /// Reads the policy. Returns the text of the policy in force.
     pub async fn read(&self, known: Option<String>) -> Option<String> {
         let from = &self.from;
-        let why = match self.from.text(&self.client).await {
+        let reason = match self.from.text(&self.client).await {
             Ok(text) if known.as_ref() == Some(&text) => return known,
             Ok(text) => match SignaturePolicy::parse(&text) {
                 Ok(policy) => {
-                    tracing::info!(%from, "policy for signatures");
+                    tracing::info!(%from, "signature policy read");
                     self.packages.set_signature_policy(Ok(policy));
                     return Some(text);
                 }
@@ -39,12 +39,12 @@ impl SignatureDemands {
             },
             Err(error) => error.to_string(),
         };
-        let error = PolicyUnavailable { location: from.to_string(), reason: why };
+        let error = PolicyUnavailable { location: from.to_string(), reason };
         if known.is_none() {
             self.packages.set_signature_policy(Err(error.clone()));
-            tracing::error!("{error}; nothing is installed until it can be read");
+            tracing::error!("{error}; nothing is installed until it is fixed");
         } else {
-            tracing::warn!("{error}; the previous policy stays in force");
+            tracing::warn!("{error}; the last policy stays in force");
         }
         known
     }

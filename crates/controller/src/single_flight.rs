@@ -9,7 +9,8 @@ use std::{
 
 use crate::sync::Mutex;
 
-/// How long a Secret that was read serves others. A fleet asks within a moment; a person who fixes it takes longer.
+/// How long a Secret is cached: long enough for a fleet that reads it at the same time, and shorter than a user needs
+/// to fix it.
 pub const MOMENT: Duration = Duration::from_secs(3);
 
 type Read<V> = Arc<tokio::sync::Mutex<Option<(Instant, V)>>>;
@@ -26,10 +27,10 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
         Self { lifespan, read: Mutex::default() }
     }
 
-    /// Returns the cached value of `key`, or runs `read`. Others that ask for `key` meanwhile wait for it.
+    /// Returns the cached value of `key`, or runs `read`. Concurrent calls with the same key wait for its result.
     pub async fn get<E>(&self, key: &K, read: impl Future<Output = Result<V, E>>) -> Result<V, E> {
-        let shared = self.slot(key);
-        let mut last = shared.lock().await;
+        let slot = self.slot(key);
+        let mut last = slot.lock().await;
         if let Some((_, value)) = last.as_ref().filter(|(at, _)| at.elapsed() < self.lifespan) {
             return Ok(value.clone());
         }

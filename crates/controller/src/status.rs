@@ -1,4 +1,4 @@
-//! Writes of status and finalizers, all by one field manager, none without need.
+//! Writes status and finalizers.
 
 use std::fmt::Debug;
 
@@ -39,13 +39,13 @@ pub async fn write<K: Kind, S: Serialize>(
     let written = api(client, object).patch_status(&name, &parameters, &Patch::Apply(patch)).await;
     match written {
         Ok(_) => Ok(()),
-        // Deleted meanwhile: there is nobody left to tell.
+        // The object has been deleted in the meantime.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(source) => Err(ManagementError::Write { kind: kind::<K>(), name, source }),
     }
 }
 
-/// Adds the finalizer, if it is not there.
+/// Adds a finalizer if the object does not have it.
 pub async fn add_finalizer<K: Kind>(
     client: &Client,
     object: &K,
@@ -58,7 +58,7 @@ pub async fn add_finalizer<K: Kind>(
     finalize(client, object, &finalizers).await
 }
 
-/// Takes the finalizer off: the object may go.
+/// Removes a finalizer, so that the object can be deleted.
 pub async fn remove_finalizer<K: Kind>(
     client: &Client,
     object: &K,
@@ -74,7 +74,7 @@ pub async fn remove_finalizer<K: Kind>(
 
 async fn finalize<K: Kind>(client: &Client, object: &K, finalizers: &[&str]) -> Result<(), ManagementError> {
     let name = object.name_any();
-    // The resource version makes the write fail if someone else changed the list meanwhile.
+    // With the resource version, the write fails if another client has changed the list.
     let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": finalizers}});
     match api(client, object).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
         Ok(_) => Ok(()),
@@ -83,7 +83,7 @@ async fn finalize<K: Kind>(client: &Client, object: &K, finalizers: &[&str]) -> 
     }
 }
 
-/// The API of an object's kind in its namespace.
+/// Returns the API of an object's kind in its namespace.
 pub fn api<K>(client: &Client, object: &K) -> Api<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -91,7 +91,7 @@ where
     Api::namespaced(client.clone(), object.meta().namespace.as_deref().unwrap_or_default())
 }
 
-/// The kind's name, for messages.
+/// Returns the name of a kind.
 pub fn kind<K: Resource<DynamicType = ()>>() -> &'static str {
     match K::kind(&()) {
         std::borrow::Cow::Borrowed(kind) => kind,

@@ -1,13 +1,13 @@
-//! The tasks of the controllers: each is scheduled by itself, so that a long reconcile of one delays no other.
+//! The tasks of the controllers. Each is scheduled separately, so that a long reconcile does not delay the others.
 
 use std::panic;
 
 use tokio::task::{JoinError, JoinSet};
 
-/// Clusters that a loop handles before it lets other tasks run.
+/// Number of clusters that a loop handles before it yields to other tasks.
 const TURN: usize = 32;
 
-/// Tasks that run side by side. Dropping them aborts all.
+/// Concurrent tasks. Dropping this aborts all of them.
 #[derive(Debug, Default)]
 pub struct Tasks(JoinSet<()>);
 
@@ -16,12 +16,12 @@ impl Tasks {
         self.0.spawn(task);
     }
 
-    /// Tells all tasks to end where they wait next.
+    /// Aborts all tasks at their next await point.
     pub fn abort(&mut self) {
         self.0.abort_all();
     }
 
-    /// Returns when all tasks have ended. A panic in one of them continues here, so that it ends the manager.
+    /// Waits until all tasks have ended. A panic in one of them is resumed here, so that it ends the manager.
     pub async fn join(&mut self) {
         while let Some(ended) = self.0.join_next().await {
             if let Some(Ok(panicked)) = ended.err().map(JoinError::try_into_panic) {
@@ -31,7 +31,7 @@ impl Tasks {
     }
 }
 
-/// Lets other tasks run after every few iterations of a loop over clusters. `done` counts the iterations.
+/// Yields to other tasks after every few iterations of a loop over clusters. `done` is the number of the iteration.
 pub async fn take_turns(done: usize) {
     if done % TURN == TURN - 1 {
         tokio::task::yield_now().await;
@@ -49,7 +49,7 @@ mod tests {
 
     #[tokio::test]
     #[should_panic(expected = "broken")]
-    async fn a_panic_in_a_task_continues_where_it_is_joined() {
+    async fn a_panic_in_a_task_is_resumed_by_join() {
         let mut tasks = Tasks::default();
         tasks.spawn(std::future::pending());
         tasks.spawn(async { panic!("broken") });
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_loop_lets_other_tasks_run() {
+    async fn a_long_loop_yields_to_other_tasks() {
         let ran = Arc::new(AtomicBool::new(false));
         let other = ran.clone();
         tokio::spawn(async move { other.store(true, Ordering::Relaxed) });

@@ -1,5 +1,5 @@
-//! The one way Chandler watches the management cluster: pruned, with backoff, and an object that cannot be read is
-//! reported and skipped instead of stalling the watch for all others.
+//! Watches the management cluster with backoff and without managed fields. An object that cannot be decoded is logged
+//! and skipped, so that it does not stall the watch.
 
 use std::{collections::HashSet, fmt::Debug, hash::Hash};
 
@@ -15,21 +15,21 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-/// What to watch.
+/// The objects to watch.
 #[derive(Clone, Debug)]
 pub struct Scope {
-    /// None: all namespaces.
+    /// `None` means all namespaces.
     pub namespace: Option<String>,
-    /// Only objects that this label selector matches. None: all.
+    /// A label selector. `None` means all objects.
     pub labels: Option<String>,
 }
 
 impl Scope {
-    /// This one, and the namespace of the platform if it is not in it: what is there is everyone's.
+    /// Returns this scope and that of the platform's namespace if this one does not include it.
     pub fn and_platform(self, platform: &str) -> Vec<Self> {
-        let elsewhere = self.namespace.as_ref().filter(|own| *own != platform);
-        let elsewhere = elsewhere.map(|_| Self { namespace: Some(platform.to_owned()), ..self.clone() });
-        [Some(self), elsewhere].into_iter().flatten().collect()
+        let other = self.namespace.as_ref().filter(|own| *own != platform);
+        let other = other.map(|_| Self { namespace: Some(platform.to_owned()), ..self.clone() });
+        [Some(self), other].into_iter().flatten().collect()
     }
 
     fn api(&self, client: Client, resource: &ApiResource) -> Api<DynamicObject> {
@@ -40,17 +40,17 @@ impl Scope {
     }
 }
 
-/// What a watch has shown of an object. The store shows it already.
+/// A change that a watch has shown. The store is already updated.
 #[derive(Debug)]
 pub enum Change<'a, K> {
-    /// It was added or changed, or is in a new list.
+    /// The object was added or changed, or is in a new list.
     Applied(&'a K),
-    /// It was deleted, which a new list may have shown. Another object of its name may exist.
+    /// The object was deleted, or is missing in a new list. Another object with its name may exist.
     Deleted(&'a K),
 }
 
 impl<'a, K> Change<'a, K> {
-    /// Returns the object as the watch has shown it last.
+    /// Returns the last version of the object.
     pub fn object(&self) -> &'a K {
         match self {
             Self::Applied(object) | Self::Deleted(object) => object,
@@ -64,13 +64,14 @@ pub struct FirstList {
 }
 
 impl FirstList {
-    /// Returns when the handler has got every object of the first list; `false` if the watch has ended before that.
+    /// Waits until the handler has been called for all objects of the first list. Returns `false` if the watch has
+    /// ended before that.
     pub async fn is_complete(&mut self) -> bool {
         self.complete.wait_for(|complete| *complete).await.is_ok()
     }
 }
 
-/// Watches a kind for the life of the process, and hands every change to `on_change` after `writer` has stored it.
+/// Watches a kind for the lifetime of the process, and calls `on_change` for every change after `writer` has stored it.
 pub fn watch<K>(
     client: Client,
     scope: &Scope,
@@ -96,23 +97,23 @@ where
             Ok(Event::Apply(object)) => on_change(&Change::Applied(&object)),
             Ok(Event::Delete(object)) => on_change(&Change::Deleted(&object)),
             Ok(Event::Init) => before = store.state(),
-            // Not in the store before the list is complete.
+            // The store does not contain the object before the list is complete.
             Ok(Event::InitApply(_)) => {}
             Ok(Event::InitDone) => {
-                let there = store.state();
-                let uids: HashSet<_> = there.iter().map(|object| object.uid()).collect();
-                let gone = before.drain(..).filter(|object| !uids.contains(&object.uid()));
-                // First, as another object of the same name may be in the list.
-                for object in gone {
+                let listed = store.state();
+                let uids: HashSet<_> = listed.iter().map(|object| object.uid()).collect();
+                let deleted = before.drain(..).filter(|object| !uids.contains(&object.uid()));
+                // Deletions come first, because another object with the same name may be in the list.
+                for object in deleted {
                     on_change(&Change::Deleted(&object));
                 }
-                for object in &there {
+                for object in &listed {
                     on_change(&Change::Applied(object));
                 }
                 // Fails only when the process ends.
                 let _ = sender.send(true);
             }
-            Err(error) => tracing::warn!(%kind, %error, "watch broken; it is opened again"),
+            Err(error) => tracing::warn!(%kind, %error, "watch failed; retrying"),
         }
         ready(())
     });
@@ -133,7 +134,7 @@ fn decoded<K: Resource + DeserializeOwned>(
     })
 }
 
-/// What the parser says, less what it repeats of the object.
+/// Returns a parser error without the quoted parts of the object.
 fn without_quotes(text: &str) -> String {
     let parts = text.split('"').enumerate();
     parts.map(|(index, part)| if index % 2 == 0 { part } else { "\"…\"" }).collect()
@@ -146,7 +147,7 @@ fn parsed<K: Resource + DeserializeOwned>(kind: &str, mut object: DynamicObject)
         .try_parse()
         .inspect_err(|error| {
             let error = without_quotes(&error.to_string());
-            tracing::error!(kind, namespace, name, error, "object cannot be read; it is skipped");
+            tracing::error!(kind, namespace, name, error, "object cannot be decoded; it is skipped");
         })
         .ok()
 }
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parser_repeats_no_value() {
+    fn parser_errors_contain_no_values() {
         let error = serde_json::from_str::<u32>("\"canary\"").unwrap_err();
         assert_eq!(
             without_quotes(&error.to_string()),

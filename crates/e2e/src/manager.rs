@@ -225,7 +225,7 @@ impl Manager {
             assert!(metrics.keys().any(|metric| metric.starts_with(name)), "there is no metric {name}");
         }
         queues.into_iter().any(|name| sum(name) > 0.0)
-            || sum("chandler_passes_total") > sum("chandler_pass_duration_seconds_count")
+            || sum("chandler_reconciles_total") > sum("chandler_reconcile_duration_seconds_count")
     }
 
     pub fn log_file(&self) -> &Path {

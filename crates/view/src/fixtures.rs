@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use chandler_core::{
     extension::{Kubernetes, ResolutionInput},
-    resolution::{Candidate, Published, Range, Universe, VersionName, Wanted, parse_kubernetes_version},
+    resolution::{
+        Candidate, Published, Range, Universe, VersionName, VersionRequest, parse_kubernetes_version,
+    },
 };
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
@@ -83,7 +85,7 @@ pub fn resolution_input(extensions: &[(&str, &[(&str, &str)])]) -> ResolutionInp
         versions: versions.iter().map(candidate).collect(),
         ..Published::default()
     };
-    let request = |name: &str| Wanted {
+    let request = |name: &str| VersionRequest {
         extension: name.to_owned(),
         range: Range::any(),
         channel: None,
@@ -92,14 +94,14 @@ pub fn resolution_input(extensions: &[(&str, &[(&str, &str)])]) -> ResolutionInp
     let extensions: BTreeMap<String, _> =
         extensions.iter().map(|(name, versions)| ((*name).to_owned(), *versions)).collect();
     ResolutionInput {
-        defects: BTreeMap::new(),
+        invalid: BTreeMap::new(),
         universe: Universe {
             extensions: extensions
                 .iter()
                 .map(|(name, versions)| (name.clone(), published(versions)))
                 .collect(),
         },
-        wanted: extensions.keys().map(|name| request(name)).collect(),
+        requests: extensions.keys().map(|name| request(name)).collect(),
         platform: None,
         running: extensions
             .iter()

@@ -20,7 +20,7 @@ const NEXT_STEP: &str =
     "follow the guide to migrate from CAAPH; HelmChartProxies and releases are left unchanged";
 
 pub async fn check(client: &Client) -> Result<Vec<Finding>> {
-    let mut conflicts = chandler_controller::caaph_remains(client).await?;
+    let mut conflicts = chandler_controller::caaph_resources(client).await?;
     let params = ListParams::default().fields("metadata.name=caaph-controller-manager");
     let deployments =
         Api::<Deployment>::all(client.clone()).list(&params).await.context("listing Deployments")?;

@@ -1,4 +1,4 @@
-//! How to get at a catalog's source: from Secrets beside the catalog, never from those of other namespaces.
+//! Access to the source of a catalog, from Secrets in the namespace of the catalog only.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ impl Secrets<'_> {
         }
     }
 
-    /// None: it does not exist, and need not.
+    /// Returns the data of a Secret, or `None` if it is optional and does not exist.
     async fn data(&self, reference: &KeyReference, category: Category) -> Result<Option<Data>, Failure> {
         let found = self.api.get_opt(&reference.name).await;
         match found

@@ -1,4 +1,4 @@
-//! Tells when catalogs are not what they were.
+//! Notifies others of changes to catalogs.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,9 @@ use kube::ResourceExt as _;
 use tokio::sync::watch;
 
 use super::ready;
-
 use crate::sync::Mutex;
 
-/// Counts changes of catalogs, of their objects and of what they offer.
+/// Counts changes to catalogs: to their objects and to the packages they offer.
 #[derive(Debug, Default)]
 pub(super) struct CatalogChanges {
     count: watch::Sender<u64>,
@@ -18,7 +17,7 @@ pub(super) struct CatalogChanges {
     known: Mutex<HashMap<String, State>>,
 }
 
-/// The generation of a catalog, and whether it is Ready.
+/// The generation of a catalog and the status of its condition `Ready`.
 type State = (Option<i64>, Option<String>);
 
 impl CatalogChanges {
@@ -26,16 +25,16 @@ impl CatalogChanges {
         self.count.clone()
     }
 
-    /// What a catalog offers is not what it was.
+    /// Records that a catalog offers other packages.
     pub fn changed(&self) {
         self.count.send_modify(|count| *count += 1);
     }
 
-    /// An object was touched. What else its status says is no news: who waits for it to be read waits for Ready.
-    pub fn touched(&self, catalog: &ExtensionCatalog, is_there: bool) {
+    /// Records a watch event. Of the status only the condition `Ready` matters.
+    pub fn on_object(&self, catalog: &ExtensionCatalog, exists: bool) {
         let uid = catalog.uid().unwrap_or_default();
         let mut known = self.known.lock();
-        let (before, now) = if is_there {
+        let (before, now) = if exists {
             let now = state(catalog);
             (known.insert(uid, now.clone()), Some(now))
         } else {
@@ -57,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comings_goings_and_changes_are_news_and_status_is_not() {
+    fn creation_deletion_and_new_generations_are_changes() {
         let catalog = |generation: i64| -> ExtensionCatalog {
             let json = serde_json::json!({
                 "apiVersion": "chandler.dev/v1alpha1", "kind": "ExtensionCatalog",
@@ -66,14 +65,14 @@ mod tests {
             });
             serde_json::from_value(json).unwrap()
         };
-        let news = CatalogChanges::default();
-        let seen = news.sender().subscribe();
+        let changes = CatalogChanges::default();
+        let count = changes.sender().subscribe();
         let rows = [(1, true, 1), (1, true, 1), (2, true, 2), (2, false, 3), (2, false, 3), (2, true, 4)];
-        for (generation, is_there, count) in rows {
-            news.touched(&catalog(generation), is_there);
-            assert_eq!(*seen.borrow(), count);
+        for (generation, exists, expected) in rows {
+            changes.on_object(&catalog(generation), exists);
+            assert_eq!(*count.borrow(), expected);
         }
-        news.changed();
-        assert_eq!(*seen.borrow(), 5);
+        changes.changed();
+        assert_eq!(*count.borrow(), 5);
     }
 }

@@ -1,4 +1,4 @@
-//! What other controllers see of catalogs.
+//! The interface of catalogs for other controllers.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use tokio::sync::watch;
 use super::ready;
 use crate::metrics::CatalogCounts;
 
-/// All catalogs that are watched, and what was read of them. Cheap to clone.
+/// The watched catalogs and the packages that were read from them. Clones share the data.
 #[derive(Clone, Debug)]
 pub struct Catalogs {
-    /// Of each scope that is watched.
+    /// One store per watched scope.
     objects: Vec<Store<ExtensionCatalog>>,
     packages: Arc<Packages>,
     changes: watch::Sender<u64>,
@@ -38,7 +38,7 @@ impl Catalogs {
         Self { objects, packages, changes }
     }
 
-    /// Catalogs that were listed once.
+    /// Creates a cache of catalogs that were listed once and are not watched.
     pub fn listed(objects: Vec<ExtensionCatalog>, packages: Arc<Packages>) -> Self {
         let mut writer = Writer::new(());
         for object in objects {
@@ -47,13 +47,13 @@ impl Catalogs {
         Self::new(vec![writer.as_reader()], packages, watch::channel(0).0)
     }
 
-    /// The catalog of this name. Whether a namespace may use it is decided by [`chandler_core::catalog::may_use`].
+    /// Returns the catalog with this name. [`chandler_core::catalog::may_use`] decides whether a namespace may use it.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<ExtensionCatalog>> {
         let reference = ObjectRef::new(name).within(namespace);
         self.objects.iter().find_map(|objects| objects.get(&reference))
     }
 
-    /// The versions of a chart, newest first, as they were read last; no source is asked.
+    /// Returns the versions of a chart from the last poll, newest first. Does not access the source.
     pub async fn entries(&self, catalog: &ExtensionCatalog, chart: &str) -> Result<Vec<Entry>, Failure> {
         let selection = Selection::new(catalog.spec.filter.as_ref())?;
         let (packages, catalog, chart) = (self.packages.clone(), catalog.clone(), chart.to_owned());
@@ -62,12 +62,12 @@ impl Catalogs {
         read.unwrap_or_else(|error| Err(Failure::new(Category::Internal, error.to_string())))
     }
 
-    /// Told whenever a catalog comes or goes, is changed, or turns out to offer something else than before.
+    /// Returns a receiver that is notified when a catalog is created, changed or deleted, or offers other packages.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// How the last looks at them went, as far as their objects tell.
+    /// Counts the catalogs by the result of their last poll.
     pub fn counts(&self) -> CatalogCounts {
         let mut counts = CatalogCounts::default();
         for catalog in self.objects.iter().flat_map(Store::state) {
@@ -80,8 +80,8 @@ impl Catalogs {
         counts
     }
 
-    /// Returns when every catalog that there was at the start can be got.
-    pub async fn are_listed(&self) -> bool {
+    /// Waits until the first list of each watch is complete. Returns `false` if a watch has ended.
+    pub async fn wait_until_listed(&self) -> bool {
         for objects in &self.objects {
             if objects.wait_until_ready().await.is_err() {
                 return false;
@@ -107,15 +107,15 @@ fn read(
         selection,
     });
     let kept = kept.ok_or_else(|| {
-        let why = format!("{named} has not been read yet; its condition Ready tells more");
-        Failure::new(Category::SourceUnavailable, why)
+        let message = format!("{named} has not been read yet; see its condition Ready");
+        Failure::new(Category::SourceUnavailable, message)
     })?;
     let found = kept
         .chart(chart)
         .map_err(|error| Failure::new(Category::Internal, format!("{named} cannot be read: {error}")))?;
     let found = found.ok_or_else(|| {
-        let why = format!("{named} has no chart {chart}; `chandler catalog search` shows what it has");
-        Failure::new(Category::PackageNotFound, why)
+        let message = format!("{named} has no chart {chart}; `chandler catalog search` lists its charts");
+        Failure::new(Category::PackageNotFound, message)
     })?;
     Ok(found.versions)
 }
@@ -137,8 +137,8 @@ mod tests {
         .unwrap()
     }
 
-    /// A chart that needs another one.
-    fn needing(folder: &std::path::Path) -> std::path::PathBuf {
+    /// A chart with a dependency.
+    fn dependent_chart(folder: &std::path::Path) -> std::path::PathBuf {
         let metadata = "apiVersion: v2\nname: web\nversion: 1.0.0\nkubeVersion: '>=1.30.0-0'\nannotations:\n  \
                         chandler.dev/channel: edge\n  other.example/x: y\n  chandler.dev/dependencies: |\n    \
                         - {extension: certs, range: ^1.14}\n";
@@ -147,13 +147,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn entries_are_those_that_were_read_last() {
+    async fn entries_are_those_of_the_last_poll() {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = tempfile::tempdir().unwrap();
         let authority = Authority::open(&folder.path().join("pki"), "test").unwrap();
         let repository = ChartRepository::start(&authority, &folder.path().join("served")).await.unwrap();
         for version in ["1.0.0", "1.1.0", "2.0.0"] {
-            repository.publish_version(&needing(&folder.path().join("web")), version).unwrap();
+            repository.publish_version(&dependent_chart(&folder.path().join("web")), version).unwrap();
         }
         let addresses = AddressPolicy { allowed: vec!["127.0.0.1".parse().unwrap()], refused: Vec::new() };
         let options = SourceOptions { addresses, ..SourceOptions::default() };
@@ -178,10 +178,10 @@ mod tests {
         let entries = catalogs.entries(&found, "web").await.unwrap();
         let versions: Vec<_> = entries.iter().map(|entry| &*entry.version).collect();
         assert_eq!(versions, ["1.1.0", "1.0.0"]);
-        let implied = chandler_core::catalog::implied(&entries);
-        assert_eq!(implied.versions[0].channel.as_deref(), Some("edge"));
-        assert_eq!(implied.versions[0].dependencies[0].extension, "certs");
-        assert!(implied.versions[0].kubernetes.is_some() && implied.versions[0].defect.is_none());
+        let published = chandler_core::catalog::published_entries(&entries);
+        assert_eq!(published.versions[0].channel.as_deref(), Some("edge"));
+        assert_eq!(published.versions[0].dependencies[0].extension, "certs");
+        assert!(published.versions[0].kubernetes.is_some() && published.versions[0].defect.is_none());
         let absent = catalogs.entries(&found, "absent").await.unwrap_err();
         assert_eq!(absent.category, Category::PackageNotFound);
     }

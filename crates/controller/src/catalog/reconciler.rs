@@ -1,4 +1,4 @@
-//! One pass over a catalog: is it due, what does its source offer, what is to be told.
+//! Reconciles a catalog: polls its source if it is due, and updates the status.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,8 +16,8 @@ use kube::{ResourceExt as _, runtime::controller::Action};
 use super::{CatalogContext, access::catalog_access, ready};
 use crate::{ReconcileError, status};
 
-/// The pace of a catalog whose interval cannot be read.
-const HOURLY: Duration = Duration::from_hours(1);
+/// The poll interval of a catalog whose `spec.interval` is invalid.
+const DEFAULT_INTERVAL: Duration = Duration::from_hours(1);
 
 pub(super) async fn reconcile(
     catalog: Arc<ExtensionCatalog>,
@@ -26,16 +26,16 @@ pub(super) async fn reconcile(
     let Some(uid) = catalog.uid().filter(|_| catalog.metadata.deletion_timestamp.is_none()) else {
         return Ok(Action::await_change());
     };
-    let pass = Reconciler { catalog: &catalog, context: &context, uid };
-    let wait = pass.wait(Timestamp::now());
+    let reconciler = Reconciler { catalog: &catalog, context: &context, uid };
+    let wait = reconciler.wait(Timestamp::now());
     if !wait.is_zero() {
         return Ok(Action::requeue(wait));
     }
-    let look = pass.look().await;
+    let result = reconciler.poll().await;
     let now = Timestamp::now();
-    pass.tell(&look, now).await?;
-    pass.note(&look, now);
-    Ok(Action::requeue(pass.wait(now).max(Duration::from_secs(1))))
+    reconciler.update_status(&result, now).await?;
+    reconciler.record(&result, now);
+    Ok(Action::requeue(reconciler.wait(now).max(Duration::from_secs(1))))
 }
 
 struct Reconciler<'a> {
@@ -45,29 +45,30 @@ struct Reconciler<'a> {
 }
 
 impl Reconciler<'_> {
-    /// How long until it is due; zero: it is.
+    /// Returns the time until the next poll. Zero means that it is due.
     fn wait(&self, now: Timestamp) -> Duration {
-        let last = self.context.looks().get(&self.uid).copied();
-        let last = last.or_else(|| self.before_this_process());
-        let every = interval(&self.catalog.spec).unwrap_or(HOURLY);
+        let last = self.context.polls().get(&self.uid).copied();
+        let last = last.or_else(|| self.poll_from_status());
+        let every = interval(&self.catalog.spec).unwrap_or(DEFAULT_INTERVAL);
         poll_delay(last.as_ref(), self.catalog.metadata.generation, every, &self.uid, now)
     }
 
-    /// A good look that the status tells of counts, if what was read is still there.
-    fn before_this_process(&self) -> Option<LastPoll> {
+    /// Returns the last successful poll according to the status, if its result is still stored. It may have been by
+    /// another process.
+    fn poll_from_status(&self) -> Option<LastPoll> {
         let status = self.catalog.status.as_ref()?;
-        let is_good = conditions::is_true(&status.conditions, "Ready");
-        let at = status.read_at.as_ref().filter(|_| is_good)?.0;
+        let is_ready = conditions::is_true(&status.conditions, "Ready");
+        let at = status.read_at.as_ref().filter(|_| is_ready)?.0;
         let selection = Selection::new(self.catalog.spec.filter.as_ref()).ok()?;
         self.context.packages.stored_catalog(self.request(&Access::default(), &selection))?;
         Some(LastPoll { generation: status.observed_generation, at, failures: None })
     }
 
-    async fn look(&self) -> PollResult {
+    async fn poll(&self) -> PollResult {
         if let Some(why) = unverifiable(&self.catalog.spec) {
-            // The object has changed for this, which was told already.
+            // Others need no notification: the change of the object that led to this was one.
             self.context.packages.remove_catalog(&self.uid);
-            return Look::Unverifiable(why);
+            return PollResult::Unverifiable(why);
         }
         match self.read().await {
             Ok((packages, digest)) => PollResult::Read { packages, digest },
@@ -84,58 +85,58 @@ impl Reconciler<'_> {
         let before = self.context.packages.stored_catalog(request).map(|kept| kept.digest().to_owned());
         let read = self.context.packages.read_catalog(request).await?;
         if before.as_deref() != Some(read.digest()) {
-            self.context.news.changed();
+            self.context.changes.changed();
         }
         let digest = Digest::parse(read.digest())
-            .ok_or_else(|| Failure::new(Category::Internal, "the kept catalog has no digest"))?;
+            .ok_or_else(|| Failure::new(Category::Internal, "the stored catalog has no digest"))?;
         Ok((read.packages(), digest))
     }
 
-    /// Whether what the status tells of is still offered.
+    /// Returns whether the packages that the status describes are still offered.
     fn is_kept(&self) -> bool {
-        let told = self.catalog.status.as_ref().and_then(|status| status.digest.as_deref());
+        let reported = self.catalog.status.as_ref().and_then(|status| status.digest.as_deref());
         let Ok(selection) = Selection::new(self.catalog.spec.filter.as_ref()) else { return false };
         let kept = self.context.packages.stored_catalog(self.request(&Access::default(), &selection));
-        kept.is_some_and(|kept| Some(kept.digest()) == told)
+        kept.is_some_and(|kept| Some(kept.digest()) == reported)
     }
 
     fn request<'a>(&'a self, access: &'a Access, selection: &'a Selection) -> CatalogRequest<'a> {
         CatalogRequest { key: &self.uid, url: &self.catalog.spec.url, access, selection }
     }
 
-    fn note(&self, look: &PollResult, now: Timestamp) {
-        let mut looks = self.context.looks();
+    fn record(&self, result: &PollResult, now: Timestamp) {
+        let mut polls = self.context.polls();
         let generation = self.catalog.metadata.generation;
-        let before = looks.get(&self.uid).filter(|last| last.generation == generation);
+        let before = polls.get(&self.uid).filter(|last| last.generation == generation);
         let count = before.and_then(|last| last.failures).map_or(0, |(count, _)| count) + 1;
-        let failures = match look {
+        let failures = match result {
             PollResult::Read { .. } => None,
             PollResult::Failed { failure, .. } => Some((count, failure.category)),
             PollResult::Unverifiable(_) => Some((count, Category::InvalidSpec)),
         };
-        looks.insert(self.uid.clone(), LastPoll { generation, at: now, failures });
+        polls.insert(self.uid.clone(), LastPoll { generation, at: now, failures });
     }
 
-    /// Writes the status if it says anything new, and an Event if the state is another.
-    async fn tell(&self, look: &PollResult, now: Timestamp) -> Result<(), ReconcileError> {
+    /// Writes the status if it has changed, and publishes an Event if the condition `Ready` has.
+    async fn update_status(&self, result: &PollResult, now: Timestamp) -> Result<(), ReconcileError> {
         let old = self.catalog.status.clone().unwrap_or_default();
-        let new = report(&old, look, self.catalog.metadata.generation, now);
+        let new = report(&old, result, self.catalog.metadata.generation, now);
         if new == old {
             return Ok(());
         }
         status::write(&self.context.client, self.catalog, &new).await?;
         let state = |status| ready(status).map(|ready| (ready.status.clone(), ready.reason.clone()));
         if state(&new) != state(&old) {
-            self.publish(look, &new);
+            self.publish(result, &new);
         }
         Ok(())
     }
 
-    fn publish(&self, look: &PollResult, status: &CatalogStatus) {
+    fn publish(&self, result: &PollResult, status: &CatalogStatus) {
         let Some(ready) = ready(status) else { return };
         let (namespace, name) = (self.catalog.namespace().unwrap_or_default(), self.catalog.name_any());
-        if let PollResult::Read { packages, .. } = look {
-            tracing::info!(namespace, name, packages, "catalog is read");
+        if let PollResult::Read { packages, .. } = result {
+            tracing::info!(namespace, name, packages, "catalog read");
             self.context.events.normal(self.catalog, &ready.reason, &format!("{packages} packages"));
         } else {
             tracing::warn!(namespace, name, reason = ready.reason, "catalog: {}", ready.message);

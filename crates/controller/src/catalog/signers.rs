@@ -1,4 +1,4 @@
-//! Who has to have signed a catalog's packages: from a Secret and a ConfigMap beside the catalog.
+//! The signers that a catalog requires, from a Secret and a ConfigMap in its namespace.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use kube::{Api, Client};
 
 use crate::extension::ConfigMapKey;
 
-/// None: the catalog demands no signatures.
+/// Reads the signers of a catalog. Returns `None` if it requires no signatures.
 pub async fn catalog_signers(
     client: &Client,
     namespace: &str,
@@ -26,34 +26,35 @@ pub async fn catalog_signers(
         Some(reference) => {
             let (name, key) = (reference.name.clone(), reference.key.clone());
             let from = ConfigMapKey { namespace: namespace.to_owned(), name, key };
-            Some(from.text(client).await.map_err(|why| unusable(&format!("ConfigMap {from}: {why}")))?)
+            Some(from.text(client).await.map_err(|error| invalid(&format!("ConfigMap {from}: {error}")))?)
         }
         None => None,
     };
-    let identities = identities.iter().map(wanted).collect();
+    let identities = identities.iter().map(identity).collect();
     let signers = Signers::new(&SignersSpec { keys, identities, trusted_root });
-    signers.map(|signers| Some(Arc::new(signers))).map_err(|error| unusable(&error.to_string()))
+    signers.map(|signers| Some(Arc::new(signers))).map_err(|error| invalid(&error.to_string()))
 }
 
-fn wanted(identity: &SignerIdentity) -> ExpectedIdentity {
+fn identity(identity: &SignerIdentity) -> ExpectedIdentity {
     let SignerIdentity { issuer, issuer_reg_exp, subject, subject_reg_exp } = identity.clone();
     ExpectedIdentity { issuer, issuer_reg_exp, subject, subject_reg_exp }
 }
 
 async fn public_keys(client: &Client, namespace: &str, name: &str) -> Result<Vec<String>, Failure> {
-    let named = |why: &str| unusable(&format!("Secret {namespace}/{name} {why}"));
+    let failure = |problem: &str| invalid(&format!("Secret {namespace}/{name} {problem}"));
     let found = Api::<Secret>::namespaced(client.clone(), namespace).get_opt(name).await;
-    let found = found.map_err(|error| named(&format!("cannot be read: {error}")))?;
-    let data = found.ok_or_else(|| named("does not exist"))?.data.unwrap_or_default();
+    let found = found.map_err(|error| failure(&format!("cannot be read: {error}")))?;
+    let data = found.ok_or_else(|| failure("does not exist"))?.data.unwrap_or_default();
     if data.is_empty() {
-        return Err(named("holds no public key"));
+        return Err(failure("contains no public key"));
     }
     let text = |(key, value): (String, k8s_openapi::ByteString)| {
-        String::from_utf8(value.0).map_err(|_| named(&format!("holds something at {key} that is no text")))
+        String::from_utf8(value.0)
+            .map_err(|_| failure(&format!("has a value at {key} that is not UTF-8 text")))
     };
     data.into_iter().map(text).collect()
 }
 
-fn unusable(why: &str) -> Failure {
-    Failure::new(Category::VerificationFailed, format!("spec.verify of the catalog cannot be used: {why}"))
+fn invalid(problem: &str) -> Failure {
+    Failure::new(Category::VerificationFailed, format!("spec.verify of the catalog is invalid: {problem}"))
 }

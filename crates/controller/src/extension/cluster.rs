@@ -1,5 +1,4 @@
-//! One pass over one Cluster: gives it the extensions it should have without anybody asking, takes back what it does not
-//! need any more, and says on the Cluster whether its add-ons are ready.
+//! Reconciles a Cluster: creates and deletes its implicit ExtensionInstances, and writes the conditions of its add-ons.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -14,7 +13,7 @@ use chandler_core::{
     },
     cluster_list::{self, EXTENSIONS_ANNOTATION, Listed},
     conditions,
-    extension::{ExtensionKey, ImplicitInput, ImplicitRequest, Implied, Origin, implied},
+    extension::{ExtensionKey, ImplicitChanges, ImplicitInput, ImplicitRequest, Origin, implicit_changes},
     identity::ClusterKey,
     placement::addon_release_name,
 };
@@ -34,7 +33,7 @@ use super::{
 };
 use crate::{ManagementError, ReconcileError, caches::AllKinds, clusters, events::Events, overwrite};
 
-/// What a pass over a Cluster works with.
+/// The context of the reconciler of Clusters.
 pub struct ClusterContext {
     pub client: Client,
     pub resolver: Arc<Resolver>,
@@ -42,22 +41,22 @@ pub struct ClusterContext {
     pub events: Events,
 }
 
-/// One pass over one Cluster.
+/// Reconciles a Cluster.
 pub async fn reconcile(
     cluster: Arc<DynamicObject>,
     context: Arc<ClusterContext>,
 ) -> Result<Action, ReconcileError> {
     let Some(key) = clusters::key(&cluster) else { return Ok(Action::await_change()) };
     let published = context.resolver.registry.snapshot();
-    let pass = Reconciler { key, cluster, context, published };
-    if pass.cluster.metadata.deletion_timestamp.is_some() {
-        pass.context.resolver.forget(&pass.key);
-        return pass.remove_what_holds().await;
+    let reconciler = Reconciler { key, cluster, context, published };
+    if reconciler.cluster.metadata.deletion_timestamp.is_some() {
+        reconciler.context.resolver.forget(&reconciler.key);
+        return reconciler.remove_external_resources().await;
     }
-    if clusters::is_left_alone(&pass.cluster) {
+    if clusters::is_paused_or_deleting(&reconciler.cluster) {
         return Ok(Action::await_change());
     }
-    pass.run().await
+    reconciler.run().await
 }
 
 struct Reconciler {
@@ -70,39 +69,40 @@ struct Reconciler {
 impl Reconciler {
     async fn run(&self) -> Result<Action, ReconcileError> {
         let instances = self.context.resolver.instances(&self.key, self.cluster.labels());
-        let (listed, mut trouble) = self.listed();
+        let (listed, mut problems) = self.listed();
         let defaults = self.defaults();
         let lists = cluster_list::has_list(self.annotation(), &self.cluster.data);
-        let concerned = lists || !instances.is_empty() || !defaults.is_empty() || !self.given().is_empty();
+        let relevant =
+            lists || !instances.is_empty() || !defaults.is_empty() || !self.provisioned().is_empty();
         let resolved =
-            if concerned { self.context.resolver.resolve(&self.key, &self.cluster).await.ok() } else { None };
+            if relevant { self.context.resolver.resolve(&self.key, &self.cluster).await.ok() } else { None };
         let complete = self.published.is_complete();
-        // While something is not known, nothing is given and nothing taken away.
+        // Without a complete registry and a resolution, instances are neither created nor deleted.
         if let (Some(listed), Some(resolved), true) = (listed, &resolved, complete) {
             let requests: Vec<_> = listed.into_iter().chain(defaults).collect();
-            trouble.extend(self.imply(&instances, &requests, resolved).await?);
-        } else if (concerned || !complete) && trouble.is_empty() && !self.is_told_ready() {
-            trouble.push(Addon::not_ready("extensions", "they are being looked at"));
+            problems.extend(self.apply_implicit_changes(&instances, &requests, resolved).await?);
+        } else if (relevant || !complete) && problems.is_empty() && !self.is_reported_ready() {
+            problems.push(Addon::not_ready("extensions", "they are being resolved"));
         }
-        if concerned || gates_on_addons(&self.cluster.data) {
-            self.tell(resolved.as_deref(), trouble).await?;
+        if relevant || gates_on_addons(&self.cluster.data) {
+            self.update_conditions(resolved.as_deref(), problems).await?;
         }
         Ok(Action::await_change())
     }
 
-    /// Uninstalls what holds something outside of a Cluster that is deleting.
-    async fn remove_what_holds(&self) -> Result<Action, ReconcileError> {
+    /// Uninstalls the releases that own resources outside of a Cluster that is being deleted.
+    async fn remove_external_resources(&self) -> Result<Action, ReconcileError> {
         let api: Api<AddonRelease> = Api::namespaced(self.context.client.clone(), &self.key.namespace);
         for release in self.context.resolver.releases.on_cluster(&self.key) {
-            let holds = release.spec.on_cluster_delete == OnClusterDelete::Uninstall;
-            if holds && release.meta().deletion_timestamp.is_none() {
+            let uninstall = release.spec.on_cluster_delete == OnClusterDelete::Uninstall;
+            if uninstall && release.meta().deletion_timestamp.is_none() {
                 delete(&api, &*release).await?;
             }
         }
         Ok(Action::await_change())
     }
 
-    /// What is a default of clusters like this one.
+    /// Returns the default extensions of the cluster.
     fn defaults(&self) -> Vec<ImplicitRequest> {
         let resolver = &self.context.resolver;
         let request = |registered: &Arc<RegisteredExtension>| {
@@ -120,17 +120,18 @@ impl Reconciler {
         self.published.all().filter_map(request).collect()
     }
 
-    /// What the Cluster's annotation or its topology lists, and what of it cannot be had. None: it cannot be read.
+    /// Returns the extensions that the Cluster's annotation or topology lists, and the problems with them. The list is
+    /// `None` if it is invalid.
     fn listed(&self) -> (Option<Vec<ImplicitRequest>>, Vec<Addon>) {
         let (entries, errors) = cluster_list::listed(self.annotation(), &self.cluster.data);
         if !errors.is_empty() {
-            let named = "the cluster's list of extensions";
-            let trouble = errors.iter().map(|error| Addon::not_ready(named, &error.to_string()));
-            return (None, trouble.collect());
+            let named = "the Cluster's list of extensions";
+            let problems = errors.iter().map(|error| Addon::not_ready(named, &error.to_string()));
+            return (None, problems.collect());
         }
-        let (mut requests, mut trouble) = (Vec::new(), Vec::new());
+        let (mut requests, mut problems) = (Vec::new(), Vec::new());
         for entry in entries {
-            if let Some(namespace) = self.home(&entry) {
+            if let Some(namespace) = self.namespace_of(&entry) {
                 requests.push(ImplicitRequest {
                     origin: Origin::Listed,
                     extension: self.extension(&namespace, &entry.name),
@@ -138,21 +139,21 @@ impl Reconciler {
                     release_namespace: None,
                 });
             } else {
-                trouble.push(Addon::not_ready(
+                problems.push(Addon::not_ready(
                     &entry.name,
-                    "the cluster lists it, and there is no such Extension",
+                    "the Cluster lists it, but there is no such Extension",
                 ));
             }
         }
-        (Some(requests), trouble)
+        (Some(requests), problems)
     }
 
-    /// The namespace of an Extension that is listed: beside the cluster, or the platform's.
-    fn home(&self, entry: &Listed) -> Option<String> {
+    /// Returns the namespace of a listed Extension: that of the Cluster, else that of the platform.
+    fn namespace_of(&self, entry: &Listed) -> Option<String> {
         let resolver = &self.context.resolver;
-        let beside = Some(&self.key.namespace).filter(|_| entry.scope == Scope::Namespace);
-        let mut homes = beside.into_iter().chain([&resolver.platform.namespace]);
-        homes.find(|namespace| self.published.is_published(namespace, &entry.name)).cloned()
+        let own = Some(&self.key.namespace).filter(|_| entry.scope == Scope::Namespace);
+        let mut namespaces = own.into_iter().chain([&resolver.platform.namespace]);
+        namespaces.find(|namespace| self.published.is_published(namespace, &entry.name)).cloned()
     }
 
     fn extension(&self, namespace: &str, name: &str) -> ExtensionKey {
@@ -163,24 +164,25 @@ impl Reconciler {
         self.cluster.annotations().get(EXTENSIONS_ANNOTATION).map(String::as_str)
     }
 
-    /// Whether the Cluster says that its add-ons are ready: what is not known takes no word back.
-    fn is_told_ready(&self) -> bool {
+    /// Returns whether the condition `AddonsReady` is true. It is kept while the extensions are unknown.
+    fn is_reported_ready(&self) -> bool {
         conditions::is_true(&conditions_of(&self.cluster.data), ADDONS_READY)
     }
 
-    fn given(&self) -> BTreeSet<ExtensionKey> {
-        let given = self.cluster.annotations().get(GIVEN_ANNOTATION).map(String::as_str).unwrap_or_default();
-        given.split(',').map(str::trim).filter(|key| !key.is_empty()).map(ExtensionKey::parse).collect()
+    fn provisioned(&self) -> BTreeSet<ExtensionKey> {
+        let provisioned =
+            self.cluster.annotations().get(GIVEN_ANNOTATION).map(String::as_str).unwrap_or_default();
+        provisioned.split(',').map(str::trim).filter(|key| !key.is_empty()).map(ExtensionKey::parse).collect()
     }
 
-    /// Gives and takes. What was given just now is not on the cluster yet.
-    async fn imply(
+    /// Creates and deletes implicit instances. Returns those that are not installed yet.
+    async fn apply_implicit_changes(
         &self,
         instances: &[Arc<ExtensionInstance>],
         requests: &[ImplicitRequest],
         resolved: &Resolved,
     ) -> Result<Vec<Addon>, ReconcileError> {
-        let given = self.given();
+        let provisioned = self.provisioned();
         let instances: Vec<_> = instances.iter().map(AsRef::as_ref).collect();
         let releases = self.context.resolver.releases.on_cluster(&self.key);
         let is_published = |key: &ExtensionKey| self.is_published(key);
@@ -192,21 +194,21 @@ impl Reconciler {
             let name = addon_release_name(instance, &self.key.name);
             releases.iter().any(|release| release.name_any() == name)
         };
-        let todo = implied(&ImplicitInput {
+        let changes = implicit_changes(&ImplicitInput {
             cluster: &self.key,
             requests,
-            given: &given,
+            provisioned: &provisioned,
             instances: &instances,
             resolution: &resolved.resolution,
             is_published: &is_published,
             is_needed: &is_needed,
             is_placed: &is_placed,
         });
-        self.write(&todo, &instances).await?;
-        if todo.given != given {
-            self.note_given(&todo.given).await?;
+        self.write(&changes, &instances).await?;
+        if changes.provisioned != provisioned {
+            self.write_provisioned(&changes.provisioned).await?;
         }
-        Ok(pending_addons(&todo.apply, &instances))
+        Ok(pending_addons(&changes.apply, &instances))
     }
 
     fn is_published(&self, key: &ExtensionKey) -> bool {
@@ -216,24 +218,28 @@ impl Reconciler {
 
     async fn write(
         &self,
-        todo: &ImplicitChanges,
+        changes: &ImplicitChanges,
         instances: &[&ExtensionInstance],
     ) -> Result<(), ReconcileError> {
         let api: Api<ExtensionInstance> = Api::namespaced(self.context.client.clone(), &self.key.namespace);
-        for instance in &todo.apply {
+        for instance in &changes.apply {
             let mut instance = instance.clone();
             instance.metadata.owner_references = Some(vec![self.owner()]);
             let name = instance.name_any();
             let written =
-                overwrite::apply(&api, &instance, |there, wanted| there.spec == wanted.spec).await.map_err(
-                    |source| ManagementError::Write { kind: "ExtensionInstance", name: name.clone(), source },
-                )?;
-            if todo.restored.contains(&name) {
-                let note = "Restored: this extension is enforced on clusters like this one";
+                overwrite::apply(&api, &instance, |existing, desired| existing.spec == desired.spec)
+                    .await
+                    .map_err(|source| ManagementError::Write {
+                        kind: "ExtensionInstance",
+                        name: name.clone(),
+                        source,
+                    })?;
+            if changes.restored.contains(&name) {
+                let note = "Restored, because this extension is enforced on this cluster";
                 self.context.events.warning(&written, "Restored", note);
             }
         }
-        for instance in instances.iter().filter(|instance| todo.delete.contains(&instance.name_any())) {
+        for instance in instances.iter().filter(|instance| changes.delete.contains(&instance.name_any())) {
             delete(&api, *instance).await?;
         }
         Ok(())
@@ -249,34 +255,37 @@ impl Reconciler {
         }
     }
 
-    async fn note_given(&self, given: &BTreeSet<ExtensionKey>) -> Result<(), ManagementError> {
-        // Sorted as texts, so that the same set always is the same annotation.
-        let given: BTreeSet<_> = given.iter().map(ToString::to_string).collect();
-        let given = given.into_iter().collect::<Vec<_>>().join(",");
-        let patch = json!({"metadata": {"annotations": {GIVEN_ANNOTATION: given}}});
+    async fn write_provisioned(&self, provisioned: &BTreeSet<ExtensionKey>) -> Result<(), ManagementError> {
+        // Sorted by text, so that equal sets give equal annotations.
+        let provisioned: BTreeSet<_> = provisioned.iter().map(ToString::to_string).collect();
+        let provisioned = provisioned.into_iter().collect::<Vec<_>>().join(",");
+        let patch = json!({"metadata": {"annotations": {GIVEN_ANNOTATION: provisioned}}});
         let parameters =
             PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let done = self.api().patch(&self.key.name, &parameters, &Patch::Merge(patch)).await;
         self.written(done)
     }
 
-    /// Writes the conditions, if they are not what they should be.
-    async fn tell(&self, resolved: Option<&Resolved>, trouble: Vec<Addon>) -> Result<(), ManagementError> {
+    /// Writes the conditions if they have changed.
+    async fn update_conditions(
+        &self,
+        resolved: Option<&Resolved>,
+        problems: Vec<Addon>,
+    ) -> Result<(), ManagementError> {
         let mut addons = self.context.all_kinds.addons(&self.key, self.cluster.labels());
         if let Some(resolved) = resolved {
             let refused = resolved.resolution.refused.iter();
-            addons.extend(refused.map(|(name, why)| Addon::not_ready(name, why)));
+            addons.extend(refused.map(|(name, reason)| Addon::not_ready(name, reason)));
         }
-        // The watch may have told of it meanwhile.
-        let untold: Vec<_> = trouble.into_iter().filter(|one| !addons.contains(one)).collect();
-        addons.extend(untold);
-        let wanted =
-            [Some(addons_ready(&addons)), resolved.map(|resolved| addons_upgradable(&resolved.input))];
+        // The watch may have shown some of them in the meantime.
+        let missing: Vec<_> = problems.into_iter().filter(|problem| !addons.contains(problem)).collect();
+        addons.extend(missing);
+        let new = [Some(addons_ready(&addons)), resolved.map(|resolved| addons_upgradable(&resolved.input))];
         let old = conditions_of(&self.cluster.data);
-        let wanted: Vec<_> = wanted.into_iter().flatten().collect();
-        let types: Vec<_> = wanted.iter().map(|wanted| wanted.type_).collect();
+        let new: Vec<_> = new.into_iter().flatten().collect();
+        let types: Vec<_> = new.iter().map(|condition| condition.type_).collect();
         let old: Vec<_> = old.into_iter().filter(|known| types.contains(&known.type_.as_str())).collect();
-        let new = conditions::merge(&old, wanted, None, Timestamp::now());
+        let new = conditions::merge(&old, new, None, Timestamp::now());
         if new == old {
             return Ok(());
         }
@@ -304,15 +313,15 @@ impl Reconciler {
     }
 }
 
-/// Deletes an object as it was seen. One that has changed meanwhile is looked at again when the watch shows it: whoever
-/// changed it may have made it theirs.
+/// Deletes an object unless it has changed since the watch showed it. A change triggers another reconcile, because a
+/// user may have taken the object over.
 async fn delete<K>(api: &Api<K>, object: &K) -> Result<(), ManagementError>
 where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
     let name = object.name_any();
-    let as_seen = Preconditions { resource_version: object.resource_version(), uid: object.uid() };
-    match api.delete(&name, &DeleteParams::default().preconditions(as_seen)).await {
+    let unchanged = Preconditions { resource_version: object.resource_version(), uid: object.uid() };
+    match api.delete(&name, &DeleteParams::default().preconditions(unchanged)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
         Err(source) => Err(ManagementError::Write { kind: crate::status::kind::<K>(), name, source }),

@@ -11,13 +11,13 @@ use kube::{
 
 use super::{
     ClusterContext, ConfigMapKey, ExtensionContext, ExtensionRegistry, Offers, Platform, Resolver, cluster,
-    hooks::ExtensionAnswers,
+    hooks::ExtensionHooks,
     registry::{catalog_offers::CatalogOffers, publish},
     resolver::LastResolutions,
 };
 use crate::{
     StartupError,
-    hooks::{self, Changing, HookHandler, HookServer, UnderWay},
+    hooks::{self, BusyAddons, HookHandler, HookServer, PendingOperations},
     metrics::Metrics,
     pair::Pair,
     queue::{self, Queue},
@@ -163,7 +163,7 @@ fn follow_platform(
 }
 
 /// Returns the add-ons of a cluster that are being changed.
-fn changing(shared: &Shared) -> Changing {
+fn changing(shared: &Shared) -> BusyAddons {
     let (all_kinds, operations) = (shared.all_kinds.clone(), shared.release_caches.operations.clone());
     Box::new(move |cluster| {
         let all = all_kinds.releases(cluster).into_iter();
@@ -178,8 +178,8 @@ async fn serve_hooks(
     caches: &ManagementCaches,
 ) -> Result<Option<HookServer>, StartupError> {
     let Some(options) = shared.hooks.clone() else { return Ok(None) };
-    let answers: Arc<dyn HookHandler> = Arc::new(ExtensionAnswers {
-        under_way: UnderWay(changing(shared)),
+    let answers: Arc<dyn HookHandler> = Arc::new(ExtensionHooks {
+        pending_operations: PendingOperations(changing(shared)),
         resolver: resolver.clone(),
         clusters: caches.clusters.clone(),
     });

@@ -1,4 +1,4 @@
-//! What the extensions of a cluster mean for a step of its life.
+//! Answers the runtime hooks of Cluster API from the extensions of a cluster.
 
 use std::sync::Arc;
 
@@ -14,33 +14,35 @@ use kube::ResourceExt as _;
 use super::resolver::{Resolved, Resolver};
 use crate::{
     clusters::Clusters,
-    hooks::{HookHandler, HookResponse, UnderWay},
+    hooks::{HookHandler, HookResponse, PendingOperations},
 };
 
-/// When Cluster API asks again.
-const SOON: u32 = 5;
+/// Seconds after which Cluster API retries the hook.
+const RETRY_AFTER: u32 = 5;
 
-/// Answers from what was decided last.
-pub struct ExtensionAnswers {
-    pub under_way: UnderWay,
+/// Answers hooks from the last resolution of a cluster.
+pub struct ExtensionHooks {
+    pub pending_operations: PendingOperations,
     pub resolver: Arc<Resolver>,
     pub clusters: Clusters,
 }
 
-impl HookHandler for ExtensionAnswers {
+impl HookHandler for ExtensionHooks {
     fn before_cluster_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
-        settled(self.under_way.before_cluster_upgrade(cluster, from, to), || self.before(cluster, from, to))
+        first_block(self.pending_operations.before_cluster_upgrade(cluster, from, to), || {
+            self.before(cluster, from, to)
+        })
     }
 
     fn before_control_plane_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
-        settled(self.under_way.before_control_plane_upgrade(cluster, from, to), || {
+        first_block(self.pending_operations.before_control_plane_upgrade(cluster, from, to), || {
             self.before(cluster, from, to)
         })
     }
 
     fn after_control_plane_upgrade(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
-        let under_way = self.under_way.after_control_plane_upgrade(cluster, version);
-        settled(under_way, || self.after_control_plane(cluster, version))
+        let operations = self.pending_operations.after_control_plane_upgrade(cluster, version);
+        first_block(operations, || self.after_control_plane(cluster, version))
     }
 
     fn after_cluster_upgrade(&self, _: &ClusterKey, _: &str) -> HookResponse {
@@ -50,26 +52,30 @@ impl HookHandler for ExtensionAnswers {
     fn before_cluster_delete(&self, cluster: &ClusterKey) -> HookResponse {
         let facts = self.clusters.facts(cluster);
         let releases = self.resolver.releases.on_cluster(cluster);
-        let holding: Vec<_> = releases
+        let uninstalled_first: Vec<_> = releases
             .iter()
             .filter(|release| release.spec.on_cluster_delete == OnClusterDelete::Uninstall)
-            .map(called)
+            .map(display_name)
             .collect();
-        if holding.is_empty() || facts.is_deleting() && !facts.waits_for_removals(Timestamp::now()) {
+        if uninstalled_first.is_empty() || facts.is_deleting() && !facts.waits_for_removals(Timestamp::now())
+        {
             return HookResponse::Proceed;
         }
-        wait(format!("uninstalling {} first, for what it holds outside of the cluster", holding.join(", ")))
+        wait(format!(
+            "uninstalling {} first, because of its resources outside of the cluster",
+            uninstalled_first.join(", ")
+        ))
     }
 }
 
-impl ExtensionAnswers {
+impl ExtensionHooks {
     fn after_control_plane(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
         let (Some(resolved), Some(version)) = (self.resolved(cluster), parse_kubernetes_version(version))
         else {
             return self.unknown(cluster);
         };
         if resolved.input.kubernetes.current != version {
-            return wait("the extensions of this cluster are being looked at".to_owned());
+            return wait("the extensions of this cluster are being resolved".to_owned());
         }
         let from = resolved.input.kubernetes.upgrade.as_ref().map(|upgrade| upgrade.from.clone());
         let in_lockstep = resolved.resolution.chosen.iter().filter(|(name, chosen)| {
@@ -81,7 +87,7 @@ impl ExtensionAnswers {
             range.zip(from.as_ref()).is_some_and(|(range, from)| !range.contains(from))
         });
         let moves = in_lockstep.map(|(name, chosen)| (name.as_str(), &chosen.version));
-        self.arrived(cluster, moves)
+        self.answer_when_ready(cluster, moves)
     }
 
     fn before(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
@@ -99,20 +105,20 @@ impl ExtensionAnswers {
             }
             _ => None,
         });
-        // What has moved already is to be ready as well.
+        // Extensions that have moved already have to be ready too.
         let chosen = resolved.resolution.chosen.iter().filter(|_| resolved.resolution.upgrade.is_some());
         let moving = chosen.filter(|(name, chosen)| self.is_moving(cluster, name, &chosen.version));
         let moving = moving.map(|(name, chosen)| (name.as_str(), &chosen.version));
-        self.arrived(cluster, moves.chain(moving))
+        self.answer_when_ready(cluster, moves.chain(moving))
     }
 
-    /// Nothing was decided for the cluster: it has no extensions, or this process has just begun.
+    /// Responds for a cluster without a resolution: it has no extensions, or this process has just started.
     fn unknown(&self, cluster: &ClusterKey) -> HookResponse {
         let labels = self.clusters.get(cluster).map(|cluster| cluster.labels().clone()).unwrap_or_default();
         if self.resolver.instances(cluster, &labels).is_empty() {
             HookResponse::Proceed
         } else {
-            wait("the extensions of this cluster are being looked at".to_owned())
+            wait("the extensions of this cluster are being resolved".to_owned())
         }
     }
 
@@ -120,22 +126,22 @@ impl ExtensionAnswers {
         self.resolver.last(cluster)
     }
 
-    /// Go, once all of these are at their versions and ready.
-    fn arrived<'a>(
+    /// Responds with `Proceed` if all of these extensions have their version and are ready.
+    fn answer_when_ready<'a>(
         &self,
         cluster: &ClusterKey,
         moves: impl Iterator<Item = (&'a str, &'a VersionName)>,
     ) -> HookResponse {
-        let mut on_the_way: Vec<_> = moves
+        let mut pending: Vec<_> = moves
             .filter(|(extension, version)| !self.is_at(cluster, extension, version))
             .map(|(extension, version)| format!("{extension} to {version}"))
             .collect();
-        on_the_way.sort();
-        on_the_way.dedup();
-        if on_the_way.is_empty() {
+        pending.sort();
+        pending.dedup();
+        if pending.is_empty() {
             return HookResponse::Proceed;
         }
-        wait(format!("moving {} first", on_the_way.join(", ")))
+        wait(format!("moving {} first", pending.join(", ")))
     }
 
     fn is_at(&self, cluster: &ClusterKey, extension: &str, version: &VersionName) -> bool {
@@ -146,13 +152,13 @@ impl ExtensionAnswers {
             })
     }
 
-    /// Whether a release was told another version and has not arrived there.
+    /// Returns whether an installed release does not have this version yet, or is not ready.
     fn is_moving(&self, cluster: &ClusterKey, extension: &str, version: &VersionName) -> bool {
         self.releases_of(cluster, extension).iter().any(|release| {
-            let told = release.spec.version.as_deref() == Some(version.text.as_str());
+            let requested = release.spec.version.as_deref() == Some(version.text.as_str());
             let installed = release.status.as_ref().is_some_and(|status| !status.history.is_empty());
-            let arrived = release.current_status().is_some() && release.is_ready();
-            installed && (!told || !arrived)
+            let ready = release.current_status().is_some() && release.is_ready();
+            installed && (!requested || !ready)
         })
     }
 
@@ -162,7 +168,7 @@ impl ExtensionAnswers {
     }
 }
 
-fn called(release: &Arc<AddonRelease>) -> String {
+fn display_name(release: &Arc<AddonRelease>) -> String {
     release.spec.extension.clone().unwrap_or_else(|| release.name_any())
 }
 
@@ -174,17 +180,17 @@ fn blocked(plan: &UpgradePlan, to: &str) -> String {
         .map(ToString::to_string)
         .collect();
     format!(
-        "Kubernetes {to} has to wait: {}. Publish a version that fits, or annotate the Cluster with \
-         chandler.dev/proceed=BeforeClusterUpgrade,BeforeControlPlaneUpgrade to go on without",
+        "Kubernetes {to} has to wait: {}. Publish a compatible version, or annotate the Cluster with \
+         chandler.dev/proceed=BeforeClusterUpgrade,BeforeControlPlaneUpgrade to upgrade anyway",
         blocks.join("; ")
     )
 }
 
-/// What holds anyway, else what else there is to say.
-fn settled(first: HookResponse, then: impl FnOnce() -> HookResponse) -> HookResponse {
+/// Returns the first answer unless it is `Proceed`, else the second.
+fn first_block(first: HookResponse, then: impl FnOnce() -> HookResponse) -> HookResponse {
     if first == HookResponse::Proceed { then() } else { first }
 }
 
 fn wait(message: String) -> HookResponse {
-    HookResponse::RetryAfter { seconds: SOON, message }
+    HookResponse::RetryAfter { seconds: RETRY_AFTER, message }
 }

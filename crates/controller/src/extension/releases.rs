@@ -142,7 +142,7 @@ impl InstanceReleases {
         let Some(registered) = registered else { return Ok(None) };
         let Some(version) = registered.version(&chosen.version) else { return Ok(None) };
         let source = self.scoped_source(cluster_key, &registered, &version.source);
-        let content = Content {
+        let content = ReleaseContent {
             extension: Some((extension, chosen.version.text.clone())),
             source: source.clone(),
             depends_on: self.depends_on(&resolved, &chosen.after, cluster_key),

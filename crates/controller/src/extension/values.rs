@@ -1,4 +1,5 @@
-//! The values of an instance's releases: layers of parameters, merged, checked, and kept where they may be read.
+//! Composes the values of an instance's releases: merges layers of parameters, validates and renders them, and stores
+//! them in the release object or in a Secret.
 
 pub mod schema_check;
 
@@ -35,39 +36,39 @@ use crate::{
     templates::{TemplateInput, Templates},
 };
 
-/// Values as text, or the Secret they are in.
-type Made = Result<(Option<String>, Option<ValuesSecret>), ComposeError>;
+/// Values as text, or the Secret that contains them.
+type ValuesResult = Result<(Option<String>, Option<ValuesSecret>), ComposeError>;
 
-/// Evaluated templates that are kept.
-const MOST_EVALUATED: usize = 10_000;
+/// Number of cached results of templates.
+const MAX_EVALUATED: usize = 10_000;
 
-/// What the chosen version has to say about parameters.
+/// The parts of the chosen version that determine values.
 #[derive(Clone, Default)]
 pub struct Layers {
     pub defaults: Parameters,
-    /// None: the package may have one.
+    /// `None` means that the schema of the package applies, if it has one.
     pub schema: Option<Parameters>,
     pub source: PackageSource,
 }
 
-/// Makes values.
+/// Composes values.
 pub struct Values {
     pub client: Client,
     pub templates: Templates,
     pub sources: ParameterSources,
     pub schema_check: SchemaCheck,
-    /// What templates came to, by instance and cluster.
+    /// Results of templates by instance uid and cluster, with the digest of their input.
     pub evaluated: Mutex<HashMap<(String, ClusterKey), (Digest, String)>>,
 }
 
 impl Values {
-    /// For each cluster.
+    /// Composes the values of an instance for each cluster.
     pub async fn of(
         &self,
         instance: &ExtensionInstance,
         clusters: ClusterMap<(Arc<DynamicObject>, Layers)>,
         existing: &ClusterMap<Arc<AddonRelease>>,
-    ) -> Result<ClusterMap<Made>, ReconcileError> {
+    ) -> Result<ClusterMap<ValuesResult>, ReconcileError> {
         let namespace = instance.namespace().unwrap_or_default();
         let spec = &instance.spec;
         let account = spec.service_account_name.as_deref();
@@ -78,25 +79,25 @@ impl Values {
             }
         };
         let mut templates = self.templates(instance, &clusters).await?;
-        let mut made = BTreeMap::new();
+        let mut results = BTreeMap::new();
         for (done, (key, (_, layers))) in clusters.into_iter().enumerate() {
             take_turns(done).await;
             let template = templates.remove(&key).unwrap_or_else(|| Ok(String::new()));
-            let there = existing.get(&key);
+            let current = existing.get(&key);
             let values = match template.and_then(|text| merged(instance, &layers, &read, &text)) {
-                Ok(parameters) => self.checked(&namespace, &layers, &parameters, there).await,
+                Ok(parameters) => self.validated(&namespace, &layers, &parameters, current).await,
                 Err(error) => Err(error),
             };
             let values = match values {
-                Ok(values) => self.keep(instance, &key, values, read.secret, there).await,
+                Ok(values) => self.store(instance, &key, values, read.secret, current).await,
                 Err(error) => Err(error),
             };
-            made.insert(key, values);
+            results.insert(key, values);
         }
-        Ok(made)
+        Ok(results)
     }
 
-    /// What `parametersTemplate` comes to; what was evaluated before from the same is not evaluated again.
+    /// Evaluates `parametersTemplate` for each cluster. Cached results are reused if the input is the same.
     async fn templates(
         &self,
         instance: &ExtensionInstance,
@@ -112,7 +113,7 @@ impl Values {
             take_turns(done).await;
             match self.templates.data(template, key, cluster).await {
                 Ok((data, digest)) => {
-                    if let Some(text) = self.known(&uid, key, &digest) {
+                    if let Some(text) = self.cached(&uid, key, &digest) {
                         results.insert(key.clone(), Ok(text));
                     } else {
                         needed.push(TemplateInput { cluster: key.clone(), data });
@@ -127,8 +128,8 @@ impl Values {
         for (key, result) in self.templates.evaluate(template, needed).await? {
             if let (Ok(text), Some(digest)) = (&result, digests.remove(&key)) {
                 let mut evaluated = self.evaluated.lock();
-                if evaluated.len() >= MOST_EVALUATED {
-                    // Some are of instances and clusters that are gone; the rest is evaluated once more.
+                if evaluated.len() >= MAX_EVALUATED {
+                    // Entries of deleted instances and clusters are dropped. The others are evaluated again.
                     evaluated.clear();
                 }
                 evaluated.insert((uid.clone(), key.clone()), (digest, text.clone()));
@@ -138,48 +139,50 @@ impl Values {
         Ok(results)
     }
 
-    fn known(&self, uid: &str, key: &ClusterKey, digest: &Digest) -> Option<String> {
+    fn cached(&self, uid: &str, key: &ClusterKey, digest: &Digest) -> Option<String> {
         let evaluated = self.evaluated.lock();
         let (from, text) = evaluated.get(&(uid.to_owned(), key.clone()))?;
         (from == digest).then(|| text.clone())
     }
 
-    /// The values, if they fit the package. What is on its way to the cluster already was looked at before.
-    async fn checked(
+    /// Renders the values and validates them against the schema of the package, unless the release object already has
+    /// them.
+    async fn validated(
         &self,
         namespace: &str,
         layers: &Layers,
         parameters: &Parameters,
-        there: Option<&Arc<AddonRelease>>,
+        existing: Option<&Arc<AddonRelease>>,
     ) -> Result<Rendered, ComposeError> {
         let values = render(parameters);
-        let known = there.is_some_and(|there| there.spec.source == layers.source && has(there, &values));
-        if known || layers.schema.is_some() {
+        let unchanged = existing
+            .is_some_and(|existing| existing.spec.source == layers.source && has_values(existing, &values));
+        if unchanged || layers.schema.is_some() {
             return Ok(values);
         }
-        let validate = self.schema_check.validate(namespace, &layers.source, parameters, &values).await;
-        validate.map_or(Ok(values), |why| Err(ComposeError::Parameters(why)))
+        let problem = self.schema_check.validate(namespace, &layers.source, parameters, &values).await;
+        problem.map_or(Ok(values), |problem| Err(ComposeError::Parameters(problem)))
     }
 
-    /// Values that a Secret had a part in are kept in a Secret.
-    async fn keep(
+    /// Stores values in a Secret if one of their sources may be secret.
+    async fn store(
         &self,
         instance: &ExtensionInstance,
         cluster: &ClusterKey,
         values: Rendered,
         secret: bool,
         existing: Option<&Arc<AddonRelease>>,
-    ) -> Made {
+    ) -> ValuesResult {
         if !secret {
             return Ok((Some(values.text).filter(|text| !text.is_empty()), None));
         }
         let name = format!("{}-values", addon_release_name(instance, &cluster.name));
-        let kept = ValuesSecret { name, digest: values.digest.to_string() };
-        let known = existing.and_then(|release| release.spec.values_secret.as_ref());
-        if known != Some(&kept) {
-            self.write(instance, &kept.name, &values).await?;
+        let reference = ValuesSecret { name, digest: values.digest.to_string() };
+        let current = existing.and_then(|release| release.spec.values_secret.as_ref());
+        if current != Some(&reference) {
+            self.write(instance, &reference.name, &values).await?;
         }
-        Ok((None, Some(kept)))
+        Ok((None, Some(reference)))
     }
 
     async fn write(
@@ -201,7 +204,7 @@ impl Values {
     }
 }
 
-/// The layers of a cluster as one, held against the version's schema.
+/// Merges the layers of a cluster and validates them against the schema of the version.
 fn merged(
     instance: &ExtensionInstance,
     layers: &Layers,
@@ -222,8 +225,8 @@ fn merged(
     Ok(parameters)
 }
 
-/// Whether a release object has these values.
-fn has(release: &AddonRelease, values: &Rendered) -> bool {
+/// Returns whether a release object has these values.
+fn has_values(release: &AddonRelease, values: &Rendered) -> bool {
     match &release.spec.values_secret {
         Some(secret) => secret.digest == values.digest.to_string(),
         None => release.spec.values.as_deref().unwrap_or_default() == values.text,

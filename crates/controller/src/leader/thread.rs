@@ -1,5 +1,5 @@
-//! Seeks and keeps leadership on a thread of its own: however long reconciles keep the manager's runtime busy, the Lease
-//! is renewed in time.
+//! Runs the leader election on its own thread, so that the Lease is renewed in time even if reconciles block the
+//! manager's runtime.
 
 use std::{thread, time::Duration};
 
@@ -8,52 +8,52 @@ use tokio::{runtime, sync::oneshot};
 use super::Election;
 use crate::StartupError;
 
-/// The thread that holds the Lease, or waits for it. When this is dropped the thread ends, and the Lease runs out.
+/// The thread that waits for the Lease and holds it. When this is dropped, the thread ends and the Lease expires.
 pub struct LeaderThread {
-    won: oneshot::Receiver<Result<(), StartupError>>,
+    acquired: oneshot::Receiver<Result<(), StartupError>>,
     lost: oneshot::Receiver<String>,
     resign: oneshot::Sender<()>,
     /// Closed when the thread has ended.
     ended: oneshot::Receiver<()>,
 }
 
-/// The thread's side of it.
+/// The channel ends of the thread.
 struct Reports {
-    won: oneshot::Sender<Result<(), StartupError>>,
+    acquired: oneshot::Sender<Result<(), StartupError>>,
     lost: oneshot::Sender<String>,
     resign: oneshot::Receiver<()>,
 }
 
 impl LeaderThread {
     pub fn start(election: Election) -> Result<Self, StartupError> {
-        let ((won_sender, won), (lost_sender, lost)) = (oneshot::channel(), oneshot::channel());
+        let ((acquired_sender, acquired), (lost_sender, lost)) = (oneshot::channel(), oneshot::channel());
         let ((resign, resign_receiver), (ended_sender, ended)) = (oneshot::channel(), oneshot::channel());
-        let reports = Reports { won: won_sender, lost: lost_sender, resign: resign_receiver };
+        let reports = Reports { acquired: acquired_sender, lost: lost_sender, resign: resign_receiver };
         let work = move || {
             match runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime.block_on(lead(election, reports)),
-                Err(error) => drop(reports.won.send(Err(not_started(&error)))),
+                Err(error) => drop(reports.acquired.send(Err(not_started(&error)))),
             }
             drop(ended_sender);
         };
         let started = thread::Builder::new().name("lease".to_owned()).spawn(work);
         started.map_err(|error| not_started(&error))?;
-        Ok(Self { won, lost, resign, ended })
+        Ok(Self { acquired, lost, resign, ended })
     }
 
-    /// Returns when this process leads.
-    pub async fn won(&mut self) -> Result<(), StartupError> {
-        let ended = |_| StartupError::LostLeadership("the thread that seeks the Lease has ended".to_owned());
-        (&mut self.won).await.map_err(ended)?
+    /// Waits until this process has acquired the Lease.
+    pub async fn acquired(&mut self) -> Result<(), StartupError> {
+        let ended = |_| StartupError::LostLeadership("the leader election thread has ended".to_owned());
+        (&mut self.acquired).await.map_err(ended)?
     }
 
-    /// Returns when leadership is lost, and why.
+    /// Waits until the Lease is lost. Returns why.
     pub async fn lost(&mut self) -> String {
-        let ended = |_| "the thread that renews the Lease has ended".to_owned();
+        let ended = |_| "the leader election thread has ended".to_owned();
         (&mut self.lost).await.unwrap_or_else(ended)
     }
 
-    /// Gives the Lease up, so that a successor need not wait for it to run out. Only when nothing acts any more.
+    /// Releases the Lease, so that the next leader need not wait for it to expire. All work must have stopped before.
     pub async fn resign(self) {
         if self.resign.send(()).is_ok() {
             // The thread drops its side of the channel when it ends.
@@ -63,46 +63,46 @@ impl LeaderThread {
 }
 
 fn not_started(error: &std::io::Error) -> StartupError {
-    StartupError::LostLeadership(format!("the thread that renews the Lease cannot be started: {error}"))
+    StartupError::LostLeadership(format!("the leader election thread cannot be started: {error}"))
 }
 
 async fn lead(election: Election, reports: Reports) {
-    let Reports { won, lost, mut resign } = reports;
-    let patience = election.times.duration / 3;
-    let winning = tokio::select! {
-        winning = election.win() => winning,
+    let Reports { acquired, lost, mut resign } = reports;
+    let grace_period = election.times.duration / 3;
+    let result = tokio::select! {
+        result = election.acquire() => result,
         _ = &mut resign => return,
     };
-    // The receivers are gone only if the manager ends, and then `resign` is closed too.
-    let mut leadership = match winning {
+    // The receivers are dropped only if the manager ends, and then `resign` is closed too.
+    let mut leadership = match result {
         Ok(leadership) => {
-            let _ = won.send(Ok(()));
+            let _ = acquired.send(Ok(()));
             leadership
         }
         Err(error) => {
-            let _ = won.send(Err(error.into()));
+            let _ = acquired.send(Err(error.into()));
             return;
         }
     };
-    let asked = tokio::select! {
-        why = leadership.keep() => {
-            let _ = lost.send(why);
-            end_if_stuck(patience, resign).await;
+    let resigned = tokio::select! {
+        reason = leadership.renew_until_lost() => {
+            let _ = lost.send(reason);
+            abort_unless_stopped(grace_period, resign).await;
             return;
         }
-        asked = &mut resign => asked,
+        resigned = &mut resign => resigned,
     };
-    if asked.is_ok() {
+    if resigned.is_ok() {
         leadership.resign().await;
     }
 }
 
-/// Ends the process if the manager does not stop its package tool in time after it lost the Lease: a successor may act soon.
-/// The tool ends with the process.
-async fn end_if_stuck(patience: Duration, stopped: oneshot::Receiver<()>) {
-    // The manager drops its side when the tool is stopped.
-    if tokio::time::timeout(patience, stopped).await.is_err() {
-        tracing::error!("the Lease is lost and the manager does not stop: ending the process");
+/// Aborts the process if the manager does not stop its package tool within the grace period after the Lease was lost,
+/// because another process may become the leader soon. The tool ends with the process.
+async fn abort_unless_stopped(grace_period: Duration, stopped: oneshot::Receiver<()>) {
+    // The manager drops its end of the channel when the tool has stopped.
+    if tokio::time::timeout(grace_period, stopped).await.is_err() {
+        tracing::error!("the Lease is lost and the manager does not stop: aborting the process");
         std::process::abort();
     }
 }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::leader::Connect;
 
-    /// An API server that has no Lease at first and accepts every one that is written. Counts the updates.
+    /// An API server without a Lease that accepts every write. Counts the updates.
     fn api_server(updates: &Arc<AtomicUsize>) -> Connect {
         let updates = updates.clone();
         Connect::new(move || {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reconcile_that_blocks_for_long_does_not_delay_the_renewal() {
+    async fn a_blocked_runtime_does_not_delay_the_renewal() {
         let updates = Arc::new(AtomicUsize::new(0));
         let times = LeaseTimes { duration: Duration::from_millis(900) };
         let election = Election {
@@ -167,13 +167,13 @@ mod tests {
             connect: api_server(&updates),
         };
         let mut thread = LeaderThread::start(election).unwrap();
-        thread.won().await.unwrap();
+        thread.acquired().await.unwrap();
         // This is the only thread of the test's runtime.
         thread::sleep(times.duration * 3);
         let renewed = updates.load(Ordering::Relaxed);
         assert!(renewed >= 5, "renewed {renewed} times, every {:?} expected", times.renew_interval());
         assert!(thread.lost.try_recv().is_err(), "leadership is not lost");
         thread.resign().await;
-        assert!(updates.load(Ordering::Relaxed) > renewed, "the Lease was given up by a write");
+        assert!(updates.load(Ordering::Relaxed) > renewed, "the Lease was released by a write");
     }
 }

@@ -1,4 +1,4 @@
-//! The labels: words of this code, never names of objects.
+//! Label sets. Label values are constants, never names of objects.
 
 use prometheus_client::encoding::EncodeLabelSet;
 
@@ -39,7 +39,7 @@ pub struct CategoryLabels {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ClusterLabels {
     pub state: &'static str,
-    /// Of the failure; empty where there is none.
+    /// Category of the failure, or empty if there is none.
     pub category: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What is counted only when someone asks: a scrape costs a walk over caches, and no request.
+//! Metrics that are computed on scrape from the caches, without requests.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{caches::AllKinds, catalog::Catalogs, status};
 
-/// Where the numbers of a scrape come from.
+/// The data sources of a scrape.
 #[derive(Clone)]
 pub struct Sources {
     pub tools: Tools,
@@ -30,11 +30,11 @@ pub struct Sources {
     pub packages: Arc<Packages>,
     pub all_kinds: AllKinds,
     pub catalogs: Catalogs,
-    /// Of the management cluster.
+    /// Requests to the management cluster.
     pub requests: RequestCounter,
 }
 
-/// The release objects of one kind.
+/// The release objects of one kind, by state and failure.
 pub struct ReleaseCounts {
     kind: &'static str,
     states: BTreeMap<State, usize>,
@@ -54,7 +54,7 @@ impl ReleaseCounts {
     }
 }
 
-/// Catalogs by how their last look went.
+/// Catalogs by the result of their last poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CatalogCounts {
     pub ready: usize,
@@ -63,7 +63,7 @@ pub struct CatalogCounts {
 }
 
 impl Metrics {
-    /// Everything, in Prometheus' text format.
+    /// Returns all metrics in the OpenMetrics text format.
     pub async fn scrape(&self, sources: &Sources) -> String {
         let _alone = self.scraping.lock().await;
         self.processes(sources).await;
@@ -100,7 +100,7 @@ impl Metrics {
 
     fn releases(&self, counts: &ReleaseCounts) {
         let kind = counts.kind;
-        // One that is missing has no object that could be counted.
+        // A missing release has no object to count.
         for state in State::ALL.into_iter().filter(|state| *state != State::Missing) {
             let objects = counts.states.get(&state).copied().unwrap_or_default();
             let labels = StateLabels { kind, state: state.as_str() };
@@ -151,7 +151,7 @@ async fn tool_requests(tools: &Tools) -> Vec<RequestCount> {
     sums.into_iter().map(|((verb, result), count)| RequestCount { verb, result, count }).collect()
 }
 
-/// Takes over a count that is kept elsewhere.
+/// Sets a counter to a value that is counted elsewhere.
 fn set(counter: &Counter, value: u64) {
     counter.inner().store(value, Ordering::Relaxed);
 }

@@ -1,4 +1,4 @@
-//! Single objects of the management cluster, as Chandler itself or as a ServiceAccount.
+//! Reads individual objects of the management cluster, as Chandler itself or as a ServiceAccount.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,21 +14,21 @@ use serde_json::Value;
 
 use crate::single_flight::{MOMENT, SingleFlight};
 
-/// How long a kind is known to be served.
+/// How long the discovery of a kind is cached.
 const KIND_KNOWN: Duration = Duration::from_mins(1);
 
-/// Why there is no object.
+/// Why an object was not returned.
 pub enum Problem {
-    /// There is none, or no such kind.
+    /// The object or its kind does not exist.
     Absent,
     Unreadable(Unreadable),
 }
 
 /// Why an object cannot be read.
 pub enum Unreadable {
-    /// A name that would lead to another address.
+    /// A name that is not a valid path segment.
     BadName(String),
-    /// The rights are not there; what to add.
+    /// Missing permissions, and how to grant them.
     Forbidden(String),
     Failed(String),
 }
@@ -38,26 +38,28 @@ impl Unreadable {
         match self {
             Self::BadName(name) => Failure::new(
                 Category::InvalidSpec,
-                format!("{object} cannot be read: {name:?} is not a name that Kubernetes allows"),
+                format!("{object} cannot be read: {name:?} is not a valid Kubernetes name"),
             ),
             Self::Forbidden(next) => {
                 Failure::new(Category::Forbidden, format!("{object} may not be read: {next}"))
             }
-            Self::Failed(why) => Failure::new(Category::Internal, format!("{object} cannot be read: {why}")),
+            Self::Failed(error) => {
+                Failure::new(Category::Internal, format!("{object} cannot be read: {error}"))
+            }
         }
     }
 }
 
-/// Who reads what.
+/// A read request.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Reading {
-    /// The user to be; None: Chandler itself.
+    /// The user to impersonate. `None` means Chandler itself.
     user: Option<String>,
     collection: String,
     name: String,
 }
 
-/// Objects that were read a moment ago.
+/// Reads objects, with a short-lived cache.
 pub struct Objects {
     client: Client,
     read: SingleFlight<Reading, Arc<Value>>,
@@ -69,8 +71,8 @@ impl Objects {
         Self { client, read: SingleFlight::new(MOMENT), kinds: SingleFlight::new(KIND_KNOWN) }
     }
 
-    /// A Secret or ConfigMap of the instance's namespace, with Chandler's own rights.
-    pub async fn beside(&self, namespace: &str, plural: &str, name: &str) -> Result<Arc<Value>, Problem> {
+    /// Reads a Secret or ConfigMap in the instance's namespace with Chandler's own permissions.
+    pub async fn read(&self, namespace: &str, plural: &str, name: &str) -> Result<Arc<Value>, Problem> {
         let reading = Reading {
             user: None,
             collection: format!("/api/v1/namespaces/{}/{plural}", segment(namespace)?),
@@ -80,20 +82,20 @@ impl Objects {
         self.get(&reading, forbidden).await
     }
 
-    /// Any object in `place`, with the rights of a ServiceAccount of `namespace` and no others.
+    /// Reads any object in `object_namespace` with the permissions of a ServiceAccount in `namespace` only.
     pub async fn read_as(
         &self,
         namespace: &str,
         account: &str,
-        place: &str,
+        object_namespace: &str,
         field: &ObjectField,
     ) -> Result<Arc<Value>, Problem> {
         let kind = self.kind(field).await?;
         let (resource, scope) = &*kind;
-        let place = segment(place)?;
-        let within = (*scope == Scope::Namespaced).then_some(place);
-        // Groups are left to the API server: for a ServiceAccount it takes those that its own tokens carry. To name
-        // them would ask for the right to take on groups, which is the right to take on any.
+        let object_namespace = segment(object_namespace)?;
+        let within = (*scope == Scope::Namespaced).then_some(object_namespace);
+        // The API server adds the groups of the ServiceAccount. Impersonating them explicitly would require the
+        // permission to impersonate groups, which cannot be restricted to those groups.
         let user = format!("system:serviceaccount:{}:{}", segment(namespace)?, account_name(account)?);
         let reading = Reading {
             user: Some(user),
@@ -119,14 +121,14 @@ impl Objects {
             }
         }
         let kind = version.with_kind(&field.kind);
-        let ask = async {
+        let fetch = async {
             match discovery::pinned_kind(&self.client, &kind).await {
                 Ok((resource, capabilities)) => Ok(Arc::new((resource, capabilities.scope))),
                 Err(kube::Error::Discovery(_)) => Err(Problem::Absent),
                 Err(error) => Err(problem(&error, |_| "let Chandler discover kinds".to_owned())),
             }
         };
-        self.kinds.get(&kind, ask).await
+        self.kinds.get(&kind, fetch).await
     }
 
     async fn get(
@@ -134,7 +136,7 @@ impl Objects {
         reading: &Reading,
         forbidden: impl Fn(&str) -> String,
     ) -> Result<Arc<Value>, Problem> {
-        let ask = async {
+        let fetch = async {
             let mut request = Request::new(&reading.collection)
                 .get(&reading.name, &GetParams::default())
                 .map_err(|_| bad_name(&reading.name))?;
@@ -148,11 +150,11 @@ impl Objects {
                 .map_err(|_| Problem::Unreadable(Unreadable::Failed("the answer is not JSON".to_owned())))?;
             Ok(Arc::new(object))
         };
-        self.read.get(reading, ask).await
+        self.read.get(reading, fetch).await
     }
 }
 
-/// `forbidden` is told which resource was refused.
+/// Converts an error. `forbidden` gets the resource of a 403 and returns how to grant the permission.
 fn problem(error: &kube::Error, forbidden: impl Fn(&str) -> String) -> Problem {
     let kube::Error::Api(status) = error else {
         return Problem::Unreadable(Unreadable::Failed(root_cause(error)));
@@ -176,25 +178,25 @@ fn impersonation(namespace: &str, account: &str) -> String {
 }
 
 fn rule(namespace: &str, account: &str, resource: &ApiResource, within: Option<&str>, name: &str) -> String {
-    let (role, place) = match within {
+    let (role, location) = match within {
         Some(within) => ("Role", format!("in namespace {within}, ")),
         None => ("ClusterRole", String::new()),
     };
     format!(
-        "{place}bind ServiceAccount {namespace}/{account} to a {role} with the rule {{apiGroups: [{:?}], resources: \
+        "{location}bind ServiceAccount {namespace}/{account} to a {role} with the rule {{apiGroups: [{:?}], resources: \
          [{}], resourceNames: [{name}], verbs: [get]}}",
         resource.group, resource.plural
     )
 }
 
-/// A name that stays one part of an address.
+/// Returns a name if it is a valid path segment.
 fn segment(name: &str) -> Result<&str, Problem> {
-    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-._:".contains(letter);
-    let fits = !name.is_empty() && name != "." && name != ".." && name.chars().all(allowed);
-    if fits { Ok(name) } else { Err(bad_name(name)) }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
+    let valid = !name.is_empty() && name != "." && name != ".." && name.chars().all(allowed);
+    if valid { Ok(name) } else { Err(bad_name(name)) }
 }
 
-/// With a colon in it, the user would not be a ServiceAccount.
+/// Returns the name of a ServiceAccount. With a colon in it, the impersonated user would not be a ServiceAccount.
 fn account_name(name: &str) -> Result<&str, Problem> {
     if name.contains(':') { Err(bad_name(name)) } else { segment(name) }
 }

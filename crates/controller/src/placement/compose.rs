@@ -1,4 +1,4 @@
-//! The seam between placements: what a release object is made of differs from kind to kind, the rest does not.
+//! The part of the placement controller that differs between kinds: composing release objects and the status.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,14 +14,14 @@ use kube::api::DynamicObject;
 
 use crate::{ReconcileError, extension::UnknownKubernetes, references::ReferenceError};
 
-/// What was made for each cluster: a release object, or why there is none. What is there stays then, as it does for
-/// clusters that are left out.
+/// The release object of each cluster, or why there is none. The existing release objects of clusters with an error and
+/// of omitted clusters are left unchanged.
 pub type Composed<R> = ClusterMap<Result<R, ComposeError>>;
 
-/// Why no release object can be made for a cluster.
+/// Why the release object of a cluster cannot be composed.
 #[derive(Debug, thiserror::Error)]
 pub enum ComposeError {
-    #[error("the template looks at the Cluster's {field}, which is not set")]
+    #[error("the template refers to the Cluster's {field}, which is not set")]
     ReferenceNotSet { field: &'static str },
     #[error(transparent)]
     Reference(#[from] ReferenceError),
@@ -37,17 +37,17 @@ pub enum ComposeError {
     Parameters(String),
     #[error("cannot write Secret {name} with the values: {source}")]
     WriteValues { name: String, source: kube::Error },
-    #[error("no values were made")]
+    #[error("there are no values")]
     NoValues,
     #[error(transparent)]
     Kubernetes(#[from] UnknownKubernetes),
-    /// No version fits, and why.
+    /// No version satisfies the request, and why.
     #[error("{0}")]
     NoVersion(String),
 }
 
 impl ComposeError {
-    /// Whether another try may succeed although no event will say so: what failed is a request, not what was asked for.
+    /// Returns whether a retry may succeed without an event, because a request failed.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Reference(error) | Self::Kubernetes(UnknownKubernetes::ControlPlane(error)) => {
@@ -63,9 +63,9 @@ impl ComposeError {
     }
 }
 
-/// Makes release objects.
+/// Composes the release objects and the status of a kind of placements.
 pub trait Compose<P: PlacementKind>: Send + Sync {
-    /// For each of `clusters`. What fails for one cluster fails for that one alone.
+    /// Composes the release object of each of `clusters`. An error of one cluster does not affect the others.
     fn compose<'a>(
         &'a self,
         placement: &'a P,
@@ -73,17 +73,17 @@ pub trait Compose<P: PlacementKind>: Send + Sync {
         existing: &'a ClusterMap<Arc<P::Release>>,
     ) -> BoxFuture<'a, Result<Composed<P::Release>, ReconcileError>>;
 
-    /// What to write about a placement, from what all placements say about themselves.
+    /// Returns the status of a placement. `common` is the part that all kinds have.
     fn status(
         &self,
         placement: &P,
         clusters: &ClusterMap<Arc<DynamicObject>>,
-        said: PlacementStatus,
+        common: PlacementStatus,
     ) -> P::Status;
 
-    /// How long until a placement has to be looked at again although nothing was seen to change. None: whenever all are.
+    /// Returns when a placement has to be reconciled again without an event. `None` means at the next resync.
     fn requeue_after(&self, placement: &P) -> Option<Duration>;
 
-    /// Why a release has to stay where it is although its placement does not want it any more.
+    /// Returns why a release must not be deleted although its placement no longer selects its cluster.
     fn is_needed(&self, release: &P::Release) -> Option<String>;
 }

@@ -1,4 +1,4 @@
-//! Which clusters of a placement have to be reconciled, so that one cluster's change costs one cluster's work.
+//! The scope of the next reconcile of each placement, so that a change of one cluster reconciles that cluster only.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -14,20 +14,20 @@ use crate::{
     sync::{Mutex, MutexGuard},
 };
 
-/// The clusters of a placement that a reconcile is about. It brings the status up to date in any case.
+/// The clusters of a placement to reconcile. The status is updated in any case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum ReconcileScope {
     All,
     Clusters(HashSet<ClusterKey>),
 }
 
-impl Scope {
-    /// No cluster, only the status.
+impl ReconcileScope {
+    /// Returns the scope without clusters, for the status only.
     pub fn status() -> Self {
         Self::Clusters(HashSet::new())
     }
 
-    /// The word for it in metrics.
+    /// Returns the label value for metrics.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::All => "all",
@@ -44,18 +44,18 @@ impl Scope {
     }
 }
 
-/// What is to be done and what is remembered, per placement. Clones share.
+/// Pending work and state per placement. Clones share it.
 pub struct Pending<P: PlacementKind>(Arc<Mutex<HashMap<ObjectRef<P>, Entry>>>);
 
 #[derive(Default)]
 struct Entry {
-    /// `None`: no event has asked for the reconcile, so a timer has: it is about everything.
-    scope: Option<Scope>,
-    /// Clusters that every reconcile is about, because the last one could not do there what it should.
+    /// `None` means that a timer triggers the reconcile, whose scope is all clusters.
+    scope: Option<ReconcileScope>,
+    /// Clusters that every reconcile includes, because the last one could not finish them.
     unfinished: HashSet<ClusterKey>,
-    /// When everything was reconciled last.
+    /// When all clusters were reconciled last.
     complete: Option<Instant>,
-    /// Clusters whose template fails.
+    /// Clusters whose release object cannot be composed, and why.
     failing: BTreeMap<ClusterKey, String>,
 }
 
@@ -72,54 +72,56 @@ impl<P: PlacementKind> Default for Pending<P> {
 }
 
 impl<P: PlacementKind> Pending<P> {
-    /// Adds to what the next reconcile of the placement is about.
-    pub fn add(&self, placement: &ObjectRef<P>, scope: &Scope) {
+    /// Extends the scope of the next reconcile of a placement.
+    pub fn add(&self, placement: &ObjectRef<P>, scope: &ReconcileScope) {
         let mut entries = self.lock();
         match (&mut entries.entry(placement.clone()).or_default().scope, scope) {
-            (Some(Scope::All), _) => {}
-            (Some(Scope::Clusters(some)), Scope::Clusters(more)) => some.extend(more.iter().cloned()),
+            (Some(ReconcileScope::All), _) => {}
+            (Some(ReconcileScope::Clusters(some)), ReconcileScope::Clusters(more)) => {
+                some.extend(more.iter().cloned())
+            }
             (pending, scope) => *pending = Some(scope.clone()),
         }
     }
 
-    /// Takes what the reconcile that begins now is about.
-    pub fn take(&self, placement: &ObjectRef<P>) -> Scope {
+    /// Takes the scope of the reconcile that starts now.
+    pub fn take(&self, placement: &ObjectRef<P>) -> ReconcileScope {
         let mut entries = self.lock();
         let entry = entries.entry(placement.clone()).or_default();
         let overdue = entry.complete.is_none_or(|complete| complete.elapsed() >= RESYNC);
         match entry.scope.take().filter(|_| !overdue) {
-            Some(Scope::Clusters(mut some)) => {
+            Some(ReconcileScope::Clusters(mut some)) => {
                 some.extend(entry.unfinished.iter().cloned());
-                Scope::Clusters(some)
+                ReconcileScope::Clusters(some)
             }
-            Some(Scope::All) | None => {
+            Some(ReconcileScope::All) | None => {
                 entry.complete = Some(Instant::now());
-                Scope::All
+                ReconcileScope::All
             }
         }
     }
 
-    /// Remembers the clusters where a reconcile could not do what it should: the next one tries again, and reports them.
+    /// Sets the clusters that a reconcile could not finish. The next one retries and reports them.
     pub fn unfinished(&self, placement: &ObjectRef<P>, clusters: HashSet<ClusterKey>) {
         self.lock().entry(placement.clone()).or_default().unfinished = clusters;
     }
 
-    /// Remembers which of the clusters in `scope` fail; returns all that do, of those that are still wanted.
+    /// Updates the failing clusters in `scope` and returns all failing clusters that are still selected.
     pub fn failing(
         &self,
         placement: &ObjectRef<P>,
-        scope: &Scope,
+        scope: &ReconcileScope,
         now: BTreeMap<ClusterKey, String>,
-        wanted: impl Fn(&ClusterKey) -> bool,
+        is_selected: impl Fn(&ClusterKey) -> bool,
     ) -> BTreeMap<ClusterKey, String> {
         let mut entries = self.lock();
         let failing = &mut entries.entry(placement.clone()).or_default().failing;
-        failing.retain(|cluster, _| wanted(cluster) && !scope.contains(cluster));
+        failing.retain(|cluster, _| is_selected(cluster) && !scope.contains(cluster));
         failing.extend(now);
         failing.clone()
     }
 
-    /// Forgets a placement that is gone.
+    /// Removes a deleted placement.
     pub fn forget(&self, placement: &ObjectRef<P>) {
         self.lock().remove(placement);
     }
@@ -135,46 +137,50 @@ mod tests {
 
     use super::*;
 
-    fn one(cluster: &str) -> Scope {
-        Scope::Clusters(HashSet::from([ClusterKey::new("fleet", cluster)]))
+    fn one(cluster: &str) -> ReconcileScope {
+        ReconcileScope::Clusters(HashSet::from([ClusterKey::new("fleet", cluster)]))
     }
 
     #[test]
-    fn marks_add_up_and_are_taken_once() {
+    fn scopes_add_up_and_are_taken_once() {
         let (pending, placement) =
             (Pending::<HelmChartProxy>::default(), ObjectRef::new("hello").within("fleet"));
-        assert_eq!(pending.take(&placement), Scope::All, "the first reconcile is about everything");
+        assert_eq!(
+            pending.take(&placement),
+            ReconcileScope::All,
+            "the first reconcile includes all clusters"
+        );
         pending.add(&placement, &one("blue"));
         pending.add(&placement, &one("green"));
-        pending.add(&placement, &Scope::status());
-        assert!(matches!(pending.take(&placement), Scope::Clusters(some) if some.len() == 2));
-        pending.add(&placement, &Scope::status());
-        assert_eq!(pending.take(&placement), Scope::status(), "the status alone is about no cluster");
-        assert_eq!(pending.take(&placement), Scope::All, "a timer means everything");
+        pending.add(&placement, &ReconcileScope::status());
+        assert!(matches!(pending.take(&placement), ReconcileScope::Clusters(some) if some.len() == 2));
+        pending.add(&placement, &ReconcileScope::status());
+        assert_eq!(pending.take(&placement), ReconcileScope::status(), "the status includes no cluster");
+        assert_eq!(pending.take(&placement), ReconcileScope::All, "a timer includes all clusters");
         pending.add(&placement, &one("blue"));
-        pending.add(&placement, &Scope::All);
+        pending.add(&placement, &ReconcileScope::All);
         pending.add(&placement, &one("blue"));
-        assert_eq!(pending.take(&placement), Scope::All);
+        assert_eq!(pending.take(&placement), ReconcileScope::All);
     }
 
     #[test]
     fn unfinished_clusters_are_part_of_every_reconcile() {
         let (pending, placement) =
             (Pending::<HelmChartProxy>::default(), ObjectRef::new("hello").within("fleet"));
-        assert_eq!(pending.take(&placement), Scope::All);
+        assert_eq!(pending.take(&placement), ReconcileScope::All);
         pending.unfinished(&placement, HashSet::from([ClusterKey::new("fleet", "blue")]));
         for _ in 0..2 {
-            pending.add(&placement, &Scope::status());
+            pending.add(&placement, &ReconcileScope::status());
             assert_eq!(pending.take(&placement), one("blue"));
         }
-        assert_eq!(pending.take(&placement), Scope::All, "a timer still means everything");
+        assert_eq!(pending.take(&placement), ReconcileScope::All, "a timer still includes all clusters");
         pending.unfinished(&placement, HashSet::new());
-        pending.add(&placement, &Scope::status());
-        assert_eq!(pending.take(&placement), Scope::status());
+        pending.add(&placement, &ReconcileScope::status());
+        assert_eq!(pending.take(&placement), ReconcileScope::status());
     }
 
     #[test]
-    fn failures_of_other_clusters_are_remembered() {
+    fn failures_of_other_clusters_are_kept() {
         let (pending, placement) =
             (Pending::<HelmChartProxy>::default(), ObjectRef::new("hello").within("fleet"));
         let failing = |names: &[&str]| {
@@ -183,7 +189,7 @@ mod tests {
                 .map(|name| (ClusterKey::new("fleet", *name), "bad".to_owned()))
                 .collect::<BTreeMap<_, _>>()
         };
-        pending.failing(&placement, &Scope::All, failing(&["blue", "green", "gone"]), |_| true);
+        pending.failing(&placement, &ReconcileScope::All, failing(&["blue", "green", "gone"]), |_| true);
         let left = pending.failing(&placement, &one("blue"), failing(&[]), |cluster| cluster.name != "gone");
         assert_eq!(left, failing(&["green"]));
     }

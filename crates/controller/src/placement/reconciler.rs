@@ -1,4 +1,4 @@
-//! One pass over one placement.
+//! Reconciles a placement.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -29,13 +29,13 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{ComposeError, PlacementContext, pending::Scope, written::CATCH_UP};
+use super::{ComposeError, PlacementContext, pending::ReconcileScope, recent_writes::CATCH_UP};
 use crate::{ManagementError, ReconcileError, clusters, overwrite, queue, status};
 
-/// How soon clusters that a reconcile could not finish are tried again.
+/// Delay before clusters that a reconcile could not finish are retried.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Release objects written at the same time, by all placements together.
+/// Number of release objects that all placements write concurrently.
 pub const WRITES: usize = 16;
 
 pub struct Reconciler<P: PlacementKind> {
@@ -53,17 +53,17 @@ where
             return Ok(queue::resync(&*self.object));
         }
         let reference = ObjectRef::from_obj(&*self.object);
-        let (existing, lagging) = self.context.written.over(&reference, self.existing());
+        let (existing, lagging) = self.context.written.overlay(&reference, self.existing());
         let done = if self.object.meta().deletion_timestamp.is_some() {
             self.delete(&reference, &existing).await
         } else {
-            self.keep(&reference, &existing).await
+            self.reconcile(&reference, &existing).await
         };
-        // What the watch never shows was deleted at once: it must be missed soon.
+        // If the watch never shows an object, it was deleted right after the write and has to be created again.
         done.map(|action| if lagging { Action::requeue(CATCH_UP) } else { action })
     }
 
-    async fn keep(
+    async fn reconcile(
         &self,
         reference: &ObjectRef<P>,
         existing: &[Arc<P::Release>],
@@ -73,106 +73,107 @@ where
         self.context.metrics.placement_reconcile(status::kind::<P>(), scope.as_str());
         let done = self.place(reference, &scope, existing).await;
         if done.is_err() {
-            // What was taken has not been done.
-            self.context.queue.pending.add(reference, &Scope::All);
+            // The scope that was taken has not been reconciled.
+            self.context.queue.pending.add(reference, &ReconcileScope::All);
         }
         done
     }
 
-    /// Brings the release objects of the clusters in `scope` up to date, then sums up all of them.
+    /// Updates the release objects of the clusters in `scope`, then the status.
     async fn place(
         &self,
         reference: &ObjectRef<P>,
-        scope: &Scope,
+        scope: &ReconcileScope,
         existing: &[Arc<P::Release>],
     ) -> Result<Action, ReconcileError> {
-        let mut outcome = PlacementSummary::default();
+        let mut summary = PlacementSummary::default();
         let selected = match self.selected() {
             Ok(selected) => selected,
-            Err(why) => {
-                outcome.selection_failed = Some(why.to_string());
-                return self.finish(reference, &BTreeMap::new(), outcome).await;
+            Err(error) => {
+                summary.selection_failed = Some(error.to_string());
+                return self.finish(reference, &BTreeMap::new(), summary).await;
             }
         };
         let before = by_cluster::<P>(existing);
-        let concerned: ClusterMap<_> = selected
+        let reconciled: ClusterMap<_> = selected
             .iter()
             .filter(|(key, _)| scope.contains(key))
             .map(|(key, cluster)| (key.clone(), cluster.clone()))
             .collect();
-        let (wanted, failing) = self.wanted(&concerned, &before).await?;
+        let (desired, failing) = self.desired(&reconciled, &before).await?;
         let transient = failing.iter().filter(|(_, error)| error.is_transient()).map(|(key, _)| key.clone());
         let mut unfinished: HashSet<_> = transient.collect();
         let failing = failing.into_iter().map(|(key, error)| (key, error.to_string())).collect();
-        let there: Vec<_> = existing
+        let in_scope: Vec<_> = existing
             .iter()
             .filter(|release| P::cluster_of(release).is_none_or(|cluster| scope.contains(&cluster)))
             .cloned()
             .collect();
-        let changes = changes::<P>(&wanted, &there, self.object.strategy());
+        let changes = changes::<P>(&desired, &in_scope, self.object.strategy());
         let (changes, still_needed) = self.without_needed(changes, existing);
-        outcome.still_needed = still_needed;
-        (outcome.write_failures, outcome.delete_failures) = self.write(reference, changes, existing).await;
-        let failed = [&outcome.write_failures, &outcome.delete_failures, &outcome.still_needed];
+        summary.still_needed = still_needed;
+        (summary.write_failures, summary.delete_failures) = self.write(reference, changes, existing).await;
+        let failed = [&summary.write_failures, &summary.delete_failures, &summary.still_needed];
         unfinished.extend(failed.into_iter().flatten().map(|failure| failure.cluster.clone()));
         let retry = !unfinished.is_empty();
         self.context.queue.pending.unfinished(reference, unfinished);
         let failing =
             self.context.queue.pending.failing(reference, scope, failing, |key| selected.contains_key(key));
-        outcome.template_failures =
+        summary.template_failures =
             failing.into_iter().map(|(cluster, message)| ClusterFailure { cluster, message }).collect();
-        // What was written just now has not been taken in yet.
-        let (existing, _) = self.context.written.over(reference, self.existing());
-        Self::count(&selected, &by_cluster::<P>(&existing), &mut outcome);
-        let done = self.finish(reference, &selected, outcome).await?;
+        // Includes the objects that were just written, which the watch has not shown yet.
+        let (existing, _) = self.context.written.overlay(reference, self.existing());
+        Self::count(&selected, &by_cluster::<P>(&existing), &mut summary);
+        let done = self.finish(reference, &selected, summary).await?;
         if retry {
-            // The timer is for the unfinished clusters alone.
-            self.context.queue.pending.add(reference, &Scope::status());
+            // The timer is for the unfinished clusters only.
+            self.context.queue.pending.add(reference, &ReconcileScope::status());
             return Ok(Action::requeue(RETRY));
         }
         Ok(done)
     }
 
-    /// Its release objects, by label, in its own namespace.
+    /// Returns its release objects, by label, in its own namespace.
     fn existing(&self) -> Vec<Arc<P::Release>> {
         let owner = naming::label_value(&self.object.name_any());
         self.context.releases.of_owner(&self.object.namespace().unwrap_or_default(), &owner)
     }
 
     fn selected(&self) -> Result<ClusterMap<Arc<DynamicObject>>, SelectionError> {
-        let wanted = self.object.selection()?;
+        let selection = self.object.selection()?;
         let own = self.context.clusters.in_namespace(&self.object.namespace().unwrap_or_default());
-        Ok(own.into_iter().filter(|(key, cluster)| wanted.matches(&key.name, cluster.labels())).collect())
+        Ok(own.into_iter().filter(|(key, cluster)| selection.matches(&key.name, cluster.labels())).collect())
     }
 
-    /// The release object of each cluster, None where what is there has to stay; and whose template fails, and why.
-    async fn wanted(
+    /// Returns the desired release object of each cluster, and the clusters whose object cannot be composed. `None`
+    /// means that the existing object is left unchanged.
+    async fn desired(
         &self,
         selected: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<P::Release>>,
     ) -> Result<(ClusterMap<Option<P::Release>>, ClusterMap<ComposeError>), ReconcileError> {
-        let living = selected.iter().filter(|(_, cluster)| !clusters::is_left_alone(cluster));
-        let living: ClusterMap<_> = living.map(|(key, cluster)| (key.clone(), cluster.clone())).collect();
-        let mut composed = if living.is_empty() {
+        let active = selected.iter().filter(|(_, cluster)| !clusters::is_paused_or_deleting(cluster));
+        let active: ClusterMap<_> = active.map(|(key, cluster)| (key.clone(), cluster.clone())).collect();
+        let mut composed = if active.is_empty() {
             ClusterMap::new()
         } else {
-            self.context.compose.compose(&self.object, &living, existing).await?
+            self.context.compose.compose(&self.object, &active, existing).await?
         };
-        let (mut wanted, mut failing) = (BTreeMap::new(), BTreeMap::new());
+        let (mut desired, mut failing) = (BTreeMap::new(), BTreeMap::new());
         for key in selected.keys() {
             let object = match composed.remove(key) {
                 Some(Err(error)) => {
                     failing.insert(key.clone(), error);
                     None
                 }
-                made => made.and_then(Result::ok),
+                composed => composed.and_then(Result::ok),
             };
-            wanted.insert(key.clone(), object);
+            desired.insert(key.clone(), object);
         }
-        Ok((wanted, failing))
+        Ok((desired, failing))
     }
 
-    /// Leaves out the deletions of releases that others need; says which, and why.
+    /// Removes the deletions of releases that others depend on. Returns the other changes and those releases.
     fn without_needed(
         &self,
         changes: Vec<Change<P::Release>>,
@@ -182,19 +183,19 @@ where
         let allowed = |change: &Change<P::Release>| {
             let Change::Delete(name) = change else { return true };
             let release = existing.iter().find(|release| release.name_any() == *name);
-            let why = release.and_then(|release| {
+            let dependents = release.and_then(|release| {
                 let message = self.context.compose.is_needed(release)?;
                 Some(ClusterFailure { cluster: P::cluster_of(release)?, message })
             });
-            let may_go = why.is_none();
-            needed.extend(why);
-            may_go
+            let may_delete = dependents.is_none();
+            needed.extend(dependents);
+            may_delete
         };
         let changes = changes.into_iter().filter(allowed).collect();
         (changes, needed)
     }
 
-    /// Writes the changes; returns which release objects could not be written, and which not be deleted.
+    /// Writes the changes. Returns the release objects that could not be applied and those that could not be deleted.
     async fn write(
         &self,
         reference: &ObjectRef<P>,
@@ -226,7 +227,7 @@ where
         match change {
             Change::Apply(object) => match overwrite::apply(api, &*object, P::same_request).await {
                 Ok(written) => {
-                    self.context.written.note(reference, written);
+                    self.context.written.record(reference, written);
                     None
                 }
                 Err(error) => {
@@ -236,7 +237,7 @@ where
             },
             Change::Delete(name) => match api.delete(&name, &DeleteParams::default()).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {
-                    self.context.written.gone(reference, &name);
+                    self.context.written.remove(reference, &name);
                     None
                 }
                 Err(error) => {
@@ -254,23 +255,23 @@ where
     fn count(
         selected: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<P::Release>>,
-        outcome: &mut PlacementSummary,
+        summary: &mut PlacementSummary,
     ) {
-        outcome.selected = selected.len();
+        summary.selected = selected.len();
         for (key, cluster) in selected {
-            let there = existing.get(key);
-            if there.is_some_and(|release| release.meta().deletion_timestamp.is_some()) {
-                outcome.reinstalling += 1;
-            } else if !clusters::is_left_alone(cluster)
-                && there.is_none_or(|release| release.current_status().is_none())
+            let release = existing.get(key);
+            if release.is_some_and(|release| release.meta().deletion_timestamp.is_some()) {
+                summary.reinstalling += 1;
+            } else if !clusters::is_paused_or_deleting(cluster)
+                && release.is_none_or(|release| release.current_status().is_none())
             {
-                outcome.updating += 1;
+                summary.updating += 1;
             }
-            match there.and_then(|release| release.readiness()) {
-                Some(ready) if ready.status == "True" => outcome.ready += 1,
+            match release.and_then(|release| release.readiness()) {
+                Some(ready) if ready.status == "True" => summary.ready += 1,
                 Some(ready) => {
                     let message = ready.message.clone();
-                    outcome.not_ready.push(ClusterFailure { cluster: key.clone(), message });
+                    summary.not_ready.push(ClusterFailure { cluster: key.clone(), message });
                 }
                 None => {}
             }
@@ -281,51 +282,51 @@ where
         &self,
         reference: &ObjectRef<P>,
         selected: &ClusterMap<Arc<DynamicObject>>,
-        mut outcome: PlacementSummary,
+        mut summary: PlacementSummary,
     ) -> Result<Action, ReconcileError> {
         let before = self.context.throttle.current(&self.object);
         let old = before.as_ref();
         let generation = self.object.meta().generation;
         if !was_changed::<P>(old, generation) {
-            outcome.updating = 0;
+            summary.updating = 0;
         }
-        let said = report(&outcome, P::VOCABULARY);
-        let said = PlacementStatus {
-            conditions: conditions::merge(&old.conditions, said, generation, Timestamp::now()),
+        let conditions = report(&summary, P::VOCABULARY);
+        let common = PlacementStatus {
+            conditions: conditions::merge(&old.conditions, conditions, generation, Timestamp::now()),
             matching_clusters: selected.keys().map(cluster_reference).collect(),
-            ready_clusters: Some(format!("{}/{}", outcome.ready, outcome.selected)),
+            ready_clusters: Some(format!("{}/{}", summary.ready, summary.selected)),
             observed_generation: generation,
         };
-        let status = self.context.compose.status(&self.object, selected, said);
+        let status = self.context.compose.status(&self.object, selected, common);
         if status != before {
-            if let Some(wait) = self.context.throttle.hold_back(reference, old, status.as_ref()) {
-                // The timer is for the status alone.
-                self.context.queue.pending.add(reference, &Scope::status());
+            if let Some(wait) = self.context.throttle.delay(reference, old, status.as_ref()) {
+                // The timer is for the status only.
+                self.context.queue.pending.add(reference, &ReconcileScope::status());
                 return Ok(Action::requeue(wait));
             }
             self.warn_once(old, status.as_ref());
             status::write(&self.context.client, &*self.object, &status).await?;
-            self.context.throttle.written(&self.object, status);
+            self.context.throttle.record(&self.object, status);
         }
         let again = self.context.compose.requeue_after(&self.object);
         Ok(again.map_or_else(|| queue::resync(&*self.object), Action::requeue))
     }
 
-    /// A placement that cannot be carried out is an Event, once.
+    /// Publishes a warning if the placement has a new problem.
     fn warn_once(&self, old: &PlacementStatus, new: &PlacementStatus) {
         let type_ = P::VOCABULARY.specs_up_to_date();
         let before = conditions::find(&old.conditions, type_);
         let now = conditions::find(&new.conditions, type_);
-        let under_way = [Some(PlacementReason::Updating), Some(PlacementReason::Reinstalling)];
-        if let Some(now) = now
-            .filter(|now| now.status == "False" && !under_way.contains(&PlacementReason::parse(&now.reason)))
-            && before.is_none_or(|before| before.message != now.message)
+        let in_progress = [Some(PlacementReason::Updating), Some(PlacementReason::Reinstalling)];
+        if let Some(now) = now.filter(|now| {
+            now.status == "False" && !in_progress.contains(&PlacementReason::parse(&now.reason))
+        }) && before.is_none_or(|before| before.message != now.message)
         {
             self.context.events.warning(&*self.object, &now.reason, &now.message);
         }
     }
 
-    /// Deletes the releases first, then lets the placement go.
+    /// Deletes the release objects, then removes the finalizer of the placement.
     async fn delete(
         &self,
         reference: &ObjectRef<P>,
@@ -338,15 +339,15 @@ where
             status::remove_finalizer(&self.context.client, &*self.object, P::FINALIZER).await?;
             return Ok(Action::await_change());
         }
-        let standing: Vec<_> =
+        let remaining: Vec<_> =
             existing.iter().filter(|release| release.meta().deletion_timestamp.is_none()).collect();
         if self.object.annotations().contains_key(DELETE_FOR_MOVE_ANNOTATION) {
-            self.mark_moved(&standing).await?;
+            self.mark_moved(&remaining).await?;
         }
-        let deletions = standing.iter().map(|release| Change::Delete(release.name_any())).collect();
+        let deletions = remaining.iter().map(|release| Change::Delete(release.name_any())).collect();
         let (deletions, still_needed) = self.without_needed(deletions, existing);
         if !still_needed.is_empty() {
-            self.tell_needed(still_needed).await?;
+            self.report_still_needed(still_needed).await?;
         }
         let (_, failures) = self.write(reference, deletions, existing).await;
         for failure in failures {
@@ -360,31 +361,33 @@ where
         Ok(queue::resync(&*self.object))
     }
 
-    /// Says why a placement that is being deleted does not go.
-    async fn tell_needed(&self, still_needed: Vec<ClusterFailure>) -> Result<(), ReconcileError> {
+    /// Reports why the deletion of a placement has to wait.
+    async fn report_still_needed(&self, still_needed: Vec<ClusterFailure>) -> Result<(), ReconcileError> {
         let before = self.context.throttle.current(&self.object);
         let old = before.as_ref();
-        let outcome = PlacementSummary { still_needed, ..PlacementSummary::default() };
+        let summary = PlacementSummary { still_needed, ..PlacementSummary::default() };
         let conditions = conditions::merge(
             &old.conditions,
-            report(&outcome, P::VOCABULARY),
+            report(&summary, P::VOCABULARY),
             self.object.meta().generation,
             Timestamp::now(),
         );
         let selected = self.selected().unwrap_or_default();
-        let said = PlacementStatus { conditions, ..old.clone() };
-        let status = self.context.compose.status(&self.object, &selected, said);
+        let common = PlacementStatus { conditions, ..old.clone() };
+        let status = self.context.compose.status(&self.object, &selected, common);
         if status == before {
             return Ok(());
         }
         self.warn_once(old, status.as_ref());
         status::write(&self.context.client, &*self.object, &status).await?;
-        self.context.throttle.written(&self.object, status);
+        self.context.throttle.record(&self.object, status);
         Ok(())
     }
 
-    /// The releases of a placement that has moved live on too. `clusterctl move` takes its release objects along, but
-    /// those of a Cluster that it does not pause may have been made again behind its back.
+    /// Marks the release objects of a moved placement as moved, so that their releases are not uninstalled.
+    ///
+    /// `clusterctl move` moves the release objects too, but those of a Cluster that it does not pause may have been
+    /// created again in the meantime.
     async fn mark_moved(&self, releases: &[&Arc<P::Release>]) -> Result<(), ReconcileError> {
         let patch = Patch::Merge(json!({"metadata": {"annotations": {DELETE_FOR_MOVE_ANNOTATION: ""}}}));
         for release in releases {
@@ -405,14 +408,14 @@ fn by_cluster<P: PlacementKind>(releases: &[Arc<P::Release>]) -> ClusterMap<Arc<
     releases.iter().filter_map(|release| Some((P::cluster_of(release)?, release.clone()))).collect()
 }
 
-/// Whether the placement itself was changed and its release objects have not all followed yet. What single clusters bring
-/// about is told by the counts alone.
+/// Returns whether the placement itself has changed and not all of its release objects are updated yet. Updates of
+/// single clusters only affect the counts.
 fn was_changed<P: PlacementKind>(old: &PlacementStatus, generation: Option<i64>) -> bool {
-    let still_changing = |condition: &Condition| {
+    let still_updating = |condition: &Condition| {
         condition.type_ == P::VOCABULARY.specs_up_to_date()
             && PlacementReason::parse(&condition.reason) == Some(PlacementReason::Updating)
     };
-    old.observed_generation != generation || old.conditions.iter().any(still_changing)
+    old.observed_generation != generation || old.conditions.iter().any(still_updating)
 }
 
 fn cluster_reference(cluster: &ClusterKey) -> ObjectReference {

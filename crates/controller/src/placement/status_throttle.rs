@@ -1,5 +1,5 @@
-//! When a placement's status is worth a write: at once if its state changes, at most once a second if only its counts do.
-//! Also what was written last, until the watch has had time to show it: no event does.
+//! Throttles the status updates of placements: a change of state is written at once, a change of counts at most once
+//! per second. Also caches the last written status until the watch shows it.
 
 use std::{
     collections::HashMap,
@@ -12,9 +12,10 @@ use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
 use crate::sync::{Mutex, MutexGuard};
 
-const COUNTS: Duration = Duration::from_secs(1);
+/// The minimum time between writes that only change counts.
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the status that was written counts for more than the one that the watch shows.
+/// How long the last written status takes precedence over that of the watch.
 const CATCH_UP: Duration = Duration::from_secs(10);
 
 /// The last status write of each placement.
@@ -22,7 +23,7 @@ pub struct StatusThrottle<P: PlacementKind>(Mutex<HashMap<ObjectRef<P>, Write<P>
 
 struct Write<P: PlacementKind> {
     at: Instant,
-    /// Another object of the same name has another status.
+    /// Distinguishes objects of the same name.
     uid: Option<String>,
     status: P::Status,
 }
@@ -34,13 +35,13 @@ impl<P: PlacementKind> Default for StatusThrottle<P> {
 }
 
 impl<P: PlacementKind> StatusThrottle<P> {
-    /// Remembers a write.
-    pub fn written(&self, placement: &P, status: P::Status) {
+    /// Records a write.
+    pub fn record(&self, placement: &P, status: P::Status) {
         let write = Write { at: Instant::now(), uid: placement.uid(), status };
         self.lock().insert(ObjectRef::from_obj(placement), write);
     }
 
-    /// Returns the status of a placement: as it was written last, if that is recent, else as the watch shows it.
+    /// Returns the status of a placement: the last written one if it is recent, else that of the watch.
     pub fn current(&self, placement: &P) -> P::Status {
         let all = self.lock();
         let write = all.get(&ObjectRef::from_obj(placement));
@@ -48,18 +49,18 @@ impl<P: PlacementKind> StatusThrottle<P> {
         recent.map(|write| &write.status).or(placement.status()).cloned().unwrap_or_default()
     }
 
-    /// How long a write has to wait. None: it is due.
-    pub fn hold_back(
+    /// Returns how long a write has to wait, or `None` if it is due.
+    pub fn delay(
         &self,
         placement: &ObjectRef<P>,
         old: &PlacementStatus,
         new: &PlacementStatus,
     ) -> Option<Duration> {
-        let due = self.lock().get(placement)?.at + COUNTS;
+        let due = self.lock().get(placement)?.at + COUNT_INTERVAL;
         due.checked_duration_since(Instant::now()).filter(|_| same_state(old, new))
     }
 
-    /// Forgets a placement that is gone.
+    /// Removes a deleted placement.
     pub fn forget(&self, placement: &ObjectRef<P>) {
         self.lock().remove(placement);
     }
@@ -69,7 +70,7 @@ impl<P: PlacementKind> StatusThrottle<P> {
     }
 }
 
-/// Whether the two differ in counts and messages alone.
+/// Returns whether two statuses differ in counts and messages only.
 fn same_state(old: &PlacementStatus, new: &PlacementStatus) -> bool {
     let state = |status: &PlacementStatus| -> Vec<_> {
         status.conditions.iter().map(|c| (c.type_.clone(), c.status.clone(), c.reason.clone())).collect()
@@ -112,13 +113,13 @@ mod tests {
     }
 
     #[test]
-    fn a_write_counts_before_the_watch_shows_it() {
+    fn a_write_takes_precedence_until_the_watch_shows_it() {
         let throttle = StatusThrottle::default();
         let (old, new) = (status("1/3", "NotAllReady"), status("2/3", "NotAllReady"));
-        let seen = placement("1", Some(old.clone()));
-        assert_eq!(throttle.current(&seen), old);
-        throttle.written(&seen, new.clone());
-        assert_eq!(throttle.current(&seen), new);
+        let watched = placement("1", Some(old.clone()));
+        assert_eq!(throttle.current(&watched), old);
+        throttle.record(&watched, new.clone());
+        assert_eq!(throttle.current(&watched), new);
         assert_eq!(throttle.current(&placement("2", Some(old.clone()))), old, "another object of the name");
     }
 
@@ -128,9 +129,9 @@ mod tests {
         let placement = ObjectRef::new("hello");
         let (one, two, failed) =
             (status("1/3", "NotAllReady"), status("2/3", "NotAllReady"), status("2/3", "ValueParsingFailed"));
-        assert_eq!(throttle.hold_back(&placement, &one, &two), None, "the first write is due");
-        throttle.written(&self::placement("1", None), one.clone());
-        assert!(throttle.hold_back(&placement, &one, &two).is_some_and(|wait| wait <= COUNTS));
-        assert_eq!(throttle.hold_back(&placement, &two, &failed), None);
+        assert_eq!(throttle.delay(&placement, &one, &two), None, "the first write is due");
+        throttle.record(&self::placement("1", None), one.clone());
+        assert!(throttle.delay(&placement, &one, &two).is_some_and(|wait| wait <= COUNT_INTERVAL));
+        assert_eq!(throttle.delay(&placement, &two, &failed), None);
     }
 }

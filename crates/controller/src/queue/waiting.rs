@@ -1,4 +1,4 @@
-//! Since when objects wait for a pass.
+//! Measures how long objects wait in a queue.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -9,10 +9,10 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use crate::sync::{Mutex, MutexGuard};
 
-/// Namespace and name.
+/// Namespace and name of an object.
 pub type Waiter = (Option<String>, String);
 
-/// Objects of one kind. Holds only what waits, so it is as large as the queue.
+/// The enqueued objects of one kind, and since when they wait.
 #[derive(Debug)]
 pub struct Waiting {
     since: Mutex<HashMap<Waiter, Instant>>,
@@ -24,7 +24,7 @@ impl Waiting {
         Self { since: Mutex::default(), depth }
     }
 
-    /// The object is asked for; one that waits already goes on waiting.
+    /// Records that an object was enqueued. Has no effect if it waits already.
     pub fn begin(&self, object: Waiter) {
         if let Entry::Vacant(entry) = self.lock().entry(object) {
             entry.insert(Instant::now());
@@ -32,7 +32,7 @@ impl Waiting {
         }
     }
 
-    /// The object waits no more. Returns how long it has. None: nobody asked for it.
+    /// Records that an object is reconciled. Returns how long it has waited, or `None` if it was not enqueued.
     pub fn end(&self, object: &Waiter) -> Option<Duration> {
         let since = self.lock().remove(object)?;
         self.depth.dec();
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_waits_once_and_its_wait_ends_once() {
+    fn an_object_is_counted_once() {
         let depth = Gauge::default();
         let waiting = Waiting::new(depth.clone());
         let object = (Some("fleet".to_owned()), "a".to_owned());
@@ -57,7 +57,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(5));
         waiting.begin(object.clone());
         assert_eq!(depth.get(), 1);
-        assert!(waiting.end(&object).unwrap() >= Duration::from_millis(5), "since it was asked for first");
+        assert!(waiting.end(&object).unwrap() >= Duration::from_millis(5), "since it was enqueued first");
         assert_eq!((waiting.end(&object), depth.get()), (None, 0));
     }
 }

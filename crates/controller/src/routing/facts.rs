@@ -1,4 +1,4 @@
-//! What the index remembers of objects.
+//! The facts about objects that the index stores.
 
 use std::{
     collections::BTreeMap,
@@ -19,12 +19,12 @@ use crate::{
     status,
 };
 
-/// Differs between two versions of an object if more than its status has changed.
+/// A hash that differs between two versions of an object if more than its status has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revision(u64);
 
 impl Revision {
-    /// Generation, labels, annotations and deletion; not the status, and not what the API server keeps for itself.
+    /// Hashes generation, labels, annotations and deletion, but not the status and other server-managed metadata.
     fn of(object: &ObjectMeta) -> Self {
         let ObjectMeta { uid, generation, labels, annotations, deletion_timestamp, .. } = object;
         let mut hasher = DefaultHasher::new();
@@ -32,7 +32,7 @@ impl Revision {
         Self(hasher.finish())
     }
 
-    /// All that templates see of a Cluster, so without the conditions that Chandler writes to it.
+    /// Hashes the part of a Cluster that templates can read, which excludes the conditions that Chandler writes.
     fn of_cluster(cluster: &DynamicObject) -> Self {
         let mut hasher = DefaultHasher::new();
         visible_to_templates(&as_json(cluster)).to_string().hash(&mut hasher);
@@ -66,7 +66,7 @@ impl Placement {
 
     /// Returns whether it selects a cluster of its own namespace.
     pub fn selects(&self, cluster: &Cluster) -> bool {
-        self.selection.as_ref().is_some_and(|wanted| wanted.matches(&cluster.key.name, &cluster.labels))
+        self.selection.as_ref().is_some_and(|selection| selection.matches(&cluster.key.name, &cluster.labels))
     }
 }
 
@@ -76,15 +76,15 @@ pub struct Release {
     pub key: ObjectKey,
     pub uid: Option<String>,
     pub revision: Revision,
-    /// The placement that its owner reference names, and the cluster that it is for.
+    /// The placement in its owner reference, and its cluster.
     pub placement: Option<(ObjectKey, ClusterKey)>,
-    /// Value of the label that names its placement.
+    /// The value of the label that names its placement.
     pub owner: Option<String>,
     /// `None` if its spec is invalid.
     pub claim: Option<(ClusterKey, ReleaseId)>,
     /// Names of the release objects that have to be ready first.
     pub depends_on: Vec<String>,
-    /// Whether what sources offer decides about its package.
+    /// Whether its package depends on what sources offer.
     pub follows_sources: bool,
 }
 
@@ -115,10 +115,10 @@ impl Release {
         }
     }
 
-    /// Returns whether one of the two has to wait for the other.
+    /// Returns whether one of the two depends on the other.
     pub fn is_ordered_with(&self, other: &Self) -> bool {
-        let waits_for = |one: &Self, other: &Self| one.depends_on.contains(&other.key.name);
-        self.key.kind == other.key.kind && (waits_for(self, other) || waits_for(other, self))
+        let depends_on = |one: &Self, other: &Self| one.depends_on.contains(&other.key.name);
+        self.key.kind == other.key.kind && (depends_on(self, other) || depends_on(other, self))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who has to be reconciled when something changes, from what the events so far have shown.
+//! The index of watched objects, which decides what to enqueue for an event.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,12 +10,12 @@ use super::{
 };
 
 type Keys = BTreeSet<ObjectKey>;
-/// Work without repetitions.
+/// Objects to enqueue, without duplicates.
 type Work = BTreeSet<Enqueue>;
 /// A release on a cluster.
 type Claim = (ClusterKey, ReleaseId);
 
-/// Placements, release objects and Clusters, and how they belong together.
+/// Placements, release objects and Clusters, and the relations between them.
 #[derive(Debug, Default)]
 pub struct Index {
     /// The namespace whose Extensions are available everywhere.
@@ -46,7 +46,7 @@ impl Index {
         keys(&self.by_cluster, cluster).filter(|release| release.kind == kind).cloned().collect()
     }
 
-    /// Returns the release objects of a kind that claim a release: more than one of all kinds is a collision.
+    /// Returns the release objects of a kind that claim a release. More than one of all kinds is a collision.
     pub fn claiming(&self, kind: &'static str, cluster: &ClusterKey, release: &ReleaseId) -> Vec<ObjectKey> {
         let claim = (cluster.clone(), release.clone());
         keys(&self.by_claim, &claim).filter(|release| release.kind == kind).cloned().collect()
@@ -57,8 +57,8 @@ impl Index {
         self.by_cluster.contains_key(cluster)
     }
 
-    /// Only a change of generation, labels, annotations or deletion means all clusters of a placement. Its status is
-    /// written by its own reconciles, which have nothing to learn from it.
+    /// Enqueues all clusters of a placement only if its generation, labels, annotations or deletion have changed. Its
+    /// status is written by its own reconciles.
     pub fn on_placement(&mut self, now: &Placement) -> Vec<Enqueue> {
         let key = now.key.clone();
         let own = self.placements.entry(key.namespace.clone()).or_default();
@@ -74,44 +74,44 @@ impl Index {
         listed(work)
     }
 
-    pub fn on_placement_deleted(&mut self, gone: &Placement) -> Vec<Enqueue> {
-        let Some(own) = self.placements.get_mut(&gone.key.namespace) else { return Vec::new() };
-        if own.get(&gone.key).is_some_and(|known| known.uid == gone.uid) {
-            own.remove(&gone.key);
+    pub fn on_placement_deleted(&mut self, deleted: &Placement) -> Vec<Enqueue> {
+        let Some(own) = self.placements.get_mut(&deleted.key.namespace) else { return Vec::new() };
+        if own.get(&deleted.key).is_some_and(|known| known.uid == deleted.uid) {
+            own.remove(&deleted.key);
         }
         let mut work = Work::new();
-        self.selected_by(gone, &mut work);
+        self.selected_by(deleted, &mut work);
         listed(work)
     }
 
-    /// A change of the status alone concerns those that wait for the release or count it; nothing is made from it.
+    /// A change of the status alone affects dependents and the status of the placement, but no release objects.
     pub fn on_release(&mut self, now: &Release) -> Vec<Enqueue> {
         let before = self.remove(&now.key);
         self.insert(now.clone());
         let mut work = Work::from([Enqueue::Release(now.key.clone())]);
         match before {
             Some(before) if before.revision == now.revision && before.placement == now.placement => {
-                self.reported(now, &mut work);
+                self.release_status_changed(now, &mut work);
             }
             before => {
                 for version in before.iter().chain([now]) {
-                    self.changed(version, &mut work);
+                    self.release_changed(version, &mut work);
                 }
             }
         }
         listed(work)
     }
 
-    pub fn on_release_deleted(&mut self, gone: &Release) -> Vec<Enqueue> {
-        if self.releases.get(&gone.key).is_some_and(|known| known.uid == gone.uid) {
-            self.remove(&gone.key);
+    pub fn on_release_deleted(&mut self, deleted: &Release) -> Vec<Enqueue> {
+        if self.releases.get(&deleted.key).is_some_and(|known| known.uid == deleted.uid) {
+            self.remove(&deleted.key);
         }
         let mut work = Work::new();
-        self.changed(gone, &mut work);
+        self.release_changed(deleted, &mut work);
         listed(work)
     }
 
-    /// The conditions that Chandler itself writes to a Cluster concern its own reconcile alone.
+    /// A change of only the conditions that Chandler writes enqueues the Cluster itself and nothing else.
     pub fn on_cluster(&mut self, now: &Cluster) -> Vec<Enqueue> {
         let key = now.key.clone();
         let own = self.clusters.entry(key.namespace.clone()).or_default();
@@ -121,29 +121,30 @@ impl Index {
         }
         let mut work = Work::new();
         for version in before.iter().chain([now]) {
-            self.touched(version, |_| true, &mut work);
+            self.cluster_changed(version, |_| true, &mut work);
         }
         self.releases_on(&key, &mut work);
         listed(work)
     }
 
-    pub fn on_cluster_deleted(&mut self, gone: &Cluster) -> Vec<Enqueue> {
-        if let Some(own) = self.clusters.get_mut(&gone.key.namespace)
-            && own.get(&gone.key.name).is_some_and(|known| known.uid == gone.uid)
+    pub fn on_cluster_deleted(&mut self, deleted: &Cluster) -> Vec<Enqueue> {
+        if let Some(own) = self.clusters.get_mut(&deleted.key.namespace)
+            && own.get(&deleted.key.name).is_some_and(|known| known.uid == deleted.uid)
         {
-            own.remove(&gone.key.name);
+            own.remove(&deleted.key.name);
         }
         let mut work = Work::new();
-        self.touched(gone, |_| true, &mut work);
-        self.releases_on(&gone.key, &mut work);
+        self.cluster_changed(deleted, |_| true, &mut work);
+        self.releases_on(&deleted.key, &mut work);
         listed(work)
     }
 
-    /// Templates and charts look at the objects that a Cluster refers to, so a change of them is one of the Cluster.
+    /// Templates can read the objects that a Cluster refers to, so their changes are handled like changes of the
+    /// Cluster.
     pub fn on_reference(&self, cluster: &ClusterKey) -> Vec<Enqueue> {
         let Some(cluster) = self.cluster(cluster) else { return Vec::new() };
         let mut work = Work::new();
-        self.touched(cluster, |_| true, &mut work);
+        self.cluster_changed(cluster, |_| true, &mut work);
         self.releases_on(&cluster.key, &mut work);
         listed(work)
     }
@@ -151,16 +152,16 @@ impl Index {
     pub fn on_resolution(&self, cluster: &ClusterKey) -> Vec<Enqueue> {
         let Some(cluster) = self.cluster(cluster) else { return Vec::new() };
         let mut work = Work::new();
-        self.touched(cluster, |placement| placement.follows_extensions, &mut work);
+        self.cluster_changed(cluster, |placement| placement.follows_extensions, &mut work);
         listed(work)
     }
 
-    /// What the platform publishes concerns every namespace.
+    /// Extensions of the platform affect all namespaces.
     pub fn on_published(&self, namespace: &str) -> Vec<Enqueue> {
-        let concerned = |other: &str| namespace == self.platform || namespace == other;
+        let is_affected = |other: &str| namespace == self.platform || namespace == other;
         let placements = self.all_placements().filter(|placement| placement.follows_extensions);
-        let placements = placements.filter(|placement| concerned(&placement.key.namespace));
-        let clusters = self.clusters.iter().filter(|(other, _)| concerned(other));
+        let placements = placements.filter(|placement| is_affected(&placement.key.namespace));
+        let clusters = self.clusters.iter().filter(|(other, _)| is_affected(other));
         let clusters = clusters.flat_map(|(_, own)| own.values());
         let placements = placements.map(|placement| Enqueue::Placement(placement.key.clone()));
         placements.chain(clusters.map(|cluster| Enqueue::Cluster(cluster.key.clone()))).collect()
@@ -189,19 +190,18 @@ impl Index {
         listed(work)
     }
 
-    /// The placements of a cluster that `concerned` accepts, those that select it and those with a release on it, and the
-    /// Cluster itself.
-    fn touched(&self, cluster: &Cluster, concerned: impl Fn(&Placement) -> bool, work: &mut Work) {
+    /// Enqueues the Cluster itself and the placements that `filter` accepts and that select the cluster or have a
+    /// release on it.
+    fn cluster_changed(&self, cluster: &Cluster, filter: impl Fn(&Placement) -> bool, work: &mut Work) {
         let key = &cluster.key;
         let own = self.placements.get(&key.namespace);
         let selecting = own.into_iter().flat_map(BTreeMap::values);
-        let selecting = selecting.filter(|placement| concerned(placement) && placement.selects(cluster));
+        let selecting = selecting.filter(|placement| filter(placement) && placement.selects(cluster));
         work.extend(selecting.map(|one| Enqueue::PlacementCluster(one.key.clone(), key.clone())));
         let placed = keys(&self.by_cluster, key).filter_map(|release| self.releases.get(release));
         let placed = placed.filter_map(|release| release.placement.as_ref());
-        let is_concerned =
-            |placement: &ObjectKey| own.and_then(|own| own.get(placement)).is_none_or(&concerned);
-        let placed = placed.filter(|(placement, _)| is_concerned(placement));
+        let is_accepted = |placement: &ObjectKey| own.and_then(|own| own.get(placement)).is_none_or(&filter);
+        let placed = placed.filter(|(placement, _)| is_accepted(placement));
         work.extend(placed.map(|(one, on)| Enqueue::PlacementCluster(one.clone(), on.clone())));
         work.insert(Enqueue::Cluster(key.clone()));
     }
@@ -214,15 +214,15 @@ impl Index {
         work.extend(keys(&self.by_claim, claim).cloned().map(Enqueue::Release));
     }
 
-    /// The Clusters that a placement selects: their add-ons are others now.
+    /// Enqueues the Clusters that a placement selects, because their add-ons have changed.
     fn selected_by(&self, placement: &Placement, work: &mut Work) {
         let own = self.clusters.get(&placement.key.namespace).into_iter().flat_map(BTreeMap::values);
         let selected = own.filter(|cluster| placement.selects(cluster));
         work.extend(selected.map(|cluster| Enqueue::Cluster(cluster.key.clone())));
     }
 
-    /// A release object was added or removed, or asks for something else.
-    fn changed(&self, release: &Release, work: &mut Work) {
+    /// Handles a release object that was added, removed, or changed in more than its status.
+    fn release_changed(&self, release: &Release, work: &mut Work) {
         if let Some((placement, cluster)) = &release.placement {
             work.insert(Enqueue::PlacementCluster(placement.clone(), cluster.clone()));
         }
@@ -232,15 +232,15 @@ impl Index {
         }
         for neighbor in self.neighbors(release) {
             work.insert(Enqueue::Release(neighbor.key.clone()));
-            // Whether others need a release decides whether its placement may delete it.
+            // A placement must not delete a release that others depend on.
             if let Some((placement, cluster)) = &neighbor.placement {
                 work.insert(Enqueue::PlacementCluster(placement.clone(), cluster.clone()));
             }
         }
     }
 
-    /// The status of a release object has changed, and nothing else of it.
-    fn reported(&self, release: &Release, work: &mut Work) {
+    /// Handles a change of only the status of a release object.
+    fn release_status_changed(&self, release: &Release, work: &mut Work) {
         if let Some((placement, _)) = &release.placement {
             work.insert(Enqueue::PlacementStatus(placement.clone()));
         }
@@ -250,7 +250,7 @@ impl Index {
         work.extend(self.neighbors(release).map(|neighbor| Enqueue::Release(neighbor.key.clone())));
     }
 
-    /// The releases of the same cluster that wait for this one, or for which this one waits.
+    /// Returns the releases of the same cluster that depend on this one, or that this one depends on.
     fn neighbors<'a>(&'a self, release: &'a Release) -> impl Iterator<Item = &'a Release> {
         let cluster = release.claim.as_ref().map(|(cluster, _)| cluster);
         let others = cluster.into_iter().flat_map(|cluster| keys(&self.by_cluster, cluster));

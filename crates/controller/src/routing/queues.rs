@@ -1,4 +1,4 @@
-//! Where work is enqueued.
+//! The queues of all controllers.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use kube::{Resource, api::DynamicObject};
 use super::{Enqueue, ObjectKey};
 use crate::{
     clusters,
-    placement::{PlacementQueue, Scope},
+    placement::{PlacementQueue, ReconcileScope},
     queue::Trigger,
     status,
 };
@@ -25,11 +25,11 @@ pub struct Queues {
 impl Queues {
     pub fn enqueue(&self, work: &Enqueue) {
         match work {
-            Enqueue::Placement(placement) => self.placement(placement, &Scope::All),
+            Enqueue::Placement(placement) => self.placement(placement, &ReconcileScope::All),
             Enqueue::PlacementCluster(placement, cluster) => {
-                self.placement(placement, &Scope::Clusters(HashSet::from([cluster.clone()])));
+                self.placement(placement, &ReconcileScope::Clusters(HashSet::from([cluster.clone()])));
             }
-            Enqueue::PlacementStatus(placement) => self.placement(placement, &Scope::status()),
+            Enqueue::PlacementStatus(placement) => self.placement(placement, &ReconcileScope::status()),
             Enqueue::Release(release) => self.pairs.iter().for_each(|pair| pair.enqueue_release(release)),
             Enqueue::Cluster(cluster) => self.clusters.enqueue(clusters::reference(cluster)),
             Enqueue::Extension(extension) => enqueue_scoped(&self.extensions, extension),
@@ -37,19 +37,19 @@ impl Queues {
         }
     }
 
-    fn placement(&self, placement: &ObjectKey, scope: &Scope) {
+    fn placement(&self, placement: &ObjectKey, scope: &ReconcileScope) {
         self.pairs.iter().for_each(|pair| pair.enqueue_placement(placement, scope));
     }
 }
 
-/// The queues of a kind of placements and of its release objects. Objects of other kinds are ignored.
+/// The queues of a kind of placements and its release objects. Objects of other kinds are ignored.
 pub trait PairQueues: Send + Sync {
-    fn enqueue_placement(&self, placement: &ObjectKey, scope: &Scope);
+    fn enqueue_placement(&self, placement: &ObjectKey, scope: &ReconcileScope);
     fn enqueue_release(&self, release: &ObjectKey);
 }
 
 impl<P: PlacementKind> PairQueues for (PlacementQueue<P>, Trigger<P::Release>) {
-    fn enqueue_placement(&self, placement: &ObjectKey, scope: &Scope) {
+    fn enqueue_placement(&self, placement: &ObjectKey, scope: &ReconcileScope) {
         if placement.kind == status::kind::<P>() {
             self.0.enqueue(placement.reference(), scope);
         }

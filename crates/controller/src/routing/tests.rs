@@ -1,4 +1,4 @@
-//! Events, and the work that each of them causes.
+//! Events and the objects that each of them enqueues.
 
 use chandler_api::{
     addons::{HelmChartProxy, HelmReleaseProxy},
@@ -13,7 +13,7 @@ use super::{Enqueue, Index, ObjectKey, facts};
 
 const PLATFORM: &str = "platform";
 
-/// An object with changes merged into it.
+/// Returns an object with changes merged into it.
 fn object<K: DeserializeOwned>(mut base: Value, changes: &Value) -> K {
     merge(&mut base, changes);
     serde_json::from_value(base).unwrap()
@@ -98,7 +98,7 @@ fn cluster(name: &str, changes: &Value) -> facts::Cluster {
     facts::Cluster::of(&object::<DynamicObject>(base, changes)).unwrap()
 }
 
-/// One placement of each kind over the cluster `blue`, with its release; the cluster `green` has none.
+/// One placement of each kind with a release on the cluster `blue`; the cluster `green` has no releases.
 fn world() -> Index {
     let mut index = Index::new(PLATFORM);
     for name in ["blue", "green"] {
@@ -111,7 +111,8 @@ fn world() -> Index {
     index
 }
 
-/// Work in short: `all`, `some` or `status` of a placement, then releases and Clusters.
+/// Returns enqueued objects in a short notation: `all`, `on` a cluster or `status` for placements, releases and
+/// Clusters.
 fn short(work: &[Enqueue]) -> Vec<String> {
     let short = |item: &Enqueue| match item {
         Enqueue::Placement(key) => format!("all {}", key.name),
@@ -132,7 +133,7 @@ fn conditions(types: &[&str]) -> Value {
 }
 
 #[test]
-fn only_what_a_placement_asks_for_means_all_of_its_clusters() {
+fn only_spec_and_metadata_of_a_placement_enqueue_all_of_its_clusters() {
     let all = ["all hello", "cluster blue"];
     let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
     let green = json!({
@@ -154,7 +155,7 @@ fn only_what_a_placement_asks_for_means_all_of_its_clusters() {
 }
 
 #[test]
-fn another_placement_of_the_same_name_is_new() {
+fn a_recreated_placement_is_new() {
     let mut index = world();
     assert_eq!(
         short(&index.on_placement(&chart(&json!({"metadata": {"uid": "9"}})))),
@@ -162,11 +163,11 @@ fn another_placement_of_the_same_name_is_new() {
     );
     assert_eq!(short(&index.on_placement_deleted(&chart(&json!({})))), ["cluster blue"]);
     let known = index.on_placement(&chart(&json!({"metadata": {"uid": "9"}})));
-    assert_eq!(known, [], "the deletion of the old one leaves the new one in the index");
+    assert_eq!(known, [], "the deletion of the old object keeps the new one in the index");
 }
 
 #[test]
-fn the_status_of_a_release_only_counts() {
+fn the_status_of_a_release_enqueues_the_status_of_its_placement() {
     let counted = ["cluster blue", "release hello-blue", "status hello"];
     let rendered = ["cluster blue", "hello on blue", "release hello-blue"];
     let status = json!({"metadata": {"resourceVersion": "2"}, "status": {"revision": 2}});
@@ -192,7 +193,7 @@ fn the_status_of_a_release_only_counts() {
 }
 
 #[test]
-fn claims_and_dependencies_concern_others() {
+fn claims_and_dependencies_enqueue_other_releases() {
     let mut index = world();
     let same = json!({"metadata": {"name": "rival"}, "spec": {"release": {"name": "hello"}}});
     let rival = index.on_release(&addon_release("rival", &same));
@@ -216,7 +217,7 @@ fn claims_and_dependencies_concern_others() {
 }
 
 #[test]
-fn our_own_conditions_on_a_cluster_render_nothing() {
+fn own_conditions_of_a_cluster_enqueue_only_the_cluster() {
     let all =
         ["cluster blue", "hello on blue", "ingress on blue", "release hello-blue", "release ingress-blue"];
     let rows: [(&str, Value, &[&str]); 6] = [
@@ -234,11 +235,11 @@ fn our_own_conditions_on_a_cluster_render_nothing() {
     let joins = cluster("green", &json!({"metadata": {"labels": {"color": "blue"}}}));
     assert_eq!(short(&index.on_cluster(&joins)), ["cluster green", "hello on green", "ingress on green"]);
     assert_eq!(short(&index.on_cluster_deleted(&cluster("blue", &json!({})))), all);
-    assert_eq!(index.on_reference(&ClusterKey::new("fleet", "blue")), [], "it is not there any more");
+    assert_eq!(index.on_reference(&ClusterKey::new("fleet", "blue")), [], "the Cluster no longer exists");
 }
 
 #[test]
-fn a_referenced_object_is_part_of_its_cluster() {
+fn a_referenced_object_is_handled_like_its_cluster() {
     let work = world().on_reference(&ClusterKey::new("fleet", "blue"));
     assert_eq!(
         short(&work),
@@ -251,7 +252,7 @@ fn a_referenced_object_is_part_of_its_cluster() {
 }
 
 #[test]
-fn extensions_concern_their_namespace_and_those_of_the_platform_all() {
+fn extensions_affect_their_namespace_and_those_of_the_platform_all_namespaces() {
     let all = ["all ingress", "cluster blue", "cluster green"];
     let rows: [(&str, &[&str]); 3] = [("fleet", &all), (PLATFORM, &all), ("elsewhere", &[])];
     for (namespace, expected) in rows {
@@ -260,7 +261,7 @@ fn extensions_concern_their_namespace_and_those_of_the_platform_all() {
 }
 
 #[test]
-fn sources_concern_those_that_follow_them() {
+fn sources_enqueue_the_releases_that_follow_them() {
     let mut index = world();
     assert_eq!((index.on_source(), index.on_catalogs()), (vec![], vec![]));
     index
@@ -272,7 +273,7 @@ fn sources_concern_those_that_follow_them() {
 }
 
 #[test]
-fn release_objects_are_found_by_what_they_belong_to() {
+fn release_objects_are_found_by_owner_cluster_and_claim() {
     let mut index = world();
     let (blue, id) = (ClusterKey::new("fleet", "blue"), ReleaseId::new("default", "hello"));
     let found = [ObjectKey::new("HelmReleaseProxy", "fleet", "hello-blue")];

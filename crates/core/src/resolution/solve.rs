@@ -69,7 +69,7 @@ impl<'p, 'a> Search<'p, 'a> {
         Self { problem, cycles: Vec::new(), pinned: BTreeMap::new() }
     }
 
-    /// Returns a solution that changes as few running versions as possible, and the order of installation.
+    /// Returns a solution that changes no running version unnecessarily, and the order of installation.
     pub fn run(&mut self) -> Result<(Chosen, Vec<Id>), Proof> {
         let mut best = self.solve()?;
         let mut tried = BTreeSet::new();

@@ -39,7 +39,7 @@ pub enum UpgradeOutcome {
     /// The running version is kept.
     Stays,
     /// The running version is kept although it is incompatible, because its Extension does not block upgrades.
-    StaysUnfit { because: String },
+    StaysIncompatible { because: String },
     /// The extension changes its version, or is installed as a new dependency.
     Moves { to: VersionName, when: UpgradeMoment, because: String },
     /// The extension takes part in a conflict that blocks the upgrade.
@@ -68,7 +68,7 @@ impl fmt::Display for Step {
         let running = running.as_ref().map(|running| format!(" {running}")).unwrap_or_default();
         match outcome {
             UpgradeOutcome::Stays => write!(f, "{extension}{running} stays"),
-            UpgradeOutcome::StaysUnfit { because } => {
+            UpgradeOutcome::StaysIncompatible { because } => {
                 write!(f, "{extension}{running} stays although it is incompatible: {because}")
             }
             UpgradeOutcome::Moves { to, when, because } => {
@@ -160,7 +160,7 @@ fn stays(universe: &Universe, choice: &Choice, target: &Version) -> UpgradeOutco
     match find_candidate(universe, &choice.extension, &choice.version)
         .and_then(|known| known.kubernetes.as_ref())
     {
-        Some(range) if !range.contains(target) => UpgradeOutcome::StaysUnfit {
+        Some(range) if !range.contains(target) => UpgradeOutcome::StaysIncompatible {
             because: format!("{} needs Kubernetes {range}, the cluster will have {target}", choice.version),
         },
         _ => UpgradeOutcome::Stays,

@@ -30,7 +30,7 @@ async fn wait_failure(world: &World) -> (String, u32) {
     let status = world.wait_status("stubborn", "alpha", "reported as failed", failed).await;
     let record = status.last_failure.clone().unwrap();
     let ready = condition(&status, "Ready").unwrap();
-    assert!(ready.message.contains(&record.message) && ready.message.contains("next try at"), "{ready:?}");
+    assert!(ready.message.contains(&record.message) && ready.message.contains("next retry at"), "{ready:?}");
     (record.category, record.count)
 }
 

@@ -37,7 +37,7 @@ fn clusters(client: &kube::Client, namespace: &str) -> Api<DynamicObject> {
 }
 
 async fn reconciles(manager: &Manager) -> f64 {
-    manager.metrics().await["chandler_passes_total{kind=\"HelmReleaseProxy\"}"]
+    manager.metrics().await["chandler_reconciles_total{kind=\"HelmReleaseProxy\"}"]
 }
 
 #[tokio::test]

@@ -55,7 +55,7 @@ impl Counts {
         let metrics = manager.metrics().await;
         let get = |series: &str| metrics.get(series).copied().unwrap_or_default();
         Self {
-            reconciles: get("chandler_passes_total{kind=\"HelmChartProxy\"}"),
+            reconciles: get("chandler_reconciles_total{kind=\"HelmChartProxy\"}"),
             all: get("chandler_placement_reconciles_total{kind=\"HelmChartProxy\",clusters=\"all\"}"),
             some: get("chandler_placement_reconciles_total{kind=\"HelmChartProxy\",clusters=\"some\"}"),
             renders: get("chandler_tool_calls_total{verb=\"render\"}"),

@@ -120,7 +120,8 @@ async fn a_platform_catalog_serves_only_the_namespaces_it_selects() {
     let reference = json!({"name": "hello", "catalog": "some", "scope": "Platform"});
     test.apply_instance("hello", "", json!({"extension": reference, "version": "1.x"})).await;
     let message = test.wait_instance_reason("hello", "ResolutionFailed").await;
-    let refusal = format!("ExtensionCatalog {platform}/some is not for namespace {}", test.world.namespace);
+    let refusal =
+        format!("ExtensionCatalog {platform}/some does not allow namespace {}", test.world.namespace);
     assert!(message.contains(&refusal), "{message}");
     assert!(test.release("platform/some/hello", "alpha").await.is_none());
 

@@ -131,7 +131,7 @@ async fn an_install_is_counted_in_all_related_metrics() {
         "chandler_management_requests_total{verb=\"watch\",result=\"success\"}",
         "chandler_cache_requests_total{cache=\"secret\",result=\"miss\"}",
         "chandler_queue_wait_seconds_count{kind=\"HelmReleaseProxy\"}",
-        "chandler_pass_duration_seconds_count{kind=\"HelmChartProxy\"}",
+        "chandler_reconcile_duration_seconds_count{kind=\"HelmChartProxy\"}",
         "chandler_tool_resident_bytes",
     ];
     for series in at_least_one {

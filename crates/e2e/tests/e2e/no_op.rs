@@ -46,7 +46,7 @@ async fn a_restart_or_a_repeated_reconcile_sends_no_requests_except_the_watch() 
     }
     assert_eq!(world.repository.requests(), downloads, "a restart downloads nothing");
 
-    let reconciles = |metrics: &std::collections::BTreeMap<String, f64>| metrics["chandler_passes_total{kind=\"HelmReleaseProxy\"}"];
+    let reconciles = |metrics: &std::collections::BTreeMap<String, f64>| metrics["chandler_reconciles_total{kind=\"HelmReleaseProxy\"}"];
     let before = reconciles(&manager.metrics().await);
     let touch = kube::api::Patch::Merge(json!({"metadata": {"annotations": {"touched": "yes"}}}));
     let release = world.release("hello", "alpha").await.unwrap();

@@ -136,7 +136,8 @@ async fn a_release_interrupted_in_any_state_is_left_alone_while_recent_and_then_
     for (release, status) in INTERRUPTED {
         let seen = world
             .wait_status(release, "alpha", "left to the other client", |status| {
-                condition(status, "Ready").is_some_and(|c| c.message.contains("another client works on it"))
+                condition(status, "Ready")
+                    .is_some_and(|c| c.message.contains("the operation of another client"))
             })
             .await;
         let ready = condition(&seen, "Ready").unwrap();

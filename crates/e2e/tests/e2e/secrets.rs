@@ -218,7 +218,7 @@ fn assert_commands_leak_nothing(world: &World, manager: &Manager) {
     }
     for (name, expected) in [
         ("logs/manager.log", "\"level\":\"TRACE\""),
-        ("metrics/manager.txt", "chandler_passes_total"),
+        ("metrics/manager.txt", "chandler_reconciles_total"),
         ("doctor.json", "rights"),
         ("objects/helmreleaseproxies.addons.cluster.x-k8s.io.json", "REDACTED"),
     ] {

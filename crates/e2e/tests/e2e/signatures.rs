@@ -119,7 +119,7 @@ async fn only_signed_charts_are_installed() {
     // With another key, the running release is left unchanged, and new values are not applied.
     test.require_key(test.theirs.public_key()).await;
     eventually("the manager has read the new policy", || async {
-        let read = manager.logs().lines().filter(|line| line.contains("policy for signatures")).count();
+        let read = manager.logs().lines().filter(|line| line.contains("signature policy read")).count();
         (read == 2).then_some(())
     })
     .await;
@@ -143,7 +143,7 @@ async fn nothing_is_installed_without_the_configured_policy() {
     let policy = format!("{}/signatures:policy.yaml", world.namespace);
     let _manager = world.start_manager_with(&["--verify-policy", &policy, "--parameters-seconds", "1"]);
     world.apply_placement("hello", "hello", json!({})).await;
-    test.wait_refused("hello", "there is no such ConfigMap").await;
+    test.wait_refused("hello", "the ConfigMap does not exist").await;
     test.require_key(test.ours.public_key()).await;
     world.wait_ready("hello", "alpha", 1).await;
 }

@@ -181,14 +181,16 @@ impl ClusterReport {
 impl ExtensionReport {
     fn new(step: &Step) -> Self {
         let (outcome, to, when, reason) = match &step.outcome {
-            Outcome::Stays => (ExtensionOutcome::Stays, None, None, None),
-            Outcome::StaysUnfit { because } => {
+            UpgradeOutcome::Stays => (ExtensionOutcome::Stays, None, None, None),
+            UpgradeOutcome::StaysIncompatible { because } => {
                 (ExtensionOutcome::StaysIncompatible, None, None, Some(because.clone()))
             }
-            Outcome::Moves { to, when, because } => {
+            UpgradeOutcome::Moves { to, when, because } => {
                 (ExtensionOutcome::Moves, Some(to.to_string()), Some(*when), Some(because.clone()))
             }
-            Outcome::Blocks { because } => (ExtensionOutcome::Blocks, None, None, Some(because.clone())),
+            UpgradeOutcome::Blocks { because } => {
+                (ExtensionOutcome::Blocks, None, None, Some(because.clone()))
+            }
         };
         Self {
             name: step.extension.clone(),

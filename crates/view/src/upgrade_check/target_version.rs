@@ -52,7 +52,7 @@ impl fmt::Display for TargetVersion {
 impl TargetVersion {
     /// Returns the upgrade to this version. Returns `None` if the cluster already runs it or a newer one.
     pub fn path_from(&self, from: &Kubernetes) -> Option<UpgradePath> {
-        let Kubernetes { runs, upgrade } = from;
+        let Kubernetes { current, upgrade } = from;
         let is_reached = |version: &Version| {
             if self.minor_only {
                 (version.major, version.minor) >= (self.version.major, self.version.minor)
@@ -61,9 +61,9 @@ impl TargetVersion {
             }
         };
         // The upgrade is not finished while workers still run the old version.
-        let start = upgrade.as_ref().map_or(runs, |upgrade| &upgrade.from);
+        let start = upgrade.as_ref().map_or(current, |upgrade| &upgrade.from);
         (!is_reached(start)).then(|| UpgradePath {
-            from: if is_reached(runs) { start.clone() } else { runs.clone() },
+            from: if is_reached(current) { start.clone() } else { current.clone() },
             to: self.version.clone(),
             target: self.to_string(),
         })
@@ -102,13 +102,13 @@ mod tests {
     #[test]
     fn the_path_starts_at_the_version_of_the_cluster() {
         let version = |text: &str| parse_kubernetes_version(text).unwrap();
-        let stable = |runs: &str| Kubernetes { runs: version(runs), upgrade: None };
+        let stable = |current: &str| Kubernetes { current: version(current), upgrade: None };
         let upgrade = Upgrade {
             from: version("1.34.0"),
             to: version("1.35.4"),
             reached: UpgradeMoment::AfterControlPlane,
         };
-        let workers_pending = Kubernetes { runs: version("1.35.4"), upgrade: Some(upgrade) };
+        let workers_pending = Kubernetes { current: version("1.35.4"), upgrade: Some(upgrade) };
         let rows = [
             ("1.35", stable("1.34.4"), Some(("1.34.4", "1.35.0"))),
             ("1.35.4", stable("1.35.2"), Some(("1.35.2", "1.35.4"))),

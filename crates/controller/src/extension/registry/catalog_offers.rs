@@ -1,4 +1,4 @@
-//! Extensions that nobody has written: packages of catalogs, with what their entries say.
+//! Extensions without an Extension object: packages of catalogs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use chandler_api::extensions::{
     Reference,
 };
 use chandler_core::{
-    catalog::{Entry, implied},
+    catalog::{Entry, published_entries},
     extension::ExtensionKey,
     failure::Failure,
 };
@@ -16,37 +16,37 @@ use kube::ResourceExt as _;
 use super::{RegisteredExtension, Snapshot};
 use crate::{release::NamedCatalogs, single_flight::SingleFlight};
 
-/// How long what a catalog offers is taken for granted while no catalog changes: who may use it can change as well.
-const TRUSTED: Duration = Duration::from_mins(5);
+/// How long results are cached if no catalog changes. The namespaces that may use a catalog can change too.
+const CACHED: Duration = Duration::from_mins(5);
 
-/// A reference out of a namespace, and how often catalogs had changed when it was followed.
+/// A reference from a namespace, and the number of changes to catalogs when it was resolved.
 type Key = (String, ExtensionReference, u64);
 
-/// What catalogs offer to instances.
+/// The extensions that catalogs offer to instances.
 pub struct CatalogOffers {
     catalogs: NamedCatalogs,
     known: SingleFlight<Key, Arc<RegisteredExtension>>,
 }
 
-/// Why a catalog offers nothing.
-enum Unread {
-    New,
-    Because(Failure),
+/// Why a package of a catalog is unavailable.
+enum ReadError {
+    NotPolled,
+    Failed(Failure),
 }
 
-impl From<Failure> for Unread {
+impl From<Failure> for ReadError {
     fn from(failure: Failure) -> Self {
-        Self::Because(failure)
+        Self::Failed(failure)
     }
 }
 
 impl CatalogOffers {
     pub fn new(catalogs: NamedCatalogs) -> Self {
-        Self { catalogs, known: SingleFlight::new(TRUSTED) }
+        Self { catalogs, known: SingleFlight::new(CACHED) }
     }
 
-    /// Adds the extensions that the instances of a namespace request from catalogs. Those that are unavailable are left
-    /// out; [`CatalogOffers::registered`] returns why.
+    /// Adds the extensions that the instances of a namespace request from catalogs. Unavailable ones are omitted;
+    /// [`CatalogOffers::registered`] returns why.
     pub async fn insert_into(
         &self,
         own: &str,
@@ -69,8 +69,7 @@ impl CatalogOffers {
         }
     }
 
-    /// What the package of a catalog publishes, or why a namespace cannot have it. None: the catalog is new, and is about
-    /// to be read.
+    /// Returns the extension for a package of a catalog. Returns `None` if the catalog has not been polled yet.
     pub async fn registered(
         &self,
         own: &str,
@@ -80,8 +79,8 @@ impl CatalogOffers {
         let key = (own.to_owned(), reference.clone(), changes);
         match self.known.get(&key, self.read(own, reference)).await {
             Ok(registered) => Ok(Some(registered)),
-            Err(Unread::New) => Ok(None),
-            Err(Unread::Because(failure)) => Err(failure),
+            Err(ReadError::NotPolled) => Ok(None),
+            Err(ReadError::Failed(failure)) => Err(failure),
         }
     }
 
@@ -89,12 +88,12 @@ impl CatalogOffers {
         &self,
         own: &str,
         reference: &ExtensionReference,
-    ) -> Result<Arc<RegisteredExtension>, Unread> {
+    ) -> Result<Arc<RegisteredExtension>, ReadError> {
         let catalog =
             Reference { name: reference.catalog.clone().unwrap_or_default(), scope: reference.scope };
         let found = self.catalogs.get(own, &catalog).await?;
         if found.status.as_ref().is_none_or(|status| status.conditions.is_empty()) {
-            return Err(Unread::New);
+            return Err(ReadError::NotPolled);
         }
         let entries = self.catalogs.catalogs.entries(&found, &reference.name).await?;
         let name = ExtensionKey::of(reference, own, &self.catalogs.platform).local_name();
@@ -102,12 +101,12 @@ impl CatalogOffers {
         extension.metadata.namespace = found.namespace();
         Ok(Arc::new(RegisteredExtension {
             extension: Arc::new(extension),
-            published: Arc::new(implied(&entries)),
+            published: Arc::new(published_entries(&entries)),
         }))
     }
 }
 
-/// The Extension that somebody could have written instead.
+/// Returns the spec of an equivalent Extension.
 fn spec(catalog: &Reference, chart: &str, entries: &[Entry]) -> ExtensionSpec {
     let version = |entry: &Entry| ExtensionVersion {
         version: entry.version.clone(),

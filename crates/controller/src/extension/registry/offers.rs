@@ -1,4 +1,4 @@
-//! What an Extension publishes, as its object and its sources tell.
+//! The versions that an Extension publishes, from its spec and its sources.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,37 +15,36 @@ use kube::ResourceExt as _;
 
 use crate::release::NamedCatalogs;
 
-/// A chart of a source; the version is left out.
+/// A chart of a source, without a version.
 type Chart = PackageSource;
 type Offered = HashMap<Chart, Vec<PublishedVersion>>;
 
-/// Where to find out what is offered.
+/// The sources of Extensions.
 pub struct Offers {
     pub packages: Arc<Packages>,
     pub catalogs: NamedCatalogs,
 }
 
-/// What an Extension publishes.
-pub struct Found {
+/// The versions that an Extension publishes.
+pub struct Offer {
     pub published: Published,
-    /// Whether sources had to be asked, whose answer may be another one later.
-    pub asked: bool,
+    /// Whether sources were read, so that the result can change without an event.
+    pub polled: bool,
 }
 
 impl Offers {
-    /// Finds out what an Extension publishes.
-    pub async fn published(&self, extension: &Extension) -> Result<Found, Failure> {
+    /// Returns the versions that an Extension publishes.
+    pub async fn published(&self, extension: &Extension) -> Result<Offer, Failure> {
         let own = extension.namespace().unwrap_or_default();
         let offered = self.offered(&own, &extension.spec).await?;
-        Ok(Found { published: with(&extension.spec, &offered), asked: !offered.is_empty() })
+        Ok(Offer { published: with_offered(&extension.spec, &offered), polled: !offered.is_empty() })
     }
 
-    /// What the sources offer that have to be asked: those of versions that state no Kubernetes of their own, and the one
-    /// whose tags are followed.
+    /// Reads the sources of versions without a `kubernetes` range of their own, and the source whose tags are followed.
     async fn offered(&self, own: &str, spec: &ExtensionSpec) -> Result<Offered, Failure> {
-        let unstated = spec.versions.iter().filter(|version| version.kubernetes.is_none());
+        let without_range = spec.versions.iter().filter(|version| version.kubernetes.is_none());
         let charts: HashSet<_> =
-            unstated.map(|version| chart(&version.source)).chain(followed_chart(spec)).collect();
+            without_range.map(|version| chart(&version.source)).chain(followed_chart(spec)).collect();
         let mut offered = HashMap::new();
         for chart in charts {
             let versions = self.versions(own, &chart).await?;
@@ -60,15 +59,15 @@ impl Offers {
     }
 }
 
-fn with(spec: &ExtensionSpec, offered: &Offered) -> Published {
-    let stated = |version: &ExtensionVersion| {
-        let wanted = version.source.version.as_ref().unwrap_or(&version.version);
-        let listed = offered.get(&chart(&version.source))?.iter().find(|listed| listed.version == *wanted);
+fn with_offered(spec: &ExtensionSpec, offered: &Offered) -> Published {
+    let package_range = |version: &ExtensionVersion| {
+        let expected = version.source.version.as_ref().unwrap_or(&version.version);
+        let listed = offered.get(&chart(&version.source))?.iter().find(|listed| listed.version == *expected);
         listed.and_then(|listed| listed.kubernetes.clone())
     };
     let followed = followed_chart(spec).and_then(|chart| offered.get(&chart));
     let tags = followed.into_iter().flatten().map(|listed| listed.version.as_str());
-    published(spec, stated, tags)
+    published(spec, package_range, tags)
 }
 
 fn chart(source: &PackageSource) -> Chart {

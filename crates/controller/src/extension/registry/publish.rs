@@ -1,4 +1,4 @@
-//! One pass over one Extension: finds out what it publishes, puts it on the registry, and says so.
+//! Reconciles an Extension: reads its versions, registers them, and updates the status.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use chandler_core::{
 use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _, runtime::controller::Action};
 
-use super::{RegisteredExtension, offers::Found};
+use super::{RegisteredExtension, offers::Offer};
 use crate::{ReconcileError, extension::ExtensionContext, queue, status};
 
-/// Publishes one Extension.
+/// Reconciles an Extension.
 pub async fn reconcile(
     object: Arc<Extension>,
     context: Arc<ExtensionContext>,
@@ -27,18 +27,18 @@ pub async fn reconcile(
         return Ok(Action::await_change());
     }
     match context.offers.published(&object).await {
-        Ok(found) => publish(object, &context, found).await,
+        Ok(offer) => publish(object, &context, offer).await,
         Err(failure) => {
-            // What was published before stays so; what never was is awaited.
+            // Versions that were registered before stay registered.
             let message = failure.to_string();
-            let trouble = NewCondition {
+            let ready = NewCondition {
                 type_: "Ready",
                 status: Status::False,
                 reason: ExtensionReason::Failed(failure.category).into(),
                 message,
             };
             let known = object.status.clone().unwrap_or_default();
-            tell(&object, &context, trouble, known).await?;
+            update_status(&object, &context, ready, known).await?;
             Ok(Action::requeue(backoff::delay(failure.category, 2, &object.uid().unwrap_or_default())))
         }
     }
@@ -47,14 +47,14 @@ pub async fn reconcile(
 async fn publish(
     object: Arc<Extension>,
     context: &ExtensionContext,
-    found: Found,
+    offer: Offer,
 ) -> Result<Action, ReconcileError> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-    let Found { published, asked } = found;
-    let (ready, status) = said(&published);
-    tell(&object, context, ready, status).await?;
+    let Offer { published, polled } = offer;
+    let (ready, status) = new_status(&published);
+    update_status(&object, context, ready, status).await?;
     let seed = object.uid().unwrap_or_default();
-    let next = if asked {
+    let next = if polled {
         Action::requeue(Poll::new(context.poll_interval, &seed).wait(Timestamp::now()))
     } else {
         queue::resync(&*object)
@@ -66,7 +66,7 @@ async fn publish(
     Ok(next)
 }
 
-fn said(published: &Published) -> (NewCondition, ExtensionStatus) {
+fn new_status(published: &Published) -> (NewCondition, ExtensionStatus) {
     let usable: Vec<_> =
         published.versions.iter().filter(|known| !known.withdrawn && known.defect.is_none()).collect();
     let defects: Vec<_> = published
@@ -80,7 +80,7 @@ fn said(published: &Published) -> (NewCondition, ExtensionStatus) {
         (
             Status::False,
             ExtensionReason::NoAvailableVersion,
-            "there is no version, or every one is withdrawn".to_owned(),
+            "there is no version, or all versions are withdrawn".to_owned(),
         )
     } else {
         (Status::True, ExtensionReason::Published, String::new())
@@ -91,7 +91,7 @@ fn said(published: &Published) -> (NewCondition, ExtensionStatus) {
     (ready, ExtensionStatus { newest, available, ..ExtensionStatus::default() })
 }
 
-async fn tell(
+async fn update_status(
     object: &Extension,
     context: &ExtensionContext,
     ready: NewCondition,

@@ -1,4 +1,4 @@
-//! The platform: the namespace whose Extensions are everyone's, and the version that some of them belong to.
+//! The platform: the namespace whose Extensions are available in all namespaces, and the platform version.
 
 use std::{str::FromStr, sync::Arc, time::Duration};
 
@@ -9,14 +9,14 @@ use semver::Version;
 
 use crate::sync::RwLock;
 
-/// The platform. Clones share it.
+/// The platform. Clones share the version.
 #[derive(Clone, Debug)]
 pub struct Platform {
     pub namespace: String,
     version: Arc<RwLock<Option<Version>>>,
 }
 
-/// Where the platform keeps something.
+/// A key of a ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigMapKey {
     pub namespace: String,
@@ -24,19 +24,19 @@ pub struct ConfigMapKey {
     pub key: String,
 }
 
-/// A text that names no key of a ConfigMap.
+/// A text that is not the key of a ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is not NAMESPACE/CONFIGMAP:KEY")]
 pub struct BadConfigMapKey;
 
-/// Why what is at a key of a ConfigMap cannot be used.
+/// An error of reading a key of a ConfigMap.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigMapError {
     #[error(transparent)]
     Read(#[from] kube::Error),
-    #[error("there is no such ConfigMap")]
+    #[error("the ConfigMap does not exist")]
     NoConfigMap,
-    #[error("the ConfigMap has no such key")]
+    #[error("the ConfigMap does not have this key")]
     NoKey,
     #[error("{0:?} is not a version")]
     NotAVersion(String),
@@ -57,7 +57,7 @@ impl FromStr for ConfigMapKey {
 }
 
 impl ConfigMapKey {
-    /// What is kept there.
+    /// Reads the value.
     pub async fn text(&self, client: &Client) -> Result<String, ConfigMapError> {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), &self.namespace);
         let found = api.get_opt(&self.name).await?;
@@ -78,13 +78,12 @@ impl Platform {
         Self { namespace, version: Arc::new(RwLock::new(version)) }
     }
 
-    /// None: it is not known.
+    /// Returns the version, or `None` if it is unknown.
     pub fn version(&self) -> Option<Version> {
         self.version.read().clone()
     }
 
-    /// Reads the version where the platform keeps it. What cannot be read leaves the version as it was. Says whether it
-    /// is another one now.
+    /// Reads the version from a ConfigMap and returns whether it has changed. An error leaves it unchanged.
     pub async fn read(&self, client: &Client, from: &ConfigMapKey) -> bool {
         match version(client, from).await {
             Ok(version) => {
@@ -93,17 +92,17 @@ impl Platform {
                 if before.as_ref() == Some(&version) {
                     return false;
                 }
-                tracing::info!(%version, %from, "version of the platform");
+                tracing::info!(%version, %from, "platform version read");
                 true
             }
-            Err(why) => {
-                tracing::warn!(%from, "the version of the platform cannot be read: {why}");
+            Err(error) => {
+                tracing::warn!(%from, "the version of the platform cannot be read: {error}");
                 false
             }
         }
     }
 
-    /// Reads it again at a steady pace, and tells when it is another one.
+    /// Polls the version forever and calls `changed` when it has changed.
     pub async fn follow(&self, client: &Client, from: &ConfigMapKey, every: Duration, changed: impl Fn()) {
         loop {
             tokio::time::sleep(every).await;
@@ -124,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_of_a_config_map_is_written_in_one_word() {
+    fn keys_of_config_maps_parse_and_display() {
         let read: ConfigMapKey = "platform/release:version".parse().unwrap();
         assert_eq!((&*read.namespace, &*read.name, &*read.key), ("platform", "release", "version"));
         assert_eq!(read.to_string(), "platform/release:version");

@@ -1,4 +1,4 @@
-//! Parameters held against the schema that a package brings along, before anything is sent to a cluster.
+//! Validates parameters against the schema of a package before the release object is written.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -16,49 +16,51 @@ use crate::{
     sync::{Mutex, MutexGuard},
 };
 
-/// How many verdicts are remembered; a fleet has a few for each of its extensions.
-const REMEMBERED: usize = 4096;
+/// Number of cached results. A fleet needs a few per extension.
+const MAX_CACHED: usize = 4096;
 
-/// Looks into packages.
+/// Validates parameters against the schemas of packages.
 pub struct SchemaCheck {
     packages: Arc<Packages>,
     catalogs: NamedCatalogs,
-    /// By the digest of package and parameters; None: they fit.
-    verdicts: Mutex<HashMap<Digest, Option<String>>>,
+    /// Results by the digest of package and parameters. `None` means that the parameters are valid.
+    results: Mutex<HashMap<Digest, Option<String>>>,
 }
 
 impl SchemaCheck {
     pub fn new(packages: Arc<Packages>, catalogs: NamedCatalogs) -> Self {
-        Self { packages, catalogs, verdicts: Mutex::default() }
+        Self { packages, catalogs, results: Mutex::default() }
     }
 
-    /// Why parameters do not fit the schema in the package of a source that is named in namespace `own`. A package that
-    /// cannot be had, or whose schema cannot be used, is no reason: whoever installs it sees for themselves.
+    /// Returns why parameters violate the schema of a package, or `None` if they do not. `own` is the namespace of the
+    /// instance.
+    ///
+    /// Also returns `None` if the package is unavailable or its schema is invalid: the operation will report that.
     pub async fn validate(
         &self,
         own: &str,
         source: &PackageSource,
         parameters: &Parameters,
-        render: &Rendered,
+        rendered: &Rendered,
     ) -> Option<String> {
-        let key = key(own, source, &render.digest);
+        let key = key(own, source, &rendered.digest);
         if let Some(known) = self.lock().get(&key) {
             return known.clone();
         }
         let package = match self.values(own, source).await {
             Ok(package) => package,
             Err(failure) => {
-                tracing::debug!(chart = source.chart, "the package's schema is not known: {failure}");
+                tracing::debug!(chart = source.chart, "the schema of the package is unavailable: {failure}");
                 return None;
             }
         };
-        let verdict = validate(package, parameters);
-        let mut verdicts = self.lock();
-        if verdicts.len() >= REMEMBERED {
-            verdicts.clear();
+        let result = validate(package, parameters);
+        let mut results = self.lock();
+        if results.len() >= MAX_CACHED {
+            results.clear();
         }
-        verdicts.insert(key, verdict.clone());
-        verdict
+        results.insert(key, result.clone());
+        result
     }
 
     async fn values(&self, own: &str, source: &PackageSource) -> Result<PackageValues, Failure> {
@@ -70,7 +72,7 @@ impl SchemaCheck {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Option<String>>> {
-        self.verdicts.lock()
+        self.results.lock()
     }
 }
 
@@ -79,7 +81,7 @@ fn key(own: &str, source: &PackageSource, parameters: &Digest) -> Digest {
     Digest::of(format!("{own}\n{source}\n{parameters}"))
 }
 
-/// The schema is meant for the package's own values with the parameters laid over them.
+/// Validates the parameters merged over the package's own values, as Helm does.
 fn validate(package: PackageValues, parameters: &Parameters) -> Option<String> {
     let schema = Schema::new(&package.schema?).ok()?;
     let violations = schema.violations(&merge([package.defaults, parameters.clone()])).ok()?;
@@ -101,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_packages_own_values_count() {
+    fn the_packages_own_values_are_validated_too() {
         let schema = json!({"required": ["image"], "properties": {"size": {"maximum": 7}}});
         let rows = [
             (Some(schema.clone()), json!({}), None),

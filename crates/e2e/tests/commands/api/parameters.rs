@@ -225,9 +225,9 @@ async fn assert_failures_are_explained(test: &Sources) {
         (
             key("secret", "../../other/secrets/login", "password"),
             Category::InvalidSpec,
-            "not a name that Kubernetes allows",
+            "not a valid Kubernetes name",
         ),
-        (key("secret", "login?x=y", "password"), Category::InvalidSpec, "not a name that Kubernetes allows"),
+        (key("secret", "login?x=y", "password"), Category::InvalidSpec, "not a valid Kubernetes name"),
         (
             object(config_map("other", "closed", "/data")),
             Category::Forbidden,
@@ -254,12 +254,12 @@ async fn assert_failures_are_explained(test: &Sources) {
         (
             object(json!({"apiVersion": "example.com/v1", "kind": "Absent", "name": "x", "path": "/x"})),
             Category::InvalidValues,
-            "or example.com/v1 has no such kind",
+            "or example.com/v1 does not have this kind",
         ),
         (
             object(json!({"apiVersion": "v1/../x", "kind": "Absent", "name": "x", "path": "/x"})),
             Category::InvalidSpec,
-            "not a name that Kubernetes allows",
+            "not a valid Kubernetes name",
         ),
     ];
     for (entry, expected, hint) in rows {
@@ -270,7 +270,9 @@ async fn assert_failures_are_explained(test: &Sources) {
     }
     let from: Vec<ParametersFrom> =
         serde_json::from_value(json!([{"object": config_map("other", "shared", "/data")}])).unwrap();
-    for (account, hint) in [(None, "spec.serviceAccountName is not set"), (Some("a:b"), "not a name")] {
+    for (account, hint) in
+        [(None, "spec.serviceAccountName is not set"), (Some("a:b"), "not a valid Kubernetes name")]
+    {
         let failure = test.sources.read("fleet", account, &from).await.unwrap_err();
         assert!(failure.message.contains(hint), "{failure}");
     }

@@ -1,41 +1,41 @@
-//! Answers from what is under way: nothing pulls an API server away from beneath an operation.
+//! Blocks upgrades while operations are running, because an upgrade restarts the API server that they use.
 
 use chandler_core::identity::ClusterKey;
 use chandler_hooks::{HookHandler, HookResponse};
 
-/// When Cluster API asks again.
-const ASK_AGAIN_SECONDS: u32 = 5;
+/// Seconds after which Cluster API retries the hook.
+const RETRY_AFTER: u32 = 5;
 
-/// Tells the add-ons of a cluster that are being changed, from memory.
-pub type Changing = Box<dyn Fn(&ClusterKey) -> Vec<String> + Send + Sync>;
+/// Returns the add-ons of a cluster that have a running operation.
+pub type BusyAddons = Box<dyn Fn(&ClusterKey) -> Vec<String> + Send + Sync>;
 
-/// Holds a step of an upgrade while add-ons of the cluster are being changed.
-pub struct UnderWay(pub Changing);
+/// Blocks the steps of an upgrade while add-ons of the cluster are being changed.
+pub struct PendingOperations(pub BusyAddons);
 
-impl UnderWay {
-    fn settled(&self, cluster: &ClusterKey) -> HookResponse {
-        let mut changing = (self.0)(cluster);
-        if changing.is_empty() {
+impl PendingOperations {
+    fn answer(&self, cluster: &ClusterKey) -> HookResponse {
+        let mut busy = (self.0)(cluster);
+        if busy.is_empty() {
             return HookResponse::Proceed;
         }
-        // The same words for the same thing: a message that differs is written to the Cluster anew.
-        changing.sort();
-        let message = format!("add-ons are being changed: {}", changing.join(", "));
-        HookResponse::RetryAfter { seconds: ASK_AGAIN_SECONDS, message }
+        // Cluster API writes each different message to the Cluster.
+        busy.sort();
+        let message = format!("add-ons are being changed: {}", busy.join(", "));
+        HookResponse::RetryAfter { seconds: RETRY_AFTER, message }
     }
 }
 
-impl HookHandler for UnderWay {
+impl HookHandler for PendingOperations {
     fn before_cluster_upgrade(&self, cluster: &ClusterKey, _: &str, _: &str) -> HookResponse {
-        self.settled(cluster)
+        self.answer(cluster)
     }
 
     fn before_control_plane_upgrade(&self, cluster: &ClusterKey, _: &str, _: &str) -> HookResponse {
-        self.settled(cluster)
+        self.answer(cluster)
     }
 
     fn after_control_plane_upgrade(&self, cluster: &ClusterKey, _: &str) -> HookResponse {
-        self.settled(cluster)
+        self.answer(cluster)
     }
 
     fn after_cluster_upgrade(&self, _: &ClusterKey, _: &str) -> HookResponse {
@@ -52,13 +52,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_upgrade_waits_for_what_is_being_changed_and_nothing_else_does() {
+    fn only_upgrades_wait_for_operations() {
         let blue = ClusterKey::new("fleet", "blue");
-        let changing: Changing = Box::new(|cluster| match cluster.name.as_str() {
+        let busy: BusyAddons = Box::new(|cluster| match cluster.name.as_str() {
             "blue" => vec!["ingress".to_owned(), "cni".to_owned()],
             _ => Vec::new(),
         });
-        let answers = UnderWay(changing);
+        let answers = PendingOperations(busy);
         let wait = HookResponse::RetryAfter {
             seconds: 5,
             message: "add-ons are being changed: cni, ingress".to_owned(),
