@@ -9,7 +9,10 @@ impl Context {
     pub async fn agree(&self, state: &ReleaseState) -> Result<(), CaseError> {
         let name = &state.release.clone().unwrap_or_default().name;
         let observed = self.observe_existing(name).await?;
-        ensure!(&observed == state, "the operation reported\n  {state:?}\nand Observe returns\n  {observed:?}");
+        ensure!(
+            &observed == state,
+            "the operation reported\n  {state:?}\nand Observe returns\n  {observed:?}"
+        );
         let records = self.records(name).await?;
         agree_with_records(state, &records)?;
         if self.profile.has(Ability::HelmRecords) {
@@ -81,7 +84,9 @@ impl Context {
 fn agree_with_records(state: &ReleaseState, records: &[Record]) -> Result<(), CaseError> {
     let (revision, status) = (state.revision, status_name(state.status()));
     let Some(newest) = records.first() else {
-        return Err(CaseError::Violation(format!("reported was revision {revision} {status}, and it has no record")));
+        return Err(CaseError::Violation(format!(
+            "reported was revision {revision} {status}, and it has no record"
+        )));
     };
     ensure!(
         newest.revision == revision && newest.status == status,

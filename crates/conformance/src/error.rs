@@ -39,6 +39,7 @@ pub enum CaseError {
 
 impl CaseError {
     /// Adds which part of the case failed.
+    #[must_use]
     pub fn within(self, part: &str) -> Self {
         Self::Violation(format!("{part}: {self}"))
     }

@@ -75,7 +75,7 @@ impl TestPackage {
         Self::new("deployment").manifest(deployment(1, "      nodeSelector: {no-such: node}\n"))
     }
 
-    /// Returns a package with this many ConfigMaps, `$(release)-0` and so on. They have the given label.
+    /// Returns a package with as many objects of kind ConfigMap, `$(release)-0` and so on, and the given label.
     pub fn many(objects: usize, label: &str) -> Self {
         (0..objects).fold(Self::new("many"), |package, index| {
             let label = format!("metadata:\n  labels: {{{label}}}\n");

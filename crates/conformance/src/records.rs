@@ -114,12 +114,18 @@ impl Records {
         let (name, labels) = (object.name_any(), object.labels());
         let label = |key: &str| labels.get(key).map(String::as_str);
         let revision = label(&self.revision_label).and_then(|text| text.parse().ok()).ok_or_else(|| {
-            CaseError::Violation(format!("the record {name} has no revision in the label {}", self.revision_label))
+            CaseError::Violation(format!(
+                "the record {name} has no revision in the label {}",
+                self.revision_label
+            ))
         })?;
         let status = label(&self.status_label).unwrap_or_default().to_owned();
         ensure!(STATUSES.contains(&&*status), "the record {name} has the status {status:?}");
         let expected = self.object_name(release, revision);
-        ensure!(name == expected, "the record of revision {revision} is called {name}, declared is {expected}");
+        ensure!(
+            name == expected,
+            "the record of revision {revision} is called {name}, declared is {expected}"
+        );
         let mark = label(InputMark::LABEL).and_then(InputMark::parse);
         let updated = self.time_labels.iter().find_map(|key| label(key)).map(str::parse).transpose();
         let updated = updated.map_err(|_| {
@@ -218,8 +224,7 @@ mod tests {
         let records = Records::read(Some(&helm())).unwrap();
         assert_eq!(records.object_name("web", 2), "sh.helm.release.v1.web.v2");
         let mark = format!("{}.2", "a".repeat(40));
-        let labels =
-            serde_json::json!({"version": "2", "status": "deployed", "createdAt": "7", "chandler.dev/input": mark});
+        let labels = serde_json::json!({"version": "2", "status": "deployed", "createdAt": "7", "chandler.dev/input": mark});
         let record = records.record("web", &object(&labels)).unwrap();
         assert_eq!((record.revision, &*record.status, record.updated), (2, "deployed", Some(7)));
         assert_eq!(record.input_digest(), "a".repeat(40));
@@ -229,8 +234,7 @@ mod tests {
     fn a_mark_of_another_revision_is_not_the_records_own() {
         let records = Records::read(Some(&helm())).unwrap();
         let mark = format!("{}.1", "a".repeat(40));
-        let labels =
-            serde_json::json!({"version": "2", "status": "failed", "createdAt": "7", "chandler.dev/input": mark});
+        let labels = serde_json::json!({"version": "2", "status": "failed", "createdAt": "7", "chandler.dev/input": mark});
         assert_eq!(records.record("web", &object(&labels)).unwrap().input_digest(), "");
     }
 

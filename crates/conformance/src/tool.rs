@@ -187,7 +187,10 @@ impl Running {
             match self.advance().await {
                 Ok(true) => {}
                 Ok(false) => {
-                    return Err(CaseError::Violation(format!("{} ended although its process was killed", self.method)));
+                    return Err(CaseError::Violation(format!(
+                        "{} ended although its process was killed",
+                        self.method
+                    )));
                 }
                 Err(CaseError::Call { .. }) => return Ok(()),
                 Err(error) => return Err(error),

@@ -20,26 +20,31 @@ pub const CASES: &[Case] = &[
         install,
         "An interrupted install is pending-install, and an Apply with recover succeeds."
     ),
-    case!("crash/install-waiting", [Wait], install_waiting, "So does one that was interrupted while waiting."),
+    case!(
+        "crash/install-waiting",
+        [Wait],
+        install_waiting,
+        "So does one that was interrupted while waiting."
+    ),
     case!(
         "crash/upgrade",
         [],
         upgrade,
         "An interrupted upgrade is pending-upgrade, and an Apply with recover succeeds."
     ),
-    case!("crash/upgrade-waiting", [Wait], upgrade_waiting, "So does one that was interrupted while waiting."),
+    case!(
+        "crash/upgrade-waiting",
+        [Wait],
+        upgrade_waiting,
+        "So does one that was interrupted while waiting."
+    ),
     case!(
         "crash/remove",
         [],
         remove,
         "An interrupted removal is uninstalling, and removing again completes it."
     ),
-    case!(
-        "crash/remove-apply",
-        [],
-        remove_apply,
-        "An install recovers from an interrupted removal."
-    ),
+    case!("crash/remove-apply", [], remove_apply, "An install recovers from an interrupted removal."),
     case!(
         "crash/remove-apply-waiting",
         [Wait],
@@ -70,7 +75,8 @@ pub async fn recovers(context: &Context, left: ReleaseStatus, revision: u32) -> 
     ensure!(state.status() == left, "the crash left {}", state.status().as_str_name());
     context.agree(&state).await?;
     let package = context.pack(&TestPackage::config().version("3.0.0")).await?;
-    for request in [context.upgrade("web", &package, json!({})), context.install("web", &package, json!({}))] {
+    for request in [context.upgrade("web", &package, json!({})), context.install("web", &package, json!({}))]
+    {
         context
             .apply_fails(request, FailureCategory::Conflict)
             .await
@@ -78,7 +84,11 @@ pub async fn recovers(context: &Context, left: ReleaseStatus, revision: u32) -> 
     }
     let request = recovering(context.upgrade("web", &package, json!({"size": 3})));
     let state = context.apply(request).await.map_err(|error| error.within("with recover"))?;
-    ensure!(state.revision == revision, "recovering created revision {}, expected {revision}", state.revision);
+    ensure!(
+        state.revision == revision,
+        "recovering created revision {}, expected {revision}",
+        state.revision
+    );
     let data = context.get::<ConfigMap>("web").await?.data.unwrap_or_default();
     ensure!(
         data.values().any(|values| values.contains(r#""size":3"#)),

@@ -160,7 +160,9 @@ async fn plan(context: &Context) -> Result<(), CaseError> {
     context.apply_fails(context.upgrade("web", &package, json!({})), FailureCategory::Conflict).await?;
     context.agree_absent("web").await?;
     let state = context.apply(context.install("web", &package, json!({}))).await?;
-    context.apply_fails(context.install("web", &package, json!({"size": 2})), FailureCategory::Conflict).await?;
+    context
+        .apply_fails(context.install("web", &package, json!({"size": 2})), FailureCategory::Conflict)
+        .await?;
     context.agree(&state).await
 }
 
@@ -217,13 +219,15 @@ async fn namespace(context: &Context) -> Result<(), CaseError> {
 
 async fn namespace_gone(context: &Context) -> Result<(), CaseError> {
     let package = context.pack(&TestPackage::config()).await?;
-    let mut request = context.install("web", &package, json!({})).with(|options| options.create_namespace = true);
+    let mut request =
+        context.install("web", &package, json!({})).with(|options| options.create_namespace = true);
     let other = format!("{}-made", context.namespace);
     request.release.get_or_insert_default().namespace.clone_from(&other);
     context.tool.apply(request.clone()).await?.state()?;
     let namespaces: Api<Namespace> = Api::all(context.environment.client.clone());
     namespaces.delete(&other, &DeleteParams::default()).await?;
-    eventually("the deletion of the namespace", || async { Ok(namespaces.get_opt(&other).await?.is_none()) }).await?;
+    eventually("the deletion of the namespace", || async { Ok(namespaces.get_opt(&other).await?.is_none()) })
+        .await?;
     let state = context.tool.apply(request).await?.state()?;
     ensure!(state.status() == ReleaseStatus::Deployed, "got {state:?}");
     Ok(())
@@ -237,11 +241,7 @@ async fn rejected(context: &Context) -> Result<(), CaseError> {
     context.apply(context.install("web", &good, json!({"size": 1}))).await?;
     let request = context.upgrade("web", &bad, json!({"size": 2}));
     let failure = context.apply_fails(request, FailureCategory::Rejected).await?;
-    ensure!(
-        failure.message.contains("selektor"),
-        "the message does not name the field: {}",
-        failure.message
-    );
+    ensure!(failure.message.contains("selektor"), "the message does not name the field: {}", failure.message);
     let state = context.observe_existing("web").await?;
     context.agree(&state).await?;
     context.apply(context.upgrade("web", &good, json!({"size": 3}))).await?;

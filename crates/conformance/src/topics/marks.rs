@@ -41,11 +41,7 @@ async fn same_write(context: &Context) -> Result<(), CaseError> {
     hold.until_held(1).await?;
     has_mark(context, &digest, 1).await?;
     let state = context.observe_existing("web").await?;
-    ensure!(
-        state.input_digest == digest,
-        "Observe returns {:?} for a pending revision",
-        state.input_digest
-    );
+    ensure!(state.input_digest == digest, "Observe returns {:?} for a pending revision", state.input_digest);
     tool.cancel(&id).await?;
     hold.release().await
 }

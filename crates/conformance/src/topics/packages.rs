@@ -43,11 +43,7 @@ async fn describe(context: &Context) -> Result<(), CaseError> {
         unique.len() == answer.formats.len() + answer.capabilities.len(),
         "a format or capability is declared twice in {answer:?}"
     );
-    ensure!(
-        answer.running_operations == 0,
-        "{} operations run in a new process",
-        answer.running_operations
-    );
+    ensure!(answer.running_operations == 0, "{} operations run in a new process", answer.running_operations);
     Ok(())
 }
 

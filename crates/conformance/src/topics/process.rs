@@ -39,12 +39,12 @@ pub const CASES: &[Case] = &[
 pub const HELD: usize = 20;
 
 async fn many(context: &Context) -> Result<(), CaseError> {
-    let (tool, held) = (context.own_tool(), context.pack(&TestPackage::held()).await?);
+    let (tool, slow) = (context.own_tool(), context.pack(&TestPackage::held()).await?);
     let package = context.pack(&TestPackage::config()).await?;
     let hold = Hold::start(context).await?;
     let mut operations = Vec::new();
     for index in 0..HELD {
-        let request = context.install(&format!("held-{index}"), &held, json!({}));
+        let request = context.install(&format!("held-{index}"), &slow, json!({}));
         let id = request.operation_id.clone();
         operations.push((id, tool.begin_apply(request).await?));
     }
@@ -64,8 +64,8 @@ pub async fn serves_another(
     ensure!(usize::try_from(running) == Ok(expected), "{running} operations run, started were {expected}");
     let started = Instant::now();
     tool.apply(request).await?.state()?;
-    let took = started.elapsed();
-    ensure!(took < Duration::from_secs(5), "another operation took {took:?}");
+    let elapsed = started.elapsed();
+    ensure!(elapsed < Duration::from_secs(5), "another operation took {elapsed:?}");
     for (id, running) in operations {
         tool.cancel(&id).await?;
         drop(running);

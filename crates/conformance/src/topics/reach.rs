@@ -95,8 +95,11 @@ async fn black_hole(context: &Context) -> Result<(), CaseError> {
     held.end().await?.failure(FailureCategory::Unreachable)?;
     ensure!(started.elapsed() < Duration::from_mins(1), "the operation took {:?}", started.elapsed());
     slow.request_timeout = duration(Duration::from_secs(1));
-    observe_failed(context.tool.observe(slow, context.release("held"), 0).await?, FailureCategory::Unreachable)
-        .map(drop)
+    observe_failed(
+        context.tool.observe(slow, context.release("held"), 0).await?,
+        FailureCategory::Unreachable,
+    )
+    .map(drop)
 }
 
 async fn untrusted(context: &Context) -> Result<(), CaseError> {
@@ -118,8 +121,8 @@ async fn forbidden(context: &Context) -> Result<(), CaseError> {
 async fn partly_forbidden(context: &Context) -> Result<(), CaseError> {
     let target = context.account("half", false).await?;
     let records = &context.profile.records()?.resource;
-    let rule = json!({"apiGroups": [records.group], "resources": [records.plural], "verbs": ["*"]});
-    let role = json!({"metadata": {"name": "half"}, "rules": [rule]});
+    let permission = json!({"apiGroups": [records.group], "resources": [records.plural], "verbs": ["*"]});
+    let role = json!({"metadata": {"name": "half"}, "rules": [permission]});
     let binding = json!({
         "metadata": {"name": "half"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "half"},
@@ -131,7 +134,8 @@ async fn partly_forbidden(context: &Context) -> Result<(), CaseError> {
     context.api().create(&PostParams::default(), &role).await?;
     context.api().create(&PostParams::default(), &binding).await?;
     // A kind that no tool records its releases in.
-    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: $(release)}\nspec: {ports: [{port: 80}]}\n";
+    let service =
+        "apiVersion: v1\nkind: Service\nmetadata: {name: $(release)}\nspec: {ports: [{port: 80}]}\n";
     let package = context.pack(&TestPackage::new("service").manifest(service)).await?;
     let request = context.install("web", &package, json!({})).on(target);
     let failure = context.apply_fails(request, FailureCategory::Forbidden).await?;

@@ -40,7 +40,12 @@ pub const CASES: &[Case] = &[
     case!("records/uninstalled", [], uninstalled, "A removed release with kept history is recorded so."),
     case!("records/separate", [], separate, "Releases with similar names have separate records."),
     case!("records/time", [], time, "A record's time label, if declared, is the time of the last change."),
-    case!("records/secret", [], secret, "A record shows no values, unless it is a Secret that contains them."),
+    case!(
+        "records/secret",
+        [],
+        secret,
+        "A record shows no values, unless it is a Secret that contains them."
+    ),
 ];
 
 /// How long a watch may take to show what has happened.
@@ -69,7 +74,8 @@ async fn watched(context: &Context) -> Result<(), CaseError> {
             break;
         }
     }
-    for (revision, (pending, digest)) in (1..).zip(["pending-install", "pending-upgrade"].iter().zip(digests)) {
+    for (revision, (pending, digest)) in (1..).zip(["pending-install", "pending-upgrade"].iter().zip(digests))
+    {
         let of: Vec<_> = seen.iter().filter(|record| record.revision == revision).collect();
         let first = of.first();
         ensure!(
@@ -100,10 +106,10 @@ async fn stop(tool: &Tool, id: &str) -> Result<(), CaseError> {
 }
 
 async fn pending(context: &Context) -> Result<(), CaseError> {
-    let (tool, held) = (context.own_tool(), context.pack(&TestPackage::held()).await?);
+    let (tool, slow) = (context.own_tool(), context.pack(&TestPackage::held()).await?);
     let free = context.pack(&TestPackage::config()).await?;
     let hold = Hold::start(context).await?;
-    let request = context.install("web", &held, json!({}));
+    let request = context.install("web", &slow, json!({}));
     let (id, digest) = (request.operation_id.clone(), request.input_digest.clone());
     let running = tool.begin_apply(request).await?;
     hold.until_held(1).await?;
@@ -115,7 +121,7 @@ async fn pending(context: &Context) -> Result<(), CaseError> {
 
     context.apply(context.install("web", &free, json!({}))).await?;
     let hold = Hold::start(context).await?;
-    let request = context.upgrade("web", &held, json!({}));
+    let request = context.upgrade("web", &slow, json!({}));
     let (id, digest) = (request.operation_id.clone(), request.input_digest.clone());
     let running = tool.begin_apply(request).await?;
     hold.until_held(1).await?;
@@ -125,7 +131,7 @@ async fn pending(context: &Context) -> Result<(), CaseError> {
     hold.release().await?;
     context.remove(context.removal("web")).await?;
 
-    let request = context.install("web", &held, json!({}));
+    let request = context.install("web", &slow, json!({}));
     let digest = request.input_digest.clone();
     context.apply(request).await?;
     let hold = Hold::start(context).await?;
@@ -142,9 +148,9 @@ async fn pending(context: &Context) -> Result<(), CaseError> {
 
 /// A package with an object that the API server rejects.
 fn rejected() -> TestPackage {
-    TestPackage::config().version("2.0.0").manifest(
-        "apiVersion: v1\nkind: Service\nmetadata: {name: wrong}\nspec: {ports: [{port: -1}]}\n",
-    )
+    TestPackage::config()
+        .version("2.0.0")
+        .manifest("apiVersion: v1\nkind: Service\nmetadata: {name: wrong}\nspec: {ports: [{port: -1}]}\n")
 }
 
 async fn history(context: &Context) -> Result<(), CaseError> {

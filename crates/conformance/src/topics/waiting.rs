@@ -27,7 +27,12 @@ pub const CASES: &[Case] = &[
         not_ready,
         "An object that is not ready in time is NOT_READY, it is named, and the release is failed."
     ),
-    case!("waiting/unrequested", [], unrequested, "Without wait an operation ends when the objects are applied."),
+    case!(
+        "waiting/unrequested",
+        [],
+        unrequested,
+        "Without wait an operation ends when the objects are applied."
+    ),
     case!("waiting/jobs", [Wait], jobs, "An operation waits for Jobs only on request."),
     case!("waiting/gone", [Wait], gone, "A removal with wait ends when the objects are deleted."),
     case!("waiting/atomic-install", [Wait], atomic_install, "An atomic install that fails leaves nothing."),
@@ -168,7 +173,10 @@ async fn atomic_upgrade(context: &Context) -> Result<(), CaseError> {
     );
     context.check_failed(ended, FailureCategory::NotReady).await?;
     let state = context.observe_existing("web").await?;
-    ensure!(state.revision == 3 && state.status() == ReleaseStatus::Deployed, "after the rollback: {state:?}");
+    ensure!(
+        state.revision == 3 && state.status() == ReleaseStatus::Deployed,
+        "after the rollback: {state:?}"
+    );
     ensure!(state.input_digest != digest, "the rollback's revision has the input digest that failed");
     let spec = context.get::<Deployment>("web").await?.spec.and_then(|spec| spec.template.spec);
     let selector = spec.and_then(|spec| spec.node_selector);

@@ -22,10 +22,30 @@ pub const CASES: &[Case] = &[
         upgraded,
         "helm history shows the revisions of an upgraded release, and helm get values the values of each."
     ),
-    case!("helm/agreement/failed", [HelmRecords], failed, "helm shows a failed revision, and can roll it back."),
-    case!("helm/agreement/removed", [HelmRecords], removed, "helm shows a removed release only if its history is kept."),
-    case!("helm/agreement/uninstalled", [HelmRecords], uninstalled, "The tool observes what helm uninstall did."),
-    case!("helm/agreement/names", [HelmRecords], names, "A release name that Helm does not accept is rejected."),
+    case!(
+        "helm/agreement/failed",
+        [HelmRecords],
+        failed,
+        "helm shows a failed revision, and can roll it back."
+    ),
+    case!(
+        "helm/agreement/removed",
+        [HelmRecords],
+        removed,
+        "helm shows a removed release only if its history is kept."
+    ),
+    case!(
+        "helm/agreement/uninstalled",
+        [HelmRecords],
+        uninstalled,
+        "The tool observes what helm uninstall did."
+    ),
+    case!(
+        "helm/agreement/names",
+        [HelmRecords],
+        names,
+        "A release name that Helm does not accept is rejected."
+    ),
 ];
 
 async fn installed(context: &Context) -> Result<(), CaseError> {
@@ -63,7 +83,10 @@ async fn failed(context: &Context) -> Result<(), CaseError> {
     ensure!(listed.as_ref().is_some_and(|listed| listed.status == "failed"), "`helm list` shows {listed:?}");
     context.helm().run(&["rollback", "web", "1"]).await?;
     let state = context.observe_existing("web").await?;
-    ensure!(state.revision == 3 && state.status() == ReleaseStatus::Deployed, "after the rollback: {state:?}");
+    ensure!(
+        state.revision == 3 && state.status() == ReleaseStatus::Deployed,
+        "after the rollback: {state:?}"
+    );
     context.agree(&state).await
 }
 
@@ -92,10 +115,8 @@ async fn names(context: &Context) -> Result<(), CaseError> {
     let tool: &Tool = &context.tool;
     let package = context.pack_chart(&Chart::config())?;
     for name in ["x".repeat(54), "under_score".to_owned(), "-web".to_owned()] {
-        let request = ApplyRequest {
-            release: Some(context.release(&name)),
-            ..context.install("web", &package, "")
-        };
+        let request =
+            ApplyRequest { release: Some(context.release(&name)), ..context.install("web", &package, "") };
         let end = tool.apply(request).await?.end;
         ensure!(matches!(end, End::Failure(_)), "the release {name} ended in {end:?}");
     }

@@ -19,7 +19,12 @@ pub const CASES: &[Case] = &[
         install,
         "After the response to Cancel no request of an install with a running hook follows."
     ),
-    case!("helm/cancel/remove", [HelmRecords, Hooks], remove, "The same holds for a removal with a running hook."),
+    case!(
+        "helm/cancel/remove",
+        [HelmRecords, Hooks],
+        remove,
+        "The same holds for a removal with a running hook."
+    ),
     case!("helm/cancel/busy", [HelmRecords], busy, "The same holds for both apply methods."),
     case!(
         "helm/cancel/dropped",
@@ -41,7 +46,10 @@ async fn install(context: &Context) -> Result<(), CaseError> {
     running.until_step(StepKind::Waiting).await?;
     cancel(context, &tool, running, &id).await?;
     let left = context.find::<ConfigMap>("web").await?;
-    ensure!(left.is_none(), "objects were applied although the operation was cancelled during a previous hook");
+    ensure!(
+        left.is_none(),
+        "objects were applied although the operation was cancelled during a previous hook"
+    );
     recovers(context).await
 }
 

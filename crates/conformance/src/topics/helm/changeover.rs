@@ -128,7 +128,10 @@ where
     let patch = Patch::Merge(json!({"metadata": {"managedFields": entries}}));
     context.api::<K>().patch("web", &PatchParams::default(), &patch).await?;
     let writers = writers(&context.get::<K>("web").await?);
-    ensure!(writers.contains(&format!("{CONTROLLER} Update")), "the suite did not set up the field manager: {writers:?}");
+    ensure!(
+        writers.contains(&format!("{CONTROLLER} Update")),
+        "the suite did not set up the field manager: {writers:?}"
+    );
     Ok(())
 }
 
@@ -165,7 +168,8 @@ async fn upgrade_to(
 
 async fn fields(context: &Context) -> Result<(), CaseError> {
     let package = context.pack_chart(&data())?;
-    install_client_side::<ConfigMap>(context, &package, r#"{"data": {"a": "1", "b": "1", "c": "1"}}"#).await?;
+    install_client_side::<ConfigMap>(context, &package, r#"{"data": {"a": "1", "b": "1", "c": "1"}}"#)
+        .await?;
     upgrade_to(context, &package, r#"{"data": {"a": "2", "b": "1"}}"#, &["a=2", "b=1"]).await?;
     let found = writers(&context.get::<ConfigMap>("web").await?);
     ensure!(found.iter().all(|writer| !writer.ends_with("Update")), "after the first upgrade: {found:?}");
@@ -199,7 +203,10 @@ async fn others(context: &Context) -> Result<(), CaseError> {
         upgrade_to(context, &package, &values, &[&expected, "by-hand=1", "injected=1"]).await?;
     }
     let found = writers(&context.get::<ConfigMap>("web").await?);
-    ensure!(found.contains(&"someone-else Update".to_owned()), "the field by-hand has lost its manager: {found:?}");
+    ensure!(
+        found.contains(&"someone-else Update".to_owned()),
+        "the field by-hand has lost its manager: {found:?}"
+    );
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions in the `crds/` folder of charts.
+//! CRDs in the `crds/` folder of charts.
 
 use chandler_tool::generated::tool::CrdPolicy;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -13,7 +13,12 @@ pub const CASES: &[Case] = &[
         shared,
         "A CRD of two charts is created once and replaced only on request."
     ),
-    case!("helm/crds/used", [HelmRecords, Crds], used, "A chart's templates can use the kinds of its crds/ folder."),
+    case!(
+        "helm/crds/used",
+        [HelmRecords, Crds],
+        used,
+        "A chart's templates can use the kinds of its crds/ folder."
+    ),
     case!("helm/crds/skipped", [HelmRecords, Crds], skipped, "CRDs can be skipped."),
     case!(
         "helm/crds/upgrade",

@@ -18,7 +18,12 @@ pub const CASES: &[Case] = &[
         order,
         "Hooks run in the order of event and weight, each after the previous one has ended."
     ),
-    case!("helm/hooks/order-waiting", [HelmRecords, Hooks], order_waiting, "Hooks run in the same order with wait."),
+    case!(
+        "helm/hooks/order-waiting",
+        [HelmRecords, Hooks],
+        order_waiting,
+        "Hooks run in the same order with wait."
+    ),
     case!(
         "helm/hooks/failing",
         [HelmRecords, Hooks],
@@ -70,8 +75,7 @@ async fn in_order(context: &Context, wait: bool) -> Result<(), CaseError> {
         ensure!(names == expected, "{what}: the objects were written in the order {names:?}");
         Ok(())
     };
-    let applied =
-        context.apply(context.install("web", &package, "size: 1").with(|o| o.wait = wait)).await?;
+    let applied = context.apply(context.install("web", &package, "size: 1").with(|o| o.wait = wait)).await?;
     ensure!(applied.revision == 1, "got revision {}", applied.revision);
     check("install", "web")?;
     one_after_another(context).await?;
@@ -104,8 +108,10 @@ async fn failing(context: &Context) -> Result<(), CaseError> {
         } else {
             context.install(event, &package, "")
         };
-        let failure =
-            context.apply_fails(request, FailureCategory::HookFailed).await.map_err(|error| error.within(event))?;
+        let failure = context
+            .apply_fails(request, FailureCategory::HookFailed)
+            .await
+            .map_err(|error| error.within(event))?;
         let (hook, state) = (format!("{event}-bad"), failure.state.clone().unwrap_or_default());
         ensure!(
             failure.message.contains(&hook),
@@ -120,7 +126,8 @@ async fn failing(context: &Context) -> Result<(), CaseError> {
 }
 
 async fn failing_removal(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack_chart(&Chart::config().hook(&Hook::new("bad", "pre-delete", HookEnd::Fails)))?;
+    let package =
+        context.pack_chart(&Chart::config().hook(&Hook::new("bad", "pre-delete", HookEnd::Fails)))?;
     context.apply(context.install("web", &package, "")).await?;
     let ended = context.tool.remove(context.removal("web")).await?;
     let failure = context.check_failed(ended, FailureCategory::HookFailed).await?;
@@ -130,7 +137,8 @@ async fn failing_removal(context: &Context) -> Result<(), CaseError> {
 }
 
 async fn endless(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack_chart(&Chart::config().hook(&Hook::new("held", "pre-install", HookEnd::Never)))?;
+    let package =
+        context.pack_chart(&Chart::config().hook(&Hook::new("held", "pre-install", HookEnd::Never)))?;
     let limit = duration(std::time::Duration::from_secs(2));
     let request = context.install("web", &package, "").with(|options| options.timeout = limit);
     let failure = context.apply_fails(request, FailureCategory::HookFailed).await?;
@@ -151,7 +159,10 @@ async fn disabled(context: &Context) -> Result<(), CaseError> {
     context.apply(context.upgrade("web", &package, "size: 1").with(|o| o.disable_hooks = true)).await?;
     context.remove(context.removal("web").with(|options| options.disable_hooks = true)).await?;
     for name in ["web-a", "web-b", "web-z"] {
-        ensure!(context.find::<Job>(name).await?.is_none(), "the hook {name} ran although hooks were disabled");
+        ensure!(
+            context.find::<Job>(name).await?.is_none(),
+            "the hook {name} ran although hooks were disabled"
+        );
     }
     Ok(())
 }

@@ -45,11 +45,7 @@ async fn same_write(context: &Context) -> Result<(), CaseError> {
     running.until_step(StepKind::Waiting).await?;
     has_mark(context, &digest, 1).await?;
     let state = context.observe_existing("web").await?;
-    ensure!(
-        state.input_digest == digest,
-        "Observe returns {:?} for a pending revision",
-        state.input_digest
-    );
+    ensure!(state.input_digest == digest, "Observe returns {:?} for a pending revision", state.input_digest);
     tool.cancel(&id).await.map(drop)
 }
 

@@ -5,7 +5,12 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use crate::{Case, CaseError, chart::{CONFIG, Chart}, context::Context, request::RequestExt as _};
+use crate::{
+    Case, CaseError,
+    chart::{CONFIG, Chart},
+    context::Context,
+    request::RequestExt as _,
+};
 
 pub const CASES: &[Case] = &[
     case!(
@@ -14,8 +19,18 @@ pub const CASES: &[Case] = &[
         default,
         "A new release is applied server-side."
     ),
-    case!("helm/methods/follow", [HelmRecords], follow, "An upgrade keeps the method of the release, also of one that the helm CLI installed."),
-    case!("helm/methods/chosen", [HelmRecords], chosen, "The method can be requested, and the next upgrade keeps it."),
+    case!(
+        "helm/methods/follow",
+        [HelmRecords],
+        follow,
+        "An upgrade keeps the method of the release, also of one that the helm CLI installed."
+    ),
+    case!(
+        "helm/methods/chosen",
+        [HelmRecords],
+        chosen,
+        "The method can be requested, and the next upgrade keeps it."
+    ),
     case!(
         "helm/methods/force",
         [HelmRecords],
@@ -165,13 +180,17 @@ async fn versions(context: &Context, name: &str) -> Result<(Option<i64>, Option<
 
 async fn unknown_field(context: &Context) -> Result<(), CaseError> {
     let wrong = "apiVersion: v1\nkind: Service\nmetadata: {name: wrong}\nspec: {ports: [{port: 80}], selektor: {a: b}}\n";
-    let (good, bad) =
-        (context.pack_chart(&Chart::config())?, context.pack_chart(&Chart::config().template("w.yaml", wrong))?);
+    let (good, bad) = (
+        context.pack_chart(&Chart::config())?,
+        context.pack_chart(&Chart::config().template("w.yaml", wrong))?,
+    );
     for (name, (method, _)) in ["server", "client"].into_iter().zip(METHODS) {
         let with_method = |options: &mut ApplyOptions| options.method = method.into();
         let request = context.install(name, &bad, "").with(with_method);
-        let failure =
-            context.apply_fails(request, FailureCategory::Rejected).await.map_err(|error| error.within(name))?;
+        let failure = context
+            .apply_fails(request, FailureCategory::Rejected)
+            .await
+            .map_err(|error| error.within(name))?;
         ensure!(
             failure.message.contains("selektor"),
             "the message does not name the field: {}",

@@ -6,7 +6,12 @@ use crate::{Case, CaseError, chart::Chart, context::Context, packer::HELM_FORMAT
 
 pub const CASES: &[Case] = &[
     case!("helm/packages/describe", [HelmRecords], describe, "The tool declares Helm's format and records."),
-    case!("helm/packages/inspect", [HelmRecords], inspect, "Inspect returns what a catalog shows of a chart."),
+    case!(
+        "helm/packages/inspect",
+        [HelmRecords],
+        inspect,
+        "Inspect returns what a catalog shows of a chart."
+    ),
     case!(
         "helm/packages/capabilities",
         [HelmRecords],
@@ -35,7 +40,11 @@ pub const CASES: &[Case] = &[
 
 async fn describe(context: &Context) -> Result<(), CaseError> {
     let answer = context.tool.describe().await?;
-    ensure!(answer.formats.iter().any(|format| format == HELM_FORMAT), "the formats are {:?}", answer.formats);
+    ensure!(
+        answer.formats.iter().any(|format| format == HELM_FORMAT),
+        "the formats are {:?}",
+        answer.formats
+    );
     let expected = ReleaseRecords {
         api_version: "v1".to_owned(),
         kind: "Secret".to_owned(),
@@ -65,7 +74,8 @@ async fn inspect(context: &Context) -> Result<(), CaseError> {
         .file("README.md", "# Read me\n")
         .file("crds/things.yaml", super::crds::definition("inspect.example.invalid", "one"));
     let package = context.pack_chart(&chart)?;
-    let info = context.tool.inspect(&package).await?.map_err(|failure| CaseError::Violation(failure.message))?;
+    let info =
+        context.tool.inspect(&package).await?.map_err(|failure| CaseError::Violation(failure.message))?;
     let texts = [
         ("name", &*info.name, "config"),
         ("version", &*info.version, "1.0.0"),
@@ -108,15 +118,15 @@ async fn capabilities(context: &Context) -> Result<(), CaseError> {
 
 async fn truncated(context: &Context) -> Result<(), CaseError> {
     let good = context.pack_chart(&Chart::config().file("README.md", "truncated"))?;
-    let content = std::fs::read(&good.path)?;
-    for length in [100, content.len() / 2] {
-        let package = context.write_package(&content[..length])?;
+    let archive = std::fs::read(&good.path)?;
+    for length in [100, archive.len() / 2] {
+        let package = context.write_package(&archive[..length])?;
         let inspected = context.tool.inspect(&package).await?;
         let category = inspected.map_or_else(|failure| failure.category(), |_| FailureCategory::Unspecified);
         ensure!(
             category == FailureCategory::InvalidPackage,
             "Inspect of {length} of {} bytes: {}",
-            content.len(),
+            archive.len(),
             category.as_str_name()
         );
         context.apply_fails(context.install("web", &package, ""), FailureCategory::InvalidPackage).await?;
@@ -132,8 +142,10 @@ async fn rejected(context: &Context) -> Result<(), CaseError> {
     ];
     for (what, chart, hint) in charts {
         let request = context.install("web", &context.pack_chart(&chart)?, "");
-        let failure =
-            context.apply_fails(request, FailureCategory::InvalidPackage).await.map_err(|error| error.within(what))?;
+        let failure = context
+            .apply_fails(request, FailureCategory::InvalidPackage)
+            .await
+            .map_err(|error| error.within(what))?;
         ensure!(
             failure.message.contains(hint),
             "{what}: the message does not contain {hint:?}: {}",
@@ -153,7 +165,8 @@ async fn references(context: &Context) -> Result<(), CaseError> {
         let schema = format!(r#"{{"properties": {{"a": {{"$ref": "{outside}"}}}}}}"#);
         let package = context.pack_chart(&Chart::config().file("values.schema.json", schema))?;
         let inspected = context.tool.inspect(&package).await?;
-        let failure = inspected.err().ok_or_else(|| CaseError::Violation(format!("Inspect accepts {outside}")))?;
+        let failure =
+            inspected.err().ok_or_else(|| CaseError::Violation(format!("Inspect accepts {outside}")))?;
         ensure!(
             failure.category() == FailureCategory::InvalidPackage && failure.message.contains(&outside),
             "a schema with {outside}: {failure:?}"

@@ -17,7 +17,12 @@ pub const CASES: &[Case] = &[
         canonical,
         "Equal YAML and JSON values have the same digest, and numbers keep their type."
     ),
-    case!("helm/values/layers", [HelmRecords], layers, "Layers are merged recursively, and null removes a default value."),
+    case!(
+        "helm/values/layers",
+        [HelmRecords],
+        layers,
+        "Layers are merged recursively, and null removes a default value."
+    ),
     case!(
         "helm/values/reuse",
         [HelmRecords],
@@ -83,7 +88,11 @@ async fn reuse(context: &Context) -> Result<(), CaseError> {
             context.upgrade("web", &new, "b: 2").with(|options| options.values_reuse = reuse.into());
         context.apply(request).await?;
         let seen = rendered(context).await?;
-        ensure!(seen == expected, "{}: the chart was rendered with {seen}, expected {expected}", reuse.as_str_name());
+        ensure!(
+            seen == expected,
+            "{}: the chart was rendered with {seen}, expected {expected}",
+            reuse.as_str_name()
+        );
         context.remove(context.removal("web")).await?;
     }
     // An upgrade without values does not reuse the previous ones.
@@ -115,8 +124,10 @@ async fn invalid(context: &Context) -> Result<(), CaseError> {
     for (what, chart, values, hint) in cases {
         let package = context.pack_chart(chart)?;
         let request = context.install("web", &package, values);
-        let failure =
-            context.apply_fails(request, FailureCategory::InvalidValues).await.map_err(|error| error.within(what))?;
+        let failure = context
+            .apply_fails(request, FailureCategory::InvalidValues)
+            .await
+            .map_err(|error| error.within(what))?;
         ensure!(
             failure.message.contains(hint),
             "{what}: the message does not contain {hint:?}: {}",
@@ -150,8 +161,7 @@ async fn secret(context: &Context) -> Result<(), CaseError> {
     ];
     for values in values {
         let ended = context.tool.apply(context.install("web", &package, &values)).await?;
-        let failure =
-            ended.failure(FailureCategory::InvalidValues).map_err(|error| error.within(&values))?;
+        let failure = ended.failure(FailureCategory::InvalidValues).map_err(|error| error.within(&values))?;
         ensure!(!failure.message.contains(SECRET), "for {values:?} the message is: {}", failure.message);
     }
     Ok(())

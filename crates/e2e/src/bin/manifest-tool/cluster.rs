@@ -9,8 +9,8 @@ use kube::{
     Client, Config,
     client::{Body, ConfigExt as _},
     config::{
-        AuthInfo, Cluster as ClusterInfo, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster,
-        NamedContext,
+        AuthInfo, Cluster as ClusterInfo, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo,
+        NamedCluster, NamedContext,
     },
 };
 use tower::{BoxError, ServiceBuilder};
@@ -32,8 +32,8 @@ impl Cluster {
     /// Prepares requests to a cluster. Sends nothing.
     pub async fn new(target: Option<Target>, gate: &Gate) -> Result<Self, Failure> {
         let target = target.filter(|target| !target.server.is_empty());
-        let target =
-            target.ok_or_else(|| Failure::new(Category::Internal, "the request has no server to connect to"))?;
+        let target = target
+            .ok_or_else(|| Failure::new(Category::Internal, "the request has no server to connect to"))?;
         let request_timeout = target.request_timeout.and_then(|timeout| timeout.try_into().ok());
         let dialer = Dialer {
             socket: (!target.dial.is_empty()).then(|| target.dial.clone().into()),

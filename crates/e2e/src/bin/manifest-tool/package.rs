@@ -41,8 +41,9 @@ impl Package {
         if digest != file.digest {
             return Err(invalid(format!("the package's content is {digest}, requested was {}", file.digest)));
         }
-        let package: Self = serde_saphyr::from_slice(&content)
-            .map_err(|_| invalid("the package is not a document with name, version and manifests".to_owned()))?;
+        let package: Self = serde_saphyr::from_slice(&content).map_err(|_| {
+            invalid("the package is not a document with name, version and manifests".to_owned())
+        })?;
         if package.name.is_empty() || package.version.is_empty() {
             return Err(invalid("the package has no name or no version".to_owned()));
         }

@@ -208,7 +208,8 @@ impl<'a> Records<'a> {
 }
 
 fn content(record: &Record) -> Result<String, Failure> {
-    serde_json::to_string(&record.content).map_err(|error| Failure::new(Category::Internal, error.to_string()))
+    serde_json::to_string(&record.content)
+        .map_err(|error| Failure::new(Category::Internal, error.to_string()))
 }
 
 /// Returns the seconds since the Unix epoch.

@@ -18,8 +18,7 @@ pub fn read(layers: &[Values]) -> Result<Map<String, Value>, Failure> {
         };
         // The parser's message may contain values.
         let invalid = || format!("layer {} of {} of the values is not a mapping", index + 1, layers.len());
-        merged =
-            merge(merged, values.ok_or_else(|| Failure::new(Category::InvalidValues, invalid()))?);
+        merged = merge(merged, values.ok_or_else(|| Failure::new(Category::InvalidValues, invalid()))?);
     }
     Ok(merged)
 }
