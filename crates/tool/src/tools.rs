@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    fn tool(name: &str, formats: &[&str]) -> Result<Arc<ToolDescription>, Failure> {
+    fn tool(name: &str, formats: &[&str]) -> Arc<ToolDescription> {
         let records = ReleaseRecords {
             api_version: "v1".to_owned(),
             kind: "Secret".to_owned(),
@@ -101,20 +101,20 @@ mod tests {
             status_label: String::new(),
             time_labels: Vec::new(),
         };
-        Ok(Arc::new(ToolDescription {
+        Arc::new(ToolDescription {
             name: name.to_owned(),
             version: String::new(),
             driver_version: String::new(),
             formats: formats.iter().copied().map(PackageFormat::new).collect(),
             capabilities: Vec::new(),
             records: Arc::new(records),
-        }))
+        })
     }
 
     #[test]
     fn the_format_selects_the_tool() {
         let down = Err(Failure::new(Category::ToolUnavailable, "down"));
-        let (helm, plain) = (tool("helm", &["chart"]), tool("plain", &["manifests"]));
+        let (helm, plain) = (Ok(tool("helm", &["chart"])), Ok(tool("plain", &["manifests"])));
         let chosen = |tools: &[Result<_, _>], format: &str| {
             choose(tools, &PackageFormat::new(format)).map_err(|failure| failure.category)
         };
@@ -128,7 +128,7 @@ mod tests {
             Err(Category::ToolUnavailable),
             "it may be the one that reads it"
         );
-        let twice = [helm.clone(), tool("other", &["chart"])];
+        let twice = [helm.clone(), Ok(tool("other", &["chart"]))];
         assert_eq!(chosen(&twice, "chart"), Err(Category::InvalidPackage), "both read it");
     }
 }

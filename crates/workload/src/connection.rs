@@ -125,12 +125,14 @@ impl Census {
     }
 }
 
+type OpenConnections = HashMap<ClusterKey, BTreeMap<ToolId, Arc<Connection>>>;
+
 /// All connections. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Connections {
     management: Arc<ManagementClient>,
     records_of: Records,
-    open: Arc<Mutex<HashMap<ClusterKey, BTreeMap<ToolId, Arc<Connection>>>>>,
+    open: Arc<Mutex<OpenConnections>>,
     changes: mpsc::UnboundedSender<InventoryChange>,
     requests: RequestCounter,
 }
@@ -219,7 +221,7 @@ impl Connections {
         &self.requests
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ClusterKey, BTreeMap<ToolId, Arc<Connection>>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, OpenConnections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

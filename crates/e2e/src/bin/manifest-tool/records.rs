@@ -105,8 +105,8 @@ impl Record {
             input_digest: self.input_digest.clone(),
             values_digest,
             inventory: self.content.objects.iter().map(Reference::message).collect(),
-            first_deployed: timestamp(self.content.first_deployed),
-            last_deployed: timestamp(self.content.last_deployed),
+            first_deployed: Some(timestamp(self.content.first_deployed)),
+            last_deployed: Some(timestamp(self.content.last_deployed)),
             description,
             method: ApplyMethod::ServerSide.into(),
             history: Vec::new(),
@@ -118,7 +118,7 @@ impl Record {
             revision: self.revision,
             status: self.status.into(),
             package_version: self.content.package_version.clone(),
-            updated: timestamp(self.content.last_deployed),
+            updated: Some(timestamp(self.content.last_deployed)),
             description: self.content.description.clone(),
         }
     }
@@ -162,7 +162,7 @@ impl<'a> Records<'a> {
 
     /// Creates the record of a new revision. Fails with CONFLICT if another operation has created it.
     pub async fn create(&self, record: &Record) -> Result<(), Failure> {
-        let mut labels = self.labels(record);
+        let mut labels = Self::labels(record);
         labels.extend([
             (RECORD.to_owned(), "true".to_owned()),
             (RELEASE.to_owned(), self.release.name.clone()),
@@ -182,7 +182,8 @@ impl<'a> Records<'a> {
 
     /// Writes a changed status.
     pub async fn save(&self, record: &Record) -> Result<(), Failure> {
-        let patch = json!({"metadata": {"labels": self.labels(record)}, "data": {CONTENT: content(record)?}});
+        let patch =
+            json!({"metadata": {"labels": Self::labels(record)}, "data": {CONTENT: content(record)?}});
         let (name, patch) = (self.name(record), Patch::Merge(patch));
         self.cluster.request(self.api.patch(&name, &PatchParams::default(), &patch)).await?;
         Ok(())
@@ -202,7 +203,7 @@ impl<'a> Records<'a> {
     }
 
     /// Returns the labels that change with the status.
-    fn labels(&self, record: &Record) -> std::collections::BTreeMap<String, String> {
+    fn labels(record: &Record) -> std::collections::BTreeMap<String, String> {
         [(STATUS.to_owned(), record.status_name().to_owned()), (UPDATED.to_owned(), now().to_string())].into()
     }
 }
@@ -218,6 +219,6 @@ pub fn now() -> i64 {
     i64::try_from(now.as_secs()).unwrap_or_default()
 }
 
-fn timestamp(seconds: i64) -> Option<Timestamp> {
-    Some(Timestamp { seconds, nanos: 0 })
+fn timestamp(seconds: i64) -> Timestamp {
+    Timestamp { seconds, nanos: 0 }
 }
