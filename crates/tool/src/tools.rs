@@ -39,14 +39,15 @@ impl Tools {
 
     /// Returns the tool that reads packages of `format`.
     pub async fn for_format(&self, format: &PackageFormat) -> Result<PackageTool, Failure> {
-        // Tools that have described themselves answer without a call.
-        let known = self.0.iter().map(|tool| tool.known_description().map(|known| Ok(known.clone())));
-        let known: Vec<_> = known.collect();
-        let descriptions = if known.iter().all(Option::is_some) {
-            known.into_iter().flatten().collect()
-        } else {
-            join_all(self.0.iter().map(PackageTool::description)).await
+        // A tool that is unavailable does not delay the packages of another one.
+        let reads = |tool: &&PackageTool| {
+            tool.known_description().is_some_and(|known| known.formats.contains(format))
         };
+        let mut known = self.0.iter().filter(reads);
+        if let (Some(only), None) = (known.next(), known.next()) {
+            return Ok(only.clone());
+        }
+        let descriptions = join_all(self.0.iter().map(PackageTool::description)).await;
         choose(&descriptions, format).map(|chosen| self.0[chosen].clone())
     }
 }

@@ -196,6 +196,13 @@ impl Connections {
         self.lock().remove(cluster);
     }
 
+    /// Closes the connection to a cluster for one tool; the next use opens it again with the current kubeconfig.
+    pub fn close_tool(&self, cluster: &ClusterKey, tool: ToolId) {
+        if let Some(tools) = self.lock().get_mut(cluster) {
+            tools.remove(&tool);
+        }
+    }
+
     /// Counts the connected clusters by state. A cluster counts once, by the worst state of its connections.
     pub fn census(&self) -> Census {
         let mut census = Census::default();
