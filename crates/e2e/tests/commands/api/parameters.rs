@@ -210,7 +210,7 @@ async fn assert_failures_are_explained(test: &ParameterTest) {
         (
             key("secret", "login", "broken"),
             Category::InvalidValues,
-            "key broken of Secret fleet/login is not YAML",
+            "key broken of Secret fleet/login is not valid YAML",
         ),
         (
             key("secret", "login", "text"),
