@@ -23,7 +23,7 @@ mod generated {
 use std::{
     error::Error,
     io::{Read as _, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -48,7 +48,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = command(std::env::args().skip(1)).and_then(|command| match command {
-        Command::Serve { socket } => serve(socket),
+        Command::Serve { socket } => serve(&socket),
         Command::Pack => pack(),
     });
     match result {
@@ -85,10 +85,10 @@ fn pack() -> Result<()> {
 }
 
 #[tokio::main]
-async fn serve(socket: PathBuf) -> Result<()> {
+async fn serve(socket: &Path) -> Result<()> {
     // Fails only if a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let listener = UnixListener::bind(&socket)?;
+    let listener = UnixListener::bind(socket)?;
     let service = PackageToolServer::new(Service::default())
         .max_decoding_message_size(MESSAGE_LIMIT)
         .max_encoding_message_size(MESSAGE_LIMIT);

@@ -1,4 +1,6 @@
-//! Releases are recorded in ConfigMaps, one per revision.
+//! Each revision of a release is recorded in a ConfigMap.
+
+use std::collections::BTreeMap;
 
 use chandler_core::digest::InputMark;
 use chandler_tool::generated::tool::{
@@ -105,8 +107,8 @@ impl Record {
             input_digest: self.input_digest.clone(),
             values_digest,
             inventory: self.content.objects.iter().map(Reference::message).collect(),
-            first_deployed: timestamp(self.content.first_deployed),
-            last_deployed: timestamp(self.content.last_deployed),
+            first_deployed: Some(timestamp(self.content.first_deployed)),
+            last_deployed: Some(timestamp(self.content.last_deployed)),
             description,
             method: ApplyMethod::ServerSide.into(),
             history: Vec::new(),
@@ -118,7 +120,7 @@ impl Record {
             revision: self.revision,
             status: self.status.into(),
             package_version: self.content.package_version.clone(),
-            updated: timestamp(self.content.last_deployed),
+            updated: Some(timestamp(self.content.last_deployed)),
             description: self.content.description.clone(),
         }
     }
@@ -162,7 +164,7 @@ impl<'a> Records<'a> {
 
     /// Creates the record of a new revision. Fails with CONFLICT if another operation has created it.
     pub async fn create(&self, record: &Record) -> Result<(), Failure> {
-        let mut labels = self.labels(record);
+        let mut labels = changing_labels(record);
         labels.extend([
             (RECORD.to_owned(), "true".to_owned()),
             (RELEASE.to_owned(), self.release.name.clone()),
@@ -182,7 +184,8 @@ impl<'a> Records<'a> {
 
     /// Writes a changed status.
     pub async fn save(&self, record: &Record) -> Result<(), Failure> {
-        let patch = json!({"metadata": {"labels": self.labels(record)}, "data": {CONTENT: content(record)?}});
+        let patch =
+            json!({"metadata": {"labels": changing_labels(record)}, "data": {CONTENT: content(record)?}});
         let (name, patch) = (self.name(record), Patch::Merge(patch));
         self.cluster.request(self.api.patch(&name, &PatchParams::default(), &patch)).await?;
         Ok(())
@@ -200,11 +203,11 @@ impl<'a> Records<'a> {
     fn name(&self, record: &Record) -> String {
         object_name(&self.release.name, &record.revision.to_string())
     }
+}
 
-    /// Returns the labels that change with the status.
-    fn labels(&self, record: &Record) -> std::collections::BTreeMap<String, String> {
-        [(STATUS.to_owned(), record.status_name().to_owned()), (UPDATED.to_owned(), now().to_string())].into()
-    }
+/// Returns the labels that change with the status.
+fn changing_labels(record: &Record) -> BTreeMap<String, String> {
+    [(STATUS.to_owned(), record.status_name().to_owned()), (UPDATED.to_owned(), now().to_string())].into()
 }
 
 fn content(record: &Record) -> Result<String, Failure> {
@@ -218,6 +221,6 @@ pub fn now() -> i64 {
     i64::try_from(now.as_secs()).unwrap_or_default()
 }
 
-fn timestamp(seconds: i64) -> Option<Timestamp> {
-    Some(Timestamp { seconds, nanos: 0 })
+fn timestamp(seconds: i64) -> Timestamp {
+    Timestamp { seconds, nanos: 0 }
 }
