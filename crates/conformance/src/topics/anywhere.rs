@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chandler_tool::generated::tool::{ApplyRequest, Package, ReleaseStatus};
+use chandler_tool::generated::tool::{ApplyRequest, FailureCategory, Package, ReleaseStatus};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use serde_json::json;
@@ -12,7 +12,7 @@ use crate::{
     context::Context,
     package::TestPackage,
     request::recovering,
-    tool::{Running, Tool},
+    tool::{End, Running, Tool},
 };
 
 pub const CASES: &[Case] = &[
@@ -97,20 +97,29 @@ async fn interrupt(context: &Context, how: Interruption) -> Result<(), CaseError
 
 /// Does what a controller does with the state that it finds.
 async fn recovers(context: &Context, package: &Package) -> Result<(), CaseError> {
-    let values = json!({"size": 9});
-    let request: ApplyRequest = match context.observe("web").await? {
-        None => context.install("web", package, values),
-        Some(state) if state.status() == ReleaseStatus::Uninstalled => {
-            context.install("web", package, values)
-        }
-        Some(_) => recovering(context.upgrade("web", package, values)),
-    };
-    let state = context.tool.apply(request).await?.state()?;
+    let mut ended = context.tool.apply(next(context, package).await?).await?;
+    if matches!(&ended.end, End::Failure(failure) if failure.category() == FailureCategory::Conflict) {
+        // The last request of a killed process can reach the API server after Observe.
+        ended = context.tool.apply(next(context, package).await?).await?;
+    }
+    let state = ended.state()?;
     ensure!(state.status() == ReleaseStatus::Deployed, "recovering left {}", state.status().as_str_name());
     context.agree(&state).await?;
     let found = objects(context).await?;
     ensure!(found == OBJECTS, "{found} of {OBJECTS} objects exist after recovering");
     Ok(())
+}
+
+/// Returns the request that the release needs next.
+async fn next(context: &Context, package: &Package) -> Result<ApplyRequest, CaseError> {
+    let values = json!({"size": 9});
+    Ok(match context.observe("web").await? {
+        None => context.install("web", package, values),
+        Some(state) if state.status() == ReleaseStatus::Uninstalled => {
+            context.install("web", package, values)
+        }
+        Some(_) => recovering(context.upgrade("web", package, values)),
+    })
 }
 
 async fn objects(context: &Context) -> Result<usize, CaseError> {

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use crate::{
-    Case, CaseError, Request,
+    Case, CaseError, Request, RequestReader,
     context::Context,
     hold::Hold,
     network::{BlackHole, elsewhere},
@@ -39,50 +39,75 @@ pub const CASES: &[Case] = &[
 ];
 
 const ACCOUNT: &str = "cancelled";
+/// How long an operation may take to end after it was cancelled.
+const PROMPT: Duration = Duration::from_secs(10);
 /// How long the suite waits for requests that should not follow.
 const QUIET: Duration = Duration::from_millis(1500);
 
-/// Returns a tool that the case may kill, and the cluster with a user whose requests only the case sends.
-pub async fn own_user(context: &Context) -> Result<(Tool, Target), CaseError> {
-    Ok((context.own_tool(), context.account(ACCOUNT, true).await?))
-}
-
-/// Returns the requests of the case's own user.
-async fn requests_of(
-    context: &Context,
-    log: &mut dyn crate::RequestReader,
-) -> Result<Vec<Request>, CaseError> {
-    tokio::time::sleep(QUIET).await;
-    let user = context.account_user(ACCOUNT);
-    let all = log.read().map_err(CaseError::Host)?;
-    Ok(all.into_iter().filter(|request| request.user == user).collect())
+/// A process and a user of the case's own, so that the audit log shows the requests of its operations.
+pub struct OwnUser {
+    pub tool: Tool,
+    pub target: Target,
+    log: Box<dyn RequestReader>,
 }
 
 fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Cancels, and checks with the API server's audit log that no request follows the response.
-pub async fn cancel(context: &Context, tool: &Tool, running: Running, id: &str) -> Result<(), CaseError> {
-    let mut log = context.environment.host.requests();
-    let was_running = tool.cancel(id).await?;
-    let responded = now();
-    ensure!(was_running, "Cancel reports that the operation was not running");
-    running.end().await?.failure(FailureCategory::Cancelled)?;
-    let all = requests_of(context, log.as_mut()).await?;
-    let late: Vec<_> = all.iter().filter(|request| request.received > responded).collect();
-    let last = late
-        .last()
-        .map(|last| format!("{} {} {:?}", last.verb, last.uri, last.received.saturating_sub(responded)));
-    ensure!(
-        late.is_empty(),
-        "the API server received {} requests after the response, the last one: {last:?} late",
-        late.len()
-    );
-    let running = tool.describe().await?.running_operations;
-    ensure!(running == 0, "{running} operations run after the response");
-    ensure!(!tool.cancel(id).await?, "Cancel reports that a cancelled operation is running");
-    Ok(())
+impl OwnUser {
+    pub async fn create(context: &Context) -> Result<Self, CaseError> {
+        Ok(Self {
+            tool: context.own_tool(),
+            target: context.account(ACCOUNT, true).await?,
+            // Opened before the operation starts: it takes time to find the end of a long log.
+            log: context.environment.host.requests(),
+        })
+    }
+
+    /// Returns the requests that the API server received after a time.
+    async fn requests_after(&mut self, context: &Context, time: Duration) -> Result<Vec<Request>, CaseError> {
+        tokio::time::sleep(QUIET).await;
+        let user = context.account_user(ACCOUNT);
+        let mut requests = self.log.read().map_err(CaseError::Host)?;
+        requests.retain(|request| request.user == user && request.received > time);
+        Ok(requests)
+    }
+
+    /// Cancels an operation, and checks that no request follows the response.
+    pub async fn cancel(&mut self, context: &Context, running: Running, id: &str) -> Result<(), CaseError> {
+        let was_running = self.tool.cancel(id).await?;
+        let responded = now();
+        ensure!(was_running, "Cancel reports that the operation was not running");
+        let left = self.tool.describe().await?.running_operations;
+        ensure!(left == 0, "{left} operations run after the response");
+        running.end().await?.failure(FailureCategory::Cancelled)?;
+        let late = self.requests_after(context, responded).await?;
+        let last = late
+            .last()
+            .map(|last| format!("{} {} {:?}", last.verb, last.uri, last.received.saturating_sub(responded)));
+        ensure!(
+            late.is_empty(),
+            "the API server received {} requests after the response, the last one: {last:?} late",
+            late.len()
+        );
+        ensure!(!self.tool.cancel(id).await?, "Cancel reports that a cancelled operation is running");
+        Ok(())
+    }
+
+    /// Checks that an operation whose stream was closed ends and sends nothing more.
+    pub async fn stays_quiet(&mut self, context: &Context) -> Result<(), CaseError> {
+        let closed = Instant::now();
+        eventually("the end of an operation whose stream was closed", || async {
+            Ok(self.tool.describe().await?.running_operations == 0)
+        })
+        .await?;
+        let took = closed.elapsed();
+        ensure!(took < PROMPT, "the operation ended {took:?} after its stream was closed");
+        let late = self.requests_after(context, now()).await?;
+        ensure!(late.is_empty(), "after the end of the operation the API server received {late:?}");
+        Ok(())
+    }
 }
 
 /// Checks that the next operation succeeds, whatever state the cancelled one left.
@@ -100,56 +125,59 @@ pub async fn recovers(context: &Context) -> Result<(), CaseError> {
 }
 
 async fn install(context: &Context) -> Result<(), CaseError> {
-    let (tool, target) = own_user(context).await?;
+    let mut user = OwnUser::create(context).await?;
     let package = context.pack(&TestPackage::held()).await?;
     let hold = Hold::start(context).await?;
-    let request = context.install("web", &package, json!({})).on(target);
+    let request = context.install("web", &package, json!({})).on(user.target.clone());
     let id = request.operation_id.clone();
-    let running = tool.begin_apply(request).await?;
+    let running = user.tool.begin_apply(request).await?;
     hold.until_held(1).await?;
-    cancel(context, &tool, running, &id).await?;
+    user.cancel(context, running, &id).await?;
     hold.release().await?;
     recovers(context).await
 }
 
 async fn upgrade(context: &Context) -> Result<(), CaseError> {
-    let (tool, target) = own_user(context).await?;
+    let mut user = OwnUser::create(context).await?;
     let package = context.pack(&TestPackage::held()).await?;
     let free = context.pack(&TestPackage::config()).await?;
     context.apply(context.install("web", &free, json!({}))).await?;
     let hold = Hold::start(context).await?;
-    let request = context.upgrade("web", &package, json!({})).on(target);
+    let request = context.upgrade("web", &package, json!({})).on(user.target.clone());
     let id = request.operation_id.clone();
-    let running = tool.begin_apply(request).await?;
+    let running = user.tool.begin_apply(request).await?;
     hold.until_held(1).await?;
-    cancel(context, &tool, running, &id).await?;
+    user.cancel(context, running, &id).await?;
     hold.release().await?;
     recovers(context).await
 }
 
 async fn upgrade_waiting(context: &Context) -> Result<(), CaseError> {
-    let (tool, target) = own_user(context).await?;
+    let mut user = OwnUser::create(context).await?;
     let free = context.pack(&TestPackage::config()).await?;
     context.apply(context.install("web", &free, json!({}))).await?;
     let package = context.pack(&TestPackage::stuck_deployment()).await?;
-    let request = context.upgrade("web", &package, json!({})).with(|options| options.wait = true).on(target);
+    let request = context
+        .upgrade("web", &package, json!({}))
+        .with(|options| options.wait = true)
+        .on(user.target.clone());
     let id = request.operation_id.clone();
-    let mut running = tool.begin_apply(request).await?;
+    let mut running = user.tool.begin_apply(request).await?;
     running.until_step(StepKind::Waiting).await?;
-    cancel(context, &tool, running, &id).await?;
+    user.cancel(context, running, &id).await?;
     recovers(context).await
 }
 
 async fn remove(context: &Context) -> Result<(), CaseError> {
-    let (tool, target) = own_user(context).await?;
+    let mut user = OwnUser::create(context).await?;
     let package = context.pack(&TestPackage::held()).await?;
     context.apply(context.install("web", &package, json!({}))).await?;
     let hold = Hold::start(context).await?;
-    let request = context.removal("web").on(target);
+    let request = context.removal("web").on(user.target.clone());
     let id = request.operation_id.clone();
-    let running = tool.begin_remove(request).await?;
+    let running = user.tool.begin_remove(request).await?;
     hold.until_held(1).await?;
-    cancel(context, &tool, running, &id).await?;
+    user.cancel(context, running, &id).await?;
     hold.release().await?;
     context.remove(context.removal("web")).await?;
     ensure!(context.find::<ConfigMap>("web").await?.is_none(), "the release's object still exists");
@@ -157,40 +185,27 @@ async fn remove(context: &Context) -> Result<(), CaseError> {
 }
 
 async fn busy(context: &Context) -> Result<(), CaseError> {
-    let (tool, target) = own_user(context).await?;
+    let mut user = OwnUser::create(context).await?;
     let package = context.pack(&TestPackage::many(200, "app: many")).await?;
-    let request = context.install("web", &package, json!({})).on(target);
+    let request = context.install("web", &package, json!({})).on(user.target.clone());
     let id = request.operation_id.clone();
-    let mut running = tool.begin_apply(request).await?;
+    let mut running = user.tool.begin_apply(request).await?;
     running.until_step(StepKind::Applying).await?;
-    cancel(context, &tool, running, &id).await?;
+    user.cancel(context, running, &id).await?;
     recovers(context).await
 }
 
 async fn dropped(context: &Context) -> Result<(), CaseError> {
-    let (tool, target) = own_user(context).await?;
+    let mut user = OwnUser::create(context).await?;
     let package = context.pack(&TestPackage::held()).await?;
     let hold = Hold::start(context).await?;
-    let running = tool.begin_apply(context.install("web", &package, json!({})).on(target)).await?;
+    let request = context.install("web", &package, json!({})).on(user.target.clone());
+    let running = user.tool.begin_apply(request).await?;
     hold.until_held(1).await?;
     drop(running);
-    stays_quiet(context, &tool).await?;
+    user.stays_quiet(context).await?;
     hold.release().await?;
     recovers(context).await
-}
-
-/// Checks that an operation whose stream was closed ends and sends nothing more.
-pub async fn stays_quiet(context: &Context, tool: &Tool) -> Result<(), CaseError> {
-    eventually("the end of an operation whose stream was closed", || async {
-        Ok(tool.describe().await?.running_operations == 0)
-    })
-    .await?;
-    let (ended, mut log) = (now(), context.environment.host.requests());
-    let mut late = requests_of(context, log.as_mut()).await?;
-    // The log has requests when they end.
-    late.retain(|request| request.received > ended);
-    ensure!(late.is_empty(), "after the end of the operation the API server received {late:?}");
-    Ok(())
 }
 
 async fn black_hole(context: &Context) -> Result<(), CaseError> {
@@ -203,7 +218,7 @@ async fn black_hole(context: &Context) -> Result<(), CaseError> {
     let running = context.tool.begin_apply(request).await?;
     ensure!(context.tool.cancel(&id).await?, "Cancel reports that the operation was not running");
     running.end().await?.failure(FailureCategory::Cancelled)?;
-    ensure!(started.elapsed() < Duration::from_secs(10), "cancelling took {:?}", started.elapsed());
+    ensure!(started.elapsed() < PROMPT, "cancelling took {:?}", started.elapsed());
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use chandler_tool::generated::tool::{ApplyMethod, StepKind};
 use k8s_openapi::api::core::v1::ConfigMap;
 
-use super::super::cancel::{cancel, own_user, recovers, stays_quiet};
+use super::super::cancel::{OwnUser, recovers};
 use crate::{
     Case, CaseError,
     chart::{Chart, Hook, HookEnd},
@@ -39,12 +39,13 @@ fn held(event: &str) -> Chart {
 }
 
 async fn install(context: &Context) -> Result<(), CaseError> {
-    let (tool, target) = own_user(context).await?;
-    let request = context.install("web", &context.pack_chart(&held("pre-install"))?, "").on(target);
+    let mut user = OwnUser::create(context).await?;
+    let request =
+        context.install("web", &context.pack_chart(&held("pre-install"))?, "").on(user.target.clone());
     let id = request.operation_id.clone();
-    let mut running = tool.begin_apply(request).await?;
+    let mut running = user.tool.begin_apply(request).await?;
     running.until_step(StepKind::Waiting).await?;
-    cancel(context, &tool, running, &id).await?;
+    user.cancel(context, running, &id).await?;
     let left = context.find::<ConfigMap>("web").await?;
     ensure!(
         left.is_none(),
@@ -54,38 +55,39 @@ async fn install(context: &Context) -> Result<(), CaseError> {
 }
 
 async fn remove(context: &Context) -> Result<(), CaseError> {
-    let (tool, target) = own_user(context).await?;
+    let mut user = OwnUser::create(context).await?;
     context.apply(context.install("web", &context.pack_chart(&held("pre-delete"))?, "")).await?;
-    let request = context.removal("web").on(target);
+    let request = context.removal("web").on(user.target.clone());
     let id = request.operation_id.clone();
-    let mut running = tool.begin_remove(request).await?;
+    let mut running = user.tool.begin_remove(request).await?;
     running.until_step(StepKind::Waiting).await?;
-    cancel(context, &tool, running, &id).await?;
+    user.cancel(context, running, &id).await?;
     context.get::<ConfigMap>("web").await?;
     context.remove(context.removal("web").with(|options| options.disable_hooks = true)).await
 }
 
 async fn busy(context: &Context) -> Result<(), CaseError> {
-    let (tool, target) = own_user(context).await?;
+    let mut user = OwnUser::create(context).await?;
     let package = context.pack(&TestPackage::many(200, "app: many")).await?;
     for method in [ApplyMethod::ServerSide, ApplyMethod::ClientSide] {
         let request = context.install("web", &package, "").with(|options| options.method = method.into());
-        let request = request.on(target.clone());
+        let request = request.on(user.target.clone());
         let id = request.operation_id.clone();
-        let mut running = tool.begin_apply(request).await?;
+        let mut running = user.tool.begin_apply(request).await?;
         running.until_step(StepKind::Applying).await?;
-        cancel(context, &tool, running, &id).await.map_err(|error| error.within(method.as_str_name()))?;
+        user.cancel(context, running, &id).await.map_err(|error| error.within(method.as_str_name()))?;
         recovers(context).await?;
     }
     Ok(())
 }
 
 async fn dropped(context: &Context) -> Result<(), CaseError> {
-    let (tool, target) = own_user(context).await?;
+    let mut user = OwnUser::create(context).await?;
     let package = context.pack_chart(&held("pre-install"))?;
-    let mut running = tool.begin_apply(context.install("web", &package, "").on(target)).await?;
+    let request = context.install("web", &package, "").on(user.target.clone());
+    let mut running = user.tool.begin_apply(request).await?;
     running.until_step(StepKind::Waiting).await?;
     drop(running);
-    stays_quiet(context, &tool).await?;
+    user.stays_quiet(context).await?;
     recovers(context).await
 }

@@ -1,5 +1,7 @@
 //! Runs an operation: steps, then one result.
 
+use std::time::Duration;
+
 use chandler_tool::generated::tool::{
     OperationEvent, OperationResult, ReleaseAbsent, ReleaseState, Step, StepKind, operation_event::Event,
     operation_result::Outcome,
@@ -13,6 +15,9 @@ use crate::{
     log,
     running::Operation,
 };
+
+/// How long a sent request may take to arrive at the API server.
+const ARRIVAL: Duration = Duration::from_secs(1);
 
 pub type Sender = mpsc::Sender<Result<OperationEvent, Status>>;
 
@@ -38,12 +43,17 @@ pub async fn run(
     events: Sender,
     work: impl Future<Output = Result<Option<ReleaseState>, Failure>>,
 ) {
+    tokio::pin!(work);
     let result = tokio::select! {
-        result = work => result,
+        result = &mut work => result,
         () = operation.cancelled() => Err(cancelled()),
         () = events.closed() => Err(cancelled()),
     };
     operation.gate.close();
+    if result.as_ref().is_err_and(|failure| failure.category == Category::Cancelled) {
+        // A request that has been sent arrives before the operation ends. No other one can be sent.
+        let _ = tokio::time::timeout(ARRIVAL, work).await;
+    }
     let last = match result {
         Ok(state) => Event::Result(OperationResult {
             outcome: Some(state.map_or(Outcome::Absent(ReleaseAbsent {}), Outcome::State)),

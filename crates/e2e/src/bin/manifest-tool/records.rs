@@ -1,4 +1,6 @@
-//! Releases are recorded in ConfigMaps, one per revision.
+//! Each revision of a release is recorded in a ConfigMap.
+
+use std::collections::BTreeMap;
 
 use chandler_core::digest::InputMark;
 use chandler_tool::generated::tool::{
@@ -162,7 +164,7 @@ impl<'a> Records<'a> {
 
     /// Creates the record of a new revision. Fails with CONFLICT if another operation has created it.
     pub async fn create(&self, record: &Record) -> Result<(), Failure> {
-        let mut labels = Self::labels(record);
+        let mut labels = changing_labels(record);
         labels.extend([
             (RECORD.to_owned(), "true".to_owned()),
             (RELEASE.to_owned(), self.release.name.clone()),
@@ -183,7 +185,7 @@ impl<'a> Records<'a> {
     /// Writes a changed status.
     pub async fn save(&self, record: &Record) -> Result<(), Failure> {
         let patch =
-            json!({"metadata": {"labels": Self::labels(record)}, "data": {CONTENT: content(record)?}});
+            json!({"metadata": {"labels": changing_labels(record)}, "data": {CONTENT: content(record)?}});
         let (name, patch) = (self.name(record), Patch::Merge(patch));
         self.cluster.request(self.api.patch(&name, &PatchParams::default(), &patch)).await?;
         Ok(())
@@ -201,11 +203,11 @@ impl<'a> Records<'a> {
     fn name(&self, record: &Record) -> String {
         object_name(&self.release.name, &record.revision.to_string())
     }
+}
 
-    /// Returns the labels that change with the status.
-    fn labels(record: &Record) -> std::collections::BTreeMap<String, String> {
-        [(STATUS.to_owned(), record.status_name().to_owned()), (UPDATED.to_owned(), now().to_string())].into()
-    }
+/// Returns the labels that change with the status.
+fn changing_labels(record: &Record) -> BTreeMap<String, String> {
+    [(STATUS.to_owned(), record.status_name().to_owned()), (UPDATED.to_owned(), now().to_string())].into()
 }
 
 fn content(record: &Record) -> Result<String, Failure> {
