@@ -171,10 +171,10 @@ impl Metrics {
                 Counter::default(),
             ),
             tool_calls: to.add("tool_calls", "Calls to the package tool, by verb", Family::default()),
-            tool_starts: to.add("tool_starts", "Starts of the package tool", Counter::default()),
+            tool_starts: to.add("tool_starts", "Starts of package tools and of the template service", Counter::default()),
             tool_bytes: to.add(
                 "tool_resident_bytes",
-                "Resident memory of the package tool",
+                "Resident memory of package tools and of the template service",
                 Gauge::default(),
             ),
             scraping: Arc::default(),

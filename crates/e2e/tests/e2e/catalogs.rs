@@ -96,6 +96,11 @@ async fn a_catalog_is_filtered_and_stays_usable_when_its_repository_is_unavailab
         "{message}"
     );
 
+    eventually("the change of state is an Event", || async {
+        (event_reasons(&world, "all").await.len() == 2).then_some(())
+    })
+    .await;
+
     // A new process has only the cache on disk and the status.
     manager.stop().await;
     let manager = world.start_manager_with(&POLL_OFTEN);
@@ -106,14 +111,20 @@ async fn a_catalog_is_filtered_and_stays_usable_when_its_repository_is_unavailab
     assert_eq!(wait_reason(&world, "all", "SourceUnavailable").await.packages, Some(3));
     assert_eq!(quiet.requests()["/index.yaml"], 1, "a new process waits for the interval too");
 
+    let reasons = event_reasons(&world, "all").await;
+    assert_eq!(reasons, ["Ready", "SourceUnavailable"], "one Event per change of state");
+}
+
+/// Returns the sorted reasons of the Events about a catalog.
+async fn event_reasons(world: &World, catalog: &str) -> Vec<String> {
     let events: Api<Event> = Api::namespaced(world.client.clone(), &world.namespace);
     let events = events.list(&ListParams::default()).await.unwrap().items;
-    let about_all = events
-        .iter()
-        .filter(|event| event.regarding.as_ref().is_some_and(|about| about.name.as_deref() == Some("all")));
-    let mut reasons: Vec<_> = about_all.filter_map(|event| event.reason.clone()).collect();
+    let is_about =
+        |event: &&Event| event.regarding.as_ref().is_some_and(|about| about.name.as_deref() == Some(catalog));
+    let mut reasons: Vec<_> =
+        events.iter().filter(is_about).filter_map(|event| event.reason.clone()).collect();
     reasons.sort();
-    assert_eq!(reasons, ["Ready", "SourceUnavailable"], "one Event per change of state");
+    reasons
 }
 
 #[tokio::test]
