@@ -180,11 +180,15 @@ impl Binary {
     /// precede it in [`Binary::ALL`] were built.
     pub fn usual_build_time(self) -> Duration {
         Duration::from_secs(match self {
-            Self::KubeApiserver => 240,
-            Self::Cosign => 180,
-            Self::Etcd | Self::KubeControllerManager | Self::CapiManager | Self::Helm | Self::Registry => 60,
+            Self::KubeApiserver => 300,
+            Self::Cosign => 240,
+            Self::Helm | Self::Registry => 75,
             Self::Kwok | Self::Clusterctl => 40,
-            Self::Kubectl | Self::CapiOperator => 30,
+            Self::Etcd
+            | Self::KubeControllerManager
+            | Self::CapiManager
+            | Self::Kubectl
+            | Self::CapiOperator => 30,
             Self::KubeScheduler => 15,
         })
     }

@@ -58,10 +58,10 @@ fn write_fields(text: &mut String, path: &str, schema: &JSONSchemaProps) -> Resu
         write_fields(text, &path, field)?;
         match (&field.items, &field.additional_properties) {
             (Some(JSONSchemaPropsOrArray::Schema(items)), _) => {
-                write_fields(text, &format!("{path}[]"), items)?
+                write_fields(text, &format!("{path}[]"), items)?;
             }
             (_, Some(JSONSchemaPropsOrBool::Schema(values))) => {
-                write_fields(text, &format!("{path}.*"), values)?
+                write_fields(text, &format!("{path}.*"), values)?;
             }
             _ => {}
         }

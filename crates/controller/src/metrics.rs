@@ -61,6 +61,13 @@ pub struct Metrics {
 struct Registering(Registry);
 
 impl Registering {
+    fn new() -> Self {
+        let mut registry = Registry::with_prefix("chandler");
+        let version = [("version", env!("CARGO_PKG_VERSION"))].to_vec();
+        registry.register("build", "The version of Chandler", Info::new(version));
+        Self(registry)
+    }
+
     fn add<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
         self.0.register(name, help, metric.clone());
         metric
@@ -73,9 +80,7 @@ impl Registering {
 
 impl Metrics {
     pub fn new() -> Self {
-        let mut to = Registering(Registry::with_prefix("chandler"));
-        let version = [("version", env!("CARGO_PKG_VERSION"))].to_vec();
-        to.0.register("build", "The version of Chandler", Info::new(version));
+        let mut to = Registering::new();
         Self {
             leader: to.add("leader", "1 if this process is the leader, else 0", Gauge::default()),
             releases: to.add(

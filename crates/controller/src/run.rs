@@ -14,9 +14,9 @@ use chandler_core::{
 };
 use chandler_source::{Packages, SourceOptions, Store as PackageStore};
 use chandler_telemetry::RequestCounter;
-use chandler_tool::{Supervisor, SupervisorConfig, TemplateService, Tools};
+use chandler_tool::{PackageTool, Supervisor, SupervisorConfig, TemplateService, Tools};
 use chandler_workload::{Connections, RecordsOf};
-use futures::FutureExt as _;
+use futures::{FutureExt as _, future::join_all};
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, ListParams},
@@ -201,13 +201,14 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         Some(from) => Some(demand_signatures(&shared, from).await),
         None => None,
     };
-    let (tools, metrics) = (shared.tools.clone(), shared.metrics.clone());
+    let (tools, templates) = (shared.tools.clone(), shared.template_service.clone());
+    let metrics = shared.metrics.clone();
     let work = async |tasks: &mut Tasks| {
         metrics.leads();
         Box::pin(controllers.run(tasks, shared, changes, ready)).await
     };
     let ended = if let Some(election) = election {
-        lead(election, &tools, work, &stop).await
+        lead(election, &tools, &templates, work, &stop).await
     } else {
         stop.run_until_cancelled(work(&mut Tasks::default())).await.unwrap_or(Ok(()))
     };
@@ -244,6 +245,7 @@ const STOPPING: Duration = Duration::from_secs(5);
 async fn lead(
     election: Election,
     tools: &Tools,
+    templates: &TemplateService,
     work: impl AsyncFnOnce(&mut Tasks) -> Result<(), StartupError>,
     stop: &CancellationToken,
 ) -> Result<(), StartupError> {
@@ -257,9 +259,8 @@ async fn lead(
         () = stop.cancelled() => (Ok(()), true),
     };
     tasks.abort();
-    for tool in tools.all() {
-        tool.supervisor().close().await;
-    }
+    let supervisors = tools.all().iter().map(PackageTool::supervisor).chain([templates.supervisor()]);
+    join_all(supervisors.map(Supervisor::close)).await;
     if leads {
         // A task that does not end in time may still write: the Lease then runs out by itself.
         if tokio::time::timeout(STOPPING, tasks.join()).await.is_ok() {

@@ -40,9 +40,10 @@ fn client(registry: &Registry) -> Client {
 }
 
 async fn upload(client: &Client, name: &str, blob: &[u8]) {
-    let begin = http::Request::post(format!("/v2/charts/{name}/blobs/uploads/")).body(Body::empty()).unwrap();
-    let begun = client.send(begin).await.unwrap();
-    let location = begun.headers()["location"].to_str().unwrap().to_owned();
+    let request =
+        http::Request::post(format!("/v2/charts/{name}/blobs/uploads/")).body(Body::empty()).unwrap();
+    let upload = client.send(request).await.unwrap();
+    let location = upload.headers()["location"].to_str().unwrap().to_owned();
     let path = location.parse::<http::Uri>().unwrap().path_and_query().unwrap().to_string();
     let separator = if path.contains('?') { '&' } else { '?' };
     let put = http::Request::put(format!("{path}{separator}digest={}", Digest::of(blob)))

@@ -59,13 +59,13 @@ struct Manifest {
 
 impl Manifest {
     /// Returns the format of the package: the artifact type, or the media type of the configuration. A manifest with a
-    /// chart layer and without artifact type is a Helm chart whatever its configuration.
+    /// chart layer is a Helm chart, whatever else it declares.
     fn format(&self) -> PackageFormat {
         let config = self.config.as_ref().map(|config| config.media_type.as_str()).unwrap_or_default();
         let has_chart = self.layers.iter().any(|layer| layer.media_type == CHART_LAYER);
         match (self.artifact_type.as_str(), config) {
+            _ if has_chart => PackageFormat::default(),
             ("", "" | IMAGE_CONFIG) => PackageFormat::default(),
-            ("", _) if has_chart => PackageFormat::default(),
             ("", config) => PackageFormat::new(config),
             (artifact_type, _) => PackageFormat::new(artifact_type),
         }
@@ -263,6 +263,7 @@ mod tests {
         let rows = [
             ("", PackageFormat::HELM_CHART, vec![CHART_LAYER], Ok(PackageFormat::HELM_CHART)),
             ("", "application/json", vec![CHART_LAYER], Ok(PackageFormat::HELM_CHART)),
+            (other, "application/vnd.oci.empty.v1+json", vec![CHART_LAYER], Ok(PackageFormat::HELM_CHART)),
             (other, PackageFormat::HELM_CHART, vec!["text/yaml"], Ok(other)),
             ("", other, vec!["text/yaml"], Ok(other)),
             (other, other, vec!["text/yaml", "text/yaml"], Err("exactly one layer")),

@@ -34,6 +34,7 @@ pub struct Store {
 #[derive(Debug)]
 pub struct StoredPackage {
     pub digest: Digest,
+    pub(crate) format: PackageFormat,
     path: PathBuf,
     in_use: Arc<Mutex<HashMap<PathBuf, usize>>>,
 }
@@ -77,7 +78,12 @@ impl Store {
         }
         *in_use.entry(path.clone()).or_default() += 1;
         drop(in_use);
-        Some(StoredPackage { digest: digest.clone(), path, in_use: self.in_use.clone() })
+        Some(StoredPackage {
+            digest: digest.clone(),
+            format: format.clone(),
+            path,
+            in_use: self.in_use.clone(),
+        })
     }
 
     /// Creates a writer for a new package.

@@ -45,8 +45,12 @@ pub struct PackageValues {
 }
 
 impl StoredPackage {
-    /// Reads the values from the archive, which was validated when it was stored.
+    /// Reads the values of a chart from its archive, which was validated when it was stored. Packages of other formats were
+    /// not: they are never opened here and have no values.
     pub async fn values(&self) -> Result<PackageValues, SourceError> {
+        if !self.format.is_helm_chart() {
+            return Ok(PackageValues::default());
+        }
         let path = self.path().to_owned();
         let read = move || {
             let file = File::open(path).map_err(|error| SourceError::Store(error.to_string()))?;

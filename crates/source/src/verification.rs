@@ -30,8 +30,8 @@ type VerificationKey = (Url, Digest, Arc<Signers>, Access);
 pub(crate) struct Verification {
     policy: RwLock<Result<Arc<SignaturePolicy>, PolicyUnavailable>>,
     running: SingleFlightCache<VerificationKey, ()>,
-    /// Digests of verified packages and of their signers.
-    verified: Mutex<HashSet<(Digest, Digest)>>,
+    /// Digests and formats of verified packages, and digests of their signers. The signature covers the format too.
+    verified: Mutex<HashSet<(Digest, PackageFormat, Digest)>>,
 }
 
 impl Verification {
@@ -48,17 +48,17 @@ impl Verification {
         Ok(policy.clone()?)
     }
 
-    fn is_verified(&self, package: &Digest, signers: &Signers) -> bool {
+    fn is_verified(&self, package: &Digest, format: &PackageFormat, signers: &Signers) -> bool {
         let verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
-        verified.contains(&(package.clone(), signers.digest().clone()))
+        verified.contains(&(package.clone(), format.clone(), signers.digest().clone()))
     }
 
-    fn add_verified(&self, package: &Digest, signers: &Signers) {
+    fn add_verified(&self, package: &Digest, format: &PackageFormat, signers: &Signers) {
         let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
         if verified.len() >= MAX_VERIFIED {
             verified.clear();
         }
-        verified.insert((package.clone(), signers.digest().clone()));
+        verified.insert((package.clone(), format.clone(), signers.digest().clone()));
     }
 }
 
@@ -80,7 +80,8 @@ impl Packages {
     ) -> Option<StoredPackage> {
         let (scheme, base_url) = scheme_and_base_url(reference).ok()?;
         let required = self.required_signers(scheme, &base_url, signers).ok()?;
-        let is_verified = required.iter().all(|signers| self.verification.is_verified(digest, signers));
+        let is_verified =
+            required.iter().all(|signers| self.verification.is_verified(digest, format, signers));
         if is_verified {
             self.store.get(digest, format).inspect(|_| self.package_hits.record(true))
         } else {
@@ -102,13 +103,13 @@ impl Packages {
             else {
                 return Err(SourceError::Unverifiable { package: base_url.to_string() });
             };
-            if self.verification.is_verified(package, &signers) {
+            if self.verification.is_verified(package, &resolved.format, &signers) {
                 continue;
             }
             let key = (base_url.clone(), manifest.clone(), signers.clone(), access.clone());
             let verify = |_| self.verify_manifest(base_url, manifest, &signers, access);
             self.verification.running.get(key, verify).await?;
-            self.verification.add_verified(package, &signers);
+            self.verification.add_verified(package, &resolved.format, &signers);
         }
         Ok(())
     }

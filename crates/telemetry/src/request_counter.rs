@@ -166,13 +166,13 @@ mod tests {
             });
             let request = Request::builder().method(method).uri(uri).body(()).unwrap();
             counter.layer(responding).oneshot(request).await.unwrap();
-            let counted = RequestCount { verb, result, count: 1 };
-            assert!(counter.counts().contains(&counted), "{counted:?}: {:?}", counter.counts());
+            let expected = RequestCount { verb, result, count: 1 };
+            assert!(counter.counts().contains(&expected), "{expected:?}: {:?}", counter.counts());
         }
         let broken = service_fn(|_: Request<()>| async { Err::<Response<()>, _>("no route") });
         counter.layer(broken).oneshot(Request::new(())).await.unwrap_err();
-        let counted = RequestCount { verb: "get", result: "unreachable", count: 1 };
-        assert!(counter.counts().contains(&counted));
+        let expected = RequestCount { verb: "get", result: "unreachable", count: 1 };
+        assert!(counter.counts().contains(&expected));
         assert_eq!(counter.counts().len(), rows.len() + 1);
     }
 }

@@ -25,7 +25,7 @@ use crate::{
     convert,
     description_cache::DescriptionCache,
     generated::tool::{self as proto, package_tool_client::PackageToolClient},
-    supervisor::{Lease, Supervisor},
+    supervisor::{Lease, Service, Supervisor},
 };
 
 /// Largest message either way.
@@ -361,18 +361,27 @@ fn traced<T>(message: T) -> tonic::Request<T> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the signature that map_err calls")]
-pub(crate) fn transport(status: Status) -> Failure {
+fn transport(status: Status) -> Failure {
+    call_failed(Service::PackageTool, &status)
+}
+
+/// Converts the gRPC status of a failed call.
+pub(crate) fn call_failed(service: Service, status: &Status) -> Failure {
     match status.code() {
-        Code::DeadlineExceeded => Failure::new(Category::Timeout, "the package tool did not answer in time"),
-        Code::Cancelled => Failure::new(Category::Cancelled, "the call to the package tool was cancelled"),
+        Code::DeadlineExceeded => {
+            Failure::new(Category::Timeout, format!("the {service} did not answer in time"))
+        }
+        Code::Cancelled => {
+            Failure::new(Category::Cancelled, format!("the call to the {service} was canceled"))
+        }
         code => Failure::new(
             Category::ToolUnavailable,
-            format!("the package tool broke off the call ({code:?}): {}", status.message()),
+            format!("the call to the {service} failed ({code:?}): {}", status.message()),
         ),
     }
 }
 
-pub(crate) fn broken(verb: &str) -> Failure {
+fn broken(verb: &str) -> Failure {
     Failure::new(
         Category::Internal,
         format!("the package tool breaks the contract: {verb} ended without an answer"),

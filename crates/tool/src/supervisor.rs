@@ -5,6 +5,7 @@ mod log;
 mod process;
 
 use std::{
+    fmt,
     path::{Path, PathBuf},
     pin::Pin,
     sync::{Arc, Weak},
@@ -32,12 +33,21 @@ pub enum Service {
 }
 
 impl Service {
-    /// As messages name it.
-    pub fn as_str(self) -> &'static str {
+    /// The flag of the manager that names its binary.
+    fn flag(self) -> &'static str {
         match self {
+            Self::PackageTool => "--tool",
+            Self::Templates => "--templates",
+        }
+    }
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::PackageTool => "package tool",
             Self::Templates => "template service",
-        }
+        })
     }
 }
 
@@ -91,17 +101,17 @@ impl SupervisorConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
     #[error(
-        "cannot start the package tool {path}: {source}; build it with `cargo xtask build` or name it with --tool"
+        "cannot start the {service} {path}: {source}; build it with `cargo xtask build` or name it with {}", service.flag()
     )]
-    Start { path: PathBuf, source: std::io::Error },
-    #[error("cannot make a private folder for the package tool's socket: {0}")]
+    Start { service: Service, path: PathBuf, source: std::io::Error },
+    #[error("cannot create a private directory for a socket: {0}")]
     Socket(std::io::Error),
-    #[error("the package tool did not answer within {0:?} of its start")]
-    NotReady(Duration),
-    #[error("the package tool exited while starting: {0}")]
-    Exited(String),
-    #[error("the package tool failed {count} times in a row; next start in {wait:?}; last: {last}")]
-    BackingOff { count: u32, wait: Duration, last: String },
+    #[error("the {0} did not answer within {1:?} of its start")]
+    NotReady(Service, Duration),
+    #[error("the {0} exited while starting: {1}")]
+    Exited(Service, String),
+    #[error("the {service} failed {count} times in a row; next start in {wait:?}; last: {last}")]
+    BackingOff { service: Service, count: u32, wait: Duration, last: String },
     #[error("this manager starts no more operations: it is stopping, or another manager leads")]
     Closed,
 }
@@ -169,7 +179,7 @@ impl Supervisor {
         if let Some(lost) = state.current.take().filter(|process| process.has_exited()) {
             state.note_failure(&format!("process {} ended unexpectedly", lost.pid()));
         }
-        state.check_backoff()?;
+        state.check_backoff(self.0.config.service)?;
         let process = self.start(&mut state).await?;
         Ok(Lease(process))
     }
@@ -288,11 +298,11 @@ impl State {
         });
     }
 
-    fn check_backoff(&self) -> Result<(), ToolError> {
+    fn check_backoff(&self, service: Service) -> Result<(), ToolError> {
         let wait = self.not_before.map(|at| at.saturating_duration_since(Instant::now())).unwrap_or_default();
         if wait.is_zero() {
             return Ok(());
         }
-        Err(ToolError::BackingOff { count: self.failures, wait, last: self.last_failure.clone() })
+        Err(ToolError::BackingOff { service, count: self.failures, wait, last: self.last_failure.clone() })
     }
 }

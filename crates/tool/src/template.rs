@@ -1,11 +1,12 @@
 //! The template service: evaluates value templates in a process of its own.
 
-use chandler_core::failure::Failure;
+use chandler_core::failure::{Category, Failure};
+use tonic::Status;
 
 use crate::{
-    client::{MESSAGE_LIMIT, broken, local, transport},
+    client::{MESSAGE_LIMIT, call_failed, local},
     generated::template::{self, template_service_client::TemplateServiceClient},
-    supervisor::Supervisor,
+    supervisor::{Service, Supervisor},
 };
 
 /// Why the evaluation of a template failed for one input.
@@ -46,9 +47,9 @@ impl TemplateService {
         let mut client = TemplateServiceClient::new(lease.channel())
             .max_decoding_message_size(MESSAGE_LIMIT)
             .max_encoding_message_size(MESSAGE_LIMIT);
-        let answer = client.render(local(request)).await.map_err(transport)?.into_inner();
+        let answer = client.render(local(request)).await.map_err(failed)?.into_inner();
         if answer.outputs.len() != asked {
-            return Err(broken("Render"));
+            return Err(incomplete());
         }
         answer.outputs.into_iter().map(rendered).collect()
     }
@@ -60,6 +61,15 @@ fn rendered(output: template::Output) -> Result<Result<String, RenderFailure>, F
         Some(template::output::Outcome::Failure(failure)) => {
             Ok(Err(RenderFailure { message: failure.message }))
         }
-        None => Err(broken("Render")),
+        None => Err(incomplete()),
     }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the signature that map_err calls")]
+fn failed(status: Status) -> Failure {
+    call_failed(Service::Templates, &status)
+}
+
+fn incomplete() -> Failure {
+    Failure::new(Category::Internal, "the template service breaks its contract: an input has no result")
 }

@@ -39,14 +39,15 @@ impl Tools {
 
     /// Returns the tool that reads packages of `format`.
     pub async fn for_format(&self, format: &PackageFormat) -> Result<PackageTool, Failure> {
-        // Tools that have described themselves answer without a call.
-        let known = self.0.iter().map(|tool| tool.known_description().map(|known| Ok(known.clone())));
-        let known: Vec<_> = known.collect();
-        let descriptions = if known.iter().all(Option::is_some) {
-            known.into_iter().flatten().collect()
-        } else {
-            join_all(self.0.iter().map(PackageTool::description)).await
+        // A tool that is unavailable does not delay the packages of another one.
+        let reads = |tool: &&PackageTool| {
+            tool.known_description().is_some_and(|known| known.formats.contains(format))
         };
+        let mut known = self.0.iter().filter(reads);
+        if let (Some(only), None) = (known.next(), known.next()) {
+            return Ok(only.clone());
+        }
+        let descriptions = join_all(self.0.iter().map(PackageTool::description)).await;
         choose(&descriptions, format).map(|chosen| self.0[chosen].clone())
     }
 }
@@ -89,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    fn tool(name: &str, formats: &[&str]) -> Result<Arc<ToolDescription>, Failure> {
+    fn tool(name: &str, formats: &[&str]) -> Arc<ToolDescription> {
         let records = ReleaseRecords {
             api_version: "v1".to_owned(),
             kind: "Secret".to_owned(),
@@ -101,20 +102,20 @@ mod tests {
             status_label: String::new(),
             time_labels: Vec::new(),
         };
-        Ok(Arc::new(ToolDescription {
+        Arc::new(ToolDescription {
             name: name.to_owned(),
             version: String::new(),
             driver_version: String::new(),
             formats: formats.iter().copied().map(PackageFormat::new).collect(),
             capabilities: Vec::new(),
             records: Arc::new(records),
-        }))
+        })
     }
 
     #[test]
     fn the_format_selects_the_tool() {
         let down = Err(Failure::new(Category::ToolUnavailable, "down"));
-        let (helm, plain) = (tool("helm", &["chart"]), tool("plain", &["manifests"]));
+        let (helm, plain) = (Ok(tool("helm", &["chart"])), Ok(tool("plain", &["manifests"])));
         let chosen = |tools: &[Result<_, _>], format: &str| {
             choose(tools, &PackageFormat::new(format)).map_err(|failure| failure.category)
         };
@@ -128,7 +129,7 @@ mod tests {
             Err(Category::ToolUnavailable),
             "it may be the one that reads it"
         );
-        let twice = [helm.clone(), tool("other", &["chart"])];
+        let twice = [helm.clone(), Ok(tool("other", &["chart"]))];
         assert_eq!(chosen(&twice, "chart"), Err(Category::InvalidPackage), "both read it");
     }
 }

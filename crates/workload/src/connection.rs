@@ -125,12 +125,14 @@ impl Census {
     }
 }
 
+type OpenConnections = HashMap<ClusterKey, BTreeMap<ToolId, Arc<Connection>>>;
+
 /// All connections. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Connections {
     management: Arc<ManagementClient>,
     records_of: Records,
-    open: Arc<Mutex<HashMap<ClusterKey, BTreeMap<ToolId, Arc<Connection>>>>>,
+    open: Arc<Mutex<OpenConnections>>,
     changes: mpsc::UnboundedSender<InventoryChange>,
     requests: RequestCounter,
 }
@@ -194,6 +196,13 @@ impl Connections {
         self.lock().remove(cluster);
     }
 
+    /// Closes the connection to a cluster for one tool; the next use opens it again with the current kubeconfig.
+    pub fn close_tool(&self, cluster: &ClusterKey, tool: ToolId) {
+        if let Some(tools) = self.lock().get_mut(cluster) {
+            tools.remove(&tool);
+        }
+    }
+
     /// Counts the connected clusters by state. A cluster counts once, by the worst state of its connections.
     pub fn census(&self) -> Census {
         let mut census = Census::default();
@@ -219,7 +228,7 @@ impl Connections {
         &self.requests
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ClusterKey, BTreeMap<ToolId, Arc<Connection>>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, OpenConnections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,6 +1,6 @@
 //! The watch that keeps the inventory of one cluster: the metadata of a tool's release records, never their content.
 
-use std::{pin::pin, sync::Arc};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use chandler_core::{
     failure::{Category, Failure},
@@ -16,6 +16,9 @@ use kube::{
 };
 
 use crate::{connection::InventoryView, reach::failure_of};
+
+/// How often a cluster that does not serve the kind of the records is asked again.
+const NOT_SERVED_RETRY: Duration = Duration::from_mins(1);
 
 type Record = PartialObjectMeta<DynamicObject>;
 
@@ -75,9 +78,20 @@ pub async fn watch(
                 }
             }
             Ok(None) => return closed(),
+            Err(error) if is_not_served(&error) => {
+                // A cluster that does not serve the kind has no record of it.
+                current = Arc::default();
+                publish(InventoryView::Known(current.clone()), None);
+                tokio::time::sleep(NOT_SERVED_RETRY).await;
+            }
             Err(error) => return broken(&error),
         }
     }
+}
+
+/// Returns whether the API server does not serve the kind of the records.
+fn is_not_served(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
 fn broken(error: &watcher::Error) -> Failure {

@@ -226,7 +226,7 @@ mod tests {
     fn a_placement_with_a_failing_release() {
         let mut fleet = fleet();
         let mut status =
-            ready("False", "HelmInstallOrUpgradeFailed", "Conflict: it is taken (next try at …)");
+            ready("False", "HelmInstallOrUpgradeFailed", "Conflict: it is taken (next retry at …)");
         status["lastFailure"] = json!({
             "category": "Conflict", "message": "it is taken", "input": "", "count": 3, "at": "2026-01-01T00:04:00Z",
         });
@@ -246,7 +246,7 @@ HelmChartProxy fleet/hello: hello the newest version, ready on 1/2 clusters
 ├─ Ready False for 5m, NotAllReady: ready on 1 of 2 clusters
 ├─ alpha: Failed, hello 1.0.0, revision 2, failed, since 5m
 │  ├─ release default/hello, from HelmReleaseProxy hello-alpha
-│  ├─ Ready False for 5m, HelmInstallOrUpgradeFailed: Conflict: it is taken (next try at …)
+│  ├─ Ready False for 5m, HelmInstallOrUpgradeFailed: Conflict: it is taken (next retry at …)
 │  ├─ last failure: Conflict, 3 times, last 60s ago
 │  ├─ next retry in LEFT; a change of the spec is applied immediately
 │  ├─ next step: decide who owns the object or field that the message names: delete the existing object, rename yours, or \

@@ -15,7 +15,7 @@ use super::{Finding, ManagerIdentity};
 
 const CHECK: &str = "rights";
 const RBAC_MANIFEST: &str = include_str!("../../../../deploy/rbac.yaml");
-/// Maximum number of concurrent SubjectAccessReviews.
+/// Maximum number of concurrent `SubjectAccessReviews`.
 const CONCURRENCY: usize = 16;
 /// Maximum number of missing permissions that are listed. The rest are counted.
 const MAX_LISTED: usize = 5;

@@ -78,7 +78,9 @@ fn collect_references(
 ) {
     match value {
         Value::Array(items) => {
-            items.iter().for_each(|item| collect_references(item, namespace, is_reference, secrets));
+            for item in items {
+                collect_references(item, namespace, is_reference, secrets);
+            }
         }
         Value::Object(fields) => {
             if let Some(name) = fields.get("name").and_then(Value::as_str).filter(|_| is_reference) {

@@ -35,7 +35,7 @@ fn cluster_text(cluster: &ClusterReport, several_namespaces: bool, screen: Scree
     let mut text = format!("{name}: Kubernetes {versions}: {label}\n");
     match outcome {
         ClusterOutcome::Upgradable | ClusterOutcome::Blocked if extensions.is_empty() => {
-            text.push_str("no extensions\n")
+            text.push_str("no extensions\n");
         }
         ClusterOutcome::Upgradable | ClusterOutcome::Blocked => text.push_str(&table(extensions, screen)),
         ClusterOutcome::UpToDate | ClusterOutcome::Unknown => {}

@@ -89,9 +89,13 @@ impl Resolver {
         key: &ClusterKey,
         cluster: &DynamicObject,
     ) -> Result<Arc<Resolved>, ResolveError> {
-        let mut snapshot = self.registry.snapshot();
         let instances = self.instances(key, cluster.labels());
-        self.offers.insert_into(&key.namespace, &instances, &mut snapshot).await;
+        let offers = self.offers.requested(&key.namespace, &instances).await;
+        // Taken after the wait for catalogs, so that it is current.
+        let mut snapshot = self.registry.snapshot();
+        for (namespace, name, published) in offers {
+            snapshot.insert(&namespace, &name, published);
+        }
         let demand = demand(&key.namespace, &self.platform.namespace, &instances, &snapshot);
         if !snapshot.into_missing().is_empty() {
             return Err(ResolveError::Pending);

@@ -78,7 +78,7 @@ impl<P: PlacementKind> Pending<P> {
         match (&mut entries.entry(placement.clone()).or_default().scope, scope) {
             (Some(ReconcileScope::All), _) => {}
             (Some(ReconcileScope::Clusters(some)), ReconcileScope::Clusters(more)) => {
-                some.extend(more.iter().cloned())
+                some.extend(more.iter().cloned());
             }
             (pending, scope) => *pending = Some(scope.clone()),
         }

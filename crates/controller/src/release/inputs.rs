@@ -36,7 +36,6 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         control_plane: Option<&ContractReference>,
     ) -> Result<Inputs, Failure> {
         let package = self.package(desired, known.package.as_ref()).await?;
-        check_format(known, &package)?;
         let tool = self.tools.for_format(&package_format(&package)).await?;
         let values = self.values(desired, known.values.as_ref(), &tool).await?;
         let kubernetes_minor = if package.reads_capabilities {
@@ -213,23 +212,6 @@ impl<R: ReleaseKind> ReleaseContext<R> {
 /// Returns the format of a resolved package.
 pub(super) fn package_format(package: &PackageRecord) -> PackageFormat {
     PackageFormat::stored(package.format.as_deref())
-}
-
-/// Refuses a package of another format than that of the installed release: another tool would install it beside the first.
-fn check_format(known: &ReleaseStatus, package: &PackageRecord) -> Result<(), Failure> {
-    let installed = known.package.as_ref().filter(|_| known.revision.is_some()).map(package_format);
-    let wanted = package_format(package);
-    match installed.filter(|installed| *installed != wanted) {
-        Some(installed) => Err(Failure::new(
-            Category::InvalidPackage,
-            format!(
-                "{} is a package of type {wanted}, but the release was installed from one of type {installed}; remove the \
-                 release first, then install the new package",
-                package.reference
-            ),
-        )),
-        None => Ok(()),
-    }
 }
 
 fn changed(desired: &Desired, was: &str, is: &str) -> String {

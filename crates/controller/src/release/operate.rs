@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use chandler_core::{
     failure::{Category, Failure},
+    identity::ToolId,
     release::{ApplyKind, Desired, Operation, ReleaseKind, failure_key},
     target::Target,
 };
@@ -23,6 +24,7 @@ use crate::operations::Handle;
 pub struct Outcome {
     /// The key under which a failure is recorded: see [`failure_key`].
     pub key: String,
+    pub tool: ToolId,
     pub result: Result<Done, OperationFailure>,
 }
 
@@ -104,7 +106,7 @@ impl<R: ReleaseKind> Work<R> {
             Operation::Apply { inputs, .. } => failure_key::apply(self.generation, &inputs.digest),
             Operation::Remove => failure_key::remove(),
         };
-        Outcome { key, result }
+        Outcome { key, tool: self.tool.id(), result }
     }
 
     async fn act(&self, handle: &Handle<Outcome>) -> Result<Done, OperationFailure> {

@@ -40,6 +40,8 @@ use crate::{ManagementError, ReconcileError, clusters::ClusterFacts, queue, stat
 
 /// How long the reported result of an operation takes precedence over the watch.
 const CATCH_UP: Duration = Duration::from_secs(30);
+/// How soon a release is reconciled again whose tool is unavailable.
+const TOOL_RETRY: Duration = Duration::from_secs(15);
 /// How many plans one reconcile follows.
 const ROUNDS: usize = 5;
 
@@ -81,7 +83,12 @@ where
             field: "uid",
         })?;
         let state = context.reconcile_states.get(&uid);
-        let status = state.status.clone().or_else(|| object.status().cloned()).unwrap_or_default();
+        let mut status = state.status.clone().or_else(|| object.status().cloned()).unwrap_or_default();
+        if let Some((_, inputs)) = &state.inputs {
+            // Known although the write of the status failed: the format of the package selects the tool.
+            status.package = Some(inputs.package.clone());
+            status.values = Some(inputs.values.clone());
+        }
         Ok(Self { context, object, uid, now: Timestamp::now(), state, status })
     }
 
@@ -167,12 +174,13 @@ where
             return Ok(first);
         }
         // The status was lost: the release belongs to the tool that has a record of it, and to none only if all are known.
-        let holds = |(_, connection): &(PackageTool, Arc<Connection>)| match connection.inventory() {
-            InventoryView::Known(inventory) => inventory.newest(&desired.release).is_some(),
-            InventoryView::Loading | InventoryView::Unavailable(_) => true,
+        let all: Vec<_> = std::iter::once(first.clone()).chain(all).collect();
+        let has_record = |(_, connection): &&(PackageTool, Arc<Connection>)| matches!(connection.inventory(), InventoryView::Known(inventory) if inventory.newest(&desired.release).is_some());
+        let is_unknown = |(_, connection): &&(PackageTool, Arc<Connection>)| {
+            !matches!(connection.inventory(), InventoryView::Known(_))
         };
-        let holder = std::iter::once(first.clone()).chain(all).find(holds);
-        Ok(holder.unwrap_or(first))
+        let holder = all.iter().find(has_record).or_else(|| all.iter().find(is_unknown));
+        Ok(holder.cloned().unwrap_or(first))
     }
 
     fn decide(&mut self, desired: &Desired, view: &View) -> Plan {
@@ -260,7 +268,8 @@ where
 
     async fn resolve(&mut self, desired: &Desired, view: &View) {
         let control_plane = view.facts.control_plane.as_ref();
-        match self.context.inputs(desired, &self.status, control_plane).await {
+        let inputs = self.context.inputs(desired, &self.status, control_plane).await;
+        match inputs.and_then(|inputs| self.check_format(view, inputs)) {
             Ok(inputs) => {
                 self.status.package = Some(inputs.package.clone());
                 self.status.values = Some(inputs.values.clone());
@@ -271,6 +280,27 @@ where
                 let key = failure_key::resolve(self.object.meta().generation);
                 self.note_failure(key, &failure);
             }
+        }
+    }
+
+    /// Refuses a package of another format than that of the installed release: its tool would install it beside the first.
+    /// A release counts as installed unless it is known not to be.
+    fn check_format(&self, view: &View, inputs: Inputs) -> Result<Inputs, Failure> {
+        let absent = matches!(view.inventory, InventoryView::Known(_))
+            && self.status.revision.is_none()
+            && self.context.operations.running(&self.uid).is_none();
+        let installed = self.status.package.as_ref().filter(|_| !absent).map(package_format);
+        let resolved = package_format(&inputs.package);
+        match installed.filter(|installed| *installed != resolved) {
+            Some(installed) => Err(Failure::new(
+                Category::InvalidPackage,
+                format!(
+                    "{} is a package of type {resolved}, but the release was installed from one of type {installed}; \
+                     remove the release first, then install the new package",
+                    inputs.package.reference
+                ),
+            )),
+            None => Ok(inputs),
         }
     }
 
@@ -326,8 +356,13 @@ where
         let (Some((tool, _)), Some(target)) = (&view.connected, view.target()) else { return };
         let operation = match (kind, self.known_inputs(desired, view)) {
             (OperationKind::Remove, _) => Operation::Remove,
-            (OperationKind::Apply(kind), Some(inputs)) => Operation::Apply { kind, inputs },
-            (OperationKind::Apply(_), None) => {
+            (OperationKind::Apply(kind), Some(inputs))
+                if self.status.package.as_ref().map(package_format)
+                    == Some(package_format(&inputs.package)) =>
+            {
+                Operation::Apply { kind, inputs }
+            }
+            (OperationKind::Apply(_), _) => {
                 // The inputs changed after the plan was made, for example because a version was published.
                 self.context.queue.enqueue(ObjectRef::from_obj(&*self.object));
                 return;
@@ -408,6 +443,10 @@ where
     fn next(&self, desired: &Desired, decision: &Plan) -> Action {
         let poll = self.poll(desired).map(|poll| poll.wait(self.now)).filter(|wait| *wait < queue::RESYNC);
         match decision {
+            // Nothing is watched that could report that the tool is back.
+            Plan::Wait(Wait::Unavailable(failure)) if failure.category == Category::ToolUnavailable => {
+                Action::requeue(TOOL_RETRY)
+            }
             Plan::Wait(Wait::Backoff { until, .. } | Wait::ForeignOperation { until, .. }) => {
                 queue::at(*until)
             }

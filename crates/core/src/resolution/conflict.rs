@@ -213,7 +213,7 @@ impl Reader<'_, '_, '_> {
         let newest = self.search.problem.extensions[id].candidates().next_back();
         match newest {
             Some((_, newest)) => {
-                self.add(id, CauseKind::NoVersionInRange { range, newest: Some(newest.name.clone()) })
+                self.add(id, CauseKind::NoVersionInRange { range, newest: Some(newest.name.clone()) });
             }
             None => self.add(id, CauseKind::NotPublished),
         }

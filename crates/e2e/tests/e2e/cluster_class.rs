@@ -99,7 +99,7 @@ async fn workload_client(world: &World) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// Cordons or uncordons all Nodes of the cluster. Pods of DaemonSets are scheduled in any case.
+/// Cordons or uncordons all Nodes of the cluster. Pods of `DaemonSets` are scheduled in any case.
 async fn set_cordoned(workload: &Client, cordoned: bool) {
     let nodes: Api<Node> = Api::all(workload.clone());
     let all = eventually("the cluster has nodes", || async {

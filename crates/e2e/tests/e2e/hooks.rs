@@ -72,7 +72,7 @@ impl<'w> Hooks<'w> {
         .await
     }
 
-    /// Waits until the message of the Cluster's TopologyReconciled condition contains this text.
+    /// Waits until the message of the Cluster's `TopologyReconciled` condition contains this text.
     pub async fn wait_topology_message(&self, cluster: &str, text: &str) {
         let clusters = self.clusters();
         eventually(text, || async {

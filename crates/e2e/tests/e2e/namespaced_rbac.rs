@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 const PAGE: &str = include_str!("../../../../docs/security.md");
 const ACCOUNT: &str = "namespaced";
 
-/// Returns the RoleBinding of the page for a namespace and the ServiceAccount of this test.
+/// Returns the `RoleBinding` of the page for a namespace and the ServiceAccount of this test.
 fn binding(namespace: &str) -> Value {
     let block = PAGE.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     let mut binding: Value = serde_saphyr::from_str(block).unwrap();

@@ -21,9 +21,9 @@ const HELM: &str = "owner=helm";
 
 fn recorded(file: &str, test: &ExtensionWorld) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/recorded").join(file);
-    let text = std::fs::read_to_string(path).unwrap();
-    let text = text.replace("@namespace@", &test.world.namespace);
-    serde_json::from_str(&text.replace("@repository@", test.world.repository.url())).unwrap()
+    let objects = std::fs::read_to_string(path).unwrap();
+    let objects = objects.replace("@namespace@", &test.world.namespace);
+    serde_json::from_str(&objects.replace("@repository@", test.world.repository.url())).unwrap()
 }
 
 fn resource(object: &Value) -> ApiResource {

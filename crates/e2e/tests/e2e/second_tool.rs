@@ -83,10 +83,10 @@ fn short(records: &[(u32, String, Option<String>)]) -> Vec<(u32, &str)> {
 }
 
 /// Waits until the release is ready with a value.
-async fn ready_with(test: &ExtensionWorld, alpha: &Plane, version: &str, text: &str) -> AddonRelease {
+async fn ready_with(test: &ExtensionWorld, alpha: &Plane, version: &str, notice: &str) -> AddonRelease {
     let release = test.wait_ready("notice", "alpha", version).await;
-    let expected = format!("{{\"text\":\"{text}\"}}");
-    eventually(&format!("the ConfigMap has the text {text}"), || async {
+    let expected = format!("{{\"text\":\"{notice}\"}}");
+    eventually(&format!("the ConfigMap has the text {notice}"), || async {
         let values = config_value(alpha, "notice", "values").await?;
         let release = test.release("notice", "alpha").await?;
         (values == expected && is_ready(&release)).then_some(())

@@ -60,8 +60,8 @@ impl Packages {
         let write = move || {
             let mut writer = Writer::new(store.create_catalog()?, &selection);
             fill(&mut writer).map_err(failed)?;
-            let file = store.persist_catalog(&key, writer.finish(metadata).map_err(failed)?)?;
-            Catalog::open(file).map_err(failed)
+            let stored = store.persist_catalog(&key, writer.finish(metadata).map_err(failed)?)?;
+            Catalog::open(stored).map_err(failed)
         };
         tokio::task::spawn_blocking(write).await.map_err(failed)?
     }

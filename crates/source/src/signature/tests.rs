@@ -60,9 +60,9 @@ fn untrusted_signers_are_rejected() {
     assert!(matches!(error(foreign), VerificationError::NotLogged(_)), "a log of another Sigstore");
     let mut forger = TestSigstore::new();
     forger.log = sigstore.log.clone();
-    let forged = forger.simple(SUBJECT, &manifest(), |_| {});
+    let signature = forger.simple(SUBJECT, &manifest(), |_| {});
     assert!(
-        matches!(error(forged), VerificationError::UntrustedCertificate(_)),
+        matches!(error(signature), VerificationError::UntrustedCertificate(_)),
         "an authority of another Sigstore"
     );
 }

@@ -72,7 +72,11 @@ impl Process {
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .map_err(|source| ToolError::Start { path: config.path.clone(), source })?;
+            .map_err(|source| ToolError::Start {
+                service: config.service,
+                path: config.path.clone(),
+                source,
+            })?;
         let pid = child.id().unwrap_or_default();
         let last_lines = log::forward(child.stderr.take(), pid);
         let channel = channel(&socket);
@@ -197,14 +201,14 @@ async fn wait_ready(
     let deadline = tokio::time::Instant::now() + START_LIMIT;
     while tokio::time::Instant::now() < deadline {
         if let Ok(Some(status)) = child.try_wait() {
-            return Err(ToolError::Exited(format!("{status}; {}", last_lines.joined())));
+            return Err(ToolError::Exited(service, format!("{status}; {}", last_lines.joined())));
         }
         if answers(service, channel).await {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    Err(ToolError::NotReady(START_LIMIT))
+    Err(ToolError::NotReady(service, START_LIMIT))
 }
 
 /// Returns whether the process serves.

@@ -10,10 +10,11 @@ use chandler_core::{
     catalog::{Entry, published_entries},
     extension::ExtensionKey,
     failure::Failure,
+    resolution::Published,
 };
 use kube::ResourceExt as _;
 
-use super::{RegisteredExtension, Snapshot};
+use super::RegisteredExtension;
 use crate::{release::NamedCatalogs, single_flight::SingleFlight};
 
 /// How long results are cached if no catalog changes. The namespaces that may use a catalog can change too.
@@ -45,28 +46,24 @@ impl CatalogOffers {
         Self { catalogs, known: SingleFlight::new(CACHED) }
     }
 
-    /// Adds the extensions that the instances of a namespace request from catalogs. Unavailable ones are omitted;
-    /// [`CatalogOffers::registered`] returns why.
-    pub async fn insert_into(
+    /// Returns the extensions that the instances of a namespace request from catalogs: namespace, name and versions.
+    /// Unavailable ones are omitted; [`CatalogOffers::registered`] returns why.
+    pub async fn requested(
         &self,
         own: &str,
         instances: &[Arc<ExtensionInstance>],
-        snapshot: &mut Snapshot,
-    ) {
-        for reference in instances.iter().filter_map(|instance| instance.spec.extension.as_ref()) {
-            if reference.catalog.is_none() {
-                continue;
-            }
+    ) -> Vec<(String, String, Arc<Published>)> {
+        let mut offers = Vec::new();
+        let references = instances.iter().filter_map(|instance| instance.spec.extension.as_ref());
+        for reference in references.filter(|reference| reference.catalog.is_some()) {
             if let Ok(Some(registered)) = self.registered(own, reference).await {
                 let platform = &self.catalogs.platform;
                 let key = ExtensionKey::of(reference, own, platform);
-                snapshot.insert(
-                    key.namespace(own, platform),
-                    &key.local_name(),
-                    registered.published.clone(),
-                );
+                let namespace = key.namespace(own, platform).to_owned();
+                offers.push((namespace, key.local_name(), registered.published.clone()));
             }
         }
+        offers
     }
 
     /// Returns the extension for a package of a catalog. Returns `None` if the catalog has not been polled yet.

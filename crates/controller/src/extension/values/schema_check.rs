@@ -68,6 +68,10 @@ impl SchemaCheck {
         let (name, version) = (source.chart.clone(), source.version.clone());
         let reference = PackageReference { repository, name, version };
         let resolved = self.packages.resolve(&reference, &access).await?;
+        if !resolved.format.is_helm_chart() {
+            // Only charts have a schema that Chandler reads; other packages are opened by their tool alone.
+            return Ok(PackageValues::default());
+        }
         Ok(self.packages.fetch(&resolved, &access).await?.values().await?)
     }
 

@@ -43,7 +43,7 @@ where
                 }
                 if error.failure.category == Category::Unauthorized {
                     // The next reconcile opens it again with the current kubeconfig.
-                    self.context.connections.close(&desired.cluster);
+                    self.context.connections.close_tool(&desired.cluster, outcome.tool);
                 }
                 if error.failure.category != Category::Cancelled {
                     self.note_failure(outcome.key, &error.failure);

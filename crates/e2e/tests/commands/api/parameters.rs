@@ -84,13 +84,13 @@ subjects: [{kind: Group, apiGroup: rbac.authorization.k8s.io, name: "system:serv
 "#;
 
 /// A cluster with the objects above, and the manager's parameter sources.
-struct Sources {
+struct ParameterTest {
     plane: Plane,
     client: Client,
     sources: ParameterSources,
 }
 
-impl Sources {
+impl ParameterTest {
     async fn new() -> Self {
         let plane = testing::bare_plane().await.unwrap();
         let client = plane.client().await.unwrap();
@@ -130,7 +130,7 @@ async fn parameters_are_read_only_with_the_permissions_of_the_instance() {
     let subscriber =
         tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(move || writer.clone());
     let _guard = tracing::subscriber::set_default(subscriber.finish());
-    let test = Sources::new().await;
+    let test = ParameterTest::new().await;
 
     assert_impersonation_needs_a_role_binding(&test).await;
     assert_sources_are_read(&test).await;
@@ -142,7 +142,7 @@ async fn parameters_are_read_only_with_the_permissions_of_the_instance() {
     assert!(!log.contains(CANARY), "a secret is in the log");
 }
 
-async fn assert_sources_are_read(test: &Sources) {
+async fn assert_sources_are_read(test: &ParameterTest) {
     let read = test
         .read(json!([
             {"configMap": {"name": "settings", "key": "values.yaml"}},
@@ -186,7 +186,7 @@ async fn assert_sources_are_read(test: &Sources) {
     assert!(read.secret, "values from an object are treated as secret");
 }
 
-async fn assert_failures_are_explained(test: &Sources) {
+async fn assert_failures_are_explained(test: &ParameterTest) {
     let key = |kind: &str, name: &str, key: &str| json!({kind: {"name": name, "key": key}});
     let object = |object: Value| json!({"object": object});
     let secret =
@@ -210,7 +210,7 @@ async fn assert_failures_are_explained(test: &Sources) {
         (
             key("secret", "login", "broken"),
             Category::InvalidValues,
-            "key broken of Secret fleet/login is not YAML",
+            "key broken of Secret fleet/login is not valid YAML",
         ),
         (
             key("secret", "login", "text"),
@@ -281,7 +281,7 @@ async fn assert_failures_are_explained(test: &Sources) {
 }
 
 /// The audit log names the ServiceAccount, and repeated reads are cached.
-async fn assert_requests_are_impersonated_and_cached(test: &Sources) {
+async fn assert_requests_are_impersonated_and_cached(test: &ParameterTest) {
     let sources = ParameterSources::new(manager_client(&test.plane).await);
     let mut audit = test.plane.audit_log();
     let from = json!([
@@ -310,8 +310,8 @@ async fn assert_requests_are_impersonated_and_cached(test: &Sources) {
     assert!(verbs.clone().all(|verb| verb == "get"), "{:?}", verbs.collect::<Vec<_>>());
 }
 
-/// Chandler is shipped without the permission to impersonate ServiceAccounts: a RoleBinding in their namespace grants it.
-async fn assert_impersonation_needs_a_role_binding(test: &Sources) {
+/// Chandler is shipped without the permission to impersonate ServiceAccounts: a `RoleBinding` in their namespace grants it.
+async fn assert_impersonation_needs_a_role_binding(test: &ParameterTest) {
     let from = json!([{"object": config_map("other", "shared", "/data")}]);
     let read_uncached =
         async || read(&ParameterSources::new(manager_client(&test.plane).await), from.clone()).await;
@@ -338,7 +338,7 @@ async fn assert_impersonation_needs_a_role_binding(test: &Sources) {
     assert!(error.message.contains("may not act as ServiceAccount other/default"), "{error}");
 }
 
-/// Returns the RoleBinding that the error message suggests.
+/// Returns the `RoleBinding` that the error message suggests.
 fn impersonator(namespace: &str) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
