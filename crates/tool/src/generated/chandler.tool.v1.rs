@@ -18,7 +18,7 @@ pub struct DescribeResponse {
     #[prost(string, repeated, tag = "4")]
     pub formats: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Optional features: "hooks", "wait", "server-side-apply", "take-ownership", "crds", and "helm-records" if the helm
-    /// CLI can read the tool's releases.
+    /// CLI can read the tool's releases. A tool ignores the options of features that it does not declare.
     #[prost(string, repeated, tag = "5")]
     pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Number of running operations.
@@ -645,7 +645,8 @@ impl CrdPolicy {
         }
     }
 }
-/// How an upgrade uses the values of the previous revision.
+/// How an upgrade uses the values of the previous revision. A tool that does not store values fails with INVALID_VALUES
+/// unless this is unspecified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum ValuesReuse {

@@ -189,7 +189,8 @@ func (CrdPolicy) EnumDescriptor() ([]byte, []int) {
 	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{2}
 }
 
-// How an upgrade uses the values of the previous revision.
+// How an upgrade uses the values of the previous revision. A tool that does not store values fails with INVALID_VALUES
+// unless this is unspecified.
 type ValuesReuse int32
 
 const (
@@ -506,7 +507,7 @@ type DescribeResponse struct {
 	// manager must not declare the same format.
 	Formats []string `protobuf:"bytes,4,rep,name=formats,proto3" json:"formats,omitempty"`
 	// Optional features: "hooks", "wait", "server-side-apply", "take-ownership", "crds", and "helm-records" if the helm
-	// CLI can read the tool's releases.
+	// CLI can read the tool's releases. A tool ignores the options of features that it does not declare.
 	Capabilities []string `protobuf:"bytes,5,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Number of running operations.
 	RunningOperations uint32 `protobuf:"varint,6,opt,name=running_operations,json=runningOperations,proto3" json:"running_operations,omitempty"`
