@@ -215,7 +215,7 @@ async fn assert_failures_are_explained(test: &ParameterTest) {
         (
             key("secret", "login", "text"),
             Category::InvalidValues,
-            "key text of Secret fleet/login does not hold",
+            "key text of Secret fleet/login is not a map of parameters",
         ),
         (
             key("secret", "login", "binary"),
