@@ -175,8 +175,12 @@ async fn a_package_that_no_tool_reads_is_refused() {
     publish(&test, &registry).await;
     let manager = test.world.start_manager();
     test.apply_instance("notice", "notice", json!({"version": "1.0.0"})).await;
-    let message = test.wait_instance_reason("notice", "NotAllReady").await;
-    assert!(message.contains(FORMAT) && message.contains("--tool"), "{message}");
+    let message = eventually("the condition names the format", || async {
+        let message = test.wait_instance_reason("notice", "NotAllReady").await;
+        message.contains(FORMAT).then_some(message)
+    })
+    .await;
+    assert!(message.contains("--tool"), "{message}");
     assert_eq!(manager.operations(), [], "nothing is installed");
     manager.stop().await;
     registry.stop().await;
