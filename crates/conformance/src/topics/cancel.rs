@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use chandler_tool::generated::tool::{FailureCategory, StepKind, Target};
+use chandler_tool::generated::tool::{ApplyRequest, FailureCategory, StepKind, Target};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
@@ -125,25 +125,22 @@ pub async fn recovers(context: &Context) -> Result<(), CaseError> {
 }
 
 async fn install(context: &Context) -> Result<(), CaseError> {
-    let mut user = OwnUser::create(context).await?;
     let package = context.pack(&TestPackage::held()).await?;
-    let hold = Hold::start(context).await?;
-    let request = context.install("web", &package, json!({})).on(user.target.clone());
-    let id = request.operation_id.clone();
-    let running = user.tool.begin_apply(request).await?;
-    hold.until_held(1).await?;
-    user.cancel(context, running, &id).await?;
-    hold.release().await?;
-    recovers(context).await
+    cancels_held(context, context.install("web", &package, json!({}))).await
 }
 
 async fn upgrade(context: &Context) -> Result<(), CaseError> {
-    let mut user = OwnUser::create(context).await?;
     let package = context.pack(&TestPackage::held()).await?;
     let free = context.pack(&TestPackage::config()).await?;
     context.apply(context.install("web", &free, json!({}))).await?;
+    cancels_held(context, context.upgrade("web", &package, json!({}))).await
+}
+
+/// Cancels an operation that is held while it applies, and checks that the release recovers.
+async fn cancels_held(context: &Context, request: ApplyRequest) -> Result<(), CaseError> {
+    let mut user = OwnUser::create(context).await?;
     let hold = Hold::start(context).await?;
-    let request = context.upgrade("web", &package, json!({})).on(user.target.clone());
+    let request = request.on(user.target.clone());
     let id = request.operation_id.clone();
     let running = user.tool.begin_apply(request).await?;
     hold.until_held(1).await?;

@@ -175,11 +175,12 @@ where
         }
         // The status was lost: the release belongs to the tool that has a record of it, and to none only if all are known.
         let all: Vec<_> = std::iter::once(first.clone()).chain(all).collect();
-        let has_record = |(_, connection): &&(PackageTool, Arc<Connection>)| matches!(connection.inventory(), InventoryView::Known(inventory) if inventory.newest(&desired.release).is_some());
-        let is_unknown = |(_, connection): &&(PackageTool, Arc<Connection>)| {
-            !matches!(connection.inventory(), InventoryView::Known(_))
+        let has_record = |(_, connection): &(PackageTool, Arc<Connection>)| match connection.inventory() {
+            InventoryView::Known(inventory) => Some(inventory.newest(&desired.release).is_some()),
+            InventoryView::Loading | InventoryView::Unavailable(_) => None,
         };
-        let holder = all.iter().find(has_record).or_else(|| all.iter().find(is_unknown));
+        let with_record = all.iter().find(|tool| has_record(tool) == Some(true));
+        let holder = with_record.or_else(|| all.iter().find(|tool| has_record(tool).is_none()));
         Ok(holder.cloned().unwrap_or(first))
     }
 

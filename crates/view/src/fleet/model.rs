@@ -175,7 +175,7 @@ fn first_string(object: &DynamicObject, pointers: &[&str]) -> Option<String> {
     pointers.iter().filter_map(at).find(|text| !text.is_empty())
 }
 
-/// Returns the status. If it cannot be deserialized, returns one with a `Ready` condition that says so.
+/// Returns the status. If it cannot be deserialized, returns one whose `Ready` condition reports the error.
 fn status<S: DeserializeOwned + Default>(
     object: &DynamicObject,
     with_condition: impl Fn(Condition) -> S,
