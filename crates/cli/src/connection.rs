@@ -1,10 +1,11 @@
 //! Connects commands to the management cluster.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result};
 use chandler_controller::Connect;
 use chandler_telemetry::RequestCounter;
+use chandler_workload::ResponseDeadline;
 use clap::Args;
 use http::{HeaderValue, header::USER_AGENT};
 use kube::{
@@ -12,6 +13,9 @@ use kube::{
     client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
 };
+
+/// A management cluster that does not answer within this time is unavailable.
+const RESPONSE_DEADLINE: ResponseDeadline = ResponseDeadline(Duration::from_secs(30));
 
 /// Selects the management cluster.
 #[derive(Clone, Debug, Args)]
@@ -26,13 +30,16 @@ pub struct Connection {
 
 impl Connection {
     pub async fn client(self) -> Result<Client> {
-        Ok(Client::try_from(self.config().await?)?)
+        Ok(ClientBuilder::try_from(self.config().await?)?.with_layer(&RESPONSE_DEADLINE).build())
     }
 
     /// Returns a factory of clients whose requests are counted in `requests`.
     pub async fn with_request_counts(self, requests: &RequestCounter) -> Result<Connect> {
         let (config, requests) = (self.config().await?, requests.clone());
-        Ok(Connect::new(move || Ok(ClientBuilder::try_from(config.clone())?.with_layer(&requests).build())))
+        Ok(Connect::new(move || {
+            let builder = ClientBuilder::try_from(config.clone())?;
+            Ok(builder.with_layer(&RESPONSE_DEADLINE).with_layer(&requests).build())
+        }))
     }
 
     async fn config(self) -> Result<Config> {

@@ -91,6 +91,9 @@ pub struct ManagerArgs {
     /// Duration of the leader election Lease in seconds; another manager takes over when the leader has not renewed it
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=600))]
     lease_seconds: u64,
+    /// How many seconds running operations may take to end when the manager is stopped; then they are canceled
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    drain_seconds: u64,
     #[command(flatten)]
     hooks: HookArgs,
     #[command(flatten)]
@@ -153,6 +156,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         no_leader_election,
         leader_election_namespace,
         lease_seconds,
+        drain_seconds,
         hooks,
         traces,
         log_level,
@@ -188,6 +192,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         },
         address: metrics_address,
         requests: requests.clone(),
+        drain_timeout: Duration::from_secs(drain_seconds),
         election,
         hooks,
         poll_interval: Duration::from_secs(poll_seconds),

@@ -9,7 +9,10 @@ use chandler_core::{
     placement::PlacementKind,
     release::{Claimant, ReleaseKind},
 };
-use kube::{ResourceExt as _, runtime::reflector::Store};
+use kube::{
+    ResourceExt as _,
+    runtime::reflector::{ObjectRef, Store},
+};
 
 use crate::{
     metrics::ReleaseCounts,
@@ -33,6 +36,11 @@ impl<R: ReleaseKind> Clone for ReleaseCache<R> {
 impl<R: ReleaseKind> ReleaseCache<R> {
     pub fn new(index: SharedIndex, store: Store<R>) -> Self {
         Self { index, store }
+    }
+
+    /// Returns the current version of a release object.
+    pub fn by_reference(&self, object: &ObjectRef<R>) -> Option<Arc<R>> {
+        self.store.get(object)
     }
 
     /// Returns the release objects of a placement, by its namespace and the value of the owner label.

@@ -45,9 +45,7 @@ pub struct Metrics {
     placement_reconciles: Family<ScopeLabels, Counter>,
     queue_depth: Family<KindLabels, Gauge>,
     queue_waits: Histograms,
-    clusters: Family<ClusterLabels, Gauge>,
-    connections: Gauge,
-    workload_requests: Family<ClientLabels, Counter>,
+    workload: WorkloadMetrics,
     management_requests: Family<RequestLabels, Counter>,
     caches: Family<CacheLabels, Counter>,
     catalogs: Family<StateLabels, Gauge>,
@@ -75,6 +73,39 @@ impl Registering {
 
     fn histograms(&mut self, name: &str, help: &str, buckets: fn() -> Histogram) -> Histograms {
         self.add(name, help, Family::new_with_constructor(buckets))
+    }
+}
+
+/// Metrics about workload clusters.
+#[derive(Clone, Debug)]
+struct WorkloadMetrics {
+    clusters: Family<ClusterLabels, Gauge>,
+    cluster_outages: Counter,
+    connections: Gauge,
+    requests: Family<ClientLabels, Counter>,
+}
+
+impl WorkloadMetrics {
+    fn new(to: &mut Registering) -> Self {
+        Self {
+            clusters: to.add(
+                "workload_clusters",
+                "Workload clusters by state: connected (their releases are watched), connecting, unavailable \
+                 (with the category of the failure)",
+                Family::default(),
+            ),
+            cluster_outages: to.add(
+                "workload_cluster_outages",
+                "How often a workload cluster became unavailable: it did not answer for 20 s, or it refused",
+                Counter::default(),
+            ),
+            connections: to.add("workload_connections", "Connections to workload clusters", Gauge::default()),
+            requests: to.add(
+                "workload_requests",
+                "Requests to workload clusters, by client (manager, or tool since its last start), verb and result",
+                Family::default(),
+            ),
+        }
     }
 }
 
@@ -138,18 +169,7 @@ impl Metrics {
                 "Time that enqueued objects waited for their reconcile, by kind",
                 short,
             ),
-            clusters: to.add(
-                "workload_clusters",
-                "Workload clusters by state: connected (their releases are watched), connecting, unavailable \
-                 (with the category of the failure)",
-                Family::default(),
-            ),
-            connections: to.add("workload_connections", "Connections to workload clusters", Gauge::default()),
-            workload_requests: to.add(
-                "workload_requests",
-                "Requests to workload clusters, by client (manager, or tool since its last start), verb and result",
-                Family::default(),
-            ),
+            workload: WorkloadMetrics::new(&mut to),
             management_requests: to.add(
                 "management_requests",
                 "Requests to the management cluster, by verb and result",

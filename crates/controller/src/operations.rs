@@ -9,7 +9,7 @@ use std::{
 use chandler_core::{
     digest::InputDigest,
     identity::ClusterKey,
-    release::{Operation, Progress},
+    release::{Operation, OperationPhase, Progress},
     schedule::{Limits, Schedule},
 };
 use chandler_tool::StepReport;
@@ -24,6 +24,9 @@ use crate::{
 /// Steps of an operation that is younger than this are not reported, because it may end soon.
 const QUIET: Duration = Duration::from_secs(2);
 
+/// The step of an operation that has no slot.
+const QUEUED: &str = "waiting until fewer operations are running";
+
 /// The uid of the release object.
 pub type OperationId = String;
 
@@ -35,8 +38,7 @@ type Notify = Arc<dyn Fn() + Send + Sync>;
 pub struct Running {
     pub operation: Operation<InputDigest>,
     pub progress: Progress,
-    /// Whether the operation only waits for objects or hooks.
-    pub waiting: bool,
+    pub phase: OperationPhase,
     /// Whether the operation takes long enough to report its progress.
     pub reportable: bool,
 }
@@ -52,7 +54,11 @@ struct Entry {
 
 impl Entry {
     fn is_reportable(&self) -> bool {
-        self.running.waiting || self.started.elapsed() >= QUIET
+        match self.running.phase {
+            OperationPhase::Queued => false,
+            OperationPhase::Running => self.started.elapsed() >= QUIET,
+            OperationPhase::Waiting => true,
+        }
     }
 }
 
@@ -61,17 +67,30 @@ struct Table<O> {
     jobs: HashMap<OperationId, Job<O>>,
     entries: HashMap<OperationId, Entry>,
     ended: HashMap<OperationId, O>,
+    /// Whether no operation is started any more.
+    closed: bool,
+}
+
+impl<O> Table<O> {
+    fn withdraw(&mut self, id: &OperationId) {
+        if self.jobs.remove(id).is_some() {
+            self.entries.remove(id);
+            self.schedule.release(id);
+        }
+    }
 }
 
 /// All operations, with outcomes of type `O`. Clones share the table.
 pub struct Operations<O> {
     table: Arc<Mutex<Table<O>>>,
+    /// Notified when an operation ends.
+    ended: Arc<tokio::sync::Notify>,
     metrics: Metrics,
 }
 
 impl<O> Clone for Operations<O> {
     fn clone(&self) -> Self {
-        Self { table: self.table.clone(), metrics: self.metrics.clone() }
+        Self { table: self.table.clone(), ended: self.ended.clone(), metrics: self.metrics.clone() }
     }
 }
 
@@ -89,8 +108,9 @@ impl<O: Send + 'static> Operations<O> {
             jobs: HashMap::new(),
             entries: HashMap::new(),
             ended: HashMap::new(),
+            closed: false,
         };
-        Self { table: Arc::new(Mutex::new(table)), metrics }
+        Self { table: Arc::new(Mutex::new(table)), ended: Arc::default(), metrics }
     }
 
     /// Returns the queued or running operation of a release.
@@ -106,7 +126,7 @@ impl<O: Send + 'static> Operations<O> {
         self.lock().ended.remove(id)
     }
 
-    /// Queues an operation, unless the release has one already. `notify` is called when it makes progress or ends.
+    /// Queues an operation, unless the release has one already or operations are closed. `notify` is called when it makes progress or ends.
     pub fn start(
         &self,
         id: OperationId,
@@ -116,11 +136,17 @@ impl<O: Send + 'static> Operations<O> {
         job: impl FnOnce(Handle<O>) -> BoxFuture<'static, O> + Send + 'static,
     ) {
         let mut table = self.lock();
-        if table.entries.contains_key(&id) {
+        if table.closed || table.entries.contains_key(&id) {
             return;
         }
+        let running = Running {
+            operation,
+            progress: Progress { step: QUEUED.to_owned() },
+            phase: OperationPhase::Queued,
+            reportable: false,
+        };
         let entry = Entry {
-            running: Running { operation, progress: Progress::default(), waiting: false, reportable: false },
+            running,
             started: Instant::now(),
             cancel: CancellationToken::new(),
             notify: Arc::new(notify),
@@ -133,10 +159,16 @@ impl<O: Send + 'static> Operations<O> {
         self.start_due();
     }
 
+    /// Removes an operation that waits for a slot. Does nothing if it has started.
+    pub fn withdraw(&self, id: &OperationId) {
+        self.lock().withdraw(id);
+    }
+
     /// Cancels the operation of a deleted object and drops its outcome.
     pub fn forget(&self, id: &OperationId) {
         let mut table = self.lock();
         table.ended.remove(id);
+        table.withdraw(id);
         if let Some(entry) = table.entries.get_mut(id) {
             entry.forgotten = true;
             entry.cancel.cancel();
@@ -147,6 +179,32 @@ impl<O: Send + 'static> Operations<O> {
     pub fn cancel(&self, id: &OperationId) {
         if let Some(entry) = self.lock().entries.get(id) {
             entry.cancel.cancel();
+        }
+    }
+
+    /// Withdraws all queued operations and starts no more. Running operations go on.
+    pub fn close(&self) {
+        let mut table = self.lock();
+        table.closed = true;
+        let queued: Vec<_> = table.jobs.keys().cloned().collect();
+        for id in &queued {
+            table.withdraw(id);
+        }
+    }
+
+    /// Cancels all operations.
+    pub fn cancel_all(&self) {
+        self.lock().entries.values().for_each(|entry| entry.cancel.cancel());
+    }
+
+    /// Waits until no operation is running.
+    pub async fn idle(&self) {
+        loop {
+            let ended = self.ended.notified();
+            if self.lock().entries.is_empty() {
+                return;
+            }
+            ended.await;
         }
     }
 
@@ -161,6 +219,8 @@ impl<O: Send + 'static> Operations<O> {
             };
             self.metrics.slot(entry.running.operation.kind().as_str(), entry.started.elapsed().as_secs_f64());
             entry.started = Instant::now();
+            entry.running.phase = OperationPhase::Running;
+            entry.running.progress = Progress::default();
             let handle = Handle { operations: self.clone(), id: id.clone(), cancel: entry.cancel.clone() };
             drop(table);
             let operations = self.clone();
@@ -183,6 +243,7 @@ impl<O: Send + 'static> Operations<O> {
         if let Some(entry) = entry {
             (entry.notify)();
         }
+        self.ended.notify_waiters();
     }
 
     fn lock(&self) -> MutexGuard<'_, Table<O>> {
@@ -199,7 +260,8 @@ impl<O: Send + 'static> Handle<O> {
         }
         let notify = table.entries.get_mut(&self.id).and_then(|entry| {
             entry.running.progress.step = step.message;
-            entry.running.waiting = step.waiting;
+            entry.running.phase =
+                if step.waiting { OperationPhase::Waiting } else { OperationPhase::Running };
             entry.is_reportable().then(|| entry.notify.clone())
         });
         drop(table);
@@ -260,15 +322,8 @@ mod tests {
     #[tokio::test]
     async fn the_operation_of_a_deleted_object_is_canceled_and_its_outcome_dropped() {
         let operations = operations();
-        let until_cancelled = |handle: Handle<_>| {
-            async move {
-                handle.cancel.cancelled().await;
-                "cancelled"
-            }
-            .boxed()
-        };
         let id = "gone".to_owned();
-        operations.start(id.clone(), blue(), Operation::Remove, || {}, until_cancelled);
+        operations.start(id.clone(), blue(), Operation::Remove, || {}, endless);
         operations.forget(&id);
         let (notified, mut notifications) = mpsc::unbounded_channel();
         let notify = move || notified.send(()).unwrap();
@@ -276,6 +331,46 @@ mod tests {
         operations.start("next".to_owned(), blue(), Operation::Remove, notify, next);
         notifications.recv().await;
         assert_eq!((operations.running(&id), operations.take_outcome(&id)), (None, None));
+    }
+
+    /// An operation that runs until it is canceled.
+    fn endless(handle: Handle<&'static str>) -> BoxFuture<'static, &'static str> {
+        async move {
+            handle.cancel.cancelled().await;
+            "cancelled"
+        }
+        .boxed()
+    }
+
+    #[tokio::test]
+    async fn a_withdrawn_operation_never_runs_and_a_running_one_is_not_withdrawn() {
+        let operations = operations();
+        let [first, second] = ["first", "second"].map(str::to_owned);
+        operations.start(first.clone(), blue(), Operation::Remove, || {}, endless);
+        operations.start(second.clone(), blue(), Operation::Remove, || {}, |_| panic!("it was withdrawn"));
+        assert_eq!(operations.running(&second).unwrap().phase, OperationPhase::Queued);
+        operations.withdraw(&first);
+        operations.withdraw(&second);
+        assert_eq!(operations.running(&first).unwrap().phase, OperationPhase::Running);
+        assert_eq!(operations.running(&second), None);
+        operations.cancel(&first);
+        operations.idle().await;
+        assert_eq!(operations.take_outcome(&first), Some("cancelled"));
+    }
+
+    #[tokio::test]
+    async fn closed_operations_let_the_running_ones_end_and_start_no_more() {
+        let operations = operations();
+        let [running, queued, late] = ["running", "queued", "late"].map(str::to_owned);
+        operations.start(running.clone(), blue(), Operation::Remove, || {}, endless);
+        operations.start(queued.clone(), blue(), Operation::Remove, || {}, |_| panic!("it was queued"));
+        operations.close();
+        operations.start(late.clone(), blue(), Operation::Remove, || {}, |_| panic!("it came too late"));
+        assert!(operations.idle().now_or_never().is_none(), "an operation is running");
+        assert_eq!((operations.running(&queued), operations.running(&late)), (None, None));
+        operations.cancel_all();
+        operations.idle().await;
+        assert_eq!(operations.take_outcome(&running), Some("cancelled"));
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use chandler_api::capi::WATCH_FILTER_LABEL;
+use chandler_api::capi::{PAUSED_ANNOTATION, WATCH_FILTER_LABEL};
 use chandler_core::placement::PlacementKind;
 use futures::{FutureExt as _, future::BoxFuture};
 use kube::{
@@ -17,9 +17,9 @@ use crate::{
     caches::{PairCaches, ReleaseCache},
     kinds::{ComposeServices, ManagedKind},
     metrics::Metrics,
-    placement::{self, Compose, PlacementContext, PlacementQueue},
+    placement::{self, Compose, PlacementContext, PlacementQueue, RecentWrites},
     queue::{self, Queue, Trigger},
-    release::{self, IsOurs, ReleaseContext},
+    release::{self, IsOurs, PlacementState, PlacementStateOf, ReleaseContext},
     routing::{PairQueues, SharedIndex},
     run::{ManagementCaches, Shared},
     status,
@@ -169,8 +169,10 @@ where
             releases = pair.releases.len(),
             "watches are synchronised"
         );
-        let placement_context = Arc::new(placement_context(shared, caches, &pair, P::composer(services)));
-        let release_context = Arc::new(release_context(shared, caches, &pair));
+        let written = Arc::default();
+        let release_context = Arc::new(release_context(shared, caches, &pair, &written));
+        let placement_context =
+            Arc::new(placement_context(shared, caches, &pair, P::composer(services), written));
         tasks.spawn(queue::run(
             status::kind::<P>(),
             pair.placements,
@@ -195,6 +197,7 @@ fn placement_context<P: PlacementKind>(
     caches: &ManagementCaches,
     pair: &Pair<P>,
     compose: Box<dyn Compose<P>>,
+    written: Arc<RecentWrites<P, P::Release>>,
 ) -> PlacementContext<P> {
     PlacementContext {
         client: shared.client.clone(),
@@ -202,7 +205,7 @@ fn placement_context<P: PlacementKind>(
         releases: pair.cache.clone(),
         queue: pair.placement_queue.clone(),
         writes: Semaphore::new(placement::WRITES),
-        written: placement::RecentWrites::default(),
+        written,
         throttle: placement::StatusThrottle::default(),
         compose,
         events: shared.events.clone(),
@@ -214,6 +217,7 @@ fn release_context<P: PlacementKind>(
     shared: &Shared,
     caches: &ManagementCaches,
     pair: &Pair<P>,
+    written: &Arc<RecentWrites<P, P::Release>>,
 ) -> ReleaseContext<P::Release> {
     let shared = shared.clone();
     let ManagementCaches { clusters, references, catalogs } = caches.clone();
@@ -235,6 +239,7 @@ fn release_context<P: PlacementKind>(
         reconcile_states: shared.release_caches.reconcile_states,
         poll_interval: shared.poll_interval,
         is_ours: ownership(shared.watch_filter, pair.placements.clone()),
+        placement_state: placement_state(pair, written.clone()),
         republished: Mutex::new(HashSet::new()),
     }
 }
@@ -251,6 +256,26 @@ fn ownership<P: PlacementKind>(filter: Option<String>, placements: Store<P>) -> 
                 let namespace = release.namespace().unwrap_or_default();
                 placements.get(&ObjectRef::new(&owner.name).within(&namespace)).is_some()
             })
+    })
+}
+
+/// Returns the lookup of the state of a release object's placement.
+fn placement_state<P: PlacementKind>(
+    pair: &Pair<P>,
+    written: Arc<RecentWrites<P, P::Release>>,
+) -> PlacementStateOf<P::Release> {
+    let (kind, placements, queue) = (P::kind(&()), pair.placements.clone(), pair.placement_queue.clone());
+    Box::new(move |release| {
+        let owner = release.owner_references().iter().find(|owner| owner.kind == kind);
+        let namespace = release.namespace().unwrap_or_default();
+        let reference = owner.map(|owner| ObjectRef::new(&owner.name).within(&namespace));
+        let placement = reference.and_then(|reference| placements.get(&reference));
+        let Some(placement) = placement else { return PlacementState::NONE };
+        PlacementState {
+            paused: placement.annotations().contains_key(PAUSED_ANNOTATION),
+            is_applied: queue.is_applied(&placement)
+                && !written.is_outdated(&ObjectRef::from_obj(&*placement), release),
+        }
     })
 }
 

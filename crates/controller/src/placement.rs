@@ -37,7 +37,7 @@ pub struct PlacementContext<P: PlacementKind> {
     /// Limits concurrent writes of release objects by all placements, to protect the API server of the management
     /// cluster.
     pub writes: Semaphore,
-    pub written: RecentWrites<P, P::Release>,
+    pub written: Arc<RecentWrites<P, P::Release>>,
     pub throttle: StatusThrottle<P>,
     /// Composes the release objects.
     pub compose: Box<dyn Compose<P>>,
@@ -65,6 +65,11 @@ impl<P: PlacementKind> PlacementQueue<P> {
     pub fn enqueue(&self, placement: ObjectRef<P>, scope: &ReconcileScope) {
         self.pending.add(&placement, scope);
         self.placements.enqueue(placement);
+    }
+
+    /// Returns whether the release objects of a placement have been written for its current spec.
+    pub fn is_applied(&self, placement: &P) -> bool {
+        self.pending.is_applied(&ObjectRef::from_obj(placement), placement.meta().generation)
     }
 }
 

@@ -36,6 +36,22 @@ use crate::{
 /// Returns whether this manager reconciles a release object.
 pub type IsOurs<R> = Box<dyn Fn(&R) -> bool + Send + Sync>;
 
+/// Returns the state of the placement of a release object.
+pub type PlacementStateOf<R> = Box<dyn Fn(&R) -> PlacementState + Send + Sync>;
+
+/// The state of a placement, as far as its release objects depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacementState {
+    pub paused: bool,
+    /// Whether its release objects reflect its current spec.
+    pub is_applied: bool,
+}
+
+impl PlacementState {
+    /// The state for a release object without a placement.
+    pub const NONE: Self = Self { paused: false, is_applied: true };
+}
+
 /// The parts of the manager that the reconciler of release objects uses.
 pub struct ReleaseContext<R: ReleaseKind> {
     pub client: Client,
@@ -56,6 +72,7 @@ pub struct ReleaseContext<R: ReleaseKind> {
     /// How often releases without a version poll for a newer one.
     pub poll_interval: Duration,
     pub is_ours: IsOurs<R>,
+    pub placement_state: PlacementStateOf<R>,
     /// Warnings already sent about versions that were published again with other content.
     pub republished: Mutex<HashSet<String>>,
 }

@@ -80,6 +80,8 @@ pub struct Options {
     pub parameters_interval: Duration,
     /// Counts the requests of the client that the controllers get.
     pub requests: RequestCounter,
+    /// How long running operations may take to end when the manager stops, before they are canceled.
+    pub drain_timeout: Duration,
     /// `None` means that this process is the only one.
     pub election: Option<Election>,
     /// `None` means that no runtime hooks are served.
@@ -134,6 +136,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         verify_policy,
         parameters_interval,
         requests,
+        drain_timeout,
         election,
         hooks,
     } = options;
@@ -147,10 +150,8 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         log_level: tool_log_level.clone(),
         ..config
     };
-    let tools = Tools::new(
-        tools.into_iter().map(|tool| configured(SupervisorConfig::new(tool))),
-        &store.join("tools"),
-    );
+    let tools = tools.into_iter().map(|tool| configured(SupervisorConfig::new(tool)));
+    let tools = Tools::new(tools, &store.join("tools"));
     let template_service =
         TemplateService::new(Supervisor::new(configured(SupervisorConfig::templates(templates))));
     let (connections, changes) = Connections::new(client.clone(), records_of(&tools));
@@ -202,18 +203,40 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         None => None,
     };
     let (tools, templates) = (shared.tools.clone(), shared.template_service.clone());
-    let metrics = shared.metrics.clone();
+    let (metrics, operations) = (shared.metrics.clone(), shared.release_caches.operations.clone());
     let work = async |tasks: &mut Tasks| {
         metrics.leads();
         Box::pin(controllers.run(tasks, shared, changes, ready)).await
     };
-    let ended = if let Some(election) = election {
-        lead(election, &tools, &templates, work, &stop).await
-    } else {
-        stop.run_until_cancelled(work(&mut Tasks::default())).await.unwrap_or(Ok(()))
+    let stopped = drained(&stop, &operations, drain_timeout);
+    let Some(election) = election else {
+        let mut tasks = Tasks::default();
+        return tokio::select! {
+            ended = work(&mut tasks) => ended,
+            () = stopped => Ok(()),
+        };
     };
+    lead(election, &tools, &templates, work, &stop, stopped).await
+}
+
+/// How long operations may take to end after they were canceled.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Waits until the manager is stopped, then starts no more operations and waits until those that are running have ended: by
+/// themselves, or because they are canceled after the timeout. Reconcilers go on meanwhile, so that the status shows how
+/// each has ended.
+async fn drained<O: Send + 'static>(stop: &CancellationToken, operations: &Operations<O>, timeout: Duration) {
+    stop.cancelled().await;
     tracing::info!("stopping");
-    ended
+    operations.close();
+    if tokio::time::timeout(timeout, operations.idle()).await.is_ok() {
+        return;
+    }
+    tracing::warn!("operations are still running: canceling them");
+    operations.cancel_all();
+    if tokio::time::timeout(CANCEL_TIMEOUT, operations.idle()).await.is_err() {
+        tracing::error!("operations do not end; the next leader recovers their releases");
+    }
 }
 
 /// Returns where each tool records its releases.
@@ -248,6 +271,7 @@ async fn lead(
     templates: &TemplateService,
     work: impl AsyncFnOnce(&mut Tasks) -> Result<(), StartupError>,
     stop: &CancellationToken,
+    stopped: impl Future<Output = ()>,
 ) -> Result<(), StartupError> {
     let mut leader = LeaderThread::start(election)?;
     let Some(won) = stop.run_until_cancelled(leader.acquired()).await else { return Ok(()) };
@@ -256,7 +280,7 @@ async fn lead(
     let (ended, leads) = tokio::select! {
         ended = work(&mut tasks) => (ended, true),
         why = leader.lost() => (Err(StartupError::LostLeadership(why)), false),
-        () = stop.cancelled() => (Ok(()), true),
+        () = stopped => (Ok(()), true),
     };
     tasks.abort();
     let supervisors = tools.all().iter().map(PackageTool::supervisor).chain([templates.supervisor()]);

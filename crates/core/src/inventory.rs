@@ -160,7 +160,8 @@ impl Expectation {
         now < self.until && !self.is_met(listed)
     }
 
-    fn is_met(&self, listed: Option<&RevisionState>) -> bool {
+    /// Whether the inventory shows what we expect, or something newer.
+    pub fn is_met(&self, listed: Option<&RevisionState>) -> bool {
         match (&self.seen, listed) {
             (None, None) => true,
             (None, Some(listed)) => listed.status == ReleaseStatus::Uninstalled,

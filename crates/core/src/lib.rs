@@ -21,6 +21,7 @@ pub mod parameters;
 pub mod placement;
 pub mod poll;
 pub mod proceed;
+pub mod reachability;
 pub mod release;
 pub mod resolution;
 pub mod schedule;

@@ -21,8 +21,8 @@ pub use history::history;
 pub use kind::ReleaseKind;
 pub use operation::{ApplyKind, Operation, OperationKind};
 pub use plan::{
-    ClusterState, InFlight, InputState, InventoryState, Observed, PastFailure, Plan, RemoveFinalizer, Step,
-    Wait, failure_key, plan,
+    ClusterState, InFlight, InputState, InventoryState, Observed, OperationPhase, PastFailure, Plan,
+    RemoveFinalizer, Step, Wait, failure_key, plan,
 };
 pub use report::{ANOTHER_NAME, Progress, Report, report};
 pub use state::State;

@@ -34,6 +34,8 @@ pub(crate) const MESSAGE_LIMIT: usize = 64 << 20;
 const LOCAL_LIMIT: Duration = Duration::from_mins(1);
 /// Added to the time limit of an operation, for its last message.
 const GRACE: Duration = Duration::from_secs(90);
+/// How long the last event of an operation that was stopped may take.
+const LAST_EVENT: Duration = Duration::from_secs(10);
 
 /// A package on the local disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -284,7 +286,7 @@ impl PackageTool {
     }
 }
 
-/// Follows an operation to its end.
+/// Follows an operation to its end. An operation that is stopped may have succeeded or failed before: its last event tells.
 async fn follow(
     lease: &Lease,
     mut stream: Streaming<proto::OperationEvent>,
@@ -295,34 +297,48 @@ async fn follow(
 ) -> Result<proto::operation_result::Outcome, OperationFailure> {
     let deadline = tokio::time::sleep(limit);
     tokio::pin!(deadline);
+    let mut stopped: Option<Failure> = None;
     loop {
-        let message = tokio::select! {
-            message = stream.message() => message,
-            () = cancel.cancelled() => {
-                stop(lease, operation_id).await?;
-                return Err(Failure::new(Category::Cancelled, "the operation was cancelled").into());
+        let stop_reason = tokio::select! {
+            message = stream.message() => match message.map_err(transport)? {
+                Some(message) => match ended(message, &mut on_step) {
+                    Some(ended) => return ended,
+                    None => continue,
+                },
+                None => return Err(stopped.unwrap_or_else(|| broken("an operation")).into()),
+            },
+            () = cancel.cancelled(), if stopped.is_none() => {
+                Failure::new(Category::Cancelled, "the operation was cancelled")
             }
-            () = &mut deadline => {
-                stop(lease, operation_id).await?;
-                return Err(Failure::new(Category::Timeout, "the operation did not end within its time limit").into());
-            }
+            () = &mut deadline => match stopped {
+                Some(stopped) => return Err(stopped.into()),
+                None => Failure::new(Category::Timeout, "the operation did not end within its time limit"),
+            },
         };
-        let Some(message) = message.map_err(transport)? else {
-            return Err(broken("an operation").into());
-        };
-        match message.event {
-            Some(proto::operation_event::Event::Step(step)) => on_step(convert::step(step)),
-            Some(proto::operation_event::Event::Result(result)) => {
-                return result.outcome.ok_or_else(|| broken("an operation").into());
-            }
-            Some(proto::operation_event::Event::Failure(failure)) => {
-                return Err(OperationFailure {
-                    failure: convert::failure(&failure),
-                    state: failure.state.map(convert::details),
-                });
-            }
-            None => return Err(broken("an operation").into()),
+        stop(lease, operation_id).await?;
+        deadline.as_mut().reset(tokio::time::Instant::now() + LAST_EVENT);
+        stopped = Some(stop_reason);
+    }
+}
+
+/// Returns how an operation has ended, if this is its last event.
+fn ended(
+    message: proto::OperationEvent,
+    on_step: &mut impl FnMut(StepReport),
+) -> Option<Result<proto::operation_result::Outcome, OperationFailure>> {
+    match message.event {
+        Some(proto::operation_event::Event::Step(step)) => {
+            on_step(convert::step(step));
+            None
         }
+        Some(proto::operation_event::Event::Result(result)) => {
+            Some(result.outcome.ok_or_else(|| broken("an operation").into()))
+        }
+        Some(proto::operation_event::Event::Failure(failure)) => Some(Err(OperationFailure {
+            failure: convert::failure(&failure),
+            state: failure.state.map(convert::details),
+        })),
+        None => Some(Err(broken("an operation").into())),
     }
 }
 

@@ -2,16 +2,19 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use chandler_core::{
-    backoff,
     digest::InputMark,
     failure::{Category, Failure},
     identity::{ClusterKey, ReleaseId, ToolId},
     inventory::{ReleaseInventory, ReleaseRecords},
+    reachability::Outage,
     target::Target,
 };
 use chandler_telemetry::RequestCounter;
@@ -21,13 +24,23 @@ use kube::{
     Api, Client,
     api::{DynamicObject, Patch, PatchParams},
 };
-use tokio::sync::mpsc;
+use tokio::{
+    sync::{Notify, Semaphore, mpsc},
+    time::Instant,
+};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::{inventory, kubeconfig::target_from_kubeconfig, reach};
+use crate::{
+    credentials,
+    inventory::{self, Ended, InventoryWatch},
+    kubeconfig::target_from_kubeconfig,
+    reach,
+};
 
-/// An unreachable cluster is tried at least this often.
-const LONGEST_WAIT: Duration = Duration::from_mins(1);
+/// Number of clusters that are connected to at the same time.
+const CONCURRENT_CONNECTS: usize = 64;
+/// A cluster that takes longer to connect no longer keeps others waiting.
+const CONNECT_TURN: Duration = Duration::from_secs(5);
 
 /// Returns where a package tool records its releases.
 pub type RecordsOf =
@@ -55,6 +68,7 @@ pub struct InventoryChange {
 pub struct Connection {
     cluster: ClusterKey,
     state: Mutex<State>,
+    list_again: Arc<Notify>,
     _stop: DropGuard,
 }
 
@@ -86,6 +100,11 @@ impl Connection {
     /// Returns how to reach the cluster. `None` means that its kubeconfig has not been read yet.
     pub fn target(&self) -> Option<Target> {
         self.lock().reached.as_ref().map(|reached| reached.target.clone())
+    }
+
+    /// Reads the kubeconfig and lists the releases again. The last known releases stay valid until then.
+    pub fn list_again(&self) {
+        self.list_again.notify_one();
     }
 
     /// Labels the record of a revision with the inputs that it was made from.
@@ -134,6 +153,8 @@ pub struct Connections {
     records_of: Records,
     open: Arc<Mutex<OpenConnections>>,
     changes: mpsc::UnboundedSender<InventoryChange>,
+    connects: Arc<Semaphore>,
+    outages: Arc<AtomicU64>,
     requests: RequestCounter,
 }
 
@@ -168,6 +189,8 @@ impl Connections {
             records_of: Records(records_of),
             open: Arc::default(),
             changes,
+            connects: Arc::new(Semaphore::new(CONCURRENT_CONNECTS)),
+            outages: Arc::default(),
             requests: RequestCounter::default(),
         };
         (connections, receiver)
@@ -179,28 +202,28 @@ impl Connections {
         if let Some(connection) = open.get(cluster).and_then(|tools| tools.get(&tool)) {
             return connection.clone();
         }
-        let stop = CancellationToken::new();
+        let (stop, list_again) = (CancellationToken::new(), Arc::new(Notify::new()));
         let connection = Arc::new(Connection {
             cluster: cluster.clone(),
             state: Mutex::new(State { view: InventoryView::Loading, reached: None }),
+            list_again: list_again.clone(),
             _stop: stop.clone().drop_guard(),
         });
         open.entry(cluster.clone()).or_default().insert(tool, connection.clone());
-        let following = follow(self.clone(), Arc::downgrade(&connection), cluster.clone(), tool);
-        tokio::spawn(async move { stop.run_until_cancelled(following).await });
+        let follower = Follower {
+            connections: self.clone(),
+            connection: Arc::downgrade(&connection),
+            cluster: cluster.clone(),
+            tool,
+            list_again,
+        };
+        tokio::spawn(async move { stop.run_until_cancelled(Box::pin(follower.run())).await });
         connection
     }
 
     /// Closes the connections to a cluster that is gone or has no releases left.
     pub fn close(&self, cluster: &ClusterKey) {
         self.lock().remove(cluster);
-    }
-
-    /// Closes the connection to a cluster for one tool; the next use opens it again with the current kubeconfig.
-    pub fn close_tool(&self, cluster: &ClusterKey, tool: ToolId) {
-        if let Some(tools) = self.lock().get_mut(cluster) {
-            tools.remove(&tool);
-        }
     }
 
     /// Counts the connected clusters by state. A cluster counts once, by the worst state of its connections.
@@ -228,6 +251,11 @@ impl Connections {
         &self.requests
     }
 
+    /// Returns how often a cluster was reported as unavailable.
+    pub fn outages(&self) -> u64 {
+        self.outages.load(Ordering::Relaxed)
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, OpenConnections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -252,7 +280,7 @@ impl Connections {
         let secret = secrets
             .get_opt(&name)
             .await
-            .map_err(|error| invalid(format!("cannot read Secret {}/{name}: {error}", cluster.namespace)))?
+            .map_err(|error| unreadable(&error, &format!("Secret {}/{name}", cluster.namespace)))?
             .ok_or_else(|| invalid(format!("Secret {}/{name} does not exist yet", cluster.namespace)))?;
         let value = secret.data.and_then(|mut data| data.remove("value"));
         value
@@ -261,39 +289,136 @@ impl Connections {
     }
 }
 
-/// Watches a tool's releases on a cluster for as long as the connection lives. Every attempt reads the kubeconfig again, so
-/// that it finds renewed credentials, and lists again, so that nothing is concluded from a list with a gap.
-async fn follow(
+/// Returns why a kubeconfig cannot be read. A management cluster that does not answer says nothing about the workload
+/// cluster, so that is not reported at once.
+fn unreadable(error: &kube::Error, secret: &str) -> Failure {
+    let category = match error {
+        kube::Error::Api(status) if status.code < 500 => Category::InvalidSpec,
+        _ => Category::Internal,
+    };
+    Failure::new(category, format!("cannot read {secret}: {error}"))
+}
+
+/// Watches a tool's releases on a cluster for as long as the connection lives. Every attempt to connect reads the kubeconfig
+/// again, so that it finds renewed credentials, and lists again, so that nothing is concluded from a list with a gap.
+struct Follower {
     connections: Connections,
     connection: std::sync::Weak<Connection>,
     cluster: ClusterKey,
     tool: ToolId,
-) {
-    let publish = |view: InventoryView, release: Option<ReleaseId>| {
-        if let Some(connection) = connection.upgrade() {
-            connection.lock().view = view;
-            connections.notify(&cluster, release);
+    list_again: Arc<Notify>,
+}
+
+impl Follower {
+    async fn run(self) {
+        let mut outage = OngoingOutage::new(Instant::now());
+        loop {
+            let failure = match self.reporting(&outage, self.open()).await {
+                Ok((watch, target)) => match self.follow(watch, &target).await {
+                    Ended::ListAgain => {
+                        outage = OngoingOutage::new(Instant::now());
+                        continue;
+                    }
+                    Ended::Broken { failure, silent_since } => {
+                        outage = OngoingOutage::new(silent_since.unwrap_or_else(Instant::now));
+                        failure
+                    }
+                },
+                Err(failure) => failure,
+            };
+            tracing::info!(cluster = %self.cluster, category = %failure.category, "workload cluster not available: {failure}");
+            outage.outage.failed(failure);
+            let wait = outage.outage.retry_delay(&self.cluster.to_string());
+            self.reporting(&outage, tokio::time::sleep(wait)).await;
         }
-    };
-    let mut failures = 0;
-    loop {
-        let failure = match connections.reach(&cluster, tool).await {
-            Ok(reached) => {
-                if let Some(connection) = connection.upgrade() {
-                    connection.lock().reached = Some(reached.clone());
-                }
-                inventory::watch(reached.client, &reached.records, |view, release| {
-                    failures = 0;
-                    publish(view, release);
-                })
-                .await
+    }
+
+    /// Connects, lists the releases and opens the watch. Few clusters do so at the same time.
+    async fn open(&self) -> Result<(InventoryWatch, Target), Failure> {
+        let turn = self.connections.connects.acquire().await;
+        let open = async {
+            let reached = self.connections.reach(&self.cluster, self.tool).await?;
+            let watch = InventoryWatch::open(reached.client.clone(), reached.records.clone()).await?;
+            let target = reached.target.clone();
+            if let Some(connection) = self.connection.upgrade() {
+                connection.lock().reached = Some(reached);
             }
-            Err(failure) => failure,
+            Ok((watch, target))
         };
-        failures += 1;
-        tracing::info!(%cluster, category = %failure.category, failures, "workload cluster not available: {failure}");
-        publish(InventoryView::Unavailable(failure), None);
-        let wait = backoff::delay(Category::Unreachable, failures, &cluster.to_string()).min(LONGEST_WAIT);
-        tokio::time::sleep(wait).await;
+        let mut open = std::pin::pin!(open);
+        if let Ok(opened) = tokio::time::timeout(CONNECT_TURN, &mut open).await {
+            return opened;
+        }
+        drop(turn);
+        open.await
+    }
+
+    /// Publishes the releases until the watch ends or the credentials are renewed.
+    async fn follow(&self, watch: InventoryWatch, target: &Target) -> Ended {
+        self.publish(InventoryView::Known(watch.inventory()), None);
+        let publish = |inventory, release| self.publish(InventoryView::Known(inventory), Some(release));
+        tokio::select! {
+            ended = watch.run(&self.list_again, publish) => ended,
+            () = self.until_renewed(target) => Ended::ListAgain,
+        }
+    }
+
+    /// Waits until the kubeconfig differs from the one in use.
+    async fn until_renewed(&self, target: &Target) {
+        loop {
+            let now = jiff::Timestamp::now();
+            tokio::time::sleep(credentials::check_after(target, now, &self.cluster.to_string())).await;
+            let text = self.connections.kubeconfig(&self.cluster).await;
+            let renewed = text.ok().and_then(|text| target_from_kubeconfig(&self.cluster, &text).ok());
+            if renewed.is_some_and(|renewed| renewed != *target) {
+                return;
+            }
+        }
+    }
+
+    /// Runs `work`, and reports the outage meanwhile if it lasts long enough.
+    async fn reporting<T>(&self, outage: &OngoingOutage, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            () = tokio::time::sleep_until(outage.reported_at()) => {}
+        }
+        self.report(outage.outage.failure());
+        work.await
+    }
+
+    fn report(&self, failure: Failure) {
+        let is_new = self.connection.upgrade().is_some_and(|connection| {
+            !matches!(&connection.lock().view, InventoryView::Unavailable(last) if *last == failure)
+        });
+        if is_new {
+            self.connections.outages.fetch_add(1, Ordering::Relaxed);
+            self.publish(InventoryView::Unavailable(failure), None);
+        }
+    }
+
+    fn publish(&self, view: InventoryView, release: Option<ReleaseId>) {
+        if let Some(connection) = self.connection.upgrade() {
+            connection.lock().view = view;
+            self.connections.notify(&self.cluster, release);
+        }
+    }
+}
+
+/// An outage, with its beginning on the clock of timers.
+struct OngoingOutage {
+    began: Instant,
+    outage: Outage,
+}
+
+impl OngoingOutage {
+    fn new(began: Instant) -> Self {
+        let now = jiff::Timestamp::now();
+        Self { began, outage: Outage::new(now.checked_sub(began.elapsed()).unwrap_or(now)) }
+    }
+
+    fn reported_at(&self) -> Instant {
+        self.began + self.outage.report_after()
     }
 }

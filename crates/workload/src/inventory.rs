@@ -1,26 +1,42 @@
 //! The watch that keeps the inventory of one cluster: the metadata of a tool's release records, never their content.
+//!
+//! It is a list and a watch like kube's `watcher`, but every answer has a deadline, and a cluster that sends nothing is
+//! asked whether it still answers.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use chandler_core::{
     failure::{Category, Failure},
     identity::ReleaseId,
     inventory::{ReleaseInventory, ReleaseRecords, StoredRevision},
+    reachability::{ANSWER_TIMEOUT, QUIET},
 };
-use futures::TryStreamExt as _;
+use futures::{Stream, StreamExt as _};
+use http::Request;
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{ApiResource, DynamicObject, TypeMeta},
+    api::{ApiResource, DynamicObject, ListParams, TypeMeta, WatchEvent, WatchParams},
     core::{GroupVersionKind, PartialObjectMeta},
-    runtime::watcher::{self, Event, watcher},
 };
+use tokio::{sync::Notify, time::Instant};
 
-use crate::{connection::InventoryView, reach::failure_of};
+use crate::reach::failure_of;
 
 /// How often a cluster that does not serve the kind of the records is asked again.
 const NOT_SERVED_RETRY: Duration = Duration::from_mins(1);
+/// Number of records in one response of a list.
+const PAGE: u32 = 500;
+/// After so many seconds the API server ends a watch, which is then continued.
+const WATCH_SECONDS: u32 = 290;
+/// Pause before a watch that ended is continued, so that a server that ends watches at once is not flooded.
+const CONTINUE_PAUSE: Duration = Duration::from_millis(500);
+/// How long one request may take that asks whether the cluster answers.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(7);
+/// Pause after such a request that has failed at once.
+const PROBE_PAUSE: Duration = Duration::from_secs(2);
 
 type Record = PartialObjectMeta<DynamicObject>;
+type Events = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<Record>>> + Send>>;
 
 /// Returns the kind of a tool's records.
 pub fn resource(records: &ReleaseRecords) -> Result<ApiResource, Failure> {
@@ -34,79 +50,196 @@ pub fn resource(records: &ReleaseRecords) -> Result<ApiResource, Failure> {
     Ok(ApiResource::from_gvk_with_plural(&kind, &records.plural))
 }
 
-/// Watches the records of a tool on a cluster until the watch breaks, and returns why. `publish` gets each new state, with
-/// the release that has changed; `None` means that any release may have.
-pub async fn watch(
+/// Why a watch has ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// The records have to be listed again. The cluster answers.
+    ListAgain,
+    Broken {
+        failure: Failure,
+        /// When the cluster answered last, if it has stopped to answer.
+        silent_since: Option<Instant>,
+    },
+}
+
+/// The records of a tool on a cluster, listed and watched.
+pub struct InventoryWatch {
     client: Client,
-    records: &ReleaseRecords,
-    mut publish: impl FnMut(InventoryView, Option<ReleaseId>),
-) -> Failure {
-    let resource = match resource(records) {
-        Ok(resource) => resource,
-        Err(failure) => return failure,
-    };
-    let api: Api<Record> = Api::all_with(client, &resource);
-    let mut events = pin!(watcher(api, watcher::Config::default().labels(&records.label_selector)));
-    let mut listing = ReleaseInventory::default();
-    let mut current = Arc::new(ReleaseInventory::default());
-    let recorded = |record: &Record| -> Option<StoredRevision> {
-        records.revision(&record.namespace()?, record.labels())
-    };
-    loop {
-        match events.try_next().await {
-            Ok(Some(Event::Init)) => listing = ReleaseInventory::default(),
-            Ok(Some(Event::InitApply(record))) => {
-                if let Some(revision) = recorded(&record) {
-                    listing.store(revision);
+    api: Api<DynamicObject>,
+    records: Arc<ReleaseRecords>,
+    inventory: Arc<ReleaseInventory>,
+    /// `None` means that the cluster does not serve the kind of the records.
+    events: Option<Events>,
+    version: String,
+    heard: Instant,
+}
+
+impl InventoryWatch {
+    /// Lists the records and opens the watch.
+    pub async fn open(client: Client, records: Arc<ReleaseRecords>) -> Result<Self, Failure> {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(&records)?);
+        let mut watch = Self {
+            client,
+            api,
+            records,
+            inventory: Arc::default(),
+            events: None,
+            version: String::new(),
+            heard: Instant::now(),
+        };
+        // A cluster that does not serve the kind has no record of it.
+        if watch.list().await? {
+            watch.events = Some(watch.continued().await?);
+        }
+        watch.heard = Instant::now();
+        Ok(watch)
+    }
+
+    pub fn inventory(&self) -> Arc<ReleaseInventory> {
+        self.inventory.clone()
+    }
+
+    /// Lists all records. Returns `false` if the cluster does not serve their kind.
+    async fn list(&mut self) -> Result<bool, Failure> {
+        let mut inventory = ReleaseInventory::default();
+        let mut params = ListParams::default().labels(&self.records.label_selector).limit(PAGE);
+        loop {
+            let page = match self.api.list_metadata(&params).await {
+                Ok(page) => page,
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
+                Err(error) => return Err(failure_of(&error)),
+            };
+            page.items.iter().filter_map(|record| self.recorded(record)).for_each(|one| inventory.store(one));
+            self.version = page.metadata.resource_version.unwrap_or_default();
+            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            if params.continue_token.is_none() {
+                break;
+            }
+        }
+        self.inventory = Arc::new(inventory);
+        Ok(true)
+    }
+
+    /// Opens the watch where the list, or the last watch, has ended.
+    async fn continued(&mut self) -> Result<Events, Failure> {
+        let params = WatchParams::default().labels(&self.records.label_selector).timeout(WATCH_SECONDS);
+        let events =
+            self.api.watch_metadata(&params, &self.version).await.map_err(|error| failure_of(&error))?;
+        Ok(events.boxed())
+    }
+
+    fn recorded(&self, record: &Record) -> Option<StoredRevision> {
+        self.records.revision(&record.namespace()?, record.labels())
+    }
+
+    /// Follows the watch until it breaks or `list_again` is notified. `publish` gets each new state, with the release that
+    /// has changed.
+    pub async fn run(
+        mut self,
+        list_again: &Notify,
+        mut publish: impl FnMut(Arc<ReleaseInventory>, ReleaseId),
+    ) -> Ended {
+        loop {
+            let Some(events) = &mut self.events else {
+                tokio::select! {
+                    () = tokio::time::sleep(NOT_SERVED_RETRY) => {}
+                    () = list_again.notified() => {}
                 }
-            }
-            Ok(Some(Event::InitDone)) => {
-                current = Arc::new(std::mem::take(&mut listing));
-                publish(InventoryView::Known(current.clone()), None);
-            }
-            Ok(Some(Event::Apply(record))) => {
-                if let Some(revision) = recorded(&record) {
-                    let release = revision.release.clone();
-                    Arc::make_mut(&mut current).store(revision);
-                    publish(InventoryView::Known(current.clone()), Some(release));
+                return Ended::ListAgain;
+            };
+            let event = tokio::select! {
+                event = events.next() => event,
+                silent = until_silent(&self.client, self.heard) => return silent,
+                () = list_again.notified() => return Ended::ListAgain,
+            };
+            self.heard = Instant::now();
+            let Some(event) = event else {
+                tokio::time::sleep(CONTINUE_PAUSE).await;
+                match self.continued().await {
+                    Ok(events) => self.events = Some(events),
+                    Err(failure) => return Ended::Broken { failure, silent_since: None },
                 }
+                continue;
+            };
+            match self.take(event) {
+                Ok(Some(release)) => publish(self.inventory(), release),
+                Ok(None) => {}
+                Err(ended) => return ended,
             }
-            Ok(Some(Event::Delete(record))) => {
-                if let Some(revision) = recorded(&record) {
-                    Arc::make_mut(&mut current).forget(&revision);
-                    publish(InventoryView::Known(current.clone()), Some(revision.release));
-                }
-            }
-            Ok(None) => return closed(),
-            Err(error) if is_not_served(&error) => {
-                // A cluster that does not serve the kind has no record of it.
-                current = Arc::default();
-                publish(InventoryView::Known(current.clone()), None);
-                tokio::time::sleep(NOT_SERVED_RETRY).await;
-            }
-            Err(error) => return broken(&error),
         }
     }
-}
 
-/// Returns whether the API server does not serve the kind of the records.
-fn is_not_served(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
-}
-
-fn broken(error: &watcher::Error) -> Failure {
-    match error {
-        watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => failure_of(error),
-        watcher::Error::WatchError(status) => failure_of(&kube::Error::Api(status.clone())),
-        watcher::Error::NoResourceVersion => closed(),
+    /// Takes in an event. Returns the release that has changed.
+    fn take(&mut self, event: kube::Result<WatchEvent<Record>>) -> Result<Option<ReleaseId>, Ended> {
+        let (record, deleted) = match event {
+            Ok(WatchEvent::Added(record) | WatchEvent::Modified(record)) => (record, false),
+            Ok(WatchEvent::Deleted(record)) => (record, true),
+            Ok(WatchEvent::Bookmark(bookmark)) => {
+                self.version = bookmark.metadata.resource_version;
+                return Ok(None);
+            }
+            // The changes since the last event are not available any more.
+            Ok(WatchEvent::Error(status)) if status.code == 410 => return Err(Ended::ListAgain),
+            Ok(WatchEvent::Error(status)) => return Err(broken(&kube::Error::Api(status))),
+            Err(error) => return Err(broken(&error)),
+        };
+        if let Some(version) = record.resource_version() {
+            self.version = version;
+        }
+        let Some(revision) = self.recorded(&record) else { return Ok(None) };
+        let inventory = Arc::make_mut(&mut self.inventory);
+        let release = revision.release.clone();
+        if deleted {
+            inventory.forget(&revision);
+        } else {
+            inventory.store(revision);
+        }
+        Ok(Some(release))
     }
 }
 
-fn closed() -> Failure {
-    Failure::new(
-        Category::Unreachable,
-        "the workload cluster closed the watch of its releases; Chandler opens it again",
-    )
+fn broken(error: &kube::Error) -> Ended {
+    Ended::Broken { failure: failure_of(error), silent_since: None }
+}
+
+/// Waits until the cluster has stopped to answer: asks whenever nothing was heard for a while. Any answer counts, even a
+/// refusal.
+async fn until_silent(client: &Client, heard: Instant) -> Ended {
+    let mut heard = heard;
+    loop {
+        tokio::time::sleep_until(heard + QUIET).await;
+        if let Err(failure) = answer(client).await {
+            return Ended::Broken { failure, silent_since: Some(heard) };
+        }
+        heard = Instant::now();
+    }
+}
+
+/// Waits for an answer. Asks several times, because a connection that is kept open may have been dropped on its way while
+/// the cluster is reachable with a new one.
+async fn answer(client: &Client) -> Result<(), Failure> {
+    let deadline = Instant::now() + ANSWER_TIMEOUT;
+    let mut last = None;
+    while Instant::now() < deadline {
+        let until = deadline.min(Instant::now() + PROBE_TIMEOUT);
+        match tokio::time::timeout_at(until, probe(client)).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => {
+                last = Some(failure_of(&error));
+                tokio::time::sleep_until(deadline.min(Instant::now() + PROBE_PAUSE)).await;
+            }
+            Err(_) => last = None,
+        }
+    }
+    let silent =
+        || Failure::new(Category::Unreachable, "the API server of the workload cluster does not answer");
+    Err(last.unwrap_or_else(silent))
+}
+
+async fn probe(client: &Client) -> kube::Result<()> {
+    let request = Request::get("/version").body(Vec::new()).map_err(kube::Error::HttpError)?;
+    match client.request_text(request).await {
+        Ok(_) | Err(kube::Error::Api(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
 }

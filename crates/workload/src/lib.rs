@@ -1,10 +1,13 @@
 //! Access to workload clusters from Rust: connections, and the inventory of their releases.
 
 mod connection;
+mod credentials;
+mod deadline;
 mod inventory;
 mod kubeconfig;
 mod reach;
 
 pub use connection::{Census, Connection, Connections, InventoryChange, InventoryView, RecordsOf};
+pub use deadline::ResponseDeadline;
 pub use kubeconfig::{KubeconfigError, target_from_kubeconfig};
 pub use reach::failure_of;

@@ -1,8 +1,11 @@
 //! Clients for workload clusters, and the failures that their errors stand for.
 
+use std::time::Duration;
+
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chandler_core::{
     failure::{Category, Failure, root_cause},
+    reachability::ANSWER_TIMEOUT,
     target::{Target, TargetAuth},
 };
 use chandler_telemetry::RequestCounter;
@@ -15,7 +18,11 @@ use kube::{
     },
 };
 
-const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+use crate::ResponseDeadline;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection on which nothing arrives for so long is broken: the API server ends every watch before that.
+const READ_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// A client for `target`, whose requests are counted.
 pub async fn client(target: &Target, requests: &RequestCounter) -> Result<Client, Failure> {
@@ -29,9 +36,11 @@ pub async fn client(target: &Target, requests: &RequestCounter) -> Result<Client
         .headers
         .push((USER_AGENT, HeaderValue::from_static(concat!("chandler/", env!("CARGO_PKG_VERSION")))));
     config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
+    config.reset_reader_on_write = true;
     config.write_timeout = Some(target.request_timeout);
     let builder = ClientBuilder::try_from(config).map_err(|error| unusable(&error))?;
-    Ok(builder.with_layer(requests).build())
+    Ok(builder.with_layer(&ResponseDeadline(ANSWER_TIMEOUT)).with_layer(requests).build())
 }
 
 fn kubeconfig(target: &Target) -> Kubeconfig {

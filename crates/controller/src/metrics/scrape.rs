@@ -68,6 +68,7 @@ impl Metrics {
         let _alone = self.scraping.lock().await;
         self.processes(sources).await;
         self.workload_clusters(&sources.connections.census());
+        set(&self.workload.cluster_outages, sources.connections.outages());
         self.workload_requests("manager", &sources.connections.requests().counts());
         self.workload_requests("tool", &tool_requests(&sources.tools).await);
         for RequestCount { verb, result, count } in sources.requests.counts() {
@@ -113,10 +114,10 @@ impl Metrics {
     }
 
     fn workload_clusters(&self, census: &Census) {
-        self.connections.set(count(census.total()));
-        self.clusters.clear();
+        self.workload.connections.set(count(census.total()));
+        self.workload.clusters.clear();
         let set = |state, category, clusters| {
-            self.clusters.get_or_create(&ClusterLabels { state, category }).set(count(clusters));
+            self.workload.clusters.get_or_create(&ClusterLabels { state, category }).set(count(clusters));
         };
         set("connected", "", census.connected);
         set("connecting", "", census.connecting);
@@ -127,7 +128,7 @@ impl Metrics {
 
     fn workload_requests(&self, client: &'static str, counts: &[RequestCount]) {
         for RequestCount { verb, result, count } in counts {
-            set(&self.workload_requests.get_or_create(&ClientLabels { client, verb, result }), *count);
+            set(&self.workload.requests.get_or_create(&ClientLabels { client, verb, result }), *count);
         }
     }
 

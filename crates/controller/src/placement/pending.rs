@@ -55,6 +55,8 @@ struct Entry {
     unfinished: HashSet<ClusterKey>,
     /// When all clusters were reconciled last.
     complete: Option<Instant>,
+    /// The generation of the spec that was applied to all clusters.
+    applied: Option<i64>,
     /// Clusters whose release object cannot be composed, and why.
     failing: BTreeMap<ClusterKey, String>,
 }
@@ -99,6 +101,16 @@ impl<P: PlacementKind> Pending<P> {
                 ReconcileScope::All
             }
         }
+    }
+
+    /// Records that a generation of the spec has been applied to all clusters, as far as possible.
+    pub fn applied(&self, placement: &ObjectRef<P>, generation: Option<i64>) {
+        self.lock().entry(placement.clone()).or_default().applied = generation;
+    }
+
+    /// Returns whether a generation of the spec has been applied to all clusters.
+    pub fn is_applied(&self, placement: &ObjectRef<P>, generation: Option<i64>) -> bool {
+        generation.is_some() && self.lock().get(placement).is_some_and(|entry| entry.applied == generation)
     }
 
     /// Sets the clusters that a reconcile could not finish. The next one retries and reports them.
@@ -177,6 +189,16 @@ mod tests {
         pending.unfinished(&placement, HashSet::new());
         pending.add(&placement, &ReconcileScope::status());
         assert_eq!(pending.take(&placement), ReconcileScope::status());
+    }
+
+    #[test]
+    fn only_the_generation_that_was_applied_counts() {
+        let (pending, placement) =
+            (Pending::<HelmChartProxy>::default(), ObjectRef::new("hello").within("fleet"));
+        assert!(!pending.is_applied(&placement, Some(1)), "nothing is known after a start");
+        pending.applied(&placement, Some(1));
+        assert!(pending.is_applied(&placement, Some(1)));
+        assert!(!pending.is_applied(&placement, Some(2)), "the spec has changed");
     }
 
     #[test]

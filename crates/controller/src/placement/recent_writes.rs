@@ -61,6 +61,13 @@ impl<P: kube::Resource<DynamicType = ()>, R: ResourceExt> RecentWrites<P, R> {
         (listed, added)
     }
 
+    /// Returns whether a newer version of an object was written than the one that the watch has shown.
+    pub fn is_outdated(&self, placement: &ObjectRef<P>, listed: &R) -> bool {
+        let all = self.lock();
+        let written = all.get(placement).and_then(|entries| entries.get(&listed.name_any()));
+        written.is_some_and(|(at, written)| at.elapsed() < CATCH_UP && is_newer(&**written, listed))
+    }
+
     /// Removes a deleted object.
     pub fn remove(&self, placement: &ObjectRef<P>, name: &str) {
         if let Some(entries) = self.lock().get_mut(placement) {

@@ -72,9 +72,12 @@ where
         let scope = self.context.queue.pending.take(reference);
         self.context.metrics.placement_reconcile(status::kind::<P>(), scope.as_str());
         let done = self.place(reference, &scope, existing).await;
+        let pending = &self.context.queue.pending;
         if done.is_err() {
             // The scope that was taken has not been reconciled.
-            self.context.queue.pending.add(reference, &ReconcileScope::All);
+            pending.add(reference, &ReconcileScope::All);
+        } else if scope == ReconcileScope::All {
+            pending.applied(reference, self.object.meta().generation);
         }
         done
     }

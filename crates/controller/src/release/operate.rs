@@ -1,7 +1,11 @@
 //! Runs one operation with the package tool, off the reconciler's own path.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use chandler_api::capi::PAUSED_ANNOTATION;
 use chandler_core::{
     failure::{Category, Failure},
     identity::ToolId,
@@ -10,14 +14,20 @@ use chandler_core::{
 };
 use chandler_telemetry::trace::{self, Span};
 use chandler_tool::{ApplyOrder, OperationFailure, PackageTool, ReleaseDetails, RemoveOrder};
+use chandler_workload::Connection;
 use futures::FutureExt as _;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     ReleaseContext,
     inputs::{self, Inputs},
 };
 use crate::operations::Handle;
+
+/// How often, and in which interval, an operation checks whether the spec of the placement has been applied to its object.
+const APPLIED_CHECKS: usize = 100;
+const APPLIED_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The outcome of an operation.
 #[derive(Clone, Debug)]
@@ -42,9 +52,10 @@ struct Work<R: ReleaseKind> {
     id: String,
     /// Generation of the spec that requests it.
     generation: Option<i64>,
+    object: ObjectRef<R>,
     desired: Desired,
     tool: PackageTool,
-    target: Target,
+    connection: Arc<Connection>,
 }
 
 impl<R: ReleaseKind> ReleaseContext<R> {
@@ -55,7 +66,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         operation: Operation<Inputs>,
         desired: &Desired,
         tool: PackageTool,
-        target: Target,
+        connection: Arc<Connection>,
     ) {
         let id = object.uid().unwrap_or_default();
         let started = operation.borrowed().map(|inputs| inputs.digest.clone());
@@ -64,9 +75,10 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             operation,
             id: id.clone(),
             generation: object.meta().generation,
+            object: ObjectRef::from_obj(object),
             desired: desired.clone(),
             tool,
-            target,
+            connection,
         };
         let (queue, reference) = (self.queue.clone(), ObjectRef::from_obj(object));
         let span = Span::new("operation").map(|span| {
@@ -109,20 +121,47 @@ impl<R: ReleaseKind> Work<R> {
         Outcome { key, tool: self.tool.id(), result }
     }
 
+    /// Decides when a slot is free, which may be long after the plan was made, whether the operation still has to run. An
+    /// object that does not reflect the spec of its placement yet is about to change.
+    async fn is_still_wanted(&self, cancel: &CancellationToken) -> bool {
+        for _ in 0..APPLIED_CHECKS {
+            let Some(object) = self.context.releases.by_reference(&self.object) else { return false };
+            let placement = (self.context.placement_state)(&object);
+            let is_removal = matches!(self.operation, Operation::Remove);
+            let is_unchanged = object.uid().as_ref() == Some(&self.id)
+                && object.meta().deletion_timestamp.is_some() == is_removal
+                && (is_removal || object.meta().generation == self.generation);
+            let is_paused = object.annotations().contains_key(PAUSED_ANNOTATION)
+                || self.context.clusters.facts(&self.desired.cluster).paused
+                || !is_removal && placement.paused;
+            if !is_unchanged || is_paused || cancel.is_cancelled() {
+                return false;
+            }
+            if is_removal || placement.is_applied {
+                return true;
+            }
+            tokio::time::sleep(APPLIED_INTERVAL).await;
+        }
+        false
+    }
+
     async fn act(&self, handle: &Handle<Outcome>) -> Result<Done, OperationFailure> {
-        if handle.cancel.is_cancelled() {
+        if handle.cancel.is_cancelled() || !self.is_still_wanted(&handle.cancel).await {
             return Err(
                 Failure::new(Category::Cancelled, "the operation was cancelled before it began").into()
             );
         }
+        let target = self.connection.target().ok_or_else(|| {
+            Failure::new(Category::Unreachable, format!("cluster {} is not connected", self.desired.cluster))
+        })?;
         let operation_id = format!("{}-{}", self.id, jiff::Timestamp::now().as_nanosecond());
         match &self.operation {
             Operation::Apply { kind, inputs } => {
-                let details = self.apply(operation_id, *kind, inputs, handle).await?;
+                let details = self.apply(operation_id, target, *kind, inputs, handle).await?;
                 Ok(Done::Applied(*kind, details))
             }
             Operation::Remove => {
-                self.remove(operation_id, handle).await?;
+                self.remove(operation_id, target, handle).await?;
                 Ok(Done::Removed)
             }
         }
@@ -131,6 +170,7 @@ impl<R: ReleaseKind> Work<R> {
     async fn apply(
         &self,
         operation_id: String,
+        target: Target,
         kind: ApplyKind,
         inputs: &Inputs,
         handle: &Handle<Outcome>,
@@ -141,7 +181,7 @@ impl<R: ReleaseKind> Work<R> {
         self.context.metrics.tool_call("apply");
         let order = ApplyOrder {
             operation_id,
-            target: self.target.clone(),
+            target,
             release: self.desired.release.clone(),
             package: inputs::file(&stored),
             values,
@@ -153,11 +193,16 @@ impl<R: ReleaseKind> Work<R> {
         self.tool.apply(order, &handle.cancel, |step| handle.step(step)).await
     }
 
-    async fn remove(&self, operation_id: String, handle: &Handle<Outcome>) -> Result<(), OperationFailure> {
+    async fn remove(
+        &self,
+        operation_id: String,
+        target: Target,
+        handle: &Handle<Outcome>,
+    ) -> Result<(), OperationFailure> {
         self.context.metrics.tool_call("remove");
         let order = RemoveOrder {
             operation_id,
-            target: self.target.clone(),
+            target,
             release: self.desired.release.clone(),
             rendering: self.desired.rendering.clone(),
             execution: self.desired.execution.clone(),

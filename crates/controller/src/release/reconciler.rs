@@ -51,6 +51,8 @@ pub struct Reconciler<R: ReleaseKind> {
     uid: String,
     now: Timestamp,
     state: ReconcileState,
+    /// The status that was written last.
+    written: ReleaseStatus,
     status: ReleaseStatus,
 }
 
@@ -83,20 +85,20 @@ where
             field: "uid",
         })?;
         let state = context.reconcile_states.get(&uid);
-        let mut status = state.status.clone().or_else(|| object.status().cloned()).unwrap_or_default();
+        let written = state.status.clone().or_else(|| object.status().cloned()).unwrap_or_default();
+        let mut status = state.unwritten.clone().unwrap_or_else(|| written.clone());
         if let Some((_, inputs)) = &state.inputs {
             // Known although the write of the status failed: the format of the package selects the tool.
             status.package = Some(inputs.package.clone());
             status.values = Some(inputs.values.clone());
         }
-        Ok(Self { context, object, uid, now: Timestamp::now(), state, status })
+        Ok(Self { context, object, uid, now: Timestamp::now(), state, written, status })
     }
 
     pub async fn run(mut self) -> Result<Action, ReconcileError> {
-        let before = self.status.clone();
         let desired = match self.desired().await {
             Ok(desired) => desired,
-            Err(failure) => return self.refuse(&before, &failure).await,
+            Err(failure) => return self.refuse(&failure).await,
         };
         if let Some(outcome) = self.context.operations.take_outcome(&self.uid) {
             self.take_in(outcome, &desired);
@@ -113,16 +115,18 @@ where
                 Plan::Resolve => self.resolve(&desired, &view).await,
                 Plan::Describe => self.describe(&desired, &view).await,
                 Plan::Adopt { revision } => self.adopt(&desired, &view, *revision).await,
+                Plan::ConfirmAbsence => self.confirm_absence(&desired, &view).await,
+                Plan::Withdraw => self.context.operations.withdraw(&self.uid),
                 Plan::Operate(kind) => {
                     self.add_finalizer().await?;
                     self.start(*kind, &desired, &view);
                     break;
                 }
-                Plan::Cancel => {
+                Plan::Cancel(_) => {
                     self.context.operations.cancel(&self.uid);
                     break;
                 }
-                Plan::RemoveFinalizer(why) => return self.remove_finalizer(&before, &desired, *why).await,
+                Plan::RemoveFinalizer(why) => return self.remove_finalizer(&desired, *why).await,
                 Plan::NoOp => {
                     self.status.last_failure = None;
                     break;
@@ -131,7 +135,7 @@ where
             }
         }
         self.update_conditions(&desired, &decision);
-        self.write(&before).await?;
+        self.write().await?;
         Ok(self.next(&desired, &decision))
     }
 
@@ -189,8 +193,13 @@ where
             InventoryView::Known(inventory) => inventory.newest(&desired.release),
             _ => None,
         };
-        self.state.expectation =
-            self.state.expectation.take().filter(|expected| expected.holds(listed, self.now));
+        if let Some(expected) = self.state.expectation.take_if(|expected| !expected.holds(listed, self.now))
+            && !expected.is_met(listed)
+            && let Some(connection) = view.connection()
+        {
+            // The watch should have shown it: it may be broken without anyone noticing.
+            connection.list_again();
+        }
         let expectation = self.state.expectation.clone();
         let seen = expectation.as_ref().map_or(listed, |expected| expected.seen.as_ref());
         let running = self.context.operations.running(&self.uid);
@@ -213,6 +222,7 @@ where
             deleting: self.deleting(),
             moved: self.object.annotations().contains_key(DELETE_FOR_MOVE_ANNOTATION),
             paused: view.facts.paused || self.object.annotations().contains_key(PAUSED_ANNOTATION),
+            placement_paused: (self.context.placement_state)(&self.object).paused,
             cluster: view.facts.state,
             strategy: desired.strategy,
             collision: &collision,
@@ -228,12 +238,12 @@ where
             inputs: inputs
                 .as_ref()
                 .map_or(InputState::Unresolved, |inputs| InputState::Resolved(&inputs.digest)),
-            operation: running.as_ref().map(|running| InFlight {
-                operation: running.operation.borrowed(),
-                waiting: running.waiting,
-            }),
+            operation: running
+                .as_ref()
+                .map(|running| InFlight { operation: running.operation.borrowed(), phase: running.phase }),
             described: self.status.inventory_revision,
             differs: self.differs(inputs.as_ref()),
+            absence_confirmed: self.state.absence_confirmed,
             failure: past.as_ref(),
             now: self.now,
         };
@@ -314,6 +324,15 @@ where
         }
     }
 
+    /// Asks the tool whether the release of a deleted object exists.
+    async fn confirm_absence(&mut self, desired: &Desired, view: &View) {
+        match self.observe(desired, view).await {
+            Ok(None) => self.state.absence_confirmed = true,
+            Ok(Some(details)) => self.expect(details.seen()),
+            Err(failure) => self.note_failure(failure_key::remove(), &failure),
+        }
+    }
+
     /// Reads a foreign revision, and adopts it if it matches the desired release.
     async fn adopt(&mut self, desired: &Desired, view: &View, revision: u32) {
         let Some(inputs) = self.known_inputs(desired, view) else { return };
@@ -353,8 +372,9 @@ where
         tool.observe(&target, &desired.release).await
     }
 
-    fn start(&self, kind: OperationKind, desired: &Desired, view: &View) {
-        let (Some((tool, _)), Some(target)) = (&view.connected, view.target()) else { return };
+    fn start(&mut self, kind: OperationKind, desired: &Desired, view: &View) {
+        let Some((tool, connection)) = &view.connected else { return };
+        self.state.absence_confirmed = false;
         let operation = match (kind, self.known_inputs(desired, view)) {
             (OperationKind::Remove, _) => Operation::Remove,
             (OperationKind::Apply(kind), Some(inputs))
@@ -369,7 +389,7 @@ where
                 return;
             }
         };
-        self.context.operate(&*self.object, operation, desired, tool.clone(), target);
+        self.context.operate(&*self.object, operation, desired, tool.clone(), connection.clone());
     }
 
     fn inputs_key(&self, desired: &Desired, kubernetes_minor: Option<String>) -> InputsKey {
@@ -426,14 +446,13 @@ where
 
     async fn remove_finalizer(
         mut self,
-        before: &ReleaseStatus,
         desired: &Desired,
         why: RemoveFinalizer,
     ) -> Result<Action, ReconcileError> {
         if self.object.finalizers().iter().any(|held| held != R::FINALIZER) {
             // Others hold the object too, and its readers want to know how far it is.
             self.update_conditions(desired, &Plan::RemoveFinalizer(why));
-            self.write(before).await?;
+            self.write().await?;
         }
         status::remove_finalizer(&self.context.client, &*self.object, R::FINALIZER).await?;
         tracing::info!(cluster = %desired.cluster, release = %desired.release, ?why, "finalizer removed");

@@ -5,6 +5,7 @@ use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
 };
 
+use chandler_api::capi::PAUSED_ANNOTATION;
 use chandler_core::{
     identity::{ClusterKey, ReleaseId},
     placement::{PlacementKind, Selection, visible_to_templates},
@@ -46,6 +47,7 @@ pub struct Placement {
     pub key: ObjectKey,
     pub uid: Option<String>,
     pub revision: Revision,
+    pub paused: bool,
     /// `None` if its selector is invalid.
     pub selection: Option<Selection>,
     pub follows_extensions: bool,
@@ -58,6 +60,7 @@ impl Placement {
             key: ObjectKey::of(placement),
             uid: placement.uid(),
             revision: Revision::of(placement.meta()),
+            paused: placement.annotations().contains_key(PAUSED_ANNOTATION),
             selection: placement.selection().ok(),
             follows_extensions: placement.follows_extensions(),
             follows_catalogs: placement.follows_catalogs(),

@@ -60,18 +60,29 @@ impl Index {
     /// Enqueues all clusters of a placement only if its generation, labels, annotations or deletion have changed. Its
     /// status is written by its own reconciles.
     pub fn on_placement(&mut self, now: &Placement) -> Vec<Enqueue> {
-        let key = now.key.clone();
+        let (key, mut work) = (now.key.clone(), Work::new());
         let own = self.placements.entry(key.namespace.clone()).or_default();
         let before = own.insert(key.clone(), now.clone());
         if before.as_ref().is_some_and(|before| before.revision == now.revision) {
             return Vec::new();
         }
-        let mut work = Work::from([Enqueue::Placement(key)]);
+        if before.as_ref().is_some_and(|before| before.paused != now.paused) {
+            self.paused_or_resumed(&key, &mut work);
+        }
+        work.insert(Enqueue::Placement(key));
         self.selected_by(now, &mut work);
         if let Some(before) = before {
             self.selected_by(&before, &mut work);
         }
         listed(work)
+    }
+
+    /// A paused placement starts no operation of its releases.
+    fn paused_or_resumed(&self, placement: &ObjectKey, work: &mut Work) {
+        let is_own = |release: &&Release| release.placement.as_ref().is_some_and(|(key, _)| key == placement);
+        work.extend(
+            self.releases.values().filter(is_own).map(|release| Enqueue::Release(release.key.clone())),
+        );
     }
 
     pub fn on_placement_deleted(&mut self, deleted: &Placement) -> Vec<Enqueue> {

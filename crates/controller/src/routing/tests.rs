@@ -145,12 +145,23 @@ fn only_spec_and_metadata_of_a_placement_enqueue_all_of_its_clusters() {
         ("finalizer", json!({"metadata": {"resourceVersion": "2", "finalizers": ["chandler.dev/x"]}}), &[]),
         ("generation", json!({"metadata": {"generation": 2}}), &all),
         ("label", json!({"metadata": {"labels": {"a": "b"}}}), &all),
-        ("annotation", json!({"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}}), &all),
+        ("annotation", json!({"metadata": {"annotations": {"a": "b"}}}), &all),
         ("deletion", deleted, &all),
         ("selector", green, &["all hello", "cluster blue", "cluster green"]),
     ];
     for (what, changes, expected) in rows {
         assert_eq!(short(&world().on_placement(&chart(&changes))), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_placement_that_is_paused_or_resumed_enqueues_its_releases() {
+    let mut index = world();
+    let paused = json!({"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}});
+    for changes in [paused, json!({})] {
+        let work = short(&index.on_placement(&chart(&changes)));
+        let releases: Vec<_> = work.iter().filter(|item| item.starts_with("release ")).collect();
+        assert_eq!(releases, ["release hello-blue"], "{changes}");
     }
 }
 

@@ -23,6 +23,9 @@ pub struct Observed<'a> {
     pub moved: bool,
     /// Whether the object or its Cluster is paused.
     pub paused: bool,
+    /// Whether the placement of the object is paused: its releases are not changed, but they are reported and may be
+    /// removed.
+    pub placement_paused: bool,
     pub cluster: ClusterState,
     pub strategy: Strategy,
     pub collision: &'a Collision,
@@ -42,6 +45,8 @@ pub struct Observed<'a> {
     pub described: Option<u32>,
     /// A revision by another client that was read and differs from the desired state.
     pub differs: Option<u32>,
+    /// Whether the tool has confirmed that the release does not exist. The inventory may lag behind an operation.
+    pub absence_confirmed: bool,
     pub failure: Option<&'a PastFailure>,
     pub now: Timestamp,
 }
@@ -78,8 +83,17 @@ pub enum InputState<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct InFlight<'a> {
     pub operation: Operation<&'a InputDigest>,
-    /// Whether it has done its writes and only waits for objects to become ready or for a hook to end.
-    pub waiting: bool,
+    pub phase: OperationPhase,
+}
+
+/// How far an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperationPhase {
+    /// It waits for a slot. Nothing has been done.
+    Queued,
+    Running,
+    /// It has done its writes and only waits for objects to become ready or for a hook to end.
+    Waiting,
 }
 
 /// The last failure, until the step that failed succeeds.
@@ -130,10 +144,14 @@ pub enum Plan {
     Describe,
     /// Another client created this revision: read it, and adopt it if it equals the desired state.
     Adopt { revision: u32 },
+    /// The inventory does not contain the release of a deleted object: read the release to be certain.
+    ConfirmAbsence,
     /// Start an operation.
     Operate(OperationKind),
     /// Cancel the operation in flight.
-    Cancel,
+    Cancel(OperationKind),
+    /// Remove the operation from the queue, then plan again.
+    Withdraw,
     /// Remove the finalizer from the object. The release on the cluster is not changed.
     RemoveFinalizer(RemoveFinalizer),
 }
@@ -204,7 +222,27 @@ pub enum RemoveFinalizer {
 
 /// Returns the next step. `generation` is that of the release object.
 pub fn plan(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
-    if observed.deleting { plan_deletion(observed) } else { plan_presence(observed, generation) }
+    match observed.operation {
+        Some(InFlight { operation, phase: OperationPhase::Queued }) => {
+            plan_queued(observed, operation, generation)
+        }
+        _ if observed.deleting => plan_deletion(observed),
+        _ => plan_presence(observed, generation),
+    }
+}
+
+/// Plans while an operation waits for a slot: it is withdrawn unless it would be started now.
+fn plan_queued(observed: &Observed<'_>, queued: Operation<&InputDigest>, generation: Option<i64>) -> Plan {
+    let is_current = match (queued, &observed.inputs) {
+        (Operation::Apply { inputs: queued, .. }, InputState::Resolved(inputs)) => queued == *inputs,
+        (Operation::Apply { .. }, InputState::Unresolved) => false,
+        (Operation::Remove, _) => true,
+    };
+    match plan(&Observed { operation: None, ..observed.clone() }, generation) {
+        Plan::Operate(kind) if kind == queued.kind() && is_current => Plan::Wait(Wait::Operating(kind)),
+        Plan::Resolve => Plan::Resolve,
+        _ => Plan::Withdraw,
+    }
 }
 
 fn plan_deletion(observed: &Observed<'_>) -> Plan {
@@ -212,7 +250,7 @@ fn plan_deletion(observed: &Observed<'_>) -> Plan {
         Some(InFlight { operation: Operation::Remove, .. }) => {
             return Plan::Wait(Wait::Operating(OperationKind::Remove));
         }
-        Some(_) => return Plan::Cancel,
+        Some(InFlight { operation, .. }) => return Plan::Cancel(operation.kind()),
         None => {}
     }
     if observed.moved {
@@ -242,6 +280,9 @@ fn plan_deletion(observed: &Observed<'_>) -> Plan {
     match observed.inventory {
         InventoryState::Loading => Plan::Wait(Wait::InventoryLoading),
         InventoryState::Unavailable(failure) => Plan::Wait(Wait::Unavailable(failure.clone())),
+        InventoryState::Known(None) if !observed.absence_confirmed => {
+            backed_off(observed, Step::Remove, &failure_key::remove()).unwrap_or(Plan::ConfirmAbsence)
+        }
         InventoryState::Known(None | Some(RevisionState { status: ReleaseStatus::Uninstalled, .. })) => {
             Plan::RemoveFinalizer(RemoveFinalizer::Removed)
         }
@@ -288,6 +329,7 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
         Plan::Describe | Plan::Adopt { .. } => {
             backed_off(observed, Step::Read, &failure_key::read(generation, inputs))
         }
+        Plan::Operate(_) if observed.placement_paused => Some(Plan::Wait(Wait::Paused)),
         Plan::Operate(OperationKind::Apply(ApplyKind::Install | ApplyKind::Upgrade))
             if !observed.unmet.is_empty() =>
         {
@@ -304,13 +346,13 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
 fn plan_in_flight(observed: &Observed<'_>, operation: &InFlight<'_>, generation: Option<i64>) -> Plan {
     let wait = Plan::Wait(Wait::Operating(operation.operation.kind()));
     let Operation::Apply { inputs: applied, .. } = operation.operation else { return wait };
-    if observed.paused || !operation.waiting {
+    if observed.paused || observed.placement_paused || operation.phase != OperationPhase::Waiting {
         return wait;
     }
     match observed.inputs {
         InputState::Unresolved if resolve_backed_off(observed, generation).is_some() => wait,
         InputState::Unresolved => Plan::Resolve,
-        InputState::Resolved(inputs) if applied != inputs => Plan::Cancel,
+        InputState::Resolved(inputs) if applied != inputs => Plan::Cancel(operation.operation.kind()),
         InputState::Resolved(_) => wait,
     }
 }

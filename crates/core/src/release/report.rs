@@ -82,7 +82,10 @@ fn cluster_condition(plan: &Plan, vocabulary: ReleaseVocabulary) -> NewCondition
             "reading the releases of the workload cluster".to_owned(),
         ),
         Plan::Wait(Wait::Unavailable(failure)) => {
-            (Status::False, unavailable_reason(failure), failure.to_string())
+            let reason = unavailable_reason(failure);
+            // Nothing is known about a cluster that does not answer.
+            let is_unknown = reason == ReleaseReason::ClusterUnreachable;
+            (if is_unknown { Status::Unknown } else { Status::False }, reason, failure.to_string())
         }
         Plan::Wait(Wait::Backoff { failure, until, .. }) => match source_secret_reason(failure) {
             Some(reason) => (Status::False, reason, retry_message(failure, *until)),
@@ -129,17 +132,11 @@ fn release_condition(
             (Status::False, ReleaseReason::Preparing, format!("preparing release {release}"))
         }
         Plan::Operate(kind) | Plan::Wait(Wait::Operating(kind)) => {
-            let reason = match kind {
-                OperationKind::Apply(_) => ReleaseReason::Pending,
-                OperationKind::Remove => ReleaseReason::Removing,
-            };
-            (Status::False, reason, operating(*kind, release, step))
+            (Status::False, reason_of(*kind), operating(*kind, release, step))
         }
-        Plan::Cancel => (
-            Status::False,
-            ReleaseReason::Removing,
-            format!("canceling the running operation of release {release}"),
-        ),
+        Plan::Cancel(kind) => {
+            (Status::False, reason_of(*kind), format!("canceling the running operation of release {release}"))
+        }
         Plan::Wait(Wait::ForeignOperation { status, until }) => (
             Status::False,
             ReleaseReason::Pending,
@@ -182,7 +179,10 @@ fn release_condition(
             ReleaseReason::Removing,
             format!("finalizer removed; release {release} is left in place"),
         ),
-        Plan::Wait(_) => return None,
+        Plan::ConfirmAbsence => {
+            (Status::False, ReleaseReason::Removing, format!("checking that release {release} is removed"))
+        }
+        Plan::Wait(_) | Plan::Withdraw => return None,
     };
     Some(NewCondition {
         type_: vocabulary.release_ready(),
@@ -190,6 +190,14 @@ fn release_condition(
         reason: reason.in_vocabulary(vocabulary),
         message,
     })
+}
+
+/// Returns the reason while an operation is running.
+fn reason_of(operation: OperationKind) -> ReleaseReason {
+    match operation {
+        OperationKind::Apply(_) => ReleaseReason::Pending,
+        OperationKind::Remove => ReleaseReason::Removing,
+    }
 }
 
 fn retry_message(failure: &Failure, until: Timestamp) -> String {
@@ -237,9 +245,15 @@ mod tests {
             ),
             (
                 Plan::Wait(Wait::Unavailable(unreachable.clone())),
-                (Status::False, "ClusterUnreachable"),
-                (Status::False, "ClusterUnreachable"),
                 (Status::Unknown, "ClusterUnreachable"),
+                (Status::Unknown, "ClusterUnreachable"),
+                (Status::Unknown, "ClusterUnreachable"),
+            ),
+            (
+                Plan::Wait(Wait::Unavailable(Failure::new(Category::Unauthorized, "expired"))),
+                (Status::False, "ClusterUnauthorized"),
+                (Status::False, "ClusterUnauthorized"),
+                (Status::Unknown, "ClusterUnauthorized"),
             ),
             (
                 backoff(Step::Apply, &unreachable),

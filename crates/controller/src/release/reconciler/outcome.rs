@@ -31,6 +31,7 @@ where
                 self.context.events.normal(&*self.object, reason, &note);
             }
             Ok(Done::Removed) => {
+                self.state.absence_confirmed = true;
                 self.state.expectation = Some(self.expectation(None));
                 self.status.last_failure = None;
                 let note =
@@ -42,8 +43,8 @@ where
                     self.expect(details.seen());
                 }
                 if error.failure.category == Category::Unauthorized {
-                    // The next reconcile opens it again with the current kubeconfig.
-                    self.context.connections.close_tool(&desired.cluster, outcome.tool);
+                    // The kubeconfig may have been renewed.
+                    self.context.connections.to(&desired.cluster, outcome.tool).list_again();
                 }
                 if error.failure.category != Category::Cancelled {
                     self.note_failure(outcome.key, &error.failure);

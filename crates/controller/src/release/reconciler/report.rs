@@ -1,42 +1,45 @@
 //! Updates the status of a release object.
 
-use chandler_api::{reasons::ReleaseReason, status::ReleaseStatus};
+use std::time::Duration;
+
+use chandler_api::reasons::ReleaseReason;
 use chandler_core::{
     conditions::{self, NewCondition, Status},
-    failure::Failure,
-    release::{ANOTHER_NAME, Collision, Desired, Plan, ReleaseKind, report},
+    failure::{Category, Failure},
+    release::{ANOTHER_NAME, Collision, Desired, OperationPhase, Plan, ReleaseKind, report},
 };
 use kube::{core::NamespaceResourceScope, runtime::controller::Action};
 
 use super::Reconciler;
-use crate::{ReconcileError, status};
+use crate::{ReconcileError, operations::Running, queue, status};
+
+/// How soon a release is reconciled again whose spec refers to something that cannot be read.
+const UNREADABLE_RETRY: Duration = Duration::from_secs(15);
 
 impl<R> Reconciler<R>
 where
     R: ReleaseKind + kube::Resource<Scope = NamespaceResourceScope>,
 {
-    /// Reports a spec that cannot be used, and waits until it changes.
-    pub(super) async fn refuse(
-        mut self,
-        before: &ReleaseStatus,
-        failure: &Failure,
-    ) -> Result<Action, ReconcileError> {
+    /// Reports that the desired release is not known: the spec is invalid, or something that it refers to cannot be read.
+    pub(super) async fn refuse(mut self, failure: &Failure) -> Result<Action, ReconcileError> {
         if self.deleting() && self.status.revision.is_none() {
             status::remove_finalizer(&self.context.client, &*self.object, R::FINALIZER).await?;
             return Ok(Action::await_change());
         }
         let generation = self.object.meta().generation;
+        let is_invalid = failure.category == Category::InvalidSpec;
+        let reason = if is_invalid { ReleaseReason::InvalidSpec } else { ReleaseReason::ApplyFailed };
         let wanted = |type_| NewCondition {
             type_,
             status: Status::False,
-            reason: ReleaseReason::InvalidSpec.in_vocabulary(R::VOCABULARY),
+            reason: reason.in_vocabulary(R::VOCABULARY),
             message: failure.message.clone(),
         };
         let conditions = vec![wanted("Ready"), wanted(R::VOCABULARY.release_ready())];
         self.status.conditions = conditions::merge(&self.status.conditions, conditions, generation, self.now);
         self.status.observed_generation = generation;
-        self.write(before).await?;
-        Ok(Action::await_change())
+        self.write().await?;
+        Ok(if is_invalid { queue::resync(&*self.object) } else { Action::requeue(UNREADABLE_RETRY) })
     }
 
     pub(super) fn update_conditions(&mut self, desired: &Desired, decision: &Plan) {
@@ -45,7 +48,8 @@ where
             // A retry reports nothing until it succeeds, fails or takes long.
             return;
         }
-        let progress = running.as_ref().filter(|running| running.reportable).map(|running| &running.progress);
+        let has_progress = |running: &&Running| running.reportable || running.phase == OperationPhase::Queued;
+        let progress = running.as_ref().filter(has_progress).map(|running| &running.progress);
         let name = desired.release.to_string();
         let has_reported = !self.status.conditions.is_empty();
         let report = report(decision, R::VOCABULARY, &name, progress, has_reported);
@@ -65,12 +69,15 @@ where
         self.status.last_failure.is_some() && self.status.observed_generation == self.object.meta().generation
     }
 
-    pub(super) async fn write(&mut self, before: &ReleaseStatus) -> Result<(), ReconcileError> {
-        // ReleaseCaches even if the write fails: what was learned must not be learned again.
-        self.context.reconcile_states.insert(&self.uid, self.state.clone());
-        if self.status != *before {
+    /// Writes the status if it has changed. The state is kept even if the write fails, or if the task ends meanwhile: the
+    /// outcome of an operation is known only once.
+    pub(super) async fn write(&mut self) -> Result<(), ReconcileError> {
+        if self.status != self.written {
+            self.state.unwritten = Some(self.status.clone());
+            self.context.reconcile_states.insert(&self.uid, self.state.clone());
             status::write(&self.context.client, &*self.object, &self.status).await?;
         }
+        self.state.unwritten = None;
         self.state.status = Some(self.status.clone());
         self.context.reconcile_states.insert(&self.uid, std::mem::take(&mut self.state));
         Ok(())

@@ -26,6 +26,7 @@ fn stable<'a>(inputs: &'a InputDigest, inventory: Option<&'a RevisionState>) -> 
         deleting: false,
         moved: false,
         paused: false,
+        placement_paused: false,
         cluster: ClusterState::Available,
         strategy: Strategy::Continuous,
         collision: &Collision::None,
@@ -38,13 +39,17 @@ fn stable<'a>(inputs: &'a InputDigest, inventory: Option<&'a RevisionState>) -> 
         operation: None,
         described: Some(4),
         differs: None,
+        absence_confirmed: true,
         failure: None,
         now: at(1_010),
     }
 }
 
 fn upgrading(inputs: &InputDigest) -> InFlight<'_> {
-    InFlight { operation: Operation::Apply { kind: ApplyKind::Upgrade, inputs }, waiting: false }
+    InFlight {
+        operation: Operation::Apply { kind: ApplyKind::Upgrade, inputs },
+        phase: OperationPhase::Running,
+    }
 }
 
 #[test]
@@ -183,13 +188,17 @@ fn backoff_applies_to_the_same_step_only() {
 #[test]
 fn an_operation_that_waits_with_outdated_inputs_is_canceled() {
     let (inputs, old) = (digest('a'), digest('b'));
-    let upgrade = |waiting, inputs| InFlight { waiting, ..upgrading(inputs) };
+    let upgrade = |waiting, inputs| InFlight {
+        phase: if waiting { OperationPhase::Waiting } else { OperationPhase::Running },
+        ..upgrading(inputs)
+    };
+    let cancel = Plan::Cancel(OperationKind::UPGRADE);
     let waits = Plan::Wait(Wait::Operating(OperationKind::Apply(ApplyKind::Upgrade)));
     let during = |operation| Observed { operation: Some(operation), ..stable(&inputs, None) };
     let rows = [
         ("still writing", during(upgrade(false, &old)), waits.clone()),
         ("waiting with current inputs", during(upgrade(true, &inputs)), waits.clone()),
-        ("waiting with outdated inputs", during(upgrade(true, &old)), Plan::Cancel),
+        ("waiting with outdated inputs", during(upgrade(true, &old)), cancel),
         ("paused", Observed { paused: true, ..during(upgrade(true, &old)) }, waits),
         (
             "the spec changed",
@@ -200,6 +209,86 @@ fn an_operation_that_waits_with_outdated_inputs_is_canceled() {
     for (name, observed, expected) in rows {
         assert_eq!(plan(&observed, GENERATION), expected, "{name}");
     }
+}
+
+#[test]
+fn a_queued_operation_is_withdrawn_unless_it_would_be_started_now() {
+    let (inputs, old) = (digest('a'), digest('b'));
+    let deployed = revision(ReleaseStatus::Deployed, Some('b'));
+    let fixed = revision(ReleaseStatus::Deployed, Some('a'));
+    let unreachable = Failure::new(Category::Unreachable, "no route");
+    let unmet = ["calico".to_owned()];
+    let queued = |operation| Some(InFlight { operation, phase: OperationPhase::Queued });
+    let upgrade = |inputs| queued(Operation::Apply { kind: ApplyKind::Upgrade, inputs });
+    let base = Observed { operation: upgrade(&inputs), ..stable(&inputs, Some(&deployed)) };
+    let outdated = Observed { operation: upgrade(&old), ..base.clone() };
+    let waits = Plan::Wait(Wait::Operating(OperationKind::UPGRADE));
+    let removal = Observed { deleting: true, operation: queued(Operation::Remove), ..base.clone() };
+    let rows = [
+        ("current", base.clone(), waits),
+        ("other inputs", outdated.clone(), Plan::Withdraw),
+        ("inputs unknown", Observed { inputs: InputState::Unresolved, ..outdated }, Plan::Resolve),
+        ("paused", Observed { paused: true, ..base.clone() }, Plan::Withdraw),
+        ("placement paused", Observed { placement_paused: true, ..base.clone() }, Plan::Withdraw),
+        ("deleting", Observed { deleting: true, ..base.clone() }, Plan::Withdraw),
+        (
+            "up to date meanwhile",
+            Observed { inventory: InventoryState::Known(Some(&fixed)), ..base.clone() },
+            Plan::Withdraw,
+        ),
+        (
+            "removed meanwhile",
+            Observed { inventory: InventoryState::Known(None), ..base.clone() },
+            Plan::Withdraw,
+        ),
+        (
+            "unreachable",
+            Observed { inventory: InventoryState::Unavailable(&unreachable), ..base.clone() },
+            Plan::Withdraw,
+        ),
+        ("a dependency is not ready", Observed { unmet: &unmet, ..base }, Plan::Withdraw),
+        ("removal", removal.clone(), Plan::Wait(Wait::Operating(OperationKind::Remove))),
+        ("removal, paused", Observed { paused: true, ..removal }, Plan::Withdraw),
+    ];
+    for (name, observed, expected) in rows {
+        assert_eq!(plan(&observed, GENERATION), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_paused_placement_starts_nothing_but_removals() {
+    let (inputs, deployed) = (digest('a'), revision(ReleaseStatus::Deployed, Some('b')));
+    let pending = revision(ReleaseStatus::PendingUpgrade, Some('a'));
+    let current = revision(ReleaseStatus::Deployed, Some('a'));
+    let paused = |inventory| Observed { placement_paused: true, ..stable(&inputs, inventory) };
+    let rows = [
+        ("install", paused(None), Plan::Wait(Wait::Paused)),
+        ("upgrade", paused(Some(&deployed)), Plan::Wait(Wait::Paused)),
+        ("recover", paused(Some(&pending)), Plan::Wait(Wait::Paused)),
+        ("up to date", paused(Some(&current)), Plan::NoOp),
+        (
+            "removal",
+            Observed { deleting: true, ..paused(Some(&deployed)) },
+            Plan::Operate(OperationKind::Remove),
+        ),
+    ];
+    for (name, observed, expected) in rows {
+        assert_eq!(plan(&observed, GENERATION), expected, "{name}");
+    }
+}
+
+#[test]
+fn absence_is_confirmed_before_the_finalizer_is_removed() {
+    let inputs = digest('a');
+    let deleting = Observed { deleting: true, absence_confirmed: false, ..stable(&inputs, None) };
+    assert_eq!(plan(&deleting, GENERATION), Plan::ConfirmAbsence);
+    let failed = PastFailure {
+        key: failure_key::remove(),
+        failure: Failure::new(Category::Timeout, "no answer"),
+        retry_at: at(2_000),
+    };
+    let again = Observed { failure: Some(&failed), ..deleting };
+    assert!(matches!(plan(&again, GENERATION), Plan::Wait(Wait::Backoff { step: Step::Remove, .. })));
 }
 
 #[test]
@@ -259,7 +348,7 @@ fn a_deleted_object_removes_its_release() {
         (
             "moved while an upgrade is running",
             Observed { moved: true, operation: Some(upgrading(&inputs)), ..base(Some(&deployed)) },
-            Plan::Cancel,
+            Plan::Cancel(OperationKind::UPGRADE),
         ),
         (
             "cluster does not exist",
@@ -294,12 +383,12 @@ fn a_deleted_object_removes_its_release() {
         (
             "an upgrade is running",
             Observed { operation: Some(upgrading(&inputs)), ..base(Some(&deployed)) },
-            Plan::Cancel,
+            Plan::Cancel(OperationKind::UPGRADE),
         ),
         (
             "the removal is running",
             Observed {
-                operation: Some(InFlight { operation: Operation::Remove, waiting: false }),
+                operation: Some(InFlight { operation: Operation::Remove, phase: OperationPhase::Running }),
                 ..base(Some(&deployed))
             },
             Plan::Wait(Wait::Operating(OperationKind::Remove)),

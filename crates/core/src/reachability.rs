@@ -1,0 +1,153 @@
+//! Decides when a workload cluster that is not watched is reported as unavailable.
+//!
+//! A passing fault is not reported: for the first seconds of an outage, the last known state of the cluster is kept.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::{
+    backoff,
+    failure::{Category, Failure},
+};
+
+/// A cluster that has sent nothing for so long is asked whether it still answers.
+pub const QUIET: Duration = Duration::from_secs(13);
+/// How long a cluster may take to answer a request.
+///
+/// An outage that begins right after an answer is noticed after `QUIET + ANSWER_TIMEOUT` at the latest: 34 s.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(21);
+/// How long the last known state of a cluster is kept while it is not watched.
+pub const HOLD: Duration = Duration::from_secs(20);
+/// The first retries follow quickly, because most outages are short.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const QUICK_RETRIES: u32 = 4;
+/// An unavailable cluster is tried at least this often.
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
+
+/// A time during which a cluster is not watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outage {
+    since: Timestamp,
+    failures: u32,
+    last: Option<Failure>,
+}
+
+impl Outage {
+    /// Begins an outage at the time of the cluster's last answer.
+    pub fn new(since: Timestamp) -> Self {
+        Self { since, failures: 0, last: None }
+    }
+
+    /// Takes in that an attempt to connect, or the watch, has failed.
+    pub fn failed(&mut self, failure: Failure) {
+        self.failures = self.failures.saturating_add(1);
+        self.last = Some(failure);
+    }
+
+    /// Returns how long after its beginning the outage is reported.
+    pub fn report_after(&self) -> Duration {
+        match self.last.as_ref().map(|failure| failure.category) {
+            None | Some(Category::Unreachable | Category::Timeout | Category::Internal) => HOLD,
+            // A token that has just expired may have been renewed: the next attempt reads the kubeconfig again.
+            Some(Category::Unauthorized) if self.failures < 2 => HOLD,
+            Some(_) => Duration::ZERO,
+        }
+    }
+
+    /// Returns the failure to report.
+    pub fn failure(&self) -> Failure {
+        // A message with fractions of a second is harder to read.
+        let since = Timestamp::from_second(self.since.as_second()).unwrap_or(self.since);
+        match &self.last {
+            Some(failure) if !matches!(failure.category, Category::Unreachable | Category::Timeout) => {
+                failure.clone()
+            }
+            Some(failure) => {
+                Failure::new(Category::Unreachable, format!("no answer since {since}: {}", failure.message))
+            }
+            None => Failure::new(
+                Category::Unreachable,
+                format!(
+                    "no answer since {since} from the workload cluster; check that its API server runs and that the \
+                     management cluster can reach it"
+                ),
+            ),
+        }
+    }
+
+    /// Returns how long to wait before the next attempt. `seed` identifies the cluster.
+    pub fn retry_delay(&self, seed: &str) -> Duration {
+        if self.failures <= QUICK_RETRIES {
+            let doublings = self.failures.saturating_sub(1);
+            let jittered = 0.8 + 0.4 * crate::jitter::jitter(&format!("{seed}/{doublings}"));
+            return FIRST_RETRY.saturating_mul(1 << doublings).mul_f64(jittered);
+        }
+        backoff::delay(Category::Unreachable, self.failures - QUICK_RETRIES, seed).min(LONGEST_WAIT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outage(failures: &[Category]) -> Outage {
+        let mut outage = Outage::new(Timestamp::from_millisecond(1_700_000_000_123).unwrap());
+        for category in failures {
+            outage.failed(Failure::new(*category, "connection refused"));
+        }
+        outage
+    }
+
+    #[test]
+    fn only_what_a_retry_may_fix_is_held_back() {
+        use Category::{Forbidden, Internal, InvalidSpec, Timeout, Unauthorized, Unreachable};
+        let rows = [
+            (outage(&[]), HOLD),
+            (outage(&[Unreachable]), HOLD),
+            (outage(&[Timeout, Unreachable]), HOLD),
+            (outage(&[Internal]), HOLD),
+            (outage(&[Unauthorized]), HOLD),
+            (outage(&[Unauthorized, Unauthorized]), Duration::ZERO),
+            (outage(&[Forbidden]), Duration::ZERO),
+            (outage(&[InvalidSpec]), Duration::ZERO),
+        ];
+        for (outage, after) in rows {
+            assert_eq!(outage.report_after(), after, "{outage:?}");
+        }
+    }
+
+    #[test]
+    fn an_outage_says_since_when_and_why() {
+        let silent = outage(&[]).failure();
+        assert_eq!(silent.category, Category::Unreachable);
+        assert!(silent.message.starts_with("no answer since 2023-11-14T22:13:20Z "), "{silent}");
+        let refused = outage(&[Category::Timeout]).failure();
+        assert_eq!(refused.category, Category::Unreachable);
+        assert!(
+            refused.message.contains("no answer since 2023-11-14T22:13:20Z: connection refused"),
+            "{refused}"
+        );
+        let forbidden = outage(&[Category::Forbidden]).failure();
+        assert_eq!(forbidden, Failure::new(Category::Forbidden, "connection refused"));
+    }
+
+    #[test]
+    fn the_first_retries_are_quick_and_later_ones_bounded() {
+        let delay =
+            |count| outage(&vec![Category::Unreachable; count]).retry_delay("fleet/blue").as_secs_f64();
+        let rows = [(1, 0.8, 1.2), (2, 1.6, 2.4), (4, 6.4, 9.6), (5, 4.0, 6.0), (30, 48.0, 60.0)];
+        for (count, least, most) in rows {
+            assert!((least..=most).contains(&delay(count)), "{count}: {}", delay(count));
+        }
+    }
+
+    #[test]
+    fn an_unanswered_probe_is_reported_between_20_and_35_seconds_after_the_last_answer() {
+        assert!(
+            ANSWER_TIMEOUT >= HOLD,
+            "a cluster that stops right before a probe is not reported too early"
+        );
+        assert!(QUIET + ANSWER_TIMEOUT < Duration::from_secs(35));
+    }
+}
