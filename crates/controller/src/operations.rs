@@ -161,7 +161,9 @@ impl<O: Send + 'static> Operations<O> {
 
     /// Removes an operation that waits for a slot. Does nothing if it has started.
     pub fn withdraw(&self, id: &OperationId) {
-        self.lock().withdraw(id);
+        let mut table = self.lock();
+        table.withdraw(id);
+        self.metrics.slots(table.schedule.queued(), table.schedule.active());
     }
 
     /// Cancels the operation of a deleted object and drops its outcome.

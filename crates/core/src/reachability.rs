@@ -17,8 +17,9 @@ pub const QUIET: Duration = Duration::from_secs(13);
 ///
 /// An outage that begins right after an answer is noticed after `QUIET + ANSWER_TIMEOUT` at the latest: 34 s.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(21);
-/// How long the last known state of a cluster is kept while it is not watched.
-pub const HOLD: Duration = Duration::from_secs(20);
+/// How long the last known state of a cluster is kept while it is not watched: until a first request that is not answered has
+/// failed, so that its error is part of the report.
+pub const HOLD: Duration = Duration::from_secs(22);
 /// The first retries follow quickly, because most outages are short.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const QUICK_RETRIES: u32 = 4;
@@ -78,6 +79,9 @@ impl Outage {
 
     /// Returns how long to wait before the next attempt. `seed` identifies the cluster.
     pub fn retry_delay(&self, seed: &str) -> Duration {
+        if self.report_after().is_zero() {
+            return backoff::delay(Category::Unreachable, self.failures, seed).min(LONGEST_WAIT);
+        }
         if self.failures <= QUICK_RETRIES {
             let doublings = self.failures.saturating_sub(1);
             let jittered = 0.8 + 0.4 * crate::jitter::jitter(&format!("{seed}/{doublings}"));
@@ -143,11 +147,16 @@ mod tests {
     }
 
     #[test]
+    fn what_a_user_has_to_fix_is_not_retried_quickly() {
+        let delay = outage(&[Category::InvalidSpec]).retry_delay("fleet/blue").as_secs_f64();
+        assert!((4.0..=6.0).contains(&delay), "{delay}");
+    }
+
+    #[test]
     fn an_unanswered_probe_is_reported_between_20_and_35_seconds_after_the_last_answer() {
-        assert!(
-            ANSWER_TIMEOUT >= HOLD,
-            "a cluster that stops right before a probe is not reported too early"
-        );
+        let early = ANSWER_TIMEOUT.min(HOLD);
+        assert!(early >= Duration::from_secs(20), "a cluster that stops right before a probe is held too");
+        assert!(HOLD > ANSWER_TIMEOUT);
         assert!(QUIET + ANSWER_TIMEOUT < Duration::from_secs(35));
     }
 }

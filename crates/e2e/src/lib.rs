@@ -21,5 +21,6 @@ pub mod packaging;
 pub mod programs;
 pub mod shell;
 pub mod third_party;
+pub mod unresponsive_server;
 pub mod wait;
 pub mod world;

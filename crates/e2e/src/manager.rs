@@ -120,9 +120,14 @@ impl Manager {
     }
 
     /// Stops the process gracefully.
-    pub async fn stop(mut self) {
+    pub async fn stop(self) {
+        self.stop_within(Duration::from_secs(10)).await;
+    }
+
+    /// Stops the process gracefully; kills it after a grace period.
+    pub async fn stop_within(mut self, grace_period: Duration) {
         self.assert_no_leaks();
-        self.child.take().unwrap().stop(Duration::from_secs(10)).await;
+        self.child.take().unwrap().stop(grace_period).await;
     }
 
     /// Fails the test if logs, metrics, arguments or environment of the manager or its driver contain a secret.

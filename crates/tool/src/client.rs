@@ -384,9 +384,9 @@ fn transport(status: Status) -> Failure {
 /// Converts the gRPC status of a failed call.
 pub(crate) fn call_failed(service: Service, status: &Status) -> Failure {
     match status.code() {
-        Code::DeadlineExceeded => {
-            Failure::new(Category::Timeout, format!("the {service} did not answer in time"))
-        }
+        Code::DeadlineExceeded => no_answer(service),
+        // The client's own time limit.
+        Code::Cancelled if status.message() == "Timeout expired" => no_answer(service),
         Code::Cancelled => {
             Failure::new(Category::Cancelled, format!("the call to the {service} was canceled"))
         }
@@ -395,6 +395,10 @@ pub(crate) fn call_failed(service: Service, status: &Status) -> Failure {
             format!("the call to the {service} failed ({code:?}): {}", status.message()),
         ),
     }
+}
+
+fn no_answer(service: Service) -> Failure {
+    Failure::new(Category::Timeout, format!("the {service} did not answer in time"))
 }
 
 fn broken(verb: &str) -> Failure {

@@ -1,0 +1,163 @@
+//! Rollouts over many releases can be stopped, and survive the end of the manager.
+
+use std::{sync::Arc, time::Duration};
+
+use chandler_e2e::{
+    manager::Manager,
+    wait::{eventually, until},
+    world::World,
+};
+use chandler_sandbox::plane::Plane;
+use futures::future::join_all;
+use kube::api::{Patch, PatchParams};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+const CLUSTERS: [&str; 4] = ["alpha", "bravo", "charlie", "delta"];
+const PLACEMENTS: usize = 10;
+const SLOTS: usize = 4;
+
+fn placements() -> impl Iterator<Item = String> {
+    (0..PLACEMENTS).map(|number| format!("hello-{number}"))
+}
+
+/// Installs forty releases on four clusters.
+async fn install(world: &World) -> (Vec<Arc<Plane>>, Manager) {
+    let planes = join_all(CLUSTERS.map(|name| world.create_cluster(name))).await;
+    let manager = world.start_manager_with(&["--concurrency", &SLOTS.to_string()]);
+    for placement in placements() {
+        world.apply_placement(&placement, "hello", json!({"valuesTemplate": "greeting: Hello"})).await;
+    }
+    for placement in placements() {
+        for cluster in CLUSTERS {
+            world.wait_ready(&placement, cluster, 1).await;
+        }
+    }
+    (planes, manager)
+}
+
+async fn patch_all(world: &World, spec: &Value) {
+    join_all(placements().map(|placement| async move {
+        world.patch_placement(&placement, spec.clone()).await;
+    }))
+    .await;
+}
+
+/// Returns the number of revisions of each release.
+fn revisions(world: &World, planes: &[Arc<Plane>]) -> Vec<usize> {
+    let all = planes.iter().flat_map(|plane| placements().map(move |release| (plane, release)));
+    all.map(|(plane, release)| {
+        let history = world.history(plane, &release);
+        let (_, status) = history.last().unwrap();
+        assert!(!status.starts_with("pending"), "{release} on {} is {status}", plane.name());
+        history.len()
+    })
+    .collect()
+}
+
+/// Sends a signal to the API servers. While they are stopped, operations begin and do not end.
+async fn signal_api_servers(planes: &[Arc<Plane>], signal: Signal) {
+    for plane in planes {
+        let processes = plane.processes().await;
+        let (_, pid) = processes.iter().find(|(name, _)| name.contains("apiserver")).expect("an API server");
+        kill_process(Pid::from_raw(i32::try_from(*pid).unwrap()).unwrap(), signal).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_reverted_change_reaches_only_the_releases_whose_operation_had_begun() {
+    let world = World::exclusive("reverted").await;
+    let (planes, manager) = install(&world).await;
+    manager.wait_idle().await;
+    let starts = || manager.operations().iter().filter(|operation| operation.is_start()).count();
+    let before = starts();
+    signal_api_servers(&planes, Signal::STOP).await;
+    let bad = json!({"version": "1.0.0", "valuesTemplate": "greeting: Bad"});
+    patch_all(&world, &bad).await;
+    until("all slots are taken", async || starts() == before + SLOTS).await;
+    patch_all(&world, &json!({"valuesTemplate": "greeting: Hello"})).await;
+    eventually("the change is reverted everywhere", || async {
+        for placement in placements() {
+            for release in world.releases_of(&placement).await {
+                if !release.spec.values.contains("Hello") {
+                    return None;
+                }
+            }
+        }
+        Some(())
+    })
+    .await;
+    until("nothing is queued", async || manager.metrics().await["chandler_operations_queued"] < 0.5).await;
+    signal_api_servers(&planes, Signal::CONT).await;
+    for placement in placements() {
+        for cluster in CLUSTERS {
+            world.wait_ready_at_any_revision(&placement, cluster).await;
+        }
+    }
+    manager.wait_idle().await;
+    let mut counts = revisions(&world, &planes);
+    counts.sort_unstable();
+    assert_eq!(
+        counts[..counts.len() - SLOTS],
+        vec![1; counts.len() - SLOTS],
+        "these never saw the bad value"
+    );
+    assert_eq!(counts[counts.len() - SLOTS..], [3; SLOTS], "these had begun, and were upgraded back");
+}
+
+#[tokio::test]
+async fn pausing_a_placement_or_a_cluster_withdraws_queued_operations() {
+    let world = World::exclusive("paused-rollout").await;
+    let (planes, manager) = install(&world).await;
+    manager.wait_idle().await;
+    let starts = || manager.operations().iter().filter(|operation| operation.is_start()).count();
+    let before = starts();
+    signal_api_servers(&planes, Signal::STOP).await;
+    patch_all(&world, &json!({"valuesTemplate": "greeting: Later"})).await;
+    until("all slots are taken", async || starts() == before + SLOTS).await;
+    let paused = json!({"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}});
+    for placement in placements() {
+        world.placements().patch(&placement, &PatchParams::default(), &Patch::Merge(&paused)).await.unwrap();
+    }
+    until("nothing is queued", async || manager.metrics().await["chandler_operations_queued"] < 0.5).await;
+    signal_api_servers(&planes, Signal::CONT).await;
+    manager.wait_idle().await;
+    let counts = revisions(&world, &planes);
+    let upgraded = counts.iter().filter(|count| **count == 2).count();
+    assert_eq!(upgraded, SLOTS, "only operations that had begun were finished");
+    let resumed = json!({"metadata": {"annotations": {"cluster.x-k8s.io/paused": null}}});
+    for placement in placements() {
+        world.placements().patch(&placement, &PatchParams::default(), &Patch::Merge(&resumed)).await.unwrap();
+    }
+    for placement in placements() {
+        for cluster in CLUSTERS {
+            world.wait_ready(&placement, cluster, 2).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_manager_that_is_stopped_finishes_its_operations_and_leaves_the_rest_to_its_successor() {
+    let world = World::exclusive("drained").await;
+    let (planes, manager) = install(&world).await;
+    manager.wait_idle().await;
+    let starts =
+        |manager: &Manager| manager.operations().iter().filter(|operation| operation.is_start()).count();
+    let before = starts(&manager);
+    patch_all(&world, &json!({"valuesTemplate": "greeting: Hi"})).await;
+    until("the rollout has begun", async || starts(&manager) > before).await;
+    manager.stop_within(Duration::from_secs(60)).await;
+    let counts = revisions(&world, &planes);
+    let upgraded = counts.iter().filter(|count| **count == 2).count();
+    assert!(upgraded >= 1 && counts.iter().all(|count| *count <= 2), "{counts:?}");
+
+    let successor = world.start_manager();
+    for placement in placements() {
+        for cluster in CLUSTERS {
+            world.wait_ready(&placement, cluster, 2).await;
+        }
+    }
+    successor.wait_idle().await;
+    assert_eq!(revisions(&world, &planes), vec![2; PLACEMENTS * CLUSTERS.len()]);
+    successor.stop().await;
+}

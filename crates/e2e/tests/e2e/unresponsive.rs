@@ -1,0 +1,128 @@
+//! Workload clusters that accept connections and do not answer.
+
+use std::time::{Duration, Instant};
+
+use chandler_api::addons::HelmReleaseProxy;
+use chandler_e2e::{
+    management_cluster::ManagementCluster,
+    manager::Manager,
+    unresponsive_server::{Answers, UnresponsiveServer},
+    wait::eventually,
+    world::{World, condition},
+};
+use chandler_sandbox::{apply, plane::Plane, testing};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{
+    Api, ResourceExt as _,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+/// A cluster that does not answer is not reported before this.
+const HELD: Duration = Duration::from_secs(20);
+/// And it is reported by then. The rest is for a busy machine.
+const REPORTED: Duration = Duration::from_secs(35);
+
+/// Sends a signal to the API server of a cluster.
+async fn signal(plane: &Plane, signal: Signal) {
+    let processes = plane.processes().await;
+    let (_, pid) = processes.iter().find(|(name, _)| name.contains("apiserver")).expect("an API server");
+    kill_process(Pid::from_raw(i32::try_from(*pid).unwrap()).unwrap(), signal).unwrap();
+}
+
+fn is_unreachable(ready: &Condition) -> bool {
+    ready.status == "Unknown"
+        && ready.reason == "ClusterUnreachable"
+        && ready.message.starts_with("no answer since ")
+}
+
+#[tokio::test]
+async fn a_stopped_api_server_is_reported_after_20_seconds_and_harms_no_other_cluster() {
+    let world = World::new("stopped-server").await;
+    let (alpha, _bravo) = tokio::join!(world.create_cluster("alpha"), world.create_cluster("bravo"));
+    let manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({})).await;
+    world.wait_ready("hello", "alpha", 1).await;
+    world.wait_ready("hello", "bravo", 1).await;
+    manager.wait_idle().await;
+    let before = world.release("hello", "alpha").await.unwrap().resource_version();
+
+    signal(&alpha, Signal::STOP).await;
+    let stopped = Instant::now();
+    let reported = eventually("the cluster is reported", || async {
+        let release = world.release("hello", "alpha").await.unwrap();
+        let at = stopped.elapsed();
+        assert!(at >= HELD || release.resource_version() == before, "its status was written after {at:?}");
+        let ready = condition(release.status.as_ref()?, "Ready")?.clone();
+        is_unreachable(&ready).then_some(at)
+    })
+    .await;
+    assert!((HELD..REPORTED).contains(&reported), "reported after {reported:?}");
+    world.patch_placement("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
+    world.wait_ready("hello", "bravo", 2).await;
+    assert!(manager.metrics().await["chandler_workload_cluster_outages_total"] >= 1.0);
+
+    signal(&alpha, Signal::CONT).await;
+    world.wait_ready("hello", "alpha", 2).await;
+    assert_eq!(world.history(&alpha, "hello").len(), 2, "each change adds one revision");
+}
+
+#[tokio::test]
+async fn a_cluster_that_never_answers_or_never_opens_the_watch_is_reported() {
+    let management = ManagementCluster::new("silent-server").await;
+    let dir = testing::fresh_dir("silent-servers").await.unwrap();
+    let clusters = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"));
+    let clusters: Api<DynamicObject> = Api::namespaced_with(management.client.clone(), "default", &clusters);
+    let mut servers = Vec::new();
+    for (name, answers) in [("silent", Answers::Nothing), ("watchless", Answers::AllButWatches)] {
+        let server = UnresponsiveServer::start(&dir.join(name), management.client.clone(), answers).await;
+        let objects = [
+            json!({
+                "apiVersion": "v1", "kind": "Secret",
+                "metadata": {"name": format!("{name}-kubeconfig"), "namespace": "default"},
+                "stringData": {"value": server.kubeconfig()},
+            }),
+            json!({
+                "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "spec": {},
+                "metadata": {"name": name, "namespace": "default"},
+            }),
+        ];
+        for object in objects {
+            apply::apply(&management.client, &object).await.unwrap();
+        }
+        let initialized =
+            Patch::Merge(json!({"status": {"initialization": {"controlPlaneInitialized": true}}}));
+        clusters.patch_status(name, &PatchParams::default(), &initialized).await.unwrap();
+        servers.push(server);
+    }
+    let placement = json!({
+        "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmChartProxy",
+        "metadata": {"name": "hello", "namespace": "default"},
+        "spec": {
+            "clusterSelector": {}, "chartName": "hello", "repoURL": "https://charts.example", "version": "1.0.0",
+            "releaseName": "hello",
+        },
+    });
+    let manager = Manager::from_process(management.start_manager());
+    apply::apply(&management.client, &placement).await.unwrap();
+    let releases: Api<HelmReleaseProxy> = Api::namespaced(management.client.clone(), "default");
+    let readiness = || async {
+        let all = releases.list(&ListParams::default()).await.unwrap().items;
+        let ready = |release: &HelmReleaseProxy| condition(release.status.as_ref()?, "Ready").cloned();
+        all.iter().filter_map(ready).collect::<Vec<_>>()
+    };
+    let began = Instant::now();
+    eventually("both clusters are reported", || async {
+        let ready = readiness().await;
+        assert!(ready.iter().all(|ready| ready.status != "True"), "{ready:?}");
+        (ready.len() == 2 && ready.iter().all(is_unreachable)).then_some(())
+    })
+    .await;
+    assert!((HELD..REPORTED).contains(&began.elapsed()), "reported after {:?}", began.elapsed());
+    let reported = readiness().await;
+    tokio::time::sleep(HELD + Duration::from_secs(10)).await;
+    let later = readiness().await;
+    assert_eq!(reported, later, "further attempts change nothing");
+    manager.stop().await;
+}
