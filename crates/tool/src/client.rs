@@ -90,6 +90,14 @@ impl ReleaseDetails {
     }
 }
 
+/// The result of an install or upgrade.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    pub details: ReleaseDetails,
+    /// The newest revision was deployed with these inputs before, and the tool changed nothing.
+    pub unchanged: bool,
+}
+
 /// A step of a running operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepReport {
@@ -252,21 +260,20 @@ impl PackageTool {
         }
     }
 
-    /// Installs or upgrades. When `cancel` fires, returns after the tool has stopped touching the cluster.
+    /// Installs or upgrades, unless the newest revision is deployed with these inputs. When `cancel` fires, returns after the
+    /// tool has stopped touching the cluster.
     pub async fn apply(
         &self,
         order: ApplyOrder,
         cancel: &CancellationToken,
         on_step: impl FnMut(StepReport),
-    ) -> Result<ReleaseDetails, OperationFailure> {
+    ) -> Result<Applied, OperationFailure> {
         let lease = self.supervisor.lease().await.map_err(Failure::from)?;
         let (id, limit) = (order.operation_id.clone(), limit(&order.execution));
         let mut client = client(&lease);
         let opened = client.apply(traced(convert::apply(order))).await.map_err(transport)?;
-        match follow(&lease, opened.into_inner(), &id, limit, cancel, on_step).await? {
-            proto::operation_result::Outcome::State(state) => Ok(convert::details(state)),
-            proto::operation_result::Outcome::Absent(_) => Err(broken("Apply").into()),
-        }
+        let result = follow(&lease, opened.into_inner(), &id, limit, cancel, on_step).await?;
+        convert::applied(result).ok_or_else(|| broken("Apply").into())
     }
 
     /// Removes a release. When `cancel` fires, returns after the tool has stopped touching the cluster.
@@ -292,7 +299,7 @@ async fn follow(
     limit: Duration,
     cancel: &CancellationToken,
     mut on_step: impl FnMut(StepReport),
-) -> Result<proto::operation_result::Outcome, OperationFailure> {
+) -> Result<proto::OperationResult, OperationFailure> {
     let deadline = tokio::time::sleep(limit);
     tokio::pin!(deadline);
     loop {
@@ -313,7 +320,11 @@ async fn follow(
         match message.event {
             Some(proto::operation_event::Event::Step(step)) => on_step(convert::step(step)),
             Some(proto::operation_event::Event::Result(result)) => {
-                return result.outcome.ok_or_else(|| broken("an operation").into());
+                return result
+                    .outcome
+                    .is_some()
+                    .then_some(result)
+                    .ok_or_else(|| broken("an operation").into());
             }
             Some(proto::operation_event::Event::Failure(failure)) => {
                 return Err(OperationFailure {
