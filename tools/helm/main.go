@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -125,7 +126,7 @@ func register(registrar grpc.ServiceRegistrar, service string, tool *server.Serv
 func readCommands(operations *operation.Set, tracing *telemetry.Tracing, log *slog.Logger, level *slog.LevelVar) {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
-		execute(lines.Text(), log, level)
+		execute(lines.Text(), operations.Lease, log, level)
 	}
 	operations.StopAll()
 	log.Info("standard input closed, exiting", "operations", operations.Running())
@@ -133,12 +134,20 @@ func readCommands(operations *operation.Set, tracing *telemetry.Tracing, log *sl
 	os.Exit(0)
 }
 
-// execute executes one command and ignores unknown ones. The only command is "log-level LEVEL".
-func execute(command string, log *slog.Logger, level *slog.LevelVar) {
-	if name, ok := strings.CutPrefix(command, "log-level "); ok {
-		if err := level.UnmarshalText([]byte(name)); err != nil {
+// execute executes one command and ignores unknown ones. The commands are "log-level LEVEL" and "lease-until NANOSECONDS".
+func execute(command string, lease *operation.Lease, log *slog.Logger, level *slog.LevelVar) {
+	switch name, argument, _ := strings.Cut(command, " "); name {
+	case "log-level":
+		if err := level.UnmarshalText([]byte(argument)); err != nil {
 			log.Warn("unknown log level", "error", err.Error())
 		}
+	case "lease-until":
+		until, err := strconv.ParseInt(argument, 10, 64)
+		if err != nil {
+			log.Warn("invalid time of the Lease", "error", err.Error())
+			return
+		}
+		lease.SetUntil(time.Duration(until))
 	}
 }
 

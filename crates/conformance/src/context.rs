@@ -159,8 +159,23 @@ impl Context {
         self.check_applied(ended, &digest).await
     }
 
-    /// Checks that an Apply succeeded, and that everything agrees on the result.
+    /// Applies inputs that are deployed, and checks that the tool returns the revision and reports that nothing changed.
+    pub async fn apply_unchanged(
+        &self,
+        request: ApplyRequest,
+        deployed: &ReleaseState,
+    ) -> Result<(), CaseError> {
+        let ended = self.tool.apply(request).await?;
+        let unchanged = ended.unchanged;
+        let state = ended.state()?;
+        ensure!(unchanged, "the result does not say that nothing was changed");
+        ensure!(state == *deployed, "the result is {state:?}, deployed is {deployed:?}");
+        self.agree(&state).await
+    }
+
+    /// Checks that an Apply succeeded and created a revision, and that everything agrees on the result.
     pub async fn check_applied(&self, ended: Ended, input_digest: &str) -> Result<ReleaseState, CaseError> {
+        ensure!(!ended.unchanged, "the tool changed nothing, although these inputs were not deployed");
         let state = ended.state()?;
         ensure!(
             state.status() == ReleaseStatus::Deployed,

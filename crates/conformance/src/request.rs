@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chandler_core::digest::Digest;
 use chandler_tool::generated::tool::{
     ApplyOptions, ApplyRequest, RemoveOptions, RemoveRequest, Target, Values, values,
 };
@@ -49,6 +50,13 @@ impl RequestExt for RemoveRequest {
 /// Requests recovery from an interrupted operation.
 pub fn recovering(mut request: ApplyRequest) -> ApplyRequest {
     request.recover = true;
+    request
+}
+
+/// Returns a request for other inputs that render the same objects.
+pub fn with_other_digest(mut request: ApplyRequest) -> ApplyRequest {
+    let other = Digest::of(format!("other than {}", request.input_digest));
+    other.hex()[..40].clone_into(&mut request.input_digest);
     request
 }
 

@@ -41,6 +41,8 @@ pub enum End {
 pub struct Ended {
     pub steps: Vec<Step>,
     pub end: End,
+    /// Whether the result says that nothing was changed.
+    pub unchanged: bool,
 }
 
 /// A running operation.
@@ -50,6 +52,7 @@ pub struct Running {
     method: &'static str,
     steps: Vec<Step>,
     end: Option<End>,
+    unchanged: bool,
     // The process runs at least as long as this exists.
     lease: Lease,
 }
@@ -124,13 +127,13 @@ impl Tool {
     pub async fn begin_apply(&self, request: ApplyRequest) -> Result<Running, CaseError> {
         let (mut client, lease) = self.client().await?;
         let stream = answer("Apply", client.apply(request).await)?;
-        Ok(Running { stream, method: "Apply", steps: Vec::new(), end: None, lease })
+        Ok(Running { stream, method: "Apply", steps: Vec::new(), end: None, unchanged: false, lease })
     }
 
     pub async fn begin_remove(&self, request: RemoveRequest) -> Result<Running, CaseError> {
         let (mut client, lease) = self.client().await?;
         let stream = answer("Remove", client.remove(request).await)?;
-        Ok(Running { stream, method: "Remove", steps: Vec::new(), end: None, lease })
+        Ok(Running { stream, method: "Remove", steps: Vec::new(), end: None, unchanged: false, lease })
     }
 
     pub async fn apply(&self, request: ApplyRequest) -> Result<Ended, CaseError> {
@@ -178,7 +181,7 @@ impl Running {
         let after = self.stream.message().await.map_err(|status| call_error(self.method, status))?;
         ensure!(after.is_none(), "{} sent an event after its result: {after:?}", self.method);
         let end = self.end.ok_or_else(|| empty(self.method))?;
-        Ok(Ended { steps: self.steps, end })
+        Ok(Ended { steps: self.steps, end, unchanged: self.unchanged })
     }
 
     /// Returns when the stream is interrupted because the process was killed.
@@ -208,11 +211,14 @@ impl Running {
                 return Ok(true);
             }
             operation_event::Event::Failure(failure) => Some(End::Failure(Box::new(failure))),
-            operation_event::Event::Result(result) => match result.outcome {
-                Some(operation_result::Outcome::State(state)) => Some(End::State(Box::new(state))),
-                Some(operation_result::Outcome::Absent(_)) => Some(End::Absent),
-                None => return Err(empty(self.method)),
-            },
+            operation_event::Event::Result(result) => {
+                self.unchanged = result.unchanged;
+                match result.outcome {
+                    Some(operation_result::Outcome::State(state)) => Some(End::State(Box::new(state))),
+                    Some(operation_result::Outcome::Absent(_)) => Some(End::Absent),
+                    None => return Err(empty(self.method)),
+                }
+            }
         };
         Ok(false)
     }

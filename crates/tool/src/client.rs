@@ -92,6 +92,14 @@ impl ReleaseDetails {
     }
 }
 
+/// The result of an install or upgrade.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    pub details: ReleaseDetails,
+    /// The newest revision was deployed with these inputs before, and the tool changed nothing.
+    pub unchanged: bool,
+}
+
 /// A step of a running operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepReport {
@@ -254,21 +262,20 @@ impl PackageTool {
         }
     }
 
-    /// Installs or upgrades. When `cancel` fires, returns after the tool has stopped touching the cluster.
+    /// Installs or upgrades, unless the newest revision is deployed with these inputs. When `cancel` fires, returns after the
+    /// tool has stopped touching the cluster.
     pub async fn apply(
         &self,
         order: ApplyOrder,
         cancel: &CancellationToken,
         on_step: impl FnMut(StepReport),
-    ) -> Result<ReleaseDetails, OperationFailure> {
+    ) -> Result<Applied, OperationFailure> {
         let lease = self.supervisor.lease().await.map_err(Failure::from)?;
         let (id, limit) = (order.operation_id.clone(), limit(&order.execution));
         let mut client = client(&lease);
         let opened = client.apply(traced(convert::apply(order))).await.map_err(transport)?;
-        match follow(&lease, opened.into_inner(), &id, limit, cancel, on_step).await? {
-            proto::operation_result::Outcome::State(state) => Ok(convert::details(state)),
-            proto::operation_result::Outcome::Absent(_) => Err(broken("Apply").into()),
-        }
+        let result = follow(&lease, opened.into_inner(), &id, limit, cancel, on_step).await?;
+        convert::applied(result).ok_or_else(|| broken("Apply").into())
     }
 
     /// Removes a release. When `cancel` fires, returns after the tool has stopped touching the cluster.
@@ -294,7 +301,7 @@ async fn follow(
     limit: Duration,
     cancel: &CancellationToken,
     mut on_step: impl FnMut(StepReport),
-) -> Result<proto::operation_result::Outcome, OperationFailure> {
+) -> Result<proto::OperationResult, OperationFailure> {
     let deadline = tokio::time::sleep(limit);
     tokio::pin!(deadline);
     let mut stopped: Option<Failure> = None;
@@ -325,14 +332,14 @@ async fn follow(
 fn ended(
     message: proto::OperationEvent,
     on_step: &mut impl FnMut(StepReport),
-) -> Option<Result<proto::operation_result::Outcome, OperationFailure>> {
+) -> Option<Result<proto::OperationResult, OperationFailure>> {
     match message.event {
         Some(proto::operation_event::Event::Step(step)) => {
             on_step(convert::step(step));
             None
         }
         Some(proto::operation_event::Event::Result(result)) => {
-            Some(result.outcome.ok_or_else(|| broken("an operation").into()))
+            Some(result.outcome.is_some().then_some(result).ok_or_else(|| broken("an operation").into()))
         }
         Some(proto::operation_event::Event::Failure(failure)) => Some(Err(OperationFailure {
             failure: convert::failure(&failure),

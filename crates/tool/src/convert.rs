@@ -13,7 +13,7 @@ use chandler_core::{
 };
 
 use crate::{
-    client::{ApplyOrder, PackageFile, ReleaseDetails, RemoveOrder, StepReport},
+    client::{Applied, ApplyOrder, PackageFile, ReleaseDetails, RemoveOrder, StepReport},
     generated::tool as proto,
 };
 
@@ -117,6 +117,16 @@ pub fn target(target: &Target) -> proto::Target {
         impersonate: None,
         dial: target.dial.clone().unwrap_or_default(),
         request_timeout: duration(target.request_timeout),
+    }
+}
+
+/// Returns `None` if the result is not that of an Apply.
+pub fn applied(result: proto::OperationResult) -> Option<Applied> {
+    match result.outcome? {
+        proto::operation_result::Outcome::State(state) => {
+            Some(Applied { details: details(state), unchanged: result.unchanged })
+        }
+        proto::operation_result::Outcome::Absent(_) => None,
     }
 }
 

@@ -27,7 +27,7 @@ pub mod generated {
 
 pub use chandler_core::release::ApplyKind;
 pub use client::{
-    ApplyOrder, OperationFailure, PackageFile, PackageTool, ReleaseDetails, RemoveOrder, StepReport,
+    Applied, ApplyOrder, OperationFailure, PackageFile, PackageTool, ReleaseDetails, RemoveOrder, StepReport,
     ToolDescription,
 };
 pub use convert::target as target_message;

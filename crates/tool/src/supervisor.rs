@@ -1,6 +1,7 @@
 //! Supervises a process: starts it on demand, on a private socket, with a clean environment; restarts it with backoff when
 //! it exits; replaces it when it uses too much memory, after its running calls have ended.
 
+mod control;
 mod log;
 mod process;
 
@@ -16,14 +17,18 @@ use chandler_core::{
     backoff,
     failure::{Category, Failure},
 };
+use futures::future::join_all;
 use tokio::sync::{Mutex, watch};
+use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
-use self::process::Process;
 pub use self::process::ProcessStats;
+use self::{control::Controls, process::Process};
 
 /// After so many checks, a process counts as healthy and earlier failures are forgotten.
 const HEALTHY_CHECKS: u32 = 2;
+/// How long processes that were killed may take to exit.
+const EXIT_LIMIT: Duration = Duration::from_secs(5);
 
 /// The service that a supervised process serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +135,8 @@ pub struct Supervisor(Arc<Shared>);
 struct Shared {
     config: SupervisorConfig,
     state: Mutex<State>,
+    controls: Controls,
+    closed: CancellationToken,
 }
 
 #[derive(Debug, Default)]
@@ -139,7 +146,6 @@ struct State {
     last_failure: String,
     not_before: Option<Instant>,
     starts: u64,
-    closed: bool,
 }
 
 /// A process in use. It is not ended while a lease exists.
@@ -159,7 +165,12 @@ impl Lease {
 
 impl Supervisor {
     pub fn new(config: SupervisorConfig) -> Self {
-        Self(Arc::new(Shared { config, state: Mutex::default() }))
+        Self(Arc::new(Shared {
+            config,
+            state: Mutex::default(),
+            controls: Controls::default(),
+            closed: CancellationToken::new(),
+        }))
     }
 
     /// The binary.
@@ -170,7 +181,7 @@ impl Supervisor {
     /// Returns the running process; starts one if there is none.
     pub async fn lease(&self) -> Result<Lease, ToolError> {
         let mut state = self.0.state.lock().await;
-        if state.closed {
+        if self.0.closed.is_cancelled() {
             return Err(ToolError::Closed);
         }
         if let Some(process) = state.current.as_ref().filter(|process| process.is_usable()) {
@@ -201,15 +212,37 @@ impl Supervisor {
         self.0.state.lock().await.kill();
     }
 
-    /// Ends the process at once, and refuses to start another.
+    /// Ends all processes at once, running operations included, and refuses to start another. Returns when they have
+    /// exited, but waits a few seconds at most.
     pub async fn close(&self) {
-        let mut state = self.0.state.lock().await;
-        state.closed = true;
-        state.kill();
+        self.0.closed.cancel();
+        self.0.state.lock().await.kill();
+        // Processes that were replaced and still run operations are among them.
+        let running = self.0.controls.running();
+        for process in &running {
+            process.kill();
+        }
+        let exits = join_all(running.iter().map(|process| process.exited()));
+        if tokio::time::timeout(EXIT_LIMIT, exits).await.is_err() {
+            let left = running.iter().filter(|process| !process.has_exited()).map(|process| process.pid());
+            tracing::warn!(pids = ?left.collect::<Vec<_>>(), "processes were killed and have not exited");
+        }
+    }
+
+    /// Limits how long the processes may send requests to clusters: until the Lease of this manager expires, as time since
+    /// boot (`CLOCK_BOOTTIME`). Call it after each renewal; without a call there is no limit. The limit is written to the
+    /// standard input of all processes before this returns, to replaced ones that still run operations too, and to a process
+    /// that starts later before its first call. Does not block and needs no runtime.
+    pub fn set_lease_until(&self, until: Duration) {
+        self.0.controls.set_lease_until(until);
     }
 
     async fn start(&self, state: &mut State) -> Result<Arc<Process>, ToolError> {
-        match Process::start(&self.0.config).await {
+        let started = tokio::select! {
+            started = Process::start(&self.0.config, &self.0.controls) => started,
+            () = self.0.closed.cancelled() => return Err(ToolError::Closed),
+        };
+        match started {
             Ok(process) => {
                 let process = Arc::new(process);
                 state.starts += 1;
@@ -242,7 +275,7 @@ impl Supervisor {
     /// Starts the replacement first; the old process ends when its last lease does.
     async fn replace(&self, old: &Arc<Process>) {
         let mut state = self.0.state.lock().await;
-        if state.closed {
+        if self.0.closed.is_cancelled() {
             return;
         }
         match self.start(&mut state).await {

@@ -1,6 +1,6 @@
 //! The package tools of a manager, chosen by package format.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use chandler_core::{
     failure::{Category, Failure},
@@ -30,6 +30,13 @@ impl Tools {
 
     pub fn all(&self) -> &[PackageTool] {
         &self.0
+    }
+
+    /// Limits the requests of all tools to clusters: see [`Supervisor::set_lease_until`].
+    pub fn set_lease_until(&self, until: Duration) {
+        for tool in self.all() {
+            tool.supervisor().set_lease_until(until);
+        }
     }
 
     /// Returns `None` if there is no such tool.

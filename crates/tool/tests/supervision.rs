@@ -1,10 +1,16 @@
-//! The supervisor with the real driver: on demand, private, clean, restarted, replaced.
+//! The supervisor with the real driver: on demand, private, clean, restarted, replaced, limited by the Lease.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
 
 use std::{os::unix::fs::PermissionsExt as _, path::PathBuf, time::Duration};
 
 use chandler_core::{failure::Category, identity::ToolId};
-use chandler_tool::{PackageTool, Supervisor, SupervisorConfig};
+use chandler_tool::{
+    Lease, PackageTool, Supervisor, SupervisorConfig,
+    generated::tool::{
+        Failure, FailureCategory, ObserveRequest, Release, Target, observe_response::Outcome,
+        package_tool_client::PackageToolClient,
+    },
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn config() -> SupervisorConfig {
@@ -29,6 +35,117 @@ async fn gone(pid: u32) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     panic!("process {pid} is still there");
+}
+
+/// So low a limit that the first check finds the process too large. The replacement is not checked before the test is over.
+fn config_of_grown() -> SupervisorConfig {
+    SupervisorConfig { soft_memory_limit: 1 << 20, check_interval: Duration::from_secs(1), ..config() }
+}
+
+/// Returns the replacement of a process that has grown.
+async fn replaced(supervisor: &Supervisor, grown: &Lease) -> u32 {
+    for _ in 0..100 {
+        let replacement = pid(supervisor).await;
+        if replacement != grown.pid() {
+            return replacement;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("process {} is not replaced", grown.pid());
+}
+
+/// Reads a release on a cluster that nobody serves, so that the category tells whether a request was sent.
+async fn observe(lease: &Lease) -> Failure {
+    let request = ObserveRequest {
+        target: Some(Target { server: "https://127.0.0.1:1".to_owned(), ..Target::default() }),
+        release: Some(Release { name: "web".to_owned(), namespace: "default".to_owned() }),
+        history: 0,
+    };
+    let answer = PackageToolClient::new(lease.channel()).observe(request).await.unwrap();
+    match answer.into_inner().outcome.unwrap() {
+        Outcome::Failure(failure) => failure,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits until the process has read the limit of the Lease.
+async fn observes(lease: &Lease, category: FailureCategory) -> Failure {
+    for _ in 0..100 {
+        let failure = observe(lease).await;
+        if failure.category() == category {
+            return failure;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the category is never {}", category.as_str_name());
+}
+
+/// A time since boot that does not come.
+const NEVER: Duration = Duration::from_secs(1 << 32);
+
+#[tokio::test]
+async fn no_driver_sends_requests_after_the_end_of_the_managers_lease() {
+    let supervisor = Supervisor::new(config_of_grown());
+    let grown = supervisor.lease().await.unwrap();
+    assert_eq!(observe(&grown).await.category(), FailureCategory::Unreachable, "there is no limit yet");
+    replaced(&supervisor, &grown).await;
+    let current = supervisor.lease().await.unwrap();
+    // Also from a thread without a runtime, as the Lease is renewed.
+    let set =
+        |until| std::thread::scope(|scope| scope.spawn(|| supervisor.set_lease_until(until)).join().unwrap());
+    for (until, category) in [
+        (NEVER, FailureCategory::Unreachable),
+        (Duration::ZERO, FailureCategory::Cancelled),
+        (NEVER, FailureCategory::Unreachable),
+        (Duration::ZERO, FailureCategory::Cancelled),
+    ] {
+        set(until);
+        for process in [&grown, &current] {
+            let failure = observes(process, category).await;
+            let expected = category == FailureCategory::Cancelled;
+            assert_eq!(
+                failure.message.contains("no longer holds the Lease"),
+                expected,
+                "{}",
+                failure.message
+            );
+        }
+    }
+    let old = [grown.pid(), current.pid()];
+    drop((grown, current));
+    supervisor.kill().await;
+    let later = supervisor.lease().await.unwrap();
+    assert!(!old.contains(&later.pid()));
+    observes(&later, FailureCategory::Cancelled).await;
+}
+
+#[tokio::test]
+async fn a_closed_supervisor_has_ended_all_drivers_even_those_with_calls() {
+    let supervisor = Supervisor::new(config_of_grown());
+    let grown = supervisor.lease().await.unwrap();
+    let current = replaced(&supervisor, &grown).await;
+    supervisor.close().await;
+    assert!(!is_alive(grown.pid()) && !is_alive(current), "close returns after the exit of all");
+}
+
+#[tokio::test]
+async fn closing_does_not_wait_for_a_driver_that_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let (silent, started) = (folder.path().join("silent"), folder.path().join("started"));
+    std::fs::write(&silent, format!("#!/bin/sh\necho $$ > {}\nexec sleep 60\n", started.display())).unwrap();
+    std::fs::set_permissions(&silent, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let environment = vec![("PATH".to_owned(), std::env::var("PATH").unwrap())];
+    let supervisor = Supervisor::new(SupervisorConfig { environment, ..SupervisorConfig::new(silent) });
+    let starting = tokio::spawn({
+        let supervisor = supervisor.clone();
+        async move { supervisor.lease().await.map(|lease| lease.pid()) }
+    });
+    while !started.exists() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let closed = tokio::time::timeout(Duration::from_secs(5), supervisor.close()).await;
+    assert!(closed.is_ok(), "close waits for the start");
+    assert!(starting.await.unwrap().is_err());
 }
 
 #[tokio::test]
@@ -73,20 +190,9 @@ async fn a_closed_supervisor_ends_the_driver_and_starts_no_other() {
 
 #[tokio::test]
 async fn a_driver_that_has_grown_is_replaced_after_its_calls_have_ended() {
-    // So low that the first look finds it too large; the replacement is not looked at before the test is over.
-    let config =
-        SupervisorConfig { soft_memory_limit: 1 << 20, check_interval: Duration::from_secs(1), ..config() };
-    let supervisor = Supervisor::new(config);
+    let supervisor = Supervisor::new(config_of_grown());
     let running = supervisor.lease().await.unwrap();
-    let mut replacement = running.pid();
-    for _ in 0..60 {
-        replacement = pid(&supervisor).await;
-        if replacement != running.pid() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert_ne!(replacement, running.pid());
+    replaced(&supervisor, &running).await;
     assert!(is_alive(running.pid()), "a running call is not cut off");
     let old = running.pid();
     drop(running);

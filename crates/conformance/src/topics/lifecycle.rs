@@ -7,7 +7,10 @@ use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Namespace},
 };
-use kube::{Api, api::DeleteParams};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, ListParams},
+};
 use serde_json::json;
 
 use crate::{
@@ -15,7 +18,7 @@ use crate::{
     context::Context,
     objects::eventually,
     package::{CONFIG, RELEASE, TestPackage},
-    request::RequestExt as _,
+    request::{RequestExt as _, recovering, with_other_digest},
     tool::{End, describe},
 };
 
@@ -36,7 +39,13 @@ pub const CASES: &[Case] = &[
         "lifecycle/again",
         [],
         again,
-        "Applying the same input again creates a revision and changes no object."
+        "Applying other inputs that render the same objects creates a revision and changes no object."
+    ),
+    case!(
+        "lifecycle/unchanged",
+        [],
+        unchanged,
+        "Applying inputs that are deployed creates no revision, writes nothing, and reports that nothing changed."
     ),
     case!(
         "lifecycle/plan",
@@ -142,9 +151,10 @@ async fn again(context: &Context) -> Result<(), CaseError> {
     let values = json!({"size": 2, "list": ["a", "b"]});
     context.apply(context.install("web", &package, values.clone())).await?;
     let before = versions(context).await?;
-    let state = context.apply(context.upgrade("web", &package, values)).await?;
+    let request = with_other_digest(context.upgrade("web", &package, values));
+    let state = context.apply(request).await?;
     let after = versions(context).await?;
-    ensure!(state.revision == 2, "the same input created revision {}", state.revision);
+    ensure!(state.revision == 2, "other inputs created revision {}", state.revision);
     ensure!(before == after, "(generation, resource version) were {before:?}, now {after:?}");
     Ok(())
 }
@@ -153,6 +163,39 @@ async fn again(context: &Context) -> Result<(), CaseError> {
 async fn versions(context: &Context) -> Result<(Option<i64>, Option<String>), CaseError> {
     let generation = context.get::<Deployment>("web").await?.metadata.generation;
     Ok((generation, context.get::<ConfigMap>("web").await?.metadata.resource_version))
+}
+
+async fn unchanged(context: &Context) -> Result<(), CaseError> {
+    let package = context.pack(&TestPackage::config()).await?;
+    let install = || context.install("web", &package, json!({"size": 1}));
+    let upgrade = || context.upgrade("web", &package, json!({"size": 1}));
+    let deployed = context.apply(install()).await?;
+    let before = written(context).await?;
+    for (what, request) in [
+        ("an upgrade", upgrade()),
+        ("an install", install()),
+        ("an upgrade with recover", recovering(upgrade())),
+    ] {
+        context.apply_unchanged(request, &deployed).await.map_err(|error| error.within(what))?;
+        let after = written(context).await?;
+        ensure!(before == after, "{what}: (name, resource version) were {before:?}, now {after:?}");
+    }
+    // Without a digest the tool cannot know that the inputs are the same.
+    let request = ApplyRequest { input_digest: String::new(), ..upgrade() };
+    let state = context.apply(request).await?;
+    ensure!(state.revision == 2, "without an input digest the newest revision is {}", state.revision);
+    Ok(())
+}
+
+/// Returns the names and resource versions of the release's records and of its object.
+async fn written(context: &Context) -> Result<Vec<(String, Option<String>)>, CaseError> {
+    let selected = ListParams::default().labels(&context.record_selector("web")?);
+    let records = context.record_api()?.list_metadata(&selected).await?;
+    let mut written: Vec<_> =
+        records.iter().map(|record| (record.name_any(), record.resource_version())).collect();
+    let object = context.get::<ConfigMap>("web").await?;
+    written.push((object.name_any(), object.resource_version()));
+    Ok(written)
 }
 
 async fn plan(context: &Context) -> Result<(), CaseError> {
@@ -256,9 +299,10 @@ async fn race(context: &Context) -> Result<(), CaseError> {
     let (one, two) = (context.own_tool(), context.own_tool());
     let package = context.pack(&TestPackage::config()).await?;
     for revision in 1..6 {
+        let values = |size: u32| json!({"size": size, "round": revision});
         let request = |size: u32| match revision {
-            1 => context.install("web", &package, json!({"size": size})),
-            _ => context.upgrade("web", &package, json!({"size": size})),
+            1 => context.install("web", &package, values(size)),
+            _ => context.upgrade("web", &package, values(size)),
         };
         let both = tokio::join!(one.apply(request(1)), two.apply(request(2)));
         let (mut succeeded, mut conflicts) = (0, 0);

@@ -5,13 +5,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use chandler_tool::{SupervisorConfig, generated::tool::StepKind};
+use chandler_tool::{
+    SupervisorConfig,
+    generated::tool::{FailureCategory, ReleaseStatus, StepKind},
+};
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::json;
 
+use super::crash::recovers;
 use crate::{
     Case, CaseError,
-    context::Context,
+    context::{Context, observe_failed},
     hold::Hold,
     objects::eventually,
     package::TestPackage,
@@ -32,6 +36,12 @@ pub const CASES: &[Case] = &[
         [Wait],
         recycled_waiting,
         "A process that exceeds its memory limit is replaced while its operation waits."
+    ),
+    case!(
+        "process/lease",
+        [],
+        lease,
+        "When the manager's Lease expires, requests in flight are aborted and no other is sent, until it is renewed."
     ),
 ];
 
@@ -120,4 +130,24 @@ async fn recycled_waiting(context: &Context) -> Result<(), CaseError> {
     context.patch::<Deployment>("web", &selector).await?;
     context.check_applied(running.end().await?, &digest).await?;
     ended(first).await
+}
+
+/// A time since boot that does not come.
+const NEVER: Duration = Duration::from_secs(1 << 32);
+
+async fn lease(context: &Context) -> Result<(), CaseError> {
+    let (tool, package) = (context.own_tool(), context.pack(&TestPackage::held()).await?);
+    let supervisor = tool.supervisor();
+    supervisor.set_lease_until(NEVER);
+    let hold = Hold::start(context).await?;
+    let running = tool.begin_apply(context.install("web", &package, json!({}))).await?;
+    hold.until_held(1).await?;
+    supervisor.set_lease_until(Duration::ZERO);
+    running.end().await?.failure(FailureCategory::Cancelled)?;
+    hold.release().await?;
+    let observe = || tool.observe(context.target(), context.release("web"), 0);
+    observe_failed(observe().await?, FailureCategory::Cancelled)?;
+    supervisor.set_lease_until(NEVER);
+    eventually("a request after the Lease was renewed", || async { Ok(observe().await?.is_ok()) }).await?;
+    recovers(context, ReleaseStatus::PendingInstall, 2).await
 }

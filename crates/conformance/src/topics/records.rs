@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use chandler_core::digest::{InputDigest, InputMark};
 use chandler_tool::generated::tool::{FailureCategory, ReleaseStatus};
 use futures::StreamExt as _;
 use kube::api::{ListParams, WatchParams};
@@ -35,6 +36,12 @@ pub const CASES: &[Case] = &[
         [],
         history,
         "Every revision has a record, and Observe's history shows the same revisions."
+    ),
+    case!(
+        "records/overtaken",
+        [],
+        overtaken,
+        "An operation does not overwrite a record that another client has changed: it is a CONFLICT."
     ),
     case!("records/failed", [], failed, "A revision whose operation failed is recorded as failed."),
     case!("records/uninstalled", [], uninstalled, "A removed release with kept history is recorded so."),
@@ -144,6 +151,19 @@ async fn pending(context: &Context) -> Result<(), CaseError> {
     drop(running);
     hold.release().await?;
     context.remove(context.removal("web")).await
+}
+
+async fn overtaken(context: &Context) -> Result<(), CaseError> {
+    let (tool, slow) = (context.own_tool(), context.pack(&TestPackage::held()).await?);
+    let hold = Hold::start(context).await?;
+    let running = tool.begin_apply(context.install("web", &slow, json!({}))).await?;
+    hold.until_held(1).await?;
+    let other = context.upgrade("web", &slow, json!({"size": 2})).input_digest;
+    let digest = InputDigest::parse(&other).ok_or_else(|| CaseError::Host("a wrong digest".into()))?;
+    context.set_mark("web", 1, &InputMark { digest, revision: 1 }).await?;
+    hold.release().await?;
+    running.end().await?.failure(FailureCategory::Conflict)?;
+    shows(context, ReleaseStatus::PendingInstall, &other).await
 }
 
 /// A package with an object that the API server rejects.

@@ -13,7 +13,7 @@ use chandler_core::{
     target::Target,
 };
 use chandler_telemetry::trace::{self, Span};
-use chandler_tool::{ApplyOrder, OperationFailure, PackageTool, ReleaseDetails, RemoveOrder};
+use chandler_tool::{Applied, ApplyOrder, OperationFailure, PackageTool, ReleaseDetails, RemoveOrder};
 use chandler_workload::Connection;
 use futures::FutureExt as _;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
@@ -42,6 +42,8 @@ pub struct Outcome {
 #[derive(Clone, Debug)]
 pub enum Done {
     Applied(ApplyKind, ReleaseDetails),
+    /// The release was deployed with these inputs before, and nothing was changed.
+    Unchanged(ReleaseDetails),
     Removed,
 }
 
@@ -105,6 +107,7 @@ impl<R: ReleaseKind> Work<R> {
         tracing::info!(%cluster, %release, kind = kind.as_str(), "operation starts");
         let result = self.act(&handle).await;
         let outcome = match &result {
+            Ok(Done::Unchanged(_)) => "unchanged",
             Ok(_) => "success",
             Err(error) => error.failure.category.as_str(),
         };
@@ -112,7 +115,9 @@ impl<R: ReleaseKind> Work<R> {
             trace::record_failure(outcome);
         }
         let seconds = started.elapsed().as_secs_f64();
-        self.context.metrics.operation(kind.as_str(), outcome, seconds);
+        if !matches!(result, Ok(Done::Unchanged(_))) {
+            self.context.metrics.operation(kind.as_str(), outcome, seconds);
+        }
         tracing::info!(%cluster, %release, kind = kind.as_str(), outcome, seconds, "operation ended");
         let key = match &self.operation {
             Operation::Apply { inputs, .. } => failure_key::apply(self.generation, &inputs.digest),
@@ -157,8 +162,9 @@ impl<R: ReleaseKind> Work<R> {
         let operation_id = format!("{}-{}", self.id, jiff::Timestamp::now().as_nanosecond());
         match &self.operation {
             Operation::Apply { kind, inputs } => {
-                let details = self.apply(operation_id, target, *kind, inputs, handle).await?;
-                Ok(Done::Applied(*kind, details))
+                let Applied { details, unchanged } =
+                    self.apply(operation_id, target, *kind, inputs, handle).await?;
+                Ok(if unchanged { Done::Unchanged(details) } else { Done::Applied(*kind, details) })
             }
             Operation::Remove => {
                 self.remove(operation_id, target, handle).await?;
@@ -174,7 +180,7 @@ impl<R: ReleaseKind> Work<R> {
         kind: ApplyKind,
         inputs: &Inputs,
         handle: &Handle<Outcome>,
-    ) -> Result<ReleaseDetails, OperationFailure> {
+    ) -> Result<Applied, OperationFailure> {
         let values = self.context.values_text(&self.desired).await?;
         // Kept until the operation has ended, so that the store does not delete it.
         let stored = self.context.stored_package(&self.desired, &inputs.package).await?;

@@ -32,7 +32,8 @@ pub struct DescribeResponse {
     pub records: ::core::option::Option<ReleaseRecords>,
 }
 /// Describes the objects in which a tool stores its releases, so that Chandler can watch them without calling the tool.
-/// Each revision of a release is one object in the release's namespace. Chandler reads only the object's metadata.
+/// Each revision of a release is one object in the release's namespace. Chandler reads only the object's metadata. A tool
+/// updates an object only with the resourceVersion that it has read, so that of two managers one gets a conflict.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReleaseRecords {
     /// API version, kind and plural name of the objects, for example "v1", "Secret" and "secrets".
@@ -356,7 +357,7 @@ pub struct ApplyRequest {
     #[prost(message, optional, tag = "7")]
     pub options: ::core::option::Option<ApplyOptions>,
     /// Opaque to the tool, which stores it with the revision that this operation creates, in the same write, and returns
-    /// it from Observe.
+    /// it from Observe. Equal digests mean equal inputs.
     #[prost(string, tag = "8")]
     pub input_digest: ::prost::alloc::string::String,
     /// Recover a release whose last operation was interrupted: mark a pending last revision as failed, or finish an
@@ -461,6 +462,9 @@ pub struct Step {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct OperationResult {
+    /// Set if Apply changed nothing, because the newest revision is deployed with the request's input digest.
+    #[prost(bool, tag = "3")]
+    pub unchanged: bool,
     #[prost(oneof = "operation_result::Outcome", tags = "1, 2")]
     pub outcome: ::core::option::Option<operation_result::Outcome>,
 }
@@ -991,6 +995,11 @@ pub mod package_tool_client {
             self.inner.unary(req, path, codec).await
         }
         /// Installs or upgrades a release. The last event of the stream is always a result or a failure.
+        ///
+        /// If the newest revision is deployed and has the request's input digest, the tool changes nothing: it creates no
+        /// revision, runs no hooks and writes nothing, and returns this revision as the result with `unchanged` set. This holds
+        /// for every action, with and without `recover`: Chandler's watch may lag behind the cluster, so it may request what has
+        /// already been done. A request without an input digest is always executed.
         pub async fn apply(
             &mut self,
             request: impl tonic::IntoRequest<super::ApplyRequest>,

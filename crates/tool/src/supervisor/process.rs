@@ -5,7 +5,7 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     process::Stdio,
     sync::{
-        Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -14,14 +14,17 @@ use std::{
 use hyper_util::rt::TokioIo;
 use tempfile::TempDir;
 use tokio::{
-    io::AsyncWriteExt as _,
     net::UnixStream,
-    process::{Child, ChildStdin, Command},
+    process::{Child, Command},
     sync::{oneshot, watch},
 };
 use tonic::transport::{Channel, Endpoint};
 
-use super::{Service, SupervisorConfig, ToolError, log};
+use super::{
+    Service, SupervisorConfig, ToolError,
+    control::{Control, ControlGuard, Controls},
+    log,
+};
 use crate::generated::{
     template::{RenderRequest, template_service_client::TemplateServiceClient},
     tool::{DescribeRequest, package_tool_client::PackageToolClient},
@@ -42,16 +45,14 @@ pub struct ProcessStats {
 #[derive(Debug)]
 pub struct Process {
     channel: Channel,
-    pid: u32,
-    exited: std::sync::Arc<AtomicBool>,
+    control: Arc<Control>,
     retired: AtomicBool,
-    kill: Mutex<Option<oneshot::Sender<()>>>,
     // Its drop signals that the process is no longer used.
     _in_use: oneshot::Sender<()>,
 }
 
 impl Process {
-    pub async fn start(config: &SupervisorConfig) -> Result<Self, ToolError> {
+    pub async fn start(config: &SupervisorConfig, controls: &Controls) -> Result<Self, ToolError> {
         let folder = tempfile::Builder::new()
             .prefix("chandler-tool-")
             .permissions(Permissions::from_mode(0o700))
@@ -78,22 +79,14 @@ impl Process {
                 source,
             })?;
         let pid = child.id().unwrap_or_default();
+        let guard = controls.add(pid, child.stdin.take());
         let last_lines = log::forward(child.stderr.take(), pid);
         let channel = channel(&socket);
         wait_ready(config.service, &mut child, &channel, &last_lines).await?;
-        let exited = std::sync::Arc::new(AtomicBool::new(false));
-        let (kill, killed) = oneshot::channel();
         let (in_use, unused) = oneshot::channel();
-        let log_level = send_log_level(child.stdin.take(), config.log_level.clone());
-        tokio::spawn(own(child, log_level, folder, unused, killed, exited.clone()));
-        Ok(Self {
-            channel,
-            pid,
-            exited,
-            retired: AtomicBool::new(false),
-            kill: Mutex::new(Some(kill)),
-            _in_use: in_use,
-        })
+        let control = guard.control().clone();
+        tokio::spawn(own(child, guard, config.log_level.clone(), folder, unused));
+        Ok(Self { channel, control, retired: AtomicBool::new(false), _in_use: in_use })
     }
 
     pub fn channel(&self) -> Channel {
@@ -101,11 +94,11 @@ impl Process {
     }
 
     pub fn pid(&self) -> u32 {
-        self.pid
+        self.control.pid()
     }
 
     pub fn has_exited(&self) -> bool {
-        self.exited.load(Ordering::Acquire)
+        self.control.has_exited()
     }
 
     pub fn is_usable(&self) -> bool {
@@ -124,10 +117,7 @@ impl Process {
     /// Ends it at once.
     pub fn kill(&self) {
         self.retire();
-        if let Some(kill) = self.kill.lock().ok().and_then(|mut kill| kill.take()) {
-            // The receiver is dropped only after the process has ended.
-            let _ = kill.send(());
-        }
+        self.control.kill();
     }
 
     /// Returns `None` if it has exited.
@@ -135,47 +125,46 @@ impl Process {
         if self.has_exited() {
             return None;
         }
-        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.pid)).ok()?;
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.pid())).ok()?;
         let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
         let page_size = u64::try_from(rustix::param::page_size()).ok()?;
-        Some(ProcessStats { pid: self.pid, resident_bytes: pages * page_size })
+        Some(ProcessStats { pid: self.pid(), resident_bytes: pages * page_size })
     }
 }
 
 /// Owns the child until it has ended.
 async fn own(
     mut child: Child,
-    log_level: impl Future<Output = ()>,
+    guard: ControlGuard,
+    log_level: watch::Receiver<&'static str>,
     folder: TempDir,
     unused: oneshot::Receiver<()>,
-    killed: oneshot::Receiver<()>,
-    exited: std::sync::Arc<AtomicBool>,
 ) {
+    let control = guard.control();
     tokio::select! {
         status = child.wait() => tracing::warn!(?status, "package tool ended"),
-        _ = killed => {}
-        () = log_level => {}
+        () = control.killed() => {}
+        () = send_log_level(control, log_level) => {}
         _ = unused => {
-            // Its standard input has closed. Either way the child is ended below.
-            let _ = tokio::time::timeout(END_LIMIT, child.wait()).await;
+            control.close_stdin();
+            tokio::select! {
+                // Either way the child is ended below.
+                _ = tokio::time::timeout(END_LIMIT, child.wait()) => {}
+                () = control.killed() => {}
+            }
         }
     }
-    exited.store(true, Ordering::Release);
     if let Err(error) = child.kill().await {
         tracing::debug!(%error, "package tool was gone already");
     }
-    drop(folder);
+    drop((folder, guard));
 }
 
-/// Sends the log level to the process, for as long as this is polled; then its standard input closes.
-async fn send_log_level(mut stdin: Option<ChildStdin>, mut level: watch::Receiver<&'static str>) {
+/// Sends the log level to the process, now and whenever it changes.
+async fn send_log_level(control: &Control, mut level: watch::Receiver<&'static str>) {
     loop {
-        if let Some(stdin) = &mut stdin {
-            let line = format!("log-level {}\n", *level.borrow_and_update());
-            if let Err(error) = stdin.write_all(line.as_bytes()).await {
-                tracing::debug!(%error, "the process does not read its standard input");
-            }
-        }
+        let command = format!("log-level {}", *level.borrow_and_update());
+        control.send(&command);
         if level.changed().await.is_err() {
             std::future::pending::<()>().await;
         }

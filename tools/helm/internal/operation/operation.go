@@ -26,13 +26,16 @@ const (
 
 // Set tracks the running operations of the process.
 type Set struct {
+	// Lease limits the requests of all operations.
+	Lease *Lease
+
 	mu      sync.Mutex
 	running map[*Operation]struct{}
 	stopped bool
 }
 
-// NewSet returns an empty set.
-func NewSet() *Set { return &Set{running: map[*Operation]struct{}{}} }
+// NewSet returns an empty set with a lease without limit.
+func NewSet() *Set { return &Set{Lease: NewLease(), running: map[*Operation]struct{}{}} }
 
 // Running returns the number of running operations.
 func (s *Set) Running() int {
@@ -126,9 +129,12 @@ func (s *Set) Begin(ctx context.Context, options Options) (*Operation, error) {
 	if options.Rollback {
 		limit += options.Timeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	if err := s.Lease.Err(); err != nil {
+		return nil, leaseFailure(err)
+	}
+	ctx, cancel := s.operationContext(ctx, limit)
 	operation := &Operation{
-		Transport: NewTransport(options.Base, options.RequestTimeout),
+		Transport: NewTransport(options.Base, options.RequestTimeout, s.Lease),
 		Log:       options.Log,
 		id:        options.ID,
 		set:       s,
@@ -149,7 +155,25 @@ func (s *Set) Begin(ctx context.Context, options Options) (*Operation, error) {
 	return operation, nil
 }
 
-// Context returns the context of the operation, which is done when the operation is canceled or times out.
+// operationContext returns a context that is done after limit, or when the lease expires.
+func (s *Set) operationContext(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancelTimeout := context.WithTimeout(ctx, limit)
+	detach := context.AfterFunc(s.Lease.Context(), func() { cancel(ErrLeaseExpired) })
+	return ctx, func() {
+		detach()
+		cancelTimeout()
+		cancel(context.Canceled)
+	}
+}
+
+func leaseFailure(err error) error {
+	return failure.Wrap(failure.Cancelled, err,
+		"%v: the Helm driver stopped the operation, and the manager that holds the Lease continues", ErrLeaseExpired)
+}
+
+// Context returns the context of the operation, which is done when the operation is canceled or times out, or when the
+// lease expires.
 func (o *Operation) Context() context.Context { return o.ctx }
 
 // Run calls work and returns when it has ended. After a cancellation the transport rejects requests, so work fails at
@@ -184,6 +208,9 @@ func (o *Operation) Run(work func() error) error {
 func (o *Operation) resultError(err error) error {
 	if err == nil {
 		return nil
+	}
+	if errors.Is(context.Cause(o.ctx), ErrLeaseExpired) || o.set.Lease.Err() != nil {
+		return leaseFailure(err)
 	}
 	switch ctxErr := o.ctx.Err(); {
 	case ctxErr == nil && errors.Is(err, ErrStopped):

@@ -21,11 +21,13 @@ var ErrStopped = errors.New("the operation was stopped and sends no further requ
 const drainTimeout = 3 * time.Second
 
 // Transport is the http.RoundTripper of one operation. Canceling the context of a Helm action does not stop a running
-// upgrade, so Transport does: once stopped, it rejects every further request and waits for the requests in flight.
+// upgrade, so Transport does: once stopped, it rejects every further request and waits for the requests in flight. Once
+// the manager's Lease has expired, it rejects every request and aborts the requests in flight.
 type Transport struct {
 	base         http.RoundTripper
 	timeout      time.Duration
 	drainTimeout time.Duration
+	lease        *Lease
 
 	stopCtx context.Context
 	stop    context.CancelFunc
@@ -39,12 +41,13 @@ type Transport struct {
 
 // NewTransport returns a transport on top of base. Every request except watches and followed logs must complete within
 // timeout.
-func NewTransport(base http.RoundTripper, timeout time.Duration) *Transport {
+func NewTransport(base http.RoundTripper, timeout time.Duration, lease *Lease) *Transport {
 	stopCtx, stop := context.WithCancel(context.Background())
 	return &Transport{
 		base:         base,
 		timeout:      timeout,
 		drainTimeout: drainTimeout,
+		lease:        lease,
 		stopCtx:      stopCtx,
 		stop:         stop,
 		failedReads:  map[string]*failure.ReadError{},
@@ -73,22 +76,24 @@ func (t *Transport) FailedRead() error {
 
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
-	if !t.acquire() {
+	if err := t.acquire(); err != nil {
 		if request.Body != nil {
 			_ = request.Body.Close()
 		}
-		return nil, ErrStopped
+		return nil, err
 	}
 	defer t.inFlight.Done()
 
 	ctx, abort := context.WithCancelCause(context.WithoutCancel(request.Context()))
 	inFlight := &inFlightRequest{abort: abort, drainTimeout: t.drainTimeout, stream: isStream(request)}
 	detachStop := context.AfterFunc(t.stopCtx, func() { inFlight.cancel(ErrStopped) })
+	detachLease := context.AfterFunc(t.lease.Context(), func() { abort(ErrLeaseExpired) })
 	detachCaller := context.AfterFunc(request.Context(), func() { inFlight.cancel(context.Cause(request.Context())) })
 	timer := time.AfterFunc(t.timeout, func() { abort(&failure.RequestTimeoutError{After: t.timeout}) })
 	end := func() {
 		timer.Stop()
 		detachStop()
+		detachLease()
 		detachCaller()
 		abort(context.Canceled)
 	}
@@ -109,14 +114,18 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-func (t *Transport) acquire() bool {
+// acquire counts a request as in flight, unless no request may be sent.
+func (t *Transport) acquire() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stopped {
-		return false
+		return ErrStopped
+	}
+	if err := t.lease.Err(); err != nil {
+		return err
 	}
 	t.inFlight.Add(1)
-	return true
+	return nil
 }
 
 func (t *Transport) recordRead(request *http.Request, status int, err error) {

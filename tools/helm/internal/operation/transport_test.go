@@ -28,7 +28,7 @@ func TestTransportRejectsRequestsAfterStop(t *testing.T) {
 	var served atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) }))
 	defer server.Close()
-	transport := NewTransport(http.DefaultTransport, time.Second)
+	transport := NewTransport(http.DefaultTransport, time.Second, NewLease())
 	response, err := get(t, transport, server.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestStopAbortsRequestsInFlight(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer server.Close()
-	transport := NewTransport(http.DefaultTransport, time.Minute)
+	transport := NewTransport(http.DefaultTransport, time.Minute, NewLease())
 	transport.drainTimeout = 10 * time.Millisecond
 	ended := make(chan error, 1)
 	go func() {
@@ -79,7 +79,7 @@ func TestStopWaitsForRequestsInFlight(t *testing.T) {
 		w.WriteHeader(http.StatusOK)
 	}))
 	defer server.Close()
-	transport := NewTransport(http.DefaultTransport, time.Minute)
+	transport := NewTransport(http.DefaultTransport, time.Minute, NewLease())
 	ended := make(chan error, 1)
 	caller, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -109,7 +109,7 @@ func TestStopEndsWatchesImmediately(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer server.Close()
-	transport := NewTransport(http.DefaultTransport, time.Minute)
+	transport := NewTransport(http.DefaultTransport, time.Minute, NewLease())
 	response, err := get(t, transport, server.URL+"?watch=true")
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestTimeoutAppliesToRequestsButNotWatches(t *testing.T) {
 	}{"request": {"", true}, "watch": {"?watch=true", false}}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			transport := NewTransport(http.DefaultTransport, 50*time.Millisecond)
+			transport := NewTransport(http.DefaultTransport, 50*time.Millisecond, NewLease())
 			response, err := get(t, transport, server.URL+c.query)
 			if err != nil {
 				t.Fatal(err)
@@ -174,7 +174,7 @@ func TestFailedReadsAreReported(t *testing.T) {
 	status := http.StatusForbidden
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 	defer server.Close()
-	transport := NewTransport(http.DefaultTransport, time.Second)
+	transport := NewTransport(http.DefaultTransport, time.Second, NewLease())
 	read := func() {
 		response, err := get(t, transport, server.URL+"/x")
 		if err != nil {

@@ -27,23 +27,44 @@ type ApplySpec struct {
 	Recover     bool
 }
 
-// Apply installs or upgrades the release.
-func (r *Release) Apply(spec ApplySpec) (*toolv1.ReleaseState, error) {
+// ApplyResult is the result of Apply.
+type ApplyResult struct {
+	State *toolv1.ReleaseState
+	// Unchanged is set if the newest revision was deployed with the same input digest before, so that Apply changed
+	// nothing.
+	Unchanged bool
+}
+
+// Apply installs or upgrades the release, unless its newest revision is deployed with the same input digest.
+func (r *Release) Apply(spec ApplySpec) (ApplyResult, error) {
 	if err := spec.Chart.CheckInstallable(); err != nil {
-		return nil, err
+		return ApplyResult{}, err
 	}
 	if err := r.prepare(spec.Chart); err != nil {
-		return nil, err
+		return ApplyResult{}, err
 	}
 	last, err := r.fetchLast()
 	if err != nil {
-		return nil, err
+		return ApplyResult{}, err
 	}
 	plan, err := r.plan(spec, last)
 	if err != nil {
-		return nil, err
+		return ApplyResult{}, err
 	}
-	if last, err = r.recover(plan, last); err != nil {
+	var state *toolv1.ReleaseState
+	if plan.unchanged {
+		r.operation.Log.Info("the newest revision is deployed with these inputs, nothing is changed", "revision", last.Version)
+		state, err = newState(last, r.session)
+	} else {
+		state, err = r.execute(spec, plan, last)
+	}
+	return ApplyResult{State: state, Unchanged: plan.unchanged}, err
+}
+
+// execute creates the next revision.
+func (r *Release) execute(spec ApplySpec, plan applyPlan, last *rspb.Release) (*toolv1.ReleaseState, error) {
+	last, err := r.recover(plan, last)
+	if err != nil {
 		return nil, err
 	}
 	method, err := r.applyMethod(spec.Options, plan.upgrade, last)
@@ -182,7 +203,9 @@ func waitStrategy(options *toolv1.ApplyOptions) kube.WaitStrategy {
 
 // applyPlan is how Apply handles the current state of the release.
 type applyPlan struct {
-	upgrade bool
+	// unchanged is set if the last revision is deployed with the requested inputs.
+	unchanged bool
+	upgrade   bool
 	// unlock is set if the pending last revision must be marked as failed.
 	unlock bool
 	// finishUninstall is set if an interrupted uninstall must be finished.
@@ -202,6 +225,9 @@ func (r *Release) plan(spec ApplySpec, last *rspb.Release) (applyPlan, error) {
 		return applyPlan{}, failure.New(failure.Conflict, "the release %s/%s does not exist", r.namespace, r.name)
 	}
 	switch status := last.Info.Status; {
+	case status == rcommon.StatusDeployed && spec.InputDigest != "" &&
+		spec.InputDigest == inputDigest(last.Labels, last.Version):
+		return applyPlan{unchanged: true}, nil
 	case status.IsPending() && spec.Recover:
 		return applyPlan{upgrade: true, unlock: true}, nil
 	case status.IsPending():

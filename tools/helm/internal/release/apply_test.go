@@ -10,6 +10,46 @@ import (
 	"chandler.dev/tools/helm/internal/failure"
 )
 
+func TestDeployedInputsAreNotAppliedAgain(t *testing.T) {
+	const (
+		install = toolv1.ApplyAction_APPLY_ACTION_INSTALL
+		upgrade = toolv1.ApplyAction_APPLY_ACTION_UPGRADE
+	)
+	cases := map[string]struct {
+		action    toolv1.ApplyAction
+		recover   bool
+		digest    string
+		last      rcommon.Status
+		label     string
+		unchanged bool
+	}{
+		"upgrade":                              {upgrade, false, "same", rcommon.StatusDeployed, "same.3", true},
+		"install":                              {install, false, "same", rcommon.StatusDeployed, "same.3", true},
+		"recovered by another manager":         {upgrade, true, "same", rcommon.StatusDeployed, "same.3", true},
+		"other inputs":                         {upgrade, false, "other", rcommon.StatusDeployed, "same.3", false},
+		"label copied from an older revision":  {upgrade, false, "same", rcommon.StatusDeployed, "same.2", false},
+		"revision of another client":           {upgrade, false, "same", rcommon.StatusDeployed, "", false},
+		"no digest":                            {upgrade, false, "", rcommon.StatusDeployed, "", false},
+		"failed":                               {upgrade, false, "same", rcommon.StatusFailed, "same.3", false},
+		"interrupted":                          {upgrade, true, "same", rcommon.StatusPendingUpgrade, "same.3", false},
+		"interrupted uninstall":                {upgrade, true, "same", rcommon.StatusUninstalling, "same.3", false},
+		"install over the history of the same": {install, false, "same", rcommon.StatusUninstalled, "same.3", false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			last := &rspb.Release{Version: 3, Info: &rspb.Info{Status: c.last}, Labels: map[string]string{inputLabel: c.label}}
+			spec := ApplySpec{Action: c.action, Recover: c.recover, InputDigest: c.digest}
+			got, err := (&Release{name: "a", namespace: "b"}).plan(spec, last)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.unchanged != c.unchanged {
+				t.Fatalf("got %+v", got)
+			}
+		})
+	}
+}
+
 func TestPlan(t *testing.T) {
 	const (
 		install  = toolv1.ApplyAction_APPLY_ACTION_INSTALL

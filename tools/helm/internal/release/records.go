@@ -37,7 +37,7 @@ func Records() *toolv1.ReleaseRecords {
 
 // records caches the Secrets of one release for Helm's storage driver, which lists them often. It reads them once per
 // operation and updates the cache with the operation's writes. Creating a revision fails if another client has created
-// it in the meantime.
+// it in the meantime; updating or deleting one fails if another client has changed it.
 type records struct {
 	typedcorev1.SecretInterface
 	name string
@@ -151,6 +151,10 @@ func (r *records) Update(ctx context.Context, secret *corev1.Secret, options met
 			return nil, err
 		}
 	}
+	if known := r.cached(secret.Name); known != nil {
+		secret = shallowCopy(secret)
+		secret.ResourceVersion = known.ResourceVersion
+	}
 	updated, err := r.SecretInterface.Update(ctx, secret, options)
 	r.cache(updated, err)
 	r.recordUpdate(secret.Name, err)
@@ -160,6 +164,9 @@ func (r *records) Update(ctx context.Context, secret *corev1.Secret, options met
 func (r *records) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
 	if err := r.checkFinish(); err != nil {
 		return err
+	}
+	if known := r.cached(name); known != nil {
+		options.Preconditions = &metav1.Preconditions{UID: &known.UID, ResourceVersion: &known.ResourceVersion}
 	}
 	err := r.SecretInterface.Delete(ctx, name, options)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -200,6 +207,13 @@ func (r *records) cache(secret *corev1.Secret, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.items[secret.Name] = secret
+}
+
+// cached returns the Secret as this operation has last read or written it, or nil.
+func (r *records) cached(name string) *corev1.Secret {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.items[name]
 }
 
 func (r *records) checkFinish() error {

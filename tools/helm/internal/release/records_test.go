@@ -12,6 +12,7 @@ import (
 	"helm.sh/helm/v4/pkg/storage"
 	"helm.sh/helm/v4/pkg/storage/driver"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -65,6 +66,79 @@ func TestRecordsDescribeHelmSecrets(t *testing.T) {
 		if !slices.ContainsFunc(described.GetTimeLabels(), func(label string) bool { return got.Labels[label] != "" }) {
 			t.Errorf("%s: no time label in %v", operation, got.Labels)
 		}
+	}
+}
+
+// stored is the Secret of one release on an API server: writes need its current resource version.
+type stored struct {
+	typedcorev1.SecretInterface
+	secret *corev1.Secret
+}
+
+func newStored() *stored {
+	meta := metav1.ObjectMeta{
+		Name: "web.v1", UID: "1", ResourceVersion: "1", Labels: map[string]string{"name": "web", "owner": "helm"},
+	}
+	return &stored{secret: &corev1.Secret{ObjectMeta: meta}}
+}
+
+func (s *stored) List(context.Context, metav1.ListOptions) (*corev1.SecretList, error) {
+	return &corev1.SecretList{Items: []corev1.Secret{*s.secret}}, nil
+}
+
+func (s *stored) Update(_ context.Context, secret *corev1.Secret, _ metav1.UpdateOptions) (*corev1.Secret, error) {
+	if secret.ResourceVersion != "" && secret.ResourceVersion != s.secret.ResourceVersion {
+		return nil, s.conflict()
+	}
+	written := shallowCopy(secret)
+	written.UID, written.ResourceVersion = s.secret.UID, s.secret.ResourceVersion+"0"
+	s.secret = written
+	return written, nil
+}
+
+func (s *stored) Delete(_ context.Context, _ string, options metav1.DeleteOptions) error {
+	if given := options.Preconditions; given != nil && *given.ResourceVersion != s.secret.ResourceVersion {
+		return s.conflict()
+	}
+	s.secret = nil
+	return nil
+}
+
+func (s *stored) conflict() error {
+	return apierrors.NewConflict(corev1.Resource("secrets"), s.secret.Name, errors.New("it has been modified"))
+}
+
+func TestOvertakenWriterGetsAConflict(t *testing.T) {
+	ctx := context.Background()
+	release := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "web.v1"}}
+	for name, write := range map[string]func(*records) error{
+		"update": func(r *records) error {
+			_, err := r.Update(ctx, release, metav1.UpdateOptions{})
+			return err
+		},
+		"delete": func(r *records) error { return r.Delete(ctx, "web.v1", metav1.DeleteOptions{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := newStored()
+			zombie, successor := newRecords(cluster, "web"), newRecords(cluster, "web")
+			for _, records := range []*records{zombie, successor} {
+				if err := records.load(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// The successor may write as often as it likes.
+			for range 2 {
+				if _, err := successor.Update(ctx, release, metav1.UpdateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := write(zombie); !apierrors.IsConflict(err) {
+				t.Fatalf("got %v", err)
+			}
+			if err := write(successor); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
 

@@ -32,7 +32,9 @@ type call struct {
 // outcome is the result of a call. If neither state nor err is set, the release does not exist.
 type outcome struct {
 	state *toolv1.ReleaseState
-	err   error
+	// unchanged is set if Apply changed nothing.
+	unchanged bool
+	err       error
 	// stateAfterFailure is the state of the release after a failure, if known.
 	stateAfterFailure *toolv1.ReleaseState
 	// secrets are the strings in the values, which are redacted in messages.
@@ -41,7 +43,10 @@ type outcome struct {
 
 // Apply installs or upgrades a release.
 func (s *Server) Apply(request *toolv1.ApplyRequest, stream grpc.ServerStreamingServer[toolv1.OperationEvent]) error {
-	var secrets []string
+	var (
+		secrets   []string
+		unchanged bool
+	)
 	result := s.run(stream.Context(), call{
 		kind:     "apply",
 		id:       request.GetOperationId(),
@@ -61,7 +66,7 @@ func (s *Server) Apply(request *toolv1.ApplyRequest, stream grpc.ServerStreaming
 		if err != nil {
 			return nil, err
 		}
-		return opened.Apply(release.ApplySpec{
+		applied, err := opened.Apply(release.ApplySpec{
 			Chart:       loaded,
 			Values:      merged,
 			Action:      request.GetAction(),
@@ -69,8 +74,10 @@ func (s *Server) Apply(request *toolv1.ApplyRequest, stream grpc.ServerStreaming
 			InputDigest: request.GetInputDigest(),
 			Recover:     request.GetRecover(),
 		})
+		unchanged = applied.Unchanged
+		return applied.State, err
 	})
-	result.secrets = secrets
+	result.secrets, result.unchanged = secrets, unchanged
 	return stream.Send(result.event())
 }
 
@@ -175,7 +182,7 @@ func (o outcome) event() *toolv1.OperationEvent {
 		reported.State = o.stateAfterFailure
 		return &toolv1.OperationEvent{Event: &toolv1.OperationEvent_Failure{Failure: reported}}
 	}
-	result := &toolv1.OperationResult{}
+	result := &toolv1.OperationResult{Unchanged: o.unchanged}
 	if o.state != nil {
 		result.Outcome = &toolv1.OperationResult_State{State: o.state}
 	} else {

@@ -36,6 +36,12 @@ pub const CASES: &[Case] = &[
         endless,
         "A hook that does not end within the timeout is HOOK_FAILED."
     ),
+    case!(
+        "helm/hooks/unchanged",
+        [HelmRecords, Hooks],
+        unchanged,
+        "Hooks do not run again for inputs that are deployed."
+    ),
     case!("helm/hooks/disabled", [HelmRecords, Hooks], disabled, "Hooks can be disabled."),
     case!("helm/hooks/deleted", [HelmRecords, Hooks], deleted, "Helm deletes a hook by its delete policy."),
 ];
@@ -146,6 +152,24 @@ async fn endless(context: &Context) -> Result<(), CaseError> {
     let left = context.find::<ConfigMap>("web").await?;
     ensure!(left.is_none(), "objects were applied although a previous hook failed");
     Ok(())
+}
+
+async fn unchanged(context: &Context) -> Result<(), CaseError> {
+    let package = context.pack_chart(&chart())?;
+    let deployed = context.apply(context.install("web", &package, "")).await?;
+    let before = hook_uids(context).await?;
+    context.apply_unchanged(context.upgrade("web", &package, ""), &deployed).await?;
+    let after = hook_uids(context).await?;
+    ensure!(before == after, "the Jobs of the hooks were {before:?}, now {after:?}");
+    Ok(())
+}
+
+async fn hook_uids(context: &Context) -> Result<Vec<Option<String>>, CaseError> {
+    let mut uids = Vec::new();
+    for name in ["web-a", "web-b", "web-z"] {
+        uids.push(context.get::<Job>(name).await?.metadata.uid);
+    }
+    Ok(uids)
 }
 
 async fn disabled(context: &Context) -> Result<(), CaseError> {

@@ -22,11 +22,9 @@ where
     /// Takes in how an operation ended.
     pub(super) fn take_in(&mut self, outcome: Outcome, desired: &Desired) {
         match outcome.result {
+            Ok(Done::Unchanged(details)) => self.take_applied(&details),
             Ok(Done::Applied(kind, details)) => {
-                self.take_details(&details);
-                self.expect(details.seen());
-                self.status.last_failure = None;
-                self.state.differs = None;
+                self.take_applied(&details);
                 let (reason, note) = applied(kind, desired, &details);
                 self.context.events.normal(&*self.object, reason, &note);
             }
@@ -51,6 +49,13 @@ where
                 }
             }
         }
+    }
+
+    fn take_applied(&mut self, details: &ReleaseDetails) {
+        self.take_details(details);
+        self.expect(details.seen());
+        self.status.last_failure = None;
+        self.state.differs = None;
     }
 
     pub(super) fn take_details(&mut self, details: &ReleaseDetails) {

@@ -18,13 +18,20 @@ use tokio::{
     net::{TcpStream, UnixStream},
 };
 
-/// Closes when an operation ends: no connection of the operation sends anything afterwards.
-#[derive(Clone, Debug, Default)]
+use crate::lease::Lease;
+
+/// Closes when an operation ends or the Lease expires: no connection of the operation sends anything afterwards.
+#[derive(Clone, Debug)]
 pub struct Gate {
     closed: Arc<Mutex<bool>>,
+    lease: Lease,
 }
 
 impl Gate {
+    pub fn new(lease: Lease) -> Self {
+        Self { closed: Arc::default(), lease }
+    }
+
     pub fn close(&self) {
         *self.closed.lock().unwrap_or_else(PoisonError::into_inner) = true;
     }
@@ -32,7 +39,11 @@ impl Gate {
     /// Writes while the gate is open. It does not close during the write.
     fn write<T>(&self, write: impl FnOnce() -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        if *closed { Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())) } else { write() }
+        if *closed || self.lease.has_expired() {
+            Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+        } else {
+            write()
+        }
     }
 }
 

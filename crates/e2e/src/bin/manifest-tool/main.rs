@@ -5,6 +5,7 @@
 mod cluster;
 mod dial;
 mod failure;
+mod lease;
 mod objects;
 mod operation;
 mod package;
@@ -22,7 +23,7 @@ mod generated {
 
 use std::{
     error::Error,
-    io::{Read as _, Write as _},
+    io::{BufRead as _, Read as _, Write as _},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -34,7 +35,9 @@ use tokio::{
 };
 use tokio_stream::wrappers::UnixListenerStream;
 
-use self::{generated::package_tool_server::PackageToolServer, package::Package, service::Service};
+use self::{
+    generated::package_tool_server::PackageToolServer, lease::Lease, package::Package, service::Service,
+};
 
 /// Largest message in either direction.
 const MESSAGE_LIMIT: usize = 64 << 20;
@@ -89,11 +92,12 @@ async fn serve(socket: &Path) -> Result<()> {
     // Fails only if a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = UnixListener::bind(socket)?;
-    let service = PackageToolServer::new(Service::default())
+    let lease = Lease::default();
+    let service = PackageToolServer::new(Service::new(lease.clone()))
         .max_decoding_message_size(MESSAGE_LIMIT)
         .max_encoding_message_size(MESSAGE_LIMIT);
     log("info", json!({"msg": "serving"}));
-    std::thread::spawn(exit_with_owner);
+    std::thread::spawn(move || exit_with_owner(&lease));
     let mut terminate = signal(SignalKind::terminate())?;
     tonic::transport::Server::builder()
         .add_service(service)
@@ -104,10 +108,15 @@ async fn serve(socket: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Exits when standard input closes. The lines on it are about log levels and are ignored.
-fn exit_with_owner() {
-    let ended = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-    std::process::exit(i32::from(ended.is_err()));
+/// Executes the lines on standard input, and exits when it closes.
+fn exit_with_owner(lease: &Lease) {
+    for line in std::io::stdin().lock().lines() {
+        match line {
+            Ok(line) => lease.execute(&line),
+            Err(_) => std::process::exit(1),
+        }
+    }
+    std::process::exit(0);
 }
 
 /// Writes a JSON line to standard error.

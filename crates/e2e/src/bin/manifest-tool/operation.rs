@@ -33,21 +33,29 @@ impl Steps {
     }
 }
 
+/// Returns the result of an operation. `None` means that the release does not exist.
+pub fn result(state: Option<ReleaseState>, unchanged: bool) -> OperationResult {
+    let outcome = state.map_or(Outcome::Absent(ReleaseAbsent {}), Outcome::State);
+    OperationResult { outcome: Some(outcome), unchanged }
+}
+
 fn event(event: Event) -> OperationEvent {
     OperationEvent { event: Some(event) }
 }
 
-/// Runs an operation until it ends, is cancelled, or the caller closes the stream. Sends no request after the result.
+/// Runs an operation until it ends, is cancelled, the caller closes the stream, or the Lease expires. Sends no request
+/// after the result.
 pub async fn run(
     operation: Operation,
     events: Sender,
-    work: impl Future<Output = Result<Option<ReleaseState>, Failure>>,
+    work: impl Future<Output = Result<OperationResult, Failure>>,
 ) {
     tokio::pin!(work);
     let result = tokio::select! {
         result = &mut work => result,
         () = operation.cancelled() => Err(cancelled()),
         () = events.closed() => Err(cancelled()),
+        () = operation.lease_expired() => Err(lease_expired()),
     };
     operation.gate.close();
     if result.as_ref().is_err_and(|failure| failure.category == Category::Cancelled) {
@@ -55,9 +63,7 @@ pub async fn run(
         let _ = tokio::time::timeout(ARRIVAL, work).await;
     }
     let last = match result {
-        Ok(state) => Event::Result(OperationResult {
-            outcome: Some(state.map_or(Outcome::Absent(ReleaseAbsent {}), Outcome::State)),
-        }),
+        Ok(result) => Event::Result(result),
         Err(failure) => {
             let failure = failure.into_message();
             log("warn", json!({"msg": "operation failed", "category": failure.category().as_str_name()}));
@@ -69,4 +75,9 @@ pub async fn run(
 
 fn cancelled() -> Failure {
     Failure::new(Category::Cancelled, "the operation was cancelled")
+}
+
+/// The failure of a call after the Lease has expired.
+pub fn lease_expired() -> Failure {
+    Failure::new(Category::Cancelled, "this manager no longer holds the Lease")
 }

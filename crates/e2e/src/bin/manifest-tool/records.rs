@@ -66,6 +66,8 @@ pub struct Record {
     pub status: ReleaseStatus,
     pub input_digest: String,
     pub content: Content,
+    /// Resource version of the ConfigMap that was read or written last.
+    pub version: Option<String>,
 }
 
 /// What the labels do not contain. No values: anyone may read a ConfigMap.
@@ -132,7 +134,8 @@ impl Record {
         // A mark of another revision is not this one's.
         let digest = label(InputMark::LABEL).and_then(|mark| mark.strip_suffix(&format!(".{revision}")));
         let content = serde_json::from_str(object.data.as_ref()?.get(CONTENT)?).ok()?;
-        Some(Self { revision, status, input_digest: digest.unwrap_or_default().to_owned(), content })
+        let input_digest = digest.unwrap_or_default().to_owned();
+        Some(Self { revision, status, input_digest, content, version: object.resource_version() })
     }
 
     fn status_name(&self) -> &'static str {
@@ -163,7 +166,7 @@ impl<'a> Records<'a> {
     }
 
     /// Creates the record of a new revision. Fails with CONFLICT if another operation has created it.
-    pub async fn create(&self, record: &Record) -> Result<(), Failure> {
+    pub async fn create(&self, record: &mut Record) -> Result<(), Failure> {
         let mut labels = changing_labels(record);
         labels.extend([
             (RECORD.to_owned(), "true".to_owned()),
@@ -178,16 +181,18 @@ impl<'a> Records<'a> {
         object.metadata.name = Some(self.name(record));
         object.metadata.labels = Some(labels);
         object.data = Some([(CONTENT.to_owned(), content(record)?)].into());
-        self.cluster.request(self.api.create(&PostParams::default(), &object)).await?;
+        let created = self.cluster.request(self.api.create(&PostParams::default(), &object)).await?;
+        record.version = created.resource_version();
         Ok(())
     }
 
-    /// Writes a changed status.
-    pub async fn save(&self, record: &Record) -> Result<(), Failure> {
-        let patch =
-            json!({"metadata": {"labels": changing_labels(record)}, "data": {CONTENT: content(record)?}});
-        let (name, patch) = (self.name(record), Patch::Merge(patch));
-        self.cluster.request(self.api.patch(&name, &PatchParams::default(), &patch)).await?;
+    /// Writes a changed status. Fails with CONFLICT if another client has changed the record.
+    pub async fn save(&self, record: &mut Record) -> Result<(), Failure> {
+        let metadata = json!({"labels": changing_labels(record), "resourceVersion": record.version});
+        let patch = Patch::Merge(json!({"metadata": metadata, "data": {CONTENT: content(record)?}}));
+        let name = self.name(record);
+        let saved = self.cluster.request(self.api.patch(&name, &PatchParams::default(), &patch)).await?;
+        record.version = saved.resource_version();
         Ok(())
     }
 

@@ -51,13 +51,20 @@ pub async fn observe(
     }))
 }
 
-/// Installs or upgrades a release.
+/// The result of an install or upgrade.
+pub struct Applied {
+    pub state: ReleaseState,
+    /// The newest revision was deployed with these inputs before.
+    pub unchanged: bool,
+}
+
+/// Installs or upgrades a release, unless its newest revision is deployed with the same inputs.
 pub async fn apply(
     cluster: &Cluster,
     release: &Release,
     request: ApplyRequest,
     steps: &Steps,
-) -> Result<ReleaseState, Failure> {
+) -> Result<Applied, Failure> {
     let given = values::read(&request.values)?;
     let texts = values::texts(&given);
     let options = request.options.clone().unwrap_or_default();
@@ -74,7 +81,7 @@ pub async fn apply(
         Err(_) => Err(Failure::new(Category::Timeout, format!("the operation took longer than {limit:?}"))),
     };
     match result {
-        Ok(state) => Ok(state),
+        Ok(applied) => Ok(applied),
         Err(failure) => Err(apply.fail(failure.without(&texts)).await),
     }
 }
@@ -96,10 +103,13 @@ impl Apply<'_> {
         &mut self,
         cluster: &Cluster,
         given: serde_json::Map<String, serde_json::Value>,
-    ) -> Result<ReleaseState, Failure> {
+    ) -> Result<Applied, Failure> {
         let rendered = self.package.render(&self.release.name, &given)?;
         let mut past = self.records.list().await?;
         self.steps.send(StepKind::Fetched, "read the release's records").await;
+        if let Some(deployed) = past.first().filter(|last| self.is_deployed(last)) {
+            return Ok(Applied { state: deployed.state(self.release), unchanged: true });
+        }
         self.check_action(past.first())?;
         self.recover(&mut past).await?;
         if self.options.create_namespace {
@@ -116,7 +126,7 @@ impl Apply<'_> {
         }
         let inventory: Vec<_> = objects.iter().map(|object| object.reference.clone()).collect();
         let mut record = self.new_record(&past, values::canonical_message(given).digest, inventory);
-        self.records.create(&record).await?;
+        self.records.create(&mut record).await?;
         self.created = Some(record.clone());
         self.steps.send(StepKind::Applying, &format!("applying {} objects", objects.len())).await;
         let force = self.options.force || self.options.force_conflicts;
@@ -130,10 +140,16 @@ impl Apply<'_> {
         }
         record.content.last_deployed = now();
         record.set(ReleaseStatus::Deployed, "complete");
-        self.records.save(&record).await?;
+        self.records.save(&mut record).await?;
         self.created = Some(record.clone());
         self.trim(&past).await?;
-        Ok(record.state(self.release))
+        Ok(Applied { state: record.state(self.release), unchanged: false })
+    }
+
+    /// Returns whether the requested inputs are deployed with this revision.
+    fn is_deployed(&self, last: &Record) -> bool {
+        let digest = &self.request.input_digest;
+        last.status == ReleaseStatus::Deployed && !digest.is_empty() && last.input_digest == *digest
     }
 
     /// Fails with CONFLICT if the release is not in the state that the action requires.
@@ -177,6 +193,7 @@ impl Apply<'_> {
             revision: past.first().map_or(0, |last| last.revision) + 1,
             status: if upgrade { ReleaseStatus::PendingUpgrade } else { ReleaseStatus::PendingInstall },
             input_digest: self.request.input_digest.clone(),
+            version: None,
             content: Content {
                 package_name: self.package.name.clone(),
                 package_version: self.package.version.clone(),
@@ -215,7 +232,7 @@ impl Apply<'_> {
     async fn fail(&mut self, failure: Failure) -> Failure {
         let Some(mut record) = self.created.take() else { return failure };
         record.set(ReleaseStatus::Failed, failure.message.clone());
-        let state = self.records.save(&record).await.ok().map(|()| Box::new(record.state(self.release)));
+        let state = self.records.save(&mut record).await.ok().map(|()| Box::new(record.state(self.release)));
         Failure { state, ..failure }
     }
 }
@@ -261,7 +278,7 @@ async fn remove_all(
         records.save(old).await?;
     }
     newest[0].set(ReleaseStatus::Uninstalled, "uninstalled");
-    records.save(&newest[0]).await?;
+    records.save(&mut newest[0]).await?;
     Ok(Some(newest[0].state(release)))
 }
 

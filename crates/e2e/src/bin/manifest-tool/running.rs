@@ -7,12 +7,13 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use crate::dial::Gate;
+use crate::{dial::Gate, lease::Lease};
 
 /// The running operations. Clones share them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Running {
     operations: Arc<Mutex<HashMap<u64, Handle>>>,
+    lease: Lease,
 }
 
 /// A running operation, as others see it.
@@ -34,6 +35,14 @@ pub struct Operation {
 }
 
 impl Running {
+    pub fn new(lease: Lease) -> Self {
+        Self { operations: Arc::default(), lease }
+    }
+
+    pub fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
     pub fn start(&self, id: &str) -> Operation {
         let handle =
             Handle { id: id.to_owned(), cancel: CancellationToken::new(), ended: CancellationToken::new() };
@@ -41,7 +50,7 @@ impl Running {
         let key = operations.keys().max().map_or(0, |last| last + 1);
         operations.insert(key, handle.clone());
         drop(operations);
-        Operation { key, handle, running: self.clone(), gate: Gate::default() }
+        Operation { key, handle, running: self.clone(), gate: Gate::new(self.lease.clone()) }
     }
 
     pub fn count(&self) -> usize {
@@ -65,6 +74,11 @@ impl Running {
 impl Operation {
     pub async fn cancelled(&self) {
         self.handle.cancel.cancelled().await;
+    }
+
+    /// Completes when the Lease has expired.
+    pub async fn lease_expired(&self) {
+        self.running.lease.expired().await;
     }
 }
 

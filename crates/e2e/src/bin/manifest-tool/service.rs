@@ -3,7 +3,7 @@
 use chandler_tool::generated::tool::{
     ApplyRequest, CancelRequest, CancelResponse, CanonicalizeRequest, CanonicalizeResponse, DescribeRequest,
     DescribeResponse, InspectRequest, InspectResponse, ObserveRequest, ObserveResponse, OperationEvent,
-    ReleaseAbsent, ReleaseState, RemoveRequest, canonicalize_response, inspect_response, observe_response,
+    OperationResult, ReleaseAbsent, RemoveRequest, canonicalize_response, inspect_response, observe_response,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -14,6 +14,7 @@ use crate::{
     dial::Gate,
     failure::Failure,
     generated::package_tool_server::PackageTool,
+    lease::Lease,
     operation::{self, Steps},
     package::{FORMAT, Package},
     records, release,
@@ -24,16 +25,20 @@ use crate::{
 type Events = ReceiverStream<Result<OperationEvent, Status>>;
 
 /// Serves the contract.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Service {
     running: Running,
 }
 
 impl Service {
+    pub fn new(lease: Lease) -> Self {
+        Self { running: Running::new(lease) }
+    }
+
     /// Runs an operation and returns its events.
     fn run<F>(&self, id: &str, work: impl FnOnce(Gate, Steps) -> F) -> Response<Events>
     where
-        F: Future<Output = Result<Option<ReleaseState>, Failure>> + Send + 'static,
+        F: Future<Output = Result<OperationResult, Failure>> + Send + 'static,
     {
         let (sender, receiver) = mpsc::channel(16);
         let operation = self.running.start(id);
@@ -85,18 +90,25 @@ impl PackageTool for Service {
         Ok(self.run(&id, |gate, steps| async move {
             let release = release::checked(request.release.take())?;
             let cluster = Cluster::new(request.target.take(), &gate).await?;
-            release::apply(&cluster, &release, request, &steps).await.map(Some)
+            let release::Applied { state, unchanged } =
+                release::apply(&cluster, &release, request, &steps).await?;
+            Ok(operation::result(Some(state), unchanged))
         }))
     }
 
     async fn observe(&self, request: Request<ObserveRequest>) -> Result<Response<ObserveResponse>, Status> {
-        let request = request.into_inner();
+        let (request, lease) = (request.into_inner(), self.running.lease());
         let observed = async {
             let release = release::checked(request.release)?;
-            let cluster = Cluster::new(request.target, &Gate::default()).await?;
+            let cluster = Cluster::new(request.target, &Gate::new(lease.clone())).await?;
             release::observe(&cluster, &release, request.history).await
         };
-        let outcome = match observed.await {
+        let observed = tokio::select! {
+            biased;
+            () = lease.expired() => Err(operation::lease_expired()),
+            observed = observed => observed,
+        };
+        let outcome = match observed {
             Ok(Some(state)) => observe_response::Outcome::State(state),
             Ok(None) => observe_response::Outcome::Absent(ReleaseAbsent {}),
             Err(failure) => observe_response::Outcome::Failure(failure.into_message()),
@@ -112,7 +124,9 @@ impl PackageTool for Service {
         Ok(self.run(&id, |gate, steps| async move {
             let release = release::checked(request.release)?;
             let cluster = Cluster::new(request.target, &gate).await?;
-            release::remove(&cluster, &release, request.options.unwrap_or_default(), &steps).await
+            let left =
+                release::remove(&cluster, &release, request.options.unwrap_or_default(), &steps).await?;
+            Ok(operation::result(left, false))
         }))
     }
 

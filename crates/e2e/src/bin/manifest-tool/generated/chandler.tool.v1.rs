@@ -49,6 +49,11 @@ pub mod package_tool_server {
             + std::marker::Send
             + 'static;
         /// Installs or upgrades a release. The last event of the stream is always a result or a failure.
+        ///
+        /// If the newest revision is deployed and has the request's input digest, the tool changes nothing: it creates no
+        /// revision, runs no hooks and writes nothing, and returns this revision as the result with `unchanged` set. This holds
+        /// for every action, with and without `recover`: Chandler's watch may lag behind the cluster, so it may request what has
+        /// already been done. A request without an input digest is always executed.
         async fn apply(
             &self,
             request: tonic::Request<::chandler_tool::generated::tool::ApplyRequest>,
