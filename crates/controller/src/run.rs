@@ -182,7 +182,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         platform_version_from,
         hooks,
     };
-    let ready = Arc::new(AtomicBool::new(false));
+    let (ready, standby) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let sources = Sources {
         tools: shared.tools.clone(),
         templates: shared.template_service.clone(),
@@ -192,7 +192,8 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         catalogs,
         requests,
     };
-    let served = Served { metrics: shared.metrics.clone(), sources, ready: ready.clone() };
+    let served =
+        Served { metrics: shared.metrics.clone(), sources, ready: ready.clone(), standby: standby.clone() };
     let address = server::serve(address, served).await?;
     tracing::info!(%address, "serving /metrics, /healthz and /readyz");
     let packages = shared.packages.clone();
@@ -208,7 +209,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         Box::pin(controllers.run(tasks, shared, changes, ready)).await
     };
     let ended = if let Some(election) = election {
-        lead(election, &tools, &templates, work, &stop).await
+        lead(election, standby, &tools, &templates, work, &stop).await
     } else {
         stop.run_until_cancelled(work(&mut Tasks::default())).await.unwrap_or(Ok(()))
     };
@@ -244,12 +245,13 @@ const STOPPING: Duration = Duration::from_secs(5);
 /// Works while it leads. A manager that loses the Lease stops its package tools before another manager may start.
 async fn lead(
     election: Election,
+    standby: Arc<AtomicBool>,
     tools: &Tools,
     templates: &TemplateService,
     work: impl AsyncFnOnce(&mut Tasks) -> Result<(), StartupError>,
     stop: &CancellationToken,
 ) -> Result<(), StartupError> {
-    let mut leader = LeaderThread::start(election)?;
+    let mut leader = LeaderThread::start(election, standby)?;
     let Some(won) = stop.run_until_cancelled(leader.acquired()).await else { return Ok(()) };
     won?;
     let mut tasks = Tasks::default();
