@@ -80,8 +80,8 @@ struct Leadership {
 
 /// The result of an attempt to acquire the Lease.
 enum Acquisition {
-    /// This process has written the Lease, with a request that it sent at this time.
-    Acquired(Lease, BootTime),
+    /// This process has written the Lease.
+    Acquired(Lease, Renewal),
     /// The process with this identity holds the Lease.
     HeldBy(String),
     /// Another process has written the Lease at the same time.
@@ -109,12 +109,14 @@ impl Election {
         loop {
             let attempt = self.try_acquire(&leases, &mut observer);
             match tokio::time::timeout(self.times.renew_deadline(), attempt).await {
-                Ok(Ok(Acquisition::Acquired(lease, requested))) => {
-                    standby.store(false, Ordering::Release);
-                    tracing::info!(namespace = self.namespace, identity = self.identity, "leading");
-                    let renewal = Renewal::new(self.times, requested);
-                    until.send_replace(Some(renewal.held_until()));
-                    return Ok(Leadership { leases, election: self, lease: Some(lease), renewal, until });
+                Ok(Ok(Acquisition::Acquired(lease, renewal))) => {
+                    // It has passed already if the process was stopped meanwhile.
+                    if clock::now() < renewal.deadline() {
+                        standby.store(false, Ordering::Release);
+                        tracing::info!(namespace = self.namespace, identity = self.identity, "leading");
+                        until.send_replace(Some(renewal.held_until()));
+                        return Ok(Leadership { leases, election: self, lease: Some(lease), renewal, until });
+                    }
                 }
                 Ok(Ok(Acquisition::HeldBy(holder))) => {
                     standby.store(true, Ordering::Release);
@@ -145,7 +147,7 @@ impl Election {
         }
         let requested = clock::now();
         Ok(match self.write(leases, current.as_ref(), &self.identity).await? {
-            Written::Done(lease) => Acquisition::Acquired(lease, requested),
+            Written::Done(lease) => Acquisition::Acquired(lease, Renewal::new(self.times, requested)),
             Written::Conflict => Acquisition::Conflict,
         })
     }
