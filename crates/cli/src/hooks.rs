@@ -1,8 +1,11 @@
 //! `chandler hooks`, and the manager's flags for the Cluster API runtime hooks.
 
-use std::{net::SocketAddr, str::FromStr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use chandler_controller::{
     HookOptions,
     hooks::{Endpoint, FailurePolicy, extension_config_name},
@@ -36,10 +39,14 @@ pub struct UnregisterArgs {
 /// The manager's flags for hooks.
 #[derive(Debug, Args)]
 pub struct HookArgs {
-    /// Serve runtime hooks, which Cluster API calls at this endpoint: `https://HOST[:PORT]`, or `NAMESPACE/NAME[:PORT]`
-    /// of a Service of the management cluster; `none` disables the hooks
-    #[arg(long = "hooks-endpoint", value_name = "URL|SERVICE", default_value = "none")]
+    /// Serve runtime hooks, which Cluster API calls at this endpoint: `pod` for the leader's Pod, `https://HOST[:PORT]`,
+    /// or `NAMESPACE/NAME[:PORT]` of a Service of the management cluster that routes to the leader only; `none` disables
+    /// the hooks
+    #[arg(long = "hooks-endpoint", value_name = "pod|URL|SERVICE", default_value = "none")]
     endpoint: EndpointArg,
+    /// IP address of the Pod, for `--hooks-endpoint pod`
+    #[arg(long = "hooks-pod-ip", value_name = "IP", env = "POD_IP")]
+    pod_ip: Option<IpAddr>,
     /// Listen address of the hooks
     #[arg(long = "hooks-address", default_value = "0.0.0.0:9443")]
     address: SocketAddr,
@@ -49,16 +56,42 @@ pub struct HookArgs {
     failure_policy: FailurePolicyArg,
 }
 
-/// The endpoint of the hooks, or `none`. Manifests with variable substitution always set the flag, so there must be a
-/// value that disables the hooks.
-#[derive(Clone, Debug)]
-struct EndpointArg(Option<Endpoint>);
+/// Where Cluster API calls the hooks. Manifests with variable substitution always set the flag, so there must be a value
+/// that disables the hooks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum EndpointArg {
+    None,
+    /// The Pod of the manager that serves the hooks. Each leader registers its own address.
+    Pod,
+    At(Endpoint),
+}
 
 impl FromStr for EndpointArg {
     type Err = <Endpoint as FromStr>::Err;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "none" { Ok(Self(None)) } else { text.parse().map(Some).map(Self) }
+        match text {
+            "none" => Ok(Self::None),
+            "pod" => Ok(Self::Pod),
+            other => other.parse().map(Self::At),
+        }
+    }
+}
+
+impl EndpointArg {
+    /// Returns the endpoint of a manager whose hooks listen on this port.
+    fn endpoint(self, pod_ip: Option<IpAddr>, port: u16) -> Result<Option<Endpoint>> {
+        match self {
+            Self::None => Ok(None),
+            Self::At(endpoint) => Ok(Some(endpoint)),
+            Self::Pod => {
+                let ip = pod_ip.context(
+                    "--hooks-endpoint pod needs the IP address of the Pod: set the environment variable POD_IP from the \
+                     field status.podIP, or --hooks-pod-ip",
+                )?;
+                Ok(Some(Endpoint::url(&format!("https://{}", SocketAddr::new(ip, port)))?))
+            }
+        }
     }
 }
 
@@ -73,14 +106,15 @@ enum FailurePolicyArg {
 impl HookArgs {
     /// Returns the options of the hook server. Returns `None` if hooks are disabled. `namespace` is the manager's own,
     /// which is part of the name of its role.
-    pub fn options(self, namespace: &str) -> Option<HookOptions> {
-        let Self { endpoint: EndpointArg(endpoint), address, failure_policy } = self;
+    pub fn options(self, namespace: &str) -> Result<Option<HookOptions>> {
+        let Self { endpoint, pod_ip, address, failure_policy } = self;
         let before_upgrade = match failure_policy {
             FailurePolicyArg::Fail => FailurePolicy::Fail,
             FailurePolicyArg::Ignore => FailurePolicy::Ignore,
         };
         let role = format!("{namespace}-manager");
-        endpoint.map(|endpoint| HookOptions { address, endpoint, before_upgrade, role })
+        let endpoint = endpoint.endpoint(pod_ip, address.port())?;
+        Ok(endpoint.map(|endpoint| HookOptions { address, endpoint, before_upgrade, role }))
     }
 }
 
@@ -91,4 +125,26 @@ pub async fn run(command: HooksCommand) -> Result<()> {
     chandler_hooks::unregister(&client, &name).await?;
     println!("ExtensionConfig {name} is deleted: Cluster API no longer calls the hooks.");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_endpoint_of_a_pod_is_its_own_address() {
+        let endpoint = |text: &str, ip: Option<&str>| {
+            let ip = ip.map(|ip| ip.parse().unwrap());
+            text.parse::<EndpointArg>().unwrap().endpoint(ip, 9443)
+        };
+        let url = |url| Some(Endpoint::url(url).unwrap());
+        assert_eq!(endpoint("pod", Some("10.0.0.7")).unwrap(), url("https://10.0.0.7:9443"));
+        assert_eq!(endpoint("pod", Some("fd00::7")).unwrap(), url("https://[fd00::7]:9443"));
+        assert!(endpoint("pod", None).unwrap_err().to_string().contains("POD_IP"));
+        assert_eq!(endpoint("none", Some("10.0.0.7")).unwrap(), None);
+        assert_eq!(
+            endpoint("https://hooks.example", Some("10.0.0.7")).unwrap(),
+            url("https://hooks.example")
+        );
+    }
 }

@@ -9,6 +9,7 @@ mod describe;
 mod doctor;
 mod get;
 mod hooks;
+mod lease;
 mod log_level;
 mod logging;
 mod logs;

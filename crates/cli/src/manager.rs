@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use chandler_cli_support::programs;
 use chandler_controller::{ConfigMapKey, Election, Options};
-use chandler_core::{leadership::LeaseTimes, resolution::parse_version, schedule::Limits};
+use chandler_core::{resolution::parse_version, schedule::Limits};
 use chandler_source::{AddressPolicy, AddressRange, Retention, SourceOptions};
 use chandler_telemetry::RequestCounter;
 use clap::Args;
@@ -21,6 +21,7 @@ use crate::{
     connection::Connection,
     control,
     hooks::HookArgs,
+    lease::LeaseArgs,
     logging::{self, LogFormat},
     traces::{self, TraceArgs},
 };
@@ -88,12 +89,11 @@ pub struct ManagerArgs {
     /// Namespace of the leader election Lease
     #[arg(long, env = "POD_NAMESPACE", default_value = "chandler-system")]
     leader_election_namespace: String,
-    /// Duration of the leader election Lease in seconds; another manager takes over when the leader has not renewed it
-    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=600))]
-    lease_seconds: u64,
     /// How many seconds running operations may take to end when the manager is stopped; then they are canceled
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=3600))]
     drain_seconds: u64,
+    #[command(flatten)]
+    lease: LeaseArgs,
     #[command(flatten)]
     hooks: HookArgs,
     #[command(flatten)]
@@ -155,8 +155,8 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         parameters_seconds,
         no_leader_election,
         leader_election_namespace,
-        lease_seconds,
         drain_seconds,
+        lease,
         hooks,
         traces,
         log_level,
@@ -167,14 +167,15 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let templates = programs::template_service(templates, &tools)?;
     let log_level = logging::start(&log_level, log_format)?;
     let tracing = traces.start()?;
-    let hooks = hooks.options(&leader_election_namespace);
+    let hooks = hooks.options(&leader_election_namespace)?;
+    let lease_times = lease.times()?;
     let requests = RequestCounter::default();
     let connect = connection.with_request_counts(&requests).await?;
     let election = (!no_leader_election).then(|| Election {
         namespace: leader_election_namespace,
         name: lease_name(namespace.as_deref(), watch_filter.as_deref()),
         identity: identity(),
-        times: LeaseTimes { duration: Duration::from_secs(lease_seconds) },
+        times: lease_times,
         connect: connect.clone(),
     });
     let options = Options {

@@ -10,6 +10,7 @@ use std::{
 use chandler_api::extensions::{Extension, ExtensionCatalog};
 use chandler_core::{
     failure::{Category, Failure},
+    leadership::BootTime,
     schedule::Limits,
 };
 use chandler_source::{Packages, SourceOptions, Store as PackageStore};
@@ -32,7 +33,7 @@ use crate::{
     controllers::{Controllers, Handles},
     events::Events,
     extension::{ConfigMapKey, Platform},
-    leader::LeaderThread,
+    leader::{LeaderThread, LeaseUntil},
     metrics::{Metrics, Sources},
     operations::Operations,
     references::References,
@@ -183,7 +184,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         platform_version_from,
         hooks,
     };
-    let ready = Arc::new(AtomicBool::new(false));
+    let (ready, standby) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let sources = Sources {
         tools: shared.tools.clone(),
         templates: shared.template_service.clone(),
@@ -193,7 +194,8 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         catalogs,
         requests,
     };
-    let served = Served { metrics: shared.metrics.clone(), sources, ready: ready.clone() };
+    let served =
+        Served { metrics: shared.metrics.clone(), sources, ready: ready.clone(), standby: standby.clone() };
     let address = server::serve(address, served).await?;
     tracing::info!(%address, "serving /metrics, /healthz and /readyz");
     let packages = shared.packages.clone();
@@ -216,7 +218,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
             () = stopped => Ok(()),
         };
     };
-    lead(election, &tools, &templates, work, &stop, stopped).await
+    lead(election, standby, &tools, &templates, work, &stop, stopped).await
 }
 
 /// How long operations may take to end after they were canceled.
@@ -267,15 +269,17 @@ const STOPPING: Duration = Duration::from_secs(5);
 /// Works while it leads. A manager that loses the Lease stops its package tools before another manager may start.
 async fn lead(
     election: Election,
+    standby: Arc<AtomicBool>,
     tools: &Tools,
     templates: &TemplateService,
     work: impl AsyncFnOnce(&mut Tasks) -> Result<(), StartupError>,
     stop: &CancellationToken,
     stopped: impl Future<Output = ()>,
 ) -> Result<(), StartupError> {
-    let mut leader = LeaderThread::start(election)?;
+    let mut leader = LeaderThread::start(election, standby)?;
     let Some(won) = stop.run_until_cancelled(leader.acquired()).await else { return Ok(()) };
     won?;
+    let _fencing = fence(tools, leader.lease_until());
     let mut tasks = Tasks::default();
     let (ended, leads) = tokio::select! {
         ended = work(&mut tasks) => (ended, true),
@@ -292,6 +296,21 @@ async fn lead(
         }
     }
     ended
+}
+
+/// Passes the end of the Lease on to the package tools, which send no request to a cluster after it: a manager that is
+/// stopped or cut off cannot end them.
+fn fence(tools: &Tools, mut lease_until: channel::Receiver<LeaseUntil>) -> AbortOnDropHandle<()> {
+    let set = |tools: &Tools, until: LeaseUntil| {
+        tools.set_lease_until(until.map_or(Duration::ZERO, BootTime::since_boot));
+    };
+    set(tools, *lease_until.borrow_and_update());
+    let tools = tools.clone();
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        while lease_until.changed().await.is_ok() {
+            set(&tools, *lease_until.borrow_and_update());
+        }
+    }))
 }
 
 /// Fails early if a kind is not served, instead of retrying a watch forever.

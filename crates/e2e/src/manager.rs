@@ -133,12 +133,16 @@ impl Manager {
     /// Fails the test if logs, metrics, arguments or environment of the manager or its driver contain a secret.
     fn assert_no_leaks(&self) {
         let mut outputs = vec![("log".to_owned(), self.logs())];
-        if self.child.as_ref().is_some_and(Child::is_running) {
+        if self.is_running() {
             outputs.extend(std::iter::once(self.pid()).chain(self.driver_pids()).flat_map(canary::process));
             let metrics = self.address().and_then(|address| get(&address, "/metrics").ok());
             outputs.extend(metrics.map(|text| ("metrics".to_owned(), text)));
         }
         canary::assert_no_leaks(&self.secrets, &outputs);
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.child.as_ref().is_some_and(Child::is_running)
     }
 
     pub fn pid(&self) -> u32 {

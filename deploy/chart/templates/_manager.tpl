@@ -37,7 +37,7 @@
 - --refuse-source-address={{ . }}
 {{- end }}
 {{- if .Values.hooks.enabled }}
-- --hooks-endpoint={{ .Values.hooks.endpoint | default "$(POD_NAMESPACE)/chandler-hooks" }}
+- --hooks-endpoint={{ .Values.hooks.endpoint | default "pod" }}
 - --hooks-failure-policy={{ .Values.hooks.failurePolicy }}
 {{- end }}
 {{- range .Values.extraArgs }}

@@ -11,7 +11,7 @@ use semver::Version;
 use crate::command::{command, output};
 
 /// Files outside `deploy/chart` that are part of the chart. Tests and commands read them from `deploy`.
-const FILES: [&str; 3] = ["deploy/crds.yaml", "deploy/hooks.yaml", "deploy/rbac.yaml"];
+const FILES: [&str; 2] = ["deploy/crds.yaml", "deploy/rbac.yaml"];
 const NAMESPACE: &str = "chandler-system";
 const REPOSITORY: &str = "  repository: chandler.dev/chandler\n";
 

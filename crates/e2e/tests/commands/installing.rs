@@ -97,7 +97,7 @@ async fn every_manifest_contains_the_tested_rbac_and_crds() {
     let helm = render(None, &[]).await.unwrap();
     for manifest in [&components, &read_dist("chandler.yaml").await, &helm] {
         let shipped = objects(manifest);
-        for source in ["deploy/rbac.yaml", "deploy/crds.yaml", "deploy/hooks.yaml"] {
+        for source in ["deploy/rbac.yaml", "deploy/crds.yaml"] {
             for (key, expected) in objects(&document(source)) {
                 let Some(found) = shipped.get(&key) else {
                     assert!(key.0 == "Namespace" && manifest == &helm, "{key:?} is missing");
@@ -152,11 +152,14 @@ async fn the_manager_accepts_every_argument_of_the_manifests() {
         with_defaults(&read_dist("addon-components.yaml").await).0,
         read_dist("chandler.yaml").await,
         render_with_every_value().await,
+        render(None, &["--set", "hooks.enabled=true"]).await.unwrap(),
     ];
     for manifest in manifests {
         let arguments = arguments(&manifest).join(" ").replace("$(POD_NAMESPACE)", "chandler-system");
         let line = format!("chandler {arguments} --kubeconfig /nowhere --tool /bin/true");
-        let output = shell.run(&line, &[], Duration::from_secs(20)).await;
+        // The Deployment sets it from `status.podIP`.
+        let environment = [("POD_IP", "10.0.0.7")];
+        let output = shell.run(&line, &environment, Duration::from_secs(20)).await;
         let stderr = text(&output.stderr);
         assert!(stderr.contains("/nowhere") && !stderr.contains("Usage:"), "{line}: {stderr}");
     }
@@ -187,6 +190,9 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
         "pool: infrastructure",
         "key: pool",
         "key: zone",
+        "replicas: 3",
+        "topologyKey: rack",
+        "maxUnavailable: 50%",
         "priorityClassName: system-cluster-critical",
         "imagePullPolicy: Always",
         "team: platform",
@@ -223,7 +229,9 @@ async fn the_values_schema_rejects_invalid_values() {
         ("logFormat=xml", "/logFormat"),
         ("concurrency=0", "/concurrency"),
         ("concurrency=many", "/concurrency"),
-        ("replicas=3", "replicas"),
+        ("replicas=0", "/replicas"),
+        ("podDisruptionBudget.maxUnavailable=0", "/podDisruptionBudget/maxUnavailable"),
+        ("topologySpreadConstraints[0].maxSkew=1", "/topologySpreadConstraints/0"),
         ("hooks.failurePolicy=maybe", "/hooks/failurePolicy"),
         ("hooks.endpoint=http://plain", "/hooks/endpoint"),
         ("image.digest=abc", "/image/digest"),

@@ -1,4 +1,4 @@
-//! The tests named in docs/requirements.md exist.
+//! The tests named in docs/requirements.md and docs/reliability.md exist.
 
 use std::{
     collections::BTreeSet,
@@ -65,10 +65,12 @@ pub fn exists(known: &BTreeSet<String>, name: &str) -> bool {
 }
 
 #[test]
-fn every_test_named_in_the_requirements_exists() {
+fn every_test_named_in_the_documents_exists() {
     let known = all_tests();
-    let named = named_tests(&document("docs/requirements.md"));
-    assert!(named.len() > 30, "{named:?}");
-    let missing: Vec<_> = named.iter().filter(|name| !exists(&known, name)).collect();
-    assert!(missing.is_empty(), "docs/requirements.md names tests that do not exist: {missing:#?}");
+    for (page, at_least) in [("docs/requirements.md", 30), ("docs/reliability.md", 10)] {
+        let named = named_tests(&document(page));
+        assert!(named.len() > at_least, "{page}: {named:?}");
+        let missing: Vec<_> = named.iter().filter(|name| !exists(&known, name)).collect();
+        assert!(missing.is_empty(), "{page} names tests that do not exist: {missing:#?}");
+    }
 }

@@ -8,9 +8,7 @@ use chandler_e2e::{
     wait::{eventually, eventually_within},
     world::World,
 };
-use chandler_sandbox::{
-    apply, assets::KubernetesVersion, plane::free_port, provider::cluster_resource, testing,
-};
+use chandler_sandbox::{assets::KubernetesVersion, plane::free_port, provider::cluster_resource, testing};
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
@@ -93,7 +91,6 @@ async fn a_kubernetes_upgrade_waits_for_running_operations_unless_overridden() {
     testing::prepare(KubernetesVersion::V1_35).await.unwrap();
     let world = World::new("hooks").await;
     let hooks = Hooks::new(&world);
-    apply::apply_all(&hooks.world.client, include_str!("../../../../deploy/hooks.yaml")).await.unwrap();
     let alpha = hooks.world.create_cluster("alpha").await;
     let workload = alpha.client().await.unwrap();
     let first = hooks.start_manager();

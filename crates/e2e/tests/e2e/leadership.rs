@@ -1,7 +1,16 @@
 //! Leader election: only one manager is active at a time.
 
 use chandler_e2e::{manager::Manager, wait::eventually, world::World};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+
+/// A Lease that does not expire during a test: a takeover shows that it was released.
+const LONG_LEASE_SECONDS: u32 = 600;
 
 async fn wait_leading(manager: &Manager) {
     eventually("the manager leads", || async { is_leading(manager).then_some(()) }).await;
@@ -12,6 +21,28 @@ async fn wait_standby(manager: &Manager) {
         manager.logs().contains("\"another process leads; waiting\"").then_some(())
     })
     .await;
+}
+
+/// Starts a manager with a long Lease that it renews, or reads as a standby, every few seconds.
+fn start_with_long_lease(world: &World) -> Manager {
+    Manager::start(world, LONG_LEASE_SECONDS, &["--lease-retry-seconds", "2"])
+}
+
+/// Waits until the manager has ended by itself because it lost the Lease.
+async fn wait_ended(manager: &Manager) {
+    eventually("the manager ends", || async { (!manager.is_running()).then_some(()) }).await;
+    assert!(manager.logs().contains("leadership was lost"), "{}", manager.logs());
+}
+
+async fn wait_ready(manager: &Manager) {
+    eventually("the manager is ready", || async {
+        manager.get("/readyz").await.starts_with("HTTP/1.1 200").then_some(())
+    })
+    .await;
+}
+
+fn signal(manager: &Manager, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(manager.pid()).unwrap()).unwrap(), signal).unwrap();
 }
 
 fn is_leading(manager: &Manager) -> bool {
@@ -44,4 +75,63 @@ async fn a_standby_takes_over_from_a_killed_or_stopped_leader() {
     world.wait_ready("hello", "alpha", 3).await;
     assert_eq!(world.history(&alpha, "hello").len(), 3, "each change adds one revision");
     third.stop().await;
+}
+
+#[tokio::test]
+async fn a_standby_is_ready_and_takes_over_as_soon_as_the_leader_releases_the_lease() {
+    let world = World::new("standby").await;
+    let alpha = world.create_cluster("alpha").await;
+    let first = start_with_long_lease(&world);
+    wait_leading(&first).await;
+    wait_ready(&first).await;
+    assert!(first.get("/readyz").await.ends_with("\r\n\r\nok\n"));
+    let second = start_with_long_lease(&world);
+    wait_standby(&second).await;
+    let answer = second.get("/readyz").await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("standby"), "{answer}");
+    assert!(second.metrics().await["chandler_leader"].abs() < 0.5, "a standby is not the leader");
+    world.apply_placement("hello", "hello", json!({})).await;
+    world.wait_ready("hello", "alpha", 1).await;
+
+    // SIGTERM, with no operation running.
+    first.wait_idle().await;
+    first.stop().await;
+    wait_leading(&second).await;
+    wait_ready(&second).await;
+    world.patch_placement("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
+    world.wait_ready("hello", "alpha", 2).await;
+    assert_eq!(world.history(&alpha, "hello").len(), 2, "each change adds one revision");
+
+    // An administrator releases it: the leader ends, although nothing is wrong with it.
+    let third = start_with_long_lease(&world);
+    wait_standby(&third).await;
+    second.wait_idle().await;
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), "chandler-system");
+    let released = Patch::Merge(json!({"spec": {"holderIdentity": ""}}));
+    let name = format!("chandler-leader-{}", world.namespace);
+    leases.patch(&name, &PatchParams::default(), &released).await.unwrap();
+    wait_ended(&second).await;
+    wait_leading(&third).await;
+    wait_ready(&third).await;
+    third.stop().await;
+    let holder = leases.get(&name).await.unwrap().spec.unwrap().holder_identity;
+    assert_eq!(holder.unwrap_or_default(), "", "a manager that is stopped releases the Lease");
+}
+
+#[tokio::test]
+async fn a_leader_whose_process_was_stopped_ends_when_it_continues() {
+    let world = World::new("stopped").await;
+    let arguments = ["--lease-renew-deadline-seconds", "4", "--lease-retry-seconds", "2"];
+    let start = || Manager::start(&world, 6, &arguments);
+    let first = start();
+    wait_leading(&first).await;
+    let second = start();
+    wait_standby(&second).await;
+    signal(&first, Signal::STOP);
+    wait_leading(&second).await;
+    signal(&first, Signal::CONT);
+    wait_ended(&first).await;
+    wait_ready(&second).await;
+    assert!(second.is_running());
+    second.stop().await;
 }

@@ -32,7 +32,7 @@ async fn chandler_installs_its_own_chart_on_a_cluster() {
     let client = alpha.client().await.unwrap();
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), "chandler-system");
     let deployment = deployments.get("chandler-manager").await.unwrap();
-    assert_eq!(deployment.status.unwrap().available_replicas, Some(1));
+    assert_eq!(deployment.status.unwrap().available_replicas, Some(2), "the leader and a standby");
     let arguments = deployment.spec.unwrap().template.spec.unwrap().containers[0].args.clone().unwrap();
     assert!(arguments.contains(&format!("--namespace={}", world.namespace)), "{arguments:?}");
 
