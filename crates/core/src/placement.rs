@@ -11,7 +11,9 @@ mod template_paths;
 mod templates;
 
 pub use changes::{Change, changes};
-pub use extension_instance::{ReleaseContent, addon_release, addon_release_name, release_identity};
+pub use extension_instance::{
+    ReleaseContent, addon_release, addon_release_name, must_write_values, release_identity,
+};
 pub use helm_chart_proxy::{release_object, rendered_release_object};
 pub use kind::PlacementKind;
 pub use report::{ClusterFailure, DeleteFailure, PlacementSummary, report};

@@ -12,7 +12,7 @@ use chandler_api::{
 use chandler_core::{
     identity::{ClusterKey, ClusterMap},
     parameters::{Parameters, Rendered, Schema, from_yaml, merge, render, summarize},
-    placement::addon_release_name,
+    placement::{addon_release_name, must_write_values},
     release::VALUES_KEY,
 };
 use k8s_openapi::api::core::v1::Secret;
@@ -79,7 +79,10 @@ impl Values {
                 Err(error) => Err(error),
             };
             let values = match values {
-                Ok(values) => self.store(instance, &key, values, read.secret, current).await,
+                Ok(values) => {
+                    let current = current.map(AsRef::as_ref);
+                    self.store(instance, &key, values, read.secret, &layers.source, current).await
+                }
                 Err(error) => Err(error),
             };
             results.insert(key, values);
@@ -144,15 +147,15 @@ impl Values {
         cluster: &ClusterKey,
         values: Rendered,
         secret: bool,
-        existing: Option<&Arc<AddonRelease>>,
+        source: &PackageSource,
+        existing: Option<&AddonRelease>,
     ) -> ValuesResult {
         if !secret {
             return Ok((Some(values.text).filter(|text| !text.is_empty()), None));
         }
         let name = format!("{}-values", addon_release_name(instance, &cluster.name));
         let reference = ValuesSecret { name, digest: values.digest.to_string() };
-        let current = existing.and_then(|release| release.spec.values_secret.as_ref());
-        if current != Some(&reference) {
+        if must_write_values(existing, &reference, source) {
             self.write(instance, &reference.name, &values).await?;
         }
         Ok((None, Some(reference)))
