@@ -10,7 +10,7 @@ pub enum TemplatePaths {
     /// The template uses its whole data, or it cannot be parsed.
     All,
     /// Each path includes everything below it.
-    Some(BTreeSet<Vec<String>>),
+    Fields(BTreeSet<Vec<String>>),
 }
 
 impl TemplatePaths {
@@ -36,14 +36,14 @@ impl TemplatePaths {
             }
             rest = action.0;
         }
-        Self::Some(paths)
+        Self::Fields(paths)
     }
 
     /// Returns the part of the data that the template reads. It evaluates to the same text as all of the data.
     pub fn select(&self, data: Value) -> Value {
         match self {
             Self::All => data,
-            Self::Some(paths) => {
+            Self::Fields(paths) => {
                 let mut selected = Value::Object(Map::new());
                 for path in paths {
                     copy(&data, &mut selected, path);
@@ -183,7 +183,7 @@ mod tests {
     fn paths(template: &str) -> Option<Vec<String>> {
         match TemplatePaths::of(template) {
             TemplatePaths::All => None,
-            TemplatePaths::Some(paths) => Some(paths.iter().map(|path| path.join(".")).collect()),
+            TemplatePaths::Fields(paths) => Some(paths.iter().map(|path| path.join(".")).collect()),
         }
     }
 
