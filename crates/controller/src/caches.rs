@@ -49,6 +49,12 @@ impl<R: ReleaseKind> ReleaseCache<R> {
         self.get(&keys)
     }
 
+    /// Returns the release objects of a placement on a cluster of its namespace.
+    pub fn of_owner_on(&self, owner: &str, cluster: &ClusterKey) -> Vec<Arc<R>> {
+        let keys = self.index.lock().of_owner_on(status::kind::<R>(), owner, cluster);
+        self.get(&keys)
+    }
+
     /// Returns the release objects of a cluster.
     pub fn on_cluster(&self, cluster: &ClusterKey) -> Vec<Arc<R>> {
         let keys = self.index.lock().on(status::kind::<R>(), cluster);

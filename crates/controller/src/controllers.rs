@@ -30,7 +30,7 @@ use crate::{
     run::{ManagementCaches, Shared},
     sync::Mutex,
     tasks::Tasks,
-    templates::Templates,
+    templates::{Evaluations, Templates},
     watch::{FirstList, Scope, watch},
 };
 
@@ -131,6 +131,7 @@ impl Controllers {
             references: caches.references.clone(),
             service: shared.template_service.clone(),
             metrics: shared.metrics.clone(),
+            evaluations: Evaluations::default(),
         };
         follow(tasks, shared.packages.changes(), shared.router.clone(), Router::on_source);
         follow(tasks, catalog_cache.changes(), shared.router.clone(), Router::on_catalogs);

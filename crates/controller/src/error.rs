@@ -1,4 +1,4 @@
-use std::net::SocketAddr;
+use std::{error::Error, io, net::SocketAddr};
 
 use chandler_core::failure::{Category, Failure};
 
@@ -28,7 +28,7 @@ pub enum StartupError {
     #[error(transparent)]
     Management(#[from] ManagementError),
     #[error("cannot listen on {address}: {source}")]
-    Listen { address: SocketAddr, source: std::io::Error },
+    Listen { address: SocketAddr, source: io::Error },
     #[error(
         "{kind} is not served by the management cluster; install Chandler's CRDs and Cluster API first: {source}"
     )]
@@ -60,13 +60,29 @@ impl ManagementError {
     /// Returns the category of the failure.
     pub fn category(&self) -> Category {
         let (Self::Write { source, .. } | Self::Read { source, .. }) = self;
-        match source {
-            kube::Error::Api(status) => category_of(status.code),
-            kube::Error::Auth(_) => Category::Unauthorized,
-            kube::Error::HyperError(_) | kube::Error::Service(_) => Category::Unreachable,
-            _ => Category::Internal,
-        }
+        management_category(source)
     }
+}
+
+/// Returns the category of a failed request to the management cluster.
+pub fn management_category(error: &kube::Error) -> Category {
+    match error {
+        kube::Error::Api(status) => category_of(status.code),
+        kube::Error::Auth(_) => Category::Unauthorized,
+        kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_) => {
+            if is_timeout(error) { Category::Timeout } else { Category::Unreachable }
+        }
+        _ => Category::Internal,
+    }
+}
+
+/// Returns whether an error or one of its sources is an expired deadline.
+fn is_timeout(error: &(dyn Error + 'static)) -> bool {
+    let is_expired = |error: &(dyn Error + 'static)| {
+        error.is::<tokio::time::error::Elapsed>()
+            || error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
+    };
+    std::iter::successors(Some(error), |error| (**error).source()).any(is_expired)
 }
 
 /// Returns the category for an HTTP status code of the API server.
@@ -120,5 +136,8 @@ mod tests {
         let source = kube::Error::Service("connection refused".into());
         let unreachable = ManagementError::Read { what: "Leases".to_owned(), source };
         assert_eq!(unreachable.category(), Category::Unreachable);
+        let source = kube::Error::Service(io::Error::from(io::ErrorKind::TimedOut).into());
+        let expired = ManagementError::Read { what: "Leases".to_owned(), source };
+        assert_eq!(expired.category(), Category::Timeout);
     }
 }

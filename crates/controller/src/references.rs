@@ -47,6 +47,13 @@ pub enum ReferenceError {
     NotListed { group: String, kind: String },
 }
 
+impl ReferenceError {
+    /// Returns whether a retry may succeed without an event.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::NotServed { .. } | Self::NotListed { .. })
+    }
+}
+
 /// The referenced objects. Clones share the watches.
 #[derive(Clone)]
 pub struct References {

@@ -1,4 +1,6 @@
-//! Value templates: evaluated for many clusters in one call of the template service.
+//! Value templates: evaluated for many clusters in as few calls of the template service as possible.
+
+mod evaluations;
 
 use std::collections::BTreeMap;
 
@@ -12,6 +14,7 @@ use chandler_tool::TemplateService;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
+pub use self::evaluations::Evaluations;
 use crate::{
     ReconcileError, clusters::as_json, metrics::Metrics, placement::ComposeError, references::References,
 };
@@ -22,12 +25,15 @@ pub struct Templates {
     pub references: References,
     pub service: TemplateService,
     pub metrics: Metrics,
+    pub evaluations: Evaluations,
 }
 
 /// The data for which a template has to be evaluated.
 pub struct TemplateInput {
     pub cluster: ClusterKey,
     pub data: Value,
+    /// Of template and data.
+    pub digest: Digest,
 }
 
 impl Templates {
@@ -52,9 +58,15 @@ impl Templates {
         Ok(render_inputs(template, &objects))
     }
 
-    /// Evaluates a template for many clusters. A failure concerns its own cluster only.
+    /// Returns the cached result of a placement's template for a cluster.
+    pub fn cached(&self, placement: &str, cluster: &ClusterKey, input: &Digest) -> Option<String> {
+        self.evaluations.get(placement, cluster, input)
+    }
+
+    /// Evaluates the template of a placement for many clusters. A failure concerns its own cluster only.
     pub async fn evaluate(
         &self,
+        placement: &str,
         template: &str,
         inputs: Vec<TemplateInput>,
     ) -> Result<ClusterMap<Result<String, ComposeError>>, ReconcileError> {
@@ -66,10 +78,14 @@ impl Templates {
         self.metrics.tool_call("render");
         let outputs =
             self.service.render(template, requests.collect()).await.map_err(ReconcileError::Render)?;
-        let texts = outputs
-            .into_iter()
-            .map(|output| output.map_err(|failure| ComposeError::Template(failure.message)));
-        Ok(inputs.into_iter().map(|input| input.cluster).zip(texts).collect())
+        let mut results = BTreeMap::new();
+        for (input, output) in inputs.into_iter().zip(outputs) {
+            if let Ok(text) = &output {
+                self.evaluations.insert(placement, &input.cluster, input.digest, text.clone());
+            }
+            results.insert(input.cluster, output.map_err(|failure| ComposeError::Template(failure.message)));
+        }
+        Ok(results)
     }
 
     async fn referenced(

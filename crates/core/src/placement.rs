@@ -7,13 +7,16 @@ mod helm_chart_proxy;
 mod kind;
 mod report;
 mod selection;
+mod template_paths;
 mod templates;
 
 pub use changes::{Change, changes};
-pub use extension_instance::{ReleaseContent, addon_release, addon_release_name, release_identity};
-pub use helm_chart_proxy::release_object;
+pub use extension_instance::{
+    ReleaseContent, addon_release, addon_release_name, must_write_values, release_identity,
+};
+pub use helm_chart_proxy::{release_object, rendered_release_object};
 pub use kind::PlacementKind;
-pub use report::{ClusterFailure, PlacementSummary, report};
+pub use report::{ClusterFailure, DeleteFailure, PlacementSummary, report};
 pub use selection::{Selection, SelectionError};
 pub use templates::{
     RENDERED_FROM_ANNOTATION, Rendering, TemplateObjects, referenced_objects, render_inputs, rendering,

@@ -9,6 +9,16 @@ use crate::{
     supervisor::{Service, Supervisor},
 };
 
+/// Largest total size of the inputs of one call.
+const BATCH_BYTES: usize = 16 << 20;
+/// Number of inputs of one call: each output may be as large as [`MAX_OUTPUT`], and all of them are one message.
+const BATCH_INPUTS: usize = MESSAGE_LIMIT / MAX_OUTPUT * 3 / 4;
+/// Largest output of one input, which is the default of the service.
+const MAX_OUTPUT: usize = 1 << 20;
+
+/// The key of an input, and its data as JSON.
+type Input = (String, Vec<u8>);
+
 /// Why the evaluation of a template failed for one input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderFailure {
@@ -30,29 +40,54 @@ impl TemplateService {
         &self.supervisor
     }
 
-    /// Evaluates a template for many inputs: `(key, data as JSON)`. Returns the results in the order of the inputs.
+    /// Evaluates a template for many inputs: `(key, data as JSON)`. Returns the results in the order of the inputs. As many
+    /// inputs as fit into a message are sent in one call.
     pub async fn render(
         &self,
         template: &str,
-        inputs: Vec<(String, Vec<u8>)>,
+        inputs: Vec<Input>,
     ) -> Result<Vec<Result<String, RenderFailure>>, Failure> {
         let lease = self.supervisor.lease().await?;
-        let asked = inputs.len();
-        let request = template::RenderRequest {
-            template: template.to_owned(),
-            inputs: inputs.into_iter().map(|(key, data)| template::Input { key, data }).collect(),
-            timeout: None,
-            max_output_bytes: 0,
-        };
         let mut client = TemplateServiceClient::new(lease.channel())
             .max_decoding_message_size(MESSAGE_LIMIT)
             .max_encoding_message_size(MESSAGE_LIMIT);
-        let answer = client.render(local(request)).await.map_err(failed)?.into_inner();
-        if answer.outputs.len() != asked {
-            return Err(incomplete());
+        let mut results = Vec::with_capacity(inputs.len());
+        for batch in batches(inputs) {
+            let asked = batch.len();
+            let request = template::RenderRequest {
+                template: template.to_owned(),
+                inputs: batch.into_iter().map(|(key, data)| template::Input { key, data }).collect(),
+                timeout: None,
+                max_output_bytes: 0,
+            };
+            let answer = client.render(local(request)).await.map_err(failed)?.into_inner();
+            if answer.outputs.len() != asked {
+                return Err(incomplete());
+            }
+            for output in answer.outputs {
+                results.push(rendered(output)?);
+            }
         }
-        answer.outputs.into_iter().map(rendered).collect()
+        Ok(results)
     }
+}
+
+/// Divides inputs into calls that fit into a message, in both directions.
+fn batches(inputs: Vec<Input>) -> Vec<Vec<Input>> {
+    let (mut batches, mut batch, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for input in inputs {
+        let size = input.0.len() + input.1.len();
+        if !batch.is_empty() && (batch.len() == BATCH_INPUTS || bytes + size > BATCH_BYTES) {
+            batches.push(std::mem::take(&mut batch));
+            bytes = 0;
+        }
+        bytes += size;
+        batch.push(input);
+    }
+    if !batch.is_empty() {
+        batches.push(batch);
+    }
+    batches
 }
 
 fn rendered(output: template::Output) -> Result<Result<String, RenderFailure>, Failure> {
@@ -72,4 +107,39 @@ fn failed(status: Status) -> Failure {
 
 fn incomplete() -> Failure {
     Failure::new(Category::Internal, "the template service breaks its contract: an input has no result")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inputs(count: usize, size: usize) -> Vec<Input> {
+        (0..count).map(|number| (format!("fleet/c{number}"), vec![b'x'; size])).collect()
+    }
+
+    #[test]
+    fn the_inputs_of_a_fleet_are_divided_into_messages() {
+        let rows = [
+            (0, 0, 0),
+            (1, 100, 1),
+            (BATCH_INPUTS, 100, 1),
+            (BATCH_INPUTS + 1, 100, 2),
+            (3, BATCH_BYTES / 2 + 1, 3),
+        ];
+        for (count, size, expected) in rows {
+            let all = inputs(count, size);
+            let divided = batches(all.clone());
+            assert_eq!(divided.len(), expected, "{count} of {size} bytes");
+            assert_eq!(divided.concat(), all, "in the same order");
+        }
+    }
+
+    #[test]
+    fn a_large_fleet_with_large_objects_fits_into_messages() {
+        let bytes =
+            |batch: &Vec<Input>| batch.iter().map(|(key, data)| key.len() + data.len()).sum::<usize>();
+        let divided = batches(inputs(1_000, 65 << 10));
+        assert!(divided.iter().all(|batch| bytes(batch) <= BATCH_BYTES));
+        assert!(divided.iter().all(|batch| batch.len() * MAX_OUTPUT < MESSAGE_LIMIT));
+    }
 }

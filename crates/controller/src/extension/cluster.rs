@@ -1,6 +1,6 @@
 //! Reconciles a Cluster: creates and deletes its implicit ExtensionInstances, and writes the conditions of its add-ons.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use chandler_api::{
     FIELD_MANAGER,
@@ -29,9 +29,12 @@ use serde_json::json;
 
 use super::{
     registry::{RegisteredExtension, Snapshot},
-    resolver::{Resolved, Resolver},
+    resolver::{ResolveError, Resolved, Resolver},
 };
-use crate::{ManagementError, ReconcileError, caches::AllKinds, clusters, events::Events, overwrite};
+use crate::{ManagementError, ReconcileError, caches::AllKinds, clusters, events::Events, overwrite, queue};
+
+/// Delay before a Cluster is reconciled again whose extensions could not be resolved because a request failed.
+const RETRY: Duration = Duration::from_secs(10);
 
 /// The context of the reconciler of Clusters.
 pub struct ClusterContext {
@@ -74,8 +77,14 @@ impl Reconciler {
         let lists = cluster_list::has_list(self.annotation(), &self.cluster.data);
         let relevant =
             lists || !instances.is_empty() || !defaults.is_empty() || !self.provisioned().is_empty();
-        let resolved =
-            if relevant { self.context.resolver.resolve(&self.key, &self.cluster).await.ok() } else { None };
+        let (resolved, failed) = if relevant {
+            match self.context.resolver.resolve(&self.key, &self.cluster).await {
+                Ok(resolved) => (Some(resolved), None),
+                Err(error) => (None, Some(error)),
+            }
+        } else {
+            (None, None)
+        };
         let complete = self.published.is_complete();
         // Without a complete registry and a resolution, instances are neither created nor deleted.
         if let (Some(listed), Some(resolved), true) = (listed, &resolved, complete) {
@@ -87,7 +96,7 @@ impl Reconciler {
         if relevant || gates_on_addons(&self.cluster.data) {
             self.update_conditions(resolved.as_deref(), problems).await?;
         }
-        Ok(Action::await_change())
+        Ok(next(&self.cluster, failed.as_ref()))
     }
 
     /// Uninstalls the releases that own resources outside of a Cluster that is being deleted.
@@ -99,7 +108,7 @@ impl Reconciler {
                 delete(&api, &*release).await?;
             }
         }
-        Ok(Action::await_change())
+        Ok(next(&self.cluster, None))
     }
 
     /// Returns the default extensions of the cluster.
@@ -313,6 +322,14 @@ impl Reconciler {
     }
 }
 
+/// Returns when a Cluster is reconciled again without an event: at the next resync, or soon if a request has failed.
+fn next(cluster: &DynamicObject, failed: Option<&ResolveError>) -> Action {
+    match failed {
+        Some(ResolveError::UnknownKubernetes(why)) if why.is_transient() => Action::requeue(RETRY),
+        _ => queue::resync(cluster),
+    }
+}
+
 /// Deletes an object unless it has changed since the watch showed it. A change triggers another reconcile, because a
 /// user may have taken the object over.
 async fn delete<K>(api: &Api<K>, object: &K) -> Result<(), ManagementError>
@@ -325,5 +342,29 @@ where
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
         Err(source) => Err(ManagementError::Write { kind: crate::status::kind::<K>(), name, source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{extension::UnknownKubernetes, references::ReferenceError};
+
+    #[test]
+    fn a_cluster_is_reconciled_again_without_an_event() {
+        let mut cluster = DynamicObject::new("blue", &clusters::resource());
+        cluster.metadata.uid = Some("1".to_owned());
+        let unknown = |why| ResolveError::UnknownKubernetes(why);
+        let not_listed = ReferenceError::NotListed { group: "example".to_owned(), kind: "Plane".to_owned() };
+        let rows = [
+            (None, queue::resync(&cluster)),
+            (Some(ResolveError::Pending), queue::resync(&cluster)),
+            (Some(unknown(UnknownKubernetes::NotNamed)), queue::resync(&cluster)),
+            (Some(unknown(not_listed.into())), Action::requeue(RETRY)),
+        ];
+        for (failed, expected) in rows {
+            assert_eq!(next(&cluster, failed.as_ref()), expected, "{failed:?}");
+            assert_ne!(expected, Action::await_change());
+        }
     }
 }

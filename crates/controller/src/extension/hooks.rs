@@ -77,7 +77,12 @@ impl ExtensionHooks {
         if resolved.input.kubernetes.current != version {
             return wait("the extensions of this cluster are being resolved".to_owned());
         }
-        let from = resolved.input.kubernetes.upgrade.as_ref().map(|upgrade| upgrade.from.clone());
+        let upgrade = resolved.input.kubernetes.upgrade.as_ref();
+        if upgrade.is_some_and(|upgrade| upgrade.reached < UpgradeMoment::AfterControlPlane) {
+            // The Cluster does not show yet that this step has reached its end.
+            return wait("the extensions of this cluster are being resolved".to_owned());
+        }
+        let from = upgrade.map(|upgrade| upgrade.from.clone());
         let in_lockstep = resolved.resolution.chosen.iter().filter(|(name, chosen)| {
             let published = resolved.input.universe.extensions.get(*name);
             let stated = published.and_then(|published| {
@@ -95,11 +100,13 @@ impl ExtensionHooks {
         let (Some(resolved), Some((from, to))) = (self.resolved(cluster), versions) else {
             return self.unknown(cluster);
         };
-        let plan = resolved.input.plan(&from, &to);
-        if plan.blocks() {
-            return HookResponse::Block { message: blocked(&plan, &to.to_string()) };
+        let plans = resolved.input.plan_steps(&from, &to);
+        if let Some((step, plan)) = plans.iter().find(|(_, plan)| plan.blocks()) {
+            return HookResponse::Block { message: blocked(plan, &step.to_string()) };
         }
-        let moves = plan.steps.iter().filter_map(|step| match &step.outcome {
+        // Cluster API calls a hook before each of the later steps.
+        let moves = plans.iter().take(1).flat_map(|(_, plan)| &plan.steps);
+        let moves = moves.filter_map(|step| match &step.outcome {
             UpgradeOutcome::Moves { to, when: UpgradeMoment::BeforeControlPlane, .. } => {
                 Some((step.extension.as_str(), to))
             }

@@ -73,6 +73,13 @@ pub enum UnknownKubernetes {
     NotNamed,
 }
 
+impl UnknownKubernetes {
+    /// Returns whether a retry may succeed without an event.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::ControlPlane(error) if error.is_transient())
+    }
+}
+
 impl Resolver {
     /// Returns the instances that select a cluster.
     pub fn instances(

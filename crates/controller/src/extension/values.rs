@@ -3,20 +3,16 @@
 
 pub mod schema_check;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_api::{
     FIELD_MANAGER,
     extensions::{AddonRelease, ExtensionInstance, PackageSource, ValuesSecret},
 };
 use chandler_core::{
-    digest::Digest,
     identity::{ClusterKey, ClusterMap},
     parameters::{Parameters, Rendered, Schema, from_yaml, merge, render, summarize},
-    placement::addon_release_name,
+    placement::{addon_release_name, must_write_values},
     release::VALUES_KEY,
 };
 use k8s_openapi::api::core::v1::Secret;
@@ -31,16 +27,12 @@ use crate::{
     ReconcileError,
     parameters::{ParameterSources, Read},
     placement::ComposeError,
-    sync::Mutex,
     tasks::take_turns,
     templates::{TemplateInput, Templates},
 };
 
 /// Values as text, or the Secret that contains them.
 type ValuesResult = Result<(Option<String>, Option<ValuesSecret>), ComposeError>;
-
-/// Number of cached results of templates.
-const MAX_EVALUATED: usize = 10_000;
 
 /// The parts of the chosen version that determine values.
 #[derive(Clone, Default)]
@@ -57,8 +49,6 @@ pub struct Values {
     pub templates: Templates,
     pub sources: ParameterSources,
     pub schema_check: SchemaCheck,
-    /// Results of templates by instance uid and cluster, with the digest of their input.
-    pub evaluated: Mutex<HashMap<(String, ClusterKey), (Digest, String)>>,
 }
 
 impl Values {
@@ -89,7 +79,10 @@ impl Values {
                 Err(error) => Err(error),
             };
             let values = match values {
-                Ok(values) => self.store(instance, &key, values, read.secret, current).await,
+                Ok(values) => {
+                    let current = current.map(AsRef::as_ref);
+                    self.store(instance, &key, values, read.secret, &layers.source, current).await
+                }
                 Err(error) => Err(error),
             };
             results.insert(key, values);
@@ -108,16 +101,15 @@ impl Values {
         if !template.contains("{{") {
             return Ok(clusters.keys().map(|key| (key.clone(), Ok(template.to_owned()))).collect());
         }
-        let (mut results, mut needed, mut digests) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+        let (mut results, mut needed) = (BTreeMap::new(), Vec::new());
         for (done, (key, (cluster, _))) in clusters.iter().enumerate() {
             take_turns(done).await;
             match self.templates.data(template, key, cluster).await {
                 Ok((data, digest)) => {
-                    if let Some(text) = self.cached(&uid, key, &digest) {
+                    if let Some(text) = self.templates.cached(&uid, key, &digest) {
                         results.insert(key.clone(), Ok(text));
                     } else {
-                        needed.push(TemplateInput { cluster: key.clone(), data });
-                        digests.insert(key.clone(), digest);
+                        needed.push(TemplateInput { cluster: key.clone(), data, digest });
                     }
                 }
                 Err(error) => {
@@ -125,24 +117,8 @@ impl Values {
                 }
             }
         }
-        for (key, result) in self.templates.evaluate(template, needed).await? {
-            if let (Ok(text), Some(digest)) = (&result, digests.remove(&key)) {
-                let mut evaluated = self.evaluated.lock();
-                if evaluated.len() >= MAX_EVALUATED {
-                    // Entries of deleted instances and clusters are dropped. The others are evaluated again.
-                    evaluated.clear();
-                }
-                evaluated.insert((uid.clone(), key.clone()), (digest, text.clone()));
-            }
-            results.insert(key, result);
-        }
+        results.extend(self.templates.evaluate(&uid, template, needed).await?);
         Ok(results)
-    }
-
-    fn cached(&self, uid: &str, key: &ClusterKey, digest: &Digest) -> Option<String> {
-        let evaluated = self.evaluated.lock();
-        let (from, text) = evaluated.get(&(uid.to_owned(), key.clone()))?;
-        (from == digest).then(|| text.clone())
     }
 
     /// Renders the values and validates them against the schema of the package, unless the release object already has
@@ -171,15 +147,15 @@ impl Values {
         cluster: &ClusterKey,
         values: Rendered,
         secret: bool,
-        existing: Option<&Arc<AddonRelease>>,
+        source: &PackageSource,
+        existing: Option<&AddonRelease>,
     ) -> ValuesResult {
         if !secret {
             return Ok((Some(values.text).filter(|text| !text.is_empty()), None));
         }
         let name = format!("{}-values", addon_release_name(instance, &cluster.name));
         let reference = ValuesSecret { name, digest: values.digest.to_string() };
-        let current = existing.and_then(|release| release.spec.values_secret.as_ref());
-        if current != Some(&reference) {
+        if must_write_values(existing, &reference, source) {
             self.write(instance, &reference.name, &values).await?;
         }
         Ok((None, Some(reference)))

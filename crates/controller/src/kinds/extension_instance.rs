@@ -17,7 +17,6 @@ use crate::{
     extension::{InstanceReleases, SchemaCheck, Values},
     parameters::ParameterSources,
     placement::{Compose, Composed},
-    sync::Mutex,
 };
 
 /// How many clusters the status of an instance lists.
@@ -34,7 +33,6 @@ impl ManagedKind for ExtensionInstance {
                     templates: templates.clone(),
                     sources: ParameterSources::new(shared.client.clone()),
                     schema_check: SchemaCheck::new(shared.packages.clone(), caches.catalogs.clone()),
-                    evaluated: Mutex::default(),
                 },
                 clusters: caches.clusters.clone(),
             },

@@ -9,7 +9,7 @@ use chandler_api::{
 use chandler_core::{
     digest::Digest,
     identity::{ClusterKey, ClusterMap},
-    placement::{RENDERED_FROM_ANNOTATION, Rendering, release_object, rendering},
+    placement::{RENDERED_FROM_ANNOTATION, Rendering, release_object, rendered_release_object, rendering},
 };
 use futures::{FutureExt as _, future::BoxFuture};
 use kube::{ResourceExt as _, api::DynamicObject};
@@ -69,20 +69,21 @@ impl Composer {
         existing: &ClusterMap<Arc<HelmReleaseProxy>>,
     ) -> Result<Composed<HelmReleaseProxy>, ReconcileError> {
         let template = &placement.spec.values_template;
+        let uid = placement.uid().unwrap_or_default();
         let (mut composed, mut inputs, mut digests) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         for (done, (key, cluster)) in clusters.iter().enumerate() {
             take_turns(done).await;
             let there = existing.get(key).map(AsRef::as_ref);
-            match self.known(template, key, cluster, there).await {
+            match self.known(&uid, template, key, cluster, there).await {
                 Ok(Known::Plain) => {
                     composed.insert(key.clone(), Ok(release_object(placement, key, template.clone(), there)));
                 }
                 Ok(Known::Current(values, digest)) => {
-                    let object = release_object(placement, key, values, there);
-                    composed.insert(key.clone(), Ok(rendered_from(object, &digest)));
+                    let object = rendered_release_object(placement, key, values, &digest, there);
+                    composed.insert(key.clone(), Ok(object));
                 }
                 Ok(Known::Outdated(data, digest)) => {
-                    inputs.push(TemplateInput { cluster: key.clone(), data });
+                    inputs.push(TemplateInput { cluster: key.clone(), data, digest: digest.clone() });
                     digests.insert(key.clone(), digest);
                 }
                 Err(error) => {
@@ -90,13 +91,12 @@ impl Composer {
                 }
             }
         }
-        for (key, values) in self.templates.evaluate(template, inputs).await? {
+        let mut evaluated = self.templates.evaluate(&uid, template, inputs).await?;
+        for (key, digest) in digests {
             let there = existing.get(&key).map(AsRef::as_ref);
-            let object = values.map(|values| release_object(placement, &key, values, there));
-            let object = match digests.get(&key) {
-                Some(digest) => object.map(|object| rendered_from(object, digest)),
-                None => object,
-            };
+            let values = evaluated.remove(&key).unwrap_or(Err(ComposeError::NoValues));
+            let object =
+                values.map(|values| rendered_release_object(placement, &key, values, &digest, there));
             composed.insert(key, object);
         }
         Ok(composed)
@@ -104,6 +104,7 @@ impl Composer {
 
     async fn known(
         &self,
+        uid: &str,
         template: &str,
         key: &ClusterKey,
         cluster: &DynamicObject,
@@ -116,7 +117,10 @@ impl Composer {
         let last = there.and_then(|there| there.annotations().get(RENDERED_FROM_ANNOTATION));
         match (rendering(template, &digest, last.map(String::as_str)), there) {
             (Rendering::Current, Some(there)) => Ok(Known::Current(there.spec.values.clone(), digest)),
-            _ => Ok(Known::Outdated(data, digest)),
+            _ => Ok(match self.templates.cached(uid, key, &digest) {
+                Some(values) => Known::Current(values, digest),
+                None => Known::Outdated(data, digest),
+            }),
         }
     }
 }
@@ -125,12 +129,7 @@ impl Composer {
 enum Known {
     /// The text contains no template.
     Plain,
-    /// The release object was rendered from the same template and data.
+    /// The values were rendered from the same template and data.
     Current(String, Digest),
     Outdated(Value, Digest),
-}
-
-fn rendered_from(mut object: HelmReleaseProxy, digest: &Digest) -> HelmReleaseProxy {
-    object.annotations_mut().insert(RENDERED_FROM_ANNOTATION.to_owned(), digest.to_string());
-    object
 }

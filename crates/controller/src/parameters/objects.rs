@@ -12,7 +12,10 @@ use kube::{
 };
 use serde_json::Value;
 
-use crate::single_flight::{MOMENT, SingleFlight};
+use crate::{
+    error::management_category,
+    single_flight::{MOMENT, SingleFlight},
+};
 
 /// How long the discovery of a kind is cached.
 const KIND_KNOWN: Duration = Duration::from_mins(1);
@@ -30,7 +33,7 @@ pub enum Unreadable {
     BadName(String),
     /// Missing permissions, and how to grant them.
     Forbidden(String),
-    Failed(String),
+    Failed(Failure),
 }
 
 impl Unreadable {
@@ -43,8 +46,8 @@ impl Unreadable {
             Self::Forbidden(next) => {
                 Failure::new(Category::Forbidden, format!("{object} may not be read: {next}"))
             }
-            Self::Failed(error) => {
-                Failure::new(Category::Internal, format!("{object} cannot be read: {error}"))
+            Self::Failed(Failure { category, message }) => {
+                Failure::new(*category, format!("{object} cannot be read: {message}"))
             }
         }
     }
@@ -147,7 +150,7 @@ impl Objects {
             // As text: a client that cannot decode an object writes it to the log.
             let text = self.client.request_text(request).await.map_err(|error| problem(&error, forbidden))?;
             let object = serde_json::from_str(&text)
-                .map_err(|_| Problem::Unreadable(Unreadable::Failed("the answer is not JSON".to_owned())))?;
+                .map_err(|_| failed(Category::Internal, "the answer is not JSON"))?;
             Ok(Arc::new(object))
         };
         self.read.get(reading, fetch).await
@@ -156,17 +159,20 @@ impl Objects {
 
 /// Converts an error. `forbidden` gets the resource of a 403 and returns how to grant the permission.
 fn problem(error: &kube::Error, forbidden: impl Fn(&str) -> String) -> Problem {
-    let kube::Error::Api(status) = error else {
-        return Problem::Unreadable(Unreadable::Failed(root_cause(error)));
-    };
+    let category = management_category(error);
+    let kube::Error::Api(status) = error else { return failed(category, root_cause(error)) };
     match status.code {
         404 => Problem::Absent,
         403 => {
             let refused = status.details.as_ref().map_or("", |details| details.kind.as_str());
             Problem::Unreadable(Unreadable::Forbidden(forbidden(refused)))
         }
-        _ => Problem::Unreadable(Unreadable::Failed(status.message.clone())),
+        _ => failed(category, status.message.clone()),
     }
+}
+
+fn failed(category: Category, message: impl Into<String>) -> Problem {
+    Problem::Unreadable(Unreadable::Failed(Failure::new(category, message)))
 }
 
 fn impersonation(namespace: &str, account: &str) -> String {
@@ -203,4 +209,24 @@ fn account_name(name: &str) -> Result<&str, Problem> {
 
 fn bad_name(name: &str) -> Problem {
     Problem::Unreadable(Unreadable::BadName(name.chars().take(100).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn failed_reads_have_the_category_of_the_response() {
+        for (code, expected) in
+            [(401, Category::Unauthorized), (403, Category::Forbidden), (503, Category::Unreachable)]
+        {
+            let error = kube::Error::Api(Status::failure("why", "Why").with_code(code).boxed());
+            let Problem::Unreadable(why) = problem(&error, |_| "grant it".to_owned()) else {
+                panic!("{code} is not absence")
+            };
+            assert_eq!(why.failure("Secret fleet/a").category, expected, "{code}");
+        }
+    }
 }

@@ -50,9 +50,8 @@ impl ComposeError {
     /// Returns whether a retry may succeed without an event, because a request failed.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Reference(error) | Self::Kubernetes(UnknownKubernetes::ControlPlane(error)) => {
-                matches!(error, ReferenceError::NotServed { .. } | ReferenceError::NotListed { .. })
-            }
+            Self::Reference(error) => error.is_transient(),
+            Self::Kubernetes(error) => error.is_transient(),
             Self::WriteValues { .. } => true,
             Self::Failed(failure) => matches!(
                 failure.category,

@@ -32,11 +32,16 @@ impl<P: kube::Resource<DynamicType = ()>, R: ResourceExt> RecentWrites<P, R> {
         self.lock().entry(placement.clone()).or_default().insert(name, (Instant::now(), Arc::new(object)));
     }
 
-    /// Returns the objects that the watch has `listed`, updated and completed by recent writes, and whether objects
-    /// were added.
-    pub fn overlay(&self, placement: &ObjectRef<P>, mut listed: Vec<Arc<R>>) -> (Vec<Arc<R>>, bool) {
+    /// Returns the objects that the watch has `listed`, updated by recent writes and completed by those that `is_in_scope`
+    /// accepts, and the objects that were added.
+    pub fn overlay(
+        &self,
+        placement: &ObjectRef<P>,
+        mut listed: Vec<Arc<R>>,
+        is_in_scope: impl Fn(&R) -> bool,
+    ) -> (Vec<Arc<R>>, Vec<Arc<R>>) {
         let mut all = self.lock();
-        let Some(entries) = all.get_mut(placement) else { return (listed, false) };
+        let Some(entries) = all.get_mut(placement) else { return (listed, Vec::new()) };
         for object in &mut listed {
             if let Some((_, written)) = entries.get(&object.name_any()) {
                 if is_newer(&**written, &**object) {
@@ -50,15 +55,14 @@ impl<P: kube::Resource<DynamicType = ()>, R: ResourceExt> RecentWrites<P, R> {
         let names: HashSet<_> = listed.iter().filter_map(|object| object.meta().name.as_deref()).collect();
         let unlisted: Vec<_> = entries
             .iter()
-            .filter(|(name, _)| !names.contains(name.as_str()))
+            .filter(|(name, (_, written))| !names.contains(name.as_str()) && is_in_scope(written))
             .map(|(_, (_, written))| written.clone())
             .collect();
-        let added = !unlisted.is_empty();
-        listed.extend(unlisted);
+        listed.extend(unlisted.iter().cloned());
         if entries.is_empty() {
             all.remove(placement);
         }
-        (listed, added)
+        (listed, unlisted)
     }
 
     /// Returns whether a newer version of an object was written than the one that the watch has shown.
@@ -110,8 +114,9 @@ mod tests {
         writes: &RecentWrites<HelmChartProxy, ConfigMap>,
         listed: Vec<Arc<ConfigMap>>,
     ) -> (Vec<(String, Option<i64>)>, bool) {
-        let (objects, added) = writes.overlay(&ObjectRef::new("hello"), listed);
-        (objects.iter().map(|object| (object.name_any(), object.metadata.generation)).collect(), added)
+        let (objects, added) = writes.overlay(&ObjectRef::new("hello"), listed, |_| true);
+        let objects = objects.iter().map(|object| (object.name_any(), object.metadata.generation)).collect();
+        (objects, !added.is_empty())
     }
 
     #[test]
@@ -124,6 +129,17 @@ mod tests {
         assert_eq!(overlay(&writes, vec![object("a", "1", 1)]), (both.clone(), true));
         assert_eq!(overlay(&writes, vec![object("a", "1", 2), object("b", "2", 1)]), (both, false));
         assert_eq!(overlay(&writes, vec![]), (vec![], false), "from now on the watch takes precedence");
+    }
+
+    #[test]
+    fn writes_outside_of_the_scope_are_not_added() {
+        let writes = RecentWrites::default();
+        let placement: ObjectRef<HelmChartProxy> = ObjectRef::new("hello");
+        writes.record(&placement, (*object("a", "1", 1)).clone());
+        writes.record(&placement, (*object("b", "2", 1)).clone());
+        let (objects, added) = writes.overlay(&placement, vec![], |object| object.name_any() == "b");
+        assert_eq!((objects.len(), added.len(), added[0].name_any()), (1, 1, "b".to_owned()));
+        assert_eq!(overlay(&writes, vec![]).0.len(), 2, "they are kept for other reconciles");
     }
 
     #[test]

@@ -15,7 +15,9 @@ use chandler_core::{
     conditions,
     identity::{ClusterKey, ClusterMap},
     naming,
-    placement::{Change, ClusterFailure, PlacementKind, PlacementSummary, SelectionError, changes, report},
+    placement::{
+        Change, ClusterFailure, DeleteFailure, PlacementKind, PlacementSummary, Selection, changes, report,
+    },
     release::ReleaseKind,
 };
 use futures::{StreamExt as _, stream};
@@ -53,99 +55,138 @@ where
             return Ok(queue::resync(&*self.object));
         }
         let reference = ObjectRef::from_obj(&*self.object);
-        let (existing, lagging) = self.context.written.overlay(&reference, self.existing());
-        let done = if self.object.meta().deletion_timestamp.is_some() {
-            self.delete(&reference, &existing).await
-        } else {
-            self.reconcile(&reference, &existing).await
-        };
-        // If the watch never shows an object, it was deleted right after the write and has to be created again.
-        done.map(|action| if lagging { Action::requeue(CATCH_UP) } else { action })
-    }
-
-    async fn reconcile(
-        &self,
-        reference: &ObjectRef<P>,
-        existing: &[Arc<P::Release>],
-    ) -> Result<Action, ReconcileError> {
+        if self.object.meta().deletion_timestamp.is_some() {
+            let (existing, lagging) = self.existing(&reference, &ReconcileScope::All);
+            return self.delete(&reference, &existing).await.map(|action| caught_up(action, &lagging));
+        }
         status::add_finalizer(&self.context.client, &*self.object, P::FINALIZER).await?;
-        let scope = self.context.queue.pending.take(reference);
+        let scope = self.context.queue.pending.take(&reference);
         self.context.metrics.placement_reconcile(status::kind::<P>(), scope.as_str());
-        let done = self.place(reference, &scope, existing).await;
+        let (existing, lagging) = self.existing(&reference, &scope);
+        let done = self.place(&reference, &scope, &existing, &lagging).await;
         let pending = &self.context.queue.pending;
         if done.is_err() {
             // The scope that was taken has not been reconciled.
-            pending.add(reference, &ReconcileScope::All);
+            pending.add(&reference, &ReconcileScope::All);
         } else if scope == ReconcileScope::All {
-            pending.applied(reference, self.object.meta().generation);
+            pending.applied(&reference, self.object.meta().generation);
         }
-        done
+        done.map(|action| caught_up(action, &lagging))
     }
 
-    /// Updates the release objects of the clusters in `scope`, then the status.
+    /// Updates the release objects of the clusters in `scope`, of which `existing` are all, then the status. The watch has
+    /// yet to show the objects in `lagging`.
     async fn place(
         &self,
         reference: &ObjectRef<P>,
         scope: &ReconcileScope,
         existing: &[Arc<P::Release>],
+        lagging: &[Arc<P::Release>],
     ) -> Result<Action, ReconcileError> {
         let mut summary = PlacementSummary::default();
-        let selected = match self.selected() {
-            Ok(selected) => selected,
+        let selection = match self.object.selection() {
+            Ok(selection) => selection,
             Err(error) => {
                 summary.selection_failed = Some(error.to_string());
                 return self.finish(reference, &BTreeMap::new(), summary).await;
             }
         };
-        let before = by_cluster::<P>(existing);
-        let reconciled: ClusterMap<_> = selected
-            .iter()
-            .filter(|(key, _)| scope.contains(key))
-            .map(|(key, cluster)| (key.clone(), cluster.clone()))
-            .collect();
-        let (desired, failing) = self.desired(&reconciled, &before).await?;
+        let selected = self.selected(&selection, scope);
+        let (desired, failing) = self.desired(&selected, &by_cluster::<P>(existing)).await?;
         let transient = failing.iter().filter(|(_, error)| error.is_transient()).map(|(key, _)| key.clone());
         let mut unfinished: HashSet<_> = transient.collect();
         let failing = failing.into_iter().map(|(key, error)| (key, error.to_string())).collect();
-        let in_scope: Vec<_> = existing
-            .iter()
-            .filter(|release| P::cluster_of(release).is_none_or(|cluster| scope.contains(&cluster)))
-            .cloned()
-            .collect();
-        let changes = changes::<P>(&desired, &in_scope, self.object.strategy());
-        let (changes, still_needed) = self.without_needed(changes, existing);
+        let changes = changes::<P>(&desired, existing, self.object.strategy());
+        let (changes, still_needed) = self.without_needed(changes);
         summary.still_needed = still_needed;
-        (summary.write_failures, summary.delete_failures) = self.write(reference, changes, existing).await;
-        let failed = [&summary.write_failures, &summary.delete_failures, &summary.still_needed];
-        unfinished.extend(failed.into_iter().flatten().map(|failure| failure.cluster.clone()));
-        let retry = !unfinished.is_empty();
+        (summary.write_failures, summary.delete_failures) = self.write(reference, changes).await;
+        let failed = summary.write_failures.iter().chain(&summary.still_needed);
+        unfinished.extend(failed.map(|failure| failure.cluster.clone()));
+        let not_deleted = summary.delete_failures.iter().map(|failure| failure.cluster.clone());
+        let (not_deleted, without_cluster): (Vec<_>, Vec<_>) = not_deleted.partition(Option::is_some);
+        unfinished.extend(not_deleted.into_iter().flatten());
+        let retry = match (unfinished.is_empty(), without_cluster.is_empty()) {
+            (true, true) => None,
+            // The timer is for the unfinished clusters only.
+            (_, true) => Some(ReconcileScope::status()),
+            // A release object without a cluster is in the scope of all clusters only.
+            (_, false) => Some(ReconcileScope::All),
+        };
+        unfinished.extend(lagging.iter().filter_map(|release| P::cluster_of(release)));
         self.context.queue.pending.unfinished(reference, unfinished);
-        let failing =
-            self.context.queue.pending.failing(reference, scope, failing, |key| selected.contains_key(key));
+        let failing = self.context.queue.pending.failing(reference, scope, failing, |key| {
+            self.context
+                .clusters
+                .get(key)
+                .is_some_and(|cluster| selection.matches(&key.name, cluster.labels()))
+        });
         summary.template_failures =
             failing.into_iter().map(|(cluster, message)| ClusterFailure { cluster, message }).collect();
-        // Includes the objects that were just written, which the watch has not shown yet.
-        let (existing, _) = self.context.written.overlay(reference, self.existing());
-        Self::count(&selected, &by_cluster::<P>(&existing), &mut summary);
-        let done = self.finish(reference, &selected, summary).await?;
-        if retry {
-            // The timer is for the unfinished clusters only.
+        if *scope != ReconcileScope::All
+            && retry.is_none()
+            && let Some(wait) = self.context.throttle.count_delay(reference)
+        {
+            // Only the status is left to do.
             self.context.queue.pending.add(reference, &ReconcileScope::status());
+            return Ok(Action::requeue(wait));
+        }
+        let done = self.update_status(reference, &selection, summary).await?;
+        if let Some(scope) = retry {
+            self.context.queue.pending.add(reference, &scope);
             return Ok(Action::requeue(RETRY));
         }
         Ok(done)
     }
 
-    /// Returns its release objects, by label, in its own namespace.
-    fn existing(&self) -> Vec<Arc<P::Release>> {
-        let owner = naming::label_value(&self.object.name_any());
-        self.context.releases.of_owner(&self.object.namespace().unwrap_or_default(), &owner)
+    /// Counts all selected clusters and updates the status.
+    async fn update_status(
+        &self,
+        reference: &ObjectRef<P>,
+        selection: &Selection,
+        mut summary: PlacementSummary,
+    ) -> Result<Action, ReconcileError> {
+        // Includes the objects that were just written, which the watch has not shown yet.
+        let (existing, _) = self.existing(reference, &ReconcileScope::All);
+        let selected = self.selected(selection, &ReconcileScope::All);
+        self.context.throttle.record_count(reference, selected.len());
+        Self::count(&selected, &by_cluster::<P>(&existing), &mut summary);
+        self.finish(reference, &selected, summary).await
     }
 
-    fn selected(&self) -> Result<ClusterMap<Arc<DynamicObject>>, SelectionError> {
-        let selection = self.object.selection()?;
-        let own = self.context.clusters.in_namespace(&self.object.namespace().unwrap_or_default());
-        Ok(own.into_iter().filter(|(key, cluster)| selection.matches(&key.name, cluster.labels())).collect())
+    /// Returns the release objects of the clusters in `scope`, and those of them that the watch has yet to show. Objects
+    /// that name no cluster are in the scope of all clusters only.
+    fn existing(
+        &self,
+        reference: &ObjectRef<P>,
+        scope: &ReconcileScope,
+    ) -> (Vec<Arc<P::Release>>, Vec<Arc<P::Release>>) {
+        let owner = naming::label_value(&self.object.name_any());
+        let releases = &self.context.releases;
+        let listed = match scope {
+            ReconcileScope::All => releases.of_owner(&self.object.namespace().unwrap_or_default(), &owner),
+            ReconcileScope::Clusters(some) => {
+                some.iter().flat_map(|cluster| releases.of_owner_on(&owner, cluster)).collect()
+            }
+        };
+        let is_in_scope = |release: &P::Release| match P::cluster_of(release) {
+            Some(cluster) => scope.contains(&cluster),
+            None => *scope == ReconcileScope::All,
+        };
+        self.context.written.overlay(reference, listed, is_in_scope)
+    }
+
+    /// Returns the selected clusters in `scope`.
+    fn selected(&self, selection: &Selection, scope: &ReconcileScope) -> ClusterMap<Arc<DynamicObject>> {
+        let namespace = self.object.namespace().unwrap_or_default();
+        let mut clusters = match scope {
+            ReconcileScope::All => self.context.clusters.in_namespace(&namespace),
+            ReconcileScope::Clusters(some) => {
+                let own = some.iter().filter(|key| key.namespace == namespace);
+                own.filter_map(|key| Some((key.clone(), self.context.clusters.get(key)?))).collect()
+            }
+        };
+        clusters.retain(|key, cluster| selection.matches(&key.name, cluster.labels()));
+        clusters
     }
 
     /// Returns the desired release object of each cluster, and the clusters whose object cannot be composed. `None`
@@ -180,16 +221,15 @@ where
     fn without_needed(
         &self,
         changes: Vec<Change<P::Release>>,
-        existing: &[Arc<P::Release>],
     ) -> (Vec<Change<P::Release>>, Vec<ClusterFailure>) {
         let mut needed = Vec::new();
         let allowed = |change: &Change<P::Release>| {
-            let Change::Delete(name) = change else { return true };
-            let release = existing.iter().find(|release| release.name_any() == *name);
-            let dependents = release.and_then(|release| {
-                let message = self.context.compose.is_needed(release)?;
-                Some(ClusterFailure { cluster: P::cluster_of(release)?, message })
-            });
+            let Change::Delete(release) = change else { return true };
+            let dependents = self
+                .context
+                .compose
+                .is_needed(release)
+                .and_then(|message| Some(ClusterFailure { cluster: P::cluster_of(release)?, message }));
             let may_delete = dependents.is_none();
             needed.extend(dependents);
             may_delete
@@ -203,55 +243,55 @@ where
         &self,
         reference: &ObjectRef<P>,
         changes: Vec<Change<P::Release>>,
-        existing: &[Arc<P::Release>],
-    ) -> (Vec<ClusterFailure>, Vec<ClusterFailure>) {
+    ) -> (Vec<ClusterFailure>, Vec<DeleteFailure>) {
         let api: Api<P::Release> = self.release_api();
-        let (deletions, applies): (Vec<_>, Vec<_>) =
-            changes.into_iter().partition(|change| matches!(change, Change::Delete(_)));
-        let all = |changes: Vec<_>| {
-            stream::iter(changes)
-                .map(|change| self.write_one(&api, reference, change, existing))
-                .buffer_unordered(WRITES)
-                .filter_map(std::future::ready)
-                .collect()
-        };
-        futures::join!(all(applies), all(deletions))
+        let (mut applies, mut deletions) = (Vec::new(), Vec::new());
+        for change in changes {
+            match change {
+                Change::Apply(object) => applies.push(self.apply_one(&api, reference, *object)),
+                Change::Delete(release) => deletions.push(self.delete_one(&api, reference, release)),
+            }
+        }
+        futures::join!(failures(applies), failures(deletions))
     }
 
-    async fn write_one(
+    async fn apply_one(
         &self,
         api: &Api<P::Release>,
         reference: &ObjectRef<P>,
-        change: Change<P::Release>,
-        existing: &[Arc<P::Release>],
+        object: P::Release,
     ) -> Option<ClusterFailure> {
         // The semaphore is never closed.
         let _permit = self.context.writes.acquire().await;
-        match change {
-            Change::Apply(object) => match overwrite::apply(api, &*object, P::same_request).await {
-                Ok(written) => {
-                    self.context.written.record(reference, written);
-                    None
-                }
-                Err(error) => {
-                    let cluster = P::cluster_of(&object)?;
-                    Some(ClusterFailure { cluster, message: error.to_string() })
-                }
-            },
-            Change::Delete(name) => match api.delete(&name, &DeleteParams::default()).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => {
-                    self.context.written.remove(reference, &name);
-                    None
-                }
-                Err(error) => {
-                    let release = existing.iter().find(|release| release.name_any() == name);
-                    let cluster = release.and_then(|release| P::cluster_of(release)).unwrap_or_else(|| {
-                        ClusterKey::new(self.object.namespace().unwrap_or_default(), name)
-                    });
-                    Some(ClusterFailure { cluster, message: error.to_string() })
-                }
-                Ok(_) => None,
-            },
+        match overwrite::apply(api, &object, P::same_request).await {
+            Ok(written) => {
+                self.context.written.record(reference, written);
+                None
+            }
+            Err(error) => {
+                Some(ClusterFailure { cluster: P::cluster_of(&object)?, message: error.to_string() })
+            }
+        }
+    }
+
+    async fn delete_one(
+        &self,
+        api: &Api<P::Release>,
+        reference: &ObjectRef<P>,
+        release: Arc<P::Release>,
+    ) -> Option<DeleteFailure> {
+        let _permit = self.context.writes.acquire().await;
+        let name = release.name_any();
+        match api.delete(&name, &DeleteParams::default()).await {
+            Ok(_) => None,
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                self.context.written.remove(reference, &name);
+                None
+            }
+            Err(error) => {
+                let cluster = P::cluster_of(&release);
+                Some(DeleteFailure { object: name, cluster, message: error.to_string() })
+            }
         }
     }
 
@@ -265,8 +305,8 @@ where
             let release = existing.get(key);
             if release.is_some_and(|release| release.meta().deletion_timestamp.is_some()) {
                 summary.reinstalling += 1;
-            } else if !clusters::is_paused_or_deleting(cluster)
-                && release.is_none_or(|release| release.current_status().is_none())
+            } else if release.is_none_or(|release| release.current_status().is_none())
+                && !clusters::is_paused_or_deleting(cluster)
             {
                 summary.updating += 1;
             }
@@ -347,19 +387,15 @@ where
         if self.object.annotations().contains_key(DELETE_FOR_MOVE_ANNOTATION) {
             self.mark_moved(&remaining).await?;
         }
-        let deletions = remaining.iter().map(|release| Change::Delete(release.name_any())).collect();
-        let (deletions, still_needed) = self.without_needed(deletions, existing);
+        let deletions = remaining.iter().map(|release| Change::Delete(Arc::clone(release))).collect();
+        let (deletions, still_needed) = self.without_needed(deletions);
         if !still_needed.is_empty() {
             self.report_still_needed(still_needed).await?;
         }
-        let (_, failures) = self.write(reference, deletions, existing).await;
-        for failure in failures {
-            tracing::warn!(
-                placement = self.object.name_any(),
-                cluster = %failure.cluster,
-                "{}",
-                failure.message
-            );
+        let (_, failures) = self.write(reference, deletions).await;
+        for DeleteFailure { object, cluster, message } in failures {
+            let (placement, cluster) = (self.object.name_any(), cluster.map(|cluster| cluster.to_string()));
+            tracing::warn!(placement, cluster, "cannot delete release object {object}: {message}");
         }
         Ok(queue::resync(&*self.object))
     }
@@ -375,7 +411,9 @@ where
             self.object.meta().generation,
             Timestamp::now(),
         );
-        let selected = self.selected().unwrap_or_default();
+        let selection = self.object.selection();
+        let selected = selection.map(|selection| self.selected(&selection, &ReconcileScope::All));
+        let selected = selected.unwrap_or_default();
         let common = PlacementStatus { conditions, ..old.clone() };
         let status = self.context.compose.status(&self.object, &selected, common);
         if status == before {
@@ -405,6 +443,17 @@ where
     fn release_api(&self) -> Api<P::Release> {
         Api::namespaced(self.context.client.clone(), &self.object.namespace().unwrap_or_default())
     }
+}
+
+/// Requeues a placement if the watch has yet to show some of its objects: if it never shows one, the object was deleted
+/// right after the write and has to be created again.
+fn caught_up<R>(action: Action, lagging: &[Arc<R>]) -> Action {
+    if lagging.is_empty() { action } else { Action::requeue(CATCH_UP) }
+}
+
+/// Runs writes concurrently and returns their failures.
+async fn failures<F>(writes: Vec<impl Future<Output = Option<F>>>) -> Vec<F> {
+    stream::iter(writes).buffer_unordered(WRITES).filter_map(std::future::ready).collect().await
 }
 
 fn by_cluster<P: PlacementKind>(releases: &[Arc<P::Release>]) -> ClusterMap<Arc<P::Release>> {

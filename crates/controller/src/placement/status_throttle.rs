@@ -1,5 +1,5 @@
-//! Throttles the status updates of placements: a change of state is written at once, a change of counts at most once
-//! per second. Also caches the last written status until the watch shows it.
+//! Throttles the status updates of placements: a change of state is written at once, a change of counts only after an
+//! interval. Also caches the last written status until the watch shows it.
 
 use std::{
     collections::HashMap,
@@ -10,16 +10,23 @@ use chandler_api::status::PlacementStatus;
 use chandler_core::placement::PlacementKind;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 
-/// The minimum time between writes that only change counts.
+/// The minimum time between writes that only change counts, and between counts of a placement with many clusters.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+/// The minimum time between such writes for a placement with many clusters, because the status lists all of them.
+const LONG_COUNT_INTERVAL: Duration = Duration::from_secs(10);
+/// A placement with more clusters than this has many.
+const MANY_CLUSTERS: usize = 100;
 
 /// How long the last written status takes precedence over that of the watch.
 const CATCH_UP: Duration = Duration::from_secs(10);
 
-/// The last status write of each placement.
-pub struct StatusThrottle<P: PlacementKind>(Mutex<HashMap<ObjectRef<P>, Write<P>>>);
+/// The last status write and the last count of each placement.
+pub struct StatusThrottle<P: PlacementKind> {
+    writes: Mutex<HashMap<ObjectRef<P>, Write<P>>>,
+    counts: Mutex<HashMap<ObjectRef<P>, Count>>,
+}
 
 struct Write<P: PlacementKind> {
     at: Instant,
@@ -28,9 +35,14 @@ struct Write<P: PlacementKind> {
     status: P::Status,
 }
 
+struct Count {
+    at: Instant,
+    clusters: usize,
+}
+
 impl<P: PlacementKind> Default for StatusThrottle<P> {
     fn default() -> Self {
-        Self(Mutex::default())
+        Self { writes: Mutex::default(), counts: Mutex::default() }
     }
 }
 
@@ -38,12 +50,17 @@ impl<P: PlacementKind> StatusThrottle<P> {
     /// Records a write.
     pub fn record(&self, placement: &P, status: P::Status) {
         let write = Write { at: Instant::now(), uid: placement.uid(), status };
-        self.lock().insert(ObjectRef::from_obj(placement), write);
+        self.writes.lock().insert(ObjectRef::from_obj(placement), write);
+    }
+
+    /// Records that the clusters of a placement are counted now.
+    pub fn record_count(&self, placement: &ObjectRef<P>, clusters: usize) {
+        self.counts.lock().insert(placement.clone(), Count { at: Instant::now(), clusters });
     }
 
     /// Returns the status of a placement: the last written one if it is recent, else that of the watch.
     pub fn current(&self, placement: &P) -> P::Status {
-        let all = self.lock();
+        let all = self.writes.lock();
         let write = all.get(&ObjectRef::from_obj(placement));
         let recent = write.filter(|write| write.uid == placement.uid() && write.at.elapsed() < CATCH_UP);
         recent.map(|write| &write.status).or(placement.status()).cloned().unwrap_or_default()
@@ -56,18 +73,27 @@ impl<P: PlacementKind> StatusThrottle<P> {
         old: &PlacementStatus,
         new: &PlacementStatus,
     ) -> Option<Duration> {
-        let due = self.lock().get(placement)?.at + COUNT_INTERVAL;
+        let due = self.writes.lock().get(placement)?.at + write_interval(new.matching_clusters.len());
         due.checked_duration_since(Instant::now()).filter(|_| same_state(old, new))
+    }
+
+    /// Returns how long the next count has to wait, or `None` if it is due. Only counts over many clusters wait.
+    pub fn count_delay(&self, placement: &ObjectRef<P>) -> Option<Duration> {
+        let counts = self.counts.lock();
+        let last = counts.get(placement).filter(|last| last.clusters > MANY_CLUSTERS)?;
+        (last.at + COUNT_INTERVAL).checked_duration_since(Instant::now())
     }
 
     /// Removes a deleted placement.
     pub fn forget(&self, placement: &ObjectRef<P>) {
-        self.lock().remove(placement);
+        self.writes.lock().remove(placement);
+        self.counts.lock().remove(placement);
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef<P>, Write<P>>> {
-        self.0.lock()
-    }
+/// Returns the minimum time between two writes that only change counts.
+fn write_interval(clusters: usize) -> Duration {
+    if clusters > MANY_CLUSTERS { LONG_COUNT_INTERVAL } else { COUNT_INTERVAL }
 }
 
 /// Returns whether two statuses differ in counts and messages only.
@@ -81,7 +107,10 @@ fn same_state(old: &PlacementStatus, new: &PlacementStatus) -> bool {
 #[cfg(test)]
 mod tests {
     use chandler_api::addons::HelmChartProxy;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+    use k8s_openapi::{
+        api::core::v1::ObjectReference,
+        apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    };
 
     use super::*;
 
@@ -133,5 +162,30 @@ mod tests {
         throttle.record(&self::placement("1", None), one.clone());
         assert!(throttle.delay(&placement, &one, &two).is_some_and(|wait| wait <= COUNT_INTERVAL));
         assert_eq!(throttle.delay(&placement, &two, &failed), None);
+    }
+    #[test]
+    fn a_long_list_of_clusters_is_written_less_often() {
+        let throttle = StatusThrottle::<HelmChartProxy>::default();
+        let placement = ObjectRef::new("hello");
+        let many = |ready: &str, reason: &str| PlacementStatus {
+            matching_clusters: vec![ObjectReference::default(); 1_000],
+            ..status(ready, reason)
+        };
+        let (one, two, all) =
+            (many("1/1000", "NotAllReady"), many("2/1000", "NotAllReady"), many("1000/1000", "Ready"));
+        throttle.record(&self::placement("1", None), one.clone());
+        assert!(throttle.delay(&placement, &one, &two).is_some_and(|wait| wait > Duration::from_secs(9)));
+        assert_eq!(throttle.delay(&placement, &two, &all), None, "a change of state is written at once");
+    }
+
+    #[test]
+    fn only_counts_over_many_clusters_wait() {
+        let throttle = StatusThrottle::<HelmChartProxy>::default();
+        let placement = ObjectRef::new("hello");
+        assert_eq!(throttle.count_delay(&placement), None);
+        throttle.record_count(&placement, MANY_CLUSTERS);
+        assert_eq!(throttle.count_delay(&placement), None);
+        throttle.record_count(&placement, MANY_CLUSTERS + 1);
+        assert!(throttle.count_delay(&placement).is_some_and(|wait| wait <= COUNT_INTERVAL));
     }
 }

@@ -83,6 +83,8 @@ pub struct Release {
     pub placement: Option<(ObjectKey, ClusterKey)>,
     /// The value of the label that names its placement.
     pub owner: Option<String>,
+    /// Known even if its spec is invalid otherwise.
+    pub cluster: Option<ClusterKey>,
     /// `None` if its spec is invalid.
     pub claim: Option<(ClusterKey, ReleaseId)>,
     /// Names of the release objects that have to be ready first.
@@ -96,7 +98,8 @@ impl Release {
         let kind = status::kind::<P>();
         let desired = release.desired().ok();
         let owner = release.owner_references().iter().find(|owner| owner.kind == kind);
-        let placement = owner.zip(P::cluster_of(release)).map(|(owner, cluster)| {
+        let cluster = P::cluster_of(release);
+        let placement = owner.zip(cluster.clone()).map(|(owner, cluster)| {
             (ObjectKey::new(kind, cluster.namespace.clone(), owner.name.clone()), cluster)
         });
         let follows_sources = desired
@@ -112,6 +115,7 @@ impl Release {
             revision: Revision::of(release.meta()),
             placement,
             owner: release.labels().get(P::OWNER_LABEL).cloned(),
+            cluster,
             claim,
             depends_on,
             follows_sources,

@@ -27,6 +27,8 @@ pub struct Index {
     releases: HashMap<ObjectKey, Release>,
     /// By the kind and namespace of the release objects and the label that names their placement.
     by_owner: HashMap<ObjectKey, Keys>,
+    /// By the key of `by_owner` and the cluster.
+    by_owner_on: HashMap<(ObjectKey, ClusterKey), Keys>,
     by_cluster: HashMap<ClusterKey, Keys>,
     by_claim: HashMap<Claim, Keys>,
 }
@@ -39,6 +41,12 @@ impl Index {
     /// Returns the release objects of a kind whose label names this placement.
     pub fn of_owner(&self, kind: &'static str, namespace: &str, owner: &str) -> Vec<ObjectKey> {
         keys(&self.by_owner, &ObjectKey::new(kind, namespace, owner)).cloned().collect()
+    }
+
+    /// Returns the release objects of a kind on a cluster whose label names this placement.
+    pub fn of_owner_on(&self, kind: &'static str, owner: &str, cluster: &ClusterKey) -> Vec<ObjectKey> {
+        let owner = ObjectKey::new(kind, &cluster.namespace, owner);
+        keys(&self.by_owner_on, &(owner, cluster.clone())).cloned().collect()
     }
 
     /// Returns the release objects of a kind on a cluster.
@@ -280,6 +288,10 @@ impl Index {
     fn insert(&mut self, release: Release) {
         let key = &release.key;
         if let Some(owner) = owner(&release) {
+            if let Some(cluster) = &release.cluster {
+                let on = (owner.clone(), cluster.clone());
+                self.by_owner_on.entry(on).or_default().insert(key.clone());
+            }
             self.by_owner.entry(owner).or_default().insert(key.clone());
         }
         if let Some(claim) = &release.claim {
@@ -293,6 +305,9 @@ impl Index {
         let known = self.releases.remove(key)?;
         if let Some(owner) = owner(&known) {
             remove_from(&mut self.by_owner, &owner, key);
+            if let Some(cluster) = &known.cluster {
+                remove_from(&mut self.by_owner_on, &(owner, cluster.clone()), key);
+            }
         }
         if let Some(claim) = &known.claim {
             remove_from(&mut self.by_cluster, &claim.0, key);

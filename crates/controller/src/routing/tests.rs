@@ -289,6 +289,8 @@ fn release_objects_are_found_by_owner_cluster_and_claim() {
     let (blue, id) = (ClusterKey::new("fleet", "blue"), ReleaseId::new("default", "hello"));
     let found = [ObjectKey::new("HelmReleaseProxy", "fleet", "hello-blue")];
     assert_eq!(index.of_owner("HelmReleaseProxy", "fleet", "hello"), found);
+    assert_eq!(index.of_owner_on("HelmReleaseProxy", "hello", &blue), found);
+    assert_eq!(index.of_owner_on("HelmReleaseProxy", "hello", &ClusterKey::new("fleet", "green")), []);
     assert_eq!(index.on("HelmReleaseProxy", &blue), found);
     assert_eq!(index.claiming("HelmReleaseProxy", &blue, &id), found);
     assert_eq!(index.claiming("AddonRelease", &blue, &id), []);
@@ -297,4 +299,5 @@ fn release_objects_are_found_by_owner_cluster_and_claim() {
     assert_eq!(index.on("HelmReleaseProxy", &blue), found, "another object of the name was deleted");
     index.on_release_deleted(&chart_release("blue", &json!({})));
     assert_eq!(index.on("HelmReleaseProxy", &blue), []);
+    assert_eq!(index.of_owner_on("HelmReleaseProxy", "hello", &blue), []);
 }

@@ -9,6 +9,9 @@ use crate::resolution::parse_kubernetes_version;
 /// JSON pointer to the annotation in which Cluster API stores the hooks that it has yet to call.
 const PENDING_HOOKS: &str = "/metadata/annotations/runtime.cluster.x-k8s.io~1pending-hooks";
 
+/// The hooks that end a step: Cluster API starts the next one when it has called them.
+const STEP_HOOKS: [&str; 3] = ["AfterControlPlaneUpgrade", "BeforeWorkersUpgrade", "AfterWorkersUpgrade"];
+
 /// The Kubernetes version of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kubernetes {
@@ -17,12 +20,12 @@ pub struct Kubernetes {
     pub upgrade: Option<Upgrade>,
 }
 
-/// An upgrade that is announced or in progress.
+/// A step of an upgrade that is announced or in progress. An upgrade over several minor versions has a step for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upgrade {
     pub from: Version,
     pub to: Version,
-    /// The last moment that the upgrade has reached.
+    /// The last moment that the step has reached.
     pub reached: UpgradeMoment,
 }
 
@@ -31,31 +34,56 @@ pub fn kubernetes(cluster: &Value, control_plane: Option<&Value>) -> Option<Kube
     let version = |object: Option<&Value>, path: &str| {
         object.and_then(|object| object.pointer(path)?.as_str()).and_then(parse_kubernetes_version)
     };
-    let announced =
-        version(Some(cluster), "/spec/topology/version").or(version(control_plane, "/spec/version"));
+    // Cluster API writes the version of one step after another to the control plane.
+    let step = version(control_plane, "/spec/version");
+    let announced = version(Some(cluster), "/spec/topology/version").or_else(|| step.clone());
     let current = version(control_plane, "/status/version").or_else(|| announced.clone())?;
-    let upgrade = match announced {
-        Some(to) if to > current => {
-            Some(Upgrade { from: current.clone(), to, reached: UpgradeMoment::BeforeControlPlane })
+    let upgrade = match (step, announced) {
+        (Some(step), _) if step > current => Some(before_control_plane(&current, step)),
+        _ if is_pending(cluster, &STEP_HOOKS) => Some(after_control_plane(&current)),
+        (_, Some(announced)) if announced > current => {
+            Some(before_control_plane(&current, next_step(&current, &announced)))
         }
-        _ if workers_are_outdated(cluster) => Some(Upgrade {
-            from: Version::new(current.major, current.minor.saturating_sub(1), 0),
-            to: current.clone(),
-            reached: UpgradeMoment::AfterControlPlane,
-        }),
+        _ if workers_are_outdated(cluster) => Some(after_control_plane(&current)),
         _ => None,
     };
     Some(Kubernetes { current, upgrade })
 }
 
+/// Returns the version of the next step of an upgrade, because a control plane cannot skip a minor version. The patch
+/// version of a step before the last is not known; 0 stands for it.
+pub(super) fn next_step(from: &Version, to: &Version) -> Version {
+    if from.major == to.major && from.minor + 1 < to.minor {
+        Version::new(from.major, from.minor + 1, 0)
+    } else {
+        to.clone()
+    }
+}
+
+fn before_control_plane(current: &Version, to: Version) -> Upgrade {
+    Upgrade { from: current.clone(), to, reached: UpgradeMoment::BeforeControlPlane }
+}
+
+fn after_control_plane(current: &Version) -> Upgrade {
+    Upgrade {
+        from: Version::new(current.major, current.minor.saturating_sub(1), 0),
+        to: current.clone(),
+        reached: UpgradeMoment::AfterControlPlane,
+    }
+}
+
 /// Returns whether workers may be older than the control plane: Cluster API has not called the last hook of an upgrade
 /// yet, or machines are still being rolled out.
 fn workers_are_outdated(cluster: &Value) -> bool {
-    let pending = cluster.pointer(PENDING_HOOKS).and_then(Value::as_str).unwrap_or_default();
     let rolling_out = |condition: &Value| condition["type"] == "RollingOut" && condition["status"] == "True";
     let conditions = cluster.pointer("/status/conditions").and_then(Value::as_array);
-    pending.split(',').any(|hook| hook.trim() == "AfterClusterUpgrade")
-        || conditions.is_some_and(|all| all.iter().any(rolling_out))
+    is_pending(cluster, &["AfterClusterUpgrade"]) || conditions.is_some_and(|all| all.iter().any(rolling_out))
+}
+
+/// Returns whether Cluster API has yet to call one of these hooks.
+fn is_pending(cluster: &Value, hooks: &[&str]) -> bool {
+    let pending = cluster.pointer(PENDING_HOOKS).and_then(Value::as_str).unwrap_or_default();
+    pending.split(',').any(|hook| hooks.contains(&hook.trim()))
 }
 
 #[cfg(test)]
@@ -106,5 +134,35 @@ mod tests {
             assert_eq!(found, Some(Kubernetes { current, upgrade }), "{name}");
         }
         assert_eq!(kubernetes(&json!({}), None), None);
+    }
+    #[test]
+    fn an_upgrade_over_several_minor_versions_is_handled_step_by_step() {
+        let pending = |hooks: &str| json!({"metadata": {"annotations": {"runtime.cluster.x-k8s.io/pending-hooks": hooks}}});
+        let step = |from: u64, reached| Some(Upgrade { from: minor(from), to: minor(from + 1), reached });
+        let (before, after) = (UpgradeMoment::BeforeControlPlane, UpgradeMoment::AfterControlPlane);
+        let all = "AfterClusterUpgrade,AfterControlPlaneUpgrade,AfterWorkersUpgrade";
+        let (v34, v35, v36) = ("v1.34.0", "v1.35.0", "v1.36.0");
+        let rows = [
+            ("announced", v34, v34, json!({}), 34, step(34, before)),
+            ("first step in progress", v35, v34, pending(all), 34, step(34, before)),
+            ("first step done", v35, v35, pending(all), 35, step(34, after)),
+            (
+                "workers of the first step",
+                v35,
+                v35,
+                pending("AfterClusterUpgrade,AfterWorkersUpgrade"),
+                35,
+                step(34, after),
+            ),
+            ("before the second step", v35, v35, pending("AfterClusterUpgrade"), 35, step(35, before)),
+            ("second step in progress", v36, v35, pending(all), 35, step(35, before)),
+            ("second step done", v36, v36, pending(all), 36, step(35, after)),
+            ("workers", v36, v36, pending("AfterClusterUpgrade"), 36, step(35, after)),
+            ("done", v36, v36, json!({}), 36, None),
+        ];
+        for (name, spec, status, cluster, current, upgrade) in rows {
+            let found = at(Some(v36), spec, Some(status), cluster);
+            assert_eq!(found, Some(Kubernetes { current: minor(current), upgrade }), "{name}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use chandler_api::extensions::AddonRelease;
 use kube_core::Resource as _;
 use semver::Version;
 
-use super::{Demand, InvalidRequest, Kubernetes};
+use super::{Demand, InvalidRequest, Kubernetes, kubernetes::next_step};
 use crate::resolution::{
     self, Candidate, Cluster, Conflict, Range, Universe, UpgradeOutcome, UpgradePlan, VersionName,
     VersionRequest, plan_upgrade,
@@ -87,6 +87,28 @@ impl ResolutionInput {
     /// the extension is running.
     pub fn plan(&self, from: &Version, to: &Version) -> UpgradePlan {
         self.plan_without(&resolve_current(self).refused, from, to)
+    }
+
+    /// Plans an upgrade of Kubernetes minor version by minor version, with the version of each step. The plan of a step
+    /// assumes that the steps before it are done. The last step of the result is the first one that is blocked.
+    pub fn plan_steps(&self, from: &Version, to: &Version) -> Vec<(Version, UpgradePlan)> {
+        let refused = resolve_current(self).refused;
+        let (mut input, mut from, mut steps) = (self.clone(), from.clone(), Vec::new());
+        loop {
+            let next = next_step(&from, to);
+            let plan = input.plan_without(&refused, &from, &next);
+            let is_last = plan.blocks() || next == *to;
+            for step in &plan.steps {
+                if let UpgradeOutcome::Moves { to, .. } = &step.outcome {
+                    input.running.insert(step.extension.clone(), to.clone());
+                }
+            }
+            steps.push((next.clone(), plan));
+            if is_last {
+                return steps;
+            }
+            from = next;
+        }
     }
 
     fn plan_without(&self, refused: &BTreeMap<String, String>, from: &Version, to: &Version) -> UpgradePlan {
@@ -481,5 +503,51 @@ mod tests {
         let resolved = resolve(&input);
         assert!(resolved.upgrade.as_ref().is_some_and(UpgradePlan::blocks));
         assert_eq!((versions(&resolved), resolved.refused.len()), (vec![("cni", "1.0.0")], 0));
+    }
+    /// The steps of the moves of an extension whose versions are for one minor version each.
+    fn moves(plans: &[(Version, UpgradePlan)]) -> Vec<(String, String)> {
+        let text = |step: &resolution::Step| match &step.outcome {
+            UpgradeOutcome::Moves { to, .. } => to.text.clone(),
+            other => format!("{other:?}"),
+        };
+        plans.iter().map(|(to, plan)| (to.to_string(), plan.steps.iter().map(text).collect())).collect()
+    }
+
+    #[test]
+    fn an_upgrade_over_several_minor_versions_is_planned_step_by_step() {
+        let each: Vec<_> =
+            (34..=36).map(|minor| listed(&format!("1.{minor}.0"), &format!("1.{minor}.x"), &[])).collect();
+        let (from, to) = (version("1.34.2"), version("1.36.1"));
+        let all = input(&json!({"cloud": {"versions": each}}), &["cloud"], &[("cloud", "1.34.0")]);
+        let plans = all.plan_steps(&from, &to);
+        let expected = [("1.35.0", "1.35.0"), ("1.36.1", "1.36.0")];
+        assert_eq!(moves(&plans), expected.map(|(to, version)| (to.to_owned(), version.to_owned())));
+
+        let without = json!({"cloud": {"versions": [each[0], each[2]]}});
+        let plans = input(&without, &["cloud"], &[("cloud", "1.34.0")]).plan_steps(&from, &to);
+        assert_eq!((plans.len(), &plans[0].0), (1, &version("1.35.0")), "the step to 1.35 is blocked");
+        assert!(plans[0].1.blocks());
+    }
+
+    #[test]
+    fn a_lock_step_extension_moves_with_every_step() {
+        let each: Vec<_> =
+            (34..=36).map(|minor| listed(&format!("1.{minor}.0"), &format!("1.{minor}.x"), &[])).collect();
+        let extensions = json!({"cloud": {"versions": each}});
+        let (before, after) = (UpgradeMoment::BeforeControlPlane, UpgradeMoment::AfterControlPlane);
+        let rows = [
+            ("1.34.0", "1.34.0", "1.35.0", before, "1.34.0"),
+            ("1.35.0", "1.34.0", "1.35.0", after, "1.35.0"),
+            ("1.35.0", "1.35.0", "1.36.0", before, "1.35.0"),
+            ("1.36.0", "1.35.0", "1.36.0", after, "1.36.0"),
+        ];
+        let mut running = "1.34.0";
+        for (current, from, to, reached, expected) in rows {
+            let mut input = input(&extensions, &["cloud"], &[("cloud", running)]);
+            let upgrade = Some(Upgrade { from: version(from), to: version(to), reached });
+            input.kubernetes = Kubernetes { current: version(current), upgrade };
+            assert_eq!(versions(&resolve(&input)), [("cloud", expected)], "{current} {from} {to}");
+            running = expected;
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Compares the desired release objects of a placement with the existing ones.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use kube_core::{Resource as _, ResourceExt as _};
+use kube_core::Resource as _;
 
 use super::PlacementKind;
 use crate::{
@@ -15,8 +15,8 @@ use crate::{
 pub enum Change<R> {
     /// Create or update this object.
     Apply(Box<R>),
-    /// Delete the object with this name.
-    Delete(String),
+    /// Delete this object.
+    Delete(Arc<R>),
 }
 
 /// Returns the changes that turn the existing release objects into the desired ones.
@@ -27,12 +27,12 @@ pub enum Change<R> {
 /// [`Strategy::InstallOnce`].
 pub fn changes<P: PlacementKind>(
     desired: &BTreeMap<ClusterKey, Option<P::Release>>,
-    existing: &[impl AsRef<P::Release>],
+    existing: &[Arc<P::Release>],
     strategy: Strategy,
 ) -> Vec<Change<P::Release>> {
     let mut changes = Vec::new();
     let mut by_cluster = BTreeMap::new();
-    for release in existing.iter().map(AsRef::as_ref) {
+    for release in existing {
         if let Some(cluster) = P::cluster_of(release) {
             by_cluster.entry(cluster).or_insert(release);
         }
@@ -42,27 +42,28 @@ pub fn changes<P: PlacementKind>(
         match by_cluster.get(cluster) {
             Some(old) if old.meta().deletion_timestamp.is_some() || P::same_request(old, object) => {}
             Some(old) if strategy == Strategy::InstallOnce && old.is_marked_installed() => {}
-            Some(old) if !P::same_identity(old, object) => changes.push(Change::Delete(old.name_any())),
+            Some(old) if !P::same_identity(old, object) => {
+                changes.push(Change::Delete(Arc::clone(old)));
+            }
             _ => changes.push(Change::Apply(Box::new(object.clone()))),
         }
     }
-    let unselected = existing.iter().map(AsRef::as_ref).filter(|release| {
+    let unselected = existing.iter().filter(|release| {
         release.meta().deletion_timestamp.is_none()
             && strategy != Strategy::InstallOnce
             && P::cluster_of(release).is_none_or(|cluster| !desired.contains_key(&cluster))
     });
-    changes.extend(unselected.map(|release| Change::Delete(release.name_any())));
+    changes.extend(unselected.map(|release| Change::Delete(Arc::clone(release))));
     changes
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use chandler_api::addons::{
         HelmChartProxy, HelmChartProxySpec, HelmReleaseProxy, RELEASE_NAME_GENERATED_ANNOTATION,
     };
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use kube_core::ResourceExt as _;
 
     use super::*;
     use crate::placement::release_object;
@@ -111,7 +112,7 @@ mod tests {
         let existing = vec![release("changed", "a: 1", None), same, gone.clone()];
         assert_eq!(
             compare(&desired, existing, Strategy::Continuous),
-            [Change::Apply(Box::new(changed)), Change::Apply(Box::new(new)), Change::Delete(gone.name_any())]
+            [Change::Apply(Box::new(changed)), Change::Apply(Box::new(new)), Change::Delete(Arc::new(gone))]
         );
     }
 
@@ -153,7 +154,7 @@ mod tests {
         let desired = desired(vec![("blue", Some(moved))]);
         assert_eq!(
             compare(&desired, vec![existing.clone()], Strategy::Continuous),
-            [Change::Delete(existing.name_any())]
+            [Change::Delete(Arc::new(existing))]
         );
     }
 
@@ -165,8 +166,10 @@ mod tests {
         let unnamed = release("blue", "", Some(&named));
         assert_ne!(unnamed.spec.release_name, "chosen");
         let desired = desired(vec![("blue", Some(unnamed))]);
-        let name = named.name_any();
-        assert_eq!(compare(&desired, vec![named], Strategy::Continuous), [Change::Delete(name)]);
+        assert_eq!(
+            compare(&desired, vec![named.clone()], Strategy::Continuous),
+            [Change::Delete(Arc::new(named))]
+        );
     }
 
     #[test]

@@ -13,8 +13,9 @@ use chandler_api::{
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube_core::{Resource as _, ResourceExt};
 
-use super::{PlacementKind, Selection, SelectionError};
+use super::{PlacementKind, RENDERED_FROM_ANNOTATION, Selection, SelectionError};
 use crate::{
+    digest::Digest,
     identity::ClusterKey,
     naming,
     release::{Strategy, helm_strategy},
@@ -88,6 +89,26 @@ pub fn release_object(
     object
 }
 
+/// Returns the release object of a HelmChartProxy for a cluster, with values that were rendered from the input with this
+/// digest.
+///
+/// If `existing` has the same values, it keeps its digest: an input that changes without an effect on the values causes no
+/// write.
+pub fn rendered_release_object(
+    chart: &HelmChartProxy,
+    cluster: &ClusterKey,
+    values: String,
+    input: &Digest,
+    existing: Option<&HelmReleaseProxy>,
+) -> HelmReleaseProxy {
+    let same = existing.filter(|existing| existing.spec.values == values);
+    let known = same.and_then(|existing| existing.annotations().get(RENDERED_FROM_ANNOTATION).cloned());
+    let mut object = release_object(chart, cluster, values, existing);
+    let input = known.unwrap_or_else(|| input.to_string());
+    object.annotations_mut().insert(RENDERED_FROM_ANNOTATION.to_owned(), input);
+    object
+}
+
 fn release_spec(
     placement: &HelmChartProxy,
     cluster: &ClusterKey,
@@ -145,4 +166,29 @@ pub(super) fn contains(
     some: &std::collections::BTreeMap<String, String>,
 ) -> bool {
     some.iter().all(|(key, value)| all.get(key) == Some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_input_without_an_effect_on_the_values_causes_no_write() {
+        let chart: HelmChartProxy = serde_json::from_value(serde_json::json!({
+            "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmChartProxy",
+            "metadata": {"name": "hello", "namespace": "fleet", "uid": "1"},
+            "spec": {"clusterSelector": {}, "chartName": "hello", "repoURL": "https://charts.example"},
+        }))
+        .unwrap();
+        let cluster = ClusterKey::new("fleet", "blue");
+        let rendered = |values: &str, input: &str, existing: Option<&HelmReleaseProxy>| {
+            rendered_release_object(&chart, &cluster, values.to_owned(), &Digest::of(input), existing)
+        };
+        let existing = rendered("a: 1", "first", None);
+        let same = rendered("a: 1", "second", Some(&existing));
+        assert!(HelmChartProxy::same_request(&existing, &same));
+        let other = rendered("a: 2", "second", Some(&existing));
+        assert!(!HelmChartProxy::same_request(&existing, &other));
+        assert_eq!(other.annotations()[RENDERED_FROM_ANNOTATION], Digest::of("second").to_string());
+    }
 }

@@ -21,7 +21,7 @@ pub struct PlacementSummary {
     /// Release objects that could not be written.
     pub write_failures: Vec<ClusterFailure>,
     /// Release objects that could not be deleted.
-    pub delete_failures: Vec<ClusterFailure>,
+    pub delete_failures: Vec<DeleteFailure>,
     /// Releases that are no longer selected but stay, because other releases depend on them.
     pub still_needed: Vec<ClusterFailure>,
     /// Number of clusters on which the release is being removed, to be installed again.
@@ -37,6 +37,31 @@ pub struct PlacementSummary {
 pub struct ClusterFailure {
     pub cluster: ClusterKey,
     pub message: String,
+}
+
+/// A release object that could not be deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeleteFailure {
+    /// The name of the release object.
+    pub object: String,
+    /// `None` if the release object names no cluster.
+    pub cluster: Option<ClusterKey>,
+    pub message: String,
+}
+
+impl ClusterFailure {
+    fn text(&self) -> String {
+        format!("{}: {}", self.cluster.name, self.message)
+    }
+}
+
+impl DeleteFailure {
+    fn text(&self) -> String {
+        match &self.cluster {
+            Some(cluster) => format!("{}: {}", cluster.name, self.message),
+            None => format!("release object {}, which names no cluster: {}", self.object, self.message),
+        }
+    }
 }
 
 /// Number of clusters that one message names. The rest are counted.
@@ -55,13 +80,17 @@ fn specs(summary: &PlacementSummary, vocabulary: PlacementVocabulary) -> NewCond
     let (status, reason, message) = if let Some(why) = &summary.selection_failed {
         (Status::False, PlacementReason::ClusterSelectionFailed, why.clone())
     } else if !summary.template_failures.is_empty() {
-        (Status::False, PlacementReason::ResolutionFailed, named(&summary.template_failures))
+        (
+            Status::False,
+            PlacementReason::ResolutionFailed,
+            named(&summary.template_failures, ClusterFailure::text),
+        )
     } else if !summary.write_failures.is_empty() {
-        (Status::False, PlacementReason::WriteFailed, named(&summary.write_failures))
+        (Status::False, PlacementReason::WriteFailed, named(&summary.write_failures, ClusterFailure::text))
     } else if !summary.delete_failures.is_empty() {
-        (Status::False, PlacementReason::DeletionFailed, named(&summary.delete_failures))
+        (Status::False, PlacementReason::DeletionFailed, named(&summary.delete_failures, DeleteFailure::text))
     } else if !summary.still_needed.is_empty() {
-        (Status::False, PlacementReason::StillNeeded, named(&summary.still_needed))
+        (Status::False, PlacementReason::StillNeeded, named(&summary.still_needed, ClusterFailure::text))
     } else if summary.reinstalling > 0 {
         let message = format!("being removed from {} clusters, to be installed again", summary.reinstalling);
         (Status::False, PlacementReason::Reinstalling, message)
@@ -86,7 +115,7 @@ fn releases(summary: &PlacementSummary, vocabulary: PlacementVocabulary) -> NewC
         let message = if summary.not_ready.is_empty() {
             waiting
         } else {
-            format!("{waiting}; {}", named(&summary.not_ready))
+            format!("{waiting}; {}", named(&summary.not_ready, ClusterFailure::text))
         };
         (Status::False, PlacementReason::NotAllReady, message)
     };
@@ -98,8 +127,8 @@ fn releases(summary: &PlacementSummary, vocabulary: PlacementVocabulary) -> NewC
     }
 }
 
-fn named(failures: &[ClusterFailure]) -> String {
-    let shown = failures.iter().take(NAMED).map(|f| format!("{}: {}", f.cluster.name, f.message));
+fn named<F>(failures: &[F], text: impl Fn(&F) -> String) -> String {
+    let shown = failures.iter().take(NAMED).map(text);
     let more = failures.len().saturating_sub(NAMED);
     let rest = (more > 0).then(|| format!("and {more} more clusters"));
     shown.chain(rest).collect::<Vec<_>>().join("; ")
@@ -119,6 +148,18 @@ mod tests {
                 message: "bad".to_owned(),
             })
             .collect()
+    }
+
+    fn delete_failure(cluster: Option<ClusterKey>) -> DeleteFailure {
+        DeleteFailure { object: "hello-x7k2p".to_owned(), cluster, message: "forbidden".to_owned() }
+    }
+
+    #[test]
+    fn the_name_of_a_release_object_is_not_reported_as_a_cluster() {
+        let blue = delete_failure(Some(ClusterKey::new("fleet", "blue")));
+        assert_eq!(blue.text(), "blue: forbidden");
+        let unknown = delete_failure(None).text();
+        assert_eq!(unknown, "release object hello-x7k2p, which names no cluster: forbidden");
     }
 
     #[test]
@@ -145,7 +186,7 @@ mod tests {
             (
                 PlacementSummary {
                     selected: 2,
-                    delete_failures: failures(1),
+                    delete_failures: vec![delete_failure(None)],
                     updating: 1,
                     ..PlacementSummary::default()
                 },
@@ -175,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_message_names_a_few_and_counts_the_rest() {
-        let message = named(&failures(1000));
+        let message = named(&failures(1000), ClusterFailure::text);
         assert!(message.contains("c4: bad") && !message.contains("c5: bad"), "{message}");
         assert!(message.ends_with("and 995 more clusters"), "{message}");
     }

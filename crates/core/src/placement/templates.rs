@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::template_paths::TemplatePaths;
 use crate::{
     cluster_conditions::{ADDONS_READY, ADDONS_UPGRADABLE},
     digest::Digest,
@@ -54,7 +55,7 @@ pub fn referenced_objects(template: &str) -> (bool, bool) {
 
 /// Returns the data of a template for a cluster, and the digest of template and data.
 ///
-/// The objects are reduced by [`visible_to_templates`].
+/// The objects are reduced by [`visible_to_templates`] and to the fields that the template reads.
 pub fn render_inputs(template: &str, objects: &TemplateObjects<'_>) -> (Value, Digest) {
     let named = [
         ("Cluster", Some(objects.cluster)),
@@ -63,7 +64,7 @@ pub fn render_inputs(template: &str, objects: &TemplateObjects<'_>) -> (Value, D
     ];
     let data =
         named.into_iter().filter_map(|(name, object)| Some((name.to_owned(), visible_to_templates(object?))));
-    let data = Value::Object(data.collect());
+    let data = TemplatePaths::of(template).select(Value::Object(data.collect()));
     let digest = Digest::of(format!("{template}\n{data}"));
     (data, digest)
 }
@@ -120,15 +121,26 @@ mod tests {
         let (_, updated) =
             render_inputs(template, &only(&json!({"metadata": {"name": "blue", "resourceVersion": "2"}})));
         assert_eq!(updated, digest, "a new resource version alone does not matter");
-        let ours = json!([{"type": "AddonsReady", "status": "True"}, {"type": "AddonsUpgradable"}]);
+        let (_, paused) = render_inputs(
+            template,
+            &only(&json!({"metadata": {"name": "blue", "labels": {}}, "spec": {"paused": true}})),
+        );
+        assert_eq!(paused, digest, "fields that the template does not read do not matter");
+        let (_, renamed) = render_inputs(template, &only(&json!({"metadata": {"name": "green"}})));
+        assert_ne!(renamed, digest);
+    }
+
+    #[test]
+    fn own_conditions_are_not_visible() {
+        let template = "conditions: {{ .Cluster.status.conditions | toJson }}";
         let with = |conditions: &Value| {
             let cluster = json!({"metadata": {"name": "blue"}, "status": {"conditions": conditions}});
             render_inputs(template, &only(&cluster)).1
         };
-        assert_eq!(with(&ours), digest, "Chandler's own conditions do not matter");
-        assert_ne!(with(&json!([{"type": "Available", "status": "True"}])), digest);
-        let (_, renamed) = render_inputs(template, &only(&json!({"metadata": {"name": "green"}})));
-        assert_ne!(renamed, digest);
+        let available = json!({"type": "Available", "status": "True"});
+        let ours = [json!({"type": "AddonsReady", "status": "True"}), json!({"type": "AddonsUpgradable"})];
+        assert_eq!(with(&json!([available, ours[0], ours[1]])), with(&json!([available])));
+        assert_ne!(with(&json!([available])), with(&json!([])));
     }
 
     #[test]
@@ -139,6 +151,6 @@ mod tests {
         let (cluster, plane) = (json!({}), json!({"spec": {"version": "v1"}}));
         let objects = TemplateObjects { cluster: &cluster, control_plane: Some(&plane), infra_cluster: None };
         let (data, _) = render_inputs("{{ .ControlPlane }}", &objects);
-        assert_eq!(data, json!({"Cluster": {}, "ControlPlane": {"spec": {"version": "v1"}}}));
+        assert_eq!(data, json!({"ControlPlane": {"spec": {"version": "v1"}}}));
     }
 }

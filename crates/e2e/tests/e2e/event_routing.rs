@@ -123,12 +123,26 @@ async fn chandlers_own_status_writes_reconcile_no_cluster_again() {
     let increase =
         BTreeMap::from([("all", after.all - before.all), ("renders", after.renders - before.renders)]);
     assert_eq!(increase, BTreeMap::from([("all", 0.0), ("renders", 1.0)]), "only for that cluster");
+
+    let before = Counts::wait_idle(&manager).await;
+    let annotated = json!({"metadata": {"annotations": {"zone": "harbour"}}});
+    clusters(&management).patch("c7", &PatchParams::default(), &Patch::Merge(annotated)).await.unwrap();
+    let after = eventually("the placement is reconciled for the cluster", || async {
+        let counts = Counts::of(&manager).await;
+        (counts.some > before.some).then_some(counts)
+    })
+    .await;
+    let after = Counts { reconciles: before.reconciles, some: before.some, ..after };
+    assert_eq!(after, before, "the template does not read annotations");
     manager.stop().await;
 }
 
-async fn write_conditions(management: &ManagementCluster, cluster: &str, types: &[&str]) {
+fn clusters(management: &ManagementCluster) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"));
-    let clusters: Api<DynamicObject> = Api::namespaced_with(management.client.clone(), "default", &resource);
+    Api::namespaced_with(management.client.clone(), "default", &resource)
+}
+
+async fn write_conditions(management: &ManagementCluster, cluster: &str, types: &[&str]) {
     let condition = |type_: &&str| {
         json!({
             "type": type_, "status": "True", "reason": "Ready", "message": "",
@@ -137,5 +151,5 @@ async fn write_conditions(management: &ManagementCluster, cluster: &str, types: 
     };
     let conditions: Vec<_> = types.iter().map(condition).collect();
     let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
-    clusters.patch_status(cluster, &PatchParams::default(), &patch).await.unwrap();
+    clusters(management).patch_status(cluster, &PatchParams::default(), &patch).await.unwrap();
 }

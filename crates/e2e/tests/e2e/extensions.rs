@@ -1,8 +1,14 @@
 //! Extensions: version selection, dependencies, parameters, defaults, and the lifetime of releases.
 
+use std::time::Duration;
+
 use chandler_api::extensions::{GIVEN_ANNOTATION, IMPLIED_BY_LABEL};
 use chandler_core::release::OperationKind;
-use chandler_e2e::{extension_world::ExtensionWorld, wait::eventually, world::config_value};
+use chandler_e2e::{
+    extension_world::ExtensionWorld,
+    wait::{eventually, eventually_within},
+    world::config_value,
+};
 use k8s_openapi::api::{core::v1::Secret, events::v1::Event};
 use kube::{
     Api, ResourceExt as _,
@@ -154,6 +160,38 @@ async fn parameters_from_all_sources_are_merged_and_validated() {
         Some("CANARY-5c1 from alpha"),
         "the running release is left unchanged"
     );
+}
+
+#[tokio::test]
+async fn a_lost_values_secret_is_written_again() {
+    let test = ExtensionWorld::new("lost-values").await;
+    let alpha = test.world.create_cluster("alpha").await;
+    let read_often = ["--parameters-seconds", "1"];
+    let manager = test.world.start_manager_with(&read_often);
+    test.apply_extension("hello", json!([{"version": "1.0.0", "kubernetes": "*"}]), json!({})).await;
+    test.world.apply(&json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token", "namespace": test.world.namespace},
+        "stringData": {"token": "CANARY-8d2"},
+    })).await;
+    let from = json!([{"secret": {"name": "token", "key": "token"}, "parameter": "greeting"}]);
+    test.apply_instance("hello", "hello", json!({"parametersFrom": from})).await;
+    let release = test.wait_ready("hello", "alpha", "1.0.0").await;
+
+    // To install the release again, a manager needs the values that are in the Secret. Another one has not cached them.
+    manager.stop().await;
+    let secrets: Api<Secret> = Api::namespaced(test.world.client.clone(), &test.world.namespace);
+    let secret = release.spec.values_secret.unwrap().name;
+    secrets.delete(&secret, &DeleteParams::default()).await.unwrap();
+    let uninstalled = test.world.helm_command(&alpha, &["uninstall", "hello"]).output().unwrap();
+    assert!(uninstalled.status.success(), "{}", String::from_utf8_lossy(&uninstalled.stderr));
+    let _manager = test.world.start_manager_with(&read_often);
+    eventually("the Secret exists again", || async { secrets.get_opt(&secret).await.unwrap() }).await;
+    // After the failure Chandler retries within 72 seconds.
+    eventually_within(Duration::from_mins(3), "the release is installed again", || async {
+        let greeting = config_value(&alpha, "hello", "greeting").await?;
+        (greeting == "CANARY-8d2 from somewhere").then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
