@@ -9,7 +9,7 @@ use chandler_core::{
     identity::ReleaseId,
     inventory::{ReleaseRecords, ReleaseStatus},
     release::{ApplyKind, RenderingOptions, ValuesReuse},
-    target::{Target, TargetAuth},
+    target::{Target, TargetAuth, TargetProxy},
 };
 
 use crate::{
@@ -117,7 +117,13 @@ pub fn target(target: &Target) -> proto::Target {
         impersonate: None,
         dial: target.dial.clone().unwrap_or_default(),
         request_timeout: duration(target.request_timeout),
+        proxy: target.proxy.as_ref().map(proxy),
     }
+}
+
+fn proxy(proxy: &TargetProxy) -> proto::Proxy {
+    let auth = proxy.credentials.clone().map(|(username, password)| proto::BasicAuth { username, password });
+    proto::Proxy { url: proxy.url.clone(), auth }
 }
 
 pub fn details(state: proto::ReleaseState) -> ReleaseDetails {

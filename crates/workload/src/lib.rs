@@ -3,6 +3,7 @@
 mod connection;
 mod inventory;
 mod kubeconfig;
+mod proxy;
 mod reach;
 
 pub use connection::{Census, Connection, Connections, InventoryChange, InventoryView, RecordsOf};
