@@ -69,7 +69,7 @@ impl Tunnel {
 
 /// Makes the server's name one that cannot be resolved. Returns the server's address.
 fn hide_address(context: &Context, target: &mut Target) -> String {
-    target.server = "https://hidden.invalid:6443".to_owned();
+    "https://hidden.invalid:6443".clone_into(&mut target.server);
     let address = context.target().server.trim_start_matches("https://").to_owned();
     // The server's certificate is valid for the address that it listens on.
     let host = address.split(':').next().unwrap_or_default().to_owned();

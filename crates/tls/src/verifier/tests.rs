@@ -28,7 +28,9 @@ fn verify(
     year: i32,
 ) -> Result<(), Error> {
     let mut roots = RootCertStore::empty();
-    anchors.iter().for_each(|anchor| roots.add(anchor.clone()).unwrap());
+    for anchor in anchors {
+        roots.add(anchor.clone()).unwrap();
+    }
     let provider = Arc::new(ring::default_provider());
     let verifier = AnchorVerifier::new(roots, anchors.to_vec(), &[], provider).unwrap();
     let seconds = date_time_ymd(year, 6, 1).unix_timestamp().try_into().unwrap();
