@@ -2,12 +2,13 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use chandler_controller::Connect;
+use chandler_source::ProxyMatcher;
 use chandler_telemetry::RequestCounter;
 use chandler_workload::ResponseDeadline;
 use clap::Args;
-use http::{HeaderValue, header::USER_AGENT};
+use http::{HeaderValue, Uri, header::USER_AGENT};
 use kube::{
     Client, Config,
     client::ClientBuilder,
@@ -56,10 +57,30 @@ impl Connection {
                 .await
                 .context("finding the kubeconfig of the management cluster; set it with --kubeconfig")?,
         };
+        choose_proxy(&mut config)?;
         config
             .headers
             .push((USER_AGENT, HeaderValue::from_static(concat!("chandler/", env!("CARGO_PKG_VERSION")))));
         Ok(config)
+    }
+}
+
+/// Applies `NO_PROXY` to the API server, as kubectl does; kube applies it to the proxy. The error names no credentials.
+fn choose_proxy(config: &mut Config) -> Result<()> {
+    let Some(proxy) = &config.proxy_url else { return Ok(()) };
+    let from_environment = ["HTTPS_PROXY", "https_proxy"]
+        .into_iter()
+        .any(|name| std::env::var(name).is_ok_and(|text| text.parse().is_ok_and(|url: Uri| url == *proxy)));
+    if from_environment && ProxyMatcher::from_env().intercept(&config.cluster_url).is_none() {
+        config.proxy_url = None;
+        return Ok(());
+    }
+    match proxy.scheme_str() {
+        Some("http" | "https" | "socks5") => Ok(()),
+        scheme => bail!(
+            "the proxy of the management cluster has the scheme {}; use http, https or socks5",
+            scheme.unwrap_or("(none)")
+        ),
     }
 }
 

@@ -12,6 +12,8 @@ pub struct Target {
     pub server: String,
     pub tls: TargetTls,
     pub auth: Option<TargetAuth>,
+    /// The only proxy that a connection may use. `None` means a direct connection, whatever the environment says.
+    pub proxy: Option<TargetProxy>,
     /// Unix socket to connect to instead of the server's address.
     pub dial: Option<String>,
     /// Timeout of a request.
@@ -35,11 +37,27 @@ pub enum TargetAuth {
     Basic { username: String, password: String },
 }
 
+/// A proxy between Chandler and the API server.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TargetProxy {
+    /// `http://host:port`, `https://host:port` or `socks5://host:port`. Contains no credentials.
+    pub url: String,
+    /// User name and password.
+    pub credentials: Option<(String, String)>,
+}
+
+impl fmt::Debug for TargetProxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TargetProxy").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Target")
             .field("cluster", &self.cluster)
             .field("server", &self.server)
+            .field("proxy", &self.proxy)
             .finish_non_exhaustive()
     }
 }
@@ -55,6 +73,10 @@ mod tests {
             server: "https://blue.example:6443".to_owned(),
             tls: TargetTls { client_key_pem: Some(b"canary-key".to_vec()), ..TargetTls::default() },
             auth: Some(TargetAuth::BearerToken("canary-token".to_owned())),
+            proxy: Some(TargetProxy {
+                url: "http://proxy.example:3128".to_owned(),
+                credentials: Some(("canary-user".to_owned(), "canary-password".to_owned())),
+            }),
             dial: None,
             request_timeout: Duration::from_secs(30),
         };

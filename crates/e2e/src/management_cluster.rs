@@ -42,14 +42,13 @@ impl ManagementCluster {
     }
 
     pub fn start_manager(&self) -> Child {
+        self.start_manager_with_environment(Vec::new())
+    }
+
+    pub fn start_manager_with_environment(&self, env: Vec<(String, String)>) -> Child {
         let program = PathBuf::from(programs::chandler());
-        let spec = Spec {
-            name: "manager".to_owned(),
-            program,
-            args: self.arguments(),
-            env: Vec::new(),
-            home: self.dir.clone(),
-        };
+        let spec =
+            Spec { name: "manager".to_owned(), program, args: self.arguments(), env, home: self.dir.clone() };
         Child::spawn(&spec).unwrap()
     }
 

@@ -91,6 +91,17 @@ impl CertificatePair {
     }
 }
 
+/// Creates a certificate for a server on this machine as `openssl req -x509` does: it signs itself, and is a certificate
+/// authority.
+pub fn self_signed_server() -> Result<CertificatePair, Error> {
+    let mut params = CertificateParams::new(["localhost", "127.0.0.1"].map(str::to_owned))?;
+    params.distinguished_name = distinguished_name("localhost", &[]);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate()?;
+    let certificate = params.self_signed(&key)?;
+    Ok(CertificatePair { certificate: certificate.pem(), key: key.serialize_pem() })
+}
+
 /// Writes `NAME.key` and `NAME.pub`, the keys for ServiceAccount tokens, unless they exist.
 pub fn write_signing_key(folder: &Path, name: &str) -> Result<(), Error> {
     let private = folder.join(format!("{name}.key"));

@@ -9,6 +9,7 @@ pub mod capi;
 pub mod certificates;
 pub mod chart;
 pub mod clusters;
+pub mod connect_proxy;
 pub mod cosign;
 mod digest;
 pub mod kubeconfig;

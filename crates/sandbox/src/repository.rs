@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 
 use crate::certificates::{self, Authority};
 use crate::chart::{self, Package};
@@ -74,11 +75,27 @@ impl ChartRepository {
         folder: &Path,
         authentication: Authentication,
     ) -> Result<Self, Error> {
-        fs::create_dir_all(folder).map_err(|source| Error::Folder { path: folder.to_owned(), source })?;
-        index::write(folder)?;
         let client_authority =
             (authentication == Authentication::ClientCertificate).then(|| authority.certificate());
         let tls = server::tls(&authority.server(&[])?, client_authority)?;
+        Self::serve(tls, authority.certificate(), folder, authentication).await
+    }
+
+    /// Like [`ChartRepository::start`], with a certificate that is its own certificate authority.
+    pub async fn start_self_signed(folder: &Path) -> Result<Self, Error> {
+        let pair = certificates::self_signed_server()?;
+        let tls = server::tls(&pair, None)?;
+        Self::serve(tls, &pair.certificate, folder, Authentication::Anonymous).await
+    }
+
+    async fn serve(
+        tls: TlsAcceptor,
+        authority: &str,
+        folder: &Path,
+        authentication: Authentication,
+    ) -> Result<Self, Error> {
+        fs::create_dir_all(folder).map_err(|source| Error::Folder { path: folder.to_owned(), source })?;
+        index::write(folder)?;
         let listener =
             TcpListener::bind(("127.0.0.1", 0)).await.map_err(|source| Error::Listen { source })?;
         let address = listener.local_addr().map_err(|source| Error::Listen { source })?;
@@ -87,7 +104,7 @@ impl ChartRepository {
         let server = tokio::spawn(server::run(listener, tls, site));
         Ok(Self {
             url: format!("https://{address}"),
-            authority: authority.certificate().to_owned(),
+            authority: authority.to_owned(),
             folder: folder.to_owned(),
             requests,
             server,

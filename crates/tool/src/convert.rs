@@ -9,7 +9,7 @@ use chandler_core::{
     identity::ReleaseId,
     inventory::{ReleaseRecords, ReleaseStatus},
     release::{ApplyKind, RenderingOptions, ValuesReuse},
-    target::{Target, TargetAuth},
+    target::{Target, TargetAuth, TargetProxy},
 };
 
 use crate::{
@@ -117,6 +117,7 @@ pub fn target(target: &Target) -> proto::Target {
         impersonate: None,
         dial: target.dial.clone().unwrap_or_default(),
         request_timeout: duration(target.request_timeout),
+        proxy: target.proxy.as_ref().map(proxy),
     }
 }
 
@@ -128,6 +129,11 @@ pub fn applied(result: proto::OperationResult) -> Option<Applied> {
         }
         proto::operation_result::Outcome::Absent(_) => None,
     }
+}
+
+fn proxy(proxy: &TargetProxy) -> proto::Proxy {
+    let auth = proxy.credentials.clone().map(|(username, password)| proto::BasicAuth { username, password });
+    proto::Proxy { url: proxy.url.clone(), auth }
 }
 
 pub fn details(state: proto::ReleaseState) -> ReleaseDetails {

@@ -269,7 +269,7 @@ impl Connections {
         let records = (self.records_of.0)(tool).await?;
         let text = self.kubeconfig(cluster).await?;
         let target = target_from_kubeconfig(cluster, &text)?;
-        let client = reach::client(&target, &self.requests).await?;
+        let client = reach::client(&target, &self.requests)?;
         Ok(Reached { target, client, records })
     }
 

@@ -1,5 +1,5 @@
 //! Reads a workload cluster's kubeconfig strictly: a user who can write the Secret must not be able to run commands in
-//! Chandler or make it read files, so only inline data is accepted.
+//! Chandler or make it read files, so only inline data is accepted. What Chandler does not support is refused, not ignored.
 
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ use chandler_core::{
 };
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::proxy::proxy_from_url;
 
 /// Time limit of one request to a workload cluster.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -30,6 +32,16 @@ pub enum KubeconfigError {
         "the kubeconfig uses {0}, which Chandler refuses because it would run code or read files here; use inline data instead"
     )]
     Refused(&'static str),
+    #[error(
+        "the kubeconfig impersonates another user (`{0}`), which Chandler does not support: without it, Chandler would act \
+         with all permissions of the kubeconfig's own user; remove `{0}` and use credentials that have exactly the \
+         permissions that Chandler needs"
+    )]
+    Impersonation(&'static str),
+    #[error("the kubeconfig's proxy-url is not a URL; write it as http://HOST:PORT")]
+    InvalidProxy,
+    #[error("the kubeconfig's proxy-url has the scheme {0}; Chandler supports http, https and socks5")]
+    ProxyScheme(String),
     #[error("{0} in the kubeconfig is not valid base64")]
     BadBase64(&'static str),
 }
@@ -45,6 +57,7 @@ pub fn target_from_kubeconfig(cluster: &ClusterKey, text: &str) -> Result<Target
     let config = Kubeconfig::from_yaml(text).map_err(|_| KubeconfigError::Unreadable)?;
     let (server, user) = current(&config).ok_or(KubeconfigError::NoContext)?;
     refuse_indirection(server, user)?;
+    refuse_impersonation(user)?;
     let address = server.server.clone().filter(|address| address.starts_with("https://"));
     Ok(Target {
         cluster: cluster.clone(),
@@ -63,6 +76,7 @@ pub fn target_from_kubeconfig(cluster: &ClusterKey, text: &str) -> Result<Target
             )?,
         },
         auth: auth(user),
+        proxy: proxy_from_url(server.proxy_url.as_deref().unwrap_or_default())?,
         dial: None,
         request_timeout: REQUEST_TIMEOUT,
     })
@@ -88,6 +102,21 @@ fn refuse_indirection(cluster: &Cluster, user: &AuthInfo) -> Result<(), Kubeconf
     ];
     match refused.into_iter().find(|(_, used)| *used) {
         Some((what, _)) => Err(KubeconfigError::Refused(what)),
+        None => Ok(()),
+    }
+}
+
+/// Refuses to act as another user. As for kubectl, empty fields count as absent.
+fn refuse_impersonation(user: &AuthInfo) -> Result<(), KubeconfigError> {
+    let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+    let refused = [
+        ("as", is_set(&user.impersonate)),
+        ("as-uid", is_set(&user.impersonate_uid)),
+        ("as-groups", user.impersonate_groups.as_ref().is_some_and(|groups| !groups.is_empty())),
+        ("as-user-extra", user.impersonate_user_extra.as_ref().is_some_and(|extra| !extra.is_empty())),
+    ];
+    match refused.into_iter().find(|(_, used)| *used) {
+        Some((field, _)) => Err(KubeconfigError::Impersonation(field)),
         None => Ok(()),
     }
 }
@@ -156,6 +185,38 @@ mod tests {
         for (cluster, user, what) in rows {
             assert_eq!(read(cluster, user), Err(KubeconfigError::Refused(what)));
         }
+    }
+
+    #[test]
+    fn impersonation_is_refused() {
+        let https = "server: 'https://b:6443'";
+        let rows = [
+            ("as: admin", "as"),
+            ("as-uid: '1'", "as-uid"),
+            ("as-groups: ['system:masters']", "as-groups"),
+            ("as-user-extra: {scopes: [all]}", "as-user-extra"),
+        ];
+        for (user, field) in rows {
+            let refused = read(https, &format!("token: t, {user}")).unwrap_err();
+            assert_eq!(refused, KubeconfigError::Impersonation(field));
+            let failure = Failure::from(refused);
+            assert_eq!(failure.category, Category::InvalidSpec);
+            assert!(failure.message.contains("remove `"), "{failure}");
+        }
+        let empty = "token: t, as: '', as-uid: '', as-groups: [], as-user-extra: {}";
+        assert!(read(https, empty).is_ok(), "empty fields impersonate nobody");
+    }
+
+    #[test]
+    fn the_proxy_is_read_from_the_cluster() {
+        let proxy = |url: &str| {
+            let cluster = format!("server: 'https://b:6443', proxy-url: '{url}'");
+            read(&cluster, "token: t").map(|target| target.proxy.map(|proxy| proxy.url))
+        };
+        assert_eq!(proxy("http://proxy:3128").unwrap().as_deref(), Some("http://proxy:3128"));
+        assert_eq!(proxy("").unwrap(), None);
+        assert_eq!(read("server: 'https://b:6443'", "token: t").unwrap().proxy, None);
+        assert_eq!(proxy("ftp://proxy"), Err(KubeconfigError::ProxyScheme("ftp".to_owned())));
     }
 
     #[test]

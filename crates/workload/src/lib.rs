@@ -5,6 +5,7 @@ mod credentials;
 mod deadline;
 mod inventory;
 mod kubeconfig;
+mod proxy;
 mod reach;
 
 pub use connection::{Census, Connection, Connections, InventoryChange, InventoryView, RecordsOf};

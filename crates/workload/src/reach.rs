@@ -1,90 +1,171 @@
 //! Clients for workload clusters, and the failures that their errors stand for.
 
-use std::time::Duration;
+use std::{error::Error, fmt, time::Duration};
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chandler_core::{
     failure::{Category, Failure, root_cause},
     reachability::ANSWER_TIMEOUT,
-    target::{Target, TargetAuth},
+    target::{Target, TargetAuth, TargetProxy},
 };
 use chandler_telemetry::RequestCounter;
-use http::{HeaderValue, header::USER_AGENT};
+use chandler_tls::{ClientCertificate, Trust, certificates, client_config};
+use http::{HeaderValue, Uri, header::USER_AGENT};
+use hyper::rt::{Read, Write};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::{
+    client::legacy::{
+        Client as HttpClient,
+        connect::{
+            Connection, HttpConnector,
+            proxy::{SocksV5, Tunnel},
+        },
+    },
+    rt::TokioExecutor,
+};
 use kube::{
     Client, Config,
-    client::ClientBuilder,
-    config::{
-        AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
-    },
+    client::{Body, ClientBuilder, ConfigExt as _, retry::RetryPolicy},
+    config::AuthInfo,
 };
+use rustls::{ClientConfig, pki_types::ServerName};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, retry::RetryLayer};
 
-use crate::ResponseDeadline;
+use crate::{
+    ResponseDeadline,
+    proxy::{ProxyFailed, basic_authorization},
+};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection on which nothing arrives for so long is broken: the API server ends every watch before that.
 const READ_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// A client for `target`, whose requests are counted.
-pub async fn client(target: &Target, requests: &RequestCounter) -> Result<Client, Failure> {
-    let unusable = |error: &dyn std::fmt::Display| {
-        Failure::new(Category::InvalidSpec, format!("the kubeconfig cannot be used: {error}"))
-    };
-    let mut config = Config::from_custom_kubeconfig(kubeconfig(target), &KubeConfigOptions::default())
-        .await
-        .map_err(|error| unusable(&error))?;
-    config
-        .headers
-        .push((USER_AGENT, HeaderValue::from_static(concat!("chandler/", env!("CARGO_PKG_VERSION")))));
-    config.connect_timeout = Some(CONNECT_TIMEOUT);
-    config.read_timeout = Some(READ_TIMEOUT);
-    config.reset_reader_on_write = true;
-    config.write_timeout = Some(target.request_timeout);
-    let builder = ClientBuilder::try_from(config).map_err(|error| unusable(&error))?;
+/// A client for `target`, whose requests are counted. It is configured by the target alone: kube would also read the proxies
+/// of the environment, and verify certificates in another way.
+pub fn client(target: &Target, requests: &RequestCounter) -> Result<Client, Failure> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    let Some(proxy) = &target.proxy else { return client_over(tcp, target, requests) };
+    let url: Uri = proxy.url.parse().map_err(|_| unusable(&"its proxy-url is not a URL"))?;
+    if url.scheme_str() == Some("socks5") {
+        let mut socks = SocksV5::new(url, tcp);
+        if let Some((user, password)) = &proxy.credentials {
+            socks = socks.with_auth(user.clone(), password.clone());
+        }
+        return client_over(through(proxy, socks), target, requests);
+    }
+    let authorization =
+        proxy.credentials.as_ref().and_then(|(user, password)| basic_authorization(user, password));
+    if url.scheme_str() == Some("https") {
+        let tls = https(tcp, tls_config(target, None)?, None)?;
+        return client_over(through(proxy, tunnel(url, tls, authorization)), target, requests);
+    }
+    client_over(through(proxy, tunnel(url, tcp, authorization)), target, requests)
+}
+
+fn unusable(error: &dyn fmt::Display) -> Failure {
+    Failure::new(Category::InvalidSpec, format!("the kubeconfig cannot be used: {error}"))
+}
+
+fn tunnel<C>(proxy: Uri, connector: C, authorization: Option<HeaderValue>) -> Tunnel<C> {
+    let tunnel = Tunnel::new(proxy, connector);
+    match authorization {
+        Some(authorization) => tunnel.with_auth(authorization),
+        None => tunnel,
+    }
+}
+
+/// Names the proxy in the errors of a connector.
+fn through<C>(
+    proxy: &TargetProxy,
+    connector: C,
+) -> impl Service<Uri, Response = C::Response, Error = ProxyFailed, Future: Send> + Clone + Send + Sync + use<C>
+where
+    C: Service<Uri, Error: Error, Future: Send> + Clone + Send + Sync,
+{
+    let proxy = TargetProxy { url: proxy.url.clone(), credentials: None };
+    connector.map_err(move |error: C::Error| ProxyFailed::new(&proxy, &error))
+}
+
+/// A client that connects to the API server with `connector`.
+fn client_over<C>(connector: C, target: &Target, requests: &RequestCounter) -> Result<Client, Failure>
+where
+    C: Service<Uri, Error: Into<BoxError>, Future: Send + 'static> + Clone + Send + Sync + 'static,
+    C::Response: Connection + Read + Write + Send + Unpin + 'static,
+{
+    let identity = client_certificate(target)?;
+    let server_name = target.tls.server_name.clone();
+    let https = https(connector, tls_config(target, identity)?, server_name)?;
+    let mut connector = TimeoutConnector::new(https);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    connector.set_read_timeout(Some(READ_TIMEOUT));
+    connector.set_reset_reader_on_write(true);
+    connector.set_write_timeout(Some(target.request_timeout));
+    let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(connector);
+
+    let config = config(target)?;
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .layer(RetryLayer::new(RetryPolicy::server_retry()))
+        .option_layer(config.auth_layer().map_err(|error| unusable(&error))?)
+        .layer(config.extra_headers_layer().map_err(|error| unusable(&error))?)
+        .map_err(BoxError::from)
+        .service(http);
+    let builder = ClientBuilder::new(service, config.default_namespace);
     Ok(builder.with_layer(&ResponseDeadline(ANSWER_TIMEOUT)).with_layer(requests).build())
 }
 
-fn kubeconfig(target: &Target) -> Kubeconfig {
-    let encoded = |data: &Option<Vec<u8>>| data.as_ref().map(|data| BASE64_STANDARD.encode(data));
-    let (token, username, password) = match &target.auth {
-        Some(TargetAuth::BearerToken(token)) => (Some(token.clone().into()), None, None),
-        Some(TargetAuth::Basic { username, password }) => {
-            (None, Some(username.clone()), Some(password.clone().into()))
+/// The address, credentials and headers of the requests.
+fn config(target: &Target) -> Result<Config, Failure> {
+    let mut config = Config::new(target.server.parse().map_err(|error| unusable(&error))?);
+    config
+        .headers
+        .push((USER_AGENT, HeaderValue::from_static(concat!("chandler/", env!("CARGO_PKG_VERSION")))));
+    config.auth_info = match &target.auth {
+        Some(TargetAuth::BearerToken(token)) => {
+            AuthInfo { token: Some(token.clone().into()), ..AuthInfo::default() }
         }
-        None => (None, None, None),
+        Some(TargetAuth::Basic { username, password }) => AuthInfo {
+            username: Some(username.clone()),
+            password: Some(password.clone().into()),
+            ..AuthInfo::default()
+        },
+        None => AuthInfo::default(),
     };
-    let name = || "target".to_owned();
-    Kubeconfig {
-        current_context: Some(name()),
-        contexts: vec![NamedContext {
-            name: name(),
-            context: Some(Context { cluster: name(), user: Some(name()), ..Context::default() }),
-            ..NamedContext::default()
-        }],
-        clusters: vec![NamedCluster {
-            name: name(),
-            cluster: Some(Cluster {
-                server: Some(target.server.clone()),
-                tls_server_name: target.tls.server_name.clone(),
-                insecure_skip_tls_verify: Some(target.tls.insecure_skip_verify),
-                certificate_authority_data: encoded(&target.tls.ca_pem),
-                ..Cluster::default()
-            }),
-            ..NamedCluster::default()
-        }],
-        auth_infos: vec![NamedAuthInfo {
-            name: name(),
-            auth_info: Some(AuthInfo {
-                token,
-                username,
-                password,
-                client_certificate_data: encoded(&target.tls.client_certificate_pem),
-                client_key_data: encoded(&target.tls.client_key_pem).map(Into::into),
-                ..AuthInfo::default()
-            }),
-            ..NamedAuthInfo::default()
-        }],
-        ..Kubeconfig::default()
+    Ok(config)
+}
+
+fn https<C>(
+    connector: C,
+    tls: ClientConfig,
+    server_name: Option<String>,
+) -> Result<HttpsConnector<C>, Failure> {
+    let mut builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
+    if let Some(name) = server_name.filter(|name| !name.is_empty()) {
+        let name = ServerName::try_from(name).map_err(|_| unusable(&"its tls-server-name is not a name"))?;
+        builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
     }
+    Ok(builder.enable_http1().wrap_connector(connector))
+}
+
+/// The TLS configuration for the API server, or for a proxy, which never gets the client certificate.
+fn tls_config(target: &Target, identity: Option<ClientCertificate>) -> Result<ClientConfig, Failure> {
+    let trust = match target.tls.ca_pem.as_deref() {
+        _ if target.tls.insecure_skip_verify => Trust::Anything,
+        None | Some([]) => Trust::System,
+        Some(pem) => Trust::Only(certificates(pem).map_err(|error| unusable(&error))?),
+    };
+    client_config(trust, identity).map_err(|error| unusable(&error))
+}
+
+fn client_certificate(target: &Target) -> Result<Option<ClientCertificate>, Failure> {
+    let certificate = target.tls.client_certificate_pem.as_deref().unwrap_or_default();
+    let key = target.tls.client_key_pem.as_deref().unwrap_or_default();
+    if certificate.is_empty() && key.is_empty() {
+        return Ok(None);
+    }
+    let pair = [certificate, key].join(&b'\n');
+    ClientCertificate::from_pem(&pair).map(Some).map_err(|error| unusable(&error))
 }
 
 /// Converts an error of a request to a workload cluster.
@@ -111,3 +192,6 @@ pub fn failure_of(error: &kube::Error) -> Failure {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests;

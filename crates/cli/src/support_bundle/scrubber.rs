@@ -79,11 +79,17 @@ impl SecretScrubber {
         }
     }
 
-    /// Adds only the users. Addresses and names in a kubeconfig are not secret and occur in many texts.
+    /// Adds only the users and the passwords of proxies. Addresses and names in a kubeconfig are not secret and occur in
+    /// many texts.
     fn add_kubeconfig(&mut self, config: &Value) {
         let users = config["users"].as_array().into_iter().flatten();
         for field in users.filter_map(|user| user["user"].as_object()).flat_map(serde_json::Map::values) {
             self.add_value(field);
+        }
+        let clusters = config["clusters"].as_array().into_iter().flatten();
+        let proxies = clusters.filter_map(|cluster| cluster["cluster"]["proxy-url"].as_str());
+        for (login, _) in proxies.filter_map(|url| url.split_once("://")?.1.rsplit_once('@')) {
+            self.add_text(login.split_once(':').map_or(login, |(_, password)| password));
         }
     }
 
@@ -151,10 +157,11 @@ mod tests {
             assert!(clean.contains("REDACTED") && !clean.contains("canary"), "{text}: {clean}");
         }
         scrubber.add_text(
-            "kind: Config\nusers: [{user: {token: canary-token}}]\nclusters: [{name: production}]\n",
+            "kind: Config\nusers: [{user: {token: canary-token}}]\n\
+             clusters: [{name: production, cluster: {proxy-url: 'http://proxy-user:canary-proxy@production:3128'}}]\n",
         );
         scrubber.add_text("Config");
-        assert_eq!(scrubber.scrub("canary-token, Config"), "REDACTED, REDACTED");
+        assert_eq!(scrubber.scrub("canary-token, canary-proxy, Config"), "REDACTED, REDACTED, REDACTED");
         for kept in ["hello fleet-one", "b: a", "", "ConfigMap of production"] {
             assert_eq!(scrubber.scrub(kept), kept);
         }

@@ -12,7 +12,7 @@ use crate::{
     Case, CaseError,
     context::{Context, observe_failed},
     hold::Hold,
-    network::{BlackHole, Tunnel, elsewhere},
+    network::{BlackHole, ConnectProxy, Tunnel, elsewhere},
     package::TestPackage,
     request::{RequestExt as _, duration, recovering},
     tool::{End, Running},
@@ -37,6 +37,12 @@ pub const CASES: &[Case] = &[
     ),
     case!("reach/impersonated", [], impersonated, "Impersonation limits the tool to the user's permissions."),
     case!("reach/dialed", [], dialed, "A target can be dialed through a unix socket."),
+    case!(
+        "reach/proxied",
+        [],
+        proxied,
+        "A target is reached through its proxy, with the proxy's credentials."
+    ),
     case!(
         "reach/cut-off",
         [],
@@ -161,6 +167,19 @@ async fn dialed(context: &Context) -> Result<(), CaseError> {
     let package = context.pack(&TestPackage::config()).await?;
     let request = context.install("web", &package, json!({})).on(tunnel.target.clone());
     context.apply(request).await.map(drop)
+}
+
+async fn proxied(context: &Context) -> Result<(), CaseError> {
+    let proxy = ConnectProxy::open(context).await?;
+    let package = context.pack(&TestPackage::config()).await?;
+    let request = context.install("web", &package, json!({})).on(proxy.target.clone());
+    context.apply(request).await?;
+
+    let mut refused = proxy.target.clone();
+    refused.cluster = format!("{}/refused", context.namespace);
+    refused.proxy.get_or_insert_default().auth = None;
+    let observed = context.tool.observe(refused, context.release("web"), 0).await?;
+    observe_failed(observed, FailureCategory::Unreachable).map(drop)
 }
 
 /// Checks that an operation without a cluster ends in time with a failure, and leaves a pending install.

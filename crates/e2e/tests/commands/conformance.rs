@@ -98,6 +98,7 @@ fn a_tool_without_helm_keeps_the_contract() {
         "cancel/remove",
         "anywhere/killed",
         "reach/dialed",
+        "reach/proxied",
         "process/recycled",
     ] {
         assert!(passed.contains(name), "{name} did not run");

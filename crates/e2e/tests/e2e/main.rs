@@ -23,6 +23,7 @@ mod extension_sources;
 mod extensions;
 mod hooks;
 mod isolation;
+mod kubeconfigs;
 mod kubernetes_upgrade;
 mod leadership;
 mod lifecycle;

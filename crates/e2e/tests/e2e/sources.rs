@@ -45,6 +45,39 @@ async fn a_private_repository_is_read_with_credentials_from_a_secret() {
     assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("Aye from somewhere"));
 }
 
+/// `openssl req -x509` creates such certificates, and Go clients such as CAAPH accept them.
+#[tokio::test]
+async fn a_repository_whose_certificate_is_its_own_authority_is_trusted_with_a_ca_secret() {
+    let world = World::new("self-signed").await;
+    let alpha = world.create_cluster("alpha").await;
+    let manager = world.start_manager();
+    let repository = ChartRepository::start_self_signed(&world.dir.join("self-signed")).await.unwrap();
+    repository.publish(&hello()).unwrap();
+    let fields = json!({"repoURL": repository.url(), "tlsConfig": {"caSecret": {"name": "self-signed"}}});
+    let authority = |pem: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "stringData": {"ca.crt": pem},
+            "metadata": {"name": "self-signed", "namespace": world.namespace},
+        })
+    };
+
+    world.apply(&authority(world.repository.ca_pem())).await;
+    world.apply_placement("hello", "hello", fields).await;
+    world
+        .wait_status("hello", "alpha", "refused", |status| {
+            condition(status, "Ready").is_some_and(|ready| ready.message.contains("certificate"))
+        })
+        .await;
+    let logs = manager.logs();
+    let errors: Vec<_> = logs.lines().filter(|line| line.contains("\"ERROR\"")).collect();
+    assert_eq!(errors, [] as [&str; 0], "the condition reports it");
+
+    world.apply(&authority(repository.ca_pem())).await;
+    world.patch_placement("hello", json!({"valuesTemplate": "greeting: Aye"})).await;
+    world.wait_ready("hello", "alpha", 1).await;
+    assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("Aye from somewhere"));
+}
+
 #[tokio::test]
 async fn a_republished_version_is_reported_and_not_installed() {
     let world = World::new("republished").await;

@@ -7,8 +7,10 @@ use std::{
 };
 
 use chandler_core::failure::root_cause;
+use chandler_tls::{ClientCertificate, TlsError, Trust, certificates, client_config};
 use hyper_util::client::proxy::matcher::Intercept;
-use reqwest::{Certificate, Client, ClientBuilder, Identity, Proxy, Url, redirect};
+use reqwest::{Client, ClientBuilder, Proxy, Url, redirect};
+use rustls::ClientConfig;
 
 use super::resolver::CheckedResolver;
 use crate::{Access, SourceError, addresses::AddressPolicy, limits::Limits};
@@ -68,31 +70,19 @@ impl Clients {
     }
 
     fn build(&self, key: &Key, proxy: Option<&Intercept>, base_url: &Url) -> Result<Client, SourceError> {
-        let url = || base_url.to_string();
-        let failed =
-            |error: reqwest::Error| SourceError::RequestFailed { url: url(), reason: root_cause(&error) };
-        let mut builder = Client::builder()
+        let failed = |error: reqwest::Error| SourceError::RequestFailed {
+            url: base_url.to_string(),
+            reason: root_cause(&error),
+        };
+        let tls = tls_config(key).map_err(|error| tls_failed(error, base_url))?;
+        let builder = Client::builder()
             .https_only(true)
             .redirect(redirect::Policy::none())
             .referer(false)
             .connect_timeout(self.limits.connect_timeout)
             .read_timeout(self.limits.read_timeout)
-            .tls_danger_accept_invalid_certs(key.insecure_skip_tls_verify)
+            .tls_backend_preconfigured(tls)
             .user_agent(concat!("chandler/", env!("CARGO_PKG_VERSION")));
-        if let Some(pem) = &key.ca_pem {
-            let certificates = Certificate::from_pem_bundle(pem).unwrap_or_default();
-            if certificates.is_empty() {
-                return Err(SourceError::InvalidCertificate { url: url() });
-            }
-            builder = builder.tls_certs_merge(certificates);
-        }
-        if let Some(pem) = &key.client_certificate {
-            let identity = Identity::from_pem(pem).map_err(|_| SourceError::InvalidCredentials {
-                url: url(),
-                reason: "tls.crt and tls.key are not a certificate and its key in PEM",
-            })?;
-            builder = builder.identity(identity);
-        }
         self.with_route(builder, proxy).map_err(failed)?.build().map_err(failed)
     }
 
@@ -115,6 +105,34 @@ impl Clients {
             return Ok(builder.dns_resolver(CheckedResolver { policy: self.policy.clone() }));
         }
         Ok(builder)
+    }
+}
+
+/// Returns the TLS configuration of a client.
+fn tls_config(key: &Key) -> Result<ClientConfig, TlsError> {
+    let authority = key.ca_pem.as_deref().map(certificates).transpose()?;
+    let trust = match authority {
+        _ if key.insecure_skip_tls_verify => Trust::Anything,
+        Some(authority) => Trust::SystemAnd(authority),
+        None => Trust::System,
+    };
+    let identity = key.client_certificate.as_deref().map(ClientCertificate::from_pem).transpose()?;
+    let mut config = client_config(trust, identity)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn tls_failed(error: TlsError, base_url: &Url) -> SourceError {
+    let url = base_url.to_string();
+    match error {
+        TlsError::InvalidAuthority => SourceError::InvalidCertificate { url },
+        TlsError::InvalidClientCertificate => SourceError::InvalidCredentials {
+            url,
+            reason: "tls.crt and tls.key are not a certificate and its key in PEM",
+        },
+        TlsError::NoSystemAuthorities | TlsError::Unusable => {
+            SourceError::RequestFailed { url, reason: error.to_string() }
+        }
     }
 }
 

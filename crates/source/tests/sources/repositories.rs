@@ -90,6 +90,19 @@ async fn server_certificates_are_verified_unless_skipped() {
 }
 
 #[tokio::test]
+async fn a_server_certificate_that_is_its_own_authority_is_accepted_if_configured() {
+    let env = TestEnv::new();
+    let repository = ChartRepository::start_self_signed(&env.path("served")).await.unwrap();
+    repository.publish(&env.chart("web")).unwrap();
+    let trusting = Access { ca_pem: Some(repository.ca_pem().as_bytes().to_vec()), ..Access::default() };
+    get(&env.packages(), repository.url(), &trusting).await.unwrap();
+    for access in [env.access(), Access::default()] {
+        let message = failure(get(&TestEnv::new().packages(), repository.url(), &access).await);
+        assert!(message.starts_with("SourceUnavailable") && message.contains("certificate"), "{message}");
+    }
+}
+
+#[tokio::test]
 async fn concurrent_callers_share_requests() {
     let env = TestEnv::new();
     let repository = start_repository(&env, Authentication::Anonymous).await;

@@ -133,6 +133,20 @@ pub struct Target {
     /// Timeout of one API request. Defaults to 30 s.
     #[prost(message, optional, tag = "7")]
     pub request_timeout: ::core::option::Option<::prost_types::Duration>,
+    /// The proxy to connect through. Without it, a tool connects directly: it ignores HTTPS_PROXY and the like.
+    #[prost(message, optional, tag = "20")]
+    pub proxy: ::core::option::Option<Proxy>,
+}
+/// A proxy between a tool and the API server.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Proxy {
+    /// URL of the proxy, with host and port, without credentials. The scheme is http, https or socks5. The proxy resolves
+    /// the name of the API server. A tool that does not support the scheme fails with UNREACHABLE.
+    #[prost(string, tag = "1")]
+    pub url: ::prost::alloc::string::String,
+    /// User name and password for the proxy. Optional.
+    #[prost(message, optional, tag = "2")]
+    pub auth: ::core::option::Option<BasicAuth>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Tls {

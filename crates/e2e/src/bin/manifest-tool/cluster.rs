@@ -3,8 +3,13 @@
 use std::time::Duration;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use chandler_tool::generated::tool::{Impersonate, Target, auth::Method};
-use hyper_util::rt::TokioExecutor;
+use chandler_tool::generated::tool::{BasicAuth, Impersonate, Proxy, Target, auth::Method};
+use http::{HeaderValue, Uri};
+use hyper::rt::{Read, Write};
+use hyper_util::{
+    client::legacy::connect::{Connection, proxy::Tunnel},
+    rt::TokioExecutor,
+};
 use kube::{
     Client, Config,
     client::{Body, ConfigExt as _},
@@ -13,7 +18,7 @@ use kube::{
         NamedCluster, NamedContext,
     },
 };
-use tower::{BoxError, ServiceBuilder};
+use tower::{BoxError, Service, ServiceBuilder};
 
 use crate::{
     dial::{Dialer, Gate},
@@ -42,10 +47,15 @@ impl Cluster {
         let unusable = |error: &dyn std::error::Error| {
             Failure::new(Category::Unreachable, format!("the target cannot be used: {error}"))
         };
+        let tunnel = target.proxy.clone().map(|proxy| tunnel(&proxy, dialer.clone())).transpose()?;
         let config = Config::from_custom_kubeconfig(kubeconfig(target), &KubeConfigOptions::default())
             .await
             .map_err(|error| unusable(&error))?;
-        let client = client(&config, dialer).map_err(|error| unusable(&error))?;
+        let client = match tunnel {
+            Some(tunnel) => client(&config, tunnel),
+            None => client(&config, dialer),
+        };
+        let client = client.map_err(|error| unusable(&error))?;
         Ok(Self { client, request_timeout: request_timeout.unwrap_or(REQUEST_TIMEOUT) })
     }
 
@@ -61,8 +71,25 @@ impl Cluster {
     }
 }
 
-fn client(config: &Config, dialer: Dialer) -> kube::Result<Client> {
-    let connector = config.rustls_https_connector_with_connector(dialer)?;
+/// Connects through an http proxy. This tool knows no others.
+fn tunnel(proxy: &Proxy, dialer: Dialer) -> Result<Tunnel<Dialer>, Failure> {
+    let url = proxy.url.parse::<Uri>().ok().filter(|url| url.scheme_str() == Some("http"));
+    let url = url.ok_or_else(|| {
+        Failure::new(Category::Unreachable, "the target's proxy is not an http URL, which this tool needs")
+    })?;
+    let tunnel = Tunnel::new(url, dialer);
+    let Some(BasicAuth { username, password }) = &proxy.auth else { return Ok(tunnel) };
+    let login = BASE64_STANDARD.encode(format!("{username}:{password}"));
+    let login = HeaderValue::try_from(format!("Basic {login}"));
+    Ok(tunnel.with_auth(login.map_err(|_| Failure::new(Category::Internal, "base64 is a header"))?))
+}
+
+fn client<C>(config: &Config, connector: C) -> kube::Result<Client>
+where
+    C: Service<Uri, Error: Into<BoxError>, Future: Send + 'static> + Clone + Send + Sync + 'static,
+    C::Response: Connection + Read + Write + Send + Unpin + 'static,
+{
+    let connector = config.rustls_https_connector_with_connector(connector)?;
     let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())

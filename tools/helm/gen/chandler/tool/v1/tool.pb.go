@@ -1003,8 +1003,10 @@ type Target struct {
 	Dial string `protobuf:"bytes,6,opt,name=dial,proto3" json:"dial,omitempty"`
 	// Timeout of one API request. Defaults to 30 s.
 	RequestTimeout *durationpb.Duration `protobuf:"bytes,7,opt,name=request_timeout,json=requestTimeout,proto3" json:"request_timeout,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The proxy to connect through. Without it, a tool connects directly: it ignores HTTPS_PROXY and the like.
+	Proxy         *Proxy `protobuf:"bytes,20,opt,name=proxy,proto3" json:"proxy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Target) Reset() {
@@ -1086,6 +1088,69 @@ func (x *Target) GetRequestTimeout() *durationpb.Duration {
 	return nil
 }
 
+func (x *Target) GetProxy() *Proxy {
+	if x != nil {
+		return x.Proxy
+	}
+	return nil
+}
+
+// A proxy between a tool and the API server.
+type Proxy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// URL of the proxy, with host and port, without credentials. The scheme is http, https or socks5. The proxy resolves
+	// the name of the API server. A tool that does not support the scheme fails with UNREACHABLE.
+	Url string `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
+	// User name and password for the proxy. Optional.
+	Auth          *BasicAuth `protobuf:"bytes,2,opt,name=auth,proto3" json:"auth,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Proxy) Reset() {
+	*x = Proxy{}
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Proxy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Proxy) ProtoMessage() {}
+
+func (x *Proxy) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Proxy.ProtoReflect.Descriptor instead.
+func (*Proxy) Descriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Proxy) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *Proxy) GetAuth() *BasicAuth {
+	if x != nil {
+		return x.Auth
+	}
+	return nil
+}
+
 type Tls struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
 	CaPem                []byte                 `protobuf:"bytes,1,opt,name=ca_pem,json=caPem,proto3" json:"ca_pem,omitempty"`
@@ -1099,7 +1164,7 @@ type Tls struct {
 
 func (x *Tls) Reset() {
 	*x = Tls{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[8]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1176,7 @@ func (x *Tls) String() string {
 func (*Tls) ProtoMessage() {}
 
 func (x *Tls) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[8]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1189,7 @@ func (x *Tls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tls.ProtoReflect.Descriptor instead.
 func (*Tls) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{8}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Tls) GetCaPem() []byte {
@@ -1175,7 +1240,7 @@ type Auth struct {
 
 func (x *Auth) Reset() {
 	*x = Auth{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[9]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1252,7 @@ func (x *Auth) String() string {
 func (*Auth) ProtoMessage() {}
 
 func (x *Auth) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[9]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1200,7 +1265,7 @@ func (x *Auth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Auth.ProtoReflect.Descriptor instead.
 func (*Auth) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{9}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Auth) GetMethod() isAuth_Method {
@@ -1254,7 +1319,7 @@ type BasicAuth struct {
 
 func (x *BasicAuth) Reset() {
 	*x = BasicAuth{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[10]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1331,7 @@ func (x *BasicAuth) String() string {
 func (*BasicAuth) ProtoMessage() {}
 
 func (x *BasicAuth) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[10]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1344,7 @@ func (x *BasicAuth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BasicAuth.ProtoReflect.Descriptor instead.
 func (*BasicAuth) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{10}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *BasicAuth) GetUsername() string {
@@ -1306,7 +1371,7 @@ type Impersonate struct {
 
 func (x *Impersonate) Reset() {
 	*x = Impersonate{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[11]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1318,7 +1383,7 @@ func (x *Impersonate) String() string {
 func (*Impersonate) ProtoMessage() {}
 
 func (x *Impersonate) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[11]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1331,7 +1396,7 @@ func (x *Impersonate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Impersonate.ProtoReflect.Descriptor instead.
 func (*Impersonate) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{11}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Impersonate) GetUser() string {
@@ -1357,7 +1422,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[12]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1369,7 +1434,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[12]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1382,7 +1447,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{12}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *InspectRequest) GetPackage() *Package {
@@ -1405,7 +1470,7 @@ type InspectResponse struct {
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[13]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1417,7 +1482,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[13]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1430,7 +1495,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{13}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *InspectResponse) GetOutcome() isInspectResponse_Outcome {
@@ -1504,7 +1569,7 @@ type PackageInfo struct {
 
 func (x *PackageInfo) Reset() {
 	*x = PackageInfo{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[14]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1516,7 +1581,7 @@ func (x *PackageInfo) String() string {
 func (*PackageInfo) ProtoMessage() {}
 
 func (x *PackageInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[14]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1529,7 +1594,7 @@ func (x *PackageInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PackageInfo.ProtoReflect.Descriptor instead.
 func (*PackageInfo) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{14}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PackageInfo) GetName() string {
@@ -1662,7 +1727,7 @@ type Maintainer struct {
 
 func (x *Maintainer) Reset() {
 	*x = Maintainer{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[15]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1674,7 +1739,7 @@ func (x *Maintainer) String() string {
 func (*Maintainer) ProtoMessage() {}
 
 func (x *Maintainer) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[15]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1687,7 +1752,7 @@ func (x *Maintainer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Maintainer.ProtoReflect.Descriptor instead.
 func (*Maintainer) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{15}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Maintainer) GetName() string {
@@ -1723,7 +1788,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[16]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +1800,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[16]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +1813,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{16}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Dependency) GetName() string {
@@ -1788,7 +1853,7 @@ type CanonicalizeRequest struct {
 
 func (x *CanonicalizeRequest) Reset() {
 	*x = CanonicalizeRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[17]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1800,7 +1865,7 @@ func (x *CanonicalizeRequest) String() string {
 func (*CanonicalizeRequest) ProtoMessage() {}
 
 func (x *CanonicalizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[17]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1813,7 +1878,7 @@ func (x *CanonicalizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanonicalizeRequest.ProtoReflect.Descriptor instead.
 func (*CanonicalizeRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{17}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CanonicalizeRequest) GetValues() []*Values {
@@ -1836,7 +1901,7 @@ type CanonicalizeResponse struct {
 
 func (x *CanonicalizeResponse) Reset() {
 	*x = CanonicalizeResponse{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[18]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1848,7 +1913,7 @@ func (x *CanonicalizeResponse) String() string {
 func (*CanonicalizeResponse) ProtoMessage() {}
 
 func (x *CanonicalizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[18]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1861,7 +1926,7 @@ func (x *CanonicalizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanonicalizeResponse.ProtoReflect.Descriptor instead.
 func (*CanonicalizeResponse) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{18}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CanonicalizeResponse) GetOutcome() isCanonicalizeResponse_Outcome {
@@ -1917,7 +1982,7 @@ type CanonicalValues struct {
 
 func (x *CanonicalValues) Reset() {
 	*x = CanonicalValues{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[19]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +1994,7 @@ func (x *CanonicalValues) String() string {
 func (*CanonicalValues) ProtoMessage() {}
 
 func (x *CanonicalValues) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[19]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2007,7 @@ func (x *CanonicalValues) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanonicalValues.ProtoReflect.Descriptor instead.
 func (*CanonicalValues) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{19}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CanonicalValues) GetJson() []byte {
@@ -1995,7 +2060,7 @@ type ApplyOptions struct {
 
 func (x *ApplyOptions) Reset() {
 	*x = ApplyOptions{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[20]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2007,7 +2072,7 @@ func (x *ApplyOptions) String() string {
 func (*ApplyOptions) ProtoMessage() {}
 
 func (x *ApplyOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[20]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2020,7 +2085,7 @@ func (x *ApplyOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyOptions.ProtoReflect.Descriptor instead.
 func (*ApplyOptions) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{20}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ApplyOptions) GetCreateNamespace() bool {
@@ -2171,7 +2236,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[21]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2183,7 +2248,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[21]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2196,7 +2261,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{21}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ApplyRequest) GetOperationId() string {
@@ -2274,7 +2339,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[22]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2286,7 +2351,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[22]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2299,7 +2364,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{22}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ObserveRequest) GetTarget() *Target {
@@ -2337,7 +2402,7 @@ type ObserveResponse struct {
 
 func (x *ObserveResponse) Reset() {
 	*x = ObserveResponse{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[23]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2349,7 +2414,7 @@ func (x *ObserveResponse) String() string {
 func (*ObserveResponse) ProtoMessage() {}
 
 func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[23]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2362,7 +2427,7 @@ func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
 func (*ObserveResponse) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{23}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ObserveResponse) GetOutcome() isObserveResponse_Outcome {
@@ -2430,7 +2495,7 @@ type ReleaseAbsent struct {
 
 func (x *ReleaseAbsent) Reset() {
 	*x = ReleaseAbsent{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[24]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2442,7 +2507,7 @@ func (x *ReleaseAbsent) String() string {
 func (*ReleaseAbsent) ProtoMessage() {}
 
 func (x *ReleaseAbsent) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[24]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2455,7 +2520,7 @@ func (x *ReleaseAbsent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAbsent.ProtoReflect.Descriptor instead.
 func (*ReleaseAbsent) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{24}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{25}
 }
 
 type RemoveRequest struct {
@@ -2470,7 +2535,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2482,7 +2547,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2495,7 +2560,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{25}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RemoveRequest) GetOperationId() string {
@@ -2541,7 +2606,7 @@ type RemoveOptions struct {
 
 func (x *RemoveOptions) Reset() {
 	*x = RemoveOptions{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2553,7 +2618,7 @@ func (x *RemoveOptions) String() string {
 func (*RemoveOptions) ProtoMessage() {}
 
 func (x *RemoveOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2566,7 +2631,7 @@ func (x *RemoveOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOptions.ProtoReflect.Descriptor instead.
 func (*RemoveOptions) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{26}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RemoveOptions) GetKeepHistory() bool {
@@ -2613,7 +2678,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2625,7 +2690,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2638,7 +2703,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{27}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CancelRequest) GetOperationId() string {
@@ -2658,7 +2723,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +2735,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +2748,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{28}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CancelResponse) GetWasRunning() bool {
@@ -2707,7 +2772,7 @@ type OperationEvent struct {
 
 func (x *OperationEvent) Reset() {
 	*x = OperationEvent{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2719,7 +2784,7 @@ func (x *OperationEvent) String() string {
 func (*OperationEvent) ProtoMessage() {}
 
 func (x *OperationEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2732,7 +2797,7 @@ func (x *OperationEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationEvent.ProtoReflect.Descriptor instead.
 func (*OperationEvent) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{29}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *OperationEvent) GetEvent() isOperationEvent_Event {
@@ -2804,7 +2869,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +2881,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +2894,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{30}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Step) GetKind() StepKind {
@@ -2868,7 +2933,7 @@ type OperationResult struct {
 
 func (x *OperationResult) Reset() {
 	*x = OperationResult{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2880,7 +2945,7 @@ func (x *OperationResult) String() string {
 func (*OperationResult) ProtoMessage() {}
 
 func (x *OperationResult) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2893,7 +2958,7 @@ func (x *OperationResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationResult.ProtoReflect.Descriptor instead.
 func (*OperationResult) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{31}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *OperationResult) GetOutcome() isOperationResult_Outcome {
@@ -2958,7 +3023,7 @@ type ObjectRef struct {
 
 func (x *ObjectRef) Reset() {
 	*x = ObjectRef{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2970,7 +3035,7 @@ func (x *ObjectRef) String() string {
 func (*ObjectRef) ProtoMessage() {}
 
 func (x *ObjectRef) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2983,7 +3048,7 @@ func (x *ObjectRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectRef.ProtoReflect.Descriptor instead.
 func (*ObjectRef) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{32}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ObjectRef) GetApiVersion() string {
@@ -3039,7 +3104,7 @@ type ReleaseState struct {
 
 func (x *ReleaseState) Reset() {
 	*x = ReleaseState{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3051,7 +3116,7 @@ func (x *ReleaseState) String() string {
 func (*ReleaseState) ProtoMessage() {}
 
 func (x *ReleaseState) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3064,7 +3129,7 @@ func (x *ReleaseState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseState.ProtoReflect.Descriptor instead.
 func (*ReleaseState) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{33}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReleaseState) GetRelease() *Release {
@@ -3178,7 +3243,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[34]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3190,7 +3255,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[34]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3203,7 +3268,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{34}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Revision) GetRevision() uint32 {
@@ -3254,7 +3319,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3266,7 +3331,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3279,7 +3344,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{35}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Failure) GetCategory() FailureCategory {
@@ -3344,7 +3409,7 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\acontent\";\n" +
 	"\aRelease\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
-	"\tnamespace\x18\x02 \x01(\tR\tnamespace\"\xa8\x02\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\"\xd7\x02\n" +
 	"\x06Target\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12'\n" +
@@ -3352,7 +3417,11 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\x04auth\x18\x04 \x01(\v2\x16.chandler.tool.v1.AuthR\x04auth\x12?\n" +
 	"\vimpersonate\x18\x05 \x01(\v2\x1d.chandler.tool.v1.ImpersonateR\vimpersonate\x12\x12\n" +
 	"\x04dial\x18\x06 \x01(\tR\x04dial\x12B\n" +
-	"\x0frequest_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\x0erequestTimeout\"\xcb\x01\n" +
+	"\x0frequest_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\x0erequestTimeout\x12-\n" +
+	"\x05proxy\x18\x14 \x01(\v2\x17.chandler.tool.v1.ProxyR\x05proxy\"J\n" +
+	"\x05Proxy\x12\x10\n" +
+	"\x03url\x18\x01 \x01(\tR\x03url\x12/\n" +
+	"\x04auth\x18\x02 \x01(\v2\x1b.chandler.tool.v1.BasicAuthR\x04auth\"\xcb\x01\n" +
 	"\x03Tls\x12\x15\n" +
 	"\x06ca_pem\x18\x01 \x01(\fR\x05caPem\x12\x1f\n" +
 	"\vserver_name\x18\x02 \x01(\tR\n" +
@@ -3602,7 +3671,7 @@ func file_chandler_tool_v1_tool_proto_rawDescGZIP() []byte {
 }
 
 var file_chandler_tool_v1_tool_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_chandler_tool_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_chandler_tool_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_chandler_tool_v1_tool_proto_goTypes = []any{
 	(ApplyAction)(0),              // 0: chandler.tool.v1.ApplyAction
 	(ApplyMethod)(0),              // 1: chandler.tool.v1.ApplyMethod
@@ -3619,111 +3688,114 @@ var file_chandler_tool_v1_tool_proto_goTypes = []any{
 	(*Values)(nil),                // 12: chandler.tool.v1.Values
 	(*Release)(nil),               // 13: chandler.tool.v1.Release
 	(*Target)(nil),                // 14: chandler.tool.v1.Target
-	(*Tls)(nil),                   // 15: chandler.tool.v1.Tls
-	(*Auth)(nil),                  // 16: chandler.tool.v1.Auth
-	(*BasicAuth)(nil),             // 17: chandler.tool.v1.BasicAuth
-	(*Impersonate)(nil),           // 18: chandler.tool.v1.Impersonate
-	(*InspectRequest)(nil),        // 19: chandler.tool.v1.InspectRequest
-	(*InspectResponse)(nil),       // 20: chandler.tool.v1.InspectResponse
-	(*PackageInfo)(nil),           // 21: chandler.tool.v1.PackageInfo
-	(*Maintainer)(nil),            // 22: chandler.tool.v1.Maintainer
-	(*Dependency)(nil),            // 23: chandler.tool.v1.Dependency
-	(*CanonicalizeRequest)(nil),   // 24: chandler.tool.v1.CanonicalizeRequest
-	(*CanonicalizeResponse)(nil),  // 25: chandler.tool.v1.CanonicalizeResponse
-	(*CanonicalValues)(nil),       // 26: chandler.tool.v1.CanonicalValues
-	(*ApplyOptions)(nil),          // 27: chandler.tool.v1.ApplyOptions
-	(*ApplyRequest)(nil),          // 28: chandler.tool.v1.ApplyRequest
-	(*ObserveRequest)(nil),        // 29: chandler.tool.v1.ObserveRequest
-	(*ObserveResponse)(nil),       // 30: chandler.tool.v1.ObserveResponse
-	(*ReleaseAbsent)(nil),         // 31: chandler.tool.v1.ReleaseAbsent
-	(*RemoveRequest)(nil),         // 32: chandler.tool.v1.RemoveRequest
-	(*RemoveOptions)(nil),         // 33: chandler.tool.v1.RemoveOptions
-	(*CancelRequest)(nil),         // 34: chandler.tool.v1.CancelRequest
-	(*CancelResponse)(nil),        // 35: chandler.tool.v1.CancelResponse
-	(*OperationEvent)(nil),        // 36: chandler.tool.v1.OperationEvent
-	(*Step)(nil),                  // 37: chandler.tool.v1.Step
-	(*OperationResult)(nil),       // 38: chandler.tool.v1.OperationResult
-	(*ObjectRef)(nil),             // 39: chandler.tool.v1.ObjectRef
-	(*ReleaseState)(nil),          // 40: chandler.tool.v1.ReleaseState
-	(*Revision)(nil),              // 41: chandler.tool.v1.Revision
-	(*Failure)(nil),               // 42: chandler.tool.v1.Failure
-	nil,                           // 43: chandler.tool.v1.PackageInfo.AnnotationsEntry
-	(*durationpb.Duration)(nil),   // 44: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
+	(*Proxy)(nil),                 // 15: chandler.tool.v1.Proxy
+	(*Tls)(nil),                   // 16: chandler.tool.v1.Tls
+	(*Auth)(nil),                  // 17: chandler.tool.v1.Auth
+	(*BasicAuth)(nil),             // 18: chandler.tool.v1.BasicAuth
+	(*Impersonate)(nil),           // 19: chandler.tool.v1.Impersonate
+	(*InspectRequest)(nil),        // 20: chandler.tool.v1.InspectRequest
+	(*InspectResponse)(nil),       // 21: chandler.tool.v1.InspectResponse
+	(*PackageInfo)(nil),           // 22: chandler.tool.v1.PackageInfo
+	(*Maintainer)(nil),            // 23: chandler.tool.v1.Maintainer
+	(*Dependency)(nil),            // 24: chandler.tool.v1.Dependency
+	(*CanonicalizeRequest)(nil),   // 25: chandler.tool.v1.CanonicalizeRequest
+	(*CanonicalizeResponse)(nil),  // 26: chandler.tool.v1.CanonicalizeResponse
+	(*CanonicalValues)(nil),       // 27: chandler.tool.v1.CanonicalValues
+	(*ApplyOptions)(nil),          // 28: chandler.tool.v1.ApplyOptions
+	(*ApplyRequest)(nil),          // 29: chandler.tool.v1.ApplyRequest
+	(*ObserveRequest)(nil),        // 30: chandler.tool.v1.ObserveRequest
+	(*ObserveResponse)(nil),       // 31: chandler.tool.v1.ObserveResponse
+	(*ReleaseAbsent)(nil),         // 32: chandler.tool.v1.ReleaseAbsent
+	(*RemoveRequest)(nil),         // 33: chandler.tool.v1.RemoveRequest
+	(*RemoveOptions)(nil),         // 34: chandler.tool.v1.RemoveOptions
+	(*CancelRequest)(nil),         // 35: chandler.tool.v1.CancelRequest
+	(*CancelResponse)(nil),        // 36: chandler.tool.v1.CancelResponse
+	(*OperationEvent)(nil),        // 37: chandler.tool.v1.OperationEvent
+	(*Step)(nil),                  // 38: chandler.tool.v1.Step
+	(*OperationResult)(nil),       // 39: chandler.tool.v1.OperationResult
+	(*ObjectRef)(nil),             // 40: chandler.tool.v1.ObjectRef
+	(*ReleaseState)(nil),          // 41: chandler.tool.v1.ReleaseState
+	(*Revision)(nil),              // 42: chandler.tool.v1.Revision
+	(*Failure)(nil),               // 43: chandler.tool.v1.Failure
+	nil,                           // 44: chandler.tool.v1.PackageInfo.AnnotationsEntry
+	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 46: google.protobuf.Timestamp
 }
 var file_chandler_tool_v1_tool_proto_depIdxs = []int32{
 	10, // 0: chandler.tool.v1.DescribeResponse.requests:type_name -> chandler.tool.v1.RequestCount
 	9,  // 1: chandler.tool.v1.DescribeResponse.records:type_name -> chandler.tool.v1.ReleaseRecords
-	15, // 2: chandler.tool.v1.Target.tls:type_name -> chandler.tool.v1.Tls
-	16, // 3: chandler.tool.v1.Target.auth:type_name -> chandler.tool.v1.Auth
-	18, // 4: chandler.tool.v1.Target.impersonate:type_name -> chandler.tool.v1.Impersonate
-	44, // 5: chandler.tool.v1.Target.request_timeout:type_name -> google.protobuf.Duration
-	17, // 6: chandler.tool.v1.Auth.basic:type_name -> chandler.tool.v1.BasicAuth
-	11, // 7: chandler.tool.v1.InspectRequest.package:type_name -> chandler.tool.v1.Package
-	21, // 8: chandler.tool.v1.InspectResponse.info:type_name -> chandler.tool.v1.PackageInfo
-	42, // 9: chandler.tool.v1.InspectResponse.failure:type_name -> chandler.tool.v1.Failure
-	22, // 10: chandler.tool.v1.PackageInfo.maintainers:type_name -> chandler.tool.v1.Maintainer
-	23, // 11: chandler.tool.v1.PackageInfo.dependencies:type_name -> chandler.tool.v1.Dependency
-	43, // 12: chandler.tool.v1.PackageInfo.annotations:type_name -> chandler.tool.v1.PackageInfo.AnnotationsEntry
-	12, // 13: chandler.tool.v1.CanonicalizeRequest.values:type_name -> chandler.tool.v1.Values
-	26, // 14: chandler.tool.v1.CanonicalizeResponse.values:type_name -> chandler.tool.v1.CanonicalValues
-	42, // 15: chandler.tool.v1.CanonicalizeResponse.failure:type_name -> chandler.tool.v1.Failure
-	2,  // 16: chandler.tool.v1.ApplyOptions.crds:type_name -> chandler.tool.v1.CrdPolicy
-	1,  // 17: chandler.tool.v1.ApplyOptions.method:type_name -> chandler.tool.v1.ApplyMethod
-	3,  // 18: chandler.tool.v1.ApplyOptions.values_reuse:type_name -> chandler.tool.v1.ValuesReuse
-	44, // 19: chandler.tool.v1.ApplyOptions.timeout:type_name -> google.protobuf.Duration
-	14, // 20: chandler.tool.v1.ApplyRequest.target:type_name -> chandler.tool.v1.Target
-	13, // 21: chandler.tool.v1.ApplyRequest.release:type_name -> chandler.tool.v1.Release
-	11, // 22: chandler.tool.v1.ApplyRequest.package:type_name -> chandler.tool.v1.Package
-	12, // 23: chandler.tool.v1.ApplyRequest.values:type_name -> chandler.tool.v1.Values
-	0,  // 24: chandler.tool.v1.ApplyRequest.action:type_name -> chandler.tool.v1.ApplyAction
-	27, // 25: chandler.tool.v1.ApplyRequest.options:type_name -> chandler.tool.v1.ApplyOptions
-	14, // 26: chandler.tool.v1.ObserveRequest.target:type_name -> chandler.tool.v1.Target
-	13, // 27: chandler.tool.v1.ObserveRequest.release:type_name -> chandler.tool.v1.Release
-	40, // 28: chandler.tool.v1.ObserveResponse.state:type_name -> chandler.tool.v1.ReleaseState
-	31, // 29: chandler.tool.v1.ObserveResponse.absent:type_name -> chandler.tool.v1.ReleaseAbsent
-	42, // 30: chandler.tool.v1.ObserveResponse.failure:type_name -> chandler.tool.v1.Failure
-	14, // 31: chandler.tool.v1.RemoveRequest.target:type_name -> chandler.tool.v1.Target
-	13, // 32: chandler.tool.v1.RemoveRequest.release:type_name -> chandler.tool.v1.Release
-	33, // 33: chandler.tool.v1.RemoveRequest.options:type_name -> chandler.tool.v1.RemoveOptions
-	44, // 34: chandler.tool.v1.RemoveOptions.timeout:type_name -> google.protobuf.Duration
-	37, // 35: chandler.tool.v1.OperationEvent.step:type_name -> chandler.tool.v1.Step
-	38, // 36: chandler.tool.v1.OperationEvent.result:type_name -> chandler.tool.v1.OperationResult
-	42, // 37: chandler.tool.v1.OperationEvent.failure:type_name -> chandler.tool.v1.Failure
-	4,  // 38: chandler.tool.v1.Step.kind:type_name -> chandler.tool.v1.StepKind
-	39, // 39: chandler.tool.v1.Step.objects:type_name -> chandler.tool.v1.ObjectRef
-	40, // 40: chandler.tool.v1.OperationResult.state:type_name -> chandler.tool.v1.ReleaseState
-	31, // 41: chandler.tool.v1.OperationResult.absent:type_name -> chandler.tool.v1.ReleaseAbsent
-	13, // 42: chandler.tool.v1.ReleaseState.release:type_name -> chandler.tool.v1.Release
-	5,  // 43: chandler.tool.v1.ReleaseState.status:type_name -> chandler.tool.v1.ReleaseStatus
-	39, // 44: chandler.tool.v1.ReleaseState.inventory:type_name -> chandler.tool.v1.ObjectRef
-	45, // 45: chandler.tool.v1.ReleaseState.first_deployed:type_name -> google.protobuf.Timestamp
-	45, // 46: chandler.tool.v1.ReleaseState.last_deployed:type_name -> google.protobuf.Timestamp
-	1,  // 47: chandler.tool.v1.ReleaseState.method:type_name -> chandler.tool.v1.ApplyMethod
-	41, // 48: chandler.tool.v1.ReleaseState.history:type_name -> chandler.tool.v1.Revision
-	5,  // 49: chandler.tool.v1.Revision.status:type_name -> chandler.tool.v1.ReleaseStatus
-	45, // 50: chandler.tool.v1.Revision.updated:type_name -> google.protobuf.Timestamp
-	6,  // 51: chandler.tool.v1.Failure.category:type_name -> chandler.tool.v1.FailureCategory
-	40, // 52: chandler.tool.v1.Failure.state:type_name -> chandler.tool.v1.ReleaseState
-	7,  // 53: chandler.tool.v1.PackageTool.Describe:input_type -> chandler.tool.v1.DescribeRequest
-	19, // 54: chandler.tool.v1.PackageTool.Inspect:input_type -> chandler.tool.v1.InspectRequest
-	24, // 55: chandler.tool.v1.PackageTool.Canonicalize:input_type -> chandler.tool.v1.CanonicalizeRequest
-	28, // 56: chandler.tool.v1.PackageTool.Apply:input_type -> chandler.tool.v1.ApplyRequest
-	29, // 57: chandler.tool.v1.PackageTool.Observe:input_type -> chandler.tool.v1.ObserveRequest
-	32, // 58: chandler.tool.v1.PackageTool.Remove:input_type -> chandler.tool.v1.RemoveRequest
-	34, // 59: chandler.tool.v1.PackageTool.Cancel:input_type -> chandler.tool.v1.CancelRequest
-	8,  // 60: chandler.tool.v1.PackageTool.Describe:output_type -> chandler.tool.v1.DescribeResponse
-	20, // 61: chandler.tool.v1.PackageTool.Inspect:output_type -> chandler.tool.v1.InspectResponse
-	25, // 62: chandler.tool.v1.PackageTool.Canonicalize:output_type -> chandler.tool.v1.CanonicalizeResponse
-	36, // 63: chandler.tool.v1.PackageTool.Apply:output_type -> chandler.tool.v1.OperationEvent
-	30, // 64: chandler.tool.v1.PackageTool.Observe:output_type -> chandler.tool.v1.ObserveResponse
-	36, // 65: chandler.tool.v1.PackageTool.Remove:output_type -> chandler.tool.v1.OperationEvent
-	35, // 66: chandler.tool.v1.PackageTool.Cancel:output_type -> chandler.tool.v1.CancelResponse
-	60, // [60:67] is the sub-list for method output_type
-	53, // [53:60] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	16, // 2: chandler.tool.v1.Target.tls:type_name -> chandler.tool.v1.Tls
+	17, // 3: chandler.tool.v1.Target.auth:type_name -> chandler.tool.v1.Auth
+	19, // 4: chandler.tool.v1.Target.impersonate:type_name -> chandler.tool.v1.Impersonate
+	45, // 5: chandler.tool.v1.Target.request_timeout:type_name -> google.protobuf.Duration
+	15, // 6: chandler.tool.v1.Target.proxy:type_name -> chandler.tool.v1.Proxy
+	18, // 7: chandler.tool.v1.Proxy.auth:type_name -> chandler.tool.v1.BasicAuth
+	18, // 8: chandler.tool.v1.Auth.basic:type_name -> chandler.tool.v1.BasicAuth
+	11, // 9: chandler.tool.v1.InspectRequest.package:type_name -> chandler.tool.v1.Package
+	22, // 10: chandler.tool.v1.InspectResponse.info:type_name -> chandler.tool.v1.PackageInfo
+	43, // 11: chandler.tool.v1.InspectResponse.failure:type_name -> chandler.tool.v1.Failure
+	23, // 12: chandler.tool.v1.PackageInfo.maintainers:type_name -> chandler.tool.v1.Maintainer
+	24, // 13: chandler.tool.v1.PackageInfo.dependencies:type_name -> chandler.tool.v1.Dependency
+	44, // 14: chandler.tool.v1.PackageInfo.annotations:type_name -> chandler.tool.v1.PackageInfo.AnnotationsEntry
+	12, // 15: chandler.tool.v1.CanonicalizeRequest.values:type_name -> chandler.tool.v1.Values
+	27, // 16: chandler.tool.v1.CanonicalizeResponse.values:type_name -> chandler.tool.v1.CanonicalValues
+	43, // 17: chandler.tool.v1.CanonicalizeResponse.failure:type_name -> chandler.tool.v1.Failure
+	2,  // 18: chandler.tool.v1.ApplyOptions.crds:type_name -> chandler.tool.v1.CrdPolicy
+	1,  // 19: chandler.tool.v1.ApplyOptions.method:type_name -> chandler.tool.v1.ApplyMethod
+	3,  // 20: chandler.tool.v1.ApplyOptions.values_reuse:type_name -> chandler.tool.v1.ValuesReuse
+	45, // 21: chandler.tool.v1.ApplyOptions.timeout:type_name -> google.protobuf.Duration
+	14, // 22: chandler.tool.v1.ApplyRequest.target:type_name -> chandler.tool.v1.Target
+	13, // 23: chandler.tool.v1.ApplyRequest.release:type_name -> chandler.tool.v1.Release
+	11, // 24: chandler.tool.v1.ApplyRequest.package:type_name -> chandler.tool.v1.Package
+	12, // 25: chandler.tool.v1.ApplyRequest.values:type_name -> chandler.tool.v1.Values
+	0,  // 26: chandler.tool.v1.ApplyRequest.action:type_name -> chandler.tool.v1.ApplyAction
+	28, // 27: chandler.tool.v1.ApplyRequest.options:type_name -> chandler.tool.v1.ApplyOptions
+	14, // 28: chandler.tool.v1.ObserveRequest.target:type_name -> chandler.tool.v1.Target
+	13, // 29: chandler.tool.v1.ObserveRequest.release:type_name -> chandler.tool.v1.Release
+	41, // 30: chandler.tool.v1.ObserveResponse.state:type_name -> chandler.tool.v1.ReleaseState
+	32, // 31: chandler.tool.v1.ObserveResponse.absent:type_name -> chandler.tool.v1.ReleaseAbsent
+	43, // 32: chandler.tool.v1.ObserveResponse.failure:type_name -> chandler.tool.v1.Failure
+	14, // 33: chandler.tool.v1.RemoveRequest.target:type_name -> chandler.tool.v1.Target
+	13, // 34: chandler.tool.v1.RemoveRequest.release:type_name -> chandler.tool.v1.Release
+	34, // 35: chandler.tool.v1.RemoveRequest.options:type_name -> chandler.tool.v1.RemoveOptions
+	45, // 36: chandler.tool.v1.RemoveOptions.timeout:type_name -> google.protobuf.Duration
+	38, // 37: chandler.tool.v1.OperationEvent.step:type_name -> chandler.tool.v1.Step
+	39, // 38: chandler.tool.v1.OperationEvent.result:type_name -> chandler.tool.v1.OperationResult
+	43, // 39: chandler.tool.v1.OperationEvent.failure:type_name -> chandler.tool.v1.Failure
+	4,  // 40: chandler.tool.v1.Step.kind:type_name -> chandler.tool.v1.StepKind
+	40, // 41: chandler.tool.v1.Step.objects:type_name -> chandler.tool.v1.ObjectRef
+	41, // 42: chandler.tool.v1.OperationResult.state:type_name -> chandler.tool.v1.ReleaseState
+	32, // 43: chandler.tool.v1.OperationResult.absent:type_name -> chandler.tool.v1.ReleaseAbsent
+	13, // 44: chandler.tool.v1.ReleaseState.release:type_name -> chandler.tool.v1.Release
+	5,  // 45: chandler.tool.v1.ReleaseState.status:type_name -> chandler.tool.v1.ReleaseStatus
+	40, // 46: chandler.tool.v1.ReleaseState.inventory:type_name -> chandler.tool.v1.ObjectRef
+	46, // 47: chandler.tool.v1.ReleaseState.first_deployed:type_name -> google.protobuf.Timestamp
+	46, // 48: chandler.tool.v1.ReleaseState.last_deployed:type_name -> google.protobuf.Timestamp
+	1,  // 49: chandler.tool.v1.ReleaseState.method:type_name -> chandler.tool.v1.ApplyMethod
+	42, // 50: chandler.tool.v1.ReleaseState.history:type_name -> chandler.tool.v1.Revision
+	5,  // 51: chandler.tool.v1.Revision.status:type_name -> chandler.tool.v1.ReleaseStatus
+	46, // 52: chandler.tool.v1.Revision.updated:type_name -> google.protobuf.Timestamp
+	6,  // 53: chandler.tool.v1.Failure.category:type_name -> chandler.tool.v1.FailureCategory
+	41, // 54: chandler.tool.v1.Failure.state:type_name -> chandler.tool.v1.ReleaseState
+	7,  // 55: chandler.tool.v1.PackageTool.Describe:input_type -> chandler.tool.v1.DescribeRequest
+	20, // 56: chandler.tool.v1.PackageTool.Inspect:input_type -> chandler.tool.v1.InspectRequest
+	25, // 57: chandler.tool.v1.PackageTool.Canonicalize:input_type -> chandler.tool.v1.CanonicalizeRequest
+	29, // 58: chandler.tool.v1.PackageTool.Apply:input_type -> chandler.tool.v1.ApplyRequest
+	30, // 59: chandler.tool.v1.PackageTool.Observe:input_type -> chandler.tool.v1.ObserveRequest
+	33, // 60: chandler.tool.v1.PackageTool.Remove:input_type -> chandler.tool.v1.RemoveRequest
+	35, // 61: chandler.tool.v1.PackageTool.Cancel:input_type -> chandler.tool.v1.CancelRequest
+	8,  // 62: chandler.tool.v1.PackageTool.Describe:output_type -> chandler.tool.v1.DescribeResponse
+	21, // 63: chandler.tool.v1.PackageTool.Inspect:output_type -> chandler.tool.v1.InspectResponse
+	26, // 64: chandler.tool.v1.PackageTool.Canonicalize:output_type -> chandler.tool.v1.CanonicalizeResponse
+	37, // 65: chandler.tool.v1.PackageTool.Apply:output_type -> chandler.tool.v1.OperationEvent
+	31, // 66: chandler.tool.v1.PackageTool.Observe:output_type -> chandler.tool.v1.ObserveResponse
+	37, // 67: chandler.tool.v1.PackageTool.Remove:output_type -> chandler.tool.v1.OperationEvent
+	36, // 68: chandler.tool.v1.PackageTool.Cancel:output_type -> chandler.tool.v1.CancelResponse
+	62, // [62:69] is the sub-list for method output_type
+	55, // [55:62] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_chandler_tool_v1_tool_proto_init() }
@@ -3735,29 +3807,29 @@ func file_chandler_tool_v1_tool_proto_init() {
 		(*Values_Text)(nil),
 		(*Values_Json)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[9].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[10].OneofWrappers = []any{
 		(*Auth_BearerToken)(nil),
 		(*Auth_Basic)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[13].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[14].OneofWrappers = []any{
 		(*InspectResponse_Info)(nil),
 		(*InspectResponse_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[18].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[19].OneofWrappers = []any{
 		(*CanonicalizeResponse_Values)(nil),
 		(*CanonicalizeResponse_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[23].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[24].OneofWrappers = []any{
 		(*ObserveResponse_State)(nil),
 		(*ObserveResponse_Absent)(nil),
 		(*ObserveResponse_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[29].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[30].OneofWrappers = []any{
 		(*OperationEvent_Step)(nil),
 		(*OperationEvent_Result)(nil),
 		(*OperationEvent_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[31].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[32].OneofWrappers = []any{
 		(*OperationResult_State)(nil),
 		(*OperationResult_Absent)(nil),
 	}
@@ -3767,7 +3839,7 @@ func file_chandler_tool_v1_tool_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_chandler_tool_v1_tool_proto_rawDesc), len(file_chandler_tool_v1_tool_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

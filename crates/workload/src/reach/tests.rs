@@ -1,0 +1,165 @@
+use std::{path::Path, sync::Arc};
+
+use chandler_core::{identity::ClusterKey, target::TargetTls};
+use chandler_sandbox::{certificates::Authority, connect_proxy::ConnectProxy, repository::ChartRepository};
+use rustls::{
+    ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
+    net::{TcpListener, TcpStream},
+};
+use tokio_rustls::TlsAcceptor;
+
+use super::*;
+
+/// A name that only a proxy of these tests resolves.
+const HIDDEN: &str = "hidden.invalid";
+
+fn target(server: &str, ca: &str) -> Target {
+    Target {
+        cluster: ClusterKey::new("fleet", "blue"),
+        server: server.to_owned(),
+        tls: TargetTls { ca_pem: Some(ca.as_bytes().to_vec()), ..TargetTls::default() },
+        auth: None,
+        proxy: None,
+        dial: None,
+        request_timeout: Duration::from_secs(10),
+    }
+}
+
+/// Reads a file of the server. The repository stands for an API server: it is an https server with a known file.
+async fn read(target: &Target) -> Result<String, Failure> {
+    let client = client(target, &RequestCounter::default())?;
+    let request = http::Request::get("/index.yaml").body(Vec::new()).unwrap();
+    client.request_text(request).await.map_err(|error| failure_of(&error))
+}
+
+fn through_proxy(target: &Target, url: String, login: Option<(&str, &str)>) -> Target {
+    let credentials = login.map(|(user, password)| (user.to_owned(), password.to_owned()));
+    Target { proxy: Some(TargetProxy { url, credentials }), ..target.clone() }
+}
+
+async fn repository(folder: &Path) -> (Authority, ChartRepository) {
+    let authority = Authority::open(&folder.join("pki"), "test").unwrap();
+    let repository = ChartRepository::start(&authority, &folder.join("files")).await.unwrap();
+    (authority, repository)
+}
+
+#[tokio::test]
+async fn a_server_whose_certificate_is_the_configured_authority_is_reached() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = ChartRepository::start_self_signed(folder.path()).await.unwrap();
+    let trusted = target(server.url(), server.ca_pem());
+    read(&trusted).await.unwrap();
+
+    let mut misnamed = trusted.clone();
+    misnamed.tls.server_name = Some("other.example".to_owned());
+    let other = ChartRepository::start_self_signed(&folder.path().join("other")).await.unwrap();
+    let untrusted = target(server.url(), other.ca_pem());
+    for target in [misnamed, untrusted] {
+        let failure = read(&target).await.unwrap_err();
+        assert_eq!(failure.category, Category::Unreachable);
+        assert!(failure.message.contains("certificate"), "{failure}");
+    }
+}
+
+#[tokio::test]
+async fn an_authority_that_is_no_certificate_is_reported() {
+    let failure = read(&target("https://127.0.0.1:1", "nonsense")).await.unwrap_err();
+    assert_eq!(failure.category, Category::InvalidSpec);
+    assert!(failure.message.contains("certificate authority"), "{failure}");
+}
+
+#[tokio::test]
+async fn the_proxy_of_the_target_is_used_with_its_credentials() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, server) = repository(folder.path()).await;
+    let direct = target(server.url(), server.ca_pem());
+    let proxy = ConnectProxy::start(Some(("user", "canary p@ss")), None).await.unwrap();
+    let url = format!("http://{}", proxy.address());
+
+    read(&through_proxy(&direct, url.clone(), Some(("user", "canary p@ss")))).await.unwrap();
+    assert_eq!(proxy.targets(), [server.url().trim_start_matches("https://")]);
+    read(&direct).await.unwrap();
+    assert_eq!(proxy.targets().len(), 1, "a target without a proxy is reached directly");
+
+    let failure = read(&through_proxy(&direct, url.clone(), Some(("user", "canary")))).await.unwrap_err();
+    assert_eq!(failure.category, Category::Unreachable);
+    assert!(failure.message.contains(&url) && failure.message.contains("authorization"), "{failure}");
+    assert!(!failure.message.contains("canary"), "{failure}");
+}
+
+#[tokio::test]
+async fn an_https_proxy_is_verified_and_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let (authority, server) = repository(folder.path()).await;
+    let direct = target(server.url(), server.ca_pem());
+    let proxy = ConnectProxy::start(None, None).await.unwrap();
+    let port = terminate_tls(&authority, proxy.address().to_string()).await;
+    read(&through_proxy(&direct, format!("https://127.0.0.1:{port}"), None)).await.unwrap();
+    assert_eq!(proxy.targets().len(), 1);
+
+    let other = Authority::open(&folder.path().join("other"), "other").unwrap();
+    let port = terminate_tls(&other, proxy.address().to_string()).await;
+    let url = format!("https://127.0.0.1:{port}");
+    let failure = read(&through_proxy(&direct, url.clone(), None)).await.unwrap_err();
+    assert!(failure.message.contains(&url) && failure.message.contains("certificate"), "{failure}");
+    assert_eq!(proxy.targets().len(), 1, "an unknown proxy gets no request");
+}
+
+/// Accepts TLS connections, and forwards what they contain. Returns the port.
+async fn terminate_tls(authority: &Authority, address: String) -> u16 {
+    let pair = authority.server(&[]).unwrap();
+    let chain = vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let Ok(mut near) = acceptor.accept(stream).await else { return };
+        let mut far = TcpStream::connect(address).await.unwrap();
+        let _ = copy_bidirectional(&mut near, &mut far).await;
+    });
+    port
+}
+
+#[tokio::test]
+async fn a_socks_proxy_resolves_the_name_of_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, server) = repository(folder.path()).await;
+    let address = server.url().trim_start_matches("https://").to_owned();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let proxy = format!("socks5://{}", listener.local_addr().unwrap());
+    let requested = tokio::spawn(serve_socks(listener, address));
+    let mut target = target(&format!("https://{HIDDEN}:6443"), server.ca_pem());
+    target.tls.server_name = Some("localhost".to_owned());
+    read(&through_proxy(&target, proxy, None)).await.unwrap();
+    assert_eq!(requested.await.unwrap(), HIDDEN);
+}
+
+/// Serves one connection of SOCKS 5 (RFC 1928) without authentication. Returns the requested name.
+async fn serve_socks(listener: TcpListener, address: String) -> String {
+    let (mut near, _) = listener.accept().await.unwrap();
+    let mut greeting = [0; 3];
+    near.read_exact(&mut greeting).await.unwrap();
+    near.write_all(&[5, 0]).await.unwrap();
+    let mut head = [0; 5];
+    near.read_exact(&mut head).await.unwrap();
+    let mut name = vec![0; head[4].into()];
+    near.read_exact(&mut name).await.unwrap();
+    near.read_u16().await.unwrap();
+    let mut far = TcpStream::connect(address).await.unwrap();
+    near.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
+    tokio::spawn(async move { copy_bidirectional(&mut near, &mut far).await });
+    String::from_utf8(name).unwrap()
+}
