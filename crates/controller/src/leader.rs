@@ -81,7 +81,7 @@ struct Leadership {
 /// The result of an attempt to acquire the Lease.
 enum Acquisition {
     /// This process has written the Lease.
-    Acquired(Lease, Renewal),
+    Acquired(Box<Lease>, Renewal),
     /// The process with this identity holds the Lease.
     HeldBy(String),
     /// Another process has written the Lease at the same time.
@@ -90,7 +90,7 @@ enum Acquisition {
 
 /// The result of a write that requires the Lease to be unchanged.
 enum Written {
-    Done(Lease),
+    Done(Box<Lease>),
     /// The Lease has changed, or was deleted.
     Conflict,
 }
@@ -115,7 +115,13 @@ impl Election {
                         standby.store(false, Ordering::Release);
                         tracing::info!(namespace = self.namespace, identity = self.identity, "leading");
                         until.send_replace(Some(renewal.held_until()));
-                        return Ok(Leadership { leases, election: self, lease: Some(lease), renewal, until });
+                        return Ok(Leadership {
+                            leases,
+                            election: self,
+                            lease: Some(*lease),
+                            renewal,
+                            until,
+                        });
                     }
                 }
                 Ok(Ok(Acquisition::HeldBy(holder))) => {
@@ -169,7 +175,7 @@ impl Election {
             Some(_) => leases.replace(&self.name, &PostParams::default(), &lease).await,
         };
         match written {
-            Ok(lease) => Ok(Written::Done(lease)),
+            Ok(lease) => Ok(Written::Done(Box::new(lease))),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(Written::Conflict),
             Err(kube::Error::Api(status)) if status.code == 404 && over.is_some() => Ok(Written::Conflict),
             Err(source) => Err(ManagementError::Write { kind: "Lease", name: self.name.clone(), source }),
@@ -229,7 +235,7 @@ impl Leadership {
         let identity = &self.election.identity;
         match self.election.write(&self.leases, self.lease.as_ref(), identity).await? {
             Written::Done(lease) => {
-                self.lease = Some(lease);
+                self.lease = Some(*lease);
                 self.renewal = Renewal::new(self.election.times, requested);
                 self.until.send_replace(Some(self.renewal.held_until()));
                 Ok(true)

@@ -127,7 +127,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         tool_environment,
         tool_log_level,
         store,
-        sources,
+        mut sources,
         address,
         limits,
         poll_interval,
@@ -143,7 +143,6 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     } = options;
     let platform = Platform::new(platform_namespace, platform_version);
     let scope = Scope { namespace, labels: None };
-    let mut sources = sources;
     // A cached index must not be older than the poll interval.
     sources.limits.cache_ttl = sources.limits.cache_ttl.min(poll_interval);
     let configured = |config: SupervisorConfig| SupervisorConfig {

@@ -234,6 +234,7 @@ mod tests {
         BootTime::new(seconds(second))
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "rows of tables also have no Lease")]
     fn lease(holder: &str, renewed: i64) -> Option<ObservedLease> {
         let renewed = Some(Timestamp::from_second(renewed).unwrap());
         Some(ObservedLease { holder: holder.to_owned(), renewed, duration: Some(seconds(15)) })

@@ -51,6 +51,7 @@ mod tests {
             server: "https://blue".to_owned(),
             tls: TargetTls::default(),
             auth,
+            proxy: None,
             dial: None,
             request_timeout: Duration::from_secs(30),
         }

@@ -40,6 +40,9 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Number of release objects that all placements write concurrently.
 pub const WRITES: usize = 16;
 
+/// Release objects of a kind of placements.
+type Releases<P> = Vec<Arc<<P as PlacementKind>::Release>>;
+
 pub struct Reconciler<P: PlacementKind> {
     pub object: Arc<P>,
     pub context: Arc<PlacementContext<P>>,
@@ -155,11 +158,7 @@ where
 
     /// Returns the release objects of the clusters in `scope`, and those of them that the watch has yet to show. Objects
     /// that name no cluster are in the scope of all clusters only.
-    fn existing(
-        &self,
-        reference: &ObjectRef<P>,
-        scope: &ReconcileScope,
-    ) -> (Vec<Arc<P::Release>>, Vec<Arc<P::Release>>) {
+    fn existing(&self, reference: &ObjectRef<P>, scope: &ReconcileScope) -> (Releases<P>, Releases<P>) {
         let owner = naming::label_value(&self.object.name_any());
         let releases = &self.context.releases;
         let listed = match scope {

@@ -146,7 +146,7 @@ async fn a_manager_that_is_stopped_finishes_its_operations_and_leaves_the_rest_t
     let before = starts(&manager);
     patch_all(&world, &json!({"valuesTemplate": "greeting: Hi"})).await;
     until("the rollout has begun", async || starts(&manager) > before).await;
-    manager.stop_within(Duration::from_secs(60)).await;
+    manager.stop_within(Duration::from_mins(1)).await;
     let counts = revisions(&world, &planes);
     let upgraded = counts.iter().filter(|count| **count == 2).count();
     assert!(upgraded >= 1 && counts.iter().all(|count| *count <= 2), "{counts:?}");
