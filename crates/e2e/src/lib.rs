@@ -12,6 +12,7 @@ pub mod canary;
 mod crds;
 mod diagnostics;
 pub mod extension_world;
+pub mod flow_proxy;
 pub mod go_module;
 mod kubectl;
 pub mod management_cluster;

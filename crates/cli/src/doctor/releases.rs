@@ -132,7 +132,7 @@ mod tests {
             (ready("False", "ReleaseCollision", ""), ("releases", Severity::Problem)),
             (ready("False", "InvalidSpec", ""), ("releases", Severity::Problem)),
             (ready("False", "GetClusterFailed", ""), ("releases", Severity::Problem)),
-            (ready("False", "ClusterUnreachable", ""), ("clusters", Severity::Problem)),
+            (ready("Unknown", "ClusterUnreachable", ""), ("clusters", Severity::Problem)),
         ];
         for (status, expected) in rows {
             assert_eq!(found(release("hello", "alpha", &status)), [expected], "{status}");

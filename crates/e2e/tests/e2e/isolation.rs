@@ -41,7 +41,7 @@ async fn an_unreachable_cluster_is_reported_and_does_not_block_other_clusters() 
             condition(status, "ClusterAvailable").is_some_and(|c| c.reason == "ClusterUnreachable")
         })
         .await;
-    assert_eq!(condition(&status, "Ready").unwrap().status, "False");
+    assert_eq!(condition(&status, "Ready").unwrap().status, "Unknown");
     world.patch_placement("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
     world.wait_ready("hello", "bravo", 2).await;
     assert_eq!(config_value(&bravo, "hello", "greeting").await.as_deref(), Some("Hi from somewhere"));

@@ -1,6 +1,7 @@
 //! Leader election: only one manager is active at a time.
 
 use chandler_e2e::{manager::Manager, wait::eventually, world::World};
+use chandler_sandbox::requests::AuditEntry;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api,
@@ -133,5 +134,46 @@ async fn a_leader_whose_process_was_stopped_ends_when_it_continues() {
     wait_ended(&first).await;
     wait_ready(&second).await;
     assert!(second.is_running());
+    second.stop().await;
+}
+
+/// The driver of a manager that is stopped goes on until the Lease ends, and not longer: then the successor works on the same
+/// release.
+#[tokio::test]
+async fn a_stopped_leader_and_its_driver_never_disturb_the_successor() {
+    let world = World::new("fenced").await;
+    let alpha = world.create_cluster("alpha").await;
+    let times = ["--lease-renew-deadline-seconds", "4", "--lease-retry-seconds", "2"];
+    let start = || Manager::start(&world, 6, &times);
+    let first = start();
+    wait_leading(&first).await;
+    // The hook does not end. Without a limit, the first driver would write this failure after 30 seconds.
+    let options = json!({"timeout": "30s"});
+    world.apply_placement("slow", "slow", json!({"valuesTemplate": "hold: true", "options": options})).await;
+    crate::crash::wait_helm_status(&world, &alpha, "pending-install").await;
+    let second = start();
+    wait_standby(&second).await;
+    let mut audit = alpha.audit_log();
+    signal(&first, Signal::STOP);
+    wait_leading(&second).await;
+    let record = |revision: u32| format!("sh.helm.release.v1.slow.v{revision}");
+    let mut entries = Vec::new();
+    let created = eventually("the successor makes a revision of its own", || {
+        entries.extend(audit.read().unwrap().into_iter().filter(AuditEntry::is_write));
+        let second = entries.iter().find(|entry| entry.uri.contains("/secrets") && entry.verb == "create");
+        std::future::ready(second.map(|entry| entry.received))
+    })
+    .await;
+    world
+        .wait_status("slow", "alpha", "failed at revision 2", |status| {
+            status.revision == Some(2) && status.last_failure.is_some()
+        })
+        .await;
+    entries.extend(audit.read().unwrap().into_iter().filter(AuditEntry::is_write));
+    let late: Vec<_> =
+        entries.iter().filter(|entry| entry.name == record(1) && entry.received > created).collect();
+    assert!(late.is_empty(), "the first driver still wrote: {late:#?}");
+    signal(&first, Signal::CONT);
+    wait_ended(&first).await;
     second.stop().await;
 }

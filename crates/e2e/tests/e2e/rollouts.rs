@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use chandler_core::release::OperationKind;
 use chandler_e2e::{
     manager::Manager,
     wait::{eventually, until},
@@ -28,11 +29,7 @@ async fn install(world: &World) -> (Vec<Arc<Plane>>, Manager) {
     for placement in placements() {
         world.apply_placement(&placement, "hello", json!({"valuesTemplate": "greeting: Hello"})).await;
     }
-    for placement in placements() {
-        for cluster in CLUSTERS {
-            world.wait_ready(&placement, cluster, 1).await;
-        }
-    }
+    wait_all_ready(world, 1).await;
     (planes, manager)
 }
 
@@ -41,6 +38,14 @@ async fn patch_all(world: &World, spec: &Value) {
         world.patch_placement(&placement, spec.clone()).await;
     }))
     .await;
+}
+
+async fn wait_all_ready(world: &World, revision: u32) {
+    for placement in placements() {
+        for cluster in CLUSTERS {
+            world.wait_ready(&placement, cluster, revision).await;
+        }
+    }
 }
 
 /// Returns the number of revisions of each release.
@@ -105,35 +110,57 @@ async fn a_reverted_change_reaches_only_the_releases_whose_operation_had_begun()
     assert_eq!(counts[counts.len() - SLOTS..], [3; SLOTS], "these had begun, and were upgraded back");
 }
 
-#[tokio::test]
-async fn pausing_a_placement_or_a_cluster_withdraws_queued_operations() {
-    let world = World::exclusive("paused-rollout").await;
-    let (planes, manager) = install(&world).await;
+/// Starts a rollout, pauses it when operations have begun and others are queued, and resumes it later.
+async fn pause_rollout<F: Future<Output = ()>>(
+    world: &World,
+    planes: &[Arc<Plane>],
+    manager: &Manager,
+    revision: u32,
+    set_paused: impl Fn(bool) -> F,
+) {
     manager.wait_idle().await;
     let starts = || manager.operations().iter().filter(|operation| operation.is_start()).count();
     let before = starts();
-    signal_api_servers(&planes, Signal::STOP).await;
-    patch_all(&world, &json!({"valuesTemplate": "greeting: Later"})).await;
+    signal_api_servers(planes, Signal::STOP).await;
+    patch_all(world, &json!({"valuesTemplate": format!("greeting: Hello {revision}")})).await;
     until("all slots are taken", async || starts() == before + SLOTS).await;
-    let paused = json!({"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}});
-    for placement in placements() {
-        world.placements().patch(&placement, &PatchParams::default(), &Patch::Merge(&paused)).await.unwrap();
-    }
+    set_paused(true).await;
     until("nothing is queued", async || manager.metrics().await["chandler_operations_queued"] < 0.5).await;
-    signal_api_servers(&planes, Signal::CONT).await;
+    signal_api_servers(planes, Signal::CONT).await;
     manager.wait_idle().await;
-    let counts = revisions(&world, &planes);
-    let upgraded = counts.iter().filter(|count| **count == 2).count();
+    let counts = revisions(world, planes);
+    let upgraded = counts.iter().filter(|count| **count == usize::try_from(revision).unwrap()).count();
     assert_eq!(upgraded, SLOTS, "only operations that had begun were finished");
-    let resumed = json!({"metadata": {"annotations": {"cluster.x-k8s.io/paused": null}}});
-    for placement in placements() {
-        world.placements().patch(&placement, &PatchParams::default(), &Patch::Merge(&resumed)).await.unwrap();
-    }
-    for placement in placements() {
-        for cluster in CLUSTERS {
-            world.wait_ready(&placement, cluster, 2).await;
+    set_paused(false).await;
+    wait_all_ready(world, revision).await;
+}
+
+#[tokio::test]
+async fn pausing_placements_or_clusters_withdraws_queued_operations() {
+    let world = World::exclusive("paused-rollout").await;
+    let (planes, manager) = install(&world).await;
+    let pause_placements = async |paused: bool| {
+        let annotation = paused.then_some("");
+        let patch = json!({"metadata": {"annotations": {"cluster.x-k8s.io/paused": annotation}}});
+        for placement in placements() {
+            world
+                .placements()
+                .patch(&placement, &PatchParams::default(), &Patch::Merge(&patch))
+                .await
+                .unwrap();
         }
-    }
+    };
+    pause_rollout(&world, &planes, &manager, 2, pause_placements).await;
+    let pause_clusters = async |paused: bool| {
+        let patch = json!({"spec": {"paused": paused}}).to_string();
+        for cluster in CLUSTERS {
+            let resource = format!("clusters.cluster.x-k8s.io/{cluster}");
+            let arguments = ["patch", &resource, "--type", "merge", "--patch", &patch];
+            world.kubectl(&[&arguments[..], &["--namespace", &world.namespace]].concat());
+        }
+    };
+    pause_rollout(&world, &planes, &manager, 3, pause_clusters).await;
+    manager.stop().await;
 }
 
 #[tokio::test]
@@ -152,12 +179,28 @@ async fn a_manager_that_is_stopped_finishes_its_operations_and_leaves_the_rest_t
     assert!(upgraded >= 1 && counts.iter().all(|count| *count <= 2), "{counts:?}");
 
     let successor = world.start_manager();
-    for placement in placements() {
-        for cluster in CLUSTERS {
-            world.wait_ready(&placement, cluster, 2).await;
-        }
-    }
+    wait_all_ready(&world, 2).await;
     successor.wait_idle().await;
     assert_eq!(revisions(&world, &planes), vec![2; PLACEMENTS * CLUSTERS.len()]);
+    successor.stop().await;
+}
+
+#[tokio::test]
+async fn a_manager_that_is_stopped_cancels_what_does_not_end_and_leaves_nothing_pending() {
+    let world = World::new("canceled").await;
+    let alpha = world.create_cluster("alpha").await;
+    let manager = world.start_manager_with(&["--drain-seconds", "1"]);
+    world.apply_placement("slow", "slow", json!({"valuesTemplate": "hold: false"})).await;
+    world.wait_ready("slow", "alpha", 1).await;
+    world.patch_placement("slow", json!({"valuesTemplate": "hold: true"})).await;
+    crate::crash::wait_helm_status(&world, &alpha, "pending-upgrade").await;
+    manager.stop_within(Duration::from_mins(1)).await;
+    let history = world.history(&alpha, "slow");
+    assert_eq!(history, [(1, "deployed".to_owned()), (2, "failed".to_owned())]);
+
+    world.patch_placement("slow", json!({"valuesTemplate": "hold: false\nagain: true"})).await;
+    let successor = world.start_manager();
+    world.wait_ready("slow", "alpha", 3).await;
+    assert_eq!(successor.started(OperationKind::RECOVER), 0, "nothing had to be recovered");
     successor.stop().await;
 }

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use chandler_api::addons::HelmReleaseProxy;
+use chandler_core::release::OperationKind;
 use chandler_e2e::{
+    flow_proxy::FlowProxy,
     management_cluster::ManagementCluster,
     manager::Manager,
     unresponsive_server::{Answers, UnresponsiveServer},
@@ -11,7 +13,7 @@ use chandler_e2e::{
     world::{World, condition},
 };
 use chandler_sandbox::{apply, plane::Plane, testing};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
     Api, ResourceExt as _,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
@@ -124,5 +126,36 @@ async fn a_cluster_that_never_answers_or_never_opens_the_watch_is_reported() {
     tokio::time::sleep(HELD + Duration::from_secs(10)).await;
     let later = readiness().await;
     assert_eq!(reported, later, "further attempts change nothing");
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn a_watch_that_is_silently_dropped_repeats_no_upgrade() {
+    let world = World::new("dropped-flow").await;
+    let alpha = world.create_cluster("alpha").await;
+    let proxy = FlowProxy::start(alpha.port()).await;
+    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), &world.namespace);
+    let through_proxy =
+        alpha.kubeconfig().replace(&format!(":{}", alpha.port()), &format!(":{}", proxy.port()));
+    let value = json!({"stringData": {"value": through_proxy}});
+    secrets.patch("alpha-kubeconfig", &PatchParams::default(), &Patch::Merge(value)).await.unwrap();
+    let manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({"valuesTemplate": "greeting: Hello"})).await;
+    world.wait_ready("hello", "alpha", 1).await;
+    manager.wait_idle().await;
+
+    proxy.drop_open_flows();
+    world.patch_placement("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
+    world.wait_ready_at_any_revision("hello", "alpha").await;
+    // The watch has shown nothing. When this is noticed, the releases are listed again.
+    let listed = world.release("hello", "alpha").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    world.wait_ready("hello", "alpha", 2).await;
+    assert_eq!(world.history(&alpha, "hello").len(), 2, "{listed:?}");
+    // The watch works again.
+    world.patch_placement("hello", json!({"valuesTemplate": "greeting: Ahoy"})).await;
+    world.wait_ready("hello", "alpha", 3).await;
+    assert_eq!(world.history(&alpha, "hello").len(), 3);
+    assert_eq!(manager.succeeded(OperationKind::UPGRADE), 2);
     manager.stop().await;
 }

@@ -116,6 +116,27 @@ func (r *Release) CachedState() *toolv1.ReleaseState {
 	return state
 }
 
+// PendingRevision returns the newest revision if it is pending, or 0, without sending a request.
+func (r *Release) PendingRevision() int {
+	if !r.records.isLoaded() {
+		return 0
+	}
+	if last, err := r.last(); err == nil && last != nil && last.Info.Status.IsPending() {
+		return last.Version
+	}
+	return 0
+}
+
+// EndPending marks a revision as failed if it is the newest one and still pending.
+func (r *Release) EndPending(revision int) error {
+	last, err := r.last()
+	if err != nil || last == nil || last.Version != revision || !last.Info.Status.IsPending() {
+		return err
+	}
+	_, err = r.recover(applyPlan{unlock: true}, last)
+	return err
+}
+
 // Observe returns the state of the release with up to history revisions, or nil if the release does not exist.
 func (r *Release) Observe(history int) (*toolv1.ReleaseState, error) {
 	if err := r.session.EnsureDiscovery(0); err != nil {

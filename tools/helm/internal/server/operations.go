@@ -2,12 +2,14 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/cluster"
 	"chandler.dev/tools/helm/internal/failure"
 	"chandler.dev/tools/helm/internal/operation"
 	"chandler.dev/tools/helm/internal/redact"
@@ -168,12 +170,46 @@ func (s *Server) run(ctx context.Context, call call, work func(*release.Release)
 		category := failure.Classify(err).Category
 		telemetry.SetFailed(ctx, category.String())
 		log.Warn(call.kind+" failed", "category", category.String(), "took", took.String())
-		return outcome{err: err, stateAfterFailure: opened.CachedState()}
+		state := opened.CachedState()
+		if pending := opened.PendingRevision(); category == failure.Cancelled && pending != 0 {
+			state = s.endPending(ctx, call, target, pending, log)
+		}
+		return outcome{err: err, stateAfterFailure: state}
 	}
 	if call.kind != "observe" {
 		log.Info(call.kind+" succeeded", "revision", state.GetRevision(), "took", took.String())
 	}
 	return outcome{state: state}
+}
+
+// pendingTimeout is how long the last write of a canceled operation may take.
+const pendingTimeout = 5 * time.Second
+
+// endPending marks the revision that a canceled operation has left pending as failed, so that the next operation need not
+// recover it, and returns the state of the release, or nil if it is unknown. It sends no request without the Lease.
+func (s *Server) endPending(
+	ctx context.Context, call call, target *cluster.Cluster, revision int, log *slog.Logger,
+) *toolv1.ReleaseState {
+	ctx = context.WithoutCancel(ctx)
+	running, err := s.operations.Begin(ctx, operation.Options{
+		Base:           s.tracing.Transport(ctx, s.requests.Transport(target.Transport())),
+		RequestTimeout: pendingTimeout,
+		Timeout:        pendingTimeout,
+		Log:            log,
+	})
+	if err != nil {
+		return nil
+	}
+	defer running.End()
+	opened, err := release.Open(call.release, target.Session(running.Transport), running)
+	if err != nil {
+		return nil
+	}
+	if err := running.Run(func() error { return opened.EndPending(revision) }); err != nil {
+		log.Warn("the revision of the canceled operation stays pending", "error", err.Error())
+		return nil
+	}
+	return opened.CachedState()
 }
 
 func (o outcome) event() *toolv1.OperationEvent {
