@@ -38,6 +38,8 @@ pub const ADDON_RELEASE_FINALIZER: &str = "addonrelease.chandler.dev";
 pub const INSTANCE_LABEL: &str = "chandler.dev/instance";
 /// Annotation of an AddonRelease that was installed at least once.
 pub const INSTALLED_ANNOTATION: &str = "chandler.dev/installed";
+/// Annotation of a release object, of either kind, with the uid of the Cluster on which its release was installed once.
+pub const INSTALLED_ON_ANNOTATION: &str = "chandler.dev/installed-on";
 /// Label of an ExtensionInstance that Chandler created, with the reason.
 pub const IMPLIED_BY_LABEL: &str = "chandler.dev/implied-by";
 /// Annotation of an ExtensionInstance that Chandler created, with the digest of its spec at creation.

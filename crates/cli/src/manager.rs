@@ -13,6 +13,7 @@ use chandler_core::{resolution::parse_version, schedule::Limits};
 use chandler_source::{AddressPolicy, AddressRange, Retention, SourceOptions};
 use chandler_telemetry::RequestCounter;
 use clap::Args;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use semver::Version;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -130,6 +131,15 @@ pub struct PlatformArgs {
     pub version_from: Option<ConfigMapKey>,
 }
 
+/// Raises the soft limit of open files to the hard limit: each workload cluster needs two or three connections.
+fn raise_open_files_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, limit = ?limit.current, "cannot raise the limit of open files; large fleets need more");
+    }
+}
+
 pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let ManagerArgs {
         connection,
@@ -166,6 +176,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let tools = programs::package_tools(tool)?;
     let templates = programs::template_service(templates, &tools)?;
     let log_level = logging::start(&log_level, log_format)?;
+    raise_open_files_limit();
     let tracing = traces.start()?;
     let hooks = hooks.options(&leader_election_namespace)?;
     let lease_times = lease.times()?;

@@ -31,6 +31,7 @@ pub fn resource() -> ApiResource {
 #[derive(Clone, Debug)]
 pub struct ClusterFacts {
     pub state: ClusterState,
+    pub uid: Option<String>,
     pub paused: bool,
     /// The control plane object.
     pub control_plane: Option<ContractReference>,
@@ -77,6 +78,7 @@ impl Clusters {
         self.get(key).map_or(
             ClusterFacts {
                 state: ClusterState::Missing,
+                uid: None,
                 paused: false,
                 control_plane: None,
                 removals_until: None,
@@ -124,6 +126,7 @@ fn facts(cluster: &DynamicObject) -> ClusterFacts {
     };
     ClusterFacts {
         state,
+        uid: cluster.metadata.uid.clone(),
         paused: view.spec.paused,
         control_plane: view.spec.control_plane_ref,
         removals_until: removals_until(cluster),

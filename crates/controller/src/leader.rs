@@ -232,8 +232,13 @@ impl Leadership {
     async fn renew_when_due(&mut self) -> Result<bool, ManagementError> {
         clock::sleep_until(self.renewal.next_attempt(clock::now())).await;
         let requested = clock::now();
-        let identity = &self.election.identity;
-        match self.election.write(&self.leases, self.lease.as_ref(), identity).await? {
+        let write = self.election.write(&self.leases, self.lease.as_ref(), &self.election.identity);
+        // The connection may be broken without anyone noticing. The next attempt opens another.
+        let Ok(written) = tokio::time::timeout(self.election.times.poll_period(), write).await else {
+            tracing::warn!("no response to the renewal of the Lease; retrying");
+            return Ok(true);
+        };
+        match written? {
             Written::Done(lease) => {
                 self.lease = Some(*lease);
                 self.renewal = Renewal::new(self.election.times, requested);

@@ -66,9 +66,18 @@ struct Table<O> {
     schedule: Schedule<OperationId>,
     jobs: HashMap<OperationId, Job<O>>,
     entries: HashMap<OperationId, Entry>,
-    ended: HashMap<OperationId, O>,
+    ended: HashMap<OperationId, Ended<O>>,
     /// Whether no operation is started any more.
     closed: bool,
+    /// Number of operations that have ended.
+    finished: u64,
+}
+
+/// The outcome of an operation, with the number of the operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended<O> {
+    pub number: u64,
+    pub outcome: O,
 }
 
 impl<O> Table<O> {
@@ -83,7 +92,7 @@ impl<O> Table<O> {
 /// All operations, with outcomes of type `O`. Clones share the table.
 pub struct Operations<O> {
     table: Arc<Mutex<Table<O>>>,
-    /// Notified when an operation ends.
+    /// Notified when an operation has ended or its outcome was acknowledged.
     ended: Arc<tokio::sync::Notify>,
     metrics: Metrics,
 }
@@ -109,6 +118,7 @@ impl<O: Send + 'static> Operations<O> {
             entries: HashMap::new(),
             ended: HashMap::new(),
             closed: false,
+            finished: 0,
         };
         Self { table: Arc::new(Mutex::new(table)), ended: Arc::default(), metrics }
     }
@@ -121,9 +131,22 @@ impl<O: Send + 'static> Operations<O> {
             .map(|entry| Running { reportable: entry.is_reportable(), ..entry.running.clone() })
     }
 
-    /// Takes the outcome of the last operation.
-    pub fn take_outcome(&self, id: &OperationId) -> Option<O> {
-        self.lock().ended.remove(id)
+    /// Returns the outcome of the last operation, until it is acknowledged.
+    pub fn outcome(&self, id: &OperationId) -> Option<Ended<O>>
+    where
+        O: Clone,
+    {
+        self.lock().ended.get(id).cloned()
+    }
+
+    /// Drops an outcome that has been written to the status. The outcome of a later operation is kept.
+    pub fn acknowledge(&self, id: &OperationId, number: u64) {
+        let mut table = self.lock();
+        if table.ended.get(id).is_some_and(|ended| ended.number == number) {
+            table.ended.remove(id);
+        }
+        drop(table);
+        self.ended.notify_waiters();
     }
 
     /// Queues an operation, unless the release has one already or operations are closed. `notify` is called when it makes progress or ends.
@@ -201,12 +224,21 @@ impl<O: Send + 'static> Operations<O> {
 
     /// Waits until no operation is running.
     pub async fn idle(&self) {
+        self.wait(|table| table.entries.is_empty()).await;
+    }
+
+    /// Waits until all outcomes have been acknowledged.
+    pub async fn acknowledged(&self) {
+        self.wait(|table| table.ended.is_empty()).await;
+    }
+
+    async fn wait(&self, is_done: impl Fn(&Table<O>) -> bool) {
         loop {
-            let ended = self.ended.notified();
-            if self.lock().entries.is_empty() {
+            let changed = self.ended.notified();
+            if is_done(&self.lock()) {
                 return;
             }
-            ended.await;
+            changed.await;
         }
     }
 
@@ -238,7 +270,9 @@ impl<O: Send + 'static> Operations<O> {
         table.schedule.release(&id);
         let entry = table.entries.remove(&id).filter(|entry| !entry.forgotten);
         if entry.is_some() {
-            table.ended.insert(id, outcome);
+            table.finished += 1;
+            let number = table.finished;
+            table.ended.insert(id, Ended { number, outcome });
         }
         drop(table);
         self.start_due();
@@ -287,12 +321,16 @@ mod tests {
         Operations::new(Limits { per_cluster: 1, overall: 1 }, Metrics::new())
     }
 
+    fn outcome(operations: &Operations<&'static str>, id: &OperationId) -> Option<&'static str> {
+        operations.outcome(id).map(|ended| ended.outcome)
+    }
+
     fn blue() -> ClusterKey {
         ClusterKey::new("fleet", "blue")
     }
 
     #[tokio::test]
-    async fn operations_run_one_at_a_time_and_outcomes_are_taken_once() {
+    async fn operations_run_one_at_a_time_and_outcomes_are_kept_until_they_are_acknowledged() {
         let operations = operations();
         let (notified, mut notifications) = mpsc::unbounded_channel();
         let at_work = Arc::new(Mutex::new(0));
@@ -316,8 +354,12 @@ mod tests {
         }
         drop(notified);
         assert_eq!((notifications.recv().await, notifications.recv().await), (Some("a"), Some("b")));
-        assert_eq!(operations.take_outcome(&"a".to_owned()), Some("first"));
-        assert_eq!(operations.take_outcome(&"a".to_owned()), None);
+        let first = operations.outcome(&"a".to_owned()).unwrap();
+        assert_eq!(first.outcome, "first");
+        operations.acknowledge(&"b".to_owned(), first.number);
+        operations.acknowledge(&"a".to_owned(), first.number);
+        assert_eq!(operations.outcome(&"a".to_owned()), None);
+        assert!(operations.outcome(&"b".to_owned()).is_some(), "an outcome is kept until it is acknowledged");
         assert_eq!(operations.running(&"b".to_owned()), None);
     }
 
@@ -332,7 +374,7 @@ mod tests {
         let next = |_| async { "done" }.boxed();
         operations.start("next".to_owned(), blue(), Operation::Remove, notify, next);
         notifications.recv().await;
-        assert_eq!((operations.running(&id), operations.take_outcome(&id)), (None, None));
+        assert_eq!((operations.running(&id), outcome(&operations, &id)), (None, None));
     }
 
     /// An operation that runs until it is canceled.
@@ -357,7 +399,7 @@ mod tests {
         assert_eq!(operations.running(&second), None);
         operations.cancel(&first);
         operations.idle().await;
-        assert_eq!(operations.take_outcome(&first), Some("cancelled"));
+        assert_eq!(outcome(&operations, &first), Some("cancelled"));
     }
 
     #[tokio::test]
@@ -372,7 +414,7 @@ mod tests {
         assert_eq!((operations.running(&queued), operations.running(&late)), (None, None));
         operations.cancel_all();
         operations.idle().await;
-        assert_eq!(operations.take_outcome(&running), Some("cancelled"));
+        assert_eq!(outcome(&operations, &running), Some("cancelled"));
     }
 
     #[tokio::test]
@@ -397,7 +439,7 @@ mod tests {
             quick,
         );
         notifications.recv().await;
-        assert_eq!(operations.take_outcome(&"quick".to_owned()), Some("done"));
+        assert_eq!(outcome(&operations, &"quick".to_owned()), Some("done"));
         assert_eq!(operations.running(&"slow".to_owned()).unwrap().progress.step, "waiting");
     }
 }

@@ -273,8 +273,10 @@ fn placement_state<P: PlacementKind>(
         let Some(placement) = placement else { return PlacementState::NONE };
         PlacementState {
             paused: placement.annotations().contains_key(PAUSED_ANNOTATION),
-            is_applied: queue.is_applied(&placement)
-                && !written.is_outdated(&ObjectRef::from_obj(&*placement), release),
+            // A placement that is being deleted changes its release objects no more.
+            is_applied: placement.meta().deletion_timestamp.is_some()
+                || queue.is_applied(&placement)
+                    && !written.is_outdated(&ObjectRef::from_obj(&*placement), release),
         }
     })
 }

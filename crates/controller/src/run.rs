@@ -221,7 +221,9 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
 }
 
 /// How long operations may take to end after they were canceled.
-const CANCEL_TIMEOUT: Duration = Duration::from_secs(15);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the status writes of the last operations may take.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Waits until the manager is stopped, then starts no more operations and waits until those that are running have ended: by
 /// themselves, or because they are canceled after the timeout. Reconcilers go on meanwhile, so that the status shows how
@@ -230,13 +232,15 @@ async fn drained<O: Send + 'static>(stop: &CancellationToken, operations: &Opera
     stop.cancelled().await;
     tracing::info!("stopping");
     operations.close();
-    if tokio::time::timeout(timeout, operations.idle()).await.is_ok() {
-        return;
+    if tokio::time::timeout(timeout, operations.idle()).await.is_err() {
+        tracing::warn!("operations are still running: canceling them");
+        operations.cancel_all();
+        if tokio::time::timeout(CANCEL_TIMEOUT, operations.idle()).await.is_err() {
+            tracing::error!("operations do not end; the next leader recovers their releases");
+        }
     }
-    tracing::warn!("operations are still running: canceling them");
-    operations.cancel_all();
-    if tokio::time::timeout(CANCEL_TIMEOUT, operations.idle()).await.is_err() {
-        tracing::error!("operations do not end; the next leader recovers their releases");
+    if tokio::time::timeout(REPORT_TIMEOUT, operations.acknowledged()).await.is_err() {
+        tracing::warn!("not every status shows how its last operation has ended");
     }
 }
 
@@ -278,7 +282,7 @@ async fn lead(
     let mut leader = LeaderThread::start(election, standby)?;
     let Some(won) = stop.run_until_cancelled(leader.acquired()).await else { return Ok(()) };
     won?;
-    let _fencing = fence(tools, leader.lease_until());
+    fence(tools, leader.lease_until())?;
     let mut tasks = Tasks::default();
     let (ended, leads) = tokio::select! {
         ended = work(&mut tasks) => (ended, true),
@@ -298,18 +302,21 @@ async fn lead(
 }
 
 /// Passes the end of the Lease on to the package tools, which send no request to a cluster after it: a manager that is
-/// stopped or cut off cannot end them.
-fn fence(tools: &Tools, mut lease_until: channel::Receiver<LeaseUntil>) -> AbortOnDropHandle<()> {
+/// stopped or cut off cannot end them. On its own thread, because reconciles may block the manager's runtime.
+fn fence(tools: &Tools, mut lease_until: channel::Receiver<LeaseUntil>) -> Result<(), StartupError> {
     let set = |tools: &Tools, until: LeaseUntil| {
         tools.set_lease_until(until.map_or(Duration::ZERO, BootTime::since_boot));
     };
     set(tools, *lease_until.borrow_and_update());
     let tools = tools.clone();
-    AbortOnDropHandle::new(tokio::spawn(async move {
-        while lease_until.changed().await.is_ok() {
+    let follow = move || {
+        // Ends with the leader election.
+        while futures::executor::block_on(lease_until.changed()).is_ok() {
             set(&tools, *lease_until.borrow_and_update());
         }
-    }))
+    };
+    let failed = |error| StartupError::LostLeadership(format!("a thread cannot be started: {error}"));
+    std::thread::Builder::new().name("fence".to_owned()).spawn(follow).map(drop).map_err(failed)
 }
 
 /// Fails early if a kind is not served, instead of retrying a watch forever.

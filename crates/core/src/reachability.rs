@@ -20,6 +20,8 @@ pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(21);
 /// How long the last known state of a cluster is kept while it is not watched: until a first request that is not answered has
 /// failed, so that its error is part of the report.
 pub const HOLD: Duration = Duration::from_secs(22);
+/// A cluster that was watched for so long is available again: earlier failures do not count any more.
+pub const STABLE: Duration = Duration::from_secs(30);
 /// The first retries follow quickly, because most outages are short.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const QUICK_RETRIES: u32 = 4;
@@ -35,9 +37,14 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// Begins an outage at the time of the cluster's last answer.
-    pub fn new(since: Timestamp) -> Self {
-        Self { since, failures: 0, last: None }
+    /// Begins an outage at the time of the cluster's last answer, after so many failures since which the cluster was
+    /// available for a moment only.
+    pub fn new(since: Timestamp, failures: u32) -> Self {
+        Self { since, failures, last: None }
+    }
+
+    pub fn failures(&self) -> u32 {
+        self.failures
     }
 
     /// Takes in that an attempt to connect, or the watch, has failed.
@@ -96,7 +103,7 @@ mod tests {
     use super::*;
 
     fn outage(failures: &[Category]) -> Outage {
-        let mut outage = Outage::new(Timestamp::from_millisecond(1_700_000_000_123).unwrap());
+        let mut outage = Outage::new(Timestamp::from_millisecond(1_700_000_000_123).unwrap(), 0);
         for category in failures {
             outage.failed(Failure::new(*category, "connection refused"));
         }

@@ -14,7 +14,7 @@ use chandler_core::{
     failure::{Category, Failure},
     identity::{ClusterKey, ReleaseId, ToolId},
     inventory::{ReleaseInventory, ReleaseRecords},
-    reachability::Outage,
+    reachability::{Outage, STABLE},
     target::Target,
 };
 use chandler_telemetry::RequestCounter;
@@ -25,7 +25,7 @@ use kube::{
     api::{DynamicObject, Patch, PatchParams},
 };
 use tokio::{
-    sync::{Notify, Semaphore, mpsc},
+    sync::{Notify, Semaphore, SemaphorePermit, mpsc},
     time::Instant,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -67,6 +67,8 @@ pub struct InventoryChange {
 #[derive(Debug)]
 pub struct Connection {
     cluster: ClusterKey,
+    /// The uid of the Cluster. Another Cluster with the same name has other releases.
+    uid: Option<String>,
     state: Mutex<State>,
     list_again: Arc<Notify>,
     _stop: DropGuard,
@@ -196,15 +198,17 @@ impl Connections {
         (connections, receiver)
     }
 
-    /// Returns the connection to a cluster for a tool; opens it if needed.
-    pub fn to(&self, cluster: &ClusterKey, tool: ToolId) -> Arc<Connection> {
+    /// Returns the connection to a cluster for a tool; opens it if needed. `uid` is that of the Cluster, if known.
+    pub fn to(&self, cluster: &ClusterKey, uid: Option<&str>, tool: ToolId) -> Arc<Connection> {
         let mut open = self.lock();
-        if let Some(connection) = open.get(cluster).and_then(|tools| tools.get(&tool)) {
+        let known = open.get(cluster).and_then(|tools| tools.get(&tool));
+        if let Some(connection) = known.filter(|known| uid.is_none() || known.uid.as_deref() == uid) {
             return connection.clone();
         }
         let (stop, list_again) = (CancellationToken::new(), Arc::new(Notify::new()));
         let connection = Arc::new(Connection {
             cluster: cluster.clone(),
+            uid: uid.map(str::to_owned),
             state: Mutex::new(State { view: InventoryView::Loading, reached: None }),
             list_again: list_again.clone(),
             _stop: stop.clone().drop_guard(),
@@ -311,31 +315,42 @@ struct Follower {
 
 impl Follower {
     async fn run(self) {
-        let mut outage = OngoingOutage::new(Instant::now());
+        // Begins when the first attempt does: a cluster that waits for its turn has not been asked.
+        let mut outage: Option<OngoingOutage> = None;
         loop {
-            let failure = match self.reporting(&outage, self.open()).await {
-                Ok((watch, target)) => match self.follow(watch, &target).await {
-                    Ended::ListAgain => {
-                        outage = OngoingOutage::new(Instant::now());
-                        continue;
-                    }
-                    Ended::Broken { failure, silent_since } => {
-                        outage = OngoingOutage::new(silent_since.unwrap_or_else(Instant::now));
-                        failure
-                    }
-                },
-                Err(failure) => failure,
+            let turn = match &outage {
+                Some(outage) => self.reporting(outage, self.connections.connects.acquire()).await,
+                None => self.connections.connects.acquire().await,
             };
+            let current = outage.take().unwrap_or_else(|| OngoingOutage::new(Instant::now(), 0));
+            let current = match self.reporting(&current, self.open(turn.ok())).await {
+                Ok((watch, target)) => {
+                    let opened = Instant::now();
+                    let ended = self.follow(watch, &target).await;
+                    let is_stable = opened.elapsed() >= STABLE;
+                    let failures = if is_stable { 0 } else { current.outage.failures() };
+                    match ended {
+                        Ended::ListAgain => continue,
+                        Ended::Expired if is_stable => continue,
+                        Ended::Expired => OngoingOutage::new(Instant::now(), failures).failed(expired()),
+                        Ended::Broken { failure, silent_since } => {
+                            let since = silent_since.unwrap_or_else(Instant::now);
+                            OngoingOutage::new(since, failures).failed(failure)
+                        }
+                    }
+                }
+                Err(failure) => current.failed(failure),
+            };
+            let failure = current.outage.failure();
             tracing::info!(cluster = %self.cluster, category = %failure.category, "workload cluster not available: {failure}");
-            outage.outage.failed(failure);
-            let wait = outage.outage.retry_delay(&self.cluster.to_string());
-            self.reporting(&outage, tokio::time::sleep(wait)).await;
+            let wait = current.outage.retry_delay(&self.cluster.to_string());
+            self.reporting(&current, tokio::time::sleep(wait)).await;
+            outage = Some(current);
         }
     }
 
     /// Connects, lists the releases and opens the watch. Few clusters do so at the same time.
-    async fn open(&self) -> Result<(InventoryWatch, Target), Failure> {
-        let turn = self.connections.connects.acquire().await;
+    async fn open(&self, turn: Option<SemaphorePermit<'_>>) -> Result<(InventoryWatch, Target), Failure> {
         let open = async {
             let reached = self.connections.reach(&self.cluster, self.tool).await?;
             let watch = InventoryWatch::open(reached.client.clone(), reached.records.clone()).await?;
@@ -388,12 +403,17 @@ impl Follower {
         work.await
     }
 
+    /// Publishes a failure. Another message with the same category is not worth a write of every status.
     fn report(&self, failure: Failure) {
-        let is_new = self.connection.upgrade().is_some_and(|connection| {
-            !matches!(&connection.lock().view, InventoryView::Unavailable(last) if *last == failure)
-        });
-        if is_new {
+        let Some(connection) = self.connection.upgrade() else { return };
+        let last = match &connection.lock().view {
+            InventoryView::Unavailable(last) => Some(last.category),
+            InventoryView::Loading | InventoryView::Known(_) => None,
+        };
+        if last.is_none() {
             self.connections.outages.fetch_add(1, Ordering::Relaxed);
+        }
+        if last != Some(failure.category) {
             self.publish(InventoryView::Unavailable(failure), None);
         }
     }
@@ -413,12 +433,22 @@ struct OngoingOutage {
 }
 
 impl OngoingOutage {
-    fn new(began: Instant) -> Self {
+    fn new(began: Instant, failures: u32) -> Self {
         let now = jiff::Timestamp::now();
-        Self { began, outage: Outage::new(now.checked_sub(began.elapsed()).unwrap_or(now)) }
+        let since = now.checked_sub(began.elapsed()).unwrap_or(now);
+        Self { began, outage: Outage::new(since, failures) }
+    }
+
+    fn failed(mut self, failure: Failure) -> Self {
+        self.outage.failed(failure);
+        self
     }
 
     fn reported_at(&self) -> Instant {
         self.began + self.outage.report_after()
     }
+}
+
+fn expired() -> Failure {
+    Failure::new(Category::Unreachable, "the API server ends the watch of the releases before it has begun")
 }

@@ -14,7 +14,7 @@ use tower_http::timeout::DeadlineBody;
 /// The server has not answered in time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("no response within {0:?}")]
-pub struct NoResponse(Duration);
+struct NoResponse(Duration);
 
 /// A layer that fails requests whose response does not arrive in time: of a watch the headers, of other requests the whole
 /// response.
@@ -55,7 +55,8 @@ where
         let (limit, is_watch) = (self.limit, is_watch(request.uri()));
         let response = tokio::time::timeout(limit, self.inner.call(request));
         async move {
-            let response = response.await.map_err(|_| NoResponse(limit))??;
+            let expired = |_| std::io::Error::new(std::io::ErrorKind::TimedOut, NoResponse(limit));
+            let response = response.await.map_err(expired)??;
             Ok(response.map(|body| {
                 if is_watch { Either::Left(body) } else { Either::Right(DeadlineBody::new(limit, body)) }
             }))

@@ -53,8 +53,10 @@ pub fn resource(records: &ReleaseRecords) -> Result<ApiResource, Failure> {
 /// Why a watch has ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// The records have to be listed again. The cluster answers.
+    /// The records have to be listed again, because that was asked for.
     ListAgain,
+    /// The records have to be listed again, because the API server does not have all changes since the last event.
+    Expired,
     Broken {
         failure: Failure,
         /// When the cluster answered last, if it has stopped to answer.
@@ -106,7 +108,10 @@ impl InventoryWatch {
         loop {
             let page = match self.api.list_metadata(&params).await {
                 Ok(page) => page,
-                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
+                // Every API server serves the core kinds: a 404 for them is the answer of something else.
+                Err(kube::Error::Api(status)) if status.code == 404 && self.is_extension() => {
+                    return Ok(false);
+                }
                 Err(error) => return Err(failure_of(&error)),
             };
             page.items.iter().filter_map(|record| self.recorded(record)).for_each(|one| inventory.store(one));
@@ -118,6 +123,11 @@ impl InventoryWatch {
         }
         self.inventory = Arc::new(inventory);
         Ok(true)
+    }
+
+    /// Whether the kind of the records belongs to an API group, which a cluster may not serve.
+    fn is_extension(&self) -> bool {
+        self.records.api_version.contains('/')
     }
 
     /// Opens the watch where the list, or the last watch, has ended.
@@ -179,7 +189,7 @@ impl InventoryWatch {
                 return Ok(None);
             }
             // The changes since the last event are not available any more.
-            Ok(WatchEvent::Error(status)) if status.code == 410 => return Err(Ended::ListAgain),
+            Ok(WatchEvent::Error(status)) if status.code == 410 => return Err(Ended::Expired),
             Ok(WatchEvent::Error(status)) => return Err(broken(&kube::Error::Api(status))),
             Err(error) => return Err(broken(&error)),
         };

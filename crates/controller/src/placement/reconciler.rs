@@ -67,12 +67,9 @@ where
         self.context.metrics.placement_reconcile(status::kind::<P>(), scope.as_str());
         let (existing, lagging) = self.existing(&reference, &scope);
         let done = self.place(&reference, &scope, &existing, &lagging).await;
-        let pending = &self.context.queue.pending;
         if done.is_err() {
             // The scope that was taken has not been reconciled.
-            pending.add(&reference, &ReconcileScope::All);
-        } else if scope == ReconcileScope::All {
-            pending.applied(&reference, self.object.meta().generation);
+            self.context.queue.pending.add(&reference, &ReconcileScope::All);
         }
         done.map(|action| caught_up(action, &lagging))
     }
@@ -91,6 +88,7 @@ where
             Ok(selection) => selection,
             Err(error) => {
                 summary.selection_failed = Some(error.to_string());
+                self.applied(reference, scope);
                 return self.finish(reference, &BTreeMap::new(), summary).await;
             }
         };
@@ -99,10 +97,12 @@ where
         let transient = failing.iter().filter(|(_, error)| error.is_transient()).map(|(key, _)| key.clone());
         let mut unfinished: HashSet<_> = transient.collect();
         let failing = failing.into_iter().map(|(key, error)| (key, error.to_string())).collect();
-        let changes = changes::<P>(&desired, existing, self.object.strategy());
+        let uid_of = |key: &ClusterKey| selected.get(key).and_then(|cluster| cluster.uid());
+        let changes = changes::<P>(&desired, existing, self.object.strategy(), uid_of);
         let (changes, still_needed) = self.without_needed(changes);
         summary.still_needed = still_needed;
         (summary.write_failures, summary.delete_failures) = self.write(reference, changes).await;
+        self.applied(reference, scope);
         let failed = summary.write_failures.iter().chain(&summary.still_needed);
         unfinished.extend(failed.map(|failure| failure.cluster.clone()));
         let not_deleted = summary.delete_failures.iter().map(|failure| failure.cluster.clone());
@@ -154,6 +154,13 @@ where
         self.context.throttle.record_count(reference, selected.len());
         Self::count(&selected, &by_cluster::<P>(&existing), &mut summary);
         self.finish(reference, &selected, summary).await
+    }
+
+    /// Records that the release objects of all clusters reflect the spec, as far as they could be composed and written.
+    fn applied(&self, reference: &ObjectRef<P>, scope: &ReconcileScope) {
+        if *scope == ReconcileScope::All {
+            self.context.queue.pending.applied(reference, self.object.meta().generation);
+        }
     }
 
     /// Returns the release objects of the clusters in `scope`, and those of them that the watch has yet to show. Objects

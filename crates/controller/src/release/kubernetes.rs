@@ -1,5 +1,6 @@
-//! Which Kubernetes minor a cluster runs: what its control plane says in its status. What is wanted of the cluster, in
-//! its topology, comes true only later, and a chart rendered in between would see the old API server.
+//! The Kubernetes minor version that a cluster runs: the one in the status of its control plane. The version in the spec of the
+//! control plane or in the topology is running only later, and a chart that is rendered meanwhile would see the old API
+//! server.
 
 use chandler_api::capi::ContractReference;
 use chandler_core::{
@@ -13,7 +14,8 @@ use kube::api::DynamicObject;
 use super::ReleaseContext;
 
 impl<R: ReleaseKind> ReleaseContext<R> {
-    /// For example `1.34`. None: the Cluster names no control plane, or that tells no version.
+    /// Returns for example `1.34`, or `None` if the Cluster has no control plane with a version. A version that is not known
+    /// yet is an error: without it, the release would be upgraded, and again when it is known.
     pub(super) async fn kubernetes_minor(
         &self,
         cluster: &ClusterKey,
@@ -26,10 +28,17 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             );
             Failure::new(Category::InvalidSpec, message)
         })?;
-        Ok(minor_of(&object))
+        let minor = minor_of(&object);
+        if minor.is_none() && object.data.pointer("/spec/version").is_some() {
+            let message = format!(
+                "the chart reads the Kubernetes version of cluster {cluster}, which its control plane does not report yet"
+            );
+            return Err(Failure::new(Category::NotReady, message));
+        }
+        Ok(minor)
     }
 
-    /// As far as it is known at this moment.
+    /// Returns the minor version if it is known without a request.
     pub(super) fn known_kubernetes_minor(
         &self,
         cluster: &ClusterKey,

@@ -1,9 +1,6 @@
 //! Runs one operation with the package tool, off the reconciler's own path.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use chandler_api::capi::PAUSED_ANNOTATION;
 use chandler_core::{
@@ -17,7 +14,6 @@ use chandler_tool::{Applied, ApplyOrder, OperationFailure, PackageTool, ReleaseD
 use chandler_workload::Connection;
 use futures::FutureExt as _;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
-use tokio_util::sync::CancellationToken;
 
 use super::{
     ReleaseContext,
@@ -25,16 +21,14 @@ use super::{
 };
 use crate::operations::Handle;
 
-/// How often, and in which interval, an operation checks whether the spec of the placement has been applied to its object.
-const APPLIED_CHECKS: usize = 100;
-const APPLIED_INTERVAL: Duration = Duration::from_millis(50);
-
 /// The outcome of an operation.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The key under which a failure is recorded: see [`failure_key`].
     pub key: String,
     pub tool: ToolId,
+    /// Whether the manager has canceled the operation, or did not begin it.
+    pub canceled: bool,
     pub result: Result<Done, OperationFailure>,
 }
 
@@ -123,38 +117,28 @@ impl<R: ReleaseKind> Work<R> {
             Operation::Apply { inputs, .. } => failure_key::apply(self.generation, &inputs.digest),
             Operation::Remove => failure_key::remove(),
         };
-        Outcome { key, tool: self.tool.id(), result }
+        let canceled = result.as_ref().is_err_and(|error| error.failure.category == Category::Cancelled)
+            && (handle.cancel.is_cancelled() || !self.is_still_wanted());
+        Outcome { key, tool: self.tool.id(), canceled, result }
     }
 
     /// Decides when a slot is free, which may be long after the plan was made, whether the operation still has to run. An
     /// object that does not reflect the spec of its placement yet is about to change.
-    async fn is_still_wanted(&self, cancel: &CancellationToken) -> bool {
-        for _ in 0..APPLIED_CHECKS {
-            let Some(object) = self.context.releases.by_reference(&self.object) else { return false };
-            let placement = (self.context.placement_state)(&object);
-            let is_removal = matches!(self.operation, Operation::Remove);
-            let is_unchanged = object.uid().as_ref() == Some(&self.id)
-                && object.meta().deletion_timestamp.is_some() == is_removal
-                && (is_removal || object.meta().generation == self.generation);
-            let is_paused = object.annotations().contains_key(PAUSED_ANNOTATION)
-                || self.context.clusters.facts(&self.desired.cluster).paused
-                || !is_removal && placement.paused;
-            if !is_unchanged || is_paused || cancel.is_cancelled() {
-                return false;
-            }
-            if is_removal || placement.is_applied {
-                return true;
-            }
-            tokio::time::sleep(APPLIED_INTERVAL).await;
-        }
-        false
+    fn is_still_wanted(&self) -> bool {
+        let Some(object) = self.context.releases.by_reference(&self.object) else { return false };
+        let is_removal = matches!(self.operation, Operation::Remove);
+        let is_unchanged = object.uid().as_ref() == Some(&self.id)
+            && object.meta().deletion_timestamp.is_some() == is_removal
+            && (is_removal || object.meta().generation == self.generation);
+        let is_paused = object.annotations().contains_key(PAUSED_ANNOTATION)
+            || self.context.clusters.facts(&self.desired.cluster).paused;
+        let placement = (self.context.placement_state)(&object);
+        is_unchanged && !is_paused && (is_removal || !placement.paused && placement.is_applied)
     }
 
     async fn act(&self, handle: &Handle<Outcome>) -> Result<Done, OperationFailure> {
-        if handle.cancel.is_cancelled() || !self.is_still_wanted(&handle.cancel).await {
-            return Err(
-                Failure::new(Category::Cancelled, "the operation was cancelled before it began").into()
-            );
+        if handle.cancel.is_cancelled() || !self.is_still_wanted() {
+            return Err(not_begun().into());
         }
         let target = self.connection.target().ok_or_else(|| {
             Failure::new(Category::Unreachable, format!("cluster {} is not connected", self.desired.cluster))
@@ -181,9 +165,13 @@ impl<R: ReleaseKind> Work<R> {
         inputs: &Inputs,
         handle: &Handle<Outcome>,
     ) -> Result<Applied, OperationFailure> {
-        let values = self.context.values_text(&self.desired).await?;
-        // Kept until the operation has ended, so that the store does not delete it.
-        let stored = self.context.stored_package(&self.desired, &inputs.package).await?;
+        let prepared = handle.cancel.run_until_cancelled(async {
+            let values = self.context.values_text(&self.desired).await?;
+            let stored = self.context.stored_package(&self.desired, &inputs.package).await?;
+            Ok::<_, Failure>((values, stored))
+        });
+        // The package is kept until the operation has ended, so that the store does not delete it.
+        let (values, stored) = prepared.await.ok_or_else(not_begun)??;
         self.context.metrics.tool_call("apply");
         let order = ApplyOrder {
             operation_id,
@@ -215,4 +203,8 @@ impl<R: ReleaseKind> Work<R> {
         };
         self.tool.remove(order, &handle.cancel, |step| handle.step(step)).await
     }
+}
+
+fn not_begun() -> Failure {
+    Failure::new(Category::Cancelled, "the operation was cancelled before it began")
 }

@@ -14,9 +14,6 @@ use crate::sync::{Mutex, MutexGuard};
 pub struct ReconcileState {
     /// The status that was written last. The watch may lag behind.
     pub status: Option<ReleaseStatus>,
-    /// The status that could not be written. It contains the outcome of an operation or a failure that is not known
-    /// otherwise.
-    pub unwritten: Option<ReleaseStatus>,
     /// The inputs, and the key for which they were resolved.
     pub inputs: Option<(InputsKey, Inputs)>,
     /// A foreign revision that was read, and the inputs that it differs from.

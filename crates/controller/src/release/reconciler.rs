@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::{
     capi::{DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION},
+    extensions::INSTALLED_ON_ANNOTATION,
     status::ReleaseStatus,
 };
 use chandler_core::{
@@ -36,12 +37,14 @@ use super::{
     inputs::{Inputs, package_format},
     reconcile_state::{InputsKey, ReconcileState},
 };
-use crate::{ManagementError, ReconcileError, clusters::ClusterFacts, queue, status};
+use crate::{ManagementError, ReconcileError, clusters::ClusterFacts, operations::Ended, queue, status};
 
 /// How long the reported result of an operation takes precedence over the watch.
 const CATCH_UP: Duration = Duration::from_secs(30);
 /// How soon a release is reconciled again whose tool is unavailable.
 const TOOL_RETRY: Duration = Duration::from_secs(15);
+/// How soon a release is reconciled again that waits for its placement.
+const PLACEMENT_RETRY: Duration = Duration::from_secs(1);
 /// How many plans one reconcile follows.
 const ROUNDS: usize = 5;
 
@@ -54,6 +57,8 @@ pub struct Reconciler<R: ReleaseKind> {
     /// The status that was written last.
     written: ReleaseStatus,
     status: ReleaseStatus,
+    /// Number of the operation whose outcome the status contains.
+    taken_in: Option<u64>,
 }
 
 /// The cluster as a reconcile sees it.
@@ -86,13 +91,13 @@ where
         })?;
         let state = context.reconcile_states.get(&uid);
         let written = state.status.clone().or_else(|| object.status().cloned()).unwrap_or_default();
-        let mut status = state.unwritten.clone().unwrap_or_else(|| written.clone());
+        let mut status = written.clone();
         if let Some((_, inputs)) = &state.inputs {
             // Known although the write of the status failed: the format of the package selects the tool.
             status.package = Some(inputs.package.clone());
             status.values = Some(inputs.values.clone());
         }
-        Ok(Self { context, object, uid, now: Timestamp::now(), state, written, status })
+        Ok(Self { context, object, uid, now: Timestamp::now(), state, written, status, taken_in: None })
     }
 
     pub async fn run(mut self) -> Result<Action, ReconcileError> {
@@ -100,17 +105,15 @@ where
             Ok(desired) => desired,
             Err(failure) => return self.refuse(&failure).await,
         };
-        if let Some(outcome) = self.context.operations.take_outcome(&self.uid) {
+        if let Some(Ended { number, outcome }) = self.context.operations.outcome(&self.uid) {
             self.take_in(outcome, &desired);
-        }
-        let healthy = self.status.status == InventoryStatus::Deployed.as_str();
-        if desired.strategy == Strategy::InstallOnce && healthy && !self.installed_before(desired.strategy) {
-            self.mark_installed().await?;
+            self.taken_in = Some(number);
         }
         let mut decision = Plan::NoOp;
         for _ in 0..ROUNDS {
             let view = self.view(&desired).await;
             decision = self.decide(&desired, &view);
+            self.mark_installed(&desired, &view).await?;
             match &decision {
                 Plan::Resolve => self.resolve(&desired, &view).await,
                 Plan::Describe => self.describe(&desired, &view).await,
@@ -152,7 +155,7 @@ where
         if !reachable {
             return View { facts, connected: None, inventory: InventoryView::Loading };
         }
-        match self.connect(desired).await {
+        match self.connect(desired, facts.uid.as_deref()).await {
             Ok((tool, connection)) => {
                 let inventory = connection.inventory();
                 View { facts, connected: Some((tool, connection)), inventory }
@@ -163,10 +166,14 @@ where
 
     /// Returns the tool of the release and the connection that watches its records. While the package is not resolved, this
     /// is the first tool; nothing is applied before the package is resolved.
-    async fn connect(&self, desired: &Desired) -> Result<(PackageTool, Arc<Connection>), Failure> {
+    async fn connect(
+        &self,
+        desired: &Desired,
+        cluster_uid: Option<&str>,
+    ) -> Result<(PackageTool, Arc<Connection>), Failure> {
         let tools = &self.context.tools;
         let connected = |tool: PackageTool| {
-            let connection = self.context.connections.to(&desired.cluster, tool.id());
+            let connection = self.context.connections.to(&desired.cluster, cluster_uid, tool.id());
             (tool, connection)
         };
         if let Some(package) = &self.status.package {
@@ -218,18 +225,20 @@ where
         let (unmet, needed_by) = self.dependencies(desired);
         let inputs = self.known_inputs(desired, view);
         let past = self.past_failure();
+        let placement = (self.context.placement_state)(&self.object);
         let observed = Observed {
             deleting: self.deleting(),
             moved: self.object.annotations().contains_key(DELETE_FOR_MOVE_ANNOTATION),
             paused: view.facts.paused || self.object.annotations().contains_key(PAUSED_ANNOTATION),
-            placement_paused: (self.context.placement_state)(&self.object).paused,
+            placement_paused: placement.paused,
+            placement_changing: !placement.is_applied,
             cluster: view.facts.state,
             strategy: desired.strategy,
             collision: &collision,
             unmet: &unmet,
             needed_by: &needed_by,
             remove_with_cluster: view.facts.waits_for_removals(self.now) && desired.remove_with_cluster,
-            installed_before: self.installed_before(desired.strategy),
+            installed_before: self.installed_before(desired.strategy, view.facts.uid.as_deref()),
             inventory: match &view.inventory {
                 InventoryView::Loading => InventoryState::Loading,
                 InventoryView::Unavailable(failure) => InventoryState::Unavailable(failure),
@@ -319,7 +328,13 @@ where
     async fn describe(&mut self, desired: &Desired, view: &View) {
         match self.observe(desired, view).await {
             Ok(Some(details)) => self.take_details(&details),
-            Ok(None) => self.state.expectation = None,
+            Ok(None) => {
+                // The watch lags behind, or it is broken without anyone noticing.
+                self.expect_absence();
+                if let Some(connection) = view.connection() {
+                    connection.list_again();
+                }
+            }
             Err(failure) => self.note_read_failure(desired, view, &failure),
         }
     }
@@ -329,6 +344,10 @@ where
         match self.observe(desired, view).await {
             Ok(None) => self.state.absence_confirmed = true,
             Ok(Some(details)) => self.expect(details.seen()),
+            // The tool refuses the name of the release, so it has never installed it.
+            Err(failure) if matches!(failure.category, Category::InvalidValues | Category::InvalidSpec) => {
+                self.state.absence_confirmed = true;
+            }
             Err(failure) => self.note_failure(failure_key::remove(), &failure),
         }
     }
@@ -412,12 +431,23 @@ where
         let (of, inputs) = self.state.inputs.as_ref()?;
         let control_plane = view.facts.control_plane.as_ref().filter(|_| inputs.package.reads_capabilities);
         let minor = self.context.known_kubernetes_minor(&desired.cluster, control_plane);
+        // An unknown version is no other version.
+        let minor = minor.or_else(|| of.kubernetes_minor.clone().filter(|_| control_plane.is_some()));
         (*of == self.inputs_key(desired, minor)).then(|| inputs.clone())
     }
 
     /// Records that the release has been installed, for objects that install once.
-    async fn mark_installed(&self) -> Result<(), ManagementError> {
-        let patch = json!({"metadata": {"annotations": {R::INSTALLED_ANNOTATION: "true"}}});
+    async fn mark_installed(&self, desired: &Desired, view: &View) -> Result<(), ManagementError> {
+        let uid = &view.facts.uid;
+        if desired.strategy != Strategy::InstallOnce
+            || self.installed_before(desired.strategy, uid.as_deref())
+            || !matches!(view.inventory, InventoryView::Known(_))
+            || self.status.status != InventoryStatus::Deployed.as_str()
+        {
+            return Ok(());
+        }
+        let annotations = json!({R::INSTALLED_ANNOTATION: "true", INSTALLED_ON_ANNOTATION: uid});
+        let patch = json!({"metadata": {"annotations": annotations}});
         let name = self.object.name_any();
         status::api(&self.context.client, &*self.object)
             .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
@@ -430,10 +460,10 @@ where
         self.object.meta().deletion_timestamp.is_some()
     }
 
-    fn installed_before(&self, strategy: Strategy) -> bool {
+    fn installed_before(&self, strategy: Strategy, cluster_uid: Option<&str>) -> bool {
         match strategy {
             Strategy::Continuous => self.status.inventory_revision.is_some(),
-            Strategy::InstallOnce => self.object.is_marked_installed(),
+            Strategy::InstallOnce => self.object.is_marked_installed(cluster_uid),
         }
     }
 
@@ -470,6 +500,7 @@ where
             Plan::Wait(Wait::Backoff { until, .. } | Wait::ForeignOperation { until, .. }) => {
                 queue::at(*until)
             }
+            Plan::Wait(Wait::PlacementChanging) => Action::requeue(PLACEMENT_RETRY),
             _ if self.context.reconcile_states.get(&self.uid).expectation.is_some() => {
                 Action::requeue(CATCH_UP)
             }

@@ -24,11 +24,12 @@ pub enum Change<R> {
 /// `desired` maps each selected cluster to its object. `None` means that the object could not be composed, for example
 /// because its template failed; the existing object is left unchanged then. A release whose identity changes is deleted
 /// first and created again once it is gone. Objects of clusters that are no longer selected are deleted, except with
-/// [`Strategy::InstallOnce`].
+/// [`Strategy::InstallOnce`]. `uid_of` returns the uid of a Cluster: another one with the same name is a new cluster.
 pub fn changes<P: PlacementKind>(
     desired: &BTreeMap<ClusterKey, Option<P::Release>>,
     existing: &[Arc<P::Release>],
     strategy: Strategy,
+    uid_of: impl Fn(&ClusterKey) -> Option<String>,
 ) -> Vec<Change<P::Release>> {
     let mut changes = Vec::new();
     let mut by_cluster = BTreeMap::new();
@@ -41,7 +42,9 @@ pub fn changes<P: PlacementKind>(
         let Some(object) = object else { continue };
         match by_cluster.get(cluster) {
             Some(old) if old.meta().deletion_timestamp.is_some() || P::same_request(old, object) => {}
-            Some(old) if strategy == Strategy::InstallOnce && old.is_marked_installed() => {}
+            Some(old)
+                if strategy == Strategy::InstallOnce
+                    && old.is_marked_installed(uid_of(cluster).as_deref()) => {}
             Some(old) if !P::same_identity(old, object) => {
                 changes.push(Change::Delete(Arc::clone(old)));
             }
@@ -59,8 +62,9 @@ pub fn changes<P: PlacementKind>(
 
 #[cfg(test)]
 mod tests {
-    use chandler_api::addons::{
-        HelmChartProxy, HelmChartProxySpec, HelmReleaseProxy, RELEASE_NAME_GENERATED_ANNOTATION,
+    use chandler_api::{
+        addons::{HelmChartProxy, HelmChartProxySpec, HelmReleaseProxy, RELEASE_NAME_GENERATED_ANNOTATION},
+        extensions::INSTALLED_ON_ANNOTATION,
     };
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use kube_core::ResourceExt as _;
@@ -96,7 +100,7 @@ mod tests {
         strategy: Strategy,
     ) -> Vec<Change<HelmReleaseProxy>> {
         let existing: Vec<_> = existing.into_iter().map(Arc::new).collect();
-        changes::<HelmChartProxy>(desired, &existing, strategy)
+        changes::<HelmChartProxy>(desired, &existing, strategy, |_| Some("uid-2".to_owned()))
     }
 
     #[test]
@@ -130,7 +134,12 @@ mod tests {
         existing
             .annotations_mut()
             .insert(HelmReleaseProxy::INSTALLED_ANNOTATION.to_owned(), "true".to_owned());
-        assert_eq!(compare(&desired, vec![existing], Strategy::InstallOnce), []);
+        assert_eq!(compare(&desired, vec![existing.clone()], Strategy::InstallOnce), []);
+        existing.annotations_mut().insert(INSTALLED_ON_ANNOTATION.to_owned(), "uid-2".to_owned());
+        assert_eq!(compare(&desired, vec![existing.clone()], Strategy::InstallOnce), []);
+        existing.annotations_mut().insert(INSTALLED_ON_ANNOTATION.to_owned(), "uid-1".to_owned());
+        let changes = compare(&desired, vec![existing], Strategy::InstallOnce);
+        assert_eq!(changes.len(), 1, "a Cluster that was created again is a new one");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use chandler_api::{
+    extensions::INSTALLED_ON_ANNOTATION,
     reasons::{ReleaseReason, ReleaseVocabulary},
     status::ReleaseStatus,
 };
@@ -56,8 +57,12 @@ pub trait ReleaseKind:
         is_kept_for_dependents || self.is_ready()
     }
 
-    /// Returns whether the object has the annotation for a release that has been installed at least once.
-    fn is_marked_installed(&self) -> bool {
-        self.annotations().get(Self::INSTALLED_ANNOTATION).is_some_and(|value| value == "true")
+    /// Returns whether the object has the annotations for a release that has been installed at least once on the Cluster
+    /// with this uid. Objects of other versions do not name the Cluster.
+    fn is_marked_installed(&self, cluster_uid: Option<&str>) -> bool {
+        let annotations = self.annotations();
+        let installed_on = annotations.get(INSTALLED_ON_ANNOTATION).map(String::as_str);
+        annotations.get(Self::INSTALLED_ANNOTATION).is_some_and(|value| value == "true")
+            && (installed_on.is_none() || cluster_uid.is_none() || installed_on == cluster_uid)
     }
 }

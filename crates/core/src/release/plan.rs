@@ -26,6 +26,8 @@ pub struct Observed<'a> {
     /// Whether the placement of the object is paused: its releases are not changed, but they are reported and may be
     /// removed.
     pub placement_paused: bool,
+    /// Whether the object does not reflect the current spec of its placement yet, so that it is about to change.
+    pub placement_changing: bool,
     pub cluster: ClusterState,
     pub strategy: Strategy,
     pub collision: &'a Collision,
@@ -160,6 +162,8 @@ pub enum Plan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wait {
     Paused,
+    /// The placement has a spec that the object does not reflect yet.
+    PlacementChanging,
     ClusterMissing,
     ClusterDeleting,
     ControlPlaneNotInitialized,
@@ -330,6 +334,7 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
             backed_off(observed, Step::Read, &failure_key::read(generation, inputs))
         }
         Plan::Operate(_) if observed.placement_paused => Some(Plan::Wait(Wait::Paused)),
+        Plan::Operate(_) if observed.placement_changing => Some(Plan::Wait(Wait::PlacementChanging)),
         Plan::Operate(OperationKind::Apply(ApplyKind::Install | ApplyKind::Upgrade))
             if !observed.unmet.is_empty() =>
         {

@@ -116,15 +116,16 @@ func (r *Release) CachedState() *toolv1.ReleaseState {
 	return state
 }
 
-// PendingRevision returns the newest revision if it is pending, or 0, without sending a request.
-func (r *Release) PendingRevision() int {
-	if !r.records.isLoaded() {
+// PendingRevision returns the newest revision if it is pending and has this input digest, or 0, without sending a request.
+func (r *Release) PendingRevision(digest string) int {
+	if digest == "" || !r.records.isLoaded() {
 		return 0
 	}
-	if last, err := r.last(); err == nil && last != nil && last.Info.Status.IsPending() {
-		return last.Version
+	last, err := r.last()
+	if err != nil || last == nil || !last.Info.Status.IsPending() || inputDigest(last.Labels, last.Version) != digest {
+		return 0
 	}
-	return 0
+	return last.Version
 }
 
 // EndPending marks a revision as failed if it is the newest one and still pending.

@@ -27,6 +27,8 @@ type call struct {
 	timeout  time.Duration
 	rollback bool
 	send     func(*toolv1.Step) error
+	// inputDigest identifies the revision of an Apply.
+	inputDigest string
 	// onStart, if set, reports to the caller that the operation runs and can be canceled.
 	onStart func() error
 }
@@ -58,6 +60,8 @@ func (s *Server) Apply(request *toolv1.ApplyRequest, stream grpc.ServerStreaming
 		rollback: request.GetOptions().GetAtomic(),
 		send:     stepSender(stream),
 		onStart:  headerSender(stream),
+
+		inputDigest: request.GetInputDigest(),
 	}, func(opened *release.Release) (*toolv1.ReleaseState, error) {
 		merged, err := values.Merge(request.GetValues())
 		if err != nil {
@@ -171,7 +175,7 @@ func (s *Server) run(ctx context.Context, call call, work func(*release.Release)
 		telemetry.SetFailed(ctx, category.String())
 		log.Warn(call.kind+" failed", "category", category.String(), "took", took.String())
 		state := opened.CachedState()
-		if pending := opened.PendingRevision(); category == failure.Cancelled && pending != 0 {
+		if pending := opened.PendingRevision(call.inputDigest); category == failure.Cancelled && pending != 0 {
 			state = s.endPending(ctx, call, target, pending, log)
 		}
 		return outcome{err: err, stateAfterFailure: state}
@@ -190,7 +194,8 @@ const pendingTimeout = 5 * time.Second
 func (s *Server) endPending(
 	ctx context.Context, call call, target *cluster.Cluster, revision int, log *slog.Logger,
 ) *toolv1.ReleaseState {
-	ctx = context.WithoutCancel(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pendingTimeout)
+	defer cancel()
 	running, err := s.operations.Begin(ctx, operation.Options{
 		Base:           s.tracing.Transport(ctx, s.requests.Transport(target.Transport())),
 		RequestTimeout: pendingTimeout,

@@ -30,7 +30,7 @@ where
             }
             Ok(Done::Removed) => {
                 self.state.absence_confirmed = true;
-                self.state.expectation = Some(self.expectation(None));
+                self.expect_absence();
                 self.status.last_failure = None;
                 let note =
                     format!("Removed release {} from cluster {}", desired.release, desired.cluster.name);
@@ -42,9 +42,10 @@ where
                 }
                 if error.failure.category == Category::Unauthorized {
                     // The kubeconfig may have been renewed.
-                    self.context.connections.to(&desired.cluster, outcome.tool).list_again();
+                    let uid = self.context.clusters.facts(&desired.cluster).uid;
+                    self.context.connections.to(&desired.cluster, uid.as_deref(), outcome.tool).list_again();
                 }
-                if error.failure.category != Category::Cancelled {
+                if !outcome.canceled {
                     self.note_failure(outcome.key, &error.failure);
                 }
             }
@@ -76,6 +77,10 @@ where
 
     pub(super) fn expect(&mut self, seen: RevisionState) {
         self.state.expectation = Some(self.expectation(Some(seen)));
+    }
+
+    pub(super) fn expect_absence(&mut self) {
+        self.state.expectation = Some(self.expectation(None));
     }
 
     fn expectation(&self, seen: Option<RevisionState>) -> Expectation {

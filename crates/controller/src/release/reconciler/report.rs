@@ -69,15 +69,16 @@ where
         self.status.last_failure.is_some() && self.status.observed_generation == self.object.meta().generation
     }
 
-    /// Writes the status if it has changed. The state is kept even if the write fails, or if the task ends meanwhile: the
-    /// outcome of an operation is known only once.
+    /// Writes the status if it has changed. The state is kept even if the write fails: what was learned must not be learned
+    /// again. The outcome of an operation is kept until it is written.
     pub(super) async fn write(&mut self) -> Result<(), ReconcileError> {
+        self.context.reconcile_states.insert(&self.uid, self.state.clone());
         if self.status != self.written {
-            self.state.unwritten = Some(self.status.clone());
-            self.context.reconcile_states.insert(&self.uid, self.state.clone());
             status::write(&self.context.client, &*self.object, &self.status).await?;
         }
-        self.state.unwritten = None;
+        if let Some(number) = self.taken_in.take() {
+            self.context.operations.acknowledge(&self.uid, number);
+        }
         self.state.status = Some(self.status.clone());
         self.context.reconcile_states.insert(&self.uid, std::mem::take(&mut self.state));
         Ok(())

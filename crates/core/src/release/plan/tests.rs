@@ -27,6 +27,7 @@ fn stable<'a>(inputs: &'a InputDigest, inventory: Option<&'a RevisionState>) -> 
         moved: false,
         paused: false,
         placement_paused: false,
+        placement_changing: false,
         cluster: ClusterState::Available,
         strategy: Strategy::Continuous,
         collision: &Collision::None,
@@ -230,6 +231,7 @@ fn a_queued_operation_is_withdrawn_unless_it_would_be_started_now() {
         ("inputs unknown", Observed { inputs: InputState::Unresolved, ..outdated }, Plan::Resolve),
         ("paused", Observed { paused: true, ..base.clone() }, Plan::Withdraw),
         ("placement paused", Observed { placement_paused: true, ..base.clone() }, Plan::Withdraw),
+        ("placement changing", Observed { placement_changing: true, ..base.clone() }, Plan::Withdraw),
         ("deleting", Observed { deleting: true, ..base.clone() }, Plan::Withdraw),
         (
             "up to date meanwhile",
@@ -275,6 +277,15 @@ fn a_paused_placement_starts_nothing_but_removals() {
     for (name, observed, expected) in rows {
         assert_eq!(plan(&observed, GENERATION), expected, "{name}");
     }
+}
+
+#[test]
+fn an_object_that_is_about_to_change_waits_for_its_placement() {
+    let (inputs, deployed) = (digest('a'), revision(ReleaseStatus::Deployed, Some('b')));
+    let changing = Observed { placement_changing: true, ..stable(&inputs, Some(&deployed)) };
+    assert_eq!(plan(&changing, GENERATION), Plan::Wait(Wait::PlacementChanging));
+    let deleting = Observed { deleting: true, ..changing };
+    assert_eq!(plan(&deleting, GENERATION), Plan::Operate(OperationKind::Remove));
 }
 
 #[test]
