@@ -73,7 +73,7 @@ impl Fleet {
         let status = self
             .world
             .wait_status(placement, cluster, "not Ready with a message", |status| {
-                condition(status, "Ready").is_some_and(|c| c.status == "False" && !c.message.is_empty())
+                condition(status, "Ready").is_some_and(|c| c.status != "True" && !c.message.is_empty())
             })
             .await;
         condition(&status, "Ready").unwrap().reason.clone()
