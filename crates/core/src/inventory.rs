@@ -99,7 +99,7 @@ impl ReleaseStatus {
 pub struct RevisionState {
     pub revision: u32,
     pub status: ReleaseStatus,
-    /// Which inputs made this very revision. None: someone else made it.
+    /// The inputs of this revision. `None` if another client created it.
     pub mark: Option<InputMark>,
     /// When the revision was stored last.
     pub updated: Option<Timestamp>,
@@ -119,12 +119,12 @@ pub struct ReleaseInventory {
 }
 
 impl ReleaseInventory {
-    /// Takes in a revision that was created or changed.
+    /// Adds or replaces a revision.
     pub fn store(&mut self, stored: StoredRevision) {
         self.releases.entry(stored.release).or_default().insert(stored.seen.revision, stored.seen);
     }
 
-    /// Takes out a revision that was deleted.
+    /// Removes a revision.
     pub fn forget(&mut self, stored: &StoredRevision) {
         if let Some(revisions) = self.releases.get_mut(&stored.release) {
             revisions.remove(&stored.seen.revision);
@@ -145,22 +145,22 @@ impl ReleaseInventory {
     }
 }
 
-/// What an operation of ours left behind. It is newer than the inventory until the watch has caught up.
+/// The result of Chandler's own operation. It is newer than the inventory until the watch shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expectation {
-    /// None: the release is gone.
+    /// `None` if the release was removed.
     pub seen: Option<RevisionState>,
-    /// When the watch must have caught up; from then on the inventory is believed again.
+    /// Until when the watch should show it. Then the inventory counts again.
     pub until: Timestamp,
 }
 
 impl Expectation {
-    /// Whether our word is still newer than the inventory's. Once it is not, it never is again.
+    /// Returns whether the result is still newer than the inventory.
     pub fn holds(&self, listed: Option<&RevisionState>, now: Timestamp) -> bool {
         now < self.until && !self.is_met(listed)
     }
 
-    /// Whether the inventory shows what we expect, or something newer.
+    /// Returns whether the inventory shows this result, or a newer one.
     pub fn is_met(&self, listed: Option<&RevisionState>) -> bool {
         match (&self.seen, listed) {
             (None, None) => true,
