@@ -233,7 +233,7 @@ impl Leadership {
         clock::sleep_until(self.renewal.next_attempt(clock::now())).await;
         let requested = clock::now();
         let write = self.election.write(&self.leases, self.lease.as_ref(), &self.election.identity);
-        // The connection may be broken without anyone noticing. The next attempt opens another.
+        // The connection may be broken although no error was reported. The next attempt opens another.
         let Ok(written) = tokio::time::timeout(self.election.times.poll_period(), write).await else {
             tracing::warn!("no response to the renewal of the Lease; retrying");
             return Ok(true);

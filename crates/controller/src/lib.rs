@@ -38,6 +38,6 @@ pub use clusters::resource as cluster_resource;
 pub use error::{ManagementError, ReconcileError, StartupError};
 pub use extension::{BadConfigMapKey, ConfigMapError, ConfigMapKey, Listed, OneShotResolver, Platform};
 pub use hooks::HookOptions;
-pub use leader::{Connect, Election, LeaderThread, LeaseUntil};
+pub use leader::{Connect, Election};
 pub use parameters::{ParameterSources, Read};
 pub use run::{Options, run};

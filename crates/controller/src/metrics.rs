@@ -96,7 +96,7 @@ impl WorkloadMetrics {
             ),
             cluster_outages: to.add(
                 "workload_cluster_outages",
-                "How often a workload cluster became unavailable: it did not answer for 20 s, or it refused",
+                "How often a workload cluster became unavailable: it did not answer for 22 s, or it refused",
                 Counter::default(),
             ),
             connections: to.add("workload_connections", "Connections to workload clusters", Gauge::default()),

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Steps of an operation that is younger than this are not reported, because it may end soon.
-const QUIET: Duration = Duration::from_secs(2);
+const REPORT_STEPS_AFTER: Duration = Duration::from_secs(2);
 
 /// The step of an operation that has no slot.
 const QUEUED: &str = "waiting until fewer operations are running";
@@ -56,7 +56,7 @@ impl Entry {
     fn is_reportable(&self) -> bool {
         match self.running.phase {
             OperationPhase::Queued => false,
-            OperationPhase::Running => self.started.elapsed() >= QUIET,
+            OperationPhase::Running => self.started.elapsed() >= REPORT_STEPS_AFTER,
             OperationPhase::Waiting => true,
         }
     }
@@ -66,7 +66,7 @@ struct Table<O> {
     schedule: Schedule<OperationId>,
     jobs: HashMap<OperationId, Job<O>>,
     entries: HashMap<OperationId, Entry>,
-    ended: HashMap<OperationId, Ended<O>>,
+    outcomes: HashMap<OperationId, NumberedOutcome<O>>,
     /// Whether no operation is started any more.
     closed: bool,
     /// Number of operations that have ended.
@@ -75,7 +75,7 @@ struct Table<O> {
 
 /// The outcome of an operation, with the number of the operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended<O> {
+pub struct NumberedOutcome<O> {
     pub number: u64,
     pub outcome: O,
 }
@@ -93,13 +93,13 @@ impl<O> Table<O> {
 pub struct Operations<O> {
     table: Arc<Mutex<Table<O>>>,
     /// Notified when an operation has ended or its outcome was acknowledged.
-    ended: Arc<tokio::sync::Notify>,
+    changed: Arc<tokio::sync::Notify>,
     metrics: Metrics,
 }
 
 impl<O> Clone for Operations<O> {
     fn clone(&self) -> Self {
-        Self { table: self.table.clone(), ended: self.ended.clone(), metrics: self.metrics.clone() }
+        Self { table: self.table.clone(), changed: self.changed.clone(), metrics: self.metrics.clone() }
     }
 }
 
@@ -116,11 +116,11 @@ impl<O: Send + 'static> Operations<O> {
             schedule: Schedule::new(limits),
             jobs: HashMap::new(),
             entries: HashMap::new(),
-            ended: HashMap::new(),
+            outcomes: HashMap::new(),
             closed: false,
             finished: 0,
         };
-        Self { table: Arc::new(Mutex::new(table)), ended: Arc::default(), metrics }
+        Self { table: Arc::new(Mutex::new(table)), changed: Arc::default(), metrics }
     }
 
     /// Returns the queued or running operation of a release.
@@ -132,21 +132,21 @@ impl<O: Send + 'static> Operations<O> {
     }
 
     /// Returns the outcome of the last operation, until it is acknowledged.
-    pub fn outcome(&self, id: &OperationId) -> Option<Ended<O>>
+    pub fn outcome(&self, id: &OperationId) -> Option<NumberedOutcome<O>>
     where
         O: Clone,
     {
-        self.lock().ended.get(id).cloned()
+        self.lock().outcomes.get(id).cloned()
     }
 
     /// Drops an outcome that has been written to the status. The outcome of a later operation is kept.
     pub fn acknowledge(&self, id: &OperationId, number: u64) {
         let mut table = self.lock();
-        if table.ended.get(id).is_some_and(|ended| ended.number == number) {
-            table.ended.remove(id);
+        if table.outcomes.get(id).is_some_and(|ended| ended.number == number) {
+            table.outcomes.remove(id);
         }
         drop(table);
-        self.ended.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     /// Queues an operation, unless the release has one already or operations are closed. `notify` is called when it makes progress or ends.
@@ -192,7 +192,7 @@ impl<O: Send + 'static> Operations<O> {
     /// Cancels the operation of a deleted object and drops its outcome.
     pub fn forget(&self, id: &OperationId) {
         let mut table = self.lock();
-        table.ended.remove(id);
+        table.outcomes.remove(id);
         table.withdraw(id);
         if let Some(entry) = table.entries.get_mut(id) {
             entry.forgotten = true;
@@ -223,18 +223,18 @@ impl<O: Send + 'static> Operations<O> {
     }
 
     /// Waits until no operation is running.
-    pub async fn idle(&self) {
+    pub async fn wait_idle(&self) {
         self.wait(|table| table.entries.is_empty()).await;
     }
 
     /// Waits until all outcomes have been acknowledged.
-    pub async fn acknowledged(&self) {
-        self.wait(|table| table.ended.is_empty()).await;
+    pub async fn wait_acknowledged(&self) {
+        self.wait(|table| table.outcomes.is_empty()).await;
     }
 
     async fn wait(&self, is_done: impl Fn(&Table<O>) -> bool) {
         loop {
-            let changed = self.ended.notified();
+            let changed = self.changed.notified();
             if is_done(&self.lock()) {
                 return;
             }
@@ -272,14 +272,14 @@ impl<O: Send + 'static> Operations<O> {
         if entry.is_some() {
             table.finished += 1;
             let number = table.finished;
-            table.ended.insert(id, Ended { number, outcome });
+            table.outcomes.insert(id, NumberedOutcome { number, outcome });
         }
         drop(table);
         self.start_due();
         if let Some(entry) = entry {
             (entry.notify)();
         }
-        self.ended.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     fn lock(&self) -> MutexGuard<'_, Table<O>> {
@@ -398,7 +398,7 @@ mod tests {
         assert_eq!(operations.running(&first).unwrap().phase, OperationPhase::Running);
         assert_eq!(operations.running(&second), None);
         operations.cancel(&first);
-        operations.idle().await;
+        operations.wait_idle().await;
         assert_eq!(outcome(&operations, &first), Some("cancelled"));
     }
 
@@ -410,10 +410,10 @@ mod tests {
         operations.start(queued.clone(), blue(), Operation::Remove, || {}, |_| panic!("it was queued"));
         operations.close();
         operations.start(late.clone(), blue(), Operation::Remove, || {}, |_| panic!("it came too late"));
-        assert!(operations.idle().now_or_never().is_none(), "an operation is running");
+        assert!(operations.wait_idle().now_or_never().is_none(), "an operation is running");
         assert_eq!((operations.running(&queued), operations.running(&late)), (None, None));
         operations.cancel_all();
-        operations.idle().await;
+        operations.wait_idle().await;
         assert_eq!(outcome(&operations, &running), Some("cancelled"));
     }
 

@@ -209,7 +209,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         metrics.leads();
         Box::pin(controllers.run(tasks, shared, changes, ready)).await
     };
-    let stopped = drained(&stop, &operations, drain_timeout);
+    let stopped = drain_on_stop(&stop, &operations, drain_timeout);
     let Some(election) = election else {
         let mut tasks = Tasks::default();
         return tokio::select! {
@@ -228,18 +228,22 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Waits until the manager is stopped, then starts no more operations and waits until those that are running have ended: by
 /// themselves, or because they are canceled after the timeout. Reconcilers go on meanwhile, so that the status shows how
 /// each has ended.
-async fn drained<O: Send + 'static>(stop: &CancellationToken, operations: &Operations<O>, timeout: Duration) {
+async fn drain_on_stop<O: Send + 'static>(
+    stop: &CancellationToken,
+    operations: &Operations<O>,
+    timeout: Duration,
+) {
     stop.cancelled().await;
     tracing::info!("stopping");
     operations.close();
-    if tokio::time::timeout(timeout, operations.idle()).await.is_err() {
+    if tokio::time::timeout(timeout, operations.wait_idle()).await.is_err() {
         tracing::warn!("operations are still running: canceling them");
         operations.cancel_all();
-        if tokio::time::timeout(CANCEL_TIMEOUT, operations.idle()).await.is_err() {
+        if tokio::time::timeout(CANCEL_TIMEOUT, operations.wait_idle()).await.is_err() {
             tracing::error!("operations do not end; the next leader recovers their releases");
         }
     }
-    if tokio::time::timeout(REPORT_TIMEOUT, operations.acknowledged()).await.is_err() {
+    if tokio::time::timeout(REPORT_TIMEOUT, operations.wait_acknowledged()).await.is_err() {
         tracing::warn!("not every status shows how its last operation has ended");
     }
 }

@@ -12,16 +12,16 @@ use crate::{
 };
 
 /// A cluster that has sent nothing for so long is asked whether it still answers.
-pub const QUIET: Duration = Duration::from_secs(13);
+pub const PROBE_AFTER: Duration = Duration::from_secs(13);
 /// How long a cluster may take to answer a request.
 ///
-/// An outage that begins right after an answer is noticed after `QUIET + ANSWER_TIMEOUT` at the latest: 34 s.
+/// An outage that begins right after an answer is noticed after `PROBE_AFTER + ANSWER_TIMEOUT` at the latest: 34 s.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(21);
 /// How long the last known state of a cluster is kept while it is not watched: until a first request that is not answered has
 /// failed, so that its error is part of the report.
-pub const HOLD: Duration = Duration::from_secs(22);
+pub const REPORT_AFTER: Duration = Duration::from_secs(22);
 /// A cluster that was watched for so long is available again: earlier failures do not count any more.
-pub const STABLE: Duration = Duration::from_secs(30);
+pub const STABLE_AFTER: Duration = Duration::from_secs(30);
 /// The first retries follow quickly, because most outages are short.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const QUICK_RETRIES: u32 = 4;
@@ -56,9 +56,9 @@ impl Outage {
     /// Returns how long after its beginning the outage is reported.
     pub fn report_after(&self) -> Duration {
         match self.last.as_ref().map(|failure| failure.category) {
-            None | Some(Category::Unreachable | Category::Timeout | Category::Internal) => HOLD,
+            None | Some(Category::Unreachable | Category::Timeout | Category::Internal) => REPORT_AFTER,
             // A token that has just expired may have been renewed: the next attempt reads the kubeconfig again.
-            Some(Category::Unauthorized) if self.failures < 2 => HOLD,
+            Some(Category::Unauthorized) if self.failures < 2 => REPORT_AFTER,
             Some(_) => Duration::ZERO,
         }
     }
@@ -114,11 +114,11 @@ mod tests {
     fn only_what_a_retry_may_fix_is_held_back() {
         use Category::{Forbidden, Internal, InvalidSpec, Timeout, Unauthorized, Unreachable};
         let rows = [
-            (outage(&[]), HOLD),
-            (outage(&[Unreachable]), HOLD),
-            (outage(&[Timeout, Unreachable]), HOLD),
-            (outage(&[Internal]), HOLD),
-            (outage(&[Unauthorized]), HOLD),
+            (outage(&[]), REPORT_AFTER),
+            (outage(&[Unreachable]), REPORT_AFTER),
+            (outage(&[Timeout, Unreachable]), REPORT_AFTER),
+            (outage(&[Internal]), REPORT_AFTER),
+            (outage(&[Unauthorized]), REPORT_AFTER),
             (outage(&[Unauthorized, Unauthorized]), Duration::ZERO),
             (outage(&[Forbidden]), Duration::ZERO),
             (outage(&[InvalidSpec]), Duration::ZERO),
@@ -161,9 +161,9 @@ mod tests {
 
     #[test]
     fn an_unanswered_probe_is_reported_between_20_and_35_seconds_after_the_last_answer() {
-        let early = ANSWER_TIMEOUT.min(HOLD);
+        let early = ANSWER_TIMEOUT.min(REPORT_AFTER);
         assert!(early >= Duration::from_secs(20), "a cluster that stops right before a probe is held too");
-        assert!(HOLD > ANSWER_TIMEOUT);
-        assert!(QUIET + ANSWER_TIMEOUT < Duration::from_secs(35));
+        assert!(REPORT_AFTER > ANSWER_TIMEOUT);
+        assert!(PROBE_AFTER + ANSWER_TIMEOUT < Duration::from_secs(35));
     }
 }

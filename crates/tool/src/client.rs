@@ -315,7 +315,7 @@ async fn follow(
                 None => return Err(stopped.unwrap_or_else(|| broken("an operation")).into()),
             },
             () = cancel.cancelled(), if stopped.is_none() => {
-                Failure::new(Category::Cancelled, "the operation was cancelled")
+                Failure::new(Category::Cancelled, "the operation was canceled")
             }
             () = &mut deadline => match stopped {
                 Some(stopped) => return Err(stopped.into()),

@@ -14,7 +14,7 @@ use chandler_core::{
     failure::{Category, Failure},
     identity::{ClusterKey, ReleaseId, ToolId},
     inventory::{ReleaseInventory, ReleaseRecords},
-    reachability::{Outage, STABLE},
+    reachability::{Outage, STABLE_AFTER},
     target::Target,
 };
 use chandler_telemetry::RequestCounter;
@@ -32,12 +32,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     credentials,
-    inventory::{self, Ended, InventoryWatch},
+    inventory::{self, InventoryWatch, WatchEnd},
     kubeconfig::target_from_kubeconfig,
     reach,
 };
 
-/// Number of clusters that are connected to at the same time.
+/// Maximum number of concurrent attempts to connect.
 const CONCURRENT_CONNECTS: usize = 64;
 /// A cluster that takes longer to connect no longer keeps others waiting.
 const CONNECT_TURN: Duration = Duration::from_secs(5);
@@ -327,13 +327,13 @@ impl Follower {
                 Ok((watch, target)) => {
                     let opened = Instant::now();
                     let ended = self.follow(watch, &target).await;
-                    let is_stable = opened.elapsed() >= STABLE;
+                    let is_stable = opened.elapsed() >= STABLE_AFTER;
                     let failures = if is_stable { 0 } else { current.outage.failures() };
                     match ended {
-                        Ended::ListAgain => continue,
-                        Ended::Expired if is_stable => continue,
-                        Ended::Expired => OngoingOutage::new(Instant::now(), failures).failed(expired()),
-                        Ended::Broken { failure, silent_since } => {
+                        WatchEnd::ListAgain => continue,
+                        WatchEnd::Expired if is_stable => continue,
+                        WatchEnd::Expired => OngoingOutage::new(Instant::now(), failures).failed(expired()),
+                        WatchEnd::Broken { failure, silent_since } => {
                             let since = silent_since.unwrap_or_else(Instant::now);
                             OngoingOutage::new(since, failures).failed(failure)
                         }
@@ -369,12 +369,12 @@ impl Follower {
     }
 
     /// Publishes the releases until the watch ends or the credentials are renewed.
-    async fn follow(&self, watch: InventoryWatch, target: &Target) -> Ended {
+    async fn follow(&self, watch: InventoryWatch, target: &Target) -> WatchEnd {
         self.publish(InventoryView::Known(watch.inventory()), None);
         let publish = |inventory, release| self.publish(InventoryView::Known(inventory), Some(release));
         tokio::select! {
             ended = watch.run(&self.list_again, publish) => ended,
-            () = self.until_renewed(target) => Ended::ListAgain,
+            () = self.until_renewed(target) => WatchEnd::ListAgain,
         }
     }
 

@@ -9,7 +9,7 @@ use chandler_core::{
     failure::{Category, Failure},
     identity::ReleaseId,
     inventory::{ReleaseInventory, ReleaseRecords, StoredRevision},
-    reachability::{ANSWER_TIMEOUT, QUIET},
+    reachability::{ANSWER_TIMEOUT, PROBE_AFTER},
 };
 use futures::{Stream, StreamExt as _};
 use http::Request;
@@ -52,14 +52,14 @@ pub fn resource(records: &ReleaseRecords) -> Result<ApiResource, Failure> {
 
 /// Why a watch has ended.
 #[derive(Debug)]
-pub enum Ended {
+pub enum WatchEnd {
     /// The records have to be listed again, because that was asked for.
     ListAgain,
     /// The records have to be listed again, because the API server does not have all changes since the last event.
     Expired,
     Broken {
         failure: Failure,
-        /// When the cluster answered last, if it has stopped to answer.
+        /// When the cluster answered last, if it has stopped answering.
         silent_since: Option<Instant>,
     },
 }
@@ -73,7 +73,7 @@ pub struct InventoryWatch {
     /// `None` means that the cluster does not serve the kind of the records.
     events: Option<Events>,
     version: String,
-    heard: Instant,
+    last_answer: Instant,
 }
 
 impl InventoryWatch {
@@ -87,13 +87,13 @@ impl InventoryWatch {
             inventory: Arc::default(),
             events: None,
             version: String::new(),
-            heard: Instant::now(),
+            last_answer: Instant::now(),
         };
         // A cluster that does not serve the kind has no record of it.
         if watch.list().await? {
-            watch.events = Some(watch.continued().await?);
+            watch.events = Some(watch.open_watch().await?);
         }
-        watch.heard = Instant::now();
+        watch.last_answer = Instant::now();
         Ok(watch)
     }
 
@@ -109,7 +109,7 @@ impl InventoryWatch {
             let page = match self.api.list_metadata(&params).await {
                 Ok(page) => page,
                 // Every API server serves the core kinds: a 404 for them is the answer of something else.
-                Err(kube::Error::Api(status)) if status.code == 404 && self.is_extension() => {
+                Err(kube::Error::Api(status)) if status.code == 404 && self.has_api_group() => {
                     return Ok(false);
                 }
                 Err(error) => return Err(failure_of(&error)),
@@ -126,12 +126,12 @@ impl InventoryWatch {
     }
 
     /// Whether the kind of the records belongs to an API group, which a cluster may not serve.
-    fn is_extension(&self) -> bool {
+    fn has_api_group(&self) -> bool {
         self.records.api_version.contains('/')
     }
 
     /// Opens the watch where the list, or the last watch, has ended.
-    async fn continued(&mut self) -> Result<Events, Failure> {
+    async fn open_watch(&mut self) -> Result<Events, Failure> {
         let params = WatchParams::default().labels(&self.records.label_selector).timeout(WATCH_SECONDS);
         let events =
             self.api.watch_metadata(&params, &self.version).await.map_err(|error| failure_of(&error))?;
@@ -148,30 +148,32 @@ impl InventoryWatch {
         mut self,
         list_again: &Notify,
         mut publish: impl FnMut(Arc<ReleaseInventory>, ReleaseId),
-    ) -> Ended {
+    ) -> WatchEnd {
         loop {
             let Some(events) = &mut self.events else {
                 tokio::select! {
                     () = tokio::time::sleep(NOT_SERVED_RETRY) => {}
                     () = list_again.notified() => {}
                 }
-                return Ended::ListAgain;
+                return WatchEnd::ListAgain;
             };
             let event = tokio::select! {
                 event = events.next() => event,
-                silent = until_silent(&self.client, self.heard) => return silent,
-                () = list_again.notified() => return Ended::ListAgain,
+                silent = until_silent(&self.client, self.last_answer) => return silent,
+                () = list_again.notified() => return WatchEnd::ListAgain,
             };
-            self.heard = Instant::now();
+            self.last_answer = Instant::now();
             let Some(event) = event else {
                 tokio::time::sleep(CONTINUE_PAUSE).await;
-                match self.continued().await {
+                match self.open_watch().await {
                     Ok(events) => self.events = Some(events),
-                    Err(failure) => return Ended::Broken { failure, silent_since: None },
+                    Err(failure) => {
+                        return WatchEnd::Broken { failure, silent_since: Some(self.last_answer) };
+                    }
                 }
                 continue;
             };
-            match self.take(event) {
+            match self.apply_event(event) {
                 Ok(Some(release)) => publish(self.inventory(), release),
                 Ok(None) => {}
                 Err(ended) => return ended,
@@ -180,7 +182,10 @@ impl InventoryWatch {
     }
 
     /// Takes in an event. Returns the release that has changed.
-    fn take(&mut self, event: kube::Result<WatchEvent<Record>>) -> Result<Option<ReleaseId>, Ended> {
+    fn apply_event(
+        &mut self,
+        event: kube::Result<WatchEvent<Record>>,
+    ) -> Result<Option<ReleaseId>, WatchEnd> {
         let (record, deleted) = match event {
             Ok(WatchEvent::Added(record) | WatchEvent::Modified(record)) => (record, false),
             Ok(WatchEvent::Deleted(record)) => (record, true),
@@ -189,7 +194,7 @@ impl InventoryWatch {
                 return Ok(None);
             }
             // The changes since the last event are not available any more.
-            Ok(WatchEvent::Error(status)) if status.code == 410 => return Err(Ended::Expired),
+            Ok(WatchEvent::Error(status)) if status.code == 410 => return Err(WatchEnd::Expired),
             Ok(WatchEvent::Error(status)) => return Err(broken(&kube::Error::Api(status))),
             Err(error) => return Err(broken(&error)),
         };
@@ -208,26 +213,26 @@ impl InventoryWatch {
     }
 }
 
-fn broken(error: &kube::Error) -> Ended {
-    Ended::Broken { failure: failure_of(error), silent_since: None }
+fn broken(error: &kube::Error) -> WatchEnd {
+    WatchEnd::Broken { failure: failure_of(error), silent_since: None }
 }
 
-/// Waits until the cluster has stopped to answer: asks whenever nothing was heard for a while. Any answer counts, even a
+/// Waits until the cluster has stopped answering: asks whenever nothing was heard for a while. Any answer counts, even a
 /// refusal.
-async fn until_silent(client: &Client, heard: Instant) -> Ended {
-    let mut heard = heard;
+async fn until_silent(client: &Client, last_answer: Instant) -> WatchEnd {
+    let mut last_answer = last_answer;
     loop {
-        tokio::time::sleep_until(heard + QUIET).await;
-        if let Err(failure) = answer(client).await {
-            return Ended::Broken { failure, silent_since: Some(heard) };
+        tokio::time::sleep_until(last_answer + PROBE_AFTER).await;
+        if let Err(failure) = wait_for_answer(client).await {
+            return WatchEnd::Broken { failure, silent_since: Some(last_answer) };
         }
-        heard = Instant::now();
+        last_answer = Instant::now();
     }
 }
 
 /// Waits for an answer. Asks several times, because a connection that is kept open may have been dropped on its way while
 /// the cluster is reachable with a new one.
-async fn answer(client: &Client) -> Result<(), Failure> {
+async fn wait_for_answer(client: &Client) -> Result<(), Failure> {
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     let mut last = None;
     while Instant::now() < deadline {

@@ -104,7 +104,7 @@ impl<P: PlacementKind> Pending<P> {
     }
 
     /// Records that a generation of the spec has been applied to all clusters, as far as possible.
-    pub fn applied(&self, placement: &ObjectRef<P>, generation: Option<i64>) {
+    pub fn record_applied(&self, placement: &ObjectRef<P>, generation: Option<i64>) {
         self.lock().entry(placement.clone()).or_default().applied = generation;
     }
 
@@ -196,7 +196,7 @@ mod tests {
         let (pending, placement) =
             (Pending::<HelmChartProxy>::default(), ObjectRef::new("hello").within("fleet"));
         assert!(!pending.is_applied(&placement, Some(1)), "nothing is known after a start");
-        pending.applied(&placement, Some(1));
+        pending.record_applied(&placement, Some(1));
         assert!(pending.is_applied(&placement, Some(1)));
         assert!(!pending.is_applied(&placement, Some(2)), "the spec has changed");
     }

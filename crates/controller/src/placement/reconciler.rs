@@ -60,7 +60,10 @@ where
         let reference = ObjectRef::from_obj(&*self.object);
         if self.object.meta().deletion_timestamp.is_some() {
             let (existing, lagging) = self.existing(&reference, &ReconcileScope::All);
-            return self.delete(&reference, &existing).await.map(|action| caught_up(action, &lagging));
+            return self
+                .delete(&reference, &existing)
+                .await
+                .map(|action| requeue_if_lagging(action, &lagging));
         }
         status::add_finalizer(&self.context.client, &*self.object, P::FINALIZER).await?;
         let scope = self.context.queue.pending.take(&reference);
@@ -71,7 +74,7 @@ where
             // The scope that was taken has not been reconciled.
             self.context.queue.pending.add(&reference, &ReconcileScope::All);
         }
-        done.map(|action| caught_up(action, &lagging))
+        done.map(|action| requeue_if_lagging(action, &lagging))
     }
 
     /// Updates the release objects of the clusters in `scope`, of which `existing` are all, then the status. The watch has
@@ -88,7 +91,7 @@ where
             Ok(selection) => selection,
             Err(error) => {
                 summary.selection_failed = Some(error.to_string());
-                self.applied(reference, scope);
+                self.record_applied(reference, scope);
                 return self.finish(reference, &BTreeMap::new(), summary).await;
             }
         };
@@ -102,7 +105,7 @@ where
         let (changes, still_needed) = self.without_needed(changes);
         summary.still_needed = still_needed;
         (summary.write_failures, summary.delete_failures) = self.write(reference, changes).await;
-        self.applied(reference, scope);
+        self.record_applied(reference, scope);
         let failed = summary.write_failures.iter().chain(&summary.still_needed);
         unfinished.extend(failed.map(|failure| failure.cluster.clone()));
         let not_deleted = summary.delete_failures.iter().map(|failure| failure.cluster.clone());
@@ -157,9 +160,9 @@ where
     }
 
     /// Records that the release objects of all clusters reflect the spec, as far as they could be composed and written.
-    fn applied(&self, reference: &ObjectRef<P>, scope: &ReconcileScope) {
+    fn record_applied(&self, reference: &ObjectRef<P>, scope: &ReconcileScope) {
         if *scope == ReconcileScope::All {
-            self.context.queue.pending.applied(reference, self.object.meta().generation);
+            self.context.queue.pending.record_applied(reference, self.object.meta().generation);
         }
     }
 
@@ -453,7 +456,7 @@ where
 
 /// Requeues a placement if the watch has yet to show some of its objects: if it never shows one, the object was deleted
 /// right after the write and has to be created again.
-fn caught_up<R>(action: Action, lagging: &[Arc<R>]) -> Action {
+fn requeue_if_lagging<R>(action: Action, lagging: &[Arc<R>]) -> Action {
     if lagging.is_empty() { action } else { Action::requeue(CATCH_UP) }
 }
 

@@ -98,6 +98,10 @@ impl<R: ReleaseKind> Work<R> {
         let started = Instant::now();
         let (cluster, release, kind) =
             (self.desired.cluster.clone(), self.desired.release.clone(), self.operation.kind());
+        if handle.cancel.is_cancelled() || !self.is_still_wanted() {
+            tracing::debug!(%cluster, %release, kind = kind.as_str(), "operation is not started: it is outdated");
+            return self.outcome(true, Err(not_begun().into()));
+        }
         tracing::info!(%cluster, %release, kind = kind.as_str(), "operation starts");
         let result = self.act(&handle).await;
         let outcome = match &result {
@@ -113,12 +117,16 @@ impl<R: ReleaseKind> Work<R> {
             self.context.metrics.operation(kind.as_str(), outcome, seconds);
         }
         tracing::info!(%cluster, %release, kind = kind.as_str(), outcome, seconds, "operation ended");
+        let canceled = handle.cancel.is_cancelled()
+            && result.as_ref().is_err_and(|error| error.failure.category == Category::Cancelled);
+        self.outcome(canceled, result)
+    }
+
+    fn outcome(&self, canceled: bool, result: Result<Done, OperationFailure>) -> Outcome {
         let key = match &self.operation {
             Operation::Apply { inputs, .. } => failure_key::apply(self.generation, &inputs.digest),
             Operation::Remove => failure_key::remove(),
         };
-        let canceled = result.as_ref().is_err_and(|error| error.failure.category == Category::Cancelled)
-            && (handle.cancel.is_cancelled() || !self.is_still_wanted());
         Outcome { key, tool: self.tool.id(), canceled, result }
     }
 
@@ -137,9 +145,6 @@ impl<R: ReleaseKind> Work<R> {
     }
 
     async fn act(&self, handle: &Handle<Outcome>) -> Result<Done, OperationFailure> {
-        if handle.cancel.is_cancelled() || !self.is_still_wanted() {
-            return Err(not_begun().into());
-        }
         let target = self.connection.target().ok_or_else(|| {
             Failure::new(Category::Unreachable, format!("cluster {} is not connected", self.desired.cluster))
         })?;
@@ -206,5 +211,5 @@ impl<R: ReleaseKind> Work<R> {
 }
 
 fn not_begun() -> Failure {
-    Failure::new(Category::Cancelled, "the operation was cancelled before it began")
+    Failure::new(Category::Cancelled, "the operation was canceled before it began")
 }

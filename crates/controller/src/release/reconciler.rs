@@ -37,7 +37,9 @@ use super::{
     inputs::{Inputs, package_format},
     reconcile_state::{InputsKey, ReconcileState},
 };
-use crate::{ManagementError, ReconcileError, clusters::ClusterFacts, operations::Ended, queue, status};
+use crate::{
+    ManagementError, ReconcileError, clusters::ClusterFacts, operations::NumberedOutcome, queue, status,
+};
 
 /// How long the reported result of an operation takes precedence over the watch.
 const CATCH_UP: Duration = Duration::from_secs(30);
@@ -58,7 +60,7 @@ pub struct Reconciler<R: ReleaseKind> {
     written: ReleaseStatus,
     status: ReleaseStatus,
     /// Number of the operation whose outcome the status contains.
-    taken_in: Option<u64>,
+    outcome_number: Option<u64>,
 }
 
 /// The cluster as a reconcile sees it.
@@ -97,7 +99,7 @@ where
             status.package = Some(inputs.package.clone());
             status.values = Some(inputs.values.clone());
         }
-        Ok(Self { context, object, uid, now: Timestamp::now(), state, written, status, taken_in: None })
+        Ok(Self { context, object, uid, now: Timestamp::now(), state, written, status, outcome_number: None })
     }
 
     pub async fn run(mut self) -> Result<Action, ReconcileError> {
@@ -105,9 +107,9 @@ where
             Ok(desired) => desired,
             Err(failure) => return self.refuse(&failure).await,
         };
-        if let Some(Ended { number, outcome }) = self.context.operations.outcome(&self.uid) {
+        if let Some(NumberedOutcome { number, outcome }) = self.context.operations.outcome(&self.uid) {
             self.take_in(outcome, &desired);
-            self.taken_in = Some(number);
+            self.outcome_number = Some(number);
         }
         let mut decision = Plan::NoOp;
         for _ in 0..ROUNDS {
@@ -204,7 +206,7 @@ where
             && !expected.is_met(listed)
             && let Some(connection) = view.connection()
         {
-            // The watch should have shown it: it may be broken without anyone noticing.
+            // The watch should have shown it: it may be broken although no error was reported.
             connection.list_again();
         }
         let expectation = self.state.expectation.clone();
@@ -329,7 +331,7 @@ where
         match self.observe(desired, view).await {
             Ok(Some(details)) => self.take_details(&details),
             Ok(None) => {
-                // The watch lags behind, or it is broken without anyone noticing.
+                // The watch lags behind, or it is broken although no error was reported.
                 self.expect_absence();
                 if let Some(connection) = view.connection() {
                     connection.list_again();

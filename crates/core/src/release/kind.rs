@@ -58,7 +58,8 @@ pub trait ReleaseKind:
     }
 
     /// Returns whether the object has the annotations for a release that has been installed at least once on the Cluster
-    /// with this uid. Objects of other versions do not name the Cluster.
+    /// with this uid. An object without the second annotation, as earlier versions wrote it, counts as installed on every
+    /// Cluster.
     fn is_marked_installed(&self, cluster_uid: Option<&str>) -> bool {
         let annotations = self.annotations();
         let installed_on = annotations.get(INSTALLED_ON_ANNOTATION).map(String::as_str);

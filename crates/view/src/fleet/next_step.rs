@@ -90,7 +90,7 @@ fn after_failure(category: Category) -> &'static str {
             "check the objects below on the workload cluster: at least one is not ready; or increase the timeout"
         }
         Category::HookFailed => "check the hook's Job and Pod on the workload cluster",
-        Category::Cancelled => "wait: the operation was cancelled and is retried",
+        Category::Cancelled => "wait: the operation was canceled and is retried",
         Category::Rejected => {
             "correct the field that the message names: the workload cluster's API server rejected it"
         }

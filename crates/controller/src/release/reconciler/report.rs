@@ -76,7 +76,7 @@ where
         if self.status != self.written {
             status::write(&self.context.client, &*self.object, &self.status).await?;
         }
-        if let Some(number) = self.taken_in.take() {
+        if let Some(number) = self.outcome_number.take() {
             self.context.operations.acknowledge(&self.uid, number);
         }
         self.state.status = Some(self.status.clone());
