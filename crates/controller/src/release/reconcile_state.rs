@@ -18,6 +18,9 @@ pub struct ReconcileState {
     pub inputs: Option<(InputsKey, Inputs)>,
     /// A foreign revision that was read, and the inputs that it differs from.
     pub differs: Option<(u32, InputDigest)>,
+    /// Whether the finalizer of the deleted object has been removed. The watch may lag behind: another object may own the
+    /// release by now.
+    pub finalizer_removed: bool,
     /// Whether the tool has confirmed that the release does not exist, and no operation was started since.
     pub absence_confirmed: bool,
     /// The state that our last operation reported.

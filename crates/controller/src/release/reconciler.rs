@@ -103,6 +103,9 @@ where
     }
 
     pub async fn run(mut self) -> Result<Action, ReconcileError> {
+        if self.state.finalizer_removed {
+            return Ok(Action::await_change());
+        }
         let desired = match self.desired().await {
             Ok(desired) => desired,
             Err(failure) => return self.refuse(&failure).await,
@@ -486,9 +489,15 @@ where
             self.update_conditions(desired, &Plan::RemoveFinalizer(why));
             self.write().await?;
         }
-        status::remove_finalizer(&self.context.client, &*self.object, R::FINALIZER).await?;
+        // Before the request, because the state is dropped when the watch shows that the object is gone.
+        let removed = ReconcileState { finalizer_removed: true, ..ReconcileState::default() };
+        self.context.reconcile_states.insert(&self.uid, removed);
+        if let Err(error) = status::remove_finalizer(&self.context.client, &*self.object, R::FINALIZER).await
+        {
+            self.context.reconcile_states.remove(&self.uid);
+            return Err(error.into());
+        }
         tracing::info!(cluster = %desired.cluster, release = %desired.release, ?why, "finalizer removed");
-        self.context.reconcile_states.remove(&self.uid);
         Ok(Action::await_change())
     }
 
