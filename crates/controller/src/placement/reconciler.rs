@@ -398,7 +398,8 @@ where
         }
         let deletions = remaining.iter().map(|release| Change::Delete(Arc::clone(release))).collect();
         let (deletions, still_needed) = self.without_needed(deletions);
-        if !still_needed.is_empty() {
+        let is_needed = !still_needed.is_empty();
+        if is_needed {
             self.report_still_needed(still_needed).await?;
         }
         let (_, failures) = self.write(reference, deletions).await;
@@ -406,7 +407,8 @@ where
             let (placement, cluster) = (self.object.name_any(), cluster.map(|cluster| cluster.to_string()));
             tracing::warn!(placement, cluster, "cannot delete release object {object}: {message}");
         }
-        Ok(queue::resync(&*self.object))
+        // A dependent that still refers to another release object causes no event here when it is removed.
+        Ok(if is_needed { Action::requeue(RETRY) } else { queue::resync(&*self.object) })
     }
 
     /// Reports why the deletion of a placement has to wait.
