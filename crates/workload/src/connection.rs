@@ -1,12 +1,13 @@
 //! One connection per workload cluster and package tool, shared by all releases of that tool.
 
+mod follower;
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use chandler_core::{
@@ -14,7 +15,6 @@ use chandler_core::{
     failure::{Category, Failure},
     identity::{ClusterKey, ReleaseId, ToolId},
     inventory::{ReleaseInventory, ReleaseRecords},
-    reachability::{Outage, STABLE_AFTER},
     target::Target,
 };
 use chandler_telemetry::RequestCounter;
@@ -24,23 +24,14 @@ use kube::{
     Api, Client,
     api::{DynamicObject, Patch, PatchParams},
 };
-use tokio::{
-    sync::{Notify, Semaphore, SemaphorePermit, mpsc},
-    time::Instant,
-};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::{
-    credentials,
-    inventory::{self, InventoryWatch, WatchEnd},
-    kubeconfig::target_from_kubeconfig,
-    reach,
-};
+use self::follower::Follower;
+use crate::{inventory, kubeconfig::target_from_kubeconfig, reach};
 
 /// Maximum number of concurrent attempts to connect.
 const CONCURRENT_CONNECTS: usize = 64;
-/// A cluster that takes longer to connect no longer keeps others waiting.
-const CONNECT_TURN: Duration = Duration::from_secs(5);
 
 /// Returns where a package tool records its releases.
 pub type RecordsOf =
@@ -301,154 +292,4 @@ fn unreadable(error: &kube::Error, secret: &str) -> Failure {
         _ => Category::Internal,
     };
     Failure::new(category, format!("cannot read {secret}: {error}"))
-}
-
-/// Watches a tool's releases on a cluster for as long as the connection lives. Every attempt to connect reads the kubeconfig
-/// again, so that it finds renewed credentials, and lists again, so that nothing is concluded from a list with a gap.
-struct Follower {
-    connections: Connections,
-    connection: std::sync::Weak<Connection>,
-    cluster: ClusterKey,
-    tool: ToolId,
-    list_again: Arc<Notify>,
-}
-
-impl Follower {
-    async fn run(self) {
-        // Begins when the first attempt does: a cluster that waits for its turn has not been asked.
-        let mut outage: Option<OngoingOutage> = None;
-        loop {
-            let turn = match &outage {
-                Some(outage) => self.reporting(outage, self.connections.connects.acquire()).await,
-                None => self.connections.connects.acquire().await,
-            };
-            let current = outage.take().unwrap_or_else(|| OngoingOutage::new(Instant::now(), 0));
-            let current = match self.reporting(&current, self.open(turn.ok())).await {
-                Ok((watch, target)) => {
-                    let opened = Instant::now();
-                    let ended = self.follow(watch, &target).await;
-                    let is_stable = opened.elapsed() >= STABLE_AFTER;
-                    let failures = if is_stable { 0 } else { current.outage.failures() };
-                    match ended {
-                        WatchEnd::ListAgain => continue,
-                        WatchEnd::Expired if is_stable => continue,
-                        WatchEnd::Expired => OngoingOutage::new(Instant::now(), failures).failed(expired()),
-                        WatchEnd::Broken { failure, silent_since } => {
-                            let since = silent_since.unwrap_or_else(Instant::now);
-                            OngoingOutage::new(since, failures).failed(failure)
-                        }
-                    }
-                }
-                Err(failure) => current.failed(failure),
-            };
-            let failure = current.outage.failure();
-            tracing::info!(cluster = %self.cluster, category = %failure.category, "workload cluster not available: {failure}");
-            let wait = current.outage.retry_delay(&self.cluster.to_string());
-            self.reporting(&current, tokio::time::sleep(wait)).await;
-            outage = Some(current);
-        }
-    }
-
-    /// Connects, lists the releases and opens the watch. Few clusters do so at the same time.
-    async fn open(&self, turn: Option<SemaphorePermit<'_>>) -> Result<(InventoryWatch, Target), Failure> {
-        let open = async {
-            let reached = self.connections.reach(&self.cluster, self.tool).await?;
-            let watch = InventoryWatch::open(reached.client.clone(), reached.records.clone()).await?;
-            let target = reached.target.clone();
-            if let Some(connection) = self.connection.upgrade() {
-                connection.lock().reached = Some(reached);
-            }
-            Ok((watch, target))
-        };
-        let mut open = std::pin::pin!(open);
-        if let Ok(opened) = tokio::time::timeout(CONNECT_TURN, &mut open).await {
-            return opened;
-        }
-        drop(turn);
-        open.await
-    }
-
-    /// Publishes the releases until the watch ends or the credentials are renewed.
-    async fn follow(&self, watch: InventoryWatch, target: &Target) -> WatchEnd {
-        self.publish(InventoryView::Known(watch.inventory()), None);
-        let publish = |inventory, release| self.publish(InventoryView::Known(inventory), Some(release));
-        tokio::select! {
-            ended = watch.run(&self.list_again, publish) => ended,
-            () = self.until_renewed(target) => WatchEnd::ListAgain,
-        }
-    }
-
-    /// Waits until the kubeconfig differs from the one in use.
-    async fn until_renewed(&self, target: &Target) {
-        loop {
-            let now = jiff::Timestamp::now();
-            tokio::time::sleep(credentials::check_after(target, now, &self.cluster.to_string())).await;
-            let text = self.connections.kubeconfig(&self.cluster).await;
-            let renewed = text.ok().and_then(|text| target_from_kubeconfig(&self.cluster, &text).ok());
-            if renewed.is_some_and(|renewed| renewed != *target) {
-                return;
-            }
-        }
-    }
-
-    /// Runs `work`, and reports the outage meanwhile if it lasts long enough.
-    async fn reporting<T>(&self, outage: &OngoingOutage, work: impl Future<Output = T>) -> T {
-        let mut work = std::pin::pin!(work);
-        tokio::select! {
-            biased;
-            done = &mut work => return done,
-            () = tokio::time::sleep_until(outage.reported_at()) => {}
-        }
-        self.report(outage.outage.failure());
-        work.await
-    }
-
-    /// Publishes a failure. Another message with the same category is not worth a write of every status.
-    fn report(&self, failure: Failure) {
-        let Some(connection) = self.connection.upgrade() else { return };
-        let last = match &connection.lock().view {
-            InventoryView::Unavailable(last) => Some(last.category),
-            InventoryView::Loading | InventoryView::Known(_) => None,
-        };
-        if last.is_none() {
-            self.connections.outages.fetch_add(1, Ordering::Relaxed);
-        }
-        if last != Some(failure.category) {
-            self.publish(InventoryView::Unavailable(failure), None);
-        }
-    }
-
-    fn publish(&self, view: InventoryView, release: Option<ReleaseId>) {
-        if let Some(connection) = self.connection.upgrade() {
-            connection.lock().view = view;
-            self.connections.notify(&self.cluster, release);
-        }
-    }
-}
-
-/// An outage, with its beginning on the clock of timers.
-struct OngoingOutage {
-    began: Instant,
-    outage: Outage,
-}
-
-impl OngoingOutage {
-    fn new(began: Instant, failures: u32) -> Self {
-        let now = jiff::Timestamp::now();
-        let since = now.checked_sub(began.elapsed()).unwrap_or(now);
-        Self { began, outage: Outage::new(since, failures) }
-    }
-
-    fn failed(mut self, failure: Failure) -> Self {
-        self.outage.failed(failure);
-        self
-    }
-
-    fn reported_at(&self) -> Instant {
-        self.began + self.outage.report_after()
-    }
-}
-
-fn expired() -> Failure {
-    Failure::new(Category::Unreachable, "the API server ends the watch of the releases before it has begun")
 }
