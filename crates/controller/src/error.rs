@@ -39,6 +39,8 @@ pub enum StartupError {
     WatchEnded,
     #[error("leadership was lost: {0}")]
     LostLeadership(String),
+    #[error("the thread `{name}` cannot be started: {source}")]
+    Thread { name: &'static str, source: io::Error },
     #[error(transparent)]
     Hooks(#[from] chandler_hooks::Error),
     #[error("cannot open the package store: {0}")]

@@ -3,6 +3,7 @@
 mod clock;
 #[cfg(test)]
 mod fake_api_server;
+mod fence;
 mod thread;
 
 use std::{
@@ -28,7 +29,7 @@ use kube::{
 };
 use tokio::sync::watch;
 
-pub use self::thread::LeaderThread;
+pub use self::{fence::fence, thread::LeaderThread};
 use crate::ManagementError;
 
 /// Options of the leader election.

@@ -1,5 +1,7 @@
 //! Runs operations: one at a time per release, started when the schedule has a slot.
 
+mod drain;
+
 use std::{
     collections::HashMap,
     sync::Arc,
@@ -16,6 +18,7 @@ use chandler_tool::StepReport;
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
+pub use self::drain::drain_on_stop;
 use crate::{
     metrics::Metrics,
     sync::{Mutex, MutexGuard},

@@ -10,7 +10,6 @@ use std::{
 use chandler_api::extensions::{Extension, ExtensionCatalog};
 use chandler_core::{
     failure::{Category, Failure},
-    leadership::BootTime,
     schedule::Limits,
 };
 use chandler_source::{Packages, SourceOptions, Store as PackageStore};
@@ -33,9 +32,9 @@ use crate::{
     controllers::{Controllers, Handles},
     events::Events,
     extension::{ConfigMapKey, Platform},
-    leader::{LeaderThread, LeaseUntil},
+    leader::{LeaderThread, fence},
     metrics::{Metrics, Sources},
-    operations::Operations,
+    operations::{Operations, drain_on_stop},
     references::References,
     release::{NamedCatalogs, ReconcileStates, ReleaseCaches},
     routing::Router,
@@ -220,34 +219,6 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     lead(election, standby, &tools, &templates, work, &stop, stopped).await
 }
 
-/// How long operations may take to end after they were canceled.
-const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the status writes of the last operations may take.
-const REPORT_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Waits until the manager is stopped, then starts no more operations and waits until those that are running have ended: by
-/// themselves, or because they are canceled after the timeout. Reconcilers go on meanwhile, so that the status shows how
-/// each has ended.
-async fn drain_on_stop<O: Send + 'static>(
-    stop: &CancellationToken,
-    operations: &Operations<O>,
-    timeout: Duration,
-) {
-    stop.cancelled().await;
-    tracing::info!("stopping");
-    operations.close();
-    if tokio::time::timeout(timeout, operations.wait_idle()).await.is_err() {
-        tracing::warn!("operations are still running: canceling them");
-        operations.cancel_all();
-        if tokio::time::timeout(CANCEL_TIMEOUT, operations.wait_idle()).await.is_err() {
-            tracing::error!("operations do not end; the next leader recovers their releases");
-        }
-    }
-    if tokio::time::timeout(REPORT_TIMEOUT, operations.wait_acknowledged()).await.is_err() {
-        tracing::warn!("not every status shows how its last operation has ended");
-    }
-}
-
 /// Returns where each tool records its releases.
 fn records_of(tools: &Tools) -> RecordsOf {
     let tools = tools.clone();
@@ -303,24 +274,6 @@ async fn lead(
         }
     }
     ended
-}
-
-/// Passes the end of the Lease on to the package tools, which send no request to a cluster after it: a manager that is
-/// stopped or cut off cannot end them. On its own thread, because reconciles may block the manager's runtime.
-fn fence(tools: &Tools, mut lease_until: channel::Receiver<LeaseUntil>) -> Result<(), StartupError> {
-    let set = |tools: &Tools, until: LeaseUntil| {
-        tools.set_lease_until(until.map_or(Duration::ZERO, BootTime::since_boot));
-    };
-    set(tools, *lease_until.borrow_and_update());
-    let tools = tools.clone();
-    let follow = move || {
-        // Ends with the leader election.
-        while futures::executor::block_on(lease_until.changed()).is_ok() {
-            set(&tools, *lease_until.borrow_and_update());
-        }
-    };
-    let failed = |error| StartupError::LostLeadership(format!("a thread cannot be started: {error}"));
-    std::thread::Builder::new().name("fence".to_owned()).spawn(follow).map(drop).map_err(failed)
 }
 
 /// Fails early if a kind is not served, instead of retrying a watch forever.

@@ -2,6 +2,7 @@
 //! manager's runtime.
 
 use std::{
+    io,
     sync::{Arc, atomic::AtomicBool},
     thread,
     time::Duration,
@@ -15,6 +16,8 @@ use tokio::{
 use super::{Election, LeaseUntil};
 use crate::StartupError;
 
+/// The name of the thread.
+const THREAD: &str = "lease";
 /// How long the release of the Lease may take. If it takes longer, the Lease expires.
 const RESIGN_LIMIT: Duration = Duration::from_secs(5);
 
@@ -53,12 +56,11 @@ impl LeaderThread {
         let work = move || {
             match runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime.block_on(lead(election, reports)),
-                Err(error) => drop(reports.acquired.send(Err(not_started(&error)))),
+                Err(error) => drop(reports.acquired.send(Err(not_started(error)))),
             }
             drop(ended_sender);
         };
-        let started = thread::Builder::new().name("lease".to_owned()).spawn(work);
-        started.map_err(|error| not_started(&error))?;
+        thread::Builder::new().name(THREAD.to_owned()).spawn(work).map_err(not_started)?;
         Ok(Self { acquired, lost, lease_until, resign, ended })
     }
 
@@ -96,8 +98,8 @@ impl LeaderThread {
     }
 }
 
-fn not_started(error: &std::io::Error) -> StartupError {
-    StartupError::LostLeadership(format!("the leader election thread cannot be started: {error}"))
+fn not_started(source: io::Error) -> StartupError {
+    StartupError::Thread { name: THREAD, source }
 }
 
 async fn lead(election: Election, reports: Reports) {
