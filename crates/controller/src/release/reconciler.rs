@@ -1,5 +1,7 @@
 //! The reconciler of one release object.
 
+mod finalizer;
+mod installed;
 mod outcome;
 mod report;
 
@@ -7,17 +9,16 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::{
     capi::{DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION},
-    extensions::INSTALLED_ON_ANNOTATION,
     status::ReleaseStatus,
 };
 use chandler_core::{
     digest::InputMark,
     failure::{Category, Failure},
-    inventory::{ReleaseStatus as InventoryStatus, RevisionState},
+    inventory::RevisionState,
     poll::Poll,
     release::{
         ClusterState, Collision, Desired, InFlight, InputState, InventoryState, Observed, Operation,
-        OperationKind, Plan, ReleaseKind, RemoveFinalizer, Strategy, Wait, failure_key, history, plan,
+        OperationKind, Plan, ReleaseKind, Wait, failure_key, history, plan,
     },
     target::Target,
 };
@@ -26,20 +27,16 @@ use chandler_workload::{Connection, InventoryView};
 use jiff::Timestamp;
 use kube::{
     ResourceExt as _,
-    api::{Patch, PatchParams},
     core::NamespaceResourceScope,
     runtime::{controller::Action, reflector::ObjectRef},
 };
-use serde_json::json;
 
 use super::{
     Outcome, ReleaseContext, claimant,
     inputs::{Inputs, package_format},
     reconcile_state::{InputsKey, ReconcileState},
 };
-use crate::{
-    ManagementError, ReconcileError, clusters::ClusterFacts, operations::NumberedOutcome, queue, status,
-};
+use crate::{ReconcileError, clusters::ClusterFacts, operations::NumberedOutcome, queue, status};
 
 /// How long the reported result of an operation takes precedence over the watch.
 const CATCH_UP: Duration = Duration::from_secs(30);
@@ -439,66 +436,6 @@ where
         // An unknown version is no other version.
         let minor = minor.or_else(|| of.kubernetes_minor.clone().filter(|_| control_plane.is_some()));
         (*of == self.inputs_key(desired, minor)).then(|| inputs.clone())
-    }
-
-    /// Records that the release has been installed, for objects that install once.
-    async fn mark_installed(&self, desired: &Desired, view: &View) -> Result<(), ManagementError> {
-        let uid = &view.facts.uid;
-        if desired.strategy != Strategy::InstallOnce
-            || self.installed_before(desired.strategy, uid.as_deref())
-            || !matches!(view.inventory, InventoryView::Known(_))
-            || self.status.status != InventoryStatus::Deployed.as_str()
-        {
-            return Ok(());
-        }
-        let annotations = json!({R::INSTALLED_ANNOTATION: "true", INSTALLED_ON_ANNOTATION: uid});
-        let patch = json!({"metadata": {"annotations": annotations}});
-        let name = self.object.name_any();
-        status::api(&self.context.client, &*self.object)
-            .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-            .map(|_| ())
-            .map_err(|source| ManagementError::Write { kind: status::kind::<R>(), name, source })
-    }
-
-    fn deleting(&self) -> bool {
-        self.object.meta().deletion_timestamp.is_some()
-    }
-
-    fn installed_before(&self, strategy: Strategy, cluster_uid: Option<&str>) -> bool {
-        match strategy {
-            Strategy::Continuous => self.status.inventory_revision.is_some(),
-            Strategy::InstallOnce => self.object.is_marked_installed(cluster_uid),
-        }
-    }
-
-    async fn add_finalizer(&self) -> Result<(), ManagementError> {
-        if self.deleting() {
-            return Ok(());
-        }
-        status::add_finalizer(&self.context.client, &*self.object, R::FINALIZER).await
-    }
-
-    async fn remove_finalizer(
-        mut self,
-        desired: &Desired,
-        why: RemoveFinalizer,
-    ) -> Result<Action, ReconcileError> {
-        if self.object.finalizers().iter().any(|held| held != R::FINALIZER) {
-            // Others hold the object too, and its readers want to know how far it is.
-            self.update_conditions(desired, &Plan::RemoveFinalizer(why));
-            self.write().await?;
-        }
-        // Before the request, because the state is dropped when the watch shows that the object is gone.
-        let removed = ReconcileState { finalizer_removed: true, ..ReconcileState::default() };
-        self.context.reconcile_states.insert(&self.uid, removed);
-        if let Err(error) = status::remove_finalizer(&self.context.client, &*self.object, R::FINALIZER).await
-        {
-            self.context.reconcile_states.remove(&self.uid);
-            return Err(error.into());
-        }
-        tracing::info!(cluster = %desired.cluster, release = %desired.release, ?why, "finalizer removed");
-        Ok(Action::await_change())
     }
 
     fn next(&self, desired: &Desired, decision: &Plan) -> Action {

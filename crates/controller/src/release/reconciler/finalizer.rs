@@ -1,0 +1,48 @@
+//! The finalizer of a release object, which holds a deleted object until its release is removed.
+
+use chandler_core::release::{Desired, Plan, ReleaseKind, RemoveFinalizer};
+use kube::{ResourceExt as _, core::NamespaceResourceScope, runtime::controller::Action};
+
+use super::{ReconcileState, Reconciler};
+use crate::{ManagementError, ReconcileError, status};
+
+impl<R> Reconciler<R>
+where
+    R: ReleaseKind + kube::Resource<Scope = NamespaceResourceScope>,
+{
+    /// Returns whether the object is being deleted.
+    pub(super) fn deleting(&self) -> bool {
+        self.object.meta().deletion_timestamp.is_some()
+    }
+
+    /// Adds the finalizer, unless the object is being deleted.
+    pub(super) async fn add_finalizer(&self) -> Result<(), ManagementError> {
+        if self.deleting() {
+            return Ok(());
+        }
+        status::add_finalizer(&self.context.client, &*self.object, R::FINALIZER).await
+    }
+
+    /// Removes the finalizer and ends the reconcile.
+    pub(super) async fn remove_finalizer(
+        mut self,
+        desired: &Desired,
+        why: RemoveFinalizer,
+    ) -> Result<Action, ReconcileError> {
+        if self.object.finalizers().iter().any(|held| held != R::FINALIZER) {
+            // Others hold the object too, and its readers want to know how far it is.
+            self.update_conditions(desired, &Plan::RemoveFinalizer(why));
+            self.write().await?;
+        }
+        // Before the request, because the state is dropped when the watch shows that the object is gone.
+        let removed = ReconcileState { finalizer_removed: true, ..ReconcileState::default() };
+        self.context.reconcile_states.insert(&self.uid, removed);
+        if let Err(error) = status::remove_finalizer(&self.context.client, &*self.object, R::FINALIZER).await
+        {
+            self.context.reconcile_states.remove(&self.uid);
+            return Err(error.into());
+        }
+        tracing::info!(cluster = %desired.cluster, release = %desired.release, ?why, "finalizer removed");
+        Ok(Action::await_change())
+    }
+}
