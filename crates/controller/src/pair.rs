@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use chandler_api::capi::{PAUSED_ANNOTATION, WATCH_FILTER_LABEL};
+use chandler_api::capi::WATCH_FILTER_LABEL;
 use chandler_core::placement::PlacementKind;
 use futures::{FutureExt as _, future::BoxFuture};
 use kube::{
@@ -272,7 +272,7 @@ fn placement_state<P: PlacementKind>(
         let placement = reference.and_then(|reference| placements.get(&reference));
         let Some(placement) = placement else { return PlacementState::NONE };
         PlacementState {
-            paused: placement.annotations().contains_key(PAUSED_ANNOTATION),
+            paused: status::is_paused(&*placement),
             // A placement that is being deleted changes its release objects no more.
             is_applied: placement.meta().deletion_timestamp.is_some()
                 || queue.is_applied(&placement)

@@ -1,8 +1,8 @@
-//! Writes status and finalizers.
+//! Writes status and finalizers, and what all kinds have in common.
 
 use std::fmt::Debug;
 
-use chandler_api::FIELD_MANAGER;
+use chandler_api::{FIELD_MANAGER, capi::PAUSED_ANNOTATION};
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     api::{Patch, PatchParams},
@@ -81,6 +81,11 @@ async fn finalize<K: Kind>(client: &Client, object: &K, finalizers: &[&str]) -> 
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(source) => Err(ManagementError::Write { kind: kind::<K>(), name, source }),
     }
+}
+
+/// Returns whether a placement or a release object is paused. A Cluster is paused by its spec instead.
+pub fn is_paused<K: Resource>(object: &K) -> bool {
+    object.annotations().contains_key(PAUSED_ANNOTATION)
 }
 
 /// Returns the API of an object's kind in its namespace.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use chandler_api::{
-    capi::{CLUSTER_GROUP, CLUSTER_VERSION, DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION},
+    capi::{CLUSTER_GROUP, CLUSTER_VERSION, DELETE_FOR_MOVE_ANNOTATION},
     reasons::PlacementReason,
     status::PlacementStatus,
 };
@@ -54,7 +54,7 @@ where
     P::Release: Resource<Scope = NamespaceResourceScope>,
 {
     pub async fn run(self) -> Result<Action, ReconcileError> {
-        if self.object.annotations().contains_key(PAUSED_ANNOTATION) {
+        if status::is_paused(&*self.object) {
             return Ok(queue::resync(&*self.object));
         }
         let reference = ObjectRef::from_obj(&*self.object);

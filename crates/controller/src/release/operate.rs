@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Instant};
 
-use chandler_api::capi::PAUSED_ANNOTATION;
 use chandler_core::{
     failure::{Category, Failure},
     identity::ToolId,
@@ -19,7 +18,7 @@ use super::{
     ReleaseContext,
     inputs::{self, Inputs},
 };
-use crate::operations::Handle;
+use crate::{operations::Handle, status};
 
 /// The outcome of an operation.
 #[derive(Clone, Debug)]
@@ -138,7 +137,7 @@ impl<R: ReleaseKind> Work<R> {
         let is_unchanged = object.uid().as_ref() == Some(&self.id)
             && object.meta().deletion_timestamp.is_some() == is_removal
             && (is_removal || object.meta().generation == self.generation);
-        let is_paused = object.annotations().contains_key(PAUSED_ANNOTATION)
+        let is_paused = status::is_paused(&*object)
             || self.context.clusters.facts(&self.desired.cluster).paused;
         let placement = (self.context.placement_state)(&object);
         is_unchanged && !is_paused && (is_removal || !placement.paused && placement.is_applied)

@@ -7,10 +7,7 @@ mod report;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use chandler_api::{
-    capi::{DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION},
-    status::ReleaseStatus,
-};
+use chandler_api::{capi::DELETE_FOR_MOVE_ANNOTATION, status::ReleaseStatus};
 use chandler_core::{
     digest::InputMark,
     failure::{Category, Failure},
@@ -231,7 +228,7 @@ where
         let observed = Observed {
             deleting: self.deleting(),
             moved: self.object.annotations().contains_key(DELETE_FOR_MOVE_ANNOTATION),
-            paused: view.facts.paused || self.object.annotations().contains_key(PAUSED_ANNOTATION),
+            paused: view.facts.paused || status::is_paused(&*self.object),
             placement_paused: placement.paused,
             placement_changing: !placement.is_applied,
             cluster: view.facts.state,

@@ -5,7 +5,6 @@ use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
 };
 
-use chandler_api::capi::PAUSED_ANNOTATION;
 use chandler_core::{
     identity::{ClusterKey, ReleaseId},
     placement::{PlacementKind, Selection, visible_to_templates},
@@ -60,7 +59,7 @@ impl Placement {
             key: ObjectKey::of(placement),
             uid: placement.uid(),
             revision: Revision::of(placement.meta()),
-            paused: placement.annotations().contains_key(PAUSED_ANNOTATION),
+            paused: status::is_paused(placement),
             selection: placement.selection().ok(),
             follows_extensions: placement.follows_extensions(),
             follows_catalogs: placement.follows_catalogs(),
