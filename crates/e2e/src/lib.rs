@@ -21,6 +21,7 @@ pub mod oci;
 pub mod packaging;
 pub mod programs;
 pub mod shell;
+pub mod signals;
 pub mod third_party;
 pub mod unresponsive_server;
 pub mod wait;

@@ -8,7 +8,10 @@ use chandler_sandbox::{
     process::{Child, Spec},
     service_account, testing,
 };
-use kube::Client;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
+};
 use serde_json::json;
 
 use crate::{crds, programs};
@@ -31,6 +34,15 @@ impl ManagementCluster {
             service_account::kubeconfig(&plane, "chandler-system", "chandler-manager").await.unwrap();
         std::fs::write(dir.join("kubeconfig"), kubeconfig).unwrap();
         Self { plane, client, dir }
+    }
+
+    /// Sets the status of a Cluster in namespace `default` that the Cluster API sets once the control plane runs.
+    pub async fn set_control_plane_initialized(&self, cluster: &str) {
+        let resource =
+            ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"));
+        let clusters: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), "default", &resource);
+        let initialized = json!({"status": {"initialization": {"controlPlaneInitialized": true}}});
+        clusters.patch_status(cluster, &PatchParams::default(), &Patch::Merge(initialized)).await.unwrap();
     }
 
     /// Runs a manager until it exits or 20 seconds have passed. Returns whether it succeeded, and its stderr.

@@ -379,11 +379,7 @@ async fn a_missing_kubeconfig_is_reported_once() {
     )
     .await
     .unwrap();
-    let initialized = Patch::Merge(json!({"status": {"initialization": {"controlPlaneInitialized": true}}}));
-    clusters(&management.client, "default")
-        .patch_status("alpha", &PatchParams::default(), &initialized)
-        .await
-        .unwrap();
+    management.set_control_plane_initialized("alpha").await;
     apply::apply(&management.client, &placement("https://charts.example")).await.unwrap();
     let manager = Manager::from_process(management.start_manager());
     let releases: Api<chandler_api::addons::HelmReleaseProxy> =

@@ -69,8 +69,7 @@ impl Side {
 
     /// Sets the status that the Cluster API sets once the control plane runs.
     async fn set_initialized(&self) {
-        let patch = Patch::Merge(json!({"status": {"initialization": {"controlPlaneInitialized": true}}}));
-        self.clusters().patch_status("alpha", &PatchParams::default(), &patch).await.unwrap();
+        self.cluster.set_control_plane_initialized("alpha").await;
     }
 
     /// Waits until the only release object is Ready.

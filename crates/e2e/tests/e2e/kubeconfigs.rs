@@ -10,7 +10,7 @@ use chandler_e2e::{
 use chandler_sandbox::{apply, connect_proxy::ConnectProxy, repository::ChartRepository, testing};
 use kube::{
     Api,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+    api::ListParams,
     config::{AuthInfo, Cluster, Kubeconfig},
 };
 use serde_json::json;
@@ -64,12 +64,7 @@ impl Fixture {
         for object in &objects {
             apply::apply(&self.management.client, object).await.unwrap();
         }
-        let resource =
-            ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"));
-        let clusters: Api<DynamicObject> =
-            Api::namespaced_with(self.management.client.clone(), "default", &resource);
-        let initialized = json!({"status": {"initialization": {"controlPlaneInitialized": true}}});
-        clusters.patch_status("alpha", &PatchParams::default(), &Patch::Merge(initialized)).await.unwrap();
+        self.management.set_control_plane_initialized("alpha").await;
     }
 
     /// Waits until a condition of the release satisfies a predicate. Returns its message.

@@ -5,13 +5,14 @@ use std::{sync::Arc, time::Duration};
 use chandler_core::release::OperationKind;
 use chandler_e2e::{
     manager::Manager,
+    signals::signal_api_server,
     wait::{eventually, until},
     world::World,
 };
 use chandler_sandbox::plane::Plane;
 use futures::future::join_all;
 use kube::api::{Patch, PatchParams};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 const CLUSTERS: [&str; 4] = ["alpha", "bravo", "charlie", "delta"];
@@ -63,9 +64,7 @@ fn revisions(world: &World, planes: &[Arc<Plane>]) -> Vec<usize> {
 /// Sends a signal to the API servers. While they are stopped, operations begin and do not end.
 async fn signal_api_servers(planes: &[Arc<Plane>], signal: Signal) {
     for plane in planes {
-        let processes = plane.processes().await;
-        let (_, pid) = processes.iter().find(|(name, _)| name.contains("apiserver")).expect("an API server");
-        kill_process(Pid::from_raw(i32::try_from(*pid).unwrap()).unwrap(), signal).unwrap();
+        signal_api_server(plane, signal).await;
     }
 }
 

@@ -8,30 +8,24 @@ use chandler_e2e::{
     flow_proxy::FlowProxy,
     management_cluster::ManagementCluster,
     manager::Manager,
+    signals::signal_api_server,
     unresponsive_server::{Answers, UnresponsiveServer},
     wait::eventually,
     world::{World, condition},
 };
-use chandler_sandbox::{apply, plane::Plane, testing};
+use chandler_sandbox::{apply, testing};
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
     Api, ResourceExt as _,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams},
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::json;
 
 /// A cluster that does not answer is not reported before this.
 const HELD: Duration = Duration::from_secs(20);
 /// And it is reported by then. The rest is for a busy machine.
 const REPORTED: Duration = Duration::from_secs(35);
-
-/// Sends a signal to the API server of a cluster.
-async fn signal(plane: &Plane, signal: Signal) {
-    let processes = plane.processes().await;
-    let (_, pid) = processes.iter().find(|(name, _)| name.contains("apiserver")).expect("an API server");
-    kill_process(Pid::from_raw(i32::try_from(*pid).unwrap()).unwrap(), signal).unwrap();
-}
 
 fn is_unreachable(ready: &Condition) -> bool {
     ready.status == "Unknown"
@@ -50,7 +44,7 @@ async fn a_stopped_api_server_is_reported_after_20_seconds_and_harms_no_other_cl
     manager.wait_idle().await;
     let before = world.release("hello", "alpha").await.unwrap().resource_version();
 
-    signal(&alpha, Signal::STOP).await;
+    signal_api_server(&alpha, Signal::STOP).await;
     let stopped = Instant::now();
     let reported = eventually("the cluster is reported", || async {
         let release = world.release("hello", "alpha").await.unwrap();
@@ -65,7 +59,7 @@ async fn a_stopped_api_server_is_reported_after_20_seconds_and_harms_no_other_cl
     world.wait_ready("hello", "bravo", 2).await;
     assert!(manager.metrics().await["chandler_workload_cluster_outages_total"] >= 1.0);
 
-    signal(&alpha, Signal::CONT).await;
+    signal_api_server(&alpha, Signal::CONT).await;
     world.wait_ready("hello", "alpha", 2).await;
     assert_eq!(world.history(&alpha, "hello").len(), 2, "each change adds one revision");
 }
@@ -74,8 +68,6 @@ async fn a_stopped_api_server_is_reported_after_20_seconds_and_harms_no_other_cl
 async fn a_cluster_that_never_answers_or_never_opens_the_watch_is_reported() {
     let management = ManagementCluster::new("silent-server").await;
     let dir = testing::fresh_dir("silent-servers").await.unwrap();
-    let clusters = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"));
-    let clusters: Api<DynamicObject> = Api::namespaced_with(management.client.clone(), "default", &clusters);
     let mut servers = Vec::new();
     for (name, answers) in [("silent", Answers::Nothing), ("watchless", Answers::AllButWatches)] {
         let server = UnresponsiveServer::start(&dir.join(name), management.client.clone(), answers).await;
@@ -93,9 +85,7 @@ async fn a_cluster_that_never_answers_or_never_opens_the_watch_is_reported() {
         for object in objects {
             apply::apply(&management.client, &object).await.unwrap();
         }
-        let initialized =
-            Patch::Merge(json!({"status": {"initialization": {"controlPlaneInitialized": true}}}));
-        clusters.patch_status(name, &PatchParams::default(), &initialized).await.unwrap();
+        management.set_control_plane_initialized(name).await;
         servers.push(server);
     }
     let placement = json!({
