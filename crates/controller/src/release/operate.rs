@@ -137,8 +137,8 @@ impl<R: ReleaseKind> Work<R> {
         let is_unchanged = object.uid().as_ref() == Some(&self.id)
             && object.meta().deletion_timestamp.is_some() == is_removal
             && (is_removal || object.meta().generation == self.generation);
-        let is_paused = status::is_paused(&*object)
-            || self.context.clusters.facts(&self.desired.cluster).paused;
+        let is_paused =
+            status::is_paused(&*object) || self.context.clusters.facts(&self.desired.cluster).paused;
         let placement = (self.context.placement_state)(&object);
         is_unchanged && !is_paused && (is_removal || !placement.paused && placement.is_applied)
     }
