@@ -17,6 +17,11 @@ pub fn delay(category: Category, count: u32, seed: &str) -> Duration {
     let first = if needs_user_action(category) { FIRST_AFTER_USER_ERROR } else { FIRST };
     let doublings = count.saturating_sub(1).min(16);
     let base = first.saturating_mul(1 << doublings).min(LONGEST);
+    jittered(base, count, seed)
+}
+
+/// Returns `base` with a jitter of 20 % in either direction.
+pub fn jittered(base: Duration, count: u32, seed: &str) -> Duration {
     base.mul_f64(0.8 + 0.4 * jitter(&format!("{seed}/{count}")))
 }
 

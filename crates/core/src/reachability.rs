@@ -91,8 +91,7 @@ impl Outage {
         }
         if self.failures <= QUICK_RETRIES {
             let doublings = self.failures.saturating_sub(1);
-            let jittered = 0.8 + 0.4 * crate::jitter::jitter(&format!("{seed}/{doublings}"));
-            return FIRST_RETRY.saturating_mul(1 << doublings).mul_f64(jittered);
+            return backoff::jittered(FIRST_RETRY.saturating_mul(1 << doublings), self.failures, seed);
         }
         backoff::delay(Category::Unreachable, self.failures - QUICK_RETRIES, seed).min(LONGEST_WAIT)
     }

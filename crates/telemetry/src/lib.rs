@@ -5,4 +5,4 @@ mod request_counter;
 pub mod trace;
 
 pub use cache_hits::CacheHits;
-pub use request_counter::{RequestCount, RequestCounter};
+pub use request_counter::{RequestCount, RequestCounter, is_watch};

@@ -70,10 +70,14 @@ impl RequestCounter {
     }
 }
 
+/// Returns whether a request to an API server opens a watch.
+pub fn is_watch(uri: &Uri) -> bool {
+    uri.query().is_some_and(|query| query.split('&').any(|one| one == "watch=true"))
+}
+
 fn verb(method: &Method, uri: &Uri) -> usize {
-    let is_watch = uri.query().is_some_and(|query| query.split('&').any(|one| one == "watch=true"));
     let verb = match method.as_str() {
-        "GET" if is_watch => "watch",
+        "GET" if is_watch(uri) => "watch",
         "GET" => "get",
         "POST" => "post",
         "PUT" => "put",

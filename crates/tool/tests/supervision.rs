@@ -54,7 +54,7 @@ async fn replaced(supervisor: &Supervisor, grown: &Lease) -> u32 {
     panic!("process {} is not replaced", grown.pid());
 }
 
-/// Reads a release on a cluster that nobody serves, so that the category tells whether a request was sent.
+/// Reads a release on a cluster at an address without a server, so that the category tells whether a request was sent.
 async fn observe(lease: &Lease) -> Failure {
     let request = ObserveRequest {
         target: Some(Target { server: "https://127.0.0.1:1".to_owned(), ..Target::default() }),

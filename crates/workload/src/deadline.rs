@@ -5,8 +5,9 @@ use std::{
     time::Duration,
 };
 
+use chandler_telemetry::is_watch;
 use futures::{FutureExt as _, future::BoxFuture};
-use http::{Request, Response, Uri};
+use http::{Request, Response};
 use http_body_util::Either;
 use tower::{BoxError, Layer, Service};
 use tower_http::timeout::DeadlineBody;
@@ -63,10 +64,6 @@ where
         }
         .boxed()
     }
-}
-
-fn is_watch(uri: &Uri) -> bool {
-    uri.query().is_some_and(|query| query.split('&').any(|one| one == "watch=true"))
 }
 
 #[cfg(test)]

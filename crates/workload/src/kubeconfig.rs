@@ -204,7 +204,7 @@ mod tests {
             assert!(failure.message.contains("remove `"), "{failure}");
         }
         let empty = "token: t, as: '', as-uid: '', as-groups: [], as-user-extra: {}";
-        assert!(read(https, empty).is_ok(), "empty fields impersonate nobody");
+        assert!(read(https, empty).is_ok(), "empty fields impersonate no user");
     }
 
     #[test]

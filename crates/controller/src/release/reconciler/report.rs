@@ -72,8 +72,8 @@ where
     /// Writes the status if it has changed. The state is kept even if the write fails: what was learned must not be learned
     /// again. The outcome of an operation is kept until it is written.
     pub(super) async fn write(&mut self) -> Result<(), ReconcileError> {
-        self.context.reconcile_states.insert(&self.uid, self.state.clone());
         if self.status != self.written {
+            self.context.reconcile_states.insert(&self.uid, self.state.clone());
             status::write(&self.context.client, &*self.object, &self.status).await?;
         }
         if let Some(number) = self.outcome_number.take() {
