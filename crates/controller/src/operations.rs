@@ -50,6 +50,8 @@ struct Entry {
     running: Running,
     started: Instant,
     cancel: CancellationToken,
+    /// Whether the cluster has answered: the first step follows its first response.
+    answered: bool,
     notify: Notify,
     /// Whether the release object has been deleted, so that the outcome is dropped.
     forgotten: bool,
@@ -158,6 +160,7 @@ impl<O: Send + 'static> Operations<O> {
         id: OperationId,
         cluster: ClusterKey,
         operation: Operation<InputDigest>,
+        waits: bool,
         notify: impl Fn() + Send + Sync + 'static,
         job: impl FnOnce(Handle<O>) -> BoxFuture<'static, O> + Send + 'static,
     ) {
@@ -175,12 +178,13 @@ impl<O: Send + 'static> Operations<O> {
             running,
             started: Instant::now(),
             cancel: CancellationToken::new(),
+            answered: false,
             notify: Arc::new(notify),
             forgotten: false,
         };
         table.entries.insert(id.clone(), entry);
         table.jobs.insert(id.clone(), Box::new(job));
-        table.schedule.submit(id, cluster);
+        table.schedule.submit(id, cluster, waits);
         drop(table);
         self.start_due();
     }
@@ -270,6 +274,9 @@ impl<O: Send + 'static> Operations<O> {
 
     fn finish(&self, id: OperationId, outcome: O) {
         let mut table = self.lock();
+        if table.entries.get(&id).is_some_and(|entry| !entry.answered) {
+            table.schedule.answered(&id, false);
+        }
         table.schedule.release(&id);
         let entry = table.entries.remove(&id).filter(|entry| !entry.forgotten);
         if entry.is_some() {
@@ -294,10 +301,12 @@ impl<O: Send + 'static> Handle<O> {
     /// Records a step, and frees the slot of an operation that only waits from now on.
     pub fn step(&self, step: StepReport) {
         let mut table = self.operations.lock();
+        table.schedule.answered(&self.id, true);
         if step.waiting {
-            table.schedule.release(&self.id);
+            table.schedule.wait(&self.id);
         }
         let notify = table.entries.get_mut(&self.id).and_then(|entry| {
+            entry.answered = true;
             entry.running.progress.step = step.message;
             entry.running.phase =
                 if step.waiting { OperationPhase::Waiting } else { OperationPhase::Running };
@@ -321,7 +330,7 @@ mod tests {
     use super::*;
 
     fn operations() -> Operations<&'static str> {
-        Operations::new(Limits { per_cluster: 1, overall: 1 }, Metrics::new())
+        Operations::new(Limits { per_cluster: 1, overall: 1, ..Limits::default() }, Metrics::new())
     }
 
     fn outcome(operations: &Operations<&'static str>, id: &OperationId) -> Option<&'static str> {
@@ -353,7 +362,7 @@ mod tests {
                 }
                 .boxed()
             };
-            operations.start(id.to_owned(), blue(), Operation::Remove, notify, job);
+            operations.start(id.to_owned(), blue(), Operation::Remove, false, notify, job);
         }
         drop(notified);
         assert_eq!((notifications.recv().await, notifications.recv().await), (Some("a"), Some("b")));
@@ -370,12 +379,12 @@ mod tests {
     async fn the_operation_of_a_deleted_object_is_canceled_and_its_outcome_dropped() {
         let operations = operations();
         let id = "gone".to_owned();
-        operations.start(id.clone(), blue(), Operation::Remove, || {}, endless);
+        operations.start(id.clone(), blue(), Operation::Remove, false, || {}, endless);
         operations.forget(&id);
         let (notified, mut notifications) = mpsc::unbounded_channel();
         let notify = move || notified.send(()).unwrap();
         let next = |_| async { "done" }.boxed();
-        operations.start("next".to_owned(), blue(), Operation::Remove, notify, next);
+        operations.start("next".to_owned(), blue(), Operation::Remove, false, notify, next);
         notifications.recv().await;
         assert_eq!((operations.running(&id), outcome(&operations, &id)), (None, None));
     }
@@ -393,8 +402,8 @@ mod tests {
     async fn a_withdrawn_operation_never_runs_and_a_running_one_is_not_withdrawn() {
         let operations = operations();
         let [first, second] = ["first", "second"].map(str::to_owned);
-        operations.start(first.clone(), blue(), Operation::Remove, || {}, endless);
-        operations.start(second.clone(), blue(), Operation::Remove, || {}, |_| panic!("it was withdrawn"));
+        operations.start(first.clone(), blue(), Operation::Remove, false, || {}, endless);
+        operations.start(second.clone(), blue(), Operation::Remove, false, || {}, |_| panic!("it was withdrawn"));
         assert_eq!(operations.running(&second).unwrap().phase, OperationPhase::Queued);
         operations.withdraw(&first);
         operations.withdraw(&second);
@@ -409,10 +418,10 @@ mod tests {
     async fn closed_operations_let_the_running_ones_end_and_start_no_more() {
         let operations = operations();
         let [running, queued, late] = ["running", "queued", "late"].map(str::to_owned);
-        operations.start(running.clone(), blue(), Operation::Remove, || {}, endless);
-        operations.start(queued.clone(), blue(), Operation::Remove, || {}, |_| panic!("it was queued"));
+        operations.start(running.clone(), blue(), Operation::Remove, false, || {}, endless);
+        operations.start(queued.clone(), blue(), Operation::Remove, false, || {}, |_| panic!("it was queued"));
         operations.close();
-        operations.start(late.clone(), blue(), Operation::Remove, || {}, |_| panic!("it came too late"));
+        operations.start(late.clone(), blue(), Operation::Remove, false, || {}, |_| panic!("it came too late"));
         assert!(operations.wait_idle().now_or_never().is_none(), "an operation is running");
         assert_eq!((operations.running(&queued), operations.running(&late)), (None, None));
         operations.cancel_all();
@@ -432,12 +441,13 @@ mod tests {
             }
             .boxed()
         };
-        operations.start("slow".to_owned(), blue(), Operation::Remove, || {}, waiting);
+        operations.start("slow".to_owned(), blue(), Operation::Remove, false, || {}, waiting);
         let quick = |_| async { "done" }.boxed();
         operations.start(
             "quick".to_owned(),
             blue(),
             Operation::Remove,
+            false,
             move || notified.send(()).unwrap(),
             quick,
         );

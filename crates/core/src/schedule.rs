@@ -1,8 +1,10 @@
 //! Schedules operations: limited per cluster and overall, fair between clusters. An operation that only waits for
-//! objects to become ready does not occupy a slot.
+//! objects to become ready does not occupy a slot; the number of such operations has a limit of its own, because each
+//! costs memory. A cluster that has not answered an operation gets one slot only, so that few clusters that hang cannot
+//! occupy all.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     hash::Hash,
 };
 
@@ -13,36 +15,56 @@ use crate::identity::ClusterKey;
 pub struct Limits {
     pub per_cluster: usize,
     pub overall: usize,
+    /// Operations that only wait. Beyond it, no operation is started that is going to wait.
+    pub waiting: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { per_cluster: 4, overall: 16 }
+        Self { per_cluster: 4, overall: 16, waiting: 200 }
     }
+}
+
+/// An operation in the queue.
+#[derive(Debug)]
+struct Queued<Id> {
+    id: Id,
+    /// Whether it is going to wait for objects.
+    waits: bool,
 }
 
 /// The queue of operations, identified by `Id`.
 #[derive(Debug)]
 pub struct Schedule<Id> {
     limits: Limits,
-    queued: HashMap<ClusterKey, VecDeque<Id>>,
+    queued: HashMap<ClusterKey, VecDeque<Queued<Id>>>,
     /// Clusters with queued operations; the front one is served next.
     turn: VecDeque<ClusterKey>,
     active: HashMap<Id, ClusterKey>,
+    waiting: HashSet<Id>,
+    /// Clusters that have answered their last operation.
+    answering: HashSet<ClusterKey>,
 }
 
 impl<Id: Clone + Eq + Hash> Schedule<Id> {
     pub fn new(limits: Limits) -> Self {
-        Self { limits, queued: HashMap::new(), turn: VecDeque::new(), active: HashMap::new() }
+        Self {
+            limits,
+            queued: HashMap::new(),
+            turn: VecDeque::new(),
+            active: HashMap::new(),
+            waiting: HashSet::new(),
+            answering: HashSet::new(),
+        }
     }
 
-    /// Queues an operation.
-    pub fn submit(&mut self, id: Id, cluster: ClusterKey) {
+    /// Queues an operation. `waits` tells whether it is going to wait for objects.
+    pub fn submit(&mut self, id: Id, cluster: ClusterKey, waits: bool) {
         let queue = self.queued.entry(cluster.clone()).or_default();
         if queue.is_empty() {
             self.turn.push_back(cluster);
         }
-        queue.push_back(id);
+        queue.push_back(Queued { id, waits });
     }
 
     /// Takes the next operation that may start and assigns a slot to it.
@@ -50,10 +72,11 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
         if self.active.len() >= self.limits.overall {
             return None;
         }
-        let at = self.turn.iter().position(|cluster| self.active_on(cluster) < self.limits.per_cluster)?;
-        let cluster = self.turn.remove(at)?;
+        let (turn, at) =
+            self.turn.iter().enumerate().find_map(|(turn, cluster)| Some((turn, self.startable(cluster)?)))?;
+        let cluster = self.turn.remove(turn)?;
         let queue = self.queued.get_mut(&cluster)?;
-        let id = queue.pop_front()?;
+        let Queued { id, .. } = queue.remove(at)?;
         if queue.is_empty() {
             self.queued.remove(&cluster);
         } else {
@@ -63,14 +86,40 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
         Some(id)
     }
 
-    /// Frees the slot of an operation that has ended or only waits from now on, or removes the operation from the
-    /// queue.
-    pub fn release(&mut self, id: &Id) {
+    /// Returns the position of the first operation of a cluster that may start.
+    fn startable(&self, cluster: &ClusterKey) -> Option<usize> {
+        let slots = if self.answering.contains(cluster) { self.limits.per_cluster } else { 1 };
+        if self.active.values().filter(|active| *active == cluster).count() >= slots {
+            return None;
+        }
+        let may_wait = self.waiting.len() < self.limits.waiting;
+        self.queued.get(cluster)?.iter().position(|queued| may_wait || !queued.waits)
+    }
+
+    /// Records whether the cluster of an operation with a slot has answered it.
+    pub fn answered(&mut self, id: &Id, answered: bool) {
+        let Some(cluster) = self.active.get(id) else { return };
+        if answered {
+            self.answering.insert(cluster.clone());
+        } else {
+            self.answering.remove(cluster);
+        }
+    }
+
+    /// Frees the slot of an operation that only waits from now on.
+    pub fn wait(&mut self, id: &Id) {
         if self.active.remove(id).is_some() {
+            self.waiting.insert(id.clone());
+        }
+    }
+
+    /// Frees the slot of an operation that has ended, or removes the operation from the queue.
+    pub fn release(&mut self, id: &Id) {
+        if self.active.remove(id).is_some() || self.waiting.remove(id) {
             return;
         }
         for queue in self.queued.values_mut() {
-            queue.retain(|queued| queued != id);
+            queue.retain(|queued| queued.id != *id);
         }
         self.queued.retain(|_, queue| !queue.is_empty());
         self.turn.retain(|cluster| self.queued.contains_key(cluster));
@@ -85,18 +134,27 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
     pub fn active(&self) -> usize {
         self.active.len()
     }
-
-    fn active_on(&self, cluster: &ClusterKey) -> usize {
-        self.active.values().filter(|active| *active == cluster).count()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const BLUE: &str = "blue";
+
     fn cluster(name: &str) -> ClusterKey {
         ClusterKey::new("fleet", name)
+    }
+
+    fn limits(per_cluster: usize, overall: usize) -> Limits {
+        Limits { per_cluster, overall, ..Limits::default() }
+    }
+
+    /// A schedule whose clusters have answered an operation.
+    fn schedule(limits: Limits) -> Schedule<u32> {
+        let mut schedule = Schedule::new(limits);
+        schedule.answering = ["blue", "green", "red"].map(cluster).into();
+        schedule
     }
 
     fn started(schedule: &mut Schedule<u32>) -> Vec<u32> {
@@ -105,21 +163,21 @@ mod tests {
 
     #[test]
     fn clusters_take_turns() {
-        let mut schedule = Schedule::new(Limits { per_cluster: 4, overall: 16 });
-        for (id, name) in [(1, "blue"), (2, "blue"), (3, "blue"), (4, "green"), (5, "red")] {
-            schedule.submit(id, cluster(name));
+        let mut schedule = schedule(limits(4, 16));
+        for (id, name) in [(1, BLUE), (2, BLUE), (3, BLUE), (4, "green"), (5, "red")] {
+            schedule.submit(id, cluster(name), false);
         }
         assert_eq!(started(&mut schedule), [1, 4, 5, 2, 3]);
     }
 
     #[test]
     fn limits_apply_and_a_busy_cluster_does_not_block_another() {
-        let mut schedule = Schedule::new(Limits { per_cluster: 2, overall: 3 });
+        let mut schedule = schedule(limits(2, 3));
         for id in 1..=4 {
-            schedule.submit(id, cluster("blue"));
+            schedule.submit(id, cluster(BLUE), false);
         }
-        schedule.submit(5, cluster("green"));
-        schedule.submit(6, cluster("green"));
+        schedule.submit(5, cluster("green"), false);
+        schedule.submit(6, cluster("green"), false);
         assert_eq!(started(&mut schedule), [1, 5, 2]);
         schedule.release(&5);
         assert_eq!(started(&mut schedule), [6]);
@@ -127,20 +185,52 @@ mod tests {
 
     #[test]
     fn a_waiting_operation_frees_its_slot() {
-        let mut schedule = Schedule::new(Limits { per_cluster: 1, overall: 1 });
-        schedule.submit(1, cluster("blue"));
-        schedule.submit(2, cluster("blue"));
+        let mut schedule = schedule(limits(1, 1));
+        schedule.submit(1, cluster(BLUE), true);
+        schedule.submit(2, cluster(BLUE), true);
         assert_eq!(started(&mut schedule), [1]);
-        schedule.release(&1);
+        schedule.wait(&1);
         assert_eq!(started(&mut schedule), [2]);
         schedule.release(&1);
         assert_eq!(schedule.active(), 1, "its slot is not freed twice");
     }
 
     #[test]
+    fn beyond_the_limit_of_waiting_operations_only_those_start_that_do_not_wait() {
+        let mut schedule = schedule(Limits { waiting: 1, ..limits(4, 16) });
+        for (id, waits) in [(1, true), (2, true), (3, false)] {
+            schedule.submit(id, cluster(BLUE), waits);
+        }
+        assert_eq!(schedule.start_next(), Some(1));
+        schedule.wait(&1);
+        assert_eq!(started(&mut schedule), [3]);
+        schedule.release(&1);
+        assert_eq!(started(&mut schedule), [2]);
+    }
+
+    #[test]
+    fn a_cluster_that_does_not_answer_gets_one_slot() {
+        let mut schedule = Schedule::new(limits(4, 16));
+        for id in 1..=4 {
+            schedule.submit(id, cluster(BLUE), false);
+        }
+        assert_eq!(started(&mut schedule), [1], "it has not answered yet");
+        schedule.answered(&1, true);
+        assert_eq!(started(&mut schedule), [2, 3, 4]);
+        schedule.submit(5, cluster(BLUE), false);
+        schedule.answered(&2, false);
+        for id in 1..=3 {
+            schedule.release(&id);
+        }
+        assert_eq!(started(&mut schedule), [] as [u32; 0], "one operation is still running");
+        schedule.release(&4);
+        assert_eq!(started(&mut schedule), [5]);
+    }
+
+    #[test]
     fn a_queued_operation_can_be_removed() {
-        let mut schedule = Schedule::new(Limits::default());
-        schedule.submit(1, cluster("blue"));
+        let mut schedule = schedule(Limits::default());
+        schedule.submit(1, cluster(BLUE), false);
         schedule.release(&1);
         assert_eq!((schedule.queued(), started(&mut schedule)), (0, vec![]));
     }

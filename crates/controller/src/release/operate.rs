@@ -86,6 +86,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             id,
             desired.cluster.clone(),
             started,
+            desired.execution.wait,
             move || queue.enqueue(reference.clone()),
             move |handle| trace::in_span(span, work.run(handle)).boxed(),
         );
