@@ -12,7 +12,7 @@ use crate::sync::{Mutex, MutexGuard};
 /// The state of one release object.
 #[derive(Clone, Debug, Default)]
 pub struct ReconcileState {
-    /// The status that was written last. The watch may lag behind.
+    /// The status that was written last, until the watch shows it.
     pub status: Option<ReleaseStatus>,
     /// The inputs, and the key for which they were resolved.
     pub inputs: Option<(InputsKey, Inputs)>,

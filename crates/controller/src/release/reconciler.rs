@@ -85,7 +85,9 @@ where
             name: object.name_any(),
             field: "uid",
         })?;
-        let state = context.reconcile_states.get(&uid);
+        let mut state = context.reconcile_states.get(&uid);
+        // The watch has caught up: the cache holds the status, which may list many objects.
+        state.status = state.status.filter(|written| object.status() != Some(written));
         let written = state.status.clone().or_else(|| object.status().cloned()).unwrap_or_default();
         let mut status = written.clone();
         if let Some((_, inputs)) = &state.inputs {

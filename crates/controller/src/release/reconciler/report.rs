@@ -75,11 +75,11 @@ where
         if self.status != self.written {
             self.context.reconcile_states.insert(&self.uid, self.state.clone());
             status::write(&self.context.client, &*self.object, &self.status).await?;
+            self.state.status = Some(self.status.clone());
         }
         if let Some(number) = self.outcome_number.take() {
             self.context.operations.acknowledge(&self.uid, number);
         }
-        self.state.status = Some(self.status.clone());
         self.context.reconcile_states.insert(&self.uid, std::mem::take(&mut self.state));
         Ok(())
     }
