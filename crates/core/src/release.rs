@@ -10,6 +10,7 @@ mod operation;
 mod plan;
 mod report;
 mod state;
+mod tool;
 
 pub use claim::{Claimant, Collision};
 pub use desired::{
@@ -26,3 +27,4 @@ pub use plan::{
 };
 pub use report::{ANOTHER_NAME, Progress, Report, report};
 pub use state::State;
+pub use tool::{RecordState, ToolChoice, tool_with_record};

@@ -11,11 +11,13 @@ use chandler_api::{capi::DELETE_FOR_MOVE_ANNOTATION, status::ReleaseStatus};
 use chandler_core::{
     digest::InputMark,
     failure::{Category, Failure},
+    identity::ReleaseId,
     inventory::RevisionState,
     poll::Poll,
     release::{
         ClusterState, Collision, Desired, InFlight, InputState, InventoryState, Observed, Operation,
-        OperationKind, Plan, ReleaseKind, Wait, failure_key, history, plan,
+        OperationKind, Plan, RecordState, ReleaseKind, ToolChoice, Wait, failure_key, history, plan,
+        tool_with_record,
     },
     target::Target,
 };
@@ -165,8 +167,7 @@ where
         }
     }
 
-    /// Returns the tool of the release and the connection that watches its records. While the package is not resolved, this
-    /// is the first tool; nothing is applied before the package is resolved.
+    /// Returns the tool of the release and the connection that watches its records.
     async fn connect(
         &self,
         desired: &Desired,
@@ -177,23 +178,20 @@ where
             let connection = self.context.connections.to(&desired.cluster, cluster_uid, tool.id());
             (tool, connection)
         };
-        if let Some(package) = &self.status.package {
-            return tools.for_format(&package_format(package)).await.map(connected);
-        }
-        let mut all = tools.all().iter().cloned().map(connected);
-        let first = all.next().ok_or_else(|| Failure::new(Category::Internal, "there is no package tool"))?;
-        if !self.deleting() {
-            return Ok(first);
-        }
-        // The status was lost: the release belongs to the tool that has a record of it, and to none only if all are known.
-        let all: Vec<_> = std::iter::once(first.clone()).chain(all).collect();
-        let has_record = |(_, connection): &(PackageTool, Arc<Connection>)| match connection.inventory() {
-            InventoryView::Known(inventory) => Some(inventory.newest(&desired.release).is_some()),
-            InventoryView::Loading | InventoryView::Unavailable(_) => None,
+        let format = self.status.package.as_ref().map(package_format);
+        let chosen = match ToolChoice::new(format, self.deleting()) {
+            ToolChoice::ByFormat(format) => return tools.for_format(&format).await.map(connected),
+            ToolChoice::First => tools.all().first().cloned().map(connected),
+            ToolChoice::ByRecord => {
+                let all: Vec<_> = tools.all().iter().cloned().map(connected).collect();
+                let record = |(_, connection): &(PackageTool, Arc<Connection>)| {
+                    record_state(&connection.inventory(), &desired.release)
+                };
+                let records: Vec<_> = all.iter().map(record).collect();
+                all.into_iter().nth(tool_with_record(&records))
+            }
         };
-        let with_record = all.iter().find(|tool| has_record(tool) == Some(true));
-        let holder = with_record.or_else(|| all.iter().find(|tool| has_record(tool).is_none()));
-        Ok(holder.cloned().unwrap_or(first))
+        chosen.ok_or_else(|| Failure::new(Category::Internal, "there is no package tool"))
     }
 
     fn decide(&mut self, desired: &Desired, view: &View) -> Plan {
@@ -453,6 +451,15 @@ where
             }
             _ => poll.map_or_else(|| queue::resync(&*self.object), Action::requeue),
         }
+    }
+}
+
+/// Returns what the inventory of a tool shows about a release.
+fn record_state(inventory: &InventoryView, release: &ReleaseId) -> RecordState {
+    match inventory {
+        InventoryView::Known(inventory) if inventory.newest(release).is_some() => RecordState::Present,
+        InventoryView::Known(_) => RecordState::Absent,
+        InventoryView::Loading | InventoryView::Unavailable(_) => RecordState::Unknown,
     }
 }
 
