@@ -5,6 +5,7 @@ mod pending;
 mod recent_writes;
 mod reconciler;
 mod status_throttle;
+mod unfinished;
 
 use std::sync::Arc;
 

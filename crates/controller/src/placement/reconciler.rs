@@ -1,10 +1,6 @@
 //! Reconciles a placement.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::{
     capi::{CLUSTER_GROUP, CLUSTER_VERSION, DELETE_FOR_MOVE_ANNOTATION},
@@ -31,7 +27,12 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{ComposeError, PlacementContext, pending::ReconcileScope, recent_writes::CATCH_UP};
+use super::{
+    ComposeError, PlacementContext,
+    pending::ReconcileScope,
+    recent_writes::CATCH_UP,
+    unfinished::{Unfinished, unfinished},
+};
 use crate::{ManagementError, ReconcileError, clusters, overwrite, queue, status};
 
 /// Delay before clusters that a reconcile could not finish are retried.
@@ -98,7 +99,7 @@ where
         let selected = self.selected(&selection, scope);
         let (desired, failing) = self.desired(&selected, &by_cluster::<P>(existing)).await?;
         let transient = failing.iter().filter(|(_, error)| error.is_transient()).map(|(key, _)| key.clone());
-        let mut unfinished: HashSet<_> = transient.collect();
+        let transient: Vec<_> = transient.collect();
         let failing = failing.into_iter().map(|(key, error)| (key, error.to_string())).collect();
         let uid_of = |key: &ClusterKey| selected.get(key).and_then(|cluster| cluster.uid());
         let changes = changes::<P>(&desired, existing, self.object.strategy(), uid_of);
@@ -106,20 +107,9 @@ where
         summary.still_needed = still_needed;
         (summary.write_failures, summary.delete_failures) = self.write(reference, changes).await;
         self.record_applied(reference, scope);
-        let failed = summary.write_failures.iter().chain(&summary.still_needed);
-        unfinished.extend(failed.map(|failure| failure.cluster.clone()));
-        let not_deleted = summary.delete_failures.iter().map(|failure| failure.cluster.clone());
-        let (not_deleted, without_cluster): (Vec<_>, Vec<_>) = not_deleted.partition(Option::is_some);
-        unfinished.extend(not_deleted.into_iter().flatten());
-        let retry = match (unfinished.is_empty(), without_cluster.is_empty()) {
-            (true, true) => None,
-            // The timer is for the unfinished clusters only.
-            (_, true) => Some(ReconcileScope::status()),
-            // A release object without a cluster is in the scope of all clusters only.
-            (_, false) => Some(ReconcileScope::All),
-        };
-        unfinished.extend(lagging.iter().filter_map(|release| P::cluster_of(release)));
-        self.context.queue.pending.unfinished(reference, unfinished);
+        let lagging = lagging.iter().filter_map(|release| P::cluster_of(release));
+        let Unfinished { clusters, retry } = unfinished(transient, &summary, lagging);
+        self.context.queue.pending.unfinished(reference, clusters);
         let failing = self.context.queue.pending.failing(reference, scope, failing, |key| {
             self.context
                 .clusters
