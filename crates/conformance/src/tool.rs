@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chandler_tool::{
-    Lease, Supervisor, SupervisorConfig,
+    ProcessGuard, Supervisor, SupervisorConfig,
     generated::{
         template::{RenderRequest, RenderResponse, template_service_client::TemplateServiceClient},
         tool::{
@@ -54,7 +54,7 @@ pub struct Running {
     end: Option<End>,
     unchanged: bool,
     // The process runs at least as long as this exists.
-    lease: Lease,
+    guard: ProcessGuard,
 }
 
 impl Tool {
@@ -67,12 +67,12 @@ impl Tool {
     }
 
     pub async fn describe(&self) -> Result<DescribeResponse, CaseError> {
-        let (mut client, _lease) = self.client().await?;
+        let (mut client, _guard) = self.client().await?;
         answer("Describe", client.describe(limited(DescribeRequest {})).await)
     }
 
     pub async fn inspect(&self, package: &Package) -> Result<Result<PackageInfo, Failure>, CaseError> {
-        let (mut client, _lease) = self.client().await?;
+        let (mut client, _guard) = self.client().await?;
         let request = InspectRequest { package: Some(package.clone()) };
         match answer("Inspect", client.inspect(limited(request)).await)?.outcome {
             Some(inspect_response::Outcome::Info(info)) => Ok(Ok(info)),
@@ -85,7 +85,7 @@ impl Tool {
         &self,
         values: Vec<Values>,
     ) -> Result<Result<CanonicalValues, Failure>, CaseError> {
-        let (mut client, _lease) = self.client().await?;
+        let (mut client, _guard) = self.client().await?;
         match answer("Canonicalize", client.canonicalize(limited(CanonicalizeRequest { values })).await)?
             .outcome
         {
@@ -102,7 +102,7 @@ impl Tool {
         release: Release,
         history: u32,
     ) -> Result<Result<Option<ReleaseState>, Failure>, CaseError> {
-        let (mut client, _lease) = self.client().await?;
+        let (mut client, _guard) = self.client().await?;
         let request = ObserveRequest { target: Some(target), release: Some(release), history };
         match answer("Observe", client.observe(limited(request)).await)?.outcome {
             Some(observe_response::Outcome::State(state)) => Ok(Ok(Some(state))),
@@ -114,26 +114,26 @@ impl Tool {
 
     /// Returns whether the operation was running.
     pub async fn cancel(&self, operation_id: &str) -> Result<bool, CaseError> {
-        let (mut client, _lease) = self.client().await?;
+        let (mut client, _guard) = self.client().await?;
         let request = CancelRequest { operation_id: operation_id.to_owned() };
         Ok(answer("Cancel", client.cancel(limited(request)).await)?.was_running)
     }
 
     pub async fn render(&self, request: RenderRequest) -> Result<RenderResponse, CaseError> {
-        let lease = self.supervisor.lease().await?;
-        answer("Render", TemplateServiceClient::new(lease.channel()).render(limited(request)).await)
+        let guard = self.supervisor.acquire().await?;
+        answer("Render", TemplateServiceClient::new(guard.channel()).render(limited(request)).await)
     }
 
     pub async fn begin_apply(&self, request: ApplyRequest) -> Result<Running, CaseError> {
-        let (mut client, lease) = self.client().await?;
+        let (mut client, guard) = self.client().await?;
         let stream = answer("Apply", client.apply(request).await)?;
-        Ok(Running { stream, method: "Apply", steps: Vec::new(), end: None, unchanged: false, lease })
+        Ok(Running { stream, method: "Apply", steps: Vec::new(), end: None, unchanged: false, guard })
     }
 
     pub async fn begin_remove(&self, request: RemoveRequest) -> Result<Running, CaseError> {
-        let (mut client, lease) = self.client().await?;
+        let (mut client, guard) = self.client().await?;
         let stream = answer("Remove", client.remove(request).await)?;
-        Ok(Running { stream, method: "Remove", steps: Vec::new(), end: None, unchanged: false, lease })
+        Ok(Running { stream, method: "Remove", steps: Vec::new(), end: None, unchanged: false, guard })
     }
 
     pub async fn apply(&self, request: ApplyRequest) -> Result<Ended, CaseError> {
@@ -144,16 +144,16 @@ impl Tool {
         self.begin_remove(request).await?.end().await
     }
 
-    async fn client(&self) -> Result<(PackageToolClient<Channel>, Lease), CaseError> {
-        let lease = self.supervisor.lease().await?;
-        Ok((PackageToolClient::new(lease.channel()), lease))
+    async fn client(&self) -> Result<(PackageToolClient<Channel>, ProcessGuard), CaseError> {
+        let guard = self.supervisor.acquire().await?;
+        Ok((PackageToolClient::new(guard.channel()), guard))
     }
 }
 
 impl Running {
     /// Returns the ID of the process that runs it.
     pub fn pid(&self) -> u32 {
-        self.lease.pid()
+        self.guard.pid()
     }
 
     /// Returns the next step of this kind.

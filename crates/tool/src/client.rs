@@ -25,7 +25,7 @@ use crate::{
     convert,
     description_cache::DescriptionCache,
     generated::tool::{self as proto, package_tool_client::PackageToolClient},
-    supervisor::{Lease, Service, Supervisor},
+    supervisor::{ProcessGuard, Service, Supervisor},
 };
 
 /// Largest message either way.
@@ -189,8 +189,8 @@ impl PackageTool {
     }
 
     async fn ask_description(&self) -> Result<proto::DescribeResponse, Failure> {
-        let lease = self.supervisor.lease().await?;
-        let answer = client(&lease).describe(local(proto::DescribeRequest {})).await.map_err(transport)?;
+        let guard = self.supervisor.acquire().await?;
+        let answer = client(&guard).describe(local(proto::DescribeRequest {})).await.map_err(transport)?;
         let answer = answer.into_inner();
         if let Some(cache) = &self.cache {
             cache.write(&answer);
@@ -205,8 +205,8 @@ impl PackageTool {
 
     /// Returns the requests that the running process has made to clusters. Starts no process.
     pub async fn requests(&self) -> Vec<RequestCount> {
-        let Some(lease) = self.supervisor.current().await else { return Vec::new() };
-        let answer = client(&lease).describe(local(proto::DescribeRequest {})).await;
+        let Some(guard) = self.supervisor.current().await else { return Vec::new() };
+        let answer = client(&guard).describe(local(proto::DescribeRequest {})).await;
         let counts = answer.map(|answer| answer.into_inner().requests).unwrap_or_default().into_iter();
         let known = counts.filter_map(|one| {
             let (verb, result) = RequestCounter::labels(&one.verb, &one.result)?;
@@ -217,9 +217,9 @@ impl PackageTool {
 
     /// Reads a package.
     pub async fn inspect(&self, package: &PackageFile) -> Result<proto::PackageInfo, Failure> {
-        let lease = self.supervisor.lease().await?;
+        let guard = self.supervisor.acquire().await?;
         let request = proto::InspectRequest { package: Some(convert::package(package)) };
-        let answer = client(&lease).inspect(local(request)).await.map_err(transport)?.into_inner();
+        let answer = client(&guard).inspect(local(request)).await.map_err(transport)?.into_inner();
         match answer.outcome {
             Some(proto::inspect_response::Outcome::Info(info)) => Ok(info),
             Some(proto::inspect_response::Outcome::Failure(failure)) => Err(convert::failure(&failure)),
@@ -229,9 +229,9 @@ impl PackageTool {
 
     /// Returns the digest of the canonical form of `values`.
     pub async fn canonical_digest(&self, values: &str) -> Result<Digest, Failure> {
-        let lease = self.supervisor.lease().await?;
+        let guard = self.supervisor.acquire().await?;
         let request = proto::CanonicalizeRequest { values: vec![convert::values(values)] };
-        let answer = client(&lease).canonicalize(local(request)).await.map_err(transport)?.into_inner();
+        let answer = client(&guard).canonicalize(local(request)).await.map_err(transport)?.into_inner();
         match answer.outcome {
             Some(proto::canonicalize_response::Outcome::Values(values)) => {
                 Digest::parse(&values.digest).ok_or_else(|| broken("Canonicalize"))
@@ -247,13 +247,13 @@ impl PackageTool {
         target: &Target,
         release: &ReleaseId,
     ) -> Result<Option<ReleaseDetails>, Failure> {
-        let lease = self.supervisor.lease().await?;
+        let guard = self.supervisor.acquire().await?;
         let request = proto::ObserveRequest {
             target: Some(convert::target(target)),
             release: Some(convert::release(release)),
             history: 0,
         };
-        let answer = client(&lease).observe(local(request)).await.map_err(transport)?.into_inner();
+        let answer = client(&guard).observe(local(request)).await.map_err(transport)?.into_inner();
         match answer.outcome {
             Some(proto::observe_response::Outcome::State(state)) => Ok(Some(convert::details(state))),
             Some(proto::observe_response::Outcome::Absent(_)) => Ok(None),
@@ -270,11 +270,11 @@ impl PackageTool {
         cancel: &CancellationToken,
         on_step: impl FnMut(StepReport),
     ) -> Result<Applied, OperationFailure> {
-        let lease = self.supervisor.lease().await.map_err(Failure::from)?;
+        let guard = self.supervisor.acquire().await.map_err(Failure::from)?;
         let (id, limit) = (order.operation_id.clone(), limit(&order.execution));
-        let mut client = client(&lease);
+        let mut client = client(&guard);
         let opened = client.apply(traced(convert::apply(order))).await.map_err(transport)?;
-        let result = follow(&lease, opened.into_inner(), &id, limit, cancel, on_step).await?;
+        let result = follow(&guard, opened.into_inner(), &id, limit, cancel, on_step).await?;
         convert::applied(result).ok_or_else(|| broken("Apply").into())
     }
 
@@ -285,17 +285,17 @@ impl PackageTool {
         cancel: &CancellationToken,
         on_step: impl FnMut(StepReport),
     ) -> Result<(), OperationFailure> {
-        let lease = self.supervisor.lease().await.map_err(Failure::from)?;
+        let guard = self.supervisor.acquire().await.map_err(Failure::from)?;
         let (id, limit) = (order.operation_id.clone(), limit(&order.execution));
-        let mut client = client(&lease);
+        let mut client = client(&guard);
         let opened = client.remove(traced(convert::remove(order))).await.map_err(transport)?;
-        follow(&lease, opened.into_inner(), &id, limit, cancel, on_step).await.map(|_| ())
+        follow(&guard, opened.into_inner(), &id, limit, cancel, on_step).await.map(|_| ())
     }
 }
 
 /// Follows an operation to its end. An operation that is stopped may have succeeded or failed before: its last event tells.
 async fn follow(
-    lease: &Lease,
+    guard: &ProcessGuard,
     mut stream: Streaming<proto::OperationEvent>,
     operation_id: &str,
     limit: Duration,
@@ -322,7 +322,7 @@ async fn follow(
                 None => Failure::new(Category::Timeout, "the operation did not end within its time limit"),
             },
         };
-        stop(lease, operation_id).await?;
+        stop(guard, operation_id).await?;
         deadline.as_mut().reset(tokio::time::Instant::now() + LAST_EVENT);
         stopped = Some(stop_reason);
     }
@@ -355,13 +355,13 @@ fn limit(options: &ExecutionOptions) -> Duration {
     options.timeout.saturating_mul(directions).saturating_add(GRACE)
 }
 
-async fn stop(lease: &Lease, operation_id: &str) -> Result<(), Failure> {
+async fn stop(guard: &ProcessGuard, operation_id: &str) -> Result<(), Failure> {
     let request = proto::CancelRequest { operation_id: operation_id.to_owned() };
-    client(lease).cancel(local(request)).await.map(|_| ()).map_err(transport)
+    client(guard).cancel(local(request)).await.map(|_| ()).map_err(transport)
 }
 
-fn client(lease: &Lease) -> PackageToolClient<Channel> {
-    PackageToolClient::new(lease.channel())
+fn client(guard: &ProcessGuard) -> PackageToolClient<Channel> {
+    PackageToolClient::new(guard.channel())
         .max_decoding_message_size(MESSAGE_LIMIT)
         .max_encoding_message_size(MESSAGE_LIMIT)
 }

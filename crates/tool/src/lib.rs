@@ -31,6 +31,6 @@ pub use client::{
     ToolDescription,
 };
 pub use convert::target as target_message;
-pub use supervisor::{Lease, Service, Supervisor, SupervisorConfig, ToolError};
+pub use supervisor::{ProcessGuard, Service, Supervisor, SupervisorConfig, ToolError};
 pub use template::{RenderFailure, TemplateService};
 pub use tools::Tools;

@@ -148,11 +148,11 @@ struct State {
     starts: u64,
 }
 
-/// A process in use. It is not ended while a lease exists.
+/// A process in use. A process that is replaced is not ended while a guard of it exists.
 #[derive(Clone, Debug)]
-pub struct Lease(Arc<Process>);
+pub struct ProcessGuard(Arc<Process>);
 
-impl Lease {
+impl ProcessGuard {
     /// The channel to the process.
     pub fn channel(&self) -> Channel {
         self.0.channel()
@@ -179,26 +179,27 @@ impl Supervisor {
     }
 
     /// Returns the running process; starts one if there is none.
-    pub async fn lease(&self) -> Result<Lease, ToolError> {
+    pub async fn acquire(&self) -> Result<ProcessGuard, ToolError> {
         let mut state = self.0.state.lock().await;
         if self.0.closed.is_cancelled() {
             return Err(ToolError::Closed);
         }
         if let Some(process) = state.current.as_ref().filter(|process| process.is_usable()) {
-            return Ok(Lease(process.clone()));
+            return Ok(ProcessGuard(process.clone()));
         }
         if let Some(lost) = state.current.take().filter(|process| process.has_exited()) {
             state.note_failure(&format!("process {} ended unexpectedly", lost.pid()));
         }
         state.check_backoff(self.0.config.service)?;
         let process = self.start(&mut state).await?;
-        Ok(Lease(process))
+        Ok(ProcessGuard(process))
     }
 
     /// Returns the running process, if there is one.
-    pub(crate) async fn current(&self) -> Option<Lease> {
+    pub(crate) async fn current(&self) -> Option<ProcessGuard> {
         let state = self.0.state.lock().await;
-        state.current.as_ref().filter(|process| process.is_usable()).map(|process| Lease(process.clone()))
+        let usable = state.current.as_ref().filter(|process| process.is_usable());
+        usable.map(|process| ProcessGuard(process.clone()))
     }
 
     /// Returns how often a process was started, and the memory of the current one.
@@ -272,7 +273,7 @@ impl Supervisor {
         true
     }
 
-    /// Starts the replacement first; the old process ends when its last lease does.
+    /// Starts the replacement first; the old process ends when its last guard is dropped.
     async fn replace(&self, old: &Arc<Process>) {
         let mut state = self.0.state.lock().await;
         if self.0.closed.is_cancelled() {

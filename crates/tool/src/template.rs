@@ -47,8 +47,8 @@ impl TemplateService {
         template: &str,
         inputs: Vec<Input>,
     ) -> Result<Vec<Result<String, RenderFailure>>, Failure> {
-        let lease = self.supervisor.lease().await?;
-        let mut client = TemplateServiceClient::new(lease.channel())
+        let guard = self.supervisor.acquire().await?;
+        let mut client = TemplateServiceClient::new(guard.channel())
             .max_decoding_message_size(MESSAGE_LIMIT)
             .max_encoding_message_size(MESSAGE_LIMIT);
         let mut results = Vec::with_capacity(inputs.len());

@@ -5,7 +5,7 @@ use std::{os::unix::fs::PermissionsExt as _, path::PathBuf, time::Duration};
 
 use chandler_core::{failure::Category, identity::ToolId};
 use chandler_tool::{
-    Lease, PackageTool, Supervisor, SupervisorConfig,
+    PackageTool, ProcessGuard, Supervisor, SupervisorConfig,
     generated::tool::{
         Failure, FailureCategory, ObserveRequest, Release, Target, observe_response::Outcome,
         package_tool_client::PackageToolClient,
@@ -20,7 +20,7 @@ fn config() -> SupervisorConfig {
 }
 
 async fn pid(supervisor: &Supervisor) -> u32 {
-    supervisor.lease().await.unwrap().pid()
+    supervisor.acquire().await.unwrap().pid()
 }
 
 fn is_alive(pid: u32) -> bool {
@@ -43,7 +43,7 @@ fn config_of_grown() -> SupervisorConfig {
 }
 
 /// Returns the replacement of a process that has grown.
-async fn replaced(supervisor: &Supervisor, grown: &Lease) -> u32 {
+async fn replaced(supervisor: &Supervisor, grown: &ProcessGuard) -> u32 {
     for _ in 0..100 {
         let replacement = pid(supervisor).await;
         if replacement != grown.pid() {
@@ -55,13 +55,13 @@ async fn replaced(supervisor: &Supervisor, grown: &Lease) -> u32 {
 }
 
 /// Reads a release on a cluster at an address without a server, so that the category tells whether a request was sent.
-async fn observe(lease: &Lease) -> Failure {
+async fn observe(guard: &ProcessGuard) -> Failure {
     let request = ObserveRequest {
         target: Some(Target { server: "https://127.0.0.1:1".to_owned(), ..Target::default() }),
         release: Some(Release { name: "web".to_owned(), namespace: "default".to_owned() }),
         history: 0,
     };
-    let answer = PackageToolClient::new(lease.channel()).observe(request).await.unwrap();
+    let answer = PackageToolClient::new(guard.channel()).observe(request).await.unwrap();
     match answer.into_inner().outcome.unwrap() {
         Outcome::Failure(failure) => failure,
         other => panic!("{other:?}"),
@@ -69,9 +69,9 @@ async fn observe(lease: &Lease) -> Failure {
 }
 
 /// Waits until the process has read the limit of the Lease.
-async fn observes(lease: &Lease, category: FailureCategory) -> Failure {
+async fn observes(guard: &ProcessGuard, category: FailureCategory) -> Failure {
     for _ in 0..100 {
-        let failure = observe(lease).await;
+        let failure = observe(guard).await;
         if failure.category() == category {
             return failure;
         }
@@ -86,10 +86,10 @@ const NEVER: Duration = Duration::from_secs(1 << 32);
 #[tokio::test]
 async fn no_driver_sends_requests_after_the_end_of_the_managers_lease() {
     let supervisor = Supervisor::new(config_of_grown());
-    let grown = supervisor.lease().await.unwrap();
+    let grown = supervisor.acquire().await.unwrap();
     assert_eq!(observe(&grown).await.category(), FailureCategory::Unreachable, "there is no limit yet");
     replaced(&supervisor, &grown).await;
-    let current = supervisor.lease().await.unwrap();
+    let current = supervisor.acquire().await.unwrap();
     // Also from a thread without a runtime, as the Lease is renewed.
     let set =
         |until| std::thread::scope(|scope| scope.spawn(|| supervisor.set_lease_until(until)).join().unwrap());
@@ -114,7 +114,7 @@ async fn no_driver_sends_requests_after_the_end_of_the_managers_lease() {
     let old = [grown.pid(), current.pid()];
     drop((grown, current));
     supervisor.kill().await;
-    let later = supervisor.lease().await.unwrap();
+    let later = supervisor.acquire().await.unwrap();
     assert!(!old.contains(&later.pid()));
     observes(&later, FailureCategory::Cancelled).await;
 }
@@ -122,7 +122,7 @@ async fn no_driver_sends_requests_after_the_end_of_the_managers_lease() {
 #[tokio::test]
 async fn a_closed_supervisor_has_ended_all_drivers_even_those_with_calls() {
     let supervisor = Supervisor::new(config_of_grown());
-    let grown = supervisor.lease().await.unwrap();
+    let grown = supervisor.acquire().await.unwrap();
     let current = replaced(&supervisor, &grown).await;
     supervisor.close().await;
     assert!(!is_alive(grown.pid()) && !is_alive(current), "close returns after the exit of all");
@@ -138,7 +138,7 @@ async fn closing_does_not_wait_for_a_driver_that_starts() {
     let supervisor = Supervisor::new(SupervisorConfig { environment, ..SupervisorConfig::new(silent) });
     let starting = tokio::spawn({
         let supervisor = supervisor.clone();
-        async move { supervisor.lease().await.map(|lease| lease.pid()) }
+        async move { supervisor.acquire().await.map(|guard| guard.pid()) }
     });
     while !started.exists() {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -191,7 +191,7 @@ async fn a_closed_supervisor_ends_the_driver_and_starts_no_other() {
 #[tokio::test]
 async fn a_driver_that_has_grown_is_replaced_after_its_calls_have_ended() {
     let supervisor = Supervisor::new(config_of_grown());
-    let running = supervisor.lease().await.unwrap();
+    let running = supervisor.acquire().await.unwrap();
     replaced(&supervisor, &running).await;
     assert!(is_alive(running.pid()), "a running call is not cut off");
     let old = running.pid();
@@ -208,8 +208,8 @@ async fn a_driver_at_its_hard_limit_is_killed() {
         ..config()
     };
     let supervisor = Supervisor::new(config);
-    let lease = supervisor.lease().await.unwrap();
-    gone(lease.pid()).await;
+    let guard = supervisor.acquire().await.unwrap();
+    gone(guard.pid()).await;
 }
 
 #[tokio::test]

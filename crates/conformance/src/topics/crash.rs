@@ -182,9 +182,9 @@ async fn applies_after_removal(context: &Context) -> Result<(), CaseError> {
 
 async fn restart(context: &Context) -> Result<(), CaseError> {
     let tool = context.own_tool();
-    let first = tool.supervisor().lease().await?.pid();
+    let first = tool.supervisor().acquire().await?.pid();
     tool.supervisor().kill().await;
-    let second = tool.supervisor().lease().await?.pid();
+    let second = tool.supervisor().acquire().await?.pid();
     ensure!(first != second, "process {first} still serves after it was killed");
     tool.describe().await.map(drop)
 }

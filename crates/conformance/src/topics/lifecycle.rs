@@ -330,7 +330,7 @@ async fn race(context: &Context) -> Result<(), CaseError> {
 
 async fn incomplete(context: &Context) -> Result<(), CaseError> {
     let tool = context.own_tool();
-    let process = tool.supervisor().lease().await?.pid();
+    let process = tool.supervisor().acquire().await?.pid();
     let package = context.pack(&TestPackage::config()).await?;
     let complete = context.install("web", &package, json!({}));
     let named = |name: &str| ApplyRequest { release: Some(context.release(name)), ..complete.clone() };
@@ -354,7 +354,7 @@ async fn incomplete(context: &Context) -> Result<(), CaseError> {
     ensure!(matches!(end, End::Failure(_)), "an empty Remove ended in {end:?}");
     let observed = tool.observe(Target::default(), Release::default(), 0).await?;
     ensure!(observed.is_err(), "an empty Observe returned {observed:?}");
-    let after = tool.supervisor().lease().await?.pid();
+    let after = tool.supervisor().acquire().await?.pid();
     ensure!(process == after, "process {process} ended, {after} serves now");
     context.agree_absent("web").await
 }

@@ -94,7 +94,7 @@ fn limited_tool(context: &Context) -> Tool {
 
 async fn replaced(tool: &Tool, process: u32) -> Result<(), CaseError> {
     eventually("the replacement of a process that exceeds its memory limit", || async {
-        Ok(tool.supervisor().lease().await?.pid() != process)
+        Ok(tool.supervisor().acquire().await?.pid() != process)
     })
     .await
 }
