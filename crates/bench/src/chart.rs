@@ -1,11 +1,15 @@
-//! The chart that is installed on the fleet. It has four objects and does not change, so that results stay comparable.
+//! The charts that are installed. They do not change, so that results stay comparable.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use chandler_sandbox::chart;
 
+/// The chart of the fleet, with four objects.
 pub const NAME: &str = "bench";
+/// The chart of the placement benchmark, with [`LARGE_OBJECTS`] objects.
+pub const LARGE_NAME: &str = "bench-large";
+pub const LARGE_OBJECTS: u32 = 50;
 
 const FILES: [(&str, &str); 6] = [
     ("Chart.yaml", "apiVersion: v2\nname: bench\nversion: 0.0.0\n"),
@@ -68,7 +72,31 @@ metadata:
     ),
 ];
 
-/// Writes the chart to a folder.
+/// The values set none of the objects, so that all clusters have the same release.
+const LARGE_FILES: [(&str, &str); 3] = [
+    ("Chart.yaml", "apiVersion: v2\nname: bench-large\nversion: 0.0.0\n"),
+    ("values.yaml", "greeting: none\n"),
+    (
+        "templates/configmaps.yaml",
+        r#"{{- range $index := until 50 }}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ $.Release.Name }}-{{ $index }}
+data:
+  greeting: {{ $.Values.greeting | quote }}
+{{- end }}
+"#,
+    ),
+];
+
+/// Writes the chart of the placement benchmark to a folder.
+pub fn write_large(folder: &Path) -> Result<PathBuf> {
+    chart::write(folder, &LARGE_FILES).with_context(|| format!("writing {}", folder.display()))
+}
+
+/// Writes the chart of the fleet to a folder.
 pub fn write(folder: &Path) -> Result<PathBuf> {
     chart::write(folder, &FILES).with_context(|| format!("writing {}", folder.display()))
 }

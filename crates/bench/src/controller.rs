@@ -1,6 +1,9 @@
 //! The controllers that are measured.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::Result;
 use chandler_sandbox::{
@@ -13,6 +16,7 @@ use chandler_sandbox::{
 use crate::environment::Environment;
 
 const RBAC: &str = include_str!("../../../deploy/rbac.yaml");
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub enum Controller {
     Chandler { chandler: PathBuf, tool: PathBuf },
@@ -71,6 +75,16 @@ impl Controller {
         let env = vec![("KUBECONFIG".to_owned(), kubeconfig), ("HOME".to_owned(), dir)];
         let home = environment.dir().to_owned();
         Ok(Child::spawn(&Spec { name: "controller".to_owned(), program, args, env, home })?)
+    }
+}
+
+/// Waits until the controller has exited, and returns the error.
+pub async fn exit_error(child: &Child) -> anyhow::Error {
+    loop {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        if let Err(error) = child.check() {
+            return error.into();
+        }
     }
 }
 

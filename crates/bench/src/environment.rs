@@ -21,12 +21,13 @@ use chandler_sandbox::{
 use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
 use kube::{
     Api, Client,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams},
 };
 use serde_json::{Value, json};
 
 use crate::{
     chart,
+    cluster_registration::{ClusterRegistration, cluster_resource},
     traffic::{Traffic, USER_AGENT},
 };
 
@@ -39,8 +40,9 @@ pub const ADDON_LABEL: &str = "helmreleaseproxy.addons.cluster.x-k8s.io/helmchar
 /// The versions of the chart.
 pub const VERSIONS: [&str; 2] = ["1.0.0", "1.1.0"];
 
-const GROUP: &str = "addons.cluster.x-k8s.io";
-const CA_SECRET: &str = "charts-ca";
+pub const GROUP: &str = "addons.cluster.x-k8s.io";
+/// The Secret with the certificate authority of the chart repository.
+pub const CA_SECRET: &str = "charts-ca";
 /// The number of control planes that start in parallel. More of them would not be faster.
 const PARALLEL_STARTS: usize = 2;
 
@@ -128,11 +130,8 @@ impl Environment {
     }
 
     pub async fn delete_addon(&self, addon: &str) -> Result<()> {
-        let api: Api<DynamicObject> = Api::namespaced_with(
-            self.client.clone(),
-            NAMESPACE,
-            &resource(GROUP, "v1alpha1", "HelmChartProxy"),
-        );
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), NAMESPACE, &proxy_resource("HelmChartProxy"));
         api.delete(addon, &DeleteParams::default()).await?;
         Ok(())
     }
@@ -177,9 +176,9 @@ impl Environment {
             apply(&self.client, crd).await?;
         }
         for kind in ["HelmChartProxy", "HelmReleaseProxy"] {
-            self.wait_served(&resource(GROUP, "v1alpha1", kind)).await?;
+            self.wait_served(&proxy_resource(kind)).await?;
         }
-        self.wait_served(&resource("cluster.x-k8s.io", "v1beta2", "Cluster")).await
+        self.wait_served(&cluster_resource()).await
     }
 
     /// Waits until the API server serves a kind, which happens shortly after it has accepted the CRD.
@@ -205,40 +204,17 @@ impl Environment {
     }
 
     async fn register(&self, plane: &Plane) -> Result<()> {
-        let name = plane.name();
-        let secret = json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
-            "metadata": {
-                "name": format!("{name}-kubeconfig"), "namespace": NAMESPACE,
-                "labels": {"cluster.x-k8s.io/cluster-name": name},
-            },
-            "stringData": {"value": plane.kubeconfig()},
-        });
-        apply(&self.client, &secret).await?;
-        let cluster = json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
-            "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"fleet": "bench"}},
-            "spec": {"controlPlaneEndpoint": {"host": "127.0.0.1", "port": plane.port()}},
-        });
-        apply(&self.client, &cluster).await?;
-        let api: Api<DynamicObject> = Api::namespaced_with(
-            self.client.clone(),
-            NAMESPACE,
-            &resource("cluster.x-k8s.io", "v1beta2", "Cluster"),
-        );
-        let status = json!({"status": {
-            "phase": "Provisioned",
-            "initialization": {"controlPlaneInitialized": true, "infrastructureProvisioned": true},
-        }});
-        api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await?;
-        Ok(())
+        let cluster = ClusterRegistration {
+            name: plane.name(),
+            kubeconfig: plane.kubeconfig(),
+            port: plane.port(),
+        };
+        cluster.apply(&self.client).await
     }
 }
 
-fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
-    let plural = match kind {
-        "Cluster" => "clusters".to_owned(),
-        proxy => format!("{}ies", proxy.to_lowercase().trim_end_matches('y')),
-    };
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), &plural)
+/// Returns a kind of the group of the proxies.
+pub fn proxy_resource(kind: &str) -> ApiResource {
+    let plural = format!("{}ies", kind.to_lowercase().trim_end_matches('y'));
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, "v1alpha1", kind), &plural)
 }

@@ -11,7 +11,7 @@ use chandler_sandbox::{
 
 use crate::{
     Size,
-    controller::Controller,
+    controller::{Controller, exit_error},
     environment::{DesiredAddon, Environment, NAMESPACE, VERSIONS},
     meter::{Cpu, Meter, RunningPhase},
     releases::{Key, ReleaseSnapshot, Releases},
@@ -23,7 +23,6 @@ const TIMEOUT: Duration = Duration::from_mins(5);
 /// controller may delay its first requests.
 const RESTART_QUIET: Duration = Duration::from_secs(4);
 const START_TIMEOUT: Duration = Duration::from_mins(1);
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The phases that change the add-ons, with the desired state. Each adds one revision.
 const STEPS: [(&str, DesiredAddon); 3] = [
@@ -225,16 +224,6 @@ impl<'a> Fleet<'a> {
     fn end(&mut self, result: Phase) {
         self.progress.finish(result.name);
         self.phases.push(result);
-    }
-}
-
-/// Waits until the controller has exited, and returns the error.
-async fn exit_error(child: &Child) -> anyhow::Error {
-    loop {
-        tokio::time::sleep(CHECK_INTERVAL).await;
-        if let Err(error) = child.check() {
-            return error.into();
-        }
     }
 }
 

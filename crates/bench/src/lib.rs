@@ -1,6 +1,7 @@
 //! Measures the resource usage of a controller on local clusters.
 
 mod chart;
+mod cluster_registration;
 mod controller;
 mod environment;
 mod fleet;

@@ -1,0 +1,62 @@
+//! The objects that Cluster API would create for a cluster: the Cluster and the Secret with its kubeconfig.
+
+use anyhow::Result;
+use chandler_sandbox::apply::apply;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
+};
+use serde_json::json;
+
+use crate::environment::NAMESPACE;
+
+/// The label whose value the benchmark changes, and its first value.
+pub const TIER_LABEL: &str = "tier";
+const FIRST_TIER: &str = "initial";
+
+/// A cluster that already runs.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterRegistration<'a> {
+    pub name: &'a str,
+    pub kubeconfig: &'a str,
+    pub port: u16,
+}
+
+impl ClusterRegistration<'_> {
+    /// Creates the objects on the management cluster.
+    pub async fn apply(&self, client: &Client) -> Result<()> {
+        let Self { name, kubeconfig, port } = *self;
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
+            "metadata": {
+                "name": format!("{name}-kubeconfig"), "namespace": NAMESPACE,
+                "labels": {"cluster.x-k8s.io/cluster-name": name},
+            },
+            "stringData": {"value": kubeconfig},
+        });
+        apply(client, &secret).await?;
+        let labels = json!({"fleet": "bench", TIER_LABEL: FIRST_TIER});
+        let cluster = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+            "spec": {"controlPlaneEndpoint": {"host": "127.0.0.1", "port": port}},
+        });
+        apply(client, &cluster).await?;
+        let status = json!({"status": {
+            "phase": "Provisioned",
+            "initialization": {"controlPlaneInitialized": true, "infrastructureProvisioned": true},
+        }});
+        clusters(client).patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await?;
+        Ok(())
+    }
+}
+
+/// Returns the API of the Clusters.
+pub fn clusters(client: &Client) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), NAMESPACE, &cluster_resource())
+}
+
+pub fn cluster_resource() -> ApiResource {
+    let kind = GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster");
+    ApiResource::from_gvk_with_plural(&kind, "clusters")
+}
