@@ -204,11 +204,8 @@ impl Environment {
     }
 
     async fn register(&self, plane: &Plane) -> Result<()> {
-        let cluster = ClusterRegistration {
-            name: plane.name(),
-            kubeconfig: plane.kubeconfig(),
-            port: plane.port(),
-        };
+        let cluster =
+            ClusterRegistration { name: plane.name(), kubeconfig: plane.kubeconfig(), port: plane.port() };
         cluster.apply(&self.client).await
     }
 }

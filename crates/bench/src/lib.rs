@@ -7,6 +7,8 @@ mod environment;
 mod fleet;
 mod helm;
 mod meter;
+mod placement;
+mod plot;
 mod releases;
 mod report;
 mod traffic;
@@ -24,6 +26,7 @@ use chandler_sandbox::{
 };
 use serde_json::Value;
 
+pub use self::placement::{PlacementOptions, PlacementSize, placement, plot_placement};
 use crate::{controller::Controller, environment::Environment, fleet::Fleet, report::Phase};
 
 /// The programs that the benchmark needs. The Cluster API manager does not run; only its CRDs are used.

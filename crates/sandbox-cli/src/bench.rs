@@ -1,9 +1,9 @@
 //! `chandler-sandbox bench`: measures the resource usage of the controllers.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, pin::Pin, time::Duration};
 
 use anyhow::{Result, bail};
-use chandler_bench::{Options, OtherController, Size};
+use chandler_bench::{Options, OtherController, PlacementOptions, PlacementSize, Size};
 use clap::{Args, Subcommand};
 
 use crate::programs::{ProgramArgs, ProgramPaths};
@@ -12,6 +12,13 @@ use crate::programs::{ProgramArgs, ProgramPaths};
 pub enum BenchCommand {
     /// Measure add-ons on many clusters: install, upgrade, new version, restart, idle, failing, unreachable
     Fleet(FleetArgs),
+    /// Measure placements on many clusters that are up to date: label changes, churn, restart, idle, lost connections
+    ///
+    /// The management cluster and the manager are real. One real workload cluster gets all releases; its answers are
+    /// replayed for all others.
+    Placement(PlacementArgs),
+    /// Draw results of `bench placement` over the number of clusters, as SVG
+    Plot(PlotArgs),
 }
 
 #[derive(Debug, Args)]
@@ -75,10 +82,68 @@ impl FleetArgs {
     }
 }
 
+#[derive(Debug, Args)]
+pub struct PlacementArgs {
+    /// Number of Clusters; goals are shown for at most 1000
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(2..))]
+    clusters: u32,
+    /// Number of HelmChartProxies, each of which selects every Cluster
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    placements: u32,
+    /// Write the results to this file
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Number of label changes to measure
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    changes: u32,
+    /// Duration of the phase in which labels change all the time
+    #[arg(long, default_value_t = 30)]
+    churn_seconds: u64,
+    /// Duration of the phase without changes
+    #[arg(long, default_value_t = 60)]
+    idle_seconds: u64,
+    #[command(flatten)]
+    programs: ProgramArgs,
+    /// Empty folder for logs and audit logs [default: a temporary folder]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+impl PlacementArgs {
+    fn options(self) -> Result<PlacementOptions> {
+        let Self { clusters, placements, json, changes, churn_seconds, idle_seconds, programs, dir } = self;
+        let ProgramPaths { chandler, tool } = programs.find()?;
+        let size = PlacementSize {
+            clusters,
+            placements,
+            changes,
+            churn: Duration::from_secs(churn_seconds),
+            idle: Duration::from_secs(idle_seconds),
+        };
+        Ok(PlacementOptions { size, chandler, tool, json, dir })
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct PlotArgs {
+    /// Results of `bench placement --json`, one for each number of clusters
+    #[arg(required = true)]
+    results: Vec<PathBuf>,
+    /// Write the drawing to this file
+    #[arg(long)]
+    svg: PathBuf,
+}
+
 pub async fn run(command: BenchCommand) -> Result<()> {
-    let BenchCommand::Fleet(arguments) = command;
+    let bench: Pin<Box<dyn Future<Output = Result<()>>>> = match command {
+        BenchCommand::Fleet(arguments) => Box::pin(chandler_bench::fleet(arguments.options()?)),
+        BenchCommand::Placement(arguments) => Box::pin(chandler_bench::placement(arguments.options()?)),
+        BenchCommand::Plot(PlotArgs { results, svg }) => {
+            return chandler_bench::plot_placement(&results, &svg);
+        }
+    };
     tokio::select! {
-        done = chandler_bench::fleet(arguments.options()?) => done,
+        done = bench => done,
         _ = tokio::signal::ctrl_c() => bail!("interrupted"),
     }
 }

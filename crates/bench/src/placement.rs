@@ -1,0 +1,97 @@
+//! Measures placements on many clusters: what the manager costs when nothing has to be installed.
+//!
+//! The management cluster and the manager are real. The workload clusters are replayed: one real cluster gets all
+//! releases, and a few endpoints repeat its answers for all others ([`replay`]).
+
+mod changes;
+mod figures;
+mod management_log;
+mod open_files;
+mod placements;
+mod recording;
+mod replay;
+mod replay_traffic;
+mod replayed_clusters;
+mod requests;
+mod run;
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use chandler_sandbox::{
+    assets::{Assets, Binary},
+    progress::{self, ProgressReporter},
+};
+
+use self::run::Run;
+use crate::{chandler_crds, controller::Controller, environment::Environment, plot};
+
+/// The programs that the benchmark needs. The Cluster API manager does not run; only its CRDs are used.
+const BINARIES: [Binary; 3] = [Binary::Etcd, Binary::KubeApiserver, Binary::CapiManager];
+
+/// The size of the placement benchmark.
+#[derive(Clone, Copy, Debug)]
+pub struct PlacementSize {
+    /// The number of replayed clusters, at least 2.
+    pub clusters: u32,
+    /// The number of placements, each of which selects all clusters.
+    pub placements: u32,
+    /// The number of label changes that are measured.
+    pub changes: u32,
+    /// The duration of the phase in which labels change all the time.
+    pub churn: Duration,
+    /// The duration of the phase without changes.
+    pub idle: Duration,
+}
+
+/// The configuration of the placement benchmark.
+#[derive(Clone, Debug)]
+pub struct PlacementOptions {
+    pub size: PlacementSize,
+    /// The path of the `chandler` binary.
+    pub chandler: PathBuf,
+    /// The path of the package tool.
+    pub tool: PathBuf,
+    /// The file to which the results are written.
+    pub json: Option<PathBuf>,
+    /// The folder for logs and audit logs. `None` means a temporary folder.
+    pub dir: Option<PathBuf>,
+}
+
+/// Measures placements and prints the results as a table.
+pub async fn placement(options: PlacementOptions) -> Result<()> {
+    let PlacementOptions { size, chandler, tool, json, dir } = options;
+    open_files::raise_limit(size.clusters)?;
+    let progress = progress::display();
+    let assets = Assets::ensure(&BINARIES, progress.as_ref()).await?;
+    let temporary = tempfile::tempdir().context("creating a temporary folder")?;
+    let dir = dir.unwrap_or_else(|| temporary.path().to_owned());
+    let controller = Controller::Chandler { chandler, tool };
+
+    let environment = Environment::start(&assets, &dir, 1, &chandler_crds()?, progress.as_ref()).await?;
+    let figures = measure(&environment, &controller, size, progress.as_ref()).await;
+    environment.kill().await;
+    let figures = figures?;
+    print!("{}", figures::table(&figures));
+    json.map_or(Ok(()), |path| figures::write(&path, &figures))
+}
+
+async fn measure(
+    environment: &Environment,
+    controller: &Controller,
+    size: PlacementSize,
+    progress: &dyn ProgressReporter,
+) -> Result<figures::Figures> {
+    Run::start(environment, controller, size, progress).await?.run().await
+}
+
+/// Draws the results of several runs over the number of clusters, as SVG.
+pub fn plot_placement(results: &[PathBuf], svg: &Path) -> Result<()> {
+    let mut figures = results.iter().map(|path| figures::read(path)).collect::<Result<Vec<_>>>()?;
+    figures.sort_by_key(|figures| figures.clusters);
+    let drawing = plot::svg("Cost over the number of clusters", "clusters", &figures::panels(&figures));
+    std::fs::write(svg, drawing).with_context(|| format!("writing {}", svg.display()))
+}

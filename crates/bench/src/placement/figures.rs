@@ -1,0 +1,247 @@
+//! The results of the placement benchmark and their goals, as JSON and as a table.
+
+use std::{fmt::Write as _, path::Path};
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::plot::{Line, Panel};
+
+/// The goals hold for at most so many clusters. Results for more are reported without goals.
+const GOALS_UP_TO: u32 = 1_000;
+
+/// The results of one run. Times are in seconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    pub clusters: u32,
+    pub placements: u32,
+    pub objects_per_release: u32,
+    /// From the creation of the Clusters until all releases are Ready.
+    pub fill_s: f64,
+    /// The longest delay of a renewal of the Lease beyond its period.
+    pub lease_delay_s: f64,
+    /// From the change of a label until all release objects of the cluster are written.
+    pub change_p50_s: f64,
+    pub change_p99_s: f64,
+    /// The most status writes of one placement in ten seconds, while labels change.
+    pub churn_status_writes: u64,
+    /// CPU time of the manager and its package tools in a minute without changes.
+    pub idle_cpu_s: f64,
+    /// Requests in that minute, including renewals of the Lease.
+    pub idle_management_requests: u64,
+    pub idle_workload_requests: u64,
+    /// The highest resident memory of the manager at the end of a phase, and that after a restart.
+    pub memory_mib: f64,
+    pub memory_after_restart_mib: f64,
+    /// Requests for each cluster after a restart without work: kubeconfig, list and watch. Probes do not count.
+    pub restart_requests_per_cluster: f64,
+    /// All requests to the management cluster after that restart.
+    pub restart_management_requests: u64,
+    pub restart_status_writes: u64,
+    /// Until the last request of that restart.
+    pub restart_s: f64,
+    /// While all connections are reset for 15 s, and until all clusters are watched again.
+    pub reset_status_writes: u64,
+    pub reset_concurrent_connects: u32,
+    pub reset_recovery_s: f64,
+    /// As `change_p99_s`, while 1 % of the clusters are silent.
+    pub silent_p99_s: f64,
+    /// Relative to `change_p99_s`.
+    pub silent_p99_ratio: f64,
+}
+
+/// The content of the result file.
+#[derive(Debug, Serialize, Deserialize)]
+struct ResultFile {
+    placement: Figures,
+}
+
+/// Writes the results to a file.
+pub fn write(path: &Path, figures: &Figures) -> Result<()> {
+    let text = serde_json::to_string_pretty(&ResultFile { placement: figures.clone() })?;
+    std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
+}
+
+/// Reads the results of an earlier run.
+pub fn read(path: &Path) -> Result<Figures> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let file: ResultFile = serde_json::from_str(&text)
+        .with_context(|| format!("{} is no result of `bench placement`", path.display()))?;
+    Ok(file.placement)
+}
+
+/// A measured value and the highest value that reaches the goal.
+struct Row {
+    name: &'static str,
+    measured: f64,
+    goal: Option<f64>,
+    unit: &'static str,
+}
+
+const fn row(name: &'static str, measured: f64, goal: f64, unit: &'static str) -> Row {
+    Row { name, measured, goal: Some(goal), unit }
+}
+
+const fn without_goal(name: &'static str, measured: f64, unit: &'static str) -> Row {
+    Row { name, measured, goal: None, unit }
+}
+
+fn rows(figures: &Figures) -> Vec<Row> {
+    vec![
+        without_goal("all releases Ready", figures.fill_s, "s"),
+        row("longest delay of a Lease renewal", figures.lease_delay_s, 0.2, "s"),
+        without_goal("label change to release objects written, p50", figures.change_p50_s, "s"),
+        row("label change to release objects written, p99", figures.change_p99_s, 1.0, "s"),
+        row("status writes per placement in 10 s of churn", as_float(figures.churn_status_writes), 1.0, ""),
+        row("idle minute: CPU", figures.idle_cpu_s, 0.5, "s"),
+        without_goal(
+            "idle minute: requests to the management cluster",
+            as_float(figures.idle_management_requests),
+            "",
+        ),
+        without_goal("idle minute: requests to clusters", as_float(figures.idle_workload_requests), ""),
+        row("memory of the manager", figures.memory_mib, 500.0, "MiB"),
+        without_goal("memory of the manager after a restart", figures.memory_after_restart_mib, "MiB"),
+        row("restart: requests per cluster", figures.restart_requests_per_cluster, 3.0, ""),
+        row("restart: status writes", as_float(figures.restart_status_writes), 0.0, ""),
+        row("restart: until the last request", figures.restart_s, 15.0, "s"),
+        row("connections reset: status writes", as_float(figures.reset_status_writes), 0.0, ""),
+        row("connections reset: concurrent connects", f64::from(figures.reset_concurrent_connects), 64.0, ""),
+        without_goal("connections reset: until all are watched again", figures.reset_recovery_s, "s"),
+        without_goal("1 % silent: label change, p99", figures.silent_p99_s, "s"),
+        row("1 % silent: p99 relative to none silent", figures.silent_p99_ratio, 1.5, "x"),
+    ]
+}
+
+/// Returns the results as a table.
+pub fn table(figures: &Figures) -> String {
+    let Figures { clusters, placements, objects_per_release, .. } = figures;
+    let mut text = format!(
+        "\n{clusters} clusters x {placements} placements, {objects_per_release} objects per release\n{:<50} {:>14} {:>14}\n",
+        "", "measured", "goal"
+    );
+    for row in rows(figures) {
+        let goal = row.goal.filter(|_| *clusters <= GOALS_UP_TO);
+        let limit = goal.map_or_else(String::new, |goal| with_unit(&format!("≤ {goal}"), row.unit));
+        let verdict = match goal {
+            None => "",
+            Some(goal) if row.measured <= goal => "reached",
+            Some(_) => "not reached",
+        };
+        let measured = with_unit(&number(row.measured), row.unit);
+        let line = format!("{:<50} {measured:>14} {limit:>14}  {verdict}", row.name);
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
+}
+
+/// Returns the charts of several runs, which are ordered by their number of clusters.
+pub fn panels(runs: &[Figures]) -> Vec<Panel> {
+    let line = |name: &str, value: fn(&Figures) -> f64| Line {
+        name: name.to_owned(),
+        points: runs.iter().map(|run| (f64::from(run.clusters), value(run))).collect(),
+    };
+    let panel = |title: &str, lines: Vec<Line>| Panel { title: title.to_owned(), lines };
+    vec![
+        panel(
+            "label change to release objects written, s",
+            vec![
+                line("p50", |run| run.change_p50_s),
+                line("p99", |run| run.change_p99_s),
+                line("p99, 1 % silent", |run| run.silent_p99_s),
+            ],
+        ),
+        panel(
+            "memory of the manager, MiB",
+            vec![
+                line("highest", |run| run.memory_mib),
+                line("after restart", |run| run.memory_after_restart_mib),
+            ],
+        ),
+        panel("CPU of an idle minute, s", vec![line("", |run| run.idle_cpu_s)]),
+        panel("restart with nothing to do, s", vec![line("", |run| run.restart_s)]),
+    ]
+}
+
+fn with_unit(value: &str, unit: &str) -> String {
+    format!("{value} {unit}").trim_end().to_owned()
+}
+
+/// Formats a number with at most three decimal places.
+fn number(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Converts a count, which is far below the limit of exact floats.
+pub fn as_float(count: u64) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+/// Rounds to three decimal places.
+pub fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line<'a>(table: &'a str, name: &str) -> &'a str {
+        table.lines().find(|line| line.starts_with(name)).unwrap()
+    }
+
+    #[test]
+    fn the_table_compares_each_value_with_its_goal() {
+        let figures = Figures {
+            clusters: 1_000,
+            lease_delay_s: 0.25,
+            idle_cpu_s: 0.5,
+            restart_status_writes: 1,
+            ..Figures::default()
+        };
+        let table = table(&figures);
+        let rows = [
+            ("longest delay", "≤ 0.2 s  not reached"),
+            ("idle minute: CPU", "≤ 0.5 s  reached"),
+            ("restart: status writes", "≤ 0  not reached"),
+            ("connections reset: status writes", "≤ 0  reached"),
+        ];
+        for (name, ending) in rows {
+            assert!(line(&table, name).ends_with(ending), "{table}");
+        }
+        assert!(line(&table, "idle minute: requests to clusters").ends_with(" 0"), "{table}");
+    }
+
+    #[test]
+    fn more_clusters_have_no_goals() {
+        let figures = Figures { clusters: 5_000, lease_delay_s: 9.0, ..Figures::default() };
+        assert!(!table(&figures).contains("reached"));
+    }
+
+    #[test]
+    fn results_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("figures.json");
+        let figures = Figures { clusters: 7, change_p99_s: 0.125, ..Figures::default() };
+        write(&path, &figures).unwrap();
+        assert_eq!(read(&path).unwrap(), figures);
+        std::fs::write(&path, r#"{"phases": []}"#).unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains("bench placement"));
+    }
+
+    #[test]
+    fn charts_have_a_point_for_each_run() {
+        let run = |clusters, memory_mib| Figures { clusters, memory_mib, ..Figures::default() };
+        let panels = panels(&[run(100, 50.0), run(1_000, 200.0)]);
+        assert_eq!(panels[1].lines[0].points, [(100.0, 50.0), (1_000.0, 200.0)]);
+        assert!(panels.iter().flat_map(|panel| &panel.lines).all(|line| line.points.len() == 2));
+    }
+
+    #[test]
+    fn numbers_have_no_trailing_zeros() {
+        for (value, text) in [(0.0, "0"), (3.0, "3"), (0.25, "0.25"), (500.0, "500"), (1.0004, "1")] {
+            assert_eq!(number(value), text);
+        }
+    }
+}

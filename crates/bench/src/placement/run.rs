@@ -1,0 +1,329 @@
+//! The phases of the placement benchmark.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use chandler_sandbox::{
+    process::{Child, GRACE_PERIOD, last_lines},
+    progress::ProgressReporter,
+};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::{
+    PlacementSize,
+    changes::{LabelChanges, percentile},
+    figures::{Figures, as_float, rounded},
+    management_log::ManagementLog,
+    placements,
+    replay::Behavior,
+    replayed_clusters::ReplayedClusters,
+    requests::{self, LoggedRequest},
+};
+use crate::{
+    chart::LARGE_OBJECTS, controller::Controller, environment::Environment, traffic::USER_AGENT,
+    usage::Processes,
+};
+
+/// How often the leader renews the Lease, which is the default of `--lease-retry-seconds`.
+const LEASE_PERIOD: Duration = Duration::from_secs(5);
+const INSTALL_TIMEOUT: Duration = Duration::from_mins(5);
+/// How long each release may take until it is Ready.
+const FILL_TIMEOUT_PER_RELEASE: Duration = Duration::from_millis(100);
+/// How long each cluster may take until it is watched again.
+const WATCH_TIMEOUT_PER_CLUSTER: Duration = Duration::from_millis(200);
+const SHORTEST_TIMEOUT: Duration = Duration::from_mins(3);
+/// Longer than the interval at which the status of a placement with many clusters is written.
+const QUIET: Duration = Duration::from_secs(12);
+const QUIET_TIMEOUT: Duration = Duration::from_mins(5);
+/// A manager that has sent nothing for so long after its start has nothing to do.
+const RESTART_QUIET: Duration = Duration::from_secs(4);
+const CHURN_WINDOW: Duration = Duration::from_secs(10);
+const CHANGES_PER_SECOND: u32 = 10;
+const RESET: Duration = Duration::from_secs(15);
+/// A silent cluster is reported before this time.
+const SILENCE_REPORTED: Duration = Duration::from_secs(45);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+pub struct Run<'a> {
+    environment: &'a Environment,
+    controller: &'a Controller,
+    size: PlacementSize,
+    progress: &'a dyn ProgressReporter,
+    replayed: ReplayedClusters,
+    log: ManagementLog,
+    processes: Processes,
+    manager: Option<Manager>,
+    figures: Figures,
+}
+
+struct Manager {
+    child: Child,
+    started: Timestamp,
+}
+
+impl<'a> Run<'a> {
+    /// Starts the endpoints of the replayed clusters and the manager. The environment has one real workload cluster.
+    pub async fn start(
+        environment: &'a Environment,
+        controller: &'a Controller,
+        size: PlacementSize,
+        progress: &'a dyn ProgressReporter,
+    ) -> Result<Self> {
+        let [real] = environment.workloads() else { bail!("the environment needs one workload cluster") };
+        let real = real.client_as(USER_AGENT).await?;
+        let replayed =
+            ReplayedClusters::start(&environment.dir().join("replay"), real, size.clusters).await?;
+        controller.prepare_access(environment).await?;
+        let figures = Figures {
+            clusters: size.clusters,
+            placements: size.placements,
+            objects_per_release: LARGE_OBJECTS,
+            ..Figures::default()
+        };
+        let log = ManagementLog::follow(environment.management());
+        let processes = Processes::default();
+        let mut run = Self {
+            environment,
+            controller,
+            size,
+            progress,
+            replayed,
+            log,
+            processes,
+            manager: None,
+            figures,
+        };
+        run.start_manager()?;
+        Ok(run)
+    }
+
+    pub async fn run(mut self) -> Result<Figures> {
+        let result = self.run_phases().await;
+        let stopped = self.stop_manager().await;
+        let log = self.environment.dir().join("logs/controller.log");
+        result
+            .and(stopped)
+            .with_context(|| format!("{} ends with:\n{}", log.display(), last_lines(&log, 12)))?;
+        Ok(self.figures)
+    }
+
+    async fn run_phases(&mut self) -> Result<()> {
+        self.install().await?;
+        self.fill().await?;
+        let samples = self.replayed.samples(self.size.changes);
+        let placements = usize::try_from(self.size.placements)?;
+        let mut changes = LabelChanges::start(self.environment.client(), samples, placements)?;
+        self.measure_changes(&mut changes).await?;
+        self.churn(&mut changes).await?;
+        self.restart().await?;
+        self.idle().await?;
+        self.reset().await?;
+        self.silence(&mut changes).await?;
+        self.check_nothing_written()
+    }
+
+    /// Installs the releases on the real cluster, whose answers are recorded afterwards.
+    async fn install(&mut self) -> Result<()> {
+        self.begin("installing the releases to record");
+        placements::apply_all(self.environment, self.size.placements).await?;
+        self.wait_ready(1, INSTALL_TIMEOUT).await?;
+        self.end("installing the releases to record")
+    }
+
+    async fn fill(&mut self) -> Result<()> {
+        let clusters = self.replayed.count();
+        let step = format!("creating {clusters} Clusters");
+        self.begin(&step);
+        let started = Instant::now();
+        let progress = self.progress;
+        let registered = |count: u32| {
+            if count.is_multiple_of(100) {
+                progress.advance(&format!("{count} of {clusters} exist"));
+            }
+        };
+        self.replayed.register(self.environment.client(), registered).await?;
+        let releases = clusters.saturating_mul(self.size.placements);
+        let timeout = (FILL_TIMEOUT_PER_RELEASE * releases).max(SHORTEST_TIMEOUT);
+        // The real cluster counts too.
+        self.wait_ready(clusters + 1, timeout).await?;
+        self.figures.fill_s = seconds(started.elapsed());
+        self.log.wait_quiet(QUIET, QUIET_TIMEOUT).await?;
+        self.end(&step)
+    }
+
+    async fn measure_changes(&mut self, changes: &mut LabelChanges) -> Result<()> {
+        self.begin("changing labels");
+        let times = changes.measure(self.size.changes, self.change_progress()).await?;
+        self.figures.change_p50_s = seconds(percentile(&times, 50));
+        self.figures.change_p99_s = seconds(percentile(&times, 99));
+        self.end("changing labels")
+    }
+
+    async fn churn(&mut self, changes: &mut LabelChanges) -> Result<()> {
+        self.begin("churn");
+        self.log.wait_quiet(QUIET, QUIET_TIMEOUT).await?;
+        let from = Timestamp::now();
+        changes.churn(self.size.churn, CHANGES_PER_SECOND).await?;
+        let requests = self.log.since(from).await?;
+        self.figures.churn_status_writes = requests::most_status_writes(&requests, from, CHURN_WINDOW);
+        self.log.wait_quiet(QUIET, QUIET_TIMEOUT).await?;
+        self.end("churn")
+    }
+
+    async fn restart(&mut self) -> Result<()> {
+        self.begin("restart");
+        self.stop_manager().await?;
+        self.replayed.traffic().reset();
+        let from = Timestamp::now();
+        self.start_manager()?;
+        self.wait_watched().await?;
+        self.log.wait_quiet(RESTART_QUIET, QUIET_TIMEOUT).await?;
+        let requests = self.log.since(from).await?;
+        let counts = self.replayed.traffic().counts();
+        let kubeconfigs = requests::count(&requests, LoggedRequest::is_kubeconfig);
+        let per_cluster = as_float(counts.reads() + kubeconfigs) / f64::from(self.replayed.count().max(1));
+        self.figures.restart_requests_per_cluster = rounded(per_cluster);
+        self.figures.restart_management_requests = requests::count(&requests, |_| true);
+        self.figures.restart_status_writes = requests::count(&requests, LoggedRequest::is_status_write);
+        self.figures.restart_s = seconds(elapsed(from, counts.last.max(requests::last(&requests))));
+        self.figures.memory_after_restart_mib = rounded(self.processes.resident_roots());
+        self.end("restart")
+    }
+
+    async fn idle(&mut self) -> Result<()> {
+        self.begin("idle");
+        self.replayed.traffic().reset();
+        let (from, cpu) = (Timestamp::now(), self.processes.cpu());
+        tokio::time::sleep(self.size.idle).await;
+        self.figures.idle_cpu_s = rounded(self.processes.cpu() - cpu);
+        let counts = self.replayed.traffic().counts();
+        self.figures.idle_workload_requests = counts.reads() + counts.probes;
+        let requests = self.log.since(from).await?;
+        self.figures.idle_management_requests = requests::count(&requests, |_| true);
+        self.end("idle")
+    }
+
+    async fn reset(&mut self) -> Result<()> {
+        self.begin("resetting all connections");
+        self.replayed.traffic().reset();
+        let from = Timestamp::now();
+        self.replayed.set_behavior(Behavior::Unreachable);
+        tokio::time::sleep(RESET).await;
+        let back = Timestamp::now();
+        self.replayed.set_behavior(Behavior::Healthy);
+        self.wait_watched().await?;
+        let counts = self.replayed.traffic().counts();
+        self.figures.reset_recovery_s = seconds(elapsed(back, counts.last));
+        self.figures.reset_concurrent_connects = counts.most_connecting;
+        let requests = self.log.since(from).await?;
+        self.figures.reset_status_writes = requests::count(&requests, LoggedRequest::is_status_write);
+        self.log.wait_quiet(QUIET, QUIET_TIMEOUT).await?;
+        self.end("resetting all connections")
+    }
+
+    async fn silence(&mut self, changes: &mut LabelChanges) -> Result<()> {
+        self.begin("1 % of the clusters are silent");
+        self.replayed.set_behavior_of_few(Behavior::Silent);
+        tokio::time::sleep(SILENCE_REPORTED).await;
+        let times = changes.measure(self.size.changes, self.change_progress()).await?;
+        self.figures.silent_p99_s = seconds(percentile(&times, 99));
+        self.figures.silent_p99_ratio =
+            rounded(self.figures.silent_p99_s / self.figures.change_p99_s.max(0.001));
+        self.replayed.set_behavior_of_few(Behavior::Healthy);
+        self.end("1 % of the clusters are silent")
+    }
+
+    fn start_manager(&mut self) -> Result<()> {
+        let started = Timestamp::now();
+        let child = self.controller.start(self.environment)?;
+        self.processes.add(child.pid());
+        self.manager = Some(Manager { child, started });
+        Ok(())
+    }
+
+    /// Stops the manager, and takes in how late it has renewed the Lease.
+    async fn stop_manager(&mut self) -> Result<()> {
+        let Some(Manager { child, started }) = self.manager.take() else { return Ok(()) };
+        self.processes.remove(child.pid());
+        child.stop(GRACE_PERIOD).await;
+        let requests = self.log.since(started).await?;
+        if let Some(delay) = requests::longest_lease_delay(&requests, LEASE_PERIOD) {
+            self.figures.lease_delay_s = self.figures.lease_delay_s.max(seconds(delay));
+        }
+        Ok(())
+    }
+
+    fn check_manager(&self) -> Result<()> {
+        self.manager.as_ref().map_or(Ok(()), |manager| manager.child.check())?;
+        Ok(())
+    }
+
+    /// Waits until every placement is ready on so many clusters.
+    async fn wait_ready(&self, clusters: u32, timeout: Duration) -> Result<()> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            self.check_manager()?;
+            let ready = placements::ready_clusters(self.environment.client()).await?;
+            if placements::all_ready(&ready, self.size.placements, clusters) {
+                return Ok(());
+            }
+            let text = ready.join(", ");
+            ensure!(Instant::now() < deadline, "not ready within {} s: {text}", timeout.as_secs());
+            self.progress.advance(&text);
+            tokio::time::sleep(POLL_INTERVAL * 2).await;
+        }
+    }
+
+    /// Waits until every replayed cluster was listed and is watched, and no further request but probes has followed.
+    async fn wait_watched(&self) -> Result<()> {
+        let clusters = self.replayed.count();
+        let timeout = (WATCH_TIMEOUT_PER_CLUSTER * clusters).max(SHORTEST_TIMEOUT);
+        let deadline = Instant::now() + timeout;
+        loop {
+            self.check_manager()?;
+            let counts = self.replayed.traffic().counts();
+            let watched = counts.lists.min(counts.watches);
+            let quiet =
+                counts.last.is_some_and(|last| elapsed(last, Some(Timestamp::now())) >= RESTART_QUIET);
+            if watched >= u64::from(clusters) && quiet {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{watched} of {clusters} clusters are watched");
+            self.progress.advance(&format!("{watched} of {clusters} clusters are watched"));
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Returns an error if the manager has tried to change a replayed cluster, whose releases are all up to date.
+    fn check_nothing_written(&self) -> Result<()> {
+        match self.replayed.traffic().counts().first_write {
+            Some(write) => bail!("the manager tried to change a cluster that is up to date: {write}"),
+            None => Ok(()),
+        }
+    }
+
+    fn change_progress(&self) -> impl FnMut(u32) + use<'a> {
+        let (progress, all) = (self.progress, self.size.changes);
+        move |done| progress.advance(&format!("{done} of {all} changes"))
+    }
+
+    fn begin(&self, step: &str) {
+        self.progress.begin(step, None);
+    }
+
+    fn end(&mut self, step: &str) -> Result<()> {
+        self.figures.memory_mib = self.figures.memory_mib.max(rounded(self.processes.resident_roots()));
+        self.progress.finish(step);
+        self.check_manager()
+    }
+}
+
+fn seconds(duration: Duration) -> f64 {
+    rounded(duration.as_secs_f64())
+}
+
+/// Returns the time between two points in time, or zero if the second is unknown or earlier.
+fn elapsed(from: Timestamp, until: Option<Timestamp>) -> Duration {
+    until.and_then(|until| Duration::try_from(until.duration_since(from)).ok()).unwrap_or_default()
+}
