@@ -70,3 +70,41 @@ async fn the_figures_are_complete_even_if_the_controller_fails() {
     let figures: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!(figures["phases"].as_array().unwrap().len(), PHASES.len());
 }
+
+const PLACEMENT_FIGURES: [&str; 8] = [
+    "lease_delay_s",
+    "change_p99_s",
+    "churn_status_writes",
+    "idle_cpu_s",
+    "memory_mib",
+    "restart_s",
+    "reset_concurrent_connects",
+    "silent_p99_ratio",
+];
+
+#[tokio::test]
+async fn the_placement_bench_measures_replayed_clusters_and_draws_them() {
+    let shell = Shell::new("bench-placement").await;
+    let tool = programs::package_tool();
+    let (file, drawing) = (shell.home.join("figures.json"), shell.home.join("figures.svg"));
+    let line = format!(
+        "chandler-sandbox bench placement --clusters 4 --placements 2 --changes 3 --churn-seconds 2 --idle-seconds 2 --json {} --tool {tool}",
+        file.display()
+    );
+    let output = shell.run(&line, &[], LIMIT).await;
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{stdout}\n{stderr}");
+    let figures: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let figures = &figures["placement"];
+    for figure in PLACEMENT_FIGURES {
+        assert!(figures[figure].is_number(), "{figure} of {figures}");
+    }
+    assert_eq!(figures["clusters"], 4);
+    assert!(figures["restart_requests_per_cluster"].as_f64().unwrap() >= 3.0, "{figures}");
+    assert!(stdout.contains("connections reset: status writes"), "{stdout}");
+
+    let line = format!("chandler-sandbox bench plot {} --svg {}", file.display(), drawing.display());
+    let output = shell.run(&line, &[], LIMIT).await;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(std::fs::read_to_string(&drawing).unwrap().starts_with("<svg "));
+}
