@@ -78,7 +78,7 @@ const LARGE_FILES: [(&str, &str); 3] = [
     ("values.yaml", "greeting: none\n"),
     (
         "templates/configmaps.yaml",
-        r#"{{- range $index := until 50 }}
+        r"{{- range $index := until 50 }}
 ---
 apiVersion: v1
 kind: ConfigMap
@@ -87,7 +87,7 @@ metadata:
 data:
   greeting: {{ $.Values.greeting | quote }}
 {{- end }}
-"#,
+",
     ),
 ];
 
@@ -99,4 +99,15 @@ pub fn write_large(folder: &Path) -> Result<PathBuf> {
 /// Writes the chart of the fleet to a folder.
 pub fn write(folder: &Path) -> Result<PathBuf> {
     chart::write(folder, &FILES).with_context(|| format!("writing {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_large_chart_has_the_stated_number_of_objects() {
+        let range = format!("until {LARGE_OBJECTS} ");
+        assert!(LARGE_FILES.iter().any(|(_, text)| text.contains(&range)));
+    }
 }

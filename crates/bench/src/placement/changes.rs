@@ -102,8 +102,9 @@ impl LabelChanges {
         let cluster = self.samples[self.changes % self.samples.len()].clone();
         self.changes += 1;
         let tier = format!("change-{}", self.changes);
-        let patch = json!({"metadata": {"labels": {TIER_LABEL: tier}}});
-        let patched = self.clusters.patch_metadata(&cluster, &PatchParams::default(), &Patch::Merge(&patch));
+        let patch = Patch::Merge(json!({"metadata": {"labels": {TIER_LABEL: tier}}}));
+        let parameters = PatchParams::default();
+        let patched = self.clusters.patch_metadata(&cluster, &parameters, &patch);
         tokio::time::timeout(TIMEOUT, patched)
             .await
             .with_context(|| format!("changing the label of {cluster} timed out"))?

@@ -71,7 +71,7 @@ impl Recording {
         let read = async {
             let (head, body) = self.client.send(forwarded).await?.into_parts();
             let content_type = head.headers.get(CONTENT_TYPE).cloned();
-            Ok(Answer { status: head.status, content_type, body: body.collect_bytes().await? })
+            anyhow::Ok(Answer { status: head.status, content_type, body: body.collect_bytes().await? })
         };
         tokio::time::timeout(TIMEOUT, read).await.context("the API server did not answer in time")?
     }

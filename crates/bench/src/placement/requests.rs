@@ -60,7 +60,7 @@ pub fn most_status_writes(requests: &[LoggedRequest], from: Timestamp, window: D
     for write in writes {
         let Ok(since) = Duration::try_from(write.at.duration_since(from)) else { continue };
         let index = since.as_nanos() / window.as_nanos().max(1);
-        *counts.entry((&write.name, index)).or_default() += 1;
+        *counts.entry((write.name.as_str(), index)).or_default() += 1;
     }
     counts.into_values().max().unwrap_or_default()
 }
