@@ -47,8 +47,8 @@ pub struct LabelChanges {
 }
 
 impl LabelChanges {
-    /// Watches the release objects of the samples.
-    pub fn start(client: &Client, samples: Vec<String>, placements: usize) -> Result<Self> {
+    /// Watches the release objects of the samples, and waits until the watch shows all of them.
+    pub async fn start(client: &Client, samples: Vec<String>, placements: usize) -> Result<Self> {
         ensure!(!samples.is_empty(), "there is no cluster whose label could be changed");
         let api: Api<DynamicObject> =
             Api::namespaced_with(client.clone(), NAMESPACE, &proxy_resource("HelmReleaseProxy"));
@@ -68,7 +68,24 @@ impl LabelChanges {
             }
         });
         let task = AbortOnDropHandle::new(task);
-        Ok(Self { clusters: clusters(client), samples, placements, values, changes: 0, _task: task })
+        let mut changes =
+            Self { clusters: clusters(client), samples, placements, values, changes: 0, _task: task };
+        changes.wait_listed().await?;
+        Ok(changes)
+    }
+
+    async fn wait_listed(&mut self) -> Result<()> {
+        let (samples, placements) = (&self.samples, self.placements);
+        let listed = self.values.wait_for(|values| {
+            let is_listed =
+                |cluster| values.get(cluster).is_some_and(|releases| releases.len() == placements);
+            samples.iter().all(is_listed)
+        });
+        tokio::time::timeout(TIMEOUT, listed)
+            .await
+            .context("the release objects of the changed Clusters were not listed in time")?
+            .context("the watch on release objects has ended")?;
+        Ok(())
     }
 
     /// Changes labels one after the other. Returns how long each took until all release objects of its cluster were

@@ -113,7 +113,7 @@ impl<'a> Run<'a> {
         self.fill().await?;
         let samples = self.replayed.samples(self.size.changes);
         let placements = usize::try_from(self.size.placements)?;
-        let mut changes = LabelChanges::start(self.environment.client(), samples, placements)?;
+        let mut changes = LabelChanges::start(self.environment.client(), samples, placements).await?;
         self.measure_changes(&mut changes).await?;
         self.churn(&mut changes).await?;
         self.restart().await?;
@@ -268,9 +268,13 @@ impl<'a> Run<'a> {
             if placements::all_ready(&ready, self.size.placements, clusters) {
                 return Ok(());
             }
-            let text = ready.join(", ");
-            ensure!(Instant::now() < deadline, "not ready within {} s: {text}", timeout.as_secs());
-            self.progress.advance(&text);
+            ensure!(
+                Instant::now() < deadline,
+                "not ready within {} s: {}",
+                timeout.as_secs(),
+                ready.join(", ")
+            );
+            self.progress.advance(ready.first().map_or("no placement", String::as_str));
             tokio::time::sleep(POLL_INTERVAL * 2).await;
         }
     }
