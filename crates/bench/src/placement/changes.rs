@@ -78,7 +78,7 @@ impl LabelChanges {
         let (samples, placements) = (&self.samples, self.placements);
         let listed = self.values.wait_for(|values| {
             let is_listed =
-                |cluster| values.get(cluster).is_some_and(|releases| releases.len() == placements);
+                |cluster: &String| values.get(cluster).is_some_and(|releases| releases.len() == placements);
             samples.iter().all(is_listed)
         });
         tokio::time::timeout(TIMEOUT, listed)
