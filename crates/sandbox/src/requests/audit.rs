@@ -29,6 +29,8 @@ pub struct AuditEntry {
     /// The user that the request impersonates, if any.
     pub impersonated: Option<String>,
     pub user_agent: String,
+    /// The IP address that the request came from, or empty if there is none.
+    pub source_ip: String,
     /// The HTTP status code, or 0 if there is none.
     pub code: u16,
     pub received: jiff::Timestamp,
@@ -115,6 +117,8 @@ struct Event {
     impersonated_user: Option<User>,
     #[serde(default)]
     user_agent: String,
+    #[serde(default, rename = "sourceIPs")]
+    source_ips: Vec<String>,
     #[serde(default)]
     object_ref: ObjectRef,
     #[serde(default)]
@@ -157,6 +161,7 @@ impl From<Event> for AuditEntry {
             user: event.user.username,
             impersonated: event.impersonated_user.map(|user| user.username),
             user_agent: event.user_agent,
+            source_ip: event.source_ips.into_iter().next().unwrap_or_default(),
             code: event.response_status.code,
             received: event.request_received_timestamp,
         }

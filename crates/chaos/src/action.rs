@@ -1,0 +1,208 @@
+//! The actions of users and the faults of which a sequence consists.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// One of the two management clusters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Side {
+    A,
+    B,
+}
+
+impl Side {
+    pub const ALL: [Self; 2] = [Self::A, Self::B];
+
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+}
+
+/// One of the two workload clusters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Cluster {
+    Alpha,
+    Bravo,
+}
+
+impl Cluster {
+    pub const ALL: [Self; 2] = [Self::Alpha, Self::Bravo];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Alpha => "alpha",
+            Self::Bravo => "bravo",
+        }
+    }
+}
+
+/// A control plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum PlaneId {
+    Management(Side),
+    Workload(Cluster),
+}
+
+impl PlaneId {
+    pub const ALL: [Self; 4] = [
+        Self::Management(Side::A),
+        Self::Management(Side::B),
+        Self::Workload(Cluster::Alpha),
+        Self::Workload(Cluster::Bravo),
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Management(Side::A) => "management-a",
+            Self::Management(Side::B) => "management-b",
+            Self::Workload(cluster) => cluster.name(),
+        }
+    }
+}
+
+/// A HelmChartProxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Placement(pub u8);
+
+impl Placement {
+    pub const ALL: [Self; 3] = [Self(0), Self(1), Self(2)];
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "p{}", self.0)
+    }
+}
+
+/// A release of a placement on a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct ReleaseId {
+    pub placement: Placement,
+    pub cluster: Cluster,
+}
+
+impl ReleaseId {
+    /// Returns the releases of all placements on all clusters.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Placement::ALL
+            .into_iter()
+            .flat_map(|placement| Cluster::ALL.map(|cluster| Self { placement, cluster }))
+    }
+}
+
+impl fmt::Display for ReleaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {}", self.placement, self.cluster.name())
+    }
+}
+
+/// An action of a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum UserAction {
+    CreatePlacement(Placement),
+    DeletePlacement(Placement),
+    /// Changes the values of a placement to a number that was not used before.
+    EditValues(Placement, u32),
+    /// Changes the version of the chart.
+    EditVersion(Placement, ChartVersion),
+    PausePlacement(Placement),
+    ResumePlacement(Placement),
+    PauseCluster(Cluster),
+    ResumeCluster(Cluster),
+    /// Adds the label with which a placement selects a cluster.
+    Select(ReleaseId),
+    /// Removes the label with which a placement selects a cluster.
+    Deselect(ReleaseId),
+    /// Changes the annotation with the Kubernetes version, which the values depend on.
+    Annotate(Cluster, u32),
+    /// Deletes a Cluster and its kubeconfig, and creates them again for the same control plane.
+    RecreateCluster(Cluster),
+    /// Moves all objects to the other management cluster, with the steps of `clusterctl move`.
+    Move,
+    /// `helm upgrade` by hand, with another value.
+    HelmUpgrade(ReleaseId),
+    /// `helm uninstall` by hand.
+    HelmUninstall(ReleaseId),
+    /// Adds a key to an object of a release. Chandler neither detects nor reverts it.
+    EditObject(ReleaseId),
+    /// Deletes an object of a release. Chandler does not detect it.
+    DeleteObject(ReleaseId),
+    /// Replaces the kubeconfig Secret of a cluster by one with other credentials.
+    RotateCredentials(Cluster),
+}
+
+/// A published version of the chart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum ChartVersion {
+    First,
+    Second,
+}
+
+impl ChartVersion {
+    pub const ALL: [Self; 2] = [Self::First, Self::Second];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::First => "1.0.0",
+            Self::Second => "1.1.0",
+        }
+    }
+}
+
+/// A fault. Those of the network and stopped processes last until the next [`Action::Heal`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Fault {
+    /// Every packet to and from an API server is delayed.
+    Delay(PlaneId),
+    /// Connections to an API server are reset.
+    Reset(PlaneId),
+    /// Nothing that is sent to or by an API server arrives.
+    BlackHole(PlaneId),
+    /// What is sent on open connections never arrives, new connections work.
+    HalfOpen(PlaneId),
+    /// SIGKILL to a manager; another one is started.
+    KillManager(Side),
+    /// SIGSTOP to a manager.
+    StopManager(Side),
+    /// SIGSTOP to a manager; another one is started.
+    ReplaceManager(Side),
+    /// SIGKILL to the Helm driver of a manager.
+    KillDriver(Side),
+    /// SIGSTOP to the Helm driver of a manager.
+    StopDriver(Side),
+    /// The API server ends and starts again.
+    RestartApiServer(PlaneId),
+    /// The API server and etcd end and start again.
+    RestartEtcd(PlaneId),
+    /// etcd forgets old revisions, and the API server restarts: watches that continue get 410.
+    Compact(PlaneId),
+}
+
+/// What a step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Action {
+    User(UserAction),
+    Fault(Fault),
+    /// Ends all faults.
+    Heal,
+}
+
+/// A pause and an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// The number of the step in the sequence that the seed generates.
+    pub number: usize,
+    pub wait_ms: u64,
+    pub action: Action,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>2}. after {:>4} ms: {:?}", self.number, self.wait_ms, self.action)
+    }
+}

@@ -1,0 +1,306 @@
+//! The invariants, as pure functions of the model and of recorded facts. Each returns its violations.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::{
+    action::ReleaseId,
+    facts::{EndState, Events, ObservedRelease, RecordWrite},
+    model::{Content, Expected, Model},
+};
+
+/// The number of objects of a release.
+pub const OBJECTS: usize = 3;
+/// How long the manager that objects were moved from may take to cancel an operation.
+const MOVE_GRACE: Duration = Duration::from_secs(15);
+
+/// Checks that the releases and the statuses of their objects are as the model predicts.
+pub fn check_end_state(model: &Model, observed: &EndState) -> Vec<String> {
+    let none = ObservedRelease::default();
+    ReleaseId::all()
+        .flat_map(|release| {
+            let found = observed.releases.get(&release).unwrap_or(&none);
+            let problems = match model.expected(release) {
+                Expected::Deployed(content) => {
+                    [check_content(model, release, content, found), check_status(model, found)].concat()
+                }
+                Expected::Absent => [check_absent(found), check_no_release_object(found)].concat(),
+                Expected::Unmanaged => check_no_release_object(found),
+            };
+            problems.into_iter().map(move |problem| format!("{release}: {problem}")).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+fn check_content(model: &Model, release: ReleaseId, content: Content, found: &ObservedRelease) -> Vec<String> {
+    let mut problems = Vec::new();
+    match &found.newest {
+        None => problems.push("there is no release record".to_owned()),
+        Some(record) if record.status != "deployed" => {
+            problems.push(format!("revision {} is {}, not deployed", record.revision, record.status));
+        }
+        Some(_) => {}
+    }
+    let wrong = found.objects.iter().filter(|object| **object != Some(content));
+    problems.extend(wrong.map(|object| format!("an object has {object:?} instead of {content:?}")));
+    let missing = OBJECTS.saturating_sub(found.objects.len());
+    if missing > usize::from(model.may_lack_objects(release)) {
+        problems.push(format!("{missing} of {OBJECTS} objects are missing"));
+    }
+    problems
+}
+
+fn check_absent(found: &ObservedRelease) -> Vec<String> {
+    let record = found.newest.iter().map(|record| format!("there still is revision {}", record.revision));
+    let objects = (!found.objects.is_empty()).then(|| format!("there still are {} objects", found.objects.len()));
+    record.chain(objects).collect()
+}
+
+fn check_no_release_object(found: &ObservedRelease) -> Vec<String> {
+    let objects = found.release_objects.iter();
+    objects.map(|object| format!("there still is a HelmReleaseProxy on side {:?}", object.side)).collect()
+}
+
+/// Checks that there is one HelmReleaseProxy, on the right management cluster, and that it is Ready with the newest
+/// revision.
+fn check_status(model: &Model, found: &ObservedRelease) -> Vec<String> {
+    let [object] = found.release_objects.as_slice() else {
+        return vec![format!("there are {} HelmReleaseProxies, not 1", found.release_objects.len())];
+    };
+    let mut problems = Vec::new();
+    if object.side != model.side() {
+        problems.push(format!("its HelmReleaseProxy is on side {:?}, not {:?}", object.side, model.side()));
+    }
+    if object.ready != "True" || !object.is_current {
+        problems.push(format!("Ready is {:?}, current: {}", object.ready, object.is_current));
+    }
+    let newest = found.newest.as_ref().map(|record| record.revision);
+    if object.revision != newest {
+        problems.push(format!("the status says revision {:?}, the newest is {newest:?}", object.revision));
+    }
+    problems
+}
+
+/// Checks that every `Ready=True` is true, which must hold whenever nothing changes.
+pub fn check_ready_is_true(model: &Model, observed: &EndState) -> Vec<String> {
+    let claims = observed.releases.iter().filter(|(_, found)| {
+        found.release_objects.iter().any(|object| object.ready == "True" && object.is_current)
+    });
+    claims
+        .filter_map(|(release, found)| {
+            let problems = match model.expected(*release) {
+                Expected::Deployed(content) => check_content(model, *release, content, found),
+                Expected::Absent | Expected::Unmanaged => return None,
+            };
+            (!problems.is_empty()).then(|| format!("{release} is Ready, but {}", problems.join(", ")))
+        })
+        .collect()
+}
+
+/// Checks what has happened on the way to the end state.
+pub fn check_events(model: &Model, events: &Events) -> Vec<String> {
+    [check_single_driver(events), check_removals(model, events), check_revisions(model, events)].concat()
+}
+
+/// Checks that no driver writes to a release after another one has taken over. A driver may return if the objects were
+/// moved meanwhile. A process that was stopped may send one request late, which documentation names as a limit.
+fn check_single_driver(events: &Events) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (release, writes) in by_release(events) {
+        let mut late: BTreeMap<u32, usize> = BTreeMap::new();
+        // The writes of the driver that is in charge; late ones of its predecessors are not among them.
+        let mut accepted: Vec<&RecordWrite> = Vec::new();
+        for write in writes {
+            let (Some(successor), Some(pid)) = (successor(&accepted, write), write.pid) else {
+                accepted.push(write);
+                continue;
+            };
+            if is_moved(events, successor, write) {
+                accepted.push(write);
+                continue;
+            }
+            let count = late.entry(pid).or_default();
+            *count += 1;
+            if !(events.stopped.contains(&pid) && *count == 1) {
+                problems.push(format!(
+                    "{release}: driver {pid} wrote a record at {} after driver {:?} at {}",
+                    write.at, successor.pid, successor.at
+                ));
+            }
+        }
+    }
+    problems
+}
+
+/// Returns whether objects were moved between two writes, or shortly before the first.
+fn is_moved(events: &Events, first: &RecordWrite, second: &RecordWrite) -> bool {
+    events.moves.iter().any(|(start, end)| {
+        *start <= second.at && end.checked_add(MOVE_GRACE).is_ok_and(|end| first.at <= end)
+    })
+}
+
+/// Returns the last write of another driver after an earlier write of the same driver.
+fn successor<'a>(before: &[&'a RecordWrite], write: &RecordWrite) -> Option<&'a RecordWrite> {
+    let earlier = before.iter().rposition(|other| other.pid == write.pid)?;
+    before[earlier + 1..].iter().rev().find(|other| other.pid.is_some()).copied()
+}
+
+fn by_release(events: &Events) -> BTreeMap<ReleaseId, Vec<&RecordWrite>> {
+    let mut releases: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for write in &events.record_writes {
+        releases.entry(write.release).or_default().push(write);
+    }
+    for writes in releases.values_mut() {
+        writes.sort_by_key(|write| write.at);
+    }
+    releases
+}
+
+fn check_removals(model: &Model, events: &Events) -> Vec<String> {
+    let wrong = events.removals.iter().filter(|release| !model.may_be_removed(**release));
+    wrong.map(|release| format!("{release}: Chandler removed objects that no user removed")).collect()
+}
+
+fn check_revisions(model: &Model, events: &Events) -> Vec<String> {
+    let exceeds = |(release, writes): (ReleaseId, Vec<&RecordWrite>)| {
+        let revisions = writes.iter().filter(|write| write.verb == "create").count();
+        let limit = model.revision_limit(release);
+        (revisions > usize::try_from(limit).unwrap_or(usize::MAX))
+            .then(|| format!("{release}: {revisions} revisions for {limit} changes and faults"))
+    };
+    by_release(events).into_iter().filter_map(exceeds).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::{
+        action::{Action, ChartVersion, Cluster, Placement, Side, UserAction},
+        facts::{Record, ReleaseObject},
+    };
+
+    const P: Placement = Placement(0);
+    const ON_ALPHA: ReleaseId = ReleaseId { placement: P, cluster: Cluster::Alpha };
+    const ON_BRAVO: ReleaseId = ReleaseId { placement: P, cluster: Cluster::Bravo };
+    const CONTENT: Content = Content { value: 0, version: ChartVersion::First, annotation: 0 };
+
+    fn model(actions: &[UserAction]) -> Model {
+        let mut model = Model::default();
+        actions.iter().for_each(|action| model.apply(&Action::User(*action)));
+        model
+    }
+
+    fn deployed() -> ObservedRelease {
+        ObservedRelease {
+            newest: Some(Record { revision: 1, status: "deployed".to_owned() }),
+            objects: vec![Some(CONTENT); OBJECTS],
+            release_objects: vec![ReleaseObject {
+                side: Side::A,
+                ready: "True".to_owned(),
+                is_current: true,
+                revision: Some(1),
+            }],
+        }
+    }
+
+    fn observed(change: impl FnOnce(&mut ObservedRelease)) -> EndState {
+        let mut changed = deployed();
+        change(&mut changed);
+        EndState { releases: [(ON_ALPHA, changed), (ON_BRAVO, deployed())].into() }
+    }
+
+    #[test]
+    fn the_end_state_must_equal_the_model() {
+        let created = model(&[UserAction::CreatePlacement(P)]);
+        assert_eq!(check_end_state(&created, &observed(|_| ())), [""; 0]);
+        type Change = fn(&mut ObservedRelease);
+        let rows: [(Change, &str); 8] = [
+            (|release| release.newest = None, "there is no release record"),
+            (|release| release.newest.as_mut().unwrap().status = "failed".to_owned(), "is failed"),
+            (|release| release.objects[0] = None, "an object has None"),
+            (|release| release.objects.truncate(2), "1 of 3 objects are missing"),
+            (|release| release.release_objects.clear(), "0 HelmReleaseProxies"),
+            (|release| release.release_objects[0].side = Side::B, "on side B, not A"),
+            (|release| release.release_objects[0].is_current = false, "current: false"),
+            (|release| release.release_objects[0].revision = Some(7), "says revision Some(7)"),
+        ];
+        for (change, text) in rows {
+            let problems = check_end_state(&created, &observed(change));
+            assert!(problems.iter().any(|problem| problem.contains(text)), "{text}: {problems:?}");
+        }
+    }
+
+    #[test]
+    fn removed_releases_must_be_absent_unless_their_cluster_was_recreated() {
+        let mut actions = vec![UserAction::CreatePlacement(P), UserAction::Deselect(ON_ALPHA)];
+        let problems = check_end_state(&model(&actions), &observed(|release| release.release_objects.clear()));
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        actions.push(UserAction::RecreateCluster(Cluster::Alpha));
+        assert_eq!(check_end_state(&model(&actions), &observed(|release| release.release_objects.clear())), [""; 0]);
+        assert_eq!(check_end_state(&model(&actions), &observed(|_| ())).len(), 1, "it has an object");
+    }
+
+    #[test]
+    fn an_object_that_a_user_deleted_may_be_missing() {
+        let deleted = model(&[UserAction::CreatePlacement(P), UserAction::DeleteObject(ON_ALPHA)]);
+        assert_eq!(check_end_state(&deleted, &observed(|release| release.objects.truncate(2))), [""; 0]);
+        assert_eq!(check_end_state(&deleted, &observed(|release| release.objects.truncate(1))).len(), 1);
+    }
+
+    #[test]
+    fn a_status_that_claims_too_much_is_a_violation() {
+        let edited = model(&[UserAction::CreatePlacement(P), UserAction::EditValues(P, 5)]);
+        assert_eq!(check_ready_is_true(&edited, &observed(|_| ())).len(), 2);
+        let created = model(&[UserAction::CreatePlacement(P)]);
+        assert_eq!(check_ready_is_true(&created, &observed(|_| ())), [""; 0]);
+    }
+
+    fn second(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    /// Returns writes to one release by these drivers, one per second.
+    fn writes(pids: &[u32]) -> Events {
+        let write = |(at, pid): (i64, &u32)| RecordWrite {
+            release: ON_ALPHA,
+            pid: Some(*pid),
+            verb: "update".to_owned(),
+            at: second(at),
+        };
+        Events { record_writes: (0..).zip(pids).map(write).collect(), ..Events::default() }
+    }
+
+    #[test]
+    fn a_driver_must_not_write_after_another_has_taken_over() {
+        let problems = |events: &Events| check_single_driver(events).len();
+        for (pids, expected) in
+            [(&[1, 1, 1][..], 0), (&[1, 1, 2, 2, 3], 0), (&[1, 2, 1], 1), (&[1, 2, 1, 2], 1), (&[1, 2, 1, 1], 2)]
+        {
+            assert_eq!(problems(&writes(pids)), expected, "{pids:?}");
+        }
+        let moved = Events { moves: vec![(second(1), second(2))], ..writes(&[1, 2, 1]) };
+        assert_eq!(problems(&moved), 0);
+        let moved_long_before = Events { moves: vec![(second(-90), second(-80))], ..writes(&[1, 2, 1]) };
+        assert_eq!(problems(&moved_long_before), 1);
+        let stopped = |pids: &[u32]| Events { stopped: [1].into(), ..writes(pids) };
+        assert_eq!(problems(&stopped(&[1, 2, 1])), 0, "one late request");
+        assert_eq!(problems(&stopped(&[1, 2, 1, 2])), 0, "the successor continues");
+        assert_eq!(problems(&stopped(&[1, 2, 1, 2, 1])), 1, "one late request only");
+    }
+
+    #[test]
+    fn removals_and_revisions_need_a_reason() {
+        let created = model(&[UserAction::CreatePlacement(P)]);
+        let removed = Events { removals: [ON_ALPHA].into(), ..Events::default() };
+        assert_eq!(check_events(&created, &removed).len(), 1);
+        let deselected = model(&[UserAction::CreatePlacement(P), UserAction::Deselect(ON_ALPHA)]);
+        assert_eq!(check_events(&deselected, &removed), [""; 0]);
+
+        let mut events = writes(&[1, 1]);
+        events.record_writes[0].verb = "create".to_owned();
+        assert_eq!(check_events(&created, &events), [""; 0]);
+        events.record_writes[1].verb = "create".to_owned();
+        assert_eq!(check_events(&created, &events).len(), 1);
+    }
+}

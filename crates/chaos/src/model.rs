@@ -1,0 +1,368 @@
+//! The model: predicts the end state that a sequence of actions has to lead to, whatever faults happen meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::action::{Action, ChartVersion, Cluster, Placement, ReleaseId, Side, UserAction};
+
+/// The state that users have asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model {
+    side: Side,
+    placements: BTreeMap<Placement, PlacementModel>,
+    clusters: BTreeMap<Cluster, ClusterModel>,
+    histories: BTreeMap<ReleaseId, ReleaseHistory>,
+    faults: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PlacementModel {
+    value: u32,
+    version: ChartVersion,
+    paused: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ClusterModel {
+    selected_by: BTreeSet<Placement>,
+    annotation: u32,
+    paused: bool,
+}
+
+/// What users have done to a release.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct ReleaseHistory {
+    /// The number of changes, each of which may need a revision.
+    changes: u32,
+    /// Whether a user has ever asked for its removal.
+    removed: bool,
+    /// Whether it may be left on its cluster: the Cluster was deleted while a removal may not have been complete.
+    may_be_left: bool,
+    /// Whether a user has deleted one of its objects.
+    object_deleted: bool,
+}
+
+/// The content of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Content {
+    pub value: u32,
+    pub version: ChartVersion,
+    pub annotation: u32,
+}
+
+/// The state that a release must have in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    Deployed(Content),
+    Absent,
+    /// It is not managed, and may or may not exist.
+    Unmanaged,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        let cluster = || ClusterModel {
+            selected_by: Placement::ALL.into_iter().collect(),
+            annotation: 0,
+            paused: false,
+        };
+        Self {
+            side: Side::A,
+            placements: BTreeMap::new(),
+            clusters: Cluster::ALL.into_iter().map(|name| (name, cluster())).collect(),
+            histories: BTreeMap::new(),
+            faults: 0,
+        }
+    }
+}
+
+impl Model {
+    /// Returns the management cluster that has the objects.
+    pub fn side(&self) -> Side {
+        self.side
+    }
+
+    /// Returns whether an action makes sense now. Others are skipped, such as an edit of a placement that does not exist.
+    pub fn allows(&self, action: &Action) -> bool {
+        let Action::User(action) = action else { return true };
+        let paused = |placement: &Placement| self.placements.get(placement).map(|found| found.paused);
+        let is_cluster_paused = |cluster: &Cluster| self.clusters.get(cluster).is_some_and(|found| found.paused);
+        match action {
+            UserAction::CreatePlacement(placement) => paused(placement).is_none(),
+            UserAction::DeletePlacement(placement) | UserAction::EditValues(placement, _) => {
+                paused(placement).is_some()
+            }
+            UserAction::EditVersion(placement, version) => {
+                self.placements.get(placement).is_some_and(|found| found.version != *version)
+            }
+            UserAction::PausePlacement(placement) => paused(placement) == Some(false),
+            UserAction::ResumePlacement(placement) => paused(placement) == Some(true),
+            UserAction::PauseCluster(cluster) => !is_cluster_paused(cluster),
+            UserAction::ResumeCluster(cluster) => is_cluster_paused(cluster),
+            UserAction::Select(release) => !self.has_label(*release),
+            UserAction::Deselect(release) => self.has_label(*release),
+            UserAction::HelmUpgrade(release)
+            | UserAction::HelmUninstall(release)
+            | UserAction::EditObject(release)
+            | UserAction::DeleteObject(release) => self.is_selected(*release),
+            UserAction::Annotate(..)
+            | UserAction::RecreateCluster(_)
+            | UserAction::RotateCredentials(_)
+            | UserAction::Move => true,
+        }
+    }
+
+    /// Records an action that was performed.
+    pub fn apply(&mut self, action: &Action) {
+        match action {
+            Action::User(action) => self.apply_user_action(*action),
+            Action::Fault(_) => self.faults += 1,
+            Action::Heal => {}
+        }
+    }
+
+    fn apply_user_action(&mut self, action: UserAction) {
+        match action {
+            UserAction::CreatePlacement(placement) => {
+                let created = PlacementModel { value: 0, version: ChartVersion::First, paused: false };
+                self.placements.insert(placement, created);
+                self.change_selected(|release| release.placement == placement);
+            }
+            UserAction::DeletePlacement(placement) => {
+                self.remove_selected(|release| release.placement == placement);
+                self.placements.remove(&placement);
+            }
+            UserAction::EditValues(placement, value) => self.edit(placement, |found| found.value = value),
+            UserAction::EditVersion(placement, version) => self.edit(placement, |found| found.version = version),
+            UserAction::PausePlacement(placement) => self.set_paused(placement, true),
+            UserAction::ResumePlacement(placement) => self.set_paused(placement, false),
+            UserAction::PauseCluster(cluster) => self.change_cluster(cluster, |found| found.paused = true),
+            UserAction::ResumeCluster(cluster) => self.change_cluster(cluster, |found| found.paused = false),
+            UserAction::Select(release) => {
+                self.change_cluster(release.cluster, |found| {
+                    found.selected_by.insert(release.placement);
+                });
+                self.change_selected(|other| other == release);
+            }
+            UserAction::Deselect(release) => {
+                self.remove_selected(|other| other == release);
+                self.change_cluster(release.cluster, |found| {
+                    found.selected_by.remove(&release.placement);
+                });
+            }
+            UserAction::Annotate(cluster, annotation) => {
+                self.change_cluster(cluster, |found| found.annotation = annotation);
+                self.change_selected(|release| release.cluster == cluster);
+            }
+            UserAction::RecreateCluster(cluster) => self.recreate(cluster),
+            UserAction::Move => self.side = self.side.other(),
+            UserAction::HelmUpgrade(release) | UserAction::HelmUninstall(release) => {
+                self.history(release).changes += 1;
+            }
+            UserAction::DeleteObject(release) => self.history(release).object_deleted = true,
+            UserAction::EditObject(_) | UserAction::RotateCredentials(_) => {}
+        }
+    }
+
+    /// Returns the actions that end all pauses. Whether a change before a pause was still made is not determined, but the
+    /// state after the pause is.
+    pub fn closing_actions(&self) -> Vec<UserAction> {
+        let placements = self.placements.iter().filter(|(_, found)| found.paused);
+        let clusters = self.clusters.iter().filter(|(_, found)| found.paused);
+        placements
+            .map(|(placement, _)| UserAction::ResumePlacement(*placement))
+            .chain(clusters.map(|(cluster, _)| UserAction::ResumeCluster(*cluster)))
+            .collect()
+    }
+
+    /// Returns the state that a release must have in the end.
+    pub fn expected(&self, release: ReleaseId) -> Expected {
+        let history = self.histories.get(&release);
+        match (self.placements.get(&release.placement), self.clusters.get(&release.cluster)) {
+            (Some(placement), Some(cluster)) if cluster.selected_by.contains(&release.placement) => {
+                Expected::Deployed(Content {
+                    value: placement.value,
+                    version: placement.version,
+                    annotation: cluster.annotation,
+                })
+            }
+            _ if history.is_some_and(|history| history.may_be_left) => Expected::Unmanaged,
+            _ => Expected::Absent,
+        }
+    }
+
+    /// Returns whether a user has deleted one of the objects of a release, which Chandler need not create again.
+    pub fn may_lack_objects(&self, release: ReleaseId) -> bool {
+        self.histories.get(&release).is_some_and(|history| history.object_deleted)
+    }
+
+    /// Returns whether a user has ever asked for the removal of a release.
+    pub fn may_be_removed(&self, release: ReleaseId) -> bool {
+        self.histories.get(&release).is_some_and(|history| history.removed)
+    }
+
+    /// Returns the largest number of revisions that Chandler may have created: one per change, and one per fault.
+    pub fn revision_limit(&self, release: ReleaseId) -> u32 {
+        self.histories.get(&release).map_or(0, |history| history.changes) + self.faults
+    }
+
+    /// Returns whether a placement exists.
+    pub fn exists(&self, placement: Placement) -> bool {
+        self.placements.contains_key(&placement)
+    }
+
+    /// Returns the annotation of a cluster, its labels, and whether it is paused, to create it again.
+    pub fn cluster(&self, cluster: Cluster) -> (u32, Vec<Placement>, bool) {
+        self.clusters.get(&cluster).map_or((0, Vec::new(), false), |found| {
+            (found.annotation, found.selected_by.iter().copied().collect(), found.paused)
+        })
+    }
+
+    fn has_label(&self, release: ReleaseId) -> bool {
+        self.clusters.get(&release.cluster).is_some_and(|found| found.selected_by.contains(&release.placement))
+    }
+
+    fn is_selected(&self, release: ReleaseId) -> bool {
+        self.exists(release.placement) && self.has_label(release)
+    }
+
+    fn history(&mut self, release: ReleaseId) -> &mut ReleaseHistory {
+        self.histories.entry(release).or_default()
+    }
+
+    fn edit(&mut self, placement: Placement, edit: impl FnOnce(&mut PlacementModel)) {
+        if let Some(found) = self.placements.get_mut(&placement) {
+            edit(found);
+        }
+        self.change_selected(|release| release.placement == placement);
+    }
+
+    fn set_paused(&mut self, placement: Placement, paused: bool) {
+        if let Some(found) = self.placements.get_mut(&placement) {
+            found.paused = paused;
+        }
+    }
+
+    fn change_cluster(&mut self, cluster: Cluster, change: impl FnOnce(&mut ClusterModel)) {
+        if let Some(found) = self.clusters.get_mut(&cluster) {
+            change(found);
+        }
+    }
+
+    fn change_selected(&mut self, matches: impl Fn(ReleaseId) -> bool) {
+        for release in ReleaseId::all().filter(|release| matches(*release)) {
+            if self.is_selected(release) {
+                let history = self.history(release);
+                history.changes += 1;
+                history.may_be_left = false;
+            }
+        }
+    }
+
+    fn remove_selected(&mut self, matches: impl Fn(ReleaseId) -> bool) {
+        for release in ReleaseId::all().filter(|release| matches(*release)) {
+            if self.is_selected(release) {
+                self.history(release).removed = true;
+            }
+        }
+    }
+
+    /// A release whose Cluster is deleted stays on its control plane. Those that are selected are adopted afterwards.
+    fn recreate(&mut self, cluster: Cluster) {
+        for release in ReleaseId::all().filter(|release| release.cluster == cluster) {
+            if !self.is_selected(release) && self.may_be_removed(release) {
+                self.history(release).may_be_left = true;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::action::{Fault, PlaneId};
+
+    const P: Placement = Placement(0);
+    const ON_ALPHA: ReleaseId = ReleaseId { placement: P, cluster: Cluster::Alpha };
+    const ON_BRAVO: ReleaseId = ReleaseId { placement: P, cluster: Cluster::Bravo };
+
+    fn after(actions: &[UserAction]) -> Model {
+        let mut model = Model::default();
+        for action in actions.iter().map(|action| Action::User(*action)) {
+            assert!(model.allows(&action), "{action:?}");
+            model.apply(&action);
+        }
+        model
+    }
+
+    fn content(value: u32, version: ChartVersion, annotation: u32) -> Expected {
+        Expected::Deployed(Content { value, version, annotation })
+    }
+
+    #[test]
+    fn the_last_edit_counts_and_each_edit_allows_a_revision() {
+        use ChartVersion::{First, Second};
+        use UserAction::{Annotate, CreatePlacement, EditValues, EditVersion};
+        let model = after(&[
+            CreatePlacement(P),
+            EditValues(P, 3),
+            EditVersion(P, Second),
+            Annotate(Cluster::Alpha, 7),
+            EditValues(P, 4),
+        ]);
+        assert_eq!(model.expected(ON_ALPHA), content(4, Second, 7));
+        assert_eq!(model.expected(ON_BRAVO), content(4, Second, 0));
+        assert_eq!((model.revision_limit(ON_ALPHA), model.revision_limit(ON_BRAVO)), (5, 4));
+        assert_eq!(after(&[CreatePlacement(P)]).expected(ON_ALPHA), content(0, First, 0));
+    }
+
+    #[test]
+    fn only_removals_by_users_allow_removals() {
+        use UserAction::{CreatePlacement, DeletePlacement, Deselect, Select};
+        let deselected = after(&[CreatePlacement(P), Deselect(ON_ALPHA)]);
+        assert_eq!(deselected.expected(ON_ALPHA), Expected::Absent);
+        assert!(deselected.may_be_removed(ON_ALPHA) && !deselected.may_be_removed(ON_BRAVO));
+        let selected = after(&[CreatePlacement(P), Deselect(ON_ALPHA), Select(ON_ALPHA)]);
+        assert_eq!(selected.expected(ON_ALPHA), content(0, ChartVersion::First, 0));
+        let deleted = after(&[CreatePlacement(P), DeletePlacement(P)]);
+        assert_eq!(deleted.expected(ON_BRAVO), Expected::Absent);
+    }
+
+    #[test]
+    fn a_release_may_be_left_if_its_cluster_is_recreated_after_a_removal() {
+        use UserAction::{CreatePlacement, Deselect, RecreateCluster, Select};
+        let actions = [CreatePlacement(P), Deselect(ON_ALPHA), RecreateCluster(Cluster::Alpha), Select(ON_ALPHA)];
+        assert_eq!(after(&actions[..3]).expected(ON_ALPHA), Expected::Unmanaged);
+        assert_eq!(after(&actions).expected(ON_ALPHA), content(0, ChartVersion::First, 0));
+        let kept = after(&[CreatePlacement(P), RecreateCluster(Cluster::Alpha)]);
+        assert_eq!(kept.expected(ON_ALPHA), content(0, ChartVersion::First, 0));
+        assert!(!kept.may_be_removed(ON_ALPHA));
+    }
+
+    #[test]
+    fn closing_actions_end_all_pauses() {
+        use UserAction::{CreatePlacement, PauseCluster, PausePlacement};
+        let mut model = after(&[CreatePlacement(P), PausePlacement(P), PauseCluster(Cluster::Bravo)]);
+        let closing = model.closing_actions();
+        assert_eq!(closing, [UserAction::ResumePlacement(P), UserAction::ResumeCluster(Cluster::Bravo)]);
+        closing.iter().for_each(|action| model.apply(&Action::User(*action)));
+        assert_eq!(model.closing_actions(), []);
+    }
+
+    #[test]
+    fn actions_without_an_object_are_not_allowed() {
+        use UserAction::{DeletePlacement, EditValues, HelmUninstall, ResumeCluster, Select};
+        let model = Model::default();
+        let actions =
+            [DeletePlacement(P), EditValues(P, 1), HelmUninstall(ON_ALPHA), ResumeCluster(Cluster::Alpha), Select(ON_ALPHA)];
+        for action in actions {
+            assert!(!model.allows(&Action::User(action)), "{action:?}");
+        }
+    }
+
+    #[test]
+    fn faults_allow_revisions_and_a_move_changes_the_side() {
+        let mut model = after(&[UserAction::CreatePlacement(P), UserAction::Move]);
+        model.apply(&Action::Fault(Fault::Compact(PlaneId::Management(Side::A))));
+        assert_eq!((model.side(), model.revision_limit(ON_ALPHA)), (Side::B, 2));
+    }
+}
