@@ -2,6 +2,7 @@
 
 mod bench;
 mod build;
+mod chaos;
 mod ci;
 mod command;
 mod demo;
@@ -58,6 +59,12 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         arguments: Vec<String>,
     },
+    /// Run random sequences of user actions and faults; takes the arguments of `chandler-sandbox chaos`
+    Chaos {
+        /// For example `--sequences 8 --seed 1 --minutes 6`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Build the files of a release: chart, manifest, and components for clusterctl and the Cluster API Operator
     Dist(dist::DistArgs),
     /// Check licenses, bans and sources of the dependencies against `deny.toml`
@@ -82,6 +89,7 @@ fn main() -> Result<()> {
         Task::Test { quick: false, full } => test::run(&root, full),
         Task::Demo { exit } => demo::run(&root, exit),
         Task::Bench { arguments } => bench::run(&root, &arguments),
+        Task::Chaos { arguments } => chaos::run(&root, &arguments),
         Task::Dist(arguments) => dist::run(&root, arguments),
         Task::Deny => supply_chain::deny(&root),
         Task::Advisories => supply_chain::advisories(&root),

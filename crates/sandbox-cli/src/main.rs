@@ -1,6 +1,7 @@
 //! The `chandler-sandbox` binary, a tool for developers that is not part of a release. See `chandler-sandbox --help`.
 
 mod bench;
+mod chaos;
 mod demo;
 mod kubectl;
 mod programs;
@@ -33,6 +34,8 @@ enum Command {
     /// Measure the resource usage of the controllers
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Run random sequences of user actions and faults, and check that Chandler reaches the desired state
+    Chaos(chaos::ChaosArgs),
     /// Print a completion script for a shell
     Completion {
         /// The shell
@@ -54,6 +57,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Demo(arguments) => runtime()?.block_on(demo::run(arguments)),
         Command::Tool(command) => runtime()?.block_on(tool::run(command)),
         Command::Bench(command) => runtime()?.block_on(bench::run(command)),
+        Command::Chaos(arguments) => runtime()?.block_on(chaos::run(arguments)),
         Command::Completion { shell } => {
             print_completion::<Cli>(shell);
             Ok(())

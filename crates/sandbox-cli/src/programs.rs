@@ -1,4 +1,4 @@
-//! The binaries that the demo and the benchmark run: `chandler` and its package tool.
+//! The binaries that the demo, the benchmark and the chaos test run: `chandler` and its package tool.
 
 use std::path::PathBuf;
 

@@ -55,6 +55,7 @@ fn check(words: &[&str]) -> Result<(), String> {
         ["clusterctl", rest @ ..] => known_verb(rest, &CLUSTERCTL),
         // All arguments are passed to `chandler-sandbox bench`, including `--help`.
         ["cargo", "xtask", "bench", rest @ ..] => sandbox(&[&["bench"][..], rest].concat()),
+        ["cargo", "xtask", "chaos", rest @ ..] => sandbox(&[&["chaos"][..], rest].concat()),
         ["cargo", "xtask", rest @ ..] => {
             check_arguments(Command::new(env!("CARGO")).current_dir(root()).arg("xtask"), rest)
         }
@@ -204,6 +205,7 @@ fn invalid_commands_are_detected() {
         "cargo xtask nosuch",
         "cargo xtask test --nosuch",
         "cargo xtask bench nosuch",
+        "cargo xtask chaos --nosuch",
         "cargo test -p chandler-nosuch",
         "cargo test --test nosuch",
     ];

@@ -1,0 +1,215 @@
+//! The environment of all sequences: two management clusters with managers, two workload clusters, a chart repository,
+//! and a proxy in front of every API server.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use chandler_sandbox::{
+    apply::{apply, apply_all},
+    assets::{Assets, Binary},
+    certificates::{Authority, write_private},
+    chart::Package,
+    kubeconfig,
+    plane::{Plane, PlaneOptions},
+    progress::ProgressReporter,
+    repository::ChartRepository,
+    service_account,
+};
+use kube::{Client, api::ListParams};
+
+use crate::{
+    action::{ChartVersion, Cluster, PlaneId, Side},
+    chart,
+    manager::{ManagerCommand, Managers},
+    objects,
+    proxy::{Mode, Proxy},
+};
+
+/// The user agent of requests that are not those of Chandler.
+pub const USER_AGENT: &str = "chaos";
+const RBAC: &str = include_str!("../../../deploy/rbac.yaml");
+const SERVED_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A control plane, and the proxy in front of its API server.
+pub struct ProxiedPlane {
+    pub plane: Plane,
+    pub proxy: Proxy,
+    /// A client that does not use the proxy.
+    pub client: Client,
+}
+
+impl ProxiedPlane {
+    async fn start(assets: &Assets, dir: &Path, id: PlaneId) -> Result<Self> {
+        let plane = Plane::start(assets, PlaneOptions::bare(id.name(), &dir.join(id.name()))).await?;
+        let proxy = Proxy::start(plane.port()).await.context("starting a proxy")?;
+        let client = plane.client_as(USER_AGENT).await?;
+        Ok(Self { plane, proxy, client })
+    }
+
+    /// Returns a kubeconfig whose server is the proxy.
+    fn through_proxy(&self, kubeconfig: &str) -> String {
+        kubeconfig.replace(&format!(":{}", self.plane.port()), &format!(":{}", self.proxy.port()))
+    }
+
+    /// Returns a kubeconfig of an administrator with new credentials. Its server is the proxy.
+    pub fn new_kubeconfig(&self, user: &str) -> Result<String> {
+        let name = self.plane.name();
+        let authority = Authority::open(&self.plane.dir().join("pki"), &format!("sandbox {name}"))?;
+        let credentials = authority.client(user, &["system:masters"])?;
+        let direct = kubeconfig::render(name, &self.plane.endpoint(), authority.certificate(), &credentials);
+        Ok(self.through_proxy(&direct))
+    }
+}
+
+pub struct Environment {
+    pub dir: PathBuf,
+    pub assets: Assets,
+    pub repository: ChartRepository,
+    /// The archive of the chart, for the helm CLI.
+    pub archive: PathBuf,
+    planes: BTreeMap<PlaneId, ProxiedPlane>,
+    managers: BTreeMap<Side, Managers>,
+}
+
+impl Environment {
+    pub async fn start(
+        assets: Assets,
+        dir: &Path,
+        chandler: &Path,
+        tool: &Path,
+        progress: &dyn ProgressReporter,
+    ) -> Result<Self> {
+        let step = "starting 4 control planes and 2 managers";
+        progress.begin(step, None);
+        let mut planes = BTreeMap::new();
+        for id in PlaneId::ALL {
+            progress.advance(id.name());
+            planes.insert(id, ProxiedPlane::start(&assets, dir, id).await?);
+        }
+        let (repository, archive) = publish_chart(dir).await?;
+        let mut environment = Self {
+            dir: dir.to_owned(),
+            assets,
+            repository,
+            archive,
+            planes,
+            managers: BTreeMap::new(),
+        };
+        for side in Side::ALL {
+            let kubeconfig = environment.prepare_management(side).await?;
+            let command = ManagerCommand {
+                name: PlaneId::Management(side).name().to_owned(),
+                chandler: chandler.to_owned(),
+                tool: tool.to_owned(),
+                kubeconfig,
+                home: dir.to_owned(),
+            };
+            environment.managers.insert(side, Managers::start(command)?);
+        }
+        progress.finish(step);
+        Ok(environment)
+    }
+
+    pub fn plane(&self, id: PlaneId) -> Result<&ProxiedPlane> {
+        self.planes.get(&id).with_context(|| format!("there is no control plane {}", id.name()))
+    }
+
+    pub fn management(&self, side: Side) -> Result<&Client> {
+        Ok(&self.plane(PlaneId::Management(side))?.client)
+    }
+
+    pub fn workload(&self, cluster: Cluster) -> Result<&ProxiedPlane> {
+        self.plane(PlaneId::Workload(cluster))
+    }
+
+    pub fn managers(&mut self, side: Side) -> Result<&mut Managers> {
+        self.managers.get_mut(&side).with_context(|| format!("there are no managers on side {side:?}"))
+    }
+
+    /// Starts managers that have ended.
+    pub fn supervise(&mut self) -> Result<()> {
+        self.managers.values_mut().try_for_each(Managers::supervise)
+    }
+
+    /// Ends all faults. Half-open connections stay half-open: a client has to notice it.
+    pub fn heal(&mut self) {
+        self.planes.values().for_each(|plane| plane.proxy.set_mode(Mode::Pass));
+        self.managers.values_mut().for_each(Managers::heal);
+    }
+
+    /// Returns whether all managers that were replaced have ended.
+    pub fn only_current_managers_run(&self) -> bool {
+        self.managers.values().all(Managers::only_current_runs)
+    }
+
+    /// Kills all managers and starts new ones.
+    pub async fn reset_managers(&mut self) -> Result<()> {
+        for managers in self.managers.values_mut() {
+            managers.reset().await?;
+        }
+        Ok(())
+    }
+
+    pub async fn kill(self) {
+        drop(self.managers);
+        for plane in self.planes.values() {
+            plane.plane.kill().await;
+        }
+    }
+
+    pub fn helm(&self) -> &Path {
+        self.assets.path(Binary::Helm)
+    }
+
+    /// Installs the CRDs and the RBAC rules. Returns the path of the manager's kubeconfig, whose server is the proxy.
+    async fn prepare_management(&self, side: Side) -> Result<PathBuf> {
+        let plane = self.plane(PlaneId::Management(side))?;
+        apply(&plane.client, &objects::cluster_crd()).await?;
+        for crd in chandler_api::crds() {
+            apply(&plane.client, &serde_json::to_value(&crd)?).await?;
+        }
+        apply_all(&plane.client, RBAC).await?;
+        for (api_version, kind) in [
+            (objects::CAPI, "Cluster"),
+            (objects::ADDONS, "HelmChartProxy"),
+            (objects::ADDONS, "HelmReleaseProxy"),
+        ] {
+            wait_served(&plane.client, api_version, kind).await?;
+        }
+        let direct =
+            service_account::kubeconfig(&plane.plane, "chandler-system", "chandler-manager").await?;
+        let path = self.dir.join(format!("{}-manager.kubeconfig", plane.plane.name()));
+        write_private(&path, &plane.through_proxy(&direct))?;
+        Ok(path)
+    }
+}
+
+async fn publish_chart(dir: &Path) -> Result<(ChartRepository, PathBuf)> {
+    let authority = Authority::open(&dir.join("pki"), "chaos")?;
+    let repository = ChartRepository::start(&authority, &dir.join("charts")).await?;
+    let folder = chart::write(&dir.join("chart"))?;
+    for version in ChartVersion::ALL {
+        repository.publish_version(&folder, version.as_str())?;
+    }
+    let package = Package::pack(&folder, Some(ChartVersion::First.as_str()))?;
+    let archive = dir.join(package.file_name());
+    std::fs::write(&archive, &package.bytes).with_context(|| format!("writing {}", archive.display()))?;
+    Ok((repository, archive))
+}
+
+/// Waits until the API server serves a kind, which happens shortly after it has accepted the CRD.
+async fn wait_served(client: &Client, api_version: &str, kind: &str) -> Result<()> {
+    let objects = objects::api(client, "default", api_version, kind);
+    let deadline = Instant::now() + SERVED_TIMEOUT;
+    while Instant::now() < deadline {
+        if objects.list(&ListParams::default().limit(1)).await.is_ok() {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    bail!("the management cluster does not serve {kind} within {SERVED_TIMEOUT:?}")
+}

@@ -1,0 +1,158 @@
+//! The managers of a management cluster, and signals to them and to their drivers.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result};
+use chandler_sandbox::process::{Child, Spec};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The Lease is short, so that a successor takes over soon.
+const ARGUMENTS: [&str; 16] = [
+    "--allow-source-address",
+    "127.0.0.1",
+    "--metrics-address",
+    "127.0.0.1:0",
+    "--log-format",
+    "json",
+    "--lease-seconds",
+    "4",
+    "--lease-renew-deadline-seconds",
+    "3",
+    "--lease-retry-seconds",
+    "1",
+    "--drain-seconds",
+    "2",
+    "--parameters-seconds",
+    "5",
+];
+
+/// How a manager is started.
+#[derive(Clone, Debug)]
+pub struct ManagerCommand {
+    /// The name of its management cluster.
+    pub name: String,
+    pub chandler: PathBuf,
+    pub tool: PathBuf,
+    pub kubeconfig: PathBuf,
+    pub home: PathBuf,
+}
+
+/// The managers of a management cluster: the current one, and those that it replaced.
+pub struct Managers {
+    command: ManagerCommand,
+    current: Child,
+    replaced: Vec<Child>,
+    /// The processes that are stopped now.
+    stopped: BTreeSet<u32>,
+    /// The number of managers that have been started.
+    started: u32,
+}
+
+impl Managers {
+    pub fn start(command: ManagerCommand) -> Result<Self> {
+        let current = spawn(&command, 1)?;
+        Ok(Self { command, current, replaced: Vec::new(), stopped: BTreeSet::new(), started: 1 })
+    }
+
+    /// Starts a manager if the current one has ended, as a Deployment would do.
+    pub fn supervise(&mut self) -> Result<()> {
+        if self.current.is_running() { Ok(()) } else { self.start_another().map(drop) }
+    }
+
+    /// Kills the current manager and starts another one.
+    pub async fn kill(&mut self) -> Result<()> {
+        let killed = self.start_another()?;
+        killed.kill().await;
+        Ok(())
+    }
+
+    /// Stops the current manager. Returns its process ID and those of its drivers, which may be late when they continue.
+    pub fn stop(&mut self) -> Vec<u32> {
+        let pid = self.current.pid();
+        self.send_stop(pid);
+        [vec![pid], children(pid)].concat()
+    }
+
+    /// Stops the current manager and starts another one.
+    pub fn replace(&mut self) -> Result<Vec<u32>> {
+        let stopped = self.stop();
+        let replaced = self.start_another()?;
+        self.replaced.push(replaced);
+        Ok(stopped)
+    }
+
+    pub fn kill_drivers(&self) {
+        children(self.current.pid()).into_iter().for_each(|pid| send(pid, Signal::KILL));
+    }
+
+    pub fn stop_drivers(&mut self) -> Vec<u32> {
+        let drivers = children(self.current.pid());
+        drivers.iter().for_each(|pid| self.send_stop(*pid));
+        drivers
+    }
+
+    /// Continues all stopped processes.
+    pub fn heal(&mut self) {
+        for pid in std::mem::take(&mut self.stopped) {
+            send(pid, Signal::CONT);
+        }
+    }
+
+    /// Returns whether all managers that were replaced have ended.
+    pub fn only_current_runs(&self) -> bool {
+        self.replaced.iter().all(|child| !child.is_running())
+    }
+
+    /// Kills all managers and starts a new one.
+    pub async fn reset(&mut self) -> Result<()> {
+        self.heal();
+        for child in std::mem::take(&mut self.replaced) {
+            child.kill().await;
+        }
+        self.kill().await
+    }
+
+    /// Starts another manager and returns the one that was current.
+    fn start_another(&mut self) -> Result<Child> {
+        self.started += 1;
+        let next = spawn(&self.command, self.started)?;
+        Ok(std::mem::replace(&mut self.current, next))
+    }
+
+    fn send_stop(&mut self, pid: u32) {
+        self.stopped.insert(pid);
+        send(pid, Signal::STOP);
+    }
+}
+
+fn spawn(command: &ManagerCommand, number: u32) -> Result<Child> {
+    let ManagerCommand { name, chandler, tool, kubeconfig, home } = command;
+    let name = format!("{name}-manager-{number}");
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    // Each manager has its own store, as each Pod has.
+    let (kubeconfig, tool, store) = (text(kubeconfig), text(tool), text(&home.join("stores").join(&name)));
+    let specific = ["manager", "--kubeconfig", &kubeconfig, "--tool", &tool, "--store", &store];
+    let args = specific.iter().chain(&ARGUMENTS).map(|argument| (*argument).to_owned()).collect();
+    let env = vec![("HOME".to_owned(), text(home))];
+    let spec = Spec { name: name.clone(), program: chandler.clone(), args, env, home: home.clone() };
+    Child::spawn(&spec).with_context(|| format!("starting {name}"))
+}
+
+/// Returns the child processes of a process.
+fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| parse_pids(&list)).collect()
+}
+
+fn parse_pids(list: &str) -> Vec<u32> {
+    list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+fn send(pid: u32, signal: Signal) {
+    // Fails if the process has ended already, which is no problem.
+    let _ = i32::try_from(pid).ok().and_then(Pid::from_raw).map(|pid| kill_process(pid, signal));
+}

@@ -1,0 +1,199 @@
+//! One run of a sequence: performs its steps, ends all faults, and checks the invariants.
+
+mod faults;
+mod users;
+
+use std::{
+    future::Future,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+use chandler_sandbox::{apply::apply, progress::ProgressReporter};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::json;
+
+use crate::{
+    action::{Action, Cluster, Placement, Side, Step, UserAction},
+    environment::Environment,
+    facts::Events,
+    invariants::{check_end_state, check_events, check_ready_is_true},
+    model::Model,
+    mover::found,
+    objects::{self, ADDONS, CAPI},
+    observe::{self, AuditLogs},
+};
+
+/// How long a step may take. Restarts of a control plane are the slowest.
+const STEP_TIMEOUT: Duration = Duration::from_mins(2);
+/// How long Chandler may take to reach the end state. Longer than a connection that was dropped silently is used, and than
+/// the first delays of a backoff.
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(90);
+/// How long statuses may still change after the end state was reached.
+const SETTLE_TIME: Duration = Duration::from_secs(2);
+/// How long Chandler must not write in the end.
+const QUIET_TIME: Duration = Duration::from_secs(4);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
+
+/// A run of a sequence in a namespace of its own.
+pub struct Run<'a> {
+    environment: &'a mut Environment,
+    progress: &'a dyn ProgressReporter,
+    /// The namespace, and the prefix of all releases.
+    name: String,
+    model: Model,
+    events: Events,
+    logs: AuditLogs,
+    /// The number of credentials that were created.
+    credentials: u32,
+}
+
+/// Runs steps and returns the violations of invariants. Errors are failures of the environment, not of Chandler.
+pub async fn run(
+    environment: &mut Environment,
+    name: &str,
+    steps: &[Step],
+    progress: &dyn ProgressReporter,
+) -> Result<Vec<String>> {
+    let logs = AuditLogs::new(environment)?;
+    let mut run = Run {
+        environment,
+        progress,
+        name: name.to_owned(),
+        model: Model::default(),
+        events: Events::default(),
+        logs,
+        credentials: 0,
+    };
+    run.create_clusters().await?;
+    for step in steps {
+        tokio::time::sleep(Duration::from_millis(step.wait_ms)).await;
+        run.progress.advance(&step.to_string());
+        run.perform(&step.action).await.with_context(|| format!("in step {step}"))?;
+    }
+    let mut violations = run.check().await?;
+    if violations.is_empty() {
+        violations = run.remove_placements().await?;
+    }
+    run.clean_up(!violations.is_empty()).await?;
+    Ok(violations)
+}
+
+impl Run<'_> {
+    async fn create_clusters(&mut self) -> Result<()> {
+        for side in Side::ALL {
+            apply(self.environment.management(side)?, &objects::namespace(&self.name)).await?;
+        }
+        let ca = objects::ca_secret(&self.name, self.environment.repository.ca_pem());
+        apply(self.environment.management(Side::A)?, &ca).await?;
+        for cluster in Cluster::ALL {
+            self.create_cluster(cluster).await?;
+        }
+        Ok(())
+    }
+
+    /// Performs an action and records it in the model, unless it is not possible now.
+    async fn perform(&mut self, action: &Action) -> Result<()> {
+        self.environment.supervise()?;
+        if !self.model.allows(action) {
+            return Ok(());
+        }
+        let is_performed = match *action {
+            Action::User(action) => within(STEP_TIMEOUT, self.perform_user_action(action)).await?,
+            Action::Fault(fault) => within(STEP_TIMEOUT, self.inject(fault)).await?,
+            Action::Heal => {
+                self.environment.heal();
+                true
+            }
+        };
+        if is_performed {
+            self.model.apply(action);
+        }
+        Ok(())
+    }
+
+    /// Ends all faults and pauses and checks the invariants.
+    async fn check(&mut self) -> Result<Vec<String>> {
+        self.perform(&Action::Heal).await?;
+        for action in self.model.closing_actions() {
+            self.perform(&Action::User(action)).await?;
+        }
+        let mut violations = self.converge().await?;
+        violations.extend(self.check_quiet().await?);
+        violations.extend(check_events(&self.model, &self.events));
+        Ok(violations)
+    }
+
+    /// Waits until the end state is as the model predicts. Returns the differences that are left at the timeout.
+    async fn converge(&mut self) -> Result<Vec<String>> {
+        let deadline = Instant::now() + CONVERGENCE_TIMEOUT;
+        loop {
+            self.environment.supervise()?;
+            let observing = observe::end_state(self.environment, &self.name);
+            let state = within(STEP_TIMEOUT, observing).await.context("reading the end state")?;
+            let mut violations = check_end_state(&self.model, &state);
+            if !self.environment.only_current_managers_run() {
+                violations.push("a manager that was stopped and replaced continues to run".to_owned());
+            }
+            if violations.is_empty() {
+                return Ok(Vec::new());
+            }
+            self.progress.advance(&format!("waiting for the end state: {}", violations.join("; ")));
+            if Instant::now() > deadline {
+                violations.extend(check_ready_is_true(&self.model, &state));
+                return Ok(violations);
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Checks that Chandler does not write any more.
+    async fn check_quiet(&mut self) -> Result<Vec<String>> {
+        tokio::time::sleep(SETTLE_TIME).await;
+        self.logs.read(&self.name, &mut self.events)?;
+        tokio::time::sleep(QUIET_TIME).await;
+        let writes = self.logs.read(&self.name, &mut self.events)?;
+        Ok(writes.into_iter().map(|write| format!("a write without a change: {write}")).collect())
+    }
+
+    /// Deletes all placements and waits until their releases are removed.
+    async fn remove_placements(&mut self) -> Result<Vec<String>> {
+        for placement in Placement::ALL {
+            self.perform(&Action::User(UserAction::DeletePlacement(placement))).await?;
+        }
+        let violations = self.converge().await?;
+        Ok(violations.into_iter().map(|violation| format!("after the end: {violation}")).collect())
+    }
+
+    /// Removes all objects from the management clusters, so that they do not affect the next run. After a failure, also
+    /// replaces the managers.
+    async fn clean_up(&mut self, has_failed: bool) -> Result<()> {
+        for side in Side::ALL {
+            for (api_version, kind) in
+                [(ADDONS, "HelmChartProxy"), (ADDONS, "HelmReleaseProxy"), (CAPI, "Cluster"), ("v1", "Secret")]
+            {
+                self.delete_all(side, api_version, kind).await?;
+            }
+        }
+        if has_failed {
+            self.environment.reset_managers().await?;
+        }
+        Ok(())
+    }
+
+    async fn delete_all(&self, side: Side, api_version: &str, kind: &str) -> Result<()> {
+        let api = objects::api(self.environment.management(side)?, &self.name, api_version, kind);
+        let strip = Patch::Merge(json!({"metadata": {"finalizers": []}}));
+        for object in api.list(&ListParams::default()).await? {
+            let name = object.metadata.name.unwrap_or_default();
+            found(api.delete(&name, &DeleteParams::default()).await.map(drop))?;
+            found(api.patch(&name, &PatchParams::default(), &strip).await)?;
+        }
+        Ok(())
+    }
+}
+
+/// Awaits a future and fails after a timeout.
+async fn within<T>(limit: Duration, future: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(limit, future).await.with_context(|| format!("not within {limit:?}"))?
+}

@@ -1,0 +1,59 @@
+//! Injects faults.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::Run;
+use crate::{
+    action::{Fault, PlaneId},
+    etcd,
+    proxy::Mode,
+};
+
+/// Slows an operation of a dozen requests down to some seconds.
+const DELAY: Duration = Duration::from_millis(150);
+
+impl Run<'_> {
+    /// Injects a fault. Always returns true.
+    pub(super) async fn inject(&mut self, fault: Fault) -> Result<bool> {
+        match fault {
+            Fault::Delay(id) => self.set_mode(id, Mode::Delay(DELAY))?,
+            Fault::Reset(id) => self.set_mode(id, Mode::Reset)?,
+            Fault::BlackHole(id) => self.set_mode(id, Mode::BlackHole)?,
+            Fault::HalfOpen(id) => self.environment.plane(id)?.proxy.make_half_open(),
+            Fault::KillManager(side) => self.environment.managers(side)?.kill().await?,
+            Fault::StopManager(side) => {
+                let stopped = self.environment.managers(side)?.stop();
+                self.events.stopped.extend(stopped);
+            }
+            Fault::ReplaceManager(side) => {
+                let stopped = self.environment.managers(side)?.replace()?;
+                self.events.stopped.extend(stopped);
+            }
+            Fault::KillDriver(side) => self.environment.managers(side)?.kill_drivers(),
+            Fault::StopDriver(side) => {
+                let stopped = self.environment.managers(side)?.stop_drivers();
+                self.events.stopped.extend(stopped);
+            }
+            Fault::RestartApiServer(id) => self.restart_api_server(id).await?,
+            Fault::RestartEtcd(id) => self.environment.plane(id)?.plane.restart().await?,
+            Fault::Compact(id) => {
+                etcd::compact(self.environment.plane(id)?.plane.dir()).await?;
+                // The API server keeps recent events in memory; without a restart it would not need those of etcd.
+                self.restart_api_server(id).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn set_mode(&self, id: PlaneId, mode: Mode) -> Result<()> {
+        self.environment.plane(id)?.proxy.set_mode(mode);
+        Ok(())
+    }
+
+    /// An upgrade to the same version restarts everything but etcd.
+    async fn restart_api_server(&self, id: PlaneId) -> Result<()> {
+        Ok(self.environment.plane(id)?.plane.upgrade(&self.environment.assets).await?)
+    }
+}
