@@ -1,8 +1,8 @@
 //! Runs random sequences of user actions and faults against real managers and control planes, and checks that Chandler
 //! reaches the state that users have asked for.
 //!
-//! [`generate`] makes a sequence from a seed, [`model`] predicts its end state, [`run`] performs it, and [`invariants`]
-//! judges the recorded [`facts`]. [`shrink`] drops steps that a failure does not need.
+//! `generate` makes a sequence from a seed, `model` predicts its end state, `run` performs it, and `invariants` judges the
+//! recorded facts. `shrink` drops steps that a failure does not need.
 
 mod action;
 mod chart;

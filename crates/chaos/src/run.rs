@@ -3,10 +3,7 @@
 mod faults;
 mod users;
 
-use std::{
-    future::Future,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use chandler_sandbox::{apply::apply, progress::ProgressReporter};

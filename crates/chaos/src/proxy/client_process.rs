@@ -37,8 +37,8 @@ fn is_searched(pid: u32) -> bool {
 }
 
 fn has_file(pid: u32, link: &str) -> bool {
-    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    files.into_iter().any(|file| fs::read_link(file.path()).is_ok_and(|target| target.to_str() == Some(link)))
+    let mut files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    files.any(|file| fs::read_link(file.path()).is_ok_and(|target| target.to_str() == Some(link)))
 }
 
 /// Returns the inode of the client's socket from the content of `/proc/net/tcp`.
