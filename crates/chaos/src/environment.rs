@@ -141,9 +141,11 @@ impl Environment {
         self.managers.values_mut().for_each(Managers::heal);
     }
 
-    /// Returns whether all managers that were replaced have ended.
-    pub fn only_current_managers_run(&self) -> bool {
-        self.managers.values().all(Managers::only_current_runs)
+    /// Ends the managers that were replaced.
+    pub async fn end_replaced_managers(&mut self) {
+        for managers in self.managers.values_mut() {
+            managers.end_replaced().await;
+        }
     }
 
     /// Kills all managers and starts new ones.

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
@@ -28,6 +29,9 @@ const ARGUMENTS: [&str; 16] = [
     "--parameters-seconds",
     "5",
 ];
+
+/// A manager may need up to 28 s more than `--drain-seconds` to end.
+const STOP_TIMEOUT: Duration = Duration::from_secs(35);
 
 /// How a manager is started.
 #[derive(Clone, Debug)]
@@ -101,9 +105,11 @@ impl Managers {
         }
     }
 
-    /// Returns whether all managers that were replaced have ended.
-    pub fn only_current_runs(&self) -> bool {
-        self.replaced.iter().all(|child| !child.is_running())
+    /// Ends the managers that were replaced with SIGTERM. One that continued before its Lease had expired still leads.
+    pub async fn end_replaced(&mut self) {
+        for child in std::mem::take(&mut self.replaced) {
+            child.stop(STOP_TIMEOUT).await;
+        }
     }
 
     /// Kills all managers and starts a new one.

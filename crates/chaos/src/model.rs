@@ -31,7 +31,7 @@ struct ClusterModel {
 /// What users have done to a release.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ReleaseHistory {
-    /// The number of changes, each of which may need a revision.
+    /// The number of changes, each of which may need a revision or cancel an operation, which has then made one.
     changes: u32,
     /// Whether a user has ever asked for its removal.
     removed: bool,
@@ -153,13 +153,20 @@ impl Model {
                 self.change_cluster(cluster, |found| found.annotation = annotation);
                 self.change_selected(|release| release.cluster == cluster);
             }
-            UserAction::RecreateCluster(cluster) => self.recreate(cluster),
-            UserAction::Move => self.side = self.side.other(),
+            UserAction::RecreateCluster(cluster) => {
+                self.recreate(cluster);
+                self.change_selected(|release| release.cluster == cluster);
+            }
+            UserAction::RotateCredentials(cluster) => self.change_selected(|release| release.cluster == cluster),
+            UserAction::Move => {
+                self.side = self.side.other();
+                self.change_selected(|_| true);
+            }
             UserAction::HelmUpgrade(release) | UserAction::HelmUninstall(release) => {
                 self.history(release).changes += 1;
             }
             UserAction::DeleteObject(release) => self.history(release).object_deleted = true,
-            UserAction::EditObject(_) | UserAction::RotateCredentials(_) => {}
+            UserAction::EditObject(_) => {}
         }
     }
 
@@ -363,6 +370,6 @@ mod tests {
     fn faults_allow_revisions_and_a_move_changes_the_side() {
         let mut model = after(&[UserAction::CreatePlacement(P), UserAction::Move]);
         model.apply(&Action::Fault(Fault::Compact(PlaneId::Management(Side::A))));
-        assert_eq!((model.side(), model.revision_limit(ON_ALPHA)), (Side::B, 2));
+        assert_eq!((model.side(), model.revision_limit(ON_ALPHA)), (Side::B, 3));
     }
 }

@@ -1,8 +1,8 @@
 //! Injects faults.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use super::Run;
 use crate::{
@@ -13,6 +13,8 @@ use crate::{
 
 /// Slows an operation of a dozen requests down to some seconds.
 const DELAY: Duration = Duration::from_millis(150);
+
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Run<'_> {
     /// Injects a fault. Always returns true.
@@ -37,7 +39,10 @@ impl Run<'_> {
                 self.events.stopped.extend(stopped);
             }
             Fault::RestartApiServer(id) => self.restart_api_server(id).await?,
-            Fault::RestartEtcd(id) => self.environment.plane(id)?.plane.restart().await?,
+            Fault::RestartEtcd(id) => {
+                self.environment.plane(id)?.plane.restart().await?;
+                self.wait_reconnected(id).await?;
+            }
             Fault::Compact(id) => {
                 etcd::compact(self.environment.plane(id)?.plane.dir()).await?;
                 // The API server keeps recent events in memory; without a restart it would not need those of etcd.
@@ -54,6 +59,20 @@ impl Run<'_> {
 
     /// An upgrade to the same version restarts everything but etcd.
     async fn restart_api_server(&self, id: PlaneId) -> Result<()> {
-        Ok(self.environment.plane(id)?.plane.upgrade(&self.environment.assets).await?)
+        self.environment.plane(id)?.plane.upgrade(&self.environment.assets).await?;
+        self.wait_reconnected(id).await
+    }
+
+    /// Waits until requests of users succeed again: open connections of their client ended with the API server.
+    async fn wait_reconnected(&self, id: PlaneId) -> Result<()> {
+        let client = &self.environment.plane(id)?.client;
+        let deadline = Instant::now() + RECONNECT_TIMEOUT;
+        while let Err(error) = client.apiserver_version().await {
+            if Instant::now() > deadline {
+                return Err(error).with_context(|| format!("connecting to {} again", id.name()));
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
     }
 }
