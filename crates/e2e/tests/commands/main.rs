@@ -10,6 +10,7 @@ mod api;
 mod basics;
 mod bench;
 mod caaph_addon;
+mod chaos;
 mod clusterctl_move;
 mod conformance;
 mod demo;
