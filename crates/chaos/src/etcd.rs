@@ -22,8 +22,9 @@ pub async fn compact(dir: &Path) -> Result<()> {
 }
 
 async fn call(dir: &Path, path: &str, body: &Value) -> Result<Value> {
-    let response = timeout(DEADLINE, exchange(dir, &request(path, &body.to_string())));
-    let response = response.await.with_context(|| format!("{path}: no answer within {DEADLINE:?}"))??;
+    let request = request(path, &body.to_string());
+    let response = timeout(DEADLINE, exchange(dir, &request)).await;
+    let response = response.with_context(|| format!("{path}: no answer within {DEADLINE:?}"))??;
     parse_response(&response).with_context(|| format!("calling {path} of etcd"))
 }
 

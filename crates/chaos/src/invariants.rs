@@ -185,6 +185,8 @@ mod tests {
     const ON_BRAVO: ReleaseId = ReleaseId { placement: P, cluster: Cluster::Bravo };
     const CONTENT: Content = Content { value: 0, version: ChartVersion::First, annotation: 0 };
 
+    type Change = fn(&mut ObservedRelease);
+
     fn model(actions: &[UserAction]) -> Model {
         let mut model = Model::default();
         actions.iter().for_each(|action| model.apply(&Action::User(*action)));
@@ -214,7 +216,6 @@ mod tests {
     fn the_end_state_must_equal_the_model() {
         let created = model(&[UserAction::CreatePlacement(P)]);
         assert_eq!(check_end_state(&created, &observed(|_| ())), [""; 0]);
-        type Change = fn(&mut ObservedRelease);
         let rows: [(Change, &str); 8] = [
             (|release| release.newest = None, "there is no release record"),
             (|release| release.newest.as_mut().unwrap().status = "failed".to_owned(), "is failed"),

@@ -11,6 +11,7 @@ use crate::{
     chart,
     environment::Environment,
     facts::{EndState, Events, ObservedRelease, Record, RecordWrite, ReleaseObject},
+    model::Content,
     objects::{PLACEMENT_LABEL, release_name, release_of_namespace},
     proxy::process_of_address,
 };
@@ -71,7 +72,7 @@ pub async fn newest_record(client: &Client, name: &str) -> Result<Option<Record>
     Ok(records.iter().filter_map(record).max_by_key(|record| record.revision))
 }
 
-async fn objects(client: &Client, name: &str) -> Result<Vec<Option<crate::model::Content>>> {
+async fn objects(client: &Client, name: &str) -> Result<Vec<Option<Content>>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), name);
     let all = maps.list(&ListParams::default()).await?;
     let of_release = all.iter().filter(|map| map.name_any().starts_with(name));

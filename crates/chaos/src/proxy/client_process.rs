@@ -22,7 +22,8 @@ pub fn process_of_address(address: &str) -> Option<u32> {
 
 /// Returns the process that has opened the connection between two ports of this machine. Blocks for some milliseconds.
 pub fn client_process(client_port: u16, server_port: u16) -> Option<u32> {
-    let inode = inode(&fs::read_to_string("/proc/net/tcp").ok()?, client_port, server_port)?;
+    let table = fs::read_to_string("/proc/net/tcp").ok()?;
+    let inode = inode(&table, client_port, server_port)?;
     let link = format!("socket:[{inode}]");
     let processes = fs::read_dir("/proc").ok()?.flatten();
     processes
