@@ -33,7 +33,7 @@ struct ClusterModel {
 struct ReleaseHistory {
     /// The number of changes, each of which may need a revision or cancel an operation, which has then made one.
     changes: u32,
-    /// Whether a user has ever asked for its removal.
+    /// Whether a user has ever asked for its removal, or deleted its Cluster.
     removed: bool,
     /// Whether it may be left on its cluster: the Cluster was deleted while a removal may not have been complete.
     may_be_left: bool,
@@ -202,7 +202,7 @@ impl Model {
         self.histories.get(&release).is_some_and(|history| history.object_deleted)
     }
 
-    /// Returns whether a user has ever asked for the removal of a release.
+    /// Returns whether a user has ever asked for the removal of a release, or deleted its Cluster.
     pub fn may_be_removed(&self, release: ReleaseId) -> bool {
         self.histories.get(&release).is_some_and(|history| history.removed)
     }
@@ -273,12 +273,15 @@ impl Model {
         }
     }
 
-    /// A release whose Cluster is deleted stays on its control plane. Those that are selected are adopted afterwards.
+    /// A release whose Cluster is deleted stays on its control plane, and is adopted afterwards if it is selected. Its
+    /// HelmReleaseProxy is deleted with the Cluster; if the new Cluster exists before this is complete, the release may be
+    /// removed and installed again.
     fn recreate(&mut self, cluster: Cluster) {
         for release in ReleaseId::all().filter(|release| release.cluster == cluster) {
-            if !self.is_selected(release) && self.may_be_removed(release) {
-                self.history(release).may_be_left = true;
-            }
+            let is_selected = self.is_selected(release);
+            let history = self.history(release);
+            history.may_be_left |= history.removed && !is_selected;
+            history.removed |= is_selected;
         }
     }
 }
@@ -342,7 +345,7 @@ mod tests {
         assert_eq!(after(&actions).expected(ON_ALPHA), content(0, ChartVersion::First, 0));
         let kept = after(&[CreatePlacement(P), RecreateCluster(Cluster::Alpha)]);
         assert_eq!(kept.expected(ON_ALPHA), content(0, ChartVersion::First, 0));
-        assert!(!kept.may_be_removed(ON_ALPHA));
+        assert!(kept.may_be_removed(ON_ALPHA) && !kept.may_be_removed(ON_BRAVO));
     }
 
     #[test]
