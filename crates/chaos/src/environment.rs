@@ -91,14 +91,8 @@ impl Environment {
             planes.insert(id, ProxiedPlane::start(&assets, dir, id).await?);
         }
         let (repository, archive) = publish_chart(dir).await?;
-        let mut environment = Self {
-            dir: dir.to_owned(),
-            assets,
-            repository,
-            archive,
-            planes,
-            managers: BTreeMap::new(),
-        };
+        let mut environment =
+            Self { dir: dir.to_owned(), assets, repository, archive, planes, managers: BTreeMap::new() };
         for side in Side::ALL {
             let kubeconfig = environment.prepare_management(side).await?;
             let command = ManagerCommand {
@@ -182,8 +176,7 @@ impl Environment {
         ] {
             wait_served(&plane.client, api_version, kind).await?;
         }
-        let direct =
-            service_account::kubeconfig(&plane.plane, "chandler-system", "chandler-manager").await?;
+        let direct = service_account::kubeconfig(&plane.plane, "chandler-system", "chandler-manager").await?;
         let path = self.dir.join(format!("{}-manager.kubeconfig", plane.plane.name()));
         write_private(&path, &plane.through_proxy(&direct))?;
         Ok(path)

@@ -17,8 +17,10 @@ const ATTEMPTS: usize = 50;
 
 /// Returns the steps of a seed.
 pub fn sequence(seed: u64) -> Vec<Step> {
-    let mut generator = Generator { rng: Rng::with_seed(seed), model: Model::default(), unhealed: false, value: 0 };
-    let created = [Placement(0), Placement(1)].map(|placement| Action::User(UserAction::CreatePlacement(placement)));
+    let mut generator =
+        Generator { rng: Rng::with_seed(seed), model: Model::default(), unhealed: false, value: 0 };
+    let created =
+        [Placement(0), Placement(1)].map(|placement| Action::User(UserAction::CreatePlacement(placement)));
     let mut steps = Vec::new();
     for action in created {
         steps.push(generator.step(steps.len(), action));
@@ -46,7 +48,7 @@ struct Generator {
 
 impl Generator {
     fn step(&mut self, number: usize, action: Action) -> Step {
-        self.model.apply(&action);
+        self.model.apply(action);
         match action {
             Action::Fault(fault) => self.unhealed |= lasts(fault),
             Action::Heal => self.unhealed = false,
@@ -66,7 +68,7 @@ impl Generator {
             } else {
                 Action::User(self.user_action())
             };
-            if self.model.allows(&action) {
+            if self.model.allows(action) {
                 return action;
             }
         }
@@ -174,8 +176,8 @@ mod tests {
         for seed in 0..200 {
             let mut model = Model::default();
             for step in sequence(seed) {
-                assert!(model.allows(&step.action), "seed {seed}: {step}");
-                model.apply(&step.action);
+                assert!(model.allows(step.action), "seed {seed}: {step}");
+                model.apply(step.action);
             }
         }
     }
@@ -187,7 +189,9 @@ mod tests {
         let mut actions = Vec::new();
         for step in &steps {
             match step.action {
-                Action::Fault(fault) if !faults.contains(&discriminant(&fault)) => faults.push(discriminant(&fault)),
+                Action::Fault(fault) if !faults.contains(&discriminant(&fault)) => {
+                    faults.push(discriminant(&fault));
+                }
                 Action::User(action) if !actions.contains(&discriminant(&action)) => {
                     actions.push(discriminant(&action));
                 }

@@ -31,7 +31,12 @@ pub fn check_end_state(model: &Model, observed: &EndState) -> Vec<String> {
         .collect()
 }
 
-fn check_content(model: &Model, release: ReleaseId, content: Content, found: &ObservedRelease) -> Vec<String> {
+fn check_content(
+    model: &Model,
+    release: ReleaseId,
+    content: Content,
+    found: &ObservedRelease,
+) -> Vec<String> {
     let mut problems = Vec::new();
     match &found.newest {
         None => problems.push("there is no release record".to_owned()),
@@ -51,7 +56,8 @@ fn check_content(model: &Model, release: ReleaseId, content: Content, found: &Ob
 
 fn check_absent(found: &ObservedRelease) -> Vec<String> {
     let record = found.newest.iter().map(|record| format!("there still is revision {}", record.revision));
-    let objects = (!found.objects.is_empty()).then(|| format!("there still are {} objects", found.objects.len()));
+    let objects =
+        (!found.objects.is_empty()).then(|| format!("there still are {} objects", found.objects.len()));
     record.chain(objects).collect()
 }
 
@@ -189,7 +195,9 @@ mod tests {
 
     fn model(actions: &[UserAction]) -> Model {
         let mut model = Model::default();
-        actions.iter().for_each(|action| model.apply(&Action::User(*action)));
+        for action in actions {
+            model.apply(Action::User(*action));
+        }
         model
     }
 
@@ -235,10 +243,14 @@ mod tests {
     #[test]
     fn removed_releases_must_be_absent_unless_their_cluster_was_recreated() {
         let mut actions = vec![UserAction::CreatePlacement(P), UserAction::Deselect(ON_ALPHA)];
-        let problems = check_end_state(&model(&actions), &observed(|release| release.release_objects.clear()));
+        let problems =
+            check_end_state(&model(&actions), &observed(|release| release.release_objects.clear()));
         assert_eq!(problems.len(), 2, "{problems:?}");
         actions.push(UserAction::RecreateCluster(Cluster::Alpha));
-        assert_eq!(check_end_state(&model(&actions), &observed(|release| release.release_objects.clear())), [""; 0]);
+        assert_eq!(
+            check_end_state(&model(&actions), &observed(|release| release.release_objects.clear())),
+            [""; 0]
+        );
         assert_eq!(check_end_state(&model(&actions), &observed(|_| ())).len(), 1, "it has an object");
     }
 
@@ -275,9 +287,13 @@ mod tests {
     #[test]
     fn a_driver_must_not_write_after_another_has_taken_over() {
         let problems = |events: &Events| check_single_driver(events).len();
-        for (pids, expected) in
-            [(&[1, 1, 1][..], 0), (&[1, 1, 2, 2, 3], 0), (&[1, 2, 1], 1), (&[1, 2, 1, 2], 1), (&[1, 2, 1, 1], 2)]
-        {
+        for (pids, expected) in [
+            (&[1, 1, 1][..], 0),
+            (&[1, 1, 2, 2, 3], 0),
+            (&[1, 2, 1], 1),
+            (&[1, 2, 1, 2], 1),
+            (&[1, 2, 1, 1], 2),
+        ] {
             assert_eq!(problems(&writes(pids)), expected, "{pids:?}");
         }
         let moved = Events { moves: vec![(second(1), second(2))], ..writes(&[1, 2, 1]) };

@@ -89,12 +89,16 @@ impl Managers {
     }
 
     pub fn kill_drivers(&self) {
-        children(self.current.pid()).into_iter().for_each(|pid| send(pid, Signal::KILL));
+        for pid in children(self.current.pid()) {
+            send(pid, Signal::KILL);
+        }
     }
 
     pub fn stop_drivers(&mut self) -> Vec<u32> {
         let drivers = children(self.current.pid());
-        drivers.iter().for_each(|pid| self.send_stop(*pid));
+        for pid in &drivers {
+            self.send_stop(*pid);
+        }
         drivers
     }
 

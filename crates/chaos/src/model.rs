@@ -82,11 +82,12 @@ impl Model {
     }
 
     /// Returns whether an action makes sense now. Others are skipped, such as an edit of a placement that does not exist.
-    pub fn allows(&self, action: &Action) -> bool {
+    pub fn allows(&self, action: Action) -> bool {
         let Action::User(action) = action else { return true };
         let paused = |placement: &Placement| self.placements.get(placement).map(|found| found.paused);
-        let is_cluster_paused = |cluster: &Cluster| self.clusters.get(cluster).is_some_and(|found| found.paused);
-        match action {
+        let is_cluster_paused =
+            |cluster: &Cluster| self.clusters.get(cluster).is_some_and(|found| found.paused);
+        match &action {
             UserAction::CreatePlacement(placement) => paused(placement).is_none(),
             UserAction::DeletePlacement(placement) | UserAction::EditValues(placement, _) => {
                 paused(placement).is_some()
@@ -112,9 +113,9 @@ impl Model {
     }
 
     /// Records an action that was performed.
-    pub fn apply(&mut self, action: &Action) {
+    pub fn apply(&mut self, action: Action) {
         match action {
-            Action::User(action) => self.apply_user_action(*action),
+            Action::User(action) => self.apply_user_action(action),
             Action::Fault(_) => self.faults += 1,
             Action::Heal => {}
         }
@@ -132,7 +133,9 @@ impl Model {
                 self.placements.remove(&placement);
             }
             UserAction::EditValues(placement, value) => self.edit(placement, |found| found.value = value),
-            UserAction::EditVersion(placement, version) => self.edit(placement, |found| found.version = version),
+            UserAction::EditVersion(placement, version) => {
+                self.edit(placement, |found| found.version = version);
+            }
             UserAction::PausePlacement(placement) => self.set_paused(placement, true),
             UserAction::ResumePlacement(placement) => self.set_paused(placement, false),
             UserAction::PauseCluster(cluster) => self.change_cluster(cluster, |found| found.paused = true),
@@ -157,7 +160,9 @@ impl Model {
                 self.recreate(cluster);
                 self.change_selected(|release| release.cluster == cluster);
             }
-            UserAction::RotateCredentials(cluster) => self.change_selected(|release| release.cluster == cluster),
+            UserAction::RotateCredentials(cluster) => {
+                self.change_selected(|release| release.cluster == cluster);
+            }
             UserAction::Move => {
                 self.side = self.side.other();
                 self.change_selected(|_| true);
@@ -225,7 +230,9 @@ impl Model {
     }
 
     fn has_label(&self, release: ReleaseId) -> bool {
-        self.clusters.get(&release.cluster).is_some_and(|found| found.selected_by.contains(&release.placement))
+        self.clusters
+            .get(&release.cluster)
+            .is_some_and(|found| found.selected_by.contains(&release.placement))
     }
 
     fn is_selected(&self, release: ReleaseId) -> bool {
@@ -298,8 +305,8 @@ mod tests {
     fn after(actions: &[UserAction]) -> Model {
         let mut model = Model::default();
         for action in actions.iter().map(|action| Action::User(*action)) {
-            assert!(model.allows(&action), "{action:?}");
-            model.apply(&action);
+            assert!(model.allows(action), "{action:?}");
+            model.apply(action);
         }
         model
     }
@@ -340,7 +347,8 @@ mod tests {
     #[test]
     fn a_release_may_be_left_if_its_cluster_is_recreated_after_a_removal() {
         use UserAction::{CreatePlacement, Deselect, RecreateCluster, Select};
-        let actions = [CreatePlacement(P), Deselect(ON_ALPHA), RecreateCluster(Cluster::Alpha), Select(ON_ALPHA)];
+        let actions =
+            [CreatePlacement(P), Deselect(ON_ALPHA), RecreateCluster(Cluster::Alpha), Select(ON_ALPHA)];
         assert_eq!(after(&actions[..3]).expected(ON_ALPHA), Expected::Unmanaged);
         assert_eq!(after(&actions).expected(ON_ALPHA), content(0, ChartVersion::First, 0));
         let kept = after(&[CreatePlacement(P), RecreateCluster(Cluster::Alpha)]);
@@ -354,7 +362,9 @@ mod tests {
         let mut model = after(&[CreatePlacement(P), PausePlacement(P), PauseCluster(Cluster::Bravo)]);
         let closing = model.closing_actions();
         assert_eq!(closing, [UserAction::ResumePlacement(P), UserAction::ResumeCluster(Cluster::Bravo)]);
-        closing.iter().for_each(|action| model.apply(&Action::User(*action)));
+        for action in closing {
+            model.apply(Action::User(action));
+        }
         assert_eq!(model.closing_actions(), []);
     }
 
@@ -362,17 +372,22 @@ mod tests {
     fn actions_without_an_object_are_not_allowed() {
         use UserAction::{DeletePlacement, EditValues, HelmUninstall, ResumeCluster, Select};
         let model = Model::default();
-        let actions =
-            [DeletePlacement(P), EditValues(P, 1), HelmUninstall(ON_ALPHA), ResumeCluster(Cluster::Alpha), Select(ON_ALPHA)];
+        let actions = [
+            DeletePlacement(P),
+            EditValues(P, 1),
+            HelmUninstall(ON_ALPHA),
+            ResumeCluster(Cluster::Alpha),
+            Select(ON_ALPHA),
+        ];
         for action in actions {
-            assert!(!model.allows(&Action::User(action)), "{action:?}");
+            assert!(!model.allows(Action::User(action)), "{action:?}");
         }
     }
 
     #[test]
     fn faults_allow_revisions_and_a_move_changes_the_side() {
         let mut model = after(&[UserAction::CreatePlacement(P), UserAction::Move]);
-        model.apply(&Action::Fault(Fault::Compact(PlaneId::Management(Side::A))));
+        model.apply(Action::Fault(Fault::Compact(PlaneId::Management(Side::A))));
         assert_eq!((model.side(), model.revision_limit(ON_ALPHA)), (Side::B, 3));
     }
 }

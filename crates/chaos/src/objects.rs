@@ -32,7 +32,8 @@ pub fn release_name(run: &str, placement: Placement) -> String {
 
 /// Returns the release to which a namespace of a workload cluster belongs.
 pub fn release_of_namespace(run: &str, cluster: Cluster, namespace: &str) -> Option<ReleaseId> {
-    let placement = Placement::ALL.into_iter().find(|placement| release_name(run, *placement) == namespace)?;
+    let placement =
+        Placement::ALL.into_iter().find(|placement| release_name(run, *placement) == namespace)?;
     Some(ReleaseId { placement, cluster })
 }
 

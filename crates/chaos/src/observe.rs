@@ -64,10 +64,7 @@ pub async fn newest_record(client: &Client, name: &str) -> Result<Option<Record>
     let records = secrets.list(&selector).await?;
     let record = |secret: &Secret| {
         let labels = secret.labels();
-        Some(Record {
-            revision: labels.get("version")?.parse().ok()?,
-            status: labels.get("status")?.clone(),
-        })
+        Some(Record { revision: labels.get("version")?.parse().ok()?, status: labels.get("status")?.clone() })
     };
     Ok(records.iter().filter_map(record).max_by_key(|record| record.revision))
 }

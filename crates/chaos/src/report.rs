@@ -91,7 +91,8 @@ mod tests {
     #[test]
     fn the_summary_counts_and_lists_seeds() {
         let mut summary = Summary { seed: 5, ..Summary::default() };
-        let result = |seed, violations| SequenceResult { seed, seconds: 1, steps: 7, violations, failure: None };
+        let result =
+            |seed, violations| SequenceResult { seed, seconds: 1, steps: 7, violations, failure: None };
         summary.add(result(5, Vec::new()));
         summary.add(result(6, vec!["wrong".to_owned()]));
         let json = serde_json::to_value(&summary).unwrap();

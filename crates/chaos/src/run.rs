@@ -66,7 +66,7 @@ pub async fn run(
     for step in steps {
         tokio::time::sleep(Duration::from_millis(step.wait_ms)).await;
         run.progress.advance(&step.to_string());
-        run.perform(&step.action).await.with_context(|| format!("in step {step}"))?;
+        run.perform(step.action).await.with_context(|| format!("in step {step}"))?;
     }
     let mut violations = run.check().await?;
     if violations.is_empty() {
@@ -90,12 +90,12 @@ impl Run<'_> {
     }
 
     /// Performs an action and records it in the model, unless it is not possible now.
-    async fn perform(&mut self, action: &Action) -> Result<()> {
+    async fn perform(&mut self, action: Action) -> Result<()> {
         self.environment.supervise()?;
         if !self.model.allows(action) {
             return Ok(());
         }
-        let is_performed = match *action {
+        let is_performed = match action {
             Action::User(action) => within(STEP_TIMEOUT, self.perform_user_action(action)).await?,
             Action::Fault(fault) => within(STEP_TIMEOUT, self.inject(fault)).await?,
             Action::Heal => {
@@ -111,10 +111,10 @@ impl Run<'_> {
 
     /// Ends all faults and pauses and checks the invariants.
     async fn check(&mut self) -> Result<Vec<String>> {
-        self.perform(&Action::Heal).await?;
+        self.perform(Action::Heal).await?;
         self.environment.end_replaced_managers().await;
         for action in self.model.closing_actions() {
-            self.perform(&Action::User(action)).await?;
+            self.perform(Action::User(action)).await?;
         }
         let mut violations = self.converge().await?;
         violations.extend(self.check_quiet().await?);
@@ -154,7 +154,7 @@ impl Run<'_> {
     /// Deletes all placements and waits until their releases are removed.
     async fn remove_placements(&mut self) -> Result<Vec<String>> {
         for placement in Placement::ALL {
-            self.perform(&Action::User(UserAction::DeletePlacement(placement))).await?;
+            self.perform(Action::User(UserAction::DeletePlacement(placement))).await?;
         }
         let violations = self.converge().await?;
         Ok(violations.into_iter().map(|violation| format!("after the end: {violation}")).collect())
@@ -164,9 +164,12 @@ impl Run<'_> {
     /// replaces the managers.
     async fn clean_up(&mut self, has_failed: bool) -> Result<()> {
         for side in Side::ALL {
-            for (api_version, kind) in
-                [(ADDONS, "HelmChartProxy"), (ADDONS, "HelmReleaseProxy"), (CAPI, "Cluster"), ("v1", "Secret")]
-            {
+            for (api_version, kind) in [
+                (ADDONS, "HelmChartProxy"),
+                (ADDONS, "HelmReleaseProxy"),
+                (CAPI, "Cluster"),
+                ("v1", "Secret"),
+            ] {
                 self.delete_all(side, api_version, kind).await?;
             }
         }

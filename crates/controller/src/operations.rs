@@ -403,7 +403,14 @@ mod tests {
         let operations = operations();
         let [first, second] = ["first", "second"].map(str::to_owned);
         operations.start(first.clone(), blue(), Operation::Remove, false, || {}, endless);
-        operations.start(second.clone(), blue(), Operation::Remove, false, || {}, |_| panic!("it was withdrawn"));
+        operations.start(
+            second.clone(),
+            blue(),
+            Operation::Remove,
+            false,
+            || {},
+            |_| panic!("it was withdrawn"),
+        );
         assert_eq!(operations.running(&second).unwrap().phase, OperationPhase::Queued);
         operations.withdraw(&first);
         operations.withdraw(&second);
@@ -419,9 +426,23 @@ mod tests {
         let operations = operations();
         let [running, queued, late] = ["running", "queued", "late"].map(str::to_owned);
         operations.start(running.clone(), blue(), Operation::Remove, false, || {}, endless);
-        operations.start(queued.clone(), blue(), Operation::Remove, false, || {}, |_| panic!("it was queued"));
+        operations.start(
+            queued.clone(),
+            blue(),
+            Operation::Remove,
+            false,
+            || {},
+            |_| panic!("it was queued"),
+        );
         operations.close();
-        operations.start(late.clone(), blue(), Operation::Remove, false, || {}, |_| panic!("it came too late"));
+        operations.start(
+            late.clone(),
+            blue(),
+            Operation::Remove,
+            false,
+            || {},
+            |_| panic!("it came too late"),
+        );
         assert!(operations.wait_idle().now_or_never().is_none(), "an operation is running");
         assert_eq!((operations.running(&queued), operations.running(&late)), (None, None));
         operations.cancel_all();

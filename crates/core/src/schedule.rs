@@ -72,8 +72,11 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
         if self.active.len() >= self.limits.overall {
             return None;
         }
-        let (turn, at) =
-            self.turn.iter().enumerate().find_map(|(turn, cluster)| Some((turn, self.startable(cluster)?)))?;
+        let (turn, at) = self
+            .turn
+            .iter()
+            .enumerate()
+            .find_map(|(turn, cluster)| Some((turn, self.startable(cluster)?)))?;
         let cluster = self.turn.remove(turn)?;
         let queue = self.queued.get_mut(&cluster)?;
         let Queued { id, .. } = queue.remove(at)?;

@@ -37,7 +37,8 @@ impl Run<'_> {
         match action {
             UserAction::CreatePlacement(placement) => return self.create_placement(placement).await,
             UserAction::DeletePlacement(placement) => {
-                let deleted = self.placements()?.delete(&placement.to_string(), &DeleteParams::default()).await;
+                let deleted =
+                    self.placements()?.delete(&placement.to_string(), &DeleteParams::default()).await;
                 found(deleted.map(drop))?;
             }
             UserAction::EditValues(placement, value) => {
@@ -153,7 +154,7 @@ impl Run<'_> {
         let name = release_name(&self.name, release.placement);
         let workload = self.environment.workload(release.cluster)?;
         let newest = newest_record(&workload.client, &name).await?;
-        if !newest.is_some_and(|record| record.status == "deployed") {
+        if newest.is_none_or(|record| record.status != "deployed") {
             return Ok(false);
         }
         let mut command = Command::new(self.environment.helm());

@@ -15,8 +15,7 @@ async fn a_sequence_is_replayed_from_its_seed() {
     let shell = Shell::new("chaos").await;
     let tool = programs::package_tool();
     // The first two steps create placements.
-    let line =
-        format!("chandler-sandbox chaos --sequences 1 --seed 1 --steps 0,1 --no-shrink --tool {tool}");
+    let line = format!("chandler-sandbox chaos --sequences 1 --seed 1 --steps 0,1 --no-shrink --tool {tool}");
     let output = shell.run(&line, &[], LIMIT).await;
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{stdout}\n{stderr}");
