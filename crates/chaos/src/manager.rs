@@ -11,7 +11,7 @@ use chandler_sandbox::process::{Child, Spec};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The Lease is short, so that a successor takes over soon.
-const ARGUMENTS: [&str; 16] = [
+const ARGUMENTS: [&str; 18] = [
     "--allow-source-address",
     "127.0.0.1",
     "--metrics-address",
@@ -26,6 +26,8 @@ const ARGUMENTS: [&str; 16] = [
     "1",
     "--drain-seconds",
     "2",
+    "--watch-silence-seconds",
+    "10",
     "--parameters-seconds",
     "5",
 ];

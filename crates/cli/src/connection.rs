@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use chandler_controller::Connect;
 use chandler_source::ProxyMatcher;
 use chandler_telemetry::RequestCounter;
-use chandler_workload::ResponseDeadline;
+use chandler_workload::{ResponseDeadlines, WATCH_SILENCE};
 use clap::Args;
 use http::{HeaderValue, Uri, header::USER_AGENT};
 use kube::{
@@ -16,7 +16,8 @@ use kube::{
 };
 
 /// A management cluster that does not answer within this time is unavailable.
-const RESPONSE_DEADLINE: ResponseDeadline = ResponseDeadline(Duration::from_secs(30));
+const DEADLINES: ResponseDeadlines =
+    ResponseDeadlines { response: Duration::from_secs(30), watch_silence: WATCH_SILENCE };
 
 /// Selects the management cluster.
 #[derive(Clone, Debug, Args)]
@@ -31,15 +32,17 @@ pub struct Connection {
 
 impl Connection {
     pub async fn client(self) -> Result<Client> {
-        Ok(ClientBuilder::try_from(self.config().await?)?.with_layer(&RESPONSE_DEADLINE).build())
+        Ok(ClientBuilder::try_from(self.config().await?)?.with_layer(&DEADLINES).build())
     }
 
-    /// Returns a factory of clients whose requests are counted in `requests`.
-    pub async fn with_request_counts(self, requests: &RequestCounter) -> Result<Connect> {
+    /// Returns a factory of clients whose requests are counted in `requests`, and whose watches are opened again when they
+    /// have sent nothing for `watch_silence`.
+    pub async fn for_manager(self, requests: &RequestCounter, watch_silence: Duration) -> Result<Connect> {
         let (config, requests) = (self.config().await?, requests.clone());
+        let deadlines = ResponseDeadlines { watch_silence, ..DEADLINES };
         Ok(Connect::new(move || {
             let builder = ClientBuilder::try_from(config.clone())?;
-            Ok(builder.with_layer(&RESPONSE_DEADLINE).with_layer(&requests).build())
+            Ok(builder.with_layer(&deadlines).with_layer(&requests).build())
         }))
     }
 

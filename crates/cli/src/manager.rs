@@ -12,6 +12,7 @@ use chandler_controller::{ConfigMapKey, Election, Options};
 use chandler_core::{resolution::parse_version, schedule::Limits};
 use chandler_source::{AddressPolicy, AddressRange, Retention, SourceOptions};
 use chandler_telemetry::RequestCounter;
+use chandler_workload::WATCH_SILENCE;
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use semver::Version;
@@ -97,6 +98,10 @@ pub struct ManagerArgs {
     /// How many seconds running operations may take to end when the manager is stopped; then they are canceled
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=3600))]
     drain_seconds: u64,
+    /// Open a watch again that has sent nothing for so many seconds; API servers send a bookmark every minute, so it was
+    /// probably dropped on its way
+    #[arg(long, default_value_t = WATCH_SILENCE.as_secs(), value_parser = clap::value_parser!(u64).range(5..=3600))]
+    watch_silence_seconds: u64,
     #[command(flatten)]
     lease: LeaseArgs,
     #[command(flatten)]
@@ -171,6 +176,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         no_leader_election,
         leader_election_namespace,
         drain_seconds,
+        watch_silence_seconds,
         lease,
         hooks,
         traces,
@@ -186,7 +192,8 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let hooks = hooks.options(&leader_election_namespace)?;
     let lease_times = lease.times()?;
     let requests = RequestCounter::default();
-    let connect = connection.with_request_counts(&requests).await?;
+    let watch_silence = Duration::from_secs(watch_silence_seconds);
+    let connect = connection.for_manager(&requests, watch_silence).await?;
     let election = (!no_leader_election).then(|| Election {
         namespace: leader_election_namespace,
         name: lease_name(namespace.as_deref(), watch_filter.as_deref()),
@@ -210,6 +217,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         address: metrics_address,
         requests: requests.clone(),
         drain_timeout: Duration::from_secs(drain_seconds),
+        watch_silence,
         election,
         hooks,
         poll_interval: Duration::from_secs(poll_seconds),

@@ -2,7 +2,7 @@
 
 use std::{
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -82,6 +82,8 @@ pub struct Options {
     pub requests: RequestCounter,
     /// How long running operations may take to end when the manager stops, before they are canceled.
     pub drain_timeout: Duration,
+    /// After this time, a watch of a workload cluster that has sent nothing is opened again.
+    pub watch_silence: Duration,
     /// `None` means that this process is the only one.
     pub election: Option<Election>,
     /// `None` means that no runtime hooks are served.
@@ -116,6 +118,18 @@ pub struct ManagementCaches {
     pub catalogs: NamedCatalogs,
 }
 
+/// Returns the package tools and the template service; none of them is started yet.
+fn supervise(
+    tools: Vec<PathBuf>,
+    templates: PathBuf,
+    store: &Path,
+    configured: impl Fn(SupervisorConfig) -> SupervisorConfig,
+) -> (Tools, TemplateService) {
+    let tools = tools.into_iter().map(|tool| configured(SupervisorConfig::new(tool)));
+    let templates = Supervisor::new(configured(SupervisorConfig::templates(templates)));
+    (Tools::new(tools, &store.join("tools")), TemplateService::new(templates))
+}
+
 /// Runs the controllers until `stop` fires.
 pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), StartupError> {
     let Options {
@@ -137,6 +151,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         parameters_interval,
         requests,
         drain_timeout,
+        watch_silence,
         election,
         hooks,
     } = options;
@@ -149,11 +164,8 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         log_level: tool_log_level.clone(),
         ..config
     };
-    let tools = tools.into_iter().map(|tool| configured(SupervisorConfig::new(tool)));
-    let tools = Tools::new(tools, &store.join("tools"));
-    let template_service =
-        TemplateService::new(Supervisor::new(configured(SupervisorConfig::templates(templates))));
-    let (connections, changes) = Connections::new(client.clone(), records_of(&tools));
+    let (tools, template_service) = supervise(tools, templates, &store, configured);
+    let (connections, changes) = Connections::new(client.clone(), records_of(&tools), watch_silence);
     let metrics = Metrics::new();
     let packages = Arc::new(Packages::new(PackageStore::open(store)?, sources));
     let (controllers, handles) =

@@ -1,4 +1,4 @@
-//! A TCP proxy that can silently drop the flows that are open.
+//! A TCP proxy that can silently drop flows.
 
 use std::sync::{
     Arc,
@@ -48,6 +48,11 @@ impl FlowProxy {
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Drops what any flow sends from now on, also that of new flows, until [`Self::drop_open_flows`] is called.
+    pub fn drop_all_flows(&self) {
+        self.dropped.store(u64::MAX, Ordering::SeqCst);
     }
 
     /// Drops what the open flows send from now on. They stay open, and new flows work.

@@ -9,6 +9,7 @@
 )]
 
 pub mod canary;
+pub mod clock_shift;
 mod crds;
 mod diagnostics;
 pub mod extension_world;

@@ -68,14 +68,26 @@ pub struct Manager {
 
 impl Manager {
     pub fn start(world: &World, lease_seconds: u32, arguments: &[&str]) -> Self {
+        Self::start_with_environment(world, lease_seconds, arguments, Vec::new())
+    }
+
+    pub fn start_with_environment(
+        world: &World,
+        lease_seconds: u32,
+        arguments: &[&str],
+        environment: Vec<(String, String)>,
+    ) -> Self {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
         let name = format!("manager-{}", NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        let defaults = [("--tool", programs::package_tool()), ("--log-level", LOG_LEVEL)];
+        let kubeconfig = text(&world.manager_kubeconfig());
+        let defaults = [
+            ("--kubeconfig", kubeconfig.as_str()),
+            ("--tool", programs::package_tool()),
+            ("--log-level", LOG_LEVEL),
+        ];
         let args = [
             "manager",
-            "--kubeconfig",
-            &text(&world.manager_kubeconfig()),
             "--lease-seconds",
             &lease_seconds.to_string(),
             "--namespace",
@@ -103,7 +115,7 @@ impl Manager {
         // Temporary files that it leaves behind are checked for secrets.
         let temporary = world.dir.join("tmp");
         std::fs::create_dir_all(&temporary).unwrap();
-        let env = vec![("TMPDIR".to_owned(), text(&temporary))];
+        let env = [vec![("TMPDIR".to_owned(), text(&temporary))], environment].concat();
         let spec = Spec { name, program, args, env, home: world.dir.clone() };
         let mut manager = Self::from_process(Child::spawn(&spec).unwrap());
         manager.secrets = world.manager_secrets();

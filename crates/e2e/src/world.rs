@@ -28,6 +28,7 @@ use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{
     canary, crds, diagnostics,
+    flow_proxy::FlowProxy,
     manager::Manager,
     wait::{LIMIT, eventually},
 };
@@ -103,6 +104,17 @@ impl World {
     /// Returns the kubeconfig of the manager, which has the permissions that Chandler is shipped with.
     pub fn manager_kubeconfig(&self) -> PathBuf {
         self.dir.join("manager-kubeconfig")
+    }
+
+    /// Starts a proxy in front of the management API server. Returns it with the path of a kubeconfig that uses it.
+    pub async fn management_proxy(&self) -> (FlowProxy, String) {
+        let port = self.sandbox.management().port();
+        let proxy = FlowProxy::start(port).await;
+        let kubeconfig = std::fs::read_to_string(self.manager_kubeconfig()).unwrap();
+        let path = self.dir.join("proxied-kubeconfig");
+        std::fs::write(&path, kubeconfig.replace(&format!(":{port}"), &format!(":{}", proxy.port())))
+            .unwrap();
+        (proxy, path.to_string_lossy().into_owned())
     }
 
     pub fn start_manager(&self) -> Manager {

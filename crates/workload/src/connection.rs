@@ -8,6 +8,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use chandler_core::{
@@ -149,6 +150,7 @@ pub struct Connections {
     connects: Arc<Semaphore>,
     outages: Arc<AtomicU64>,
     requests: RequestCounter,
+    watch_silence: Duration,
 }
 
 /// [`RecordsOf`] with a `Debug` of its own.
@@ -170,10 +172,12 @@ impl std::fmt::Debug for ManagementClient {
 }
 
 impl Connections {
-    /// Reads kubeconfigs with `management`; sends changes on the channel.
+    /// Reads kubeconfigs with `management`; sends changes on the channel. Watches that send nothing for `watch_silence` are
+    /// opened again.
     pub fn new(
         management: Client,
         records_of: RecordsOf,
+        watch_silence: Duration,
     ) -> (Self, mpsc::UnboundedReceiver<InventoryChange>) {
         let (changes, receiver) = mpsc::unbounded_channel();
         let management = Arc::new(ManagementClient(management));
@@ -185,6 +189,7 @@ impl Connections {
             connects: Arc::new(Semaphore::new(CONCURRENT_CONNECTS)),
             outages: Arc::default(),
             requests: RequestCounter::default(),
+            watch_silence,
         };
         (connections, receiver)
     }
@@ -264,7 +269,7 @@ impl Connections {
         let records = (self.records_of.0)(tool).await?;
         let text = self.kubeconfig(cluster).await?;
         let target = target_from_kubeconfig(cluster, &text)?;
-        let client = reach::client(&target, &self.requests)?;
+        let client = reach::client(&target, &self.requests, self.watch_silence)?;
         Ok(Reached { target, client, records })
     }
 

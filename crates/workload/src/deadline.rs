@@ -8,32 +8,51 @@ use std::{
 use chandler_telemetry::is_watch;
 use futures::{FutureExt as _, future::BoxFuture};
 use http::{Request, Response};
-use http_body_util::Either;
+use http_body::Body;
+use http_body_util::{BodyExt as _, Either, combinators::MapErr};
 use tower::{BoxError, Layer, Service};
-use tower_http::timeout::DeadlineBody;
+use tower_http::timeout::{DeadlineBody, TimeoutBody};
 
 /// The server has not answered in time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("no response within {0:?}")]
 struct NoResponse(Duration);
 
-/// A layer that fails requests whose response does not arrive in time: of a watch the headers, of other requests the whole
-/// response.
-#[derive(Clone, Copy, Debug)]
-pub struct ResponseDeadline(pub Duration);
+/// After this time, a watch that has sent nothing is opened again. API servers send a bookmark every minute, so it was
+/// probably dropped somewhere on its way.
+pub const WATCH_SILENCE: Duration = Duration::from_secs(75);
 
-impl<S> Layer<S> for ResponseDeadline {
+/// A layer that fails requests whose response does not arrive in time, and ends watches that send nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct ResponseDeadlines {
+    /// Limits how long a response takes: of a watch the headers, of other requests the whole response.
+    pub response: Duration,
+    /// Limits how long a watch sends nothing.
+    pub watch_silence: Duration,
+}
+
+impl<S> Layer<S> for ResponseDeadlines {
     type Service = DeadlineService<S>;
 
     fn layer(&self, inner: S) -> DeadlineService<S> {
-        DeadlineService { limit: self.0, inner }
+        DeadlineService { deadlines: *self, inner }
     }
+}
+
+/// A body that ends when it sends nothing for too long.
+type WatchBody<B> = MapErr<TimeoutBody<B>, fn(BoxError) -> BoxError>;
+
+/// Limits the silence of a watch. Its end is an [`UnexpectedEof`](std::io::ErrorKind::UnexpectedEof), after which kube
+/// continues the watch where it has ended.
+fn limit_silence<B: Body<Error: Into<BoxError>>>(limit: Duration, body: B) -> WatchBody<B> {
+    let ended = |error| std::io::Error::new(std::io::ErrorKind::UnexpectedEof, error).into();
+    TimeoutBody::new(limit, body).map_err(ended)
 }
 
 /// A service whose responses must arrive in time.
 #[derive(Clone, Debug)]
 pub struct DeadlineService<S> {
-    limit: Duration,
+    deadlines: ResponseDeadlines,
     inner: S,
 }
 
@@ -41,10 +60,10 @@ impl<S, B, A> Service<Request<B>> for DeadlineService<S>
 where
     S: Service<Request<B>, Response = Response<A>, Error = BoxError>,
     S::Future: Send + 'static,
-    A: http_body::Body,
+    A: Body,
     A::Error: Into<BoxError>,
 {
-    type Response = Response<Either<A, DeadlineBody<A>>>;
+    type Response = Response<Either<WatchBody<A>, DeadlineBody<A>>>;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
@@ -53,13 +72,18 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (limit, is_watch) = (self.limit, is_watch(request.uri()));
+        let is_watch = is_watch(request.uri());
+        let ResponseDeadlines { response: limit, watch_silence } = self.deadlines;
         let response = tokio::time::timeout(limit, self.inner.call(request));
         async move {
             let expired = |_| std::io::Error::new(std::io::ErrorKind::TimedOut, NoResponse(limit));
             let response = response.await.map_err(expired)??;
             Ok(response.map(|body| {
-                if is_watch { Either::Left(body) } else { Either::Right(DeadlineBody::new(limit, body)) }
+                if is_watch {
+                    Either::Left(limit_silence(watch_silence, body))
+                } else {
+                    Either::Right(DeadlineBody::new(limit, body))
+                }
             }))
         }
         .boxed()
@@ -82,6 +106,8 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_millis(20);
+    const DEADLINES: ResponseDeadlines =
+        ResponseDeadlines { response: LIMIT, watch_silence: LIMIT.saturating_mul(5) };
 
     type Silence = stream::Pending<Result<Frame<Bytes>, Infallible>>;
 
@@ -94,22 +120,24 @@ mod tests {
         let silent =
             service_fn(|_: Request<()>| pending::<Result<Response<StreamBody<Silence>>, BoxError>>());
         for uri in ["/api/v1/secrets", "/api/v1/secrets?watch=true"] {
-            let answer = ResponseDeadline(LIMIT).layer(silent).oneshot(request(uri)).await;
+            let answer = DEADLINES.layer(silent).oneshot(request(uri)).await;
             assert_eq!(answer.err().unwrap().to_string(), "no response within 20ms", "{uri}");
         }
     }
 
     #[tokio::test]
-    async fn a_response_must_be_complete_in_time_unless_it_is_a_watch() {
+    async fn a_response_must_be_complete_in_time_and_a_watch_must_not_be_silent_for_long() {
         let stalls = service_fn(|_: Request<()>| {
             let silence: Silence = stream::pending();
             ready(Ok::<_, BoxError>(Response::new(StreamBody::new(silence))))
         });
-        let answer = async |uri| ResponseDeadline(LIMIT).layer(stalls).oneshot(request(uri)).await.unwrap();
+        let answer = async |uri| DEADLINES.layer(stalls).oneshot(request(uri)).await.unwrap();
         let list = answer("/api/v1/secrets").await;
         assert!(list.into_body().collect().await.is_err());
         let watch = answer("/api/v1/secrets?labelSelector=a&watch=true").await;
-        let read = tokio::time::timeout(LIMIT * 5, watch.into_body().collect()).await;
-        assert!(read.is_err(), "the watch stays open");
+        let mut reading = Box::pin(watch.into_body().collect());
+        assert!(tokio::time::timeout(LIMIT * 2, &mut reading).await.is_err(), "the watch stays open");
+        let ended = reading.await.unwrap_err().downcast::<std::io::Error>().unwrap();
+        assert_eq!(ended.kind(), std::io::ErrorKind::UnexpectedEof);
     }
 }

@@ -9,6 +9,6 @@ mod proxy;
 mod reach;
 
 pub use connection::{Census, Connection, Connections, InventoryChange, InventoryView, RecordsOf};
-pub use deadline::ResponseDeadline;
+pub use deadline::{ResponseDeadlines, WATCH_SILENCE};
 pub use kubeconfig::{KubeconfigError, target_from_kubeconfig};
 pub use reach::failure_of;

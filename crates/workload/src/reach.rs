@@ -32,7 +32,7 @@ use rustls::{ClientConfig, pki_types::ServerName};
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, retry::RetryLayer};
 
 use crate::{
-    ResponseDeadline,
+    deadline::ResponseDeadlines,
     proxy::{ProxyFailed, basic_authorization},
 };
 
@@ -42,25 +42,29 @@ const READ_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// A client for `target`, whose requests are counted. It is configured by the target alone: kube would also read the proxies
 /// of the environment, and verify certificates in another way.
-pub fn client(target: &Target, requests: &RequestCounter) -> Result<Client, Failure> {
+pub fn client(
+    target: &Target,
+    requests: &RequestCounter,
+    watch_silence: Duration,
+) -> Result<Client, Failure> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
-    let Some(proxy) = &target.proxy else { return client_over(tcp, target, requests) };
+    let Some(proxy) = &target.proxy else { return client_over(tcp, target, requests, watch_silence) };
     let url: Uri = proxy.url.parse().map_err(|_| unusable(&"its proxy-url is not a URL"))?;
     if url.scheme_str() == Some("socks5") {
         let mut socks = SocksV5::new(url, tcp);
         if let Some((user, password)) = &proxy.credentials {
             socks = socks.with_auth(user.clone(), password.clone());
         }
-        return client_over(through(proxy, socks), target, requests);
+        return client_over(through(proxy, socks), target, requests, watch_silence);
     }
     let authorization =
         proxy.credentials.as_ref().and_then(|(user, password)| basic_authorization(user, password));
     if url.scheme_str() == Some("https") {
         let tls = https(tcp, tls_config(target, None)?, None)?;
-        return client_over(through(proxy, tunnel(url, tls, authorization)), target, requests);
+        return client_over(through(proxy, tunnel(url, tls, authorization)), target, requests, watch_silence);
     }
-    client_over(through(proxy, tunnel(url, tcp, authorization)), target, requests)
+    client_over(through(proxy, tunnel(url, tcp, authorization)), target, requests, watch_silence)
 }
 
 fn unusable(error: &dyn fmt::Display) -> Failure {
@@ -88,7 +92,12 @@ where
 }
 
 /// A client that connects to the API server with `connector`.
-fn client_over<C>(connector: C, target: &Target, requests: &RequestCounter) -> Result<Client, Failure>
+fn client_over<C>(
+    connector: C,
+    target: &Target,
+    requests: &RequestCounter,
+    watch_silence: Duration,
+) -> Result<Client, Failure>
 where
     C: Service<Uri, Error: Into<BoxError>, Future: Send + 'static> + Clone + Send + Sync + 'static,
     C::Response: Connection + Read + Write + Send + Unpin + 'static,
@@ -112,7 +121,8 @@ where
         .map_err(BoxError::from)
         .service(http);
     let builder = ClientBuilder::new(service, config.default_namespace);
-    Ok(builder.with_layer(&ResponseDeadline(ANSWER_TIMEOUT)).with_layer(requests).build())
+    let deadlines = ResponseDeadlines { response: ANSWER_TIMEOUT, watch_silence };
+    Ok(builder.with_layer(&deadlines).with_layer(requests).build())
 }
 
 /// The address, credentials and headers of the requests.

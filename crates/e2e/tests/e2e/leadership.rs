@@ -1,23 +1,27 @@
 //! Leader election: only one manager is active at a time.
 
-use chandler_e2e::{manager::Manager, wait::eventually, world::World};
-use chandler_sandbox::requests::AuditEntry;
+use std::time::{Duration, Instant};
+
+use chandler_e2e::{
+    clock_shift::ShiftedClock, manager::Manager, signals::send_signal, wait::eventually, world::World,
+};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api,
     api::{Patch, PatchParams},
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::json;
 
 /// A Lease that does not expire during a test: a takeover shows that it was released.
 const LONG_LEASE_SECONDS: u32 = 600;
 
-async fn wait_leading(manager: &Manager) {
+pub async fn wait_leading(manager: &Manager) {
     eventually("the manager leads", || async { is_leading(manager).then_some(()) }).await;
 }
 
-async fn wait_standby(manager: &Manager) {
+pub async fn wait_standby(manager: &Manager) {
     eventually("the manager waits for the Lease", || async {
         manager.logs().contains("\"another process leads; waiting\"").then_some(())
     })
@@ -30,23 +34,37 @@ fn start_with_long_lease(world: &World) -> Manager {
 }
 
 /// Waits until the manager has ended by itself because it lost the Lease.
-async fn wait_ended(manager: &Manager) {
+pub async fn wait_ended(manager: &Manager) {
     eventually("the manager ends", || async { (!manager.is_running()).then_some(()) }).await;
     assert!(manager.logs().contains("leadership was lost"), "{}", manager.logs());
 }
 
-async fn wait_ready(manager: &Manager) {
+pub async fn wait_ready(manager: &Manager) {
     eventually("the manager is ready", || async {
         manager.get("/readyz").await.starts_with("HTTP/1.1 200").then_some(())
     })
     .await;
 }
 
-fn signal(manager: &Manager, signal: Signal) {
-    kill_process(Pid::from_raw(i32::try_from(manager.pid()).unwrap()).unwrap(), signal).unwrap();
+fn leases(world: &World) -> Api<Lease> {
+    Api::namespaced(world.client.clone(), "chandler-system")
 }
 
-fn is_leading(manager: &Manager) -> bool {
+fn lease_name(world: &World) -> String {
+    format!("chandler-leader-{}", world.namespace)
+}
+
+async fn lease(world: &World) -> Lease {
+    leases(world).get(&lease_name(world)).await.unwrap()
+}
+
+/// Clears the holder of the Lease, as an administrator may do.
+pub async fn release_lease(world: &World) {
+    let released = Patch::Merge(json!({"spec": {"holderIdentity": ""}}));
+    leases(world).patch(&lease_name(world), &PatchParams::default(), &released).await.unwrap();
+}
+
+pub fn is_leading(manager: &Manager) -> bool {
     manager.logs().contains("\"leading\"")
 }
 
@@ -107,15 +125,12 @@ async fn a_standby_is_ready_and_takes_over_as_soon_as_the_leader_releases_the_le
     let third = start_with_long_lease(&world);
     wait_standby(&third).await;
     second.wait_idle().await;
-    let leases: Api<Lease> = Api::namespaced(world.client.clone(), "chandler-system");
-    let released = Patch::Merge(json!({"spec": {"holderIdentity": ""}}));
-    let name = format!("chandler-leader-{}", world.namespace);
-    leases.patch(&name, &PatchParams::default(), &released).await.unwrap();
+    release_lease(&world).await;
     wait_ended(&second).await;
     wait_leading(&third).await;
     wait_ready(&third).await;
     third.stop().await;
-    let holder = leases.get(&name).await.unwrap().spec.unwrap().holder_identity;
+    let holder = lease(&world).await.spec.unwrap().holder_identity;
     assert_eq!(holder.unwrap_or_default(), "", "a manager that is stopped releases the Lease");
 }
 
@@ -128,52 +143,83 @@ async fn a_leader_whose_process_was_stopped_ends_when_it_continues() {
     wait_leading(&first).await;
     let second = start();
     wait_standby(&second).await;
-    signal(&first, Signal::STOP);
+    send_signal(first.pid(), Signal::STOP);
     wait_leading(&second).await;
-    signal(&first, Signal::CONT);
+    send_signal(first.pid(), Signal::CONT);
     wait_ended(&first).await;
     wait_ready(&second).await;
     assert!(second.is_running());
     second.stop().await;
 }
 
-/// The driver of a manager that is stopped goes on until the Lease ends, and not longer: then the successor works on the same
-/// release.
+/// The leader's wall clock jumps, then that of the standby, by an hour in both directions.
 #[tokio::test]
-async fn a_stopped_leader_and_its_driver_never_disturb_the_successor() {
-    let world = World::new("fenced").await;
+async fn a_wall_clock_that_jumps_changes_no_leader() {
+    let world = World::new("clock").await;
     let alpha = world.create_cluster("alpha").await;
+    let clocks = ["leader", "standby"].map(|name| {
+        let dir = world.dir.join(name);
+        std::fs::create_dir(&dir).unwrap();
+        ShiftedClock::new(&dir)
+    });
     let times = ["--lease-renew-deadline-seconds", "4", "--lease-retry-seconds", "2"];
-    let start = || Manager::start(&world, 6, &times);
-    let first = start();
-    wait_leading(&first).await;
-    // The hook does not end. Without a limit, the first driver would write this failure after 30 seconds.
-    let options = json!({"timeout": "30s"});
-    world.apply_placement("slow", "slow", json!({"valuesTemplate": "hold: true", "options": options})).await;
-    crate::crash::wait_helm_status(&world, &alpha, "pending-install").await;
-    let second = start();
-    wait_standby(&second).await;
-    let mut audit = alpha.audit_log();
-    signal(&first, Signal::STOP);
-    wait_leading(&second).await;
-    let record = |revision: u32| format!("sh.helm.release.v1.slow.v{revision}");
-    let mut entries = Vec::new();
-    let created = eventually("the successor makes a revision of its own", || {
-        entries.extend(audit.read().unwrap().into_iter().filter(AuditEntry::is_write));
-        let second = entries.iter().find(|entry| entry.uri.contains("/secrets") && entry.verb == "create");
-        std::future::ready(second.map(|entry| entry.received))
-    })
-    .await;
-    world
-        .wait_status("slow", "alpha", "failed at revision 2", |status| {
-            status.revision == Some(2) && status.last_failure.is_some()
-        })
-        .await;
-    entries.extend(audit.read().unwrap().into_iter().filter(AuditEntry::is_write));
-    let late: Vec<_> =
-        entries.iter().filter(|entry| entry.name == record(1) && entry.received > created).collect();
-    assert!(late.is_empty(), "the first driver still wrote: {late:#?}");
-    signal(&first, Signal::CONT);
-    wait_ended(&first).await;
-    second.stop().await;
+    let start =
+        |clock: &ShiftedClock| Manager::start_with_environment(&world, 6, &times, clock.environment());
+    let leader = start(&clocks[0]);
+    wait_leading(&leader).await;
+    let standby = start(&clocks[1]);
+    wait_standby(&standby).await;
+    world.apply_placement("hello", "hello", json!({"valuesTemplate": "greeting: Hello"})).await;
+    world.wait_ready("hello", "alpha", 1).await;
+
+    let mut revision = 1;
+    for clock in &clocks {
+        for hour in [3600, -3600] {
+            clock.set(hour);
+            // Longer than a standby waits for a Lease that is not renewed.
+            tokio::time::sleep(Duration::from_secs(9)).await;
+            revision += 1;
+            world.patch_placement("hello", json!({"valuesTemplate": format!("greeting: {revision}")})).await;
+            world.wait_ready("hello", "alpha", revision).await;
+            assert!(leader.is_running() && standby.is_running() && !is_leading(&standby), "{hour}");
+        }
+    }
+    let lease = lease(&world).await;
+    let renewed = lease.spec.unwrap().renew_time.unwrap().0;
+    assert!(
+        renewed < Timestamp::now() - SignedDuration::from_mins(50),
+        "the shifted clock is used: {renewed}"
+    );
+    leader.stop().await;
+    wait_leading(&standby).await;
+    assert_eq!(world.history(&alpha, "hello").len(), 5, "each change adds one revision");
+    standby.stop().await;
+}
+
+/// The limits are for the default times of the Lease: until a change that was made during the failover is applied.
+#[tokio::test]
+async fn a_failover_takes_no_longer_than_promised() {
+    let world = World::new("failover").await;
+    let _alpha = world.create_cluster("alpha").await;
+    world.apply_placement("hello", "hello", json!({"valuesTemplate": "greeting: Hello"})).await;
+    let mut leader = world.start_manager();
+    world.wait_ready("hello", "alpha", 1).await;
+    let limits = [("SIGTERM", Duration::from_secs(10)), ("SIGKILL", Duration::from_secs(40))];
+    for ((what, limit), revision) in limits.into_iter().zip(2..) {
+        let standby = world.start_manager();
+        wait_standby(&standby).await;
+        leader.wait_idle().await;
+        let start = Instant::now();
+        if what == "SIGTERM" {
+            send_signal(leader.pid(), Signal::TERM);
+        } else {
+            leader.kill().await;
+        }
+        world.patch_placement("hello", json!({"valuesTemplate": format!("greeting: {what}")})).await;
+        world.wait_ready("hello", "alpha", revision).await;
+        println!("{what}: a change was applied after {:?}", start.elapsed());
+        assert!(start.elapsed() < limit, "{what}: {:?}", start.elapsed());
+        leader = standby;
+    }
+    leader.stop().await;
 }

@@ -21,6 +21,7 @@ mod crash;
 mod event_routing;
 mod extension_sources;
 mod extensions;
+mod fencing;
 mod hooks;
 mod isolation;
 mod kubeconfigs;

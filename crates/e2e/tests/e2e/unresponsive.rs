@@ -149,3 +149,21 @@ async fn a_watch_that_is_silently_dropped_repeats_no_upgrade() {
     assert_eq!(manager.succeeded(OperationKind::UPGRADE), 2);
     manager.stop().await;
 }
+
+/// A proxy or firewall on the way to the management cluster may drop its watches, too.
+#[tokio::test]
+async fn silently_dropped_watches_of_the_management_cluster_are_opened_again() {
+    let world = World::new("dropped-management").await;
+    let _alpha = world.create_cluster("alpha").await;
+    let (proxy, kubeconfig) = world.management_proxy().await;
+    let manager = world.start_manager_with(&["--kubeconfig", &kubeconfig, "--watch-silence-seconds", "10"]);
+    world.apply_placement("hello", "hello", json!({"valuesTemplate": "greeting: Hello"})).await;
+    world.wait_ready("hello", "alpha", 1).await;
+    manager.wait_idle().await;
+
+    proxy.drop_open_flows();
+    world.patch_placement("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
+    world.wait_ready("hello", "alpha", 2).await;
+    assert!(manager.is_running());
+    manager.stop().await;
+}

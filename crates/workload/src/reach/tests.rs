@@ -14,6 +14,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
+use crate::WATCH_SILENCE;
 
 /// A name that only a proxy of these tests resolves.
 const HIDDEN: &str = "hidden.invalid";
@@ -32,7 +33,7 @@ fn target(server: &str, ca: &str) -> Target {
 
 /// Reads a file of the server. The repository stands for an API server: it is an https server with a known file.
 async fn read(target: &Target) -> Result<String, Failure> {
-    let client = client(target, &RequestCounter::default())?;
+    let client = client(target, &RequestCounter::default(), WATCH_SILENCE)?;
     let request = http::Request::get("/index.yaml").body(Vec::new()).unwrap();
     client.request_text(request).await.map_err(|error| failure_of(&error))
 }
