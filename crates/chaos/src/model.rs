@@ -89,13 +89,14 @@ impl Model {
             |cluster: &Cluster| self.clusters.get(cluster).is_some_and(|found| found.paused);
         match &action {
             UserAction::CreatePlacement(placement) => paused(placement).is_none(),
-            UserAction::DeletePlacement(placement) | UserAction::EditValues(placement, _) => {
-                paused(placement).is_some()
+            // The deletion of a paused placement waits until it is resumed.
+            UserAction::DeletePlacement(placement) | UserAction::PausePlacement(placement) => {
+                paused(placement) == Some(false)
             }
+            UserAction::EditValues(placement, _) => paused(placement).is_some(),
             UserAction::EditVersion(placement, version) => {
                 self.placements.get(placement).is_some_and(|found| found.version != *version)
             }
-            UserAction::PausePlacement(placement) => paused(placement) == Some(false),
             UserAction::ResumePlacement(placement) => paused(placement) == Some(true),
             UserAction::PauseCluster(cluster) => !is_cluster_paused(cluster),
             UserAction::ResumeCluster(cluster) => is_cluster_paused(cluster),

@@ -441,26 +441,3 @@ async fn a_missing_kubeconfig_is_reported_once() {
     .await;
     manager.stop().await;
 }
-
-#[tokio::test]
-async fn releases_that_wait_for_readiness_do_not_block_others() {
-    let world = World::new("waiting").await;
-    let alpha = world.create_cluster("alpha").await;
-    let _manager = world.start_manager_with_long_lease();
-    // More than the concurrency limit.
-    for number in 0..20 {
-        let stuck = json!({"options": {"wait": true, "timeout": "10m"}});
-        world.apply_placement(&format!("stuck-{number}"), "stubborn", stuck).await;
-    }
-    for number in 0..20 {
-        world
-            .wait_status(&format!("stuck-{number}"), "alpha", "waiting", |status| {
-                condition(status, "Ready")
-                    .is_some_and(|c| c.message.contains("waiting for ") && c.message.contains(" to be ready"))
-            })
-            .await;
-    }
-    world.apply_placement("hello", "hello", json!({})).await;
-    world.wait_ready("hello", "alpha", 1).await;
-    assert_eq!(world.history(&alpha, "hello"), [(1, "deployed".to_owned())]);
-}

@@ -50,4 +50,5 @@ mod traces;
 mod unpinned;
 mod unresponsive;
 mod upgrade_check;
+mod waiting;
 mod watch_filter;

@@ -41,6 +41,8 @@ type client struct {
 	rendered bool
 	// deleteErrors are the errors of deletions, of which Helm's uninstall returns only the number.
 	deleteErrors []error
+	// waitingFor are the objects that it waits for, if there is only one in the collection.
+	waitingFor map[collection]string
 }
 
 var (
@@ -52,7 +54,22 @@ func newClient(session *cluster.Session, namespace string, op *operation.Operati
 	inner := kube.New(session)
 	inner.Namespace = namespace
 	inner.SetLogger(logging.LibraryHandler(op.Log.Handler()))
-	return &client{Client: inner, operation: op}
+	client := &client{Client: inner, operation: op}
+	inner.Factory = narrowFactory{Factory: inner.Factory, client: client}
+	return client
+}
+
+func (c *client) waitsFor(resources kube.ResourceList) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waitingFor = onlyNames(resources)
+}
+
+// onlyNameIn returns the name of the only object of a collection that it waits for, otherwise "".
+func (c *client) onlyNameIn(in collection) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.waitingFor[in]
 }
 
 // IsReachable counts Helm actions, because every action calls it first. It sends no request: the release has just been

@@ -44,9 +44,14 @@ func (w *waiter) WaitWithJobs(resources kube.ResourceList, _ time.Duration) erro
 type waitFunc func(kube.ResourceList, time.Duration) error
 
 func (w *waiter) waitReady(resources kube.ResourceList, wait waitFunc) error {
-	if w.hooksOnly || len(resources) == 0 {
+	if w.hooksOnly {
 		return nil
 	}
+	resources = mayBeUnready(resources)
+	if len(resources) == 0 {
+		return nil
+	}
+	w.client.waitsFor(resources)
 	operation := w.client.operation
 	operation.Step(toolv1.StepKind_STEP_KIND_WAITING,
 		"waiting for "+countObjects(len(resources))+" to be ready", objectRefs(resources)...)
@@ -61,6 +66,7 @@ func (w *waiter) WaitForDelete(resources kube.ResourceList, _ time.Duration) err
 	if w.hooksOnly || len(resources) == 0 {
 		return nil
 	}
+	w.client.waitsFor(resources)
 	operation := w.client.operation
 	operation.Step(toolv1.StepKind_STEP_KIND_WAITING,
 		"waiting for "+countObjects(len(resources))+" to be deleted", objectRefs(resources)...)
@@ -76,6 +82,7 @@ func (w *waiter) WatchUntilReady(resources kube.ResourceList, _ time.Duration) e
 	if !hasJobOrPod(resources) {
 		return nil
 	}
+	w.client.waitsFor(resources)
 	operation := w.client.operation
 	name := w.client.hookName(resources)
 	operation.Step(toolv1.StepKind_STEP_KIND_WAITING, "waiting for hook "+name, objectRefs(resources)...)
