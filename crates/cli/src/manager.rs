@@ -72,10 +72,10 @@ pub struct ManagerArgs {
     /// Maximum number of concurrent operations per workload cluster
     #[arg(long, default_value_t = Limits::default().per_cluster)]
     concurrency_per_cluster: usize,
-    /// Number of operations that may wait for objects to become ready at the same time, in addition to those that run; each
+    /// Maximum number of workload clusters on which operations wait for objects to become ready; each operation that waits
     /// takes memory of the package tool
-    #[arg(long, default_value_t = Limits::default().waiting)]
-    concurrency_waiting: usize,
+    #[arg(long, default_value_t = Limits::default().waiting_clusters)]
+    concurrency_waiting_clusters: usize,
     /// Interval in seconds at which to check for newer versions of releases without a pinned version
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     poll_seconds: u64,
@@ -163,7 +163,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         metrics_address,
         concurrency,
         concurrency_per_cluster,
-        concurrency_waiting,
+        concurrency_waiting_clusters,
         poll_seconds,
         platform:
             PlatformArgs {
@@ -229,7 +229,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         limits: Limits {
             per_cluster: concurrency_per_cluster.max(1),
             overall: concurrency.max(1),
-            waiting: concurrency_waiting.max(1),
+            waiting_clusters: concurrency_waiting_clusters.max(1),
         },
     };
     let client = connect.client()?;

@@ -50,8 +50,6 @@ struct Entry {
     running: Running,
     started: Instant,
     cancel: CancellationToken,
-    /// Whether the cluster has answered: the first step follows its first response.
-    answered: bool,
     notify: Notify,
     /// Whether the release object has been deleted, so that the outcome is dropped.
     forgotten: bool,
@@ -94,6 +92,12 @@ impl<O> Table<O> {
     }
 }
 
+/// How an operation has ended.
+pub trait OperationOutcome: Send + 'static {
+    /// Whether the cluster has not answered. An operation that only waits has no slot; its end says nothing about this.
+    fn is_unanswered(&self) -> bool;
+}
+
 /// All operations, with outcomes of type `O`. Clones share the table.
 pub struct Operations<O> {
     table: Arc<Mutex<Table<O>>>,
@@ -115,7 +119,7 @@ pub struct Handle<O> {
     pub cancel: CancellationToken,
 }
 
-impl<O: Send + 'static> Operations<O> {
+impl<O: OperationOutcome> Operations<O> {
     pub fn new(limits: Limits, metrics: Metrics) -> Self {
         let table = Table {
             schedule: Schedule::new(limits),
@@ -178,7 +182,6 @@ impl<O: Send + 'static> Operations<O> {
             running,
             started: Instant::now(),
             cancel: CancellationToken::new(),
-            answered: false,
             notify: Arc::new(notify),
             forgotten: false,
         };
@@ -222,6 +225,11 @@ impl<O: Send + 'static> Operations<O> {
         for id in &queued {
             table.withdraw(id);
         }
+    }
+
+    /// Forgets what is known about a cluster that is gone.
+    pub fn forget_cluster(&self, cluster: &ClusterKey) {
+        self.lock().schedule.forget(cluster);
     }
 
     /// Cancels all operations.
@@ -274,7 +282,7 @@ impl<O: Send + 'static> Operations<O> {
 
     fn finish(&self, id: OperationId, outcome: O) {
         let mut table = self.lock();
-        if table.entries.get(&id).is_some_and(|entry| !entry.answered) {
+        if outcome.is_unanswered() {
             table.schedule.answered(&id, false);
         }
         table.schedule.release(&id);
@@ -297,23 +305,23 @@ impl<O: Send + 'static> Operations<O> {
     }
 }
 
-impl<O: Send + 'static> Handle<O> {
+impl<O: OperationOutcome> Handle<O> {
     /// Records a step, and frees the slot of an operation that only waits from now on.
     pub fn step(&self, step: StepReport) {
         let mut table = self.operations.lock();
-        table.schedule.answered(&self.id, true);
+        // The first step follows the first response of the cluster.
+        let has_new_slots = table.schedule.answered(&self.id, true);
         if step.waiting {
             table.schedule.wait(&self.id);
         }
         let notify = table.entries.get_mut(&self.id).and_then(|entry| {
-            entry.answered = true;
             entry.running.progress.step = step.message;
             entry.running.phase =
                 if step.waiting { OperationPhase::Waiting } else { OperationPhase::Running };
             entry.is_reportable().then(|| entry.notify.clone())
         });
         drop(table);
-        if step.waiting {
+        if step.waiting || has_new_slots {
             self.operations.start_due();
         }
         if let Some(notify) = notify {
@@ -329,6 +337,12 @@ mod tests {
 
     use super::*;
 
+    impl OperationOutcome for &'static str {
+        fn is_unanswered(&self) -> bool {
+            *self == "unreachable"
+        }
+    }
+
     fn operations() -> Operations<&'static str> {
         Operations::new(Limits { per_cluster: 1, overall: 1, ..Limits::default() }, Metrics::new())
     }
@@ -339,6 +353,30 @@ mod tests {
 
     fn blue() -> ClusterKey {
         ClusterKey::new("fleet", "blue")
+    }
+
+    #[tokio::test]
+    async fn a_cluster_that_answers_gets_all_its_slots_at_once() {
+        let operations = Operations::new(Limits { per_cluster: 3, ..Limits::default() }, Metrics::new());
+        let (started, mut starts) = mpsc::unbounded_channel();
+        let answer = Arc::new(tokio::sync::Notify::new());
+        for id in ["one", "two", "three"] {
+            let (started, answer) = (started.clone(), answer.clone());
+            let work = move |handle: Handle<&'static str>| {
+                async move {
+                    started.send(id).unwrap();
+                    answer.notified().await;
+                    handle.step(StepReport { message: "applying".to_owned(), waiting: false });
+                    std::future::pending().await
+                }
+                .boxed()
+            };
+            operations.start(id.to_owned(), blue(), Operation::Remove, false, || {}, work);
+        }
+        assert_eq!(starts.recv().await, Some("one"));
+        assert!(starts.try_recv().is_err(), "the cluster has not answered yet");
+        answer.notify_one();
+        assert_eq!((starts.recv().await, starts.recv().await), (Some("two"), Some("three")));
     }
 
     #[tokio::test]

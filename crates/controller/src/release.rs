@@ -107,6 +107,7 @@ impl ReleaseCaches {
             && !all_kinds.uses(&desired.cluster)
         {
             self.connections.close(&desired.cluster);
+            self.operations.forget_cluster(&desired.cluster);
         }
     }
 }

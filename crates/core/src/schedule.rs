@@ -1,7 +1,8 @@
 //! Schedules operations: limited per cluster and overall, fair between clusters. An operation that only waits for
-//! objects to become ready does not occupy a slot; the number of such operations has a limit of its own, because each
-//! costs memory. A cluster that has not answered an operation gets one slot only, so that few clusters that hang cannot
-//! occupy all.
+//! objects to become ready does not occupy a slot. Because each costs memory, the number of clusters with such operations is
+//! limited; it is not the number of operations, because objects of one release often wait for those of another one on the
+//! same cluster, such as its network. A cluster that has not answered an operation gets one slot only, so that few clusters
+//! that hang cannot occupy all.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -15,13 +16,13 @@ use crate::identity::ClusterKey;
 pub struct Limits {
     pub per_cluster: usize,
     pub overall: usize,
-    /// Operations that only wait. Beyond it, no operation is started that is going to wait.
-    pub waiting: usize,
+    /// Clusters with operations that only wait. Beyond it, no operation that is going to wait is started on another cluster.
+    pub waiting_clusters: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { per_cluster: 4, overall: 16, waiting: 200 }
+        Self { per_cluster: 4, overall: 16, waiting_clusters: 250 }
     }
 }
 
@@ -41,7 +42,7 @@ pub struct Schedule<Id> {
     /// Clusters with queued operations; the front one is served next.
     turn: VecDeque<ClusterKey>,
     active: HashMap<Id, ClusterKey>,
-    waiting: HashSet<Id>,
+    waiting: HashMap<Id, ClusterKey>,
     /// Clusters that have answered their last operation.
     answering: HashSet<ClusterKey>,
 }
@@ -53,7 +54,7 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
             queued: HashMap::new(),
             turn: VecDeque::new(),
             active: HashMap::new(),
-            waiting: HashSet::new(),
+            waiting: HashMap::new(),
             answering: HashSet::new(),
         }
     }
@@ -95,30 +96,38 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
         if self.active.values().filter(|active| *active == cluster).count() >= slots {
             return None;
         }
-        let may_wait = self.waiting.len() < self.limits.waiting;
+        let may_wait = self.may_wait_on(cluster);
         self.queued.get(cluster)?.iter().position(|queued| may_wait || !queued.waits)
     }
 
-    /// Records whether the cluster of an operation with a slot has answered it.
-    pub fn answered(&mut self, id: &Id, answered: bool) {
-        let Some(cluster) = self.active.get(id) else { return };
-        if answered {
-            self.answering.insert(cluster.clone());
-        } else {
-            self.answering.remove(cluster);
-        }
+    /// Returns whether operations on the cluster may wait.
+    fn may_wait_on(&self, cluster: &ClusterKey) -> bool {
+        let clusters: HashSet<_> = self.waiting.values().collect();
+        clusters.len() < self.limits.waiting_clusters || clusters.contains(cluster)
+    }
+
+    /// Records whether the cluster of an operation with a slot has answered it. Returns whether that is new, so that further
+    /// operations may start.
+    pub fn answered(&mut self, id: &Id, answered: bool) -> bool {
+        let Some(cluster) = self.active.get(id) else { return false };
+        if answered { self.answering.insert(cluster.clone()) } else { self.answering.remove(cluster) }
+    }
+
+    /// Forgets whether a cluster has answered, because it is gone.
+    pub fn forget(&mut self, cluster: &ClusterKey) {
+        self.answering.remove(cluster);
     }
 
     /// Frees the slot of an operation that only waits from now on.
     pub fn wait(&mut self, id: &Id) {
-        if self.active.remove(id).is_some() {
-            self.waiting.insert(id.clone());
+        if let Some(cluster) = self.active.remove(id) {
+            self.waiting.insert(id.clone(), cluster);
         }
     }
 
     /// Frees the slot of an operation that has ended, or removes the operation from the queue.
     pub fn release(&mut self, id: &Id) {
-        if self.active.remove(id).is_some() || self.waiting.remove(id) {
+        if self.active.remove(id).is_some() || self.waiting.remove(id).is_some() {
             return;
         }
         for queue in self.queued.values_mut() {
@@ -199,15 +208,17 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_limit_of_waiting_operations_only_those_start_that_do_not_wait() {
-        let mut schedule = schedule(Limits { waiting: 1, ..limits(4, 16) });
-        for (id, waits) in [(1, true), (2, true), (3, false)] {
-            schedule.submit(id, cluster(BLUE), waits);
-        }
+    fn beyond_the_limit_of_clusters_that_wait_operations_start_that_do_not_wait_or_are_on_such_a_cluster() {
+        let mut schedule = schedule(Limits { waiting_clusters: 1, ..limits(4, 16) });
+        schedule.submit(1, cluster(BLUE), true);
         assert_eq!(schedule.start_next(), Some(1));
         schedule.wait(&1);
-        assert_eq!(started(&mut schedule), [3]);
+        for (id, name, waits) in [(2, "green", true), (3, "green", false), (4, BLUE, true)] {
+            schedule.submit(id, cluster(name), waits);
+        }
+        assert_eq!(started(&mut schedule), [3, 4]);
         schedule.release(&1);
+        schedule.release(&4);
         assert_eq!(started(&mut schedule), [2]);
     }
 
@@ -218,7 +229,8 @@ mod tests {
             schedule.submit(id, cluster(BLUE), false);
         }
         assert_eq!(started(&mut schedule), [1], "it has not answered yet");
-        schedule.answered(&1, true);
+        assert!(schedule.answered(&1, true));
+        assert!(!schedule.answered(&1, true));
         assert_eq!(started(&mut schedule), [2, 3, 4]);
         schedule.submit(5, cluster(BLUE), false);
         schedule.answered(&2, false);

@@ -14,6 +14,7 @@ use chandler_sandbox::{
     apply,
     chart::Package,
     plane::Plane,
+    provider::cluster_resource,
     repository::ChartRepository,
     service_account,
     testing::{self, SharedSandbox},
@@ -21,7 +22,7 @@ use chandler_sandbox::{
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -162,6 +163,10 @@ impl World {
 
     pub async fn delete_placement(&self, name: &str) {
         self.placements().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    pub fn clusters(&self) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), &self.namespace, &cluster_resource())
     }
 
     pub fn placements(&self) -> Api<HelmChartProxy> {

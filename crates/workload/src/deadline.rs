@@ -11,7 +11,7 @@ use http::{Request, Response};
 use http_body::Body;
 use http_body_util::{BodyExt as _, Either, combinators::MapErr};
 use tower::{BoxError, Layer, Service};
-use tower_http::timeout::{DeadlineBody, TimeoutBody};
+use tower_http::timeout::{DeadlineBody, TimeoutBody, TimeoutError};
 
 /// The server has not answered in time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -42,11 +42,16 @@ impl<S> Layer<S> for ResponseDeadlines {
 /// A body that ends when it sends nothing for too long.
 type WatchBody<B> = MapErr<TimeoutBody<B>, fn(BoxError) -> BoxError>;
 
-/// Limits the silence of a watch. Its end is an [`UnexpectedEof`](std::io::ErrorKind::UnexpectedEof), after which kube
-/// continues the watch where it has ended.
+/// Limits the silence of a watch. After it, the watch ends with [`UnexpectedEof`](std::io::ErrorKind::UnexpectedEof), and kube
+/// continues it where it has ended.
 fn limit_silence<B: Body<Error: Into<BoxError>>>(limit: Duration, body: B) -> WatchBody<B> {
-    let ended = |error| std::io::Error::new(std::io::ErrorKind::UnexpectedEof, error).into();
-    TimeoutBody::new(limit, body).map_err(ended)
+    TimeoutBody::new(limit, body).map_err(|error| {
+        if error.is::<TimeoutError>() {
+            std::io::Error::new(std::io::ErrorKind::UnexpectedEof, error).into()
+        } else {
+            error
+        }
+    })
 }
 
 /// A service whose responses must arrive in time.

@@ -162,17 +162,20 @@ impl InventoryWatch {
                 silent = until_silent(&self.client, self.last_answer) => return silent,
                 () = list_again.notified() => return WatchEnd::ListAgain,
             };
-            self.last_answer = Instant::now();
             let Some(event) = event else {
                 tokio::time::sleep(CONTINUE_PAUSE).await;
                 match self.open_watch().await {
-                    Ok(events) => self.events = Some(events),
+                    Ok(events) => {
+                        self.events = Some(events);
+                        self.last_answer = Instant::now();
+                    }
                     Err(failure) => {
                         return WatchEnd::Broken { failure, silent_since: Some(self.last_answer) };
                     }
                 }
                 continue;
             };
+            self.last_answer = Instant::now();
             match self.apply_event(event) {
                 Ok(Some(release)) => publish(self.inventory(), release),
                 Ok(None) => {}

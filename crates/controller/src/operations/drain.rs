@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::Operations;
+use super::{OperationOutcome, Operations};
 
 /// How long operations may take to end after they were canceled.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -14,7 +14,7 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Waits until the manager is stopped, then starts no more operations and waits until those that are running have ended: by
 /// themselves, or because they are canceled after the timeout. Reconcilers go on meanwhile, so that the status shows how
 /// each has ended.
-pub async fn drain_on_stop<O: Send + 'static>(
+pub async fn drain_on_stop<O: OperationOutcome>(
     stop: &CancellationToken,
     operations: &Operations<O>,
     timeout: Duration,

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use chandler_core::{
     failure::{Category, Failure},
     identity::ToolId,
-    release::{ApplyKind, Desired, Operation, ReleaseKind, failure_key},
+    release::{ApplyKind, Desired, Operation, OperationKind, ReleaseKind, failure_key},
     target::Target,
 };
 use chandler_telemetry::trace::{self, Span};
@@ -18,7 +18,10 @@ use super::{
     ReleaseContext,
     inputs::{self, Inputs},
 };
-use crate::{operations::Handle, status};
+use crate::{
+    operations::{Handle, OperationOutcome},
+    status,
+};
 
 /// The outcome of an operation.
 #[derive(Clone, Debug)]
@@ -29,6 +32,14 @@ pub struct Outcome {
     /// Whether the manager has canceled the operation, or did not begin it.
     pub canceled: bool,
     pub result: Result<Done, OperationFailure>,
+}
+
+impl OperationOutcome for Outcome {
+    fn is_unanswered(&self) -> bool {
+        self.result
+            .as_ref()
+            .is_err_and(|error| matches!(error.failure.category, Category::Unreachable | Category::Timeout))
+    }
 }
 
 /// The effect of a successful operation.
@@ -75,6 +86,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             tool,
             connection,
         };
+        let waits = desired.execution.wait && started.kind() != OperationKind::REMOVE;
         let (queue, reference) = (self.queue.clone(), ObjectRef::from_obj(object));
         let span = Span::new("operation").map(|span| {
             span.with("chandler.operation", started.kind().as_str())
@@ -86,7 +98,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             id,
             desired.cluster.clone(),
             started,
-            desired.execution.wait,
+            waits,
             move || queue.enqueue(reference.clone()),
             move |handle| trace::in_span(span, work.run(handle)).boxed(),
         );

@@ -22,7 +22,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 
@@ -30,11 +30,6 @@ use serde_json::{Value, json};
 const FIRST_BACKOFF: Duration = Duration::from_secs(4);
 /// Well below [`FIRST_BACKOFF`].
 const WITHIN_BACKOFF: Duration = Duration::from_secs(3);
-
-fn clusters(client: &kube::Client, namespace: &str) -> Api<DynamicObject> {
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"));
-    Api::namespaced_with(client.clone(), namespace, &resource)
-}
 
 async fn reconciles(manager: &Manager) -> f64 {
     manager.metrics().await["chandler_reconciles_total{kind=\"HelmReleaseProxy\"}"]
@@ -263,7 +258,7 @@ async fn a_placement_can_be_deleted_while_its_clusters_are_deleted() {
     world.apply_placement("hello", "hello", json!({})).await;
     world.wait_ready("hello", "alpha", 1).await;
     world.wait_ready("hello", "bravo", 1).await;
-    clusters(&world.client, &world.namespace).delete("alpha", &DeleteParams::default()).await.unwrap();
+    world.clusters().delete("alpha", &DeleteParams::default()).await.unwrap();
     world.delete_placement("hello").await;
     world.wait_deleted("hello").await;
     assert_eq!(world.helm(&bravo, &["list", "--all-namespaces"]), json!([]));
@@ -286,7 +281,7 @@ async fn an_unreachable_cluster_that_is_no_longer_selected_does_not_fail_its_pla
         })
         .await;
     let unlabeled = Patch::Merge(json!({"metadata": {"labels": {"fleet": null}}}));
-    let all = clusters(&world.client, &world.namespace);
+    let all = world.clusters();
     all.patch("alpha", &PatchParams::default(), &unlabeled).await.unwrap();
     eventually("the placement is ready on the clusters that it selects", || async {
         let status = world.placements().get("hello").await.unwrap().status?;

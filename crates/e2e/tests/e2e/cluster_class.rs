@@ -7,9 +7,7 @@ use chandler_e2e::{
     wait::eventually,
     world::{World, condition},
 };
-use chandler_sandbox::{
-    assets::KubernetesVersion, clusters::unavailable_message, provider::cluster_resource,
-};
+use chandler_sandbox::{assets::KubernetesVersion, clusters::unavailable_message};
 use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::{
@@ -49,10 +47,6 @@ fn example_chart(name: &str) -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/charts").join(name)
 }
 
-fn clusters(world: &World) -> Api<DynamicObject> {
-    Api::namespaced_with(world.client.clone(), &world.namespace, &cluster_resource())
-}
-
 fn cluster_condition<'c>(cluster: &'c DynamicObject, type_: &str) -> Option<&'c Value> {
     let conditions = cluster.data.pointer("/status/conditions")?.as_array()?;
     conditions.iter().find(|condition| condition["type"] == type_)
@@ -69,7 +63,7 @@ fn without_extensions(world: &World) -> Value {
 /// Records the statuses of a condition of the example's Cluster from now on, without repetitions.
 fn record_statuses(world: &World, type_: &'static str) -> Arc<Mutex<Vec<String>>> {
     let statuses = Arc::new(Mutex::new(Vec::new()));
-    let (clusters, recorded) = (clusters(world), statuses.clone());
+    let (clusters, recorded) = (world.clusters(), statuses.clone());
     tokio::spawn(async move {
         let changes =
             watcher(clusters, watcher::Config::default().fields(&format!("metadata.name={CLUSTER}")))
@@ -122,12 +116,12 @@ async fn a_cluster_of_the_example_class_is_available_when_its_add_ons_are_ready(
     let addons_ready = record_statuses(&world, "AddonsReady");
     apply_example(&world).await;
     world.apply(&without_extensions(&world)).await;
-    let cluster = clusters(&world).get(CLUSTER).await.unwrap();
+    let cluster = world.clusters().get(CLUSTER).await.unwrap();
     let version = cluster.data["spec"]["topology"]["version"].as_str().unwrap();
     assert_eq!(version, KubernetesVersion::default().to_string(), "the example is for the sandbox");
 
     // The control plane runs, but AddonsReady is not set yet.
-    let clusters = clusters(&world);
+    let clusters = world.clusters();
     eventually("the control plane runs", || async {
         let cluster = clusters.get(CLUSTER).await.unwrap();
         (cluster_condition(&cluster, "ControlPlaneAvailable")?["status"] == "True").then_some(())

@@ -98,17 +98,8 @@ async fn a_release_is_removed_from_a_cluster_that_is_no_longer_selected() {
     world.apply_placement("hello", "hello", json!({})).await;
     world.wait_ready("hello", "alpha", 1).await;
     world.wait_ready("hello", "bravo", 1).await;
-    let clusters: Api<kube::api::DynamicObject> = Api::namespaced_with(
-        world.client.clone(),
-        &world.namespace,
-        &kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk(
-            "cluster.x-k8s.io",
-            "v1beta2",
-            "Cluster",
-        )),
-    );
     let unlabeled = Patch::Merge(json!({"metadata": {"labels": {"fleet": null}}}));
-    clusters.patch("alpha", &PatchParams::default(), &unlabeled).await.unwrap();
+    world.clusters().patch("alpha", &PatchParams::default(), &unlabeled).await.unwrap();
     eventually("the release object is deleted", || async {
         world.release("hello", "alpha").await.is_none().then_some(())
     })

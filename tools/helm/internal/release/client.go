@@ -55,7 +55,7 @@ func newClient(session *cluster.Session, namespace string, op *operation.Operati
 	inner.Namespace = namespace
 	inner.SetLogger(logging.LibraryHandler(op.Log.Handler()))
 	client := &client{Client: inner, operation: op}
-	inner.Factory = narrowFactory{Factory: inner.Factory, client: client}
+	inner.Factory = byNameFactory{Factory: inner.Factory, client: client}
 	return client
 }
 

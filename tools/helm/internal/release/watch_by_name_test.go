@@ -22,6 +22,12 @@ func object(group, kind, resourceName, name string) *resource.Info {
 	}
 }
 
+func olderVersion(info *resource.Info) *resource.Info {
+	info.Mapping.Resource.Version = "v1beta1"
+	info.Mapping.GroupVersionKind.Version = "v1beta1"
+	return info
+}
+
 func TestObjectsWithoutStatusAreNotWaitedFor(t *testing.T) {
 	deployment := object("apps", "Deployment", "deployments", "web")
 	resources := kube.ResourceList{
@@ -41,16 +47,19 @@ func TestTheOnlyObjectOfAKindIsSelectedByName(t *testing.T) {
 		object("", "Service", "services", "web"),
 		object("", "Service", "services", "web-metrics"),
 		object("", "Service", "services", "web-webhook"),
+		object("autoscaling", "HorizontalPodAutoscaler", "horizontalpodautoscalers", "web"),
+		olderVersion(object("autoscaling", "HorizontalPodAutoscaler", "horizontalpodautoscalers", "web-old")),
 	})
 	selected := func(group, name, namespace string, options metav1.ListOptions) string {
-		in := collection{schema.GroupVersionResource{Group: group, Version: "v1", Resource: name}, namespace}
-		return narrowCollection{client: client, in: in}.narrow(options).FieldSelector
+		in := collection{schema.GroupResource{Group: group, Resource: name}, namespace}
+		return byNameCollection{client: client, in: in}.selectByName(options).FieldSelector
 	}
 	for _, test := range []struct {
 		name, got, want string
 	}{
 		{"one object", selected("apps", "deployments", "default", metav1.ListOptions{}), "metadata.name=web"},
 		{"several objects", selected("", "services", "default", metav1.ListOptions{}), ""},
+		{"two versions", selected("autoscaling", "horizontalpodautoscalers", "default", metav1.ListOptions{}), ""},
 		{"another namespace", selected("apps", "deployments", "other", metav1.ListOptions{}), ""},
 		{"with a selector", selected("apps", "deployments", "default", metav1.ListOptions{LabelSelector: "app=web"}), ""},
 	} {
