@@ -9,6 +9,7 @@ use anyhow::{Result, ensure};
 
 use self::runner::Step;
 use crate::{
+    chaos,
     command::{command, output, run as run_command},
     demo, generate, go, supply_chain, test, workflows,
 };
@@ -26,8 +27,12 @@ const STEPS: &[Step] = &[
     Step { name: "licenses", run: supply_chain::deny },
     Step { name: "advisories", run: supply_chain::advisories },
     Step { name: "tests", run: |root| test::run(root, false) },
+    Step { name: "random faults", run: |root| chaos::run_built(root, &test::build(root)?, CHAOS) },
     Step { name: "demo", run: |root| demo::run_built(root, &test::build(root)?, true) },
 ];
+
+/// The sequences of random faults: as many as start within six minutes, the same in every run.
+const CHAOS: &[&str] = &["--seed", "1", "--sequences", "100", "--minutes", "6", "--at-least", "8"];
 
 pub fn run(root: &Path) -> Result<()> {
     runner::run(root, STEPS)

@@ -118,7 +118,7 @@ pub enum UserAction {
     Select(ReleaseId),
     /// Removes the label with which a placement selects a cluster.
     Deselect(ReleaseId),
-    /// Changes the annotation with the Kubernetes version, which the values depend on.
+    /// Changes an annotation on which the values depend.
     Annotate(Cluster, u32),
     /// Deletes a Cluster and its kubeconfig, and creates them again for the same control plane.
     RecreateCluster(Cluster),
@@ -154,14 +154,14 @@ impl ChartVersion {
     }
 }
 
-/// A fault. Those of the network and stopped processes last until the next [`Action::Heal`].
+/// A fault. Delays, resets, black holes and stopped processes last until the next [`Action::Heal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Fault {
-    /// Every packet to and from an API server is delayed.
+    /// Everything that is sent to or by an API server is delayed.
     Delay(PlaneId),
     /// Connections to an API server are reset.
     Reset(PlaneId),
-    /// Nothing that is sent to or by an API server arrives.
+    /// What is sent to or by an API server arrives only when the fault has ended.
     BlackHole(PlaneId),
     /// What is sent on open connections never arrives, new connections work.
     HalfOpen(PlaneId),

@@ -131,7 +131,7 @@ impl Environment {
 
     /// Ends all faults. Half-open connections stay half-open: a client has to notice it.
     pub fn heal(&mut self) {
-        self.planes.values().for_each(|plane| plane.proxy.set_mode(Mode::Pass));
+        self.planes.values().for_each(|plane| plane.proxy.set_mode(Mode::Forward));
         self.managers.values_mut().for_each(Managers::heal);
     }
 

@@ -53,8 +53,8 @@ pub struct Events {
     pub removals: BTreeSet<ReleaseId>,
     /// When objects were moved to another management cluster: start and end.
     pub moves: Vec<(Timestamp, Timestamp)>,
-    /// The processes that were stopped at some time.
-    pub stopped: BTreeSet<u32>,
+    /// The drivers that were stopped with SIGSTOP at some time.
+    pub stopped_drivers: BTreeSet<u32>,
 }
 
 /// A write to a release record.

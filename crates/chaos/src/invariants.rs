@@ -86,7 +86,7 @@ fn check_status(model: &Model, found: &ObservedRelease) -> Vec<String> {
     problems
 }
 
-/// Checks that every `Ready=True` is true, which must hold whenever nothing changes.
+/// Returns which releases claim to be Ready although they are not as the model predicts.
 pub fn check_ready_is_true(model: &Model, observed: &EndState) -> Vec<String> {
     let claims = observed.releases.iter().filter(|(_, found)| {
         found.release_objects.iter().any(|object| object.ready == "True" && object.is_current)
@@ -108,7 +108,8 @@ pub fn check_events(model: &Model, events: &Events) -> Vec<String> {
 }
 
 /// Checks that no driver writes to a release after another one has taken over. A driver may return if the objects were
-/// moved meanwhile. A process that was stopped may send one request late, which documentation names as a limit.
+/// moved meanwhile. Each operation of a driver that was stopped with SIGSTOP may send one request late, which the
+/// documentation names as a limit. Writes of unknown processes are not judged.
 fn check_single_driver(events: &Events) -> Vec<String> {
     let mut problems = Vec::new();
     for (release, writes) in by_release(events) {
@@ -126,7 +127,7 @@ fn check_single_driver(events: &Events) -> Vec<String> {
             }
             let count = late.entry(pid).or_default();
             *count += 1;
-            if !(events.stopped.contains(&pid) && *count == 1) {
+            if !(events.stopped_drivers.contains(&pid) && *count == 1) {
                 problems.push(format!(
                     "{release}: driver {pid} wrote a record at {} after driver {:?} at {}",
                     write.at, successor.pid, successor.at
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(problems(&moved), 0);
         let moved_long_before = Events { moves: vec![(second(-90), second(-80))], ..writes(&[1, 2, 1]) };
         assert_eq!(problems(&moved_long_before), 1);
-        let stopped = |pids: &[u32]| Events { stopped: [1].into(), ..writes(pids) };
+        let stopped = |pids: &[u32]| Events { stopped_drivers: [1].into(), ..writes(pids) };
         assert_eq!(problems(&stopped(&[1, 2, 1])), 0, "one late request");
         assert_eq!(problems(&stopped(&[1, 2, 1, 2])), 0, "the successor continues");
         assert_eq!(problems(&stopped(&[1, 2, 1, 2, 1])), 1, "one late request only");

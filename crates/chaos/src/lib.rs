@@ -54,8 +54,10 @@ pub struct Options {
     pub sequences: u64,
     /// The seed of the first sequence. The next ones are counted up from it. `None` means a random seed.
     pub seed: Option<u64>,
-    /// No sequence is started after this time. `None` means no limit.
+    /// No sequence is started after this time, except the first ones. `None` means no limit.
     pub limit: Option<Duration>,
+    /// The number of sequences that are run even if they take longer.
+    pub at_least: u64,
     /// The numbers of the steps that are performed. `None` means all.
     pub steps: Option<Vec<usize>>,
     /// Whether a failing sequence is shrunk.
@@ -68,7 +70,7 @@ pub struct Options {
 
 /// Runs sequences, prints a summary, and fails if an invariant was violated.
 pub async fn run_sequences(options: Options) -> Result<()> {
-    let Options { chandler, tool, sequences, seed, limit, steps, shrink, json, dir } = options;
+    let Options { chandler, tool, sequences, seed, limit, at_least, steps, shrink, json, dir } = options;
     let progress = progress::display();
     let assets = Assets::ensure(&BINARIES, progress.as_ref()).await?;
     let temporary = tempfile::tempdir().context("creating a temporary folder")?;
@@ -79,13 +81,21 @@ pub async fn run_sequences(options: Options) -> Result<()> {
 
     let mut chaos = Chaos { environment, progress, steps, shrink, runs: 0 };
     let mut summary = Summary { seed, ..Summary::default() };
-    let result = chaos.run(sequences, limit, &mut summary).await;
+    let limits = SequenceLimits { sequences, at_least, time: limit };
+    let result = chaos.run(limits, &mut summary).await;
     chaos.environment.kill().await;
     // The results are printed even if the environment fails.
     summary.publish(json.as_deref())?;
     result?;
     ensure!(summary.failed == 0, "{} of {} sequences failed", summary.failed, summary.sequences.len());
     Ok(())
+}
+
+/// How many sequences are run.
+struct SequenceLimits {
+    sequences: u64,
+    at_least: u64,
+    time: Option<Duration>,
 }
 
 struct Chaos {
@@ -98,10 +108,11 @@ struct Chaos {
 }
 
 impl Chaos {
-    async fn run(&mut self, sequences: u64, limit: Option<Duration>, summary: &mut Summary) -> Result<()> {
+    async fn run(&mut self, limits: SequenceLimits, summary: &mut Summary) -> Result<()> {
+        let SequenceLimits { sequences, at_least, time } = limits;
         let start = Instant::now();
         for index in 0..sequences {
-            if limit.is_some_and(|limit| start.elapsed() >= limit) {
+            if index >= at_least && time.is_some_and(|time| start.elapsed() >= time) {
                 self.progress.note(&format!("the time is over after {index} of {sequences} sequences"));
                 break;
             }
@@ -120,10 +131,12 @@ impl Chaos {
         let mut failure = None;
         if !violations.is_empty() {
             self.progress.note(&format!("seed {seed} failed:\n  {}", violations.join("\n  ")));
-            self.progress.note(&Failure::new(seed, &steps).describe());
-            let shortest = if self.shrink { self.shorten(&steps).await? } else { steps.clone() };
-            let found = Failure::new(seed, &shortest);
-            self.progress.note(&format!("the shortest sequence that fails\n{}", found.describe()));
+            let mut found = Failure::new(seed, &steps);
+            self.progress.note(&found.describe());
+            if self.shrink {
+                found = Failure::new(seed, &self.shorten(&steps).await?);
+                self.progress.note(&format!("the shortest sequence found that fails\n{}", found.describe()));
+            }
             failure = Some(found);
         }
         Ok(SequenceResult { seed, seconds, steps: steps.len(), violations, failure })

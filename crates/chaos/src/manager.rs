@@ -75,19 +75,17 @@ impl Managers {
         Ok(())
     }
 
-    /// Stops the current manager. Returns its process ID and those of its drivers, which may be late when they continue.
-    pub fn stop(&mut self) -> Vec<u32> {
-        let pid = self.current.pid();
-        self.send_stop(pid);
-        [vec![pid], children(pid)].concat()
+    /// Stops the current manager with SIGSTOP. Its drivers go on.
+    pub fn stop(&mut self) {
+        self.send_stop(self.current.pid());
     }
 
-    /// Stops the current manager and starts another one.
-    pub fn replace(&mut self) -> Result<Vec<u32>> {
-        let stopped = self.stop();
+    /// Stops the current manager with SIGSTOP and starts another one.
+    pub fn replace(&mut self) -> Result<()> {
+        self.stop();
         let replaced = self.start_another()?;
         self.replaced.push(replaced);
-        Ok(stopped)
+        Ok(())
     }
 
     pub fn kill_drivers(&self) {
@@ -96,6 +94,7 @@ impl Managers {
         }
     }
 
+    /// Stops the drivers of the current manager with SIGSTOP. Returns their process IDs.
     pub fn stop_drivers(&mut self) -> Vec<u32> {
         let drivers = children(self.current.pid());
         for pid in &drivers {

@@ -20,7 +20,7 @@ use self::client_process::{address_of_process, client_process};
 /// What the proxy does with connections and data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    Pass,
+    Forward,
     /// Delays all data.
     Delay(Duration),
     /// Resets open and new connections.
@@ -56,7 +56,7 @@ impl Proxy {
     pub async fn start(upstream: u16) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
-        let (state, states) = watch::channel(State { mode: Mode::Pass, half_open: 0 });
+        let (state, states) = watch::channel(State { mode: Mode::Forward, half_open: 0 });
         let (numbers, opened) = watch::channel(0);
         let task = tokio::spawn(accept(listener, upstream, numbers, states));
         Ok(Self { port, state, opened, task })
@@ -232,7 +232,7 @@ mod tests {
         let error = tokio::time::timeout(LONG, stream.read_u8()).await.unwrap().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         assert!(!answers(&mut open(&proxy).await, LONG).await);
-        proxy.set_mode(Mode::Pass);
+        proxy.set_mode(Mode::Forward);
         assert!(answers(&mut open(&proxy).await, LONG).await);
     }
 
@@ -245,7 +245,7 @@ mod tests {
         assert!(!answers(&mut stream, SHORT).await);
         let mut new = open(&proxy).await;
         assert!(!answers(&mut new, SHORT).await);
-        proxy.set_mode(Mode::Pass);
+        proxy.set_mode(Mode::Forward);
         for mut stream in [stream, new] {
             assert_eq!(tokio::time::timeout(LONG, stream.read_u8()).await.unwrap().unwrap(), b'x');
         }

@@ -32,7 +32,7 @@ pub struct SequenceResult {
 /// How to repeat a failure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Failure {
-    /// The command line that runs the shortest failing sequence.
+    /// The command line that runs the shortest failing sequence that was found.
     pub replay: String,
     pub steps: Vec<Step>,
 }

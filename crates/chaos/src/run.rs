@@ -97,7 +97,10 @@ impl Run<'_> {
         }
         let is_performed = match action {
             Action::User(action) => within(STEP_TIMEOUT, self.perform_user_action(action)).await?,
-            Action::Fault(fault) => within(STEP_TIMEOUT, self.inject(fault)).await?,
+            Action::Fault(fault) => {
+                within(STEP_TIMEOUT, self.inject(fault)).await?;
+                true
+            }
             Action::Heal => {
                 self.environment.heal();
                 true

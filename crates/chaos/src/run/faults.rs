@@ -17,26 +17,19 @@ const DELAY: Duration = Duration::from_millis(150);
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Run<'_> {
-    /// Injects a fault. Always returns true.
-    pub(super) async fn inject(&mut self, fault: Fault) -> Result<bool> {
+    pub(super) async fn inject(&mut self, fault: Fault) -> Result<()> {
         match fault {
             Fault::Delay(id) => self.set_mode(id, Mode::Delay(DELAY))?,
             Fault::Reset(id) => self.set_mode(id, Mode::Reset)?,
             Fault::BlackHole(id) => self.set_mode(id, Mode::BlackHole)?,
             Fault::HalfOpen(id) => self.environment.plane(id)?.proxy.make_half_open(),
             Fault::KillManager(side) => self.environment.managers(side)?.kill().await?,
-            Fault::StopManager(side) => {
-                let stopped = self.environment.managers(side)?.stop();
-                self.events.stopped.extend(stopped);
-            }
-            Fault::ReplaceManager(side) => {
-                let stopped = self.environment.managers(side)?.replace()?;
-                self.events.stopped.extend(stopped);
-            }
+            Fault::StopManager(side) => self.environment.managers(side)?.stop(),
+            Fault::ReplaceManager(side) => self.environment.managers(side)?.replace()?,
             Fault::KillDriver(side) => self.environment.managers(side)?.kill_drivers(),
             Fault::StopDriver(side) => {
                 let stopped = self.environment.managers(side)?.stop_drivers();
-                self.events.stopped.extend(stopped);
+                self.events.stopped_drivers.extend(stopped);
             }
             Fault::RestartApiServer(id) => self.restart_api_server(id).await?,
             Fault::RestartEtcd(id) => {
@@ -49,7 +42,7 @@ impl Run<'_> {
                 self.restart_api_server(id).await?;
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     fn set_mode(&self, id: PlaneId, mode: Mode) -> Result<()> {

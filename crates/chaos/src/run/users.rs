@@ -135,22 +135,24 @@ impl Run<'_> {
         };
         let start = Timestamp::now();
         let is_moved = mover.run(|cluster| self.model.cluster(cluster).2).await?;
-        self.events.moves.push((start, Timestamp::now()));
+        if is_moved {
+            self.events.moves.push((start, Timestamp::now()));
+        }
         Ok(is_moved)
     }
 
     async fn helm_upgrade(&self, release: ReleaseId) -> Result<bool> {
         let archive = self.environment.archive.to_string_lossy().into_owned();
-        self.helm(release, &["upgrade"], &[&archive, "--reuse-values", "--set", "value=manual"]).await
+        self.helm(release, "upgrade", &[&archive, "--reuse-values", "--set", "value=manual"]).await
     }
 
     async fn helm_uninstall(&self, release: ReleaseId) -> Result<bool> {
-        self.helm(release, &["uninstall"], &[]).await
+        self.helm(release, "uninstall", &[]).await
     }
 
     /// Runs the helm CLI, unless the release does not exist or an operation is pending, in which case helm would refuse.
     /// Its failure is no error: an operation of Chandler may run at the same time.
-    async fn helm(&self, release: ReleaseId, verb: &[&str], arguments: &[&str]) -> Result<bool> {
+    async fn helm(&self, release: ReleaseId, verb: &str, arguments: &[&str]) -> Result<bool> {
         let name = release_name(&self.name, release.placement);
         let workload = self.environment.workload(release.cluster)?;
         let newest = newest_record(&workload.client, &name).await?;
@@ -158,7 +160,7 @@ impl Run<'_> {
             return Ok(false);
         }
         let mut command = Command::new(self.environment.helm());
-        command.args(verb).arg(&name).args(arguments).args(["--namespace", &name, "--timeout", "20s"]);
+        command.args([verb, &name]).args(arguments).args(["--namespace", &name, "--timeout", "20s"]);
         command.arg("--kubeconfig").arg(workload.plane.kubeconfig_path());
         for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
             command.env(variable, self.environment.dir.join("helm"));
