@@ -13,7 +13,7 @@ use chandler_sandbox::{
     assets::{Assets, Binary},
     certificates::{Authority, write_private},
     chart::Package,
-    kubeconfig,
+    dynamic_api, kubeconfig,
     plane::{Plane, PlaneOptions},
     progress::ProgressReporter,
     repository::ChartRepository,
@@ -198,7 +198,7 @@ async fn publish_chart(dir: &Path) -> Result<(ChartRepository, PathBuf)> {
 
 /// Waits until the API server serves a kind, which happens shortly after it has accepted the CRD.
 async fn wait_served(client: &Client, api_version: &str, kind: &str) -> Result<()> {
-    let objects = objects::api(client, "default", api_version, kind);
+    let objects = dynamic_api::namespaced(client, "default", api_version, kind);
     let deadline = Instant::now() + SERVED_TIMEOUT;
     while Instant::now() < deadline {
         if objects.list(&ListParams::default().limit(1)).await.is_ok() {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use chandler_sandbox::dynamic_api::{ignore_not_found, namespaced};
 use kube::{
     Client, ResourceExt as _,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
@@ -11,7 +12,7 @@ use serde_json::json;
 
 use crate::{
     action::Cluster,
-    objects::{ADDONS, CA_SECRET, CAPI, PLACEMENT_LABEL, api, initialized, kubeconfig_secret_name},
+    objects::{ADDONS, CA_SECRET, CAPI, PLACEMENT_LABEL, initialized, kubeconfig_secret_name},
 };
 
 /// Long enough for a manager to react to a change.
@@ -71,7 +72,9 @@ impl Mover<'_> {
         loop {
             let mut deleting = 0;
             for kind in ["HelmChartProxy", "HelmReleaseProxy"] {
-                let all = api(self.source, self.namespace, ADDONS, kind).list(&ListParams::default()).await?;
+                let all = namespaced(self.source, self.namespace, ADDONS, kind)
+                    .list(&ListParams::default())
+                    .await?;
                 deleting += all.iter().filter(|object| object.metadata.deletion_timestamp.is_some()).count();
             }
             if deleting == 0 || Instant::now() > deadline {
@@ -82,14 +85,14 @@ impl Mover<'_> {
     }
 
     async fn set_paused(&self, client: &Client, cluster: Cluster, paused: bool) -> Result<()> {
-        let clusters = api(client, self.namespace, CAPI, "Cluster");
+        let clusters = namespaced(client, self.namespace, CAPI, "Cluster");
         let patch = Patch::Merge(json!({"spec": {"paused": paused}}));
         clusters.patch(cluster.name(), &PatchParams::default(), &patch).await?;
         Ok(())
     }
 
     async fn set_initialized(&self, cluster: Cluster) -> Result<()> {
-        let clusters = api(self.target, self.namespace, CAPI, "Cluster");
+        let clusters = namespaced(self.target, self.namespace, CAPI, "Cluster");
         let patch = Patch::Merge(initialized());
         clusters.patch_status(cluster.name(), &PatchParams::default(), &patch).await?;
         Ok(())
@@ -115,25 +118,26 @@ impl Mover<'_> {
     }
 
     async fn list(&self, kind: &str) -> Result<Vec<DynamicObject>> {
-        Ok(api(self.source, self.namespace, ADDONS, kind).list(&ListParams::default()).await?.items)
+        Ok(namespaced(self.source, self.namespace, ADDONS, kind).list(&ListParams::default()).await?.items)
     }
 
     /// `createTargetObject` of clusterctl: copies the object without its identity and points it to its owner on the target.
     async fn create(&self, node: &Node) -> Result<()> {
-        let found = api(self.source, self.namespace, node.api_version, node.kind).get_opt(&node.name).await?;
+        let found =
+            namespaced(self.source, self.namespace, node.api_version, node.kind).get_opt(&node.name).await?;
         let Some(mut object) = found else { return Ok(()) };
         object.metadata.resource_version = None;
         object.metadata.uid = None;
         object.metadata.owner_references = None;
         object.metadata.managed_fields = None;
         if let Some((api_version, kind, name)) = &node.owner {
-            let owner = api(self.target, self.namespace, api_version, kind).get(name).await?;
+            let owner = namespaced(self.target, self.namespace, api_version, kind).get(name).await?;
             let references = json!([{
                 "apiVersion": api_version, "kind": kind, "name": name, "uid": owner.uid(), "controller": true,
             }]);
             object.metadata.owner_references = Some(serde_json::from_value(references)?);
         }
-        let objects = api(self.target, self.namespace, node.api_version, node.kind);
+        let objects = namespaced(self.target, self.namespace, node.api_version, node.kind);
         match objects.create(&PostParams::default(), &object).await {
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
             created => Ok(created.map(drop)?),
@@ -143,17 +147,19 @@ impl Mover<'_> {
     /// `deleteSourceObject` of clusterctl: annotates the object, which removes all other annotations, deletes it, and
     /// removes its finalizers.
     async fn delete(&self, node: &Node) -> Result<()> {
-        let objects = api(self.source, self.namespace, node.api_version, node.kind);
+        let objects = namespaced(self.source, self.namespace, node.api_version, node.kind);
         let annotate = Patch::<()>::Json(serde_json::from_value(json!([{
             "op": "add", "path": "/metadata/annotations",
             "value": {"clusterctl.cluster.x-k8s.io/delete-for-move": ""},
         }]))?);
-        let Some(object) = found(objects.patch(&node.name, &PatchParams::default(), &annotate).await)? else {
+        let Some(object) =
+            ignore_not_found(objects.patch(&node.name, &PatchParams::default(), &annotate).await)?
+        else {
             return Ok(());
         };
-        found(objects.delete(&node.name, &DeleteParams::default()).await.map(drop))?;
+        ignore_not_found(objects.delete(&node.name, &DeleteParams::default()).await.map(drop))?;
         let strip = Patch::Merge(json!({"metadata": {"finalizers": []}}));
-        found(objects.patch(&node.name, &PatchParams::default(), &strip).await)?;
+        ignore_not_found(objects.patch(&node.name, &PatchParams::default(), &strip).await)?;
         let deadline = Instant::now() + DELETED_TIMEOUT;
         while objects.get_opt(&node.name).await?.is_some_and(|left| left.uid() == object.uid()) {
             if Instant::now() > deadline {
@@ -162,14 +168,5 @@ impl Mover<'_> {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Ok(())
-    }
-}
-
-/// Returns `None` if the object does not exist.
-pub fn found<T>(result: Result<T, kube::Error>) -> Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(error.into()),
     }
 }

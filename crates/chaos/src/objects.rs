@@ -1,9 +1,5 @@
 //! The objects that a run creates on the management clusters.
 
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind},
-};
 use serde_json::{Value, json};
 
 use crate::{
@@ -16,13 +12,6 @@ pub const CAPI: &str = "cluster.x-k8s.io/v1beta2";
 pub const CA_SECRET: &str = "ca";
 /// The label of a HelmReleaseProxy with the name of its HelmChartProxy.
 pub const PLACEMENT_LABEL: &str = "helmreleaseproxy.addons.cluster.x-k8s.io/helmchartproxy-name";
-
-/// Returns the objects of a kind in a namespace.
-pub fn api(client: &Client, namespace: &str, api_version: &str, kind: &str) -> Api<DynamicObject> {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    Api::namespaced_with(client.clone(), namespace, &resource)
-}
 
 /// Returns the name of a release, which is also its namespace on the workload cluster. No other release has this
 /// namespace, so all requests of the audit log in it are about this release.

@@ -6,7 +6,11 @@ mod users;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use chandler_sandbox::{apply::apply, progress::ProgressReporter};
+use chandler_sandbox::{
+    apply::apply,
+    dynamic_api::{self, ignore_not_found},
+    progress::ProgressReporter,
+};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
@@ -16,7 +20,6 @@ use crate::{
     facts::Events,
     invariants::{check_end_state, check_events, check_ready_is_true},
     model::Model,
-    mover::found,
     objects::{self, ADDONS, CAPI},
     observe::{self, AuditLogs},
 };
@@ -183,12 +186,12 @@ impl Run<'_> {
     }
 
     async fn delete_all(&self, side: Side, api_version: &str, kind: &str) -> Result<()> {
-        let api = objects::api(self.environment.management(side)?, &self.name, api_version, kind);
+        let api = dynamic_api::namespaced(self.environment.management(side)?, &self.name, api_version, kind);
         let strip = Patch::Merge(json!({"metadata": {"finalizers": []}}));
         for object in api.list(&ListParams::default()).await? {
             let name = object.metadata.name.unwrap_or_default();
-            found(api.delete(&name, &DeleteParams::default()).await.map(drop))?;
-            found(api.patch(&name, &PatchParams::default(), &strip).await)?;
+            ignore_not_found(api.delete(&name, &DeleteParams::default()).await.map(drop))?;
+            ignore_not_found(api.patch(&name, &PatchParams::default(), &strip).await)?;
         }
         Ok(())
     }

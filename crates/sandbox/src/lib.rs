@@ -12,6 +12,7 @@ pub mod clusters;
 pub mod connect_proxy;
 pub mod cosign;
 mod digest;
+pub mod dynamic_api;
 pub mod kubeconfig;
 pub mod plane;
 pub mod process;

@@ -7,7 +7,10 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use chandler_api::capi::PAUSED_ANNOTATION;
-use chandler_sandbox::apply::apply;
+use chandler_sandbox::{
+    apply::apply,
+    dynamic_api::{self, ignore_not_found},
+};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -21,7 +24,7 @@ use super::{Run, within};
 use crate::{
     action::{Cluster, Placement, ReleaseId, UserAction},
     chart,
-    mover::{Mover, found},
+    mover::Mover,
     objects::{self, ADDONS, CAPI, kubeconfig_secret_name, release_name},
     observe::newest_record,
 };
@@ -39,7 +42,7 @@ impl Run<'_> {
             UserAction::DeletePlacement(placement) => {
                 let deleted =
                     self.placements()?.delete(&placement.to_string(), &DeleteParams::default()).await;
-                found(deleted.map(drop))?;
+                ignore_not_found(deleted.map(drop))?;
             }
             UserAction::EditValues(placement, value) => {
                 let spec = json!({"spec": {"valuesTemplate": chart::values_template(value)}});
@@ -74,12 +77,14 @@ impl Run<'_> {
             UserAction::EditObject(release) => {
                 let patch = Patch::Merge(json!({"data": {"note": "edited by hand"}}));
                 let (maps, name) = self.object(release, 0)?;
-                return Ok(found(maps.patch(&name, &PatchParams::default(), &patch).await)?.is_some());
+                return Ok(
+                    ignore_not_found(maps.patch(&name, &PatchParams::default(), &patch).await)?.is_some()
+                );
             }
             UserAction::DeleteObject(release) => {
                 let (maps, name) = self.object(release, 1)?;
                 let deleted = maps.delete(&name, &DeleteParams::default()).await;
-                return Ok(found(deleted.map(drop))?.is_some());
+                return Ok(ignore_not_found(deleted.map(drop))?.is_some());
             }
         }
         Ok(true)
@@ -106,11 +111,11 @@ impl Run<'_> {
     }
 
     async fn recreate_cluster(&mut self, cluster: Cluster) -> Result<()> {
-        let secrets = objects::api(self.client()?, &self.name, "v1", "Secret");
+        let secrets = dynamic_api::namespaced(self.client()?, &self.name, "v1", "Secret");
         let clusters = self.clusters()?;
-        found(clusters.delete(cluster.name(), &DeleteParams::default()).await.map(drop))?;
+        ignore_not_found(clusters.delete(cluster.name(), &DeleteParams::default()).await.map(drop))?;
         let secret = kubeconfig_secret_name(cluster);
-        found(secrets.delete(&secret, &DeleteParams::default()).await.map(drop))?;
+        ignore_not_found(secrets.delete(&secret, &DeleteParams::default()).await.map(drop))?;
         if !wait_deleted(&clusters, cluster.name()).await? {
             anyhow::bail!("Cluster {} was not deleted within {DELETION_TIMEOUT:?}", cluster.name());
         }
@@ -197,11 +202,11 @@ impl Run<'_> {
     }
 
     fn placements(&self) -> Result<Api<DynamicObject>> {
-        Ok(objects::api(self.client()?, &self.name, ADDONS, "HelmChartProxy"))
+        Ok(dynamic_api::namespaced(self.client()?, &self.name, ADDONS, "HelmChartProxy"))
     }
 
     fn clusters(&self) -> Result<Api<DynamicObject>> {
-        Ok(objects::api(self.client()?, &self.name, CAPI, "Cluster"))
+        Ok(dynamic_api::namespaced(self.client()?, &self.name, CAPI, "Cluster"))
     }
 
     /// Returns the ConfigMaps of a release, and the name of one of them.
