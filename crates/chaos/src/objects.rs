@@ -84,21 +84,6 @@ pub fn placement(run: &str, placement: Placement, repository: &str) -> Value {
     })
 }
 
-/// A definition of Cluster that accepts every field, because Cluster API does not run.
-pub fn cluster_crd() -> Value {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "clusters.cluster.x-k8s.io"},
-        "spec": {
-            "group": "cluster.x-k8s.io", "scope": "Namespaced", "names": {"kind": "Cluster", "plural": "clusters"},
-            "versions": [{
-                "name": "v1beta2", "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-            }],
-        },
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,6 +11,7 @@ pub mod chart;
 pub mod clusters;
 pub mod connect_proxy;
 pub mod cosign;
+pub mod crds;
 mod digest;
 pub mod dynamic_api;
 pub mod kubeconfig;
