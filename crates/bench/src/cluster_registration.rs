@@ -1,6 +1,7 @@
 //! The objects that Cluster API would create for a cluster: the Cluster and the Secret with its kubeconfig.
 
 use anyhow::Result;
+use chandler_api::capi::CLUSTER_NAME_LABEL;
 use chandler_sandbox::{apply::apply, provider::cluster_resource};
 use kube::{
     Api, Client,
@@ -30,7 +31,7 @@ impl ClusterRegistration<'_> {
             "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
             "metadata": {
                 "name": format!("{name}-kubeconfig"), "namespace": NAMESPACE,
-                "labels": {"cluster.x-k8s.io/cluster-name": name},
+                "labels": {CLUSTER_NAME_LABEL: name},
             },
             "stringData": {"value": kubeconfig},
         });

@@ -34,8 +34,6 @@ use crate::{
 pub const NAMESPACE: &str = "default";
 /// The namespace of the add-ons on the workload clusters.
 pub const TARGET_NAMESPACE: &str = "fleet";
-/// The label of a HelmReleaseProxy with the name of its HelmChartProxy.
-pub const ADDON_LABEL: &str = "helmreleaseproxy.addons.cluster.x-k8s.io/helmchartproxy-name";
 /// The versions of the chart.
 pub const VERSIONS: [&str; 2] = ["1.0.0", "1.1.0"];
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use chandler_api::addons::CHART_PROXY_NAME_LABEL;
 use chandler_sandbox::dynamic_api::{ignore_not_found, namespaced};
 use kube::{
     Client, ResourceExt as _,
@@ -12,7 +13,7 @@ use serde_json::json;
 
 use crate::{
     action::Cluster,
-    objects::{ADDONS, CA_SECRET, CAPI, PLACEMENT_LABEL, initialized, kubeconfig_secret_name},
+    objects::{ADDONS, CA_SECRET, CAPI, initialized, kubeconfig_secret_name},
 };
 
 /// Long enough for a manager to react to a change.
@@ -110,7 +111,7 @@ impl Mover<'_> {
             nodes.push(Node { owner, ..Node::new("v1", "Secret", &kubeconfig_secret_name(cluster)) });
         }
         for release in self.list("HelmReleaseProxy").await? {
-            let placement = release.labels().get(PLACEMENT_LABEL).cloned();
+            let placement = release.labels().get(CHART_PROXY_NAME_LABEL).cloned();
             let owner = placement.map(|placement| (ADDONS, "HelmChartProxy", placement));
             nodes.push(Node { owner, ..Node::new(ADDONS, "HelmReleaseProxy", &release.name_any()) });
         }

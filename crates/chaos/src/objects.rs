@@ -1,5 +1,6 @@
 //! The objects that a run creates on the management clusters.
 
+use chandler_api::capi::CLUSTER_NAME_LABEL;
 use serde_json::{Value, json};
 
 use crate::{
@@ -10,8 +11,6 @@ use crate::{
 pub const ADDONS: &str = "addons.cluster.x-k8s.io/v1alpha1";
 pub const CAPI: &str = "cluster.x-k8s.io/v1beta2";
 pub const CA_SECRET: &str = "ca";
-/// The label of a HelmReleaseProxy with the name of its HelmChartProxy.
-pub const PLACEMENT_LABEL: &str = "helmreleaseproxy.addons.cluster.x-k8s.io/helmchartproxy-name";
 
 /// Returns the name of a release, which is also its namespace on the workload cluster. No other release has this
 /// namespace, so all requests of the audit log in it are about this release.
@@ -46,7 +45,7 @@ pub fn kubeconfig_secret(run: &str, cluster: Cluster, kubeconfig: &str) -> Value
         "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
         "metadata": {
             "name": kubeconfig_secret_name(cluster), "namespace": run,
-            "labels": {"cluster.x-k8s.io/cluster-name": cluster.name()},
+            "labels": {CLUSTER_NAME_LABEL: cluster.name()},
         },
         "stringData": {"value": kubeconfig},
     })

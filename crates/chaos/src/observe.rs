@@ -1,7 +1,7 @@
 //! Records facts: the end state from the API servers, and what happened from their audit logs.
 
 use anyhow::{Context as _, Result};
-use chandler_api::addons::HelmReleaseProxy;
+use chandler_api::addons::{CHART_PROXY_NAME_LABEL, HelmReleaseProxy};
 use chandler_sandbox::requests::{AuditEntry, AuditLog};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
@@ -12,7 +12,7 @@ use crate::{
     environment::Environment,
     facts::{EndState, Events, ObservedRelease, Record, RecordWrite, ReleaseObject},
     model::Content,
-    objects::{PLACEMENT_LABEL, release_name, release_of_namespace},
+    objects::{release_name, release_of_namespace},
     proxy::process_of_address,
 };
 
@@ -42,7 +42,7 @@ pub async fn end_state(environment: &Environment, run: &str) -> Result<EndState>
 }
 
 fn is_of(object: &HelmReleaseProxy, release: ReleaseId) -> bool {
-    object.labels().get(PLACEMENT_LABEL) == Some(&release.placement.to_string())
+    object.labels().get(CHART_PROXY_NAME_LABEL) == Some(&release.placement.to_string())
         && object.spec.cluster_ref.name.as_deref() == Some(release.cluster.name())
 }
 
