@@ -145,8 +145,8 @@ impl Chaos {
     async fn run_steps(&mut self, what: &str, steps: &[Step]) -> Result<Vec<String>> {
         self.runs += 1;
         self.progress.begin(what, None);
-        let name = format!("run-{}", self.runs);
-        let violations = run::run(&mut self.environment, &name, steps, self.progress.as_ref()).await?;
+        let namespace = format!("run-{}", self.runs);
+        let violations = run::run(&mut self.environment, &namespace, steps, self.progress.as_ref()).await?;
         self.progress.finish(what);
         Ok(violations)
     }
