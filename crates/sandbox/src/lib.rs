@@ -8,6 +8,7 @@ pub mod apply;
 pub mod capi;
 pub mod certificates;
 pub mod chart;
+pub mod clusterctl_move;
 pub mod clusters;
 pub mod connect_proxy;
 pub mod cosign;
