@@ -13,7 +13,9 @@ use chandler_sandbox::{
     certificates::{Authority, write_private},
     chart::Package,
     crds::{cluster_without_schema, wait_served},
-    dynamic_api, kubeconfig,
+    dynamic_api,
+    fault_proxy::{FaultProxy, Mode},
+    kubeconfig,
     plane::{Plane, PlaneOptions},
     progress::ProgressReporter,
     repository::ChartRepository,
@@ -24,9 +26,9 @@ use kube::Client;
 use crate::{
     action::{ChartVersion, Cluster, PlaneId, Side},
     chart,
+    client_process::address_of_client,
     manager::{ManagerCommand, Managers},
     objects,
-    proxy::{Mode, Proxy},
 };
 
 /// The user agent of requests that are not those of Chandler.
@@ -36,7 +38,7 @@ const RBAC: &str = include_str!("../../../deploy/rbac.yaml");
 /// A control plane, and the proxy in front of its API server.
 pub struct ProxiedPlane {
     pub plane: Plane,
-    pub proxy: Proxy,
+    pub proxy: FaultProxy,
     /// A client that does not use the proxy.
     pub client: Client,
 }
@@ -44,7 +46,8 @@ pub struct ProxiedPlane {
 impl ProxiedPlane {
     async fn start(assets: &Assets, dir: &Path, id: PlaneId) -> Result<Self> {
         let plane = Plane::start(assets, PlaneOptions::bare(id.name(), &dir.join(id.name()))).await?;
-        let proxy = Proxy::start(plane.port()).await.context("starting a proxy")?;
+        let proxy = FaultProxy::start_with_source(plane.port(), address_of_client).await;
+        let proxy = proxy.context("starting a proxy")?;
         let client = plane.client_as(USER_AGENT).await?;
         Ok(Self { plane, proxy, client })
     }
@@ -128,7 +131,7 @@ impl Environment {
         self.managers.values_mut().try_for_each(Managers::supervise)
     }
 
-    /// Ends all faults. Half-open connections stay half-open: a client has to notice it.
+    /// Ends all faults. Dropped connections stay dropped: a client has to notice it.
     pub fn heal(&mut self) {
         self.planes.values().for_each(|plane| plane.proxy.set_mode(Mode::Forward));
         self.managers.values_mut().for_each(Managers::heal);

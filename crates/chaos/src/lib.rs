@@ -6,6 +6,7 @@
 
 mod action;
 mod chart;
+mod client_process;
 mod environment;
 mod etcd;
 mod facts;
@@ -16,7 +17,6 @@ mod model;
 mod mover;
 mod objects;
 mod observe;
-mod proxy;
 mod report;
 mod run;
 mod shrink;

@@ -9,11 +9,11 @@ use kube::{Api, Client, ResourceExt as _, api::ListParams};
 use crate::{
     action::{Cluster, PlaneId, ReleaseId, Side},
     chart,
+    client_process::process_of_address,
     environment::Environment,
     facts::{EndState, Events, ObservedRelease, Record, RecordWrite, ReleaseObject},
     model::Content,
     objects::{release_name, release_of_namespace},
-    proxy::process_of_address,
 };
 
 /// Reads the state of all releases of a run.

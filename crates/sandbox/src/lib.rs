@@ -15,6 +15,7 @@ pub mod cosign;
 pub mod crds;
 mod digest;
 pub mod dynamic_api;
+pub mod fault_proxy;
 pub mod kubeconfig;
 pub mod plane;
 pub mod process;
