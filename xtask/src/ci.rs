@@ -9,9 +9,8 @@ use anyhow::{Result, ensure};
 
 use self::runner::Step;
 use crate::{
-    chaos,
     command::{command, output, run as run_command},
-    demo, generate, go, supply_chain, test, workflows,
+    demo, generate, go, sandbox, supply_chain, test, workflows,
 };
 
 /// The steps in the order in which they run: quick checks that fail often come first.
@@ -27,7 +26,7 @@ const STEPS: &[Step] = &[
     Step { name: "licenses", run: supply_chain::deny },
     Step { name: "advisories", run: supply_chain::advisories },
     Step { name: "tests", run: |root| test::run(root, false) },
-    Step { name: "random faults", run: |root| chaos::run_built(root, &test::build(root)?, CHAOS) },
+    Step { name: "random faults", run: |root| sandbox::run_built(root, &test::build(root)?, "chaos", CHAOS) },
     Step { name: "demo", run: |root| demo::run_built(root, &test::build(root)?, true) },
 ];
 

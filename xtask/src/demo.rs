@@ -7,7 +7,7 @@ use chandler_assets::Binary;
 
 use crate::{
     build::{self, Binaries},
-    command::{command, run as run_command},
+    sandbox,
 };
 
 pub fn run(root: &Path, exit: bool) -> Result<()> {
@@ -16,6 +16,5 @@ pub fn run(root: &Path, exit: bool) -> Result<()> {
 
 /// Runs the demo with binaries that are already built.
 pub fn run_built(root: &Path, binaries: &Binaries, exit: bool) -> Result<()> {
-    let arguments: &[&str] = if exit { &["demo", "--exit"] } else { &["demo"] };
-    run_command(command(root, &binaries.sandbox.to_string_lossy(), arguments))
+    sandbox::run_built(root, binaries, "demo", if exit { &["--exit"] } else { &[] })
 }

@@ -1,8 +1,6 @@
 //! The development tasks of this repository: see `cargo xtask --help`.
 
-mod bench;
 mod build;
-mod chaos;
 mod ci;
 mod command;
 mod demo;
@@ -10,6 +8,7 @@ mod dist;
 mod generate;
 mod go;
 mod rbac;
+mod sandbox;
 mod supply_chain;
 mod test;
 mod tools;
@@ -88,8 +87,8 @@ fn main() -> Result<()> {
         Task::Test { quick: true, .. } => test::quick(&root),
         Task::Test { quick: false, full } => test::run(&root, full),
         Task::Demo { exit } => demo::run(&root, exit),
-        Task::Bench { arguments } => bench::run(&root, &arguments),
-        Task::Chaos { arguments } => chaos::run(&root, &arguments),
+        Task::Bench { arguments } => sandbox::run(&root, true, "bench", &arguments),
+        Task::Chaos { arguments } => sandbox::run(&root, false, "chaos", &arguments),
         Task::Dist(arguments) => dist::run(&root, arguments),
         Task::Deny => supply_chain::deny(&root),
         Task::Advisories => supply_chain::advisories(&root),

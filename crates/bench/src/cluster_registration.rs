@@ -1,10 +1,11 @@
 //! The objects that Cluster API would create for a cluster: the Cluster and the Secret with its kubeconfig.
 
 use anyhow::Result;
-use chandler_sandbox::apply::apply;
+use chandler_api::capi::CLUSTER_NAME_LABEL;
+use chandler_sandbox::{apply::apply, provider::cluster_resource};
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
+    api::{DynamicObject, Patch, PatchParams},
 };
 use serde_json::json;
 
@@ -30,7 +31,7 @@ impl ClusterRegistration<'_> {
             "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
             "metadata": {
                 "name": format!("{name}-kubeconfig"), "namespace": NAMESPACE,
-                "labels": {"cluster.x-k8s.io/cluster-name": name},
+                "labels": {CLUSTER_NAME_LABEL: name},
             },
             "stringData": {"value": kubeconfig},
         });
@@ -54,9 +55,4 @@ impl ClusterRegistration<'_> {
 /// Returns the API of the Clusters.
 pub fn clusters(client: &Client) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), NAMESPACE, &cluster_resource())
-}
-
-pub fn cluster_resource() -> ApiResource {
-    let kind = GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster");
-    ApiResource::from_gvk_with_plural(&kind, "clusters")
 }

@@ -3,31 +3,30 @@
 //! Cluster API does not run in it, so that only the controller is measured. The Clusters are written by hand, and their
 //! control planes are only etcd and the API server.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use chandler_sandbox::{
     apply::apply,
     assets::Assets,
     certificates::Authority,
     clusters,
+    crds::wait_served,
     plane::{Plane, PlaneOptions},
     progress::ProgressReporter,
+    provider::cluster_resource,
     repository::ChartRepository,
 };
 use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
 use kube::{
     Api, Client,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams},
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind},
 };
 use serde_json::{Value, json};
 
 use crate::{
     chart,
-    cluster_registration::{ClusterRegistration, cluster_resource},
+    cluster_registration::ClusterRegistration,
     traffic::{Traffic, USER_AGENT},
 };
 
@@ -35,8 +34,6 @@ use crate::{
 pub const NAMESPACE: &str = "default";
 /// The namespace of the add-ons on the workload clusters.
 pub const TARGET_NAMESPACE: &str = "fleet";
-/// The label of a HelmReleaseProxy with the name of its HelmChartProxy.
-pub const ADDON_LABEL: &str = "helmreleaseproxy.addons.cluster.x-k8s.io/helmchartproxy-name";
 /// The versions of the chart.
 pub const VERSIONS: [&str; 2] = ["1.0.0", "1.1.0"];
 
@@ -175,22 +172,11 @@ impl Environment {
         for crd in crds.iter().chain([&cluster]) {
             apply(&self.client, crd).await?;
         }
-        for kind in ["HelmChartProxy", "HelmReleaseProxy"] {
-            self.wait_served(&proxy_resource(kind)).await?;
+        let proxies = ["HelmChartProxy", "HelmReleaseProxy"].map(proxy_resource);
+        for resource in proxies.iter().chain([&cluster_resource()]) {
+            wait_served(&self.client, resource).await?;
         }
-        self.wait_served(&cluster_resource()).await
-    }
-
-    /// Waits until the API server serves a kind, which happens shortly after it has accepted the CRD.
-    async fn wait_served(&self, kind: &ApiResource) -> Result<()> {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), kind);
-        for _ in 0..200 {
-            if api.list(&ListParams::default().limit(1)).await.is_ok() {
-                return Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        bail!("the management cluster does not serve {}", kind.kind)
+        Ok(())
     }
 
     async fn register_clusters(&self) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Result, bail};
+use chandler_api::addons::{CHART_PROXY_NAME_LABEL, HelmReleaseProxy};
 use futures::StreamExt as _;
 use kube::{
     Api, Client, ResourceExt as _,
@@ -16,7 +17,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::environment::{ADDON_LABEL, DesiredAddon};
+use crate::environment::DesiredAddon;
 
 /// A release, as the names of its add-on and its cluster.
 pub type Key = (String, String);
@@ -67,7 +68,7 @@ pub struct Releases {
 
 impl Releases {
     pub fn watch(client: Client, namespace: &str) -> Self {
-        let resource = ApiResource::erase::<chandler_api::addons::HelmReleaseProxy>(&());
+        let resource = ApiResource::erase::<HelmReleaseProxy>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource);
         let (sender, snapshot) = watch::channel(ReleaseSnapshot::default());
         let task = tokio::spawn(async move {
@@ -119,7 +120,7 @@ fn release(object: &DynamicObject) -> Release {
     let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
     Release {
         key: (
-            object.labels().get(ADDON_LABEL).cloned().unwrap_or_default(),
+            object.labels().get(CHART_PROXY_NAME_LABEL).cloned().unwrap_or_default(),
             text(&spec["clusterRef"]["name"]),
         ),
         version: text(&spec["version"]),
@@ -137,7 +138,7 @@ mod tests {
     fn snapshot(changes: &[(&str, Value)]) -> ReleaseSnapshot {
         let mut object = serde_json::json!({
             "apiVersion": "v1", "kind": "X",
-            "metadata": {"name": "a-1", "generation": 2, "labels": {ADDON_LABEL: "a"}},
+            "metadata": {"name": "a-1", "generation": 2, "labels": {CHART_PROXY_NAME_LABEL: "a"}},
             "spec": {"clusterRef": {"name": "alpha"}, "version": "1.0.0", "values": "greeting: one"},
             "status": {"revision": 1, "observedGeneration": 2, "conditions": [{"type": "Ready", "status": "True"}]},
         });

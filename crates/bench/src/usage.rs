@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use chandler_sandbox::process::child_processes;
 use tokio_util::task::AbortOnDropHandle;
 
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
@@ -69,7 +70,7 @@ impl Processes {
         let mut found: Vec<u32> = self.roots().iter().copied().collect();
         let mut next = 0;
         while let Some(pid) = found.get(next).copied() {
-            found.extend(children(pid));
+            found.extend(child_processes(pid));
             next += 1;
         }
         found
@@ -121,16 +122,6 @@ fn parse_stat(stat: &str, ticks: f64) -> Option<Times> {
     let mut times = fields.split(' ').skip(11).map_while(|field| field.parse::<f64>().ok());
     let mut pair = || Some((times.next()? + times.next()?) / ticks);
     Some(Times { own: pair()?, exited_children: pair()? })
-}
-
-fn children(pid: u32) -> Vec<u32> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    lists
-        .flat_map(|list| {
-            list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
-        })
-        .collect()
 }
 
 fn memory(pid: u32, field: &str) -> Option<f64> {

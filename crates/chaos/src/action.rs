@@ -154,7 +154,7 @@ impl ChartVersion {
     }
 }
 
-/// A fault. Delays, resets, black holes and stopped processes last until the next [`Action::Heal`].
+/// A fault. Delays, resets, held data and stopped processes last until the next [`Action::Heal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Fault {
     /// Everything that is sent to or by an API server is delayed.
@@ -162,9 +162,9 @@ pub enum Fault {
     /// Connections to an API server are reset.
     Reset(PlaneId),
     /// What is sent to or by an API server arrives only when the fault has ended.
-    BlackHole(PlaneId),
+    Hold(PlaneId),
     /// What is sent on open connections never arrives, new connections work.
-    HalfOpen(PlaneId),
+    DropConnections(PlaneId),
     /// SIGKILL to a manager; another one is started.
     KillManager(Side),
     /// SIGSTOP to a manager.

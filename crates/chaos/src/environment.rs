@@ -4,40 +4,41 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use chandler_sandbox::{
     apply::{apply, apply_all},
     assets::{Assets, Binary},
     certificates::{Authority, write_private},
     chart::Package,
+    crds::{cluster_without_schema, wait_served},
+    dynamic_api,
+    fault_proxy::{FaultProxy, Mode},
     kubeconfig,
     plane::{Plane, PlaneOptions},
     progress::ProgressReporter,
     repository::ChartRepository,
     service_account,
 };
-use kube::{Client, api::ListParams};
+use kube::Client;
 
 use crate::{
     action::{ChartVersion, Cluster, PlaneId, Side},
     chart,
+    client_process::address_of_client,
     manager::{ManagerCommand, Managers},
     objects,
-    proxy::{Mode, Proxy},
 };
 
 /// The user agent of requests that are not those of Chandler.
 pub const USER_AGENT: &str = "chaos";
 const RBAC: &str = include_str!("../../../deploy/rbac.yaml");
-const SERVED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A control plane, and the proxy in front of its API server.
 pub struct ProxiedPlane {
     pub plane: Plane,
-    pub proxy: Proxy,
+    pub proxy: FaultProxy,
     /// A client that does not use the proxy.
     pub client: Client,
 }
@@ -45,7 +46,8 @@ pub struct ProxiedPlane {
 impl ProxiedPlane {
     async fn start(assets: &Assets, dir: &Path, id: PlaneId) -> Result<Self> {
         let plane = Plane::start(assets, PlaneOptions::bare(id.name(), &dir.join(id.name()))).await?;
-        let proxy = Proxy::start(plane.port()).await.context("starting a proxy")?;
+        let proxy = FaultProxy::start_with_source(plane.port(), address_of_client).await;
+        let proxy = proxy.context("starting a proxy")?;
         let client = plane.client_as(USER_AGENT).await?;
         Ok(Self { plane, proxy, client })
     }
@@ -129,7 +131,7 @@ impl Environment {
         self.managers.values_mut().try_for_each(Managers::supervise)
     }
 
-    /// Ends all faults. Half-open connections stay half-open: a client has to notice it.
+    /// Ends all faults. Dropped connections stay dropped: a client has to notice it.
     pub fn heal(&mut self) {
         self.planes.values().for_each(|plane| plane.proxy.set_mode(Mode::Forward));
         self.managers.values_mut().for_each(Managers::heal);
@@ -164,7 +166,7 @@ impl Environment {
     /// Installs the CRDs and the RBAC rules. Returns the path of the manager's kubeconfig, whose server is the proxy.
     async fn prepare_management(&self, side: Side) -> Result<PathBuf> {
         let plane = self.plane(PlaneId::Management(side))?;
-        apply(&plane.client, &objects::cluster_crd()).await?;
+        apply(&plane.client, &cluster_without_schema()).await?;
         for crd in chandler_api::crds() {
             apply(&plane.client, &serde_json::to_value(&crd)?).await?;
         }
@@ -174,7 +176,7 @@ impl Environment {
             (objects::ADDONS, "HelmChartProxy"),
             (objects::ADDONS, "HelmReleaseProxy"),
         ] {
-            wait_served(&plane.client, api_version, kind).await?;
+            wait_served(&plane.client, &dynamic_api::resource(api_version, kind)).await?;
         }
         let direct = service_account::kubeconfig(&plane.plane, "chandler-system", "chandler-manager").await?;
         let path = self.dir.join(format!("{}-manager.kubeconfig", plane.plane.name()));
@@ -194,17 +196,4 @@ async fn publish_chart(dir: &Path) -> Result<(ChartRepository, PathBuf)> {
     let archive = dir.join(package.file_name());
     std::fs::write(&archive, &package.bytes).with_context(|| format!("writing {}", archive.display()))?;
     Ok((repository, archive))
-}
-
-/// Waits until the API server serves a kind, which happens shortly after it has accepted the CRD.
-async fn wait_served(client: &Client, api_version: &str, kind: &str) -> Result<()> {
-    let objects = objects::api(client, "default", api_version, kind);
-    let deadline = Instant::now() + SERVED_TIMEOUT;
-    while Instant::now() < deadline {
-        if objects.list(&ListParams::default().limit(1)).await.is_ok() {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    bail!("the management cluster does not serve {kind} within {SERVED_TIMEOUT:?}")
 }

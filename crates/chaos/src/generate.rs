@@ -83,8 +83,8 @@ impl Generator {
         let faults = [
             Fault::Delay(plane),
             Fault::Reset(plane),
-            Fault::BlackHole(plane),
-            Fault::HalfOpen(plane),
+            Fault::Hold(plane),
+            Fault::DropConnections(plane),
             Fault::KillManager(side),
             Fault::StopManager(side),
             Fault::ReplaceManager(side),
@@ -145,11 +145,11 @@ fn lasts(fault: Fault) -> bool {
     match fault {
         Fault::Delay(_)
         | Fault::Reset(_)
-        | Fault::BlackHole(_)
+        | Fault::Hold(_)
         | Fault::StopManager(_)
         | Fault::ReplaceManager(_)
         | Fault::StopDriver(_) => true,
-        Fault::HalfOpen(_)
+        Fault::DropConnections(_)
         | Fault::KillManager(_)
         | Fault::KillDriver(_)
         | Fault::RestartApiServer(_)

@@ -6,6 +6,7 @@
 
 mod action;
 mod chart;
+mod client_process;
 mod environment;
 mod etcd;
 mod facts;
@@ -16,7 +17,6 @@ mod model;
 mod mover;
 mod objects;
 mod observe;
-mod proxy;
 mod report;
 mod run;
 mod shrink;
@@ -145,8 +145,8 @@ impl Chaos {
     async fn run_steps(&mut self, what: &str, steps: &[Step]) -> Result<Vec<String>> {
         self.runs += 1;
         self.progress.begin(what, None);
-        let name = format!("run-{}", self.runs);
-        let violations = run::run(&mut self.environment, &name, steps, self.progress.as_ref()).await?;
+        let namespace = format!("run-{}", self.runs);
+        let violations = run::run(&mut self.environment, &namespace, steps, self.progress.as_ref()).await?;
         self.progress.finish(what);
         Ok(violations)
     }

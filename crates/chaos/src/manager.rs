@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use chandler_sandbox::process::{Child, Spec};
+use chandler_sandbox::process::{Child, Spec, child_processes};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The Lease is short, so that a successor takes over soon.
@@ -89,14 +89,14 @@ impl Managers {
     }
 
     pub fn kill_drivers(&self) {
-        for pid in children(self.current.pid()) {
+        for pid in child_processes(self.current.pid()) {
             send(pid, Signal::KILL);
         }
     }
 
     /// Stops the drivers of the current manager with SIGSTOP. Returns their process IDs.
     pub fn stop_drivers(&mut self) -> Vec<u32> {
-        let drivers = children(self.current.pid());
+        let drivers = child_processes(self.current.pid());
         for pid in &drivers {
             self.send_stop(*pid);
         }
@@ -150,17 +150,6 @@ fn spawn(command: &ManagerCommand, number: u32) -> Result<Child> {
     let env = vec![("HOME".to_owned(), text(home))];
     let spec = Spec { name: name.clone(), program: chandler.clone(), args, env, home: home.clone() };
     Child::spawn(&spec).with_context(|| format!("starting {name}"))
-}
-
-/// Returns the child processes of a process.
-fn children(pid: u32) -> Vec<u32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    lists.flat_map(|list| parse_pids(&list)).collect()
-}
-
-fn parse_pids(list: &str) -> Vec<u32> {
-    list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 fn send(pid: u32, signal: Signal) {

@@ -21,11 +21,12 @@ struct PlacementModel {
     paused: bool,
 }
 
+/// The state of a Cluster that users have asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct ClusterModel {
-    selected_by: BTreeSet<Placement>,
-    annotation: u32,
-    paused: bool,
+pub struct ClusterModel {
+    pub selected_by: BTreeSet<Placement>,
+    pub annotation: u32,
+    pub paused: bool,
 }
 
 /// What users have done to a release.
@@ -85,8 +86,6 @@ impl Model {
     pub fn allows(&self, action: Action) -> bool {
         let Action::User(action) = action else { return true };
         let paused = |placement: &Placement| self.placements.get(placement).map(|found| found.paused);
-        let is_cluster_paused =
-            |cluster: &Cluster| self.clusters.get(cluster).is_some_and(|found| found.paused);
         match &action {
             UserAction::CreatePlacement(placement) => paused(placement).is_none(),
             // The deletion of a paused placement waits until it is resumed.
@@ -98,8 +97,8 @@ impl Model {
                 self.placements.get(placement).is_some_and(|found| found.version != *version)
             }
             UserAction::ResumePlacement(placement) => paused(placement) == Some(true),
-            UserAction::PauseCluster(cluster) => !is_cluster_paused(cluster),
-            UserAction::ResumeCluster(cluster) => is_cluster_paused(cluster),
+            UserAction::PauseCluster(cluster) => !self.is_paused(*cluster),
+            UserAction::ResumeCluster(cluster) => self.is_paused(*cluster),
             UserAction::Select(release) => !self.has_label(*release),
             UserAction::Deselect(release) => self.has_label(*release),
             UserAction::HelmUpgrade(release)
@@ -190,7 +189,7 @@ impl Model {
     /// Returns the state that a release must have in the end.
     pub fn expected(&self, release: ReleaseId) -> Expected {
         let history = self.histories.get(&release);
-        match (self.placements.get(&release.placement), self.clusters.get(&release.cluster)) {
+        match (self.placements.get(&release.placement), self.cluster(release.cluster)) {
             (Some(placement), Some(cluster)) if cluster.selected_by.contains(&release.placement) => {
                 Expected::Deployed(Content {
                     value: placement.value,
@@ -223,17 +222,18 @@ impl Model {
         self.placements.contains_key(&placement)
     }
 
-    /// Returns the annotation of a cluster, its labels, and whether it is paused, to create it again.
-    pub fn cluster(&self, cluster: Cluster) -> (u32, Vec<Placement>, bool) {
-        self.clusters.get(&cluster).map_or((0, Vec::new(), false), |found| {
-            (found.annotation, found.selected_by.iter().copied().collect(), found.paused)
-        })
+    /// Returns the state of a Cluster that users have asked for.
+    pub fn cluster(&self, cluster: Cluster) -> Option<&ClusterModel> {
+        self.clusters.get(&cluster)
+    }
+
+    /// Returns whether a cluster is paused.
+    pub fn is_paused(&self, cluster: Cluster) -> bool {
+        self.cluster(cluster).is_some_and(|found| found.paused)
     }
 
     fn has_label(&self, release: ReleaseId) -> bool {
-        self.clusters
-            .get(&release.cluster)
-            .is_some_and(|found| found.selected_by.contains(&release.placement))
+        self.cluster(release.cluster).is_some_and(|found| found.selected_by.contains(&release.placement))
     }
 
     fn is_selected(&self, release: ReleaseId) -> bool {

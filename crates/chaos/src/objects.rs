@@ -1,39 +1,33 @@
 //! The objects that a run creates on the management clusters.
 
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind},
-};
+use chandler_api::capi::CLUSTER_NAME_LABEL;
 use serde_json::{Value, json};
 
 use crate::{
     action::{ChartVersion, Cluster, Placement, ReleaseId},
     chart,
+    model::ClusterModel,
 };
 
 pub const ADDONS: &str = "addons.cluster.x-k8s.io/v1alpha1";
 pub const CAPI: &str = "cluster.x-k8s.io/v1beta2";
 pub const CA_SECRET: &str = "ca";
-/// The label of a HelmReleaseProxy with the name of its HelmChartProxy.
-pub const PLACEMENT_LABEL: &str = "helmreleaseproxy.addons.cluster.x-k8s.io/helmchartproxy-name";
 
-/// Returns the objects of a kind in a namespace.
-pub fn api(client: &Client, namespace: &str, api_version: &str, kind: &str) -> Api<DynamicObject> {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    Api::namespaced_with(client.clone(), namespace, &resource)
-}
-
-/// Returns the name of a release, which is also its namespace on the workload cluster. No other release has this
-/// namespace, so all requests of the audit log in it are about this release.
-pub fn release_name(run: &str, placement: Placement) -> String {
-    format!("{run}-{placement}")
+/// Returns the name of a release, which is also its namespace on the workload cluster. It contains the namespace of the
+/// run, so no other release has it, and all requests of the audit log in it are about this release.
+pub fn release_name(namespace: &str, placement: Placement) -> String {
+    format!("{namespace}-{placement}")
 }
 
 /// Returns the release to which a namespace of a workload cluster belongs.
-pub fn release_of_namespace(run: &str, cluster: Cluster, namespace: &str) -> Option<ReleaseId> {
-    let placement =
-        Placement::ALL.into_iter().find(|placement| release_name(run, *placement) == namespace)?;
+pub fn release_of_namespace(
+    namespace: &str,
+    cluster: Cluster,
+    workload_namespace: &str,
+) -> Option<ReleaseId> {
+    let placement = Placement::ALL
+        .into_iter()
+        .find(|placement| release_name(namespace, *placement) == workload_namespace)?;
     Some(ReleaseId { placement, cluster })
 }
 
@@ -45,34 +39,34 @@ pub fn namespace(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 }
 
-pub fn ca_secret(run: &str, ca_pem: &str) -> Value {
+pub fn ca_secret(namespace: &str, ca_pem: &str) -> Value {
     json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": CA_SECRET, "namespace": run},
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": CA_SECRET, "namespace": namespace},
         "stringData": {"ca.crt": ca_pem},
     })
 }
 
-pub fn kubeconfig_secret(run: &str, cluster: Cluster, kubeconfig: &str) -> Value {
+pub fn kubeconfig_secret(namespace: &str, cluster: Cluster, kubeconfig: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
         "metadata": {
-            "name": kubeconfig_secret_name(cluster), "namespace": run,
-            "labels": {"cluster.x-k8s.io/cluster-name": cluster.name()},
+            "name": kubeconfig_secret_name(cluster), "namespace": namespace,
+            "labels": {CLUSTER_NAME_LABEL: cluster.name()},
         },
         "stringData": {"value": kubeconfig},
     })
 }
 
-pub fn cluster(run: &str, cluster: Cluster, annotation: u32, labels: &[Placement], paused: bool) -> Value {
+pub fn cluster(namespace: &str, cluster: Cluster, model: &ClusterModel) -> Value {
     let labels: serde_json::Map<String, Value> =
-        labels.iter().map(|placement| (placement.to_string(), json!("on"))).collect();
+        model.selected_by.iter().map(|placement| (placement.to_string(), json!("on"))).collect();
     json!({
         "apiVersion": CAPI, "kind": "Cluster",
         "metadata": {
-            "name": cluster.name(), "namespace": run, "labels": labels,
-            "annotations": {"version": chart::annotation(annotation)},
+            "name": cluster.name(), "namespace": namespace, "labels": labels,
+            "annotations": {"version": chart::annotation(model.annotation)},
         },
-        "spec": {"paused": paused},
+        "spec": {"paused": model.paused},
     })
 }
 
@@ -81,31 +75,16 @@ pub fn initialized() -> Value {
     json!({"status": {"initialization": {"controlPlaneInitialized": true, "infrastructureProvisioned": true}}})
 }
 
-pub fn placement(run: &str, placement: Placement, repository: &str) -> Value {
-    let name = release_name(run, placement);
+pub fn placement(namespace: &str, placement: Placement, repository: &str) -> Value {
+    let name = release_name(namespace, placement);
     json!({
         "apiVersion": ADDONS, "kind": "HelmChartProxy",
-        "metadata": {"name": placement.to_string(), "namespace": run},
+        "metadata": {"name": placement.to_string(), "namespace": namespace},
         "spec": {
             "clusterSelector": {"matchLabels": {placement.to_string(): "on"}}, "repoURL": repository,
             "chartName": chart::NAME, "version": ChartVersion::First.as_str(), "releaseName": name,
             "namespace": name, "valuesTemplate": chart::values_template(0),
-            "tlsConfig": {"caSecret": {"name": CA_SECRET, "namespace": run}},
-        },
-    })
-}
-
-/// A definition of Cluster that accepts every field, because Cluster API does not run.
-pub fn cluster_crd() -> Value {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "clusters.cluster.x-k8s.io"},
-        "spec": {
-            "group": "cluster.x-k8s.io", "scope": "Namespaced", "names": {"kind": "Cluster", "plural": "clusters"},
-            "versions": [{
-                "name": "v1beta2", "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-            }],
+            "tlsConfig": {"caSecret": {"name": CA_SECRET, "namespace": namespace}},
         },
     })
 }

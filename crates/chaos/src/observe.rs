@@ -1,7 +1,7 @@
 //! Records facts: the end state from the API servers, and what happened from their audit logs.
 
 use anyhow::{Context as _, Result};
-use chandler_api::addons::HelmReleaseProxy;
+use chandler_api::addons::{CHART_PROXY_NAME_LABEL, HelmReleaseProxy};
 use chandler_sandbox::requests::{AuditEntry, AuditLog};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
@@ -9,19 +9,19 @@ use kube::{Api, Client, ResourceExt as _, api::ListParams};
 use crate::{
     action::{Cluster, PlaneId, ReleaseId, Side},
     chart,
+    client_process::process_of_address,
     environment::Environment,
     facts::{EndState, Events, ObservedRelease, Record, RecordWrite, ReleaseObject},
     model::Content,
-    objects::{PLACEMENT_LABEL, release_name, release_of_namespace},
-    proxy::process_of_address,
+    objects::{release_name, release_of_namespace},
 };
 
 /// Reads the state of all releases of a run.
-pub async fn end_state(environment: &Environment, run: &str) -> Result<EndState> {
+pub async fn end_state(environment: &Environment, namespace: &str) -> Result<EndState> {
     let mut state = EndState::default();
     for release in ReleaseId::all() {
         let client = &environment.workload(release.cluster)?.client;
-        let name = release_name(run, release.placement);
+        let name = release_name(namespace, release.placement);
         let observed = ObservedRelease {
             newest: newest_record(client, &name).await?,
             objects: objects(client, &name).await?,
@@ -30,7 +30,8 @@ pub async fn end_state(environment: &Environment, run: &str) -> Result<EndState>
         state.releases.insert(release, observed);
     }
     for side in Side::ALL {
-        let objects: Api<HelmReleaseProxy> = Api::namespaced(environment.management(side)?.clone(), run);
+        let objects: Api<HelmReleaseProxy> =
+            Api::namespaced(environment.management(side)?.clone(), namespace);
         for object in objects.list(&ListParams::default()).await? {
             let release = ReleaseId::all().find(|release| is_of(&object, *release));
             if let Some(observed) = release.and_then(|release| state.releases.get_mut(&release)) {
@@ -42,7 +43,7 @@ pub async fn end_state(environment: &Environment, run: &str) -> Result<EndState>
 }
 
 fn is_of(object: &HelmReleaseProxy, release: ReleaseId) -> bool {
-    object.labels().get(PLACEMENT_LABEL) == Some(&release.placement.to_string())
+    object.labels().get(CHART_PROXY_NAME_LABEL) == Some(&release.placement.to_string())
         && object.spec.cluster_ref.name.as_deref() == Some(release.cluster.name())
 }
 
@@ -89,14 +90,14 @@ impl AuditLogs {
     }
 
     /// Adds new entries to the events of a run. Returns the writes of Chandler, without those to Leases.
-    pub fn read(&mut self, run: &str, events: &mut Events) -> Result<Vec<String>> {
+    pub fn read(&mut self, namespace: &str, events: &mut Events) -> Result<Vec<String>> {
         let mut writes = Vec::new();
         for (id, log) in &mut self.logs {
             let entries = log.read().with_context(|| format!("reading the audit log of {}", id.name()))?;
             for entry in entries.iter().filter(|entry| is_write_of_chandler(entry)) {
                 writes.push(describe(*id, entry));
                 if let PlaneId::Workload(cluster) = id {
-                    record(run, *cluster, entry, events);
+                    record(namespace, *cluster, entry, events);
                 }
             }
         }
@@ -115,8 +116,8 @@ fn describe(id: PlaneId, entry: &AuditEntry) -> String {
 }
 
 /// Records a successful write to a release record, or the deletion of an object of a release.
-fn record(run: &str, cluster: Cluster, entry: &AuditEntry, events: &mut Events) {
-    let Some(release) = release_of_namespace(run, cluster, &entry.namespace) else { return };
+fn record(namespace: &str, cluster: Cluster, entry: &AuditEntry, events: &mut Events) {
+    let Some(release) = release_of_namespace(namespace, cluster, &entry.namespace) else { return };
     if !(200..300).contains(&entry.code) {
         return;
     }

@@ -6,7 +6,11 @@ mod users;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use chandler_sandbox::{apply::apply, progress::ProgressReporter};
+use chandler_sandbox::{
+    apply::apply,
+    dynamic_api::{self, ignore_not_found},
+    progress::ProgressReporter,
+};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
@@ -16,7 +20,6 @@ use crate::{
     facts::Events,
     invariants::{check_end_state, check_events, check_ready_is_true},
     model::Model,
-    mover::found,
     objects::{self, ADDONS, CAPI},
     observe::{self, AuditLogs},
 };
@@ -36,8 +39,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(300);
 pub struct Run<'a> {
     environment: &'a mut Environment,
     progress: &'a dyn ProgressReporter,
-    /// The namespace, and the prefix of all releases.
-    name: String,
+    /// The namespace of its objects on the management clusters, and the prefix of the names of all releases.
+    namespace: String,
     model: Model,
     events: Events,
     logs: AuditLogs,
@@ -48,7 +51,7 @@ pub struct Run<'a> {
 /// Runs steps and returns the violations of invariants. Errors are failures of the environment, not of Chandler.
 pub async fn run(
     environment: &mut Environment,
-    name: &str,
+    namespace: &str,
     steps: &[Step],
     progress: &dyn ProgressReporter,
 ) -> Result<Vec<String>> {
@@ -56,7 +59,7 @@ pub async fn run(
     let mut run = Run {
         environment,
         progress,
-        name: name.to_owned(),
+        namespace: namespace.to_owned(),
         model: Model::default(),
         events: Events::default(),
         logs,
@@ -79,9 +82,9 @@ pub async fn run(
 impl Run<'_> {
     async fn create_clusters(&mut self) -> Result<()> {
         for side in Side::ALL {
-            apply(self.environment.management(side)?, &objects::namespace(&self.name)).await?;
+            apply(self.environment.management(side)?, &objects::namespace(&self.namespace)).await?;
         }
-        let ca = objects::ca_secret(&self.name, self.environment.repository.ca_pem());
+        let ca = objects::ca_secret(&self.namespace, self.environment.repository.ca_pem());
         apply(self.environment.management(Side::A)?, &ca).await?;
         for cluster in Cluster::ALL {
             self.create_cluster(cluster).await?;
@@ -130,7 +133,7 @@ impl Run<'_> {
         let deadline = Instant::now() + CONVERGENCE_TIMEOUT;
         loop {
             self.environment.supervise()?;
-            let observing = observe::end_state(self.environment, &self.name);
+            let observing = observe::end_state(self.environment, &self.namespace);
             let state = within(STEP_TIMEOUT, observing).await.context("reading the end state")?;
             let mut violations = check_end_state(&self.model, &state);
             if violations.is_empty() {
@@ -148,9 +151,9 @@ impl Run<'_> {
     /// Checks that Chandler does not write any more.
     async fn check_quiet(&mut self) -> Result<Vec<String>> {
         tokio::time::sleep(SETTLE_TIME).await;
-        self.logs.read(&self.name, &mut self.events)?;
+        self.logs.read(&self.namespace, &mut self.events)?;
         tokio::time::sleep(QUIET_TIME).await;
-        let writes = self.logs.read(&self.name, &mut self.events)?;
+        let writes = self.logs.read(&self.namespace, &mut self.events)?;
         Ok(writes.into_iter().map(|write| format!("a write without a change: {write}")).collect())
     }
 
@@ -183,12 +186,13 @@ impl Run<'_> {
     }
 
     async fn delete_all(&self, side: Side, api_version: &str, kind: &str) -> Result<()> {
-        let api = objects::api(self.environment.management(side)?, &self.name, api_version, kind);
+        let api =
+            dynamic_api::namespaced(self.environment.management(side)?, &self.namespace, api_version, kind);
         let strip = Patch::Merge(json!({"metadata": {"finalizers": []}}));
         for object in api.list(&ListParams::default()).await? {
             let name = object.metadata.name.unwrap_or_default();
-            found(api.delete(&name, &DeleteParams::default()).await.map(drop))?;
-            found(api.patch(&name, &PatchParams::default(), &strip).await)?;
+            ignore_not_found(api.delete(&name, &DeleteParams::default()).await.map(drop))?;
+            ignore_not_found(api.patch(&name, &PatchParams::default(), &strip).await)?;
         }
         Ok(())
     }

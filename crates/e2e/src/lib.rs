@@ -13,7 +13,6 @@ pub mod clock_shift;
 mod crds;
 mod diagnostics;
 pub mod extension_world;
-pub mod flow_proxy;
 pub mod go_module;
 mod kubectl;
 pub mod management_cluster;

@@ -4,13 +4,15 @@ use std::{path::PathBuf, process::Command};
 
 use chandler_sandbox::{
     apply,
+    crds::cluster_without_schema,
     plane::Plane,
     process::{Child, Spec},
+    provider::cluster_resource,
     service_account, testing,
 };
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
+    api::{DynamicObject, Patch, PatchParams},
 };
 use serde_json::json;
 
@@ -28,7 +30,7 @@ impl ManagementCluster {
         let plane = testing::bare_plane().await.unwrap();
         let client = plane.client().await.unwrap();
         let dir = testing::fresh_dir(name).await.unwrap();
-        apply::apply(&client, &cluster_crd()).await.unwrap();
+        apply::apply(&client, &cluster_without_schema()).await.unwrap();
         crds::install(client.clone()).await;
         let kubeconfig =
             service_account::kubeconfig(&plane, "chandler-system", "chandler-manager").await.unwrap();
@@ -38,9 +40,8 @@ impl ManagementCluster {
 
     /// Sets the status of a Cluster in namespace `default` that the Cluster API sets once the control plane runs.
     pub async fn set_control_plane_initialized(&self, cluster: &str) {
-        let resource =
-            ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"));
-        let clusters: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), "default", &resource);
+        let clusters: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), "default", &cluster_resource());
         let initialized = json!({"status": {"initialization": {"controlPlaneInitialized": true}}});
         clusters.patch_status(cluster, &PatchParams::default(), &Patch::Merge(initialized)).await.unwrap();
     }
@@ -76,18 +77,4 @@ impl ManagementCluster {
             .chain(["--metrics-address", "127.0.0.1:0", "--log-format", "json"].map(str::to_owned))
             .collect()
     }
-}
-
-fn cluster_crd() -> serde_json::Value {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "clusters.cluster.x-k8s.io"},
-        "spec": {
-            "group": "cluster.x-k8s.io", "scope": "Namespaced", "names": {"kind": "Cluster", "plural": "clusters"},
-            "versions": [{
-                "name": "v1beta2", "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-            }],
-        },
-    })
 }

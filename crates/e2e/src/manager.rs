@@ -7,7 +7,7 @@ use std::{
 };
 
 use chandler_core::release::OperationKind;
-use chandler_sandbox::process::{Child, Spec};
+use chandler_sandbox::process::{Child, Spec, child_processes};
 use serde_json::Value;
 
 use crate::{
@@ -163,14 +163,7 @@ impl Manager {
 
     /// Returns the process IDs of the package tool.
     pub fn driver_pids(&self) -> Vec<u32> {
-        let children = format!("/proc/{0}/task", self.pid());
-        let threads = std::fs::read_dir(children).into_iter().flatten().flatten();
-        threads
-            .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok())
-            .flat_map(|list| {
-                list.split_ascii_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<u32>>()
-            })
-            .collect()
+        child_processes(self.pid())
     }
 
     pub fn logs(&self) -> String {

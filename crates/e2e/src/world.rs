@@ -13,6 +13,7 @@ use chandler_api::{
 use chandler_sandbox::{
     apply,
     chart::Package,
+    fault_proxy::FaultProxy,
     plane::Plane,
     provider::cluster_resource,
     repository::ChartRepository,
@@ -29,7 +30,6 @@ use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{
     canary, crds, diagnostics,
-    flow_proxy::FlowProxy,
     manager::Manager,
     wait::{LIMIT, eventually},
 };
@@ -108,9 +108,9 @@ impl World {
     }
 
     /// Starts a proxy in front of the management API server. Returns it with the path of a kubeconfig that uses it.
-    pub async fn management_proxy(&self) -> (FlowProxy, String) {
+    pub async fn management_proxy(&self) -> (FaultProxy, String) {
         let port = self.sandbox.management().port();
-        let proxy = FlowProxy::start(port).await;
+        let proxy = FaultProxy::start(port).await.unwrap();
         let kubeconfig = std::fs::read_to_string(self.manager_kubeconfig()).unwrap();
         let path = self.dir.join("proxied-kubeconfig");
         std::fs::write(&path, kubeconfig.replace(&format!(":{port}"), &format!(":{}", proxy.port())))

@@ -99,7 +99,7 @@ pub struct PlacementArgs {
     /// Duration of the phase in which labels change all the time
     #[arg(long, default_value_t = 30)]
     churn_seconds: u64,
-    /// Duration of the phase without changes
+    /// Duration of the phase without changes; goals are shown for 60
     #[arg(long, default_value_t = 60)]
     idle_seconds: u64,
     #[command(flatten)]

@@ -1,8 +1,9 @@
 //! Server-side apply of objects whose kind is only known at run time.
 
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
-use kube::core::GroupVersionKind;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::Value;
+
+use crate::dynamic_api;
 
 /// The field manager of everything that the sandbox applies.
 pub const FIELD_MANAGER: &str = "chandler-sandbox";
@@ -28,8 +29,7 @@ pub async fn apply_all(client: &kube::Client, yaml: &str) -> Result<(), Error> {
 /// Applies an object.
 pub async fn apply(client: &kube::Client, object: &Value) -> Result<(), Error> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let (group, version) = text("/apiVersion").rsplit_once('/').unwrap_or(("", text("/apiVersion")));
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, text("/kind")));
+    let resource = dynamic_api::resource(text("/apiVersion"), text("/kind"));
     let api: Api<DynamicObject> = match text("/metadata/namespace") {
         "" => Api::all_with(client.clone(), &resource),
         namespace => Api::namespaced_with(client.clone(), namespace, &resource),

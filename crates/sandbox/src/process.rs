@@ -187,6 +187,17 @@ pub fn terminate_orphans(home: &Path) -> usize {
     terminated
 }
 
+/// Returns the PIDs of the processes that a process has started and that still exist. Returns none if it has exited.
+pub fn child_processes(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| parse_pids(&list)).collect()
+}
+
+fn parse_pids(list: &str) -> Vec<u32> {
+    list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
 /// Returns the last lines of a log, for error messages.
 pub fn last_lines(path: &Path, count: usize) -> String {
     let text = fs::read(path).unwrap_or_default();

@@ -154,14 +154,6 @@ fn count_written(values: &Values, cluster: &str, tier: &str) -> usize {
     of_cluster.filter(|text| text.lines().next() == Some(expected.as_str())).count()
 }
 
-/// Returns the smallest time that at least `percent` of the times do not exceed. Zero if there are none.
-pub fn percentile(times: &[Duration], percent: usize) -> Duration {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable();
-    let rank = (sorted.len() * percent).div_ceil(100).max(1);
-    sorted.get(rank - 1).copied().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,16 +180,5 @@ mod tests {
         assert_eq!(count_written(&values, "c3", "change-1"), 0);
         store(&mut values, &object("b-1", "c1", "# tier change-1\ngreeting: hello\n"));
         assert_eq!(count_written(&values, "c1", "change-1"), 2);
-    }
-
-    #[test]
-    fn percentiles_are_measured_values() {
-        let times: Vec<_> = (1..=100).rev().map(Duration::from_millis).collect();
-        let rows = [(50, 50), (99, 99), (100, 100), (0, 1)];
-        for (percent, millis) in rows {
-            assert_eq!(percentile(&times, percent), Duration::from_millis(millis), "p{percent}");
-        }
-        assert_eq!(percentile(&times[..3], 99), Duration::from_millis(100));
-        assert_eq!(percentile(&[], 99), Duration::ZERO);
     }
 }

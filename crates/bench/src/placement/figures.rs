@@ -1,14 +1,16 @@
 //! The results of the placement benchmark and their goals, as JSON and as a table.
 
-use std::{fmt::Write as _, path::Path};
+use std::{fmt::Write as _, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::plot::{Line, Panel};
 
-/// The goals hold for at most so many clusters. Results for more are reported without goals.
+/// The goals hold for at most so many clusters and for an idle phase of this duration. Other results are reported without
+/// goals.
 const GOALS_UP_TO: u32 = 1_000;
+const GOALS_IDLE_S: u64 = 60;
 
 /// The results of one run. Times are in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -25,9 +27,12 @@ pub struct Figures {
     pub change_p99_s: f64,
     /// The most status writes of one placement in ten seconds, while labels change.
     pub churn_status_writes: u64,
-    /// CPU time of the manager and its package tools in a minute without changes.
+    /// The duration of the phase without changes. Results of older versions do not contain it.
+    #[serde(default)]
+    pub idle_s: u64,
+    /// CPU time of the manager and its package tools in that phase, converted to a minute.
     pub idle_cpu_s: f64,
-    /// Requests in that minute, including renewals of the Lease.
+    /// Requests in that phase, including renewals of the Lease.
     pub idle_management_requests: u64,
     pub idle_workload_requests: u64,
     /// The highest resident memory of the manager at the end of a phase, and that after a restart.
@@ -95,11 +100,11 @@ fn rows(figures: &Figures) -> Vec<Row> {
         row("status writes per placement in 10 s of churn", as_float(figures.churn_status_writes), 1.0, ""),
         row("idle minute: CPU", figures.idle_cpu_s, 0.5, "s"),
         without_goal(
-            "idle minute: requests to the management cluster",
+            "idle phase: requests to the management cluster",
             as_float(figures.idle_management_requests),
             "",
         ),
-        without_goal("idle minute: requests to clusters", as_float(figures.idle_workload_requests), ""),
+        without_goal("idle phase: requests to clusters", as_float(figures.idle_workload_requests), ""),
         row("memory of the manager", figures.memory_mib, 500.0, "MiB"),
         without_goal("memory of the manager after a restart", figures.memory_after_restart_mib, "MiB"),
         row("restart: requests per cluster", figures.restart_requests_per_cluster, 3.0, ""),
@@ -115,13 +120,14 @@ fn rows(figures: &Figures) -> Vec<Row> {
 
 /// Returns the results as a table.
 pub fn table(figures: &Figures) -> String {
-    let Figures { clusters, placements, objects_per_release, .. } = figures;
+    let Figures { clusters, placements, objects_per_release, idle_s, .. } = figures;
+    let has_goals = *clusters <= GOALS_UP_TO && *idle_s == GOALS_IDLE_S;
     let mut text = format!(
         "\n{clusters} clusters x {placements} placements, {objects_per_release} objects per release\n{:<50} {:>14} {:>14}\n",
         "", "measured", "goal"
     );
     for row in rows(figures) {
-        let goal = row.goal.filter(|_| *clusters <= GOALS_UP_TO);
+        let goal = row.goal.filter(|_| has_goals);
         let limit = goal.map_or_else(String::new, |goal| with_unit(&format!("≤ {goal}"), row.unit));
         let verdict = match goal {
             None => "",
@@ -183,6 +189,19 @@ pub fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
+/// Returns the smallest time that at least `percent` of the times do not exceed. Zero if there are none.
+pub fn percentile(times: &[Duration], percent: usize) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied().unwrap_or_default()
+}
+
+/// Converts a value that was measured for a duration to that of a minute.
+pub fn per_minute(value: f64, duration: Duration) -> f64 {
+    value * 60.0 / duration.as_secs_f64().max(0.001)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,6 +214,7 @@ mod tests {
     fn the_table_compares_each_value_with_its_goal() {
         let figures = Figures {
             clusters: 1_000,
+            idle_s: 60,
             lease_delay_s: 0.25,
             idle_cpu_s: 0.5,
             restart_status_writes: 1,
@@ -210,13 +230,24 @@ mod tests {
         for (name, ending) in rows {
             assert!(line(&table, name).ends_with(ending), "{table}");
         }
-        assert!(line(&table, "idle minute: requests to clusters").ends_with(" 0"), "{table}");
+        assert!(line(&table, "idle phase: requests to clusters").ends_with(" 0"), "{table}");
     }
 
     #[test]
-    fn more_clusters_have_no_goals() {
-        let figures = Figures { clusters: 5_000, lease_delay_s: 9.0, ..Figures::default() };
-        assert!(!table(&figures).contains("reached"));
+    fn only_the_documented_size_has_goals() {
+        let rows = [(1_000, 60, true), (100, 60, true), (5_000, 60, false), (1_000, 10, false)];
+        for (clusters, idle_s, expected) in rows {
+            let figures = Figures { clusters, idle_s, lease_delay_s: 9.0, ..Figures::default() };
+            assert_eq!(table(&figures).contains("reached"), expected, "{clusters} clusters, {idle_s} s");
+        }
+    }
+
+    #[test]
+    fn values_are_converted_to_a_minute() {
+        for (seconds, expected) in [(60, 0.5), (30, 1.0), (120, 0.25)] {
+            let converted = rounded(per_minute(0.5, Duration::from_secs(seconds)));
+            assert_eq!(number(converted), number(expected), "{seconds} s");
+        }
     }
 
     #[test]
@@ -243,5 +274,16 @@ mod tests {
         for (value, text) in [(0.0, "0"), (3.0, "3"), (0.25, "0.25"), (500.0, "500"), (1.0004, "1")] {
             assert_eq!(number(value), text);
         }
+    }
+
+    #[test]
+    fn percentiles_are_measured_values() {
+        let times: Vec<_> = (1..=100).rev().map(Duration::from_millis).collect();
+        let rows = [(50, 50), (99, 99), (100, 100), (0, 1)];
+        for (percent, millis) in rows {
+            assert_eq!(percentile(&times, percent), Duration::from_millis(millis), "p{percent}");
+        }
+        assert_eq!(percentile(&times[..3], 99), Duration::from_millis(100));
+        assert_eq!(percentile(&[], 99), Duration::ZERO);
     }
 }

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_told_apart_by_method_path_and_query() {
+    fn requests_are_classified_by_method_path_and_query() {
         let rows = [
             (Method::GET, "/version", RequestKind::Probe),
             (Method::GET, "/api/v1/secrets?&labelSelector=owner%3Dhelm&limit=500", RequestKind::List),

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::{
     PlacementSize,
-    changes::{LabelChanges, percentile},
-    figures::{Figures, as_float, rounded},
+    changes::LabelChanges,
+    figures::{Figures, as_float, per_minute, percentile, rounded},
     management_log::ManagementLog,
     placements,
     replay::Behavior,
@@ -79,6 +79,7 @@ impl<'a> Run<'a> {
             clusters: size.clusters,
             placements: size.placements,
             objects_per_release: LARGE_OBJECTS,
+            idle_s: size.idle.as_secs(),
             ..Figures::default()
         };
         let log = ManagementLog::follow(environment.management());
@@ -196,7 +197,7 @@ impl<'a> Run<'a> {
         self.replayed.traffic().reset();
         let (from, cpu) = (Timestamp::now(), self.processes.cpu());
         tokio::time::sleep(self.size.idle).await;
-        self.figures.idle_cpu_s = rounded(self.processes.cpu() - cpu);
+        self.figures.idle_cpu_s = rounded(per_minute(self.processes.cpu() - cpu, self.size.idle));
         let counts = self.replayed.traffic().counts();
         self.figures.idle_workload_requests = counts.reads() + counts.probes;
         let requests = self.log.since(from).await?;

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use chandler_sandbox::fault_proxy::Mode;
 
 use super::Run;
 use crate::{
     action::{Fault, PlaneId},
     etcd,
-    proxy::Mode,
 };
 
 /// Slows an operation of a dozen requests down to some seconds.
@@ -21,8 +21,8 @@ impl Run<'_> {
         match fault {
             Fault::Delay(id) => self.set_mode(id, Mode::Delay(DELAY))?,
             Fault::Reset(id) => self.set_mode(id, Mode::Reset)?,
-            Fault::BlackHole(id) => self.set_mode(id, Mode::BlackHole)?,
-            Fault::HalfOpen(id) => self.environment.plane(id)?.proxy.make_half_open(),
+            Fault::Hold(id) => self.set_mode(id, Mode::Hold)?,
+            Fault::DropConnections(id) => self.environment.plane(id)?.proxy.drop_open_connections(),
             Fault::KillManager(side) => self.environment.managers(side)?.kill().await?,
             Fault::StopManager(side) => self.environment.managers(side)?.stop(),
             Fault::ReplaceManager(side) => self.environment.managers(side)?.replace()?,

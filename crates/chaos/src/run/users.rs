@@ -7,7 +7,10 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use chandler_api::capi::PAUSED_ANNOTATION;
-use chandler_sandbox::apply::apply;
+use chandler_sandbox::{
+    apply::apply,
+    dynamic_api::{self, ignore_not_found},
+};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -21,7 +24,7 @@ use super::{Run, within};
 use crate::{
     action::{Cluster, Placement, ReleaseId, UserAction},
     chart,
-    mover::{Mover, found},
+    mover::Mover,
     objects::{self, ADDONS, CAPI, kubeconfig_secret_name, release_name},
     observe::newest_record,
 };
@@ -39,7 +42,7 @@ impl Run<'_> {
             UserAction::DeletePlacement(placement) => {
                 let deleted =
                     self.placements()?.delete(&placement.to_string(), &DeleteParams::default()).await;
-                found(deleted.map(drop))?;
+                ignore_not_found(deleted.map(drop))?;
             }
             UserAction::EditValues(placement, value) => {
                 let spec = json!({"spec": {"valuesTemplate": chart::values_template(value)}});
@@ -74,12 +77,14 @@ impl Run<'_> {
             UserAction::EditObject(release) => {
                 let patch = Patch::Merge(json!({"data": {"note": "edited by hand"}}));
                 let (maps, name) = self.object(release, 0)?;
-                return Ok(found(maps.patch(&name, &PatchParams::default(), &patch).await)?.is_some());
+                return Ok(
+                    ignore_not_found(maps.patch(&name, &PatchParams::default(), &patch).await)?.is_some()
+                );
             }
             UserAction::DeleteObject(release) => {
                 let (maps, name) = self.object(release, 1)?;
                 let deleted = maps.delete(&name, &DeleteParams::default()).await;
-                return Ok(found(deleted.map(drop))?.is_some());
+                return Ok(ignore_not_found(deleted.map(drop))?.is_some());
             }
         }
         Ok(true)
@@ -88,9 +93,8 @@ impl Run<'_> {
     /// Creates a Cluster as the model describes it, and its kubeconfig.
     pub(super) async fn create_cluster(&mut self, cluster: Cluster) -> Result<()> {
         self.apply_kubeconfig(cluster).await?;
-        let (annotation, labels, paused) = self.model.cluster(cluster);
-        let object = objects::cluster(&self.name, cluster, annotation, &labels, paused);
-        apply(self.client()?, &object).await?;
+        let model = self.model.cluster(cluster).with_context(|| format!("no model of {}", cluster.name()))?;
+        apply(self.client()?, &objects::cluster(&self.namespace, cluster, model)).await?;
         let status = Patch::Merge(objects::initialized());
         self.clusters()?.patch_status(cluster.name(), &PatchParams::default(), &status).await?;
         Ok(())
@@ -100,17 +104,17 @@ impl Run<'_> {
         if !wait_deleted(&self.placements()?, &placement.to_string()).await? {
             return Ok(false);
         }
-        let object = objects::placement(&self.name, placement, self.environment.repository.url());
+        let object = objects::placement(&self.namespace, placement, self.environment.repository.url());
         apply(self.client()?, &object).await?;
         Ok(true)
     }
 
     async fn recreate_cluster(&mut self, cluster: Cluster) -> Result<()> {
-        let secrets = objects::api(self.client()?, &self.name, "v1", "Secret");
+        let secrets = dynamic_api::namespaced(self.client()?, &self.namespace, "v1", "Secret");
         let clusters = self.clusters()?;
-        found(clusters.delete(cluster.name(), &DeleteParams::default()).await.map(drop))?;
+        ignore_not_found(clusters.delete(cluster.name(), &DeleteParams::default()).await.map(drop))?;
         let secret = kubeconfig_secret_name(cluster);
-        found(secrets.delete(&secret, &DeleteParams::default()).await.map(drop))?;
+        ignore_not_found(secrets.delete(&secret, &DeleteParams::default()).await.map(drop))?;
         if !wait_deleted(&clusters, cluster.name()).await? {
             anyhow::bail!("Cluster {} was not deleted within {DELETION_TIMEOUT:?}", cluster.name());
         }
@@ -120,9 +124,9 @@ impl Run<'_> {
     /// Writes a kubeconfig with new credentials.
     async fn apply_kubeconfig(&mut self, cluster: Cluster) -> Result<()> {
         self.credentials += 1;
-        let user = format!("{}-{}", self.name, self.credentials);
+        let user = format!("{}-{}", self.namespace, self.credentials);
         let kubeconfig = self.environment.workload(cluster)?.new_kubeconfig(&user)?;
-        apply(self.client()?, &objects::kubeconfig_secret(&self.name, cluster, &kubeconfig)).await?;
+        apply(self.client()?, &objects::kubeconfig_secret(&self.namespace, cluster, &kubeconfig)).await?;
         Ok(())
     }
 
@@ -131,10 +135,10 @@ impl Run<'_> {
         let mover = Mover {
             source: self.environment.management(side)?,
             target: self.environment.management(side.other())?,
-            namespace: &self.name,
+            namespace: &self.namespace,
         };
         let start = Timestamp::now();
-        let is_moved = mover.run(|cluster| self.model.cluster(cluster).2).await?;
+        let is_moved = mover.run(|cluster| self.model.is_paused(cluster)).await?;
         if is_moved {
             self.events.moves.push((start, Timestamp::now()));
         }
@@ -153,7 +157,7 @@ impl Run<'_> {
     /// Runs the helm CLI, unless the release does not exist or an operation is pending, in which case helm would refuse.
     /// Its failure is no error: an operation of Chandler may run at the same time.
     async fn helm(&self, release: ReleaseId, verb: &str, arguments: &[&str]) -> Result<bool> {
-        let name = release_name(&self.name, release.placement);
+        let name = release_name(&self.namespace, release.placement);
         let workload = self.environment.workload(release.cluster)?;
         let newest = newest_record(&workload.client, &name).await?;
         if newest.is_none_or(|record| record.status != "deployed") {
@@ -197,16 +201,16 @@ impl Run<'_> {
     }
 
     fn placements(&self) -> Result<Api<DynamicObject>> {
-        Ok(objects::api(self.client()?, &self.name, ADDONS, "HelmChartProxy"))
+        Ok(dynamic_api::namespaced(self.client()?, &self.namespace, ADDONS, "HelmChartProxy"))
     }
 
     fn clusters(&self) -> Result<Api<DynamicObject>> {
-        Ok(objects::api(self.client()?, &self.name, CAPI, "Cluster"))
+        Ok(dynamic_api::namespaced(self.client()?, &self.namespace, CAPI, "Cluster"))
     }
 
     /// Returns the ConfigMaps of a release, and the name of one of them.
     fn object(&self, release: ReleaseId, index: usize) -> Result<(Api<ConfigMap>, String)> {
-        let name = release_name(&self.name, release.placement);
+        let name = release_name(&self.namespace, release.placement);
         let client = self.environment.workload(release.cluster)?.client.clone();
         Ok((Api::namespaced(client, &name), format!("{name}-{index}")))
     }

@@ -12,14 +12,18 @@ use chandler_e2e::{
     wait::eventually,
     world::{chart, condition, hello},
 };
-use chandler_sandbox::{apply, certificates::Authority, plane::Plane, repository::ChartRepository, testing};
+use chandler_sandbox::{
+    apply,
+    certificates::Authority,
+    clusterctl_move::{ClusterctlMove, ObjectId},
+    plane::Plane,
+    repository::ChartRepository,
+    testing,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{
-        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
-        PostParams,
-    },
+    api::{ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 
@@ -43,28 +47,12 @@ impl Side {
         self.cluster.client.clone()
     }
 
-    fn objects(&self, api_version: &str, kind: &str) -> Api<DynamicObject> {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        Api::namespaced_with(self.client(), "default", &resource)
-    }
-
-    fn clusters(&self) -> Api<DynamicObject> {
-        self.objects("cluster.x-k8s.io/v1beta2", "Cluster")
-    }
-
     fn placements(&self) -> Api<HelmChartProxy> {
         Api::namespaced(self.client(), "default")
     }
 
     fn releases(&self) -> Api<HelmReleaseProxy> {
         Api::namespaced(self.client(), "default")
-    }
-
-    async fn set_paused(&self, paused: bool) {
-        let patch = Patch::Merge(json!({"spec": {"paused": paused}}));
-        self.clusters().patch("alpha", &PatchParams::default(), &patch).await.unwrap();
-        tokio::time::sleep(REACTION_TIME).await;
     }
 
     /// Sets the status that the Cluster API sets once the control plane runs.
@@ -90,98 +78,8 @@ impl Side {
     }
 }
 
-/// An object to move, and its owner, if it has one. Named as in clusterctl's object graph.
-struct Node {
-    api_version: &'static str,
-    kind: &'static str,
-    name: String,
-    owner: Option<(&'static str, &'static str, String)>,
-}
-
-impl Node {
-    fn new(api_version: &'static str, kind: &'static str, name: &str) -> Self {
-        Self { api_version, kind, name: name.to_owned(), owner: None }
-    }
-
-    /// `createTargetObject` of clusterctl: copies the object without its identity and points it to its owner on the target.
-    async fn create(&self, source: &Side, target: &Side) {
-        let mut object = source.objects(self.api_version, self.kind).get(&self.name).await.unwrap();
-        object.metadata.resource_version = None;
-        object.metadata.owner_references = None;
-        object.metadata.managed_fields = None;
-        if let Some((api_version, kind, name)) = &self.owner {
-            let uid = target.objects(api_version, kind).get(name).await.unwrap().uid();
-            let owner = json!([{
-                "apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true,
-            }]);
-            object.metadata.owner_references = Some(serde_json::from_value(owner).unwrap());
-        }
-        let objects = target.objects(self.api_version, self.kind);
-        objects.create(&PostParams::default(), &object).await.unwrap();
-        tokio::time::sleep(REACTION_TIME).await;
-    }
-
-    /// `deleteSourceObject` of clusterctl: annotates the object, which removes all other annotations, deletes it, and
-    /// removes its finalizers.
-    async fn delete(&self, source: &Side) {
-        let objects = source.objects(self.api_version, self.kind);
-        let annotation = json!([{
-            "op": "add", "path": "/metadata/annotations",
-            "value": {"clusterctl.cluster.x-k8s.io/delete-for-move": ""},
-        }]);
-        let annotate = Patch::<()>::Json(serde_json::from_value(annotation).unwrap());
-        let uid = objects.patch(&self.name, &PatchParams::default(), &annotate).await.unwrap().uid();
-        tokio::time::sleep(REACTION_TIME).await;
-        objects.delete(&self.name, &DeleteParams::default()).await.unwrap();
-        tokio::time::sleep(REACTION_TIME).await;
-        let strip = Patch::Merge(json!({"metadata": {"finalizers": []}}));
-        match objects.patch(&self.name, &PatchParams::default(), &strip).await {
-            Ok(_) => {}
-            // clusterctl retries and finds that the object is deleted.
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => panic!("{}: {error}", self.name),
-        }
-        eventually(&format!("{} {} is deleted", self.kind, self.name), || async {
-            let found = objects.get_opt(&self.name).await.unwrap();
-            found.is_none_or(|found| found.uid() != uid).then_some(())
-        })
-        .await;
-    }
-}
-
 const ADDONS: &str = "addons.cluster.x-k8s.io/v1alpha1";
 const CAPI: &str = "cluster.x-k8s.io/v1beta2";
-
-/// Returns the objects in the order of their creation: owners first.
-async fn graph(source: &Side) -> Vec<Node> {
-    let mut nodes = vec![
-        Node::new("v1", "Secret", "ca"),
-        Node::new(CAPI, "Cluster", "alpha"),
-        Node::new(ADDONS, "HelmChartProxy", "hello"),
-        Node {
-            owner: Some((CAPI, "Cluster", "alpha".to_owned())),
-            ..Node::new("v1", "Secret", "alpha-kubeconfig")
-        },
-    ];
-    for release in source.releases().list(&ListParams::default()).await.unwrap() {
-        let owner = Some((ADDONS, "HelmChartProxy", "hello".to_owned()));
-        nodes.push(Node { owner, ..Node::new(ADDONS, "HelmReleaseProxy", &release.name_any()) });
-    }
-    nodes
-}
-
-async fn move_all(source: &Side, target: &Side) {
-    source.set_paused(true).await;
-    let nodes = graph(source).await;
-    for node in &nodes {
-        node.create(source, target).await;
-    }
-    for node in nodes.iter().rev() {
-        node.delete(source).await;
-    }
-    target.set_paused(false).await;
-    target.set_initialized().await;
-}
 
 /// A workload cluster with a release, and the two management clusters of a move.
 struct Move {
@@ -206,6 +104,28 @@ impl Move {
         }
         source.set_initialized().await;
         Self { source, target, workload, _repository: repository }
+    }
+
+    fn clusterctl(&self) -> ClusterctlMove<'_> {
+        let (source, target) = (&self.source.cluster.client, &self.target.cluster.client);
+        ClusterctlMove { source, target, namespace: "default", pause: REACTION_TIME }
+    }
+
+    /// Moves all objects, and checks that the managers create and delete none of them meanwhile.
+    async fn run(&self) {
+        let clusterctl = self.clusterctl();
+        clusterctl.set_paused(clusterctl.source, "alpha", true).await.unwrap();
+        let nodes = clusterctl.graph(&["ca"], &["alpha"]).await.unwrap();
+        let skipped = clusterctl.run(&nodes).await.unwrap();
+        assert!(skipped.is_empty(), "{skipped:?}");
+        clusterctl.set_paused(clusterctl.target, "alpha", false).await.unwrap();
+        self.target.set_initialized().await;
+    }
+
+    /// Deletes one object as the move does.
+    async fn delete_from_source(&self, kind: &str, name: &str) {
+        let object = ObjectId::new(ADDONS, kind, name);
+        assert!(self.clusterctl().delete(&object).await.unwrap(), "{object} was already deleted");
     }
 
     async fn stored_revisions(&self) -> Vec<String> {
@@ -264,7 +184,7 @@ async fn a_moved_release_is_adopted_unchanged() {
     assert_eq!(revisions.len(), 1, "{revisions:?}");
 
     let mut audit = moving.workload.audit_log();
-    move_all(&moving.source, &moving.target).await;
+    moving.run().await;
     let after = moving.target.wait_ready().await;
     tokio::time::sleep(REACTION_TIME).await;
     assert_eq!((after.name_any(), &after.spec), (before.name_any(), &before.spec), "the same object");
@@ -296,10 +216,10 @@ async fn moving_objects_of_an_unpaused_cluster_leaves_its_release_unchanged() {
     let release = moving.source.wait_ready().await;
     let revisions = moving.stored_revisions().await;
     let mut audit = moving.workload.audit_log();
-    Node::new(ADDONS, "HelmReleaseProxy", &release.name_any()).delete(&moving.source).await;
+    moving.delete_from_source("HelmReleaseProxy", &release.name_any()).await;
     let again = moving.source.wait_ready().await;
     assert_ne!(again.uid(), release.uid(), "its placement still exists and creates it again");
-    Node::new(ADDONS, "HelmChartProxy", "hello").delete(&moving.source).await;
+    moving.delete_from_source("HelmChartProxy", "hello").await;
     eventually("the release object is deleted", || async {
         moving.source.releases().list(&ListParams::default()).await.unwrap().items.is_empty().then_some(())
     })
@@ -318,7 +238,7 @@ async fn an_operation_that_runs_during_a_move_is_canceled_and_recovered_by_the_t
         (revisions.len() == 1 && pending(&revisions)).then_some(())
     })
     .await;
-    move_all(&moving.source, &moving.target).await;
+    moving.run().await;
     moving.assert_source_is_empty().await;
     eventually("the source has canceled the operation", || async {
         (moving.source.manager.ended(OperationKind::INSTALL) == 1).then_some(())

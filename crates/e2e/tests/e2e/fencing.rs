@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 
-use chandler_e2e::{
-    flow_proxy::FlowProxy, manager::Manager, signals::send_signal, wait::eventually, world::World,
+use chandler_e2e::{manager::Manager, signals::send_signal, wait::eventually, world::World};
+use chandler_sandbox::{
+    fault_proxy::{FaultProxy, Mode},
+    plane::Plane,
+    requests::AuditEntry,
 };
-use chandler_sandbox::{plane::Plane, requests::AuditEntry};
 use jiff::Timestamp;
 use rustix::process::Signal;
 use serde_json::json;
@@ -20,7 +22,7 @@ struct Scene {
     world: World,
     alpha: Arc<Plane>,
     /// The way of the leader to the management cluster.
-    proxy: FlowProxy,
+    proxy: FaultProxy,
     leader: Manager,
     standby: Manager,
 }
@@ -96,10 +98,11 @@ async fn a_leader_that_is_stopped_together_with_its_driver_never_disturbs_the_su
 
 #[tokio::test]
 async fn a_leader_that_is_cut_off_from_the_management_cluster_ends_before_another_leads() {
-    let cut = async |scene: &Scene| scene.proxy.drop_all_flows();
+    let cut = async |scene: &Scene| scene.proxy.set_mode(Mode::Drop);
     let heal = |scene: &Scene| {
         assert!(!scene.leader.is_running(), "it still runs although another one leads");
-        scene.proxy.drop_open_flows();
+        scene.proxy.drop_open_connections();
+        scene.proxy.set_mode(Mode::Forward);
     };
     Scene::new("partition").await.check_takeover(cut, heal).await;
 }

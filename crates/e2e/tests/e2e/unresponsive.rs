@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use chandler_api::addons::HelmReleaseProxy;
 use chandler_core::release::OperationKind;
 use chandler_e2e::{
-    flow_proxy::FlowProxy,
     management_cluster::ManagementCluster,
     manager::Manager,
     signals::signal_api_server,
@@ -13,7 +12,7 @@ use chandler_e2e::{
     wait::eventually,
     world::{World, condition},
 };
-use chandler_sandbox::{apply, testing};
+use chandler_sandbox::{apply, fault_proxy::FaultProxy, testing};
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
     Api, ResourceExt as _,
@@ -121,9 +120,9 @@ async fn a_cluster_that_never_answers_or_never_opens_the_watch_is_reported() {
 
 #[tokio::test]
 async fn a_watch_that_is_silently_dropped_repeats_no_upgrade() {
-    let world = World::new("dropped-flow").await;
+    let world = World::new("dropped-watch").await;
     let alpha = world.create_cluster("alpha").await;
-    let proxy = FlowProxy::start(alpha.port()).await;
+    let proxy = FaultProxy::start(alpha.port()).await.unwrap();
     let secrets: Api<Secret> = Api::namespaced(world.client.clone(), &world.namespace);
     let through_proxy =
         alpha.kubeconfig().replace(&format!(":{}", alpha.port()), &format!(":{}", proxy.port()));
@@ -134,7 +133,7 @@ async fn a_watch_that_is_silently_dropped_repeats_no_upgrade() {
     world.wait_ready("hello", "alpha", 1).await;
     manager.wait_idle().await;
 
-    proxy.drop_open_flows();
+    proxy.drop_open_connections();
     world.patch_placement("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
     world.wait_ready_at_any_revision("hello", "alpha").await;
     // The watch has shown nothing. When this is noticed, the releases are listed again.
@@ -161,7 +160,7 @@ async fn silently_dropped_watches_of_the_management_cluster_are_opened_again() {
     world.wait_ready("hello", "alpha", 1).await;
     manager.wait_idle().await;
 
-    proxy.drop_open_flows();
+    proxy.drop_open_connections();
     world.patch_placement("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
     world.wait_ready("hello", "alpha", 2).await;
     assert!(manager.is_running());

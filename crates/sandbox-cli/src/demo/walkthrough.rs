@@ -10,11 +10,15 @@ use chandler_api::{
 };
 use chandler_sandbox::{
     Sandbox, apply,
+    crds::wait_served,
     process::{Child, Spec},
     repository::ChartRepository,
     service_account,
 };
-use kube::{Api, Client, ResourceExt as _, api::ListParams};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ApiResource, ListParams},
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -50,7 +54,16 @@ impl<'a> Walkthrough<'a> {
         for crd in chandler_api::crds() {
             apply::apply(&client, &serde_json::to_value(&crd)?).await?;
         }
-        wait_served(&client).await?;
+        for resource in [
+            ApiResource::erase::<HelmChartProxy>(&()),
+            ApiResource::erase::<HelmReleaseProxy>(&()),
+            ApiResource::erase::<ExtensionCatalog>(&()),
+            ApiResource::erase::<Extension>(&()),
+            ApiResource::erase::<ExtensionInstance>(&()),
+            ApiResource::erase::<AddonRelease>(&()),
+        ] {
+            wait_served(&client, &resource).await?;
+        }
         apply::apply_all(&client, RBAC).await?;
         let config =
             service_account::kubeconfig(sandbox.management(), "chandler-system", "chandler-manager").await?;
@@ -139,32 +152,6 @@ fn start_manager(config: &str, dir: &Path, programs: &ProgramPaths) -> Result<Ch
         env: Vec::new(),
         home: dir.to_owned(),
     })?)
-}
-
-/// Waits until the API server serves the kinds, which happens shortly after it has accepted the CRDs.
-async fn wait_served(client: &Client) -> Result<()> {
-    for _ in 0..100 {
-        let served = [
-            is_served::<HelmChartProxy>(client).await,
-            is_served::<HelmReleaseProxy>(client).await,
-            is_served::<ExtensionCatalog>(client).await,
-            is_served::<Extension>(client).await,
-            is_served::<ExtensionInstance>(client).await,
-            is_served::<AddonRelease>(client).await,
-        ];
-        if served.iter().all(|served| *served) {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    bail!("the management cluster does not serve the kinds of Chandler's CRDs")
-}
-
-async fn is_served<K>(client: &Client) -> bool
-where
-    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-{
-    Api::<K>::all(client.clone()).list(&ListParams::default().limit(1)).await.is_ok()
 }
 
 fn line(release: &HelmReleaseProxy) -> String {

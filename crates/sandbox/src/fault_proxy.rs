@@ -1,21 +1,13 @@
-//! A TCP proxy in front of an API server, with the faults of a network.
-//!
-//! It connects to the API server from a source address that contains the process ID of the client, so that the audit log
-//! shows which process has sent a request.
+//! A TCP proxy in front of a port of this machine, with the faults of a network.
 
-mod client_process;
+use std::io;
+use std::net::Ipv4Addr;
+use std::time::Duration;
 
-use std::{io, time::Duration};
-
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    net::{TcpListener, TcpSocket, TcpStream},
-    sync::watch,
-    task::{JoinHandle, JoinSet},
-};
-
-pub use self::client_process::process_of_address;
-use self::client_process::{address_of_process, client_process};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// What the proxy does with connections and data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,18 +18,25 @@ pub enum Mode {
     /// Resets open and new connections.
     Reset,
     /// Accepts connections and forwards nothing. What was sent meanwhile is forwarded when the mode changes.
-    BlackHole,
+    Hold,
+    /// Accepts connections and discards what they send, without closing them.
+    Drop,
 }
+
+/// Returns the source address of a connection to the upstream port, from the ports of the client and of the proxy. It may
+/// block.
+pub type SourceAddress = fn(u16, u16) -> Ipv4Addr;
 
 #[derive(Clone, Copy, Debug)]
 struct State {
     mode: Mode,
-    /// The data of connections up to this number is discarded.
-    half_open: u64,
+    /// The data of connections up to this number is discarded in every mode.
+    dropped: u64,
 }
 
 /// The proxy. It ends when this is dropped.
-pub struct Proxy {
+#[derive(Debug)]
+pub struct FaultProxy {
     port: u16,
     state: watch::Sender<State>,
     /// The number of the newest connection.
@@ -45,19 +44,25 @@ pub struct Proxy {
     task: JoinHandle<()>,
 }
 
-impl Drop for Proxy {
+impl Drop for FaultProxy {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Proxy {
+impl FaultProxy {
     /// Starts a proxy in front of a port of this machine.
     pub async fn start(upstream: u16) -> io::Result<Self> {
+        Self::start_with_source(upstream, |_, _| Ipv4Addr::LOCALHOST).await
+    }
+
+    /// Starts a proxy that connects to the upstream port from the addresses that `source_address` returns.
+    pub async fn start_with_source(upstream: u16, source_address: SourceAddress) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
-        let (state, states) = watch::channel(State { mode: Mode::Forward, half_open: 0 });
+        let (state, states) = watch::channel(State { mode: Mode::Forward, dropped: 0 });
         let (numbers, opened) = watch::channel(0);
+        let upstream = Upstream { port: upstream, source_address };
         let task = tokio::spawn(accept(listener, upstream, numbers, states));
         Ok(Self { port, state, opened, task })
     }
@@ -66,20 +71,39 @@ impl Proxy {
         self.port
     }
 
+    /// Sets the mode of all connections, except those of [`Self::drop_open_connections`].
     pub fn set_mode(&self, mode: Mode) {
         self.state.send_modify(|state| state.mode = mode);
     }
 
-    /// Discards what the open connections send from now on, without closing them. New connections work.
-    pub fn make_half_open(&self) {
+    /// Discards what the open connections send from now on, in every mode, without closing them. New connections work.
+    pub fn drop_open_connections(&self) {
         let opened = *self.opened.borrow();
-        self.state.send_modify(|state| state.half_open = opened);
+        self.state.send_modify(|state| state.dropped = opened);
+    }
+}
+
+/// The port to which the proxy connects, and from where.
+#[derive(Clone, Copy, Debug)]
+struct Upstream {
+    port: u16,
+    source_address: SourceAddress,
+}
+
+impl Upstream {
+    async fn connect(self, client: &TcpStream) -> io::Result<TcpStream> {
+        let (client_port, proxy_port) = (client.peer_addr()?.port(), client.local_addr()?.port());
+        let source = tokio::task::spawn_blocking(move || (self.source_address)(client_port, proxy_port));
+        let source = source.await.unwrap_or(Ipv4Addr::LOCALHOST);
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((source, 0).into())?;
+        socket.connect(([127, 0, 0, 1], self.port).into()).await
     }
 }
 
 async fn accept(
     listener: TcpListener,
-    upstream: u16,
+    upstream: Upstream,
     numbers: watch::Sender<u64>,
     states: watch::Receiver<State>,
 ) {
@@ -92,26 +116,17 @@ async fn accept(
     }
 }
 
-async fn serve(client: TcpStream, upstream: u16, number: u64, mut states: watch::Receiver<State>) {
-    let _ = states.wait_for(|state| state.mode != Mode::BlackHole).await;
+async fn serve(client: TcpStream, upstream: Upstream, number: u64, mut states: watch::Receiver<State>) {
+    let _ = states.wait_for(|state| state.mode != Mode::Hold).await;
     if states.borrow().mode == Mode::Reset {
         reset(&client);
         return;
     }
-    let Ok(server) = connect(&client, upstream).await else {
+    let Ok(server) = upstream.connect(&client).await else {
         reset(&client);
         return;
     };
     forward(client, server, number, states).await;
-}
-
-/// Connects to the API server from the source address of the client's process.
-async fn connect(client: &TcpStream, upstream: u16) -> io::Result<TcpStream> {
-    let (peer, local) = (client.peer_addr()?.port(), client.local_addr()?.port());
-    let process = tokio::task::spawn_blocking(move || client_process(peer, local)).await.ok().flatten();
-    let socket = TcpSocket::new_v4()?;
-    socket.bind((address_of_process(process), 0).into())?;
-    socket.connect(([127, 0, 0, 1], upstream).into()).await
 }
 
 async fn forward(mut client: TcpStream, mut server: TcpStream, number: u64, states: watch::Receiver<State>) {
@@ -161,7 +176,7 @@ async fn copy(
             return;
         }
     }
-    // A half-open connection does not show that the other end has closed it.
+    // A dropped connection does not show that the other end has closed it.
     if admit(number, &mut states).await {
         let _ = to.shutdown().await;
     }
@@ -169,12 +184,12 @@ async fn copy(
 
 /// Waits as long as the mode requires. Returns whether the data is forwarded.
 async fn admit(number: u64, states: &mut watch::Receiver<State>) -> bool {
-    let _ = states.wait_for(|state| state.mode != Mode::BlackHole).await;
-    let State { mode, half_open } = *states.borrow();
+    let _ = states.wait_for(|state| state.mode != Mode::Hold).await;
+    let State { mode, dropped } = *states.borrow();
     if let Mode::Delay(delay) = mode {
         tokio::time::sleep(delay).await;
     }
-    number > half_open
+    mode != Mode::Drop && number > dropped
 }
 
 #[cfg(test)]
@@ -185,7 +200,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(200);
 
     /// Starts a server that returns what it receives, and a proxy in front of it.
-    async fn echo() -> Proxy {
+    async fn echo() -> FaultProxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         tokio::spawn(async move {
@@ -196,10 +211,10 @@ mod tests {
                 });
             }
         });
-        Proxy::start(port).await.unwrap()
+        FaultProxy::start(port).await.unwrap()
     }
 
-    async fn open(proxy: &Proxy) -> TcpStream {
+    async fn open(proxy: &FaultProxy) -> TcpStream {
         TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap()
     }
 
@@ -237,11 +252,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_black_hole_holds_data_back_until_it_ends() {
+    async fn held_data_arrives_when_the_mode_changes() {
         let proxy = echo().await;
         let mut stream = open(&proxy).await;
         assert!(answers(&mut stream, LONG).await);
-        proxy.set_mode(Mode::BlackHole);
+        proxy.set_mode(Mode::Hold);
         assert!(!answers(&mut stream, SHORT).await);
         let mut new = open(&proxy).await;
         assert!(!answers(&mut new, SHORT).await);
@@ -252,13 +267,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn half_open_connections_stay_silent_and_new_ones_work() {
+    async fn dropped_connections_stay_silent_and_new_ones_work() {
         let proxy = echo().await;
         let mut stream = open(&proxy).await;
         assert!(answers(&mut stream, LONG).await);
-        proxy.make_half_open();
+        proxy.drop_open_connections();
         assert!(!answers(&mut stream, SHORT).await);
         assert!(answers(&mut open(&proxy).await, LONG).await);
         assert!(!answers(&mut stream, SHORT).await, "it does not recover");
+    }
+
+    #[tokio::test]
+    async fn dropped_data_is_lost_on_old_and_new_connections_until_the_mode_changes() {
+        let proxy = echo().await;
+        let mut stream = open(&proxy).await;
+        assert!(answers(&mut stream, LONG).await);
+        proxy.set_mode(Mode::Drop);
+        assert!(!answers(&mut stream, SHORT).await);
+        assert!(!answers(&mut open(&proxy).await, SHORT).await);
+        proxy.drop_open_connections();
+        proxy.set_mode(Mode::Forward);
+        assert!(!answers(&mut stream, SHORT).await, "it does not recover");
+        assert!(answers(&mut open(&proxy).await, LONG).await);
     }
 }

@@ -1,12 +1,21 @@
 //! Finds the process at the other end of a local connection, and encodes process IDs as loopback addresses.
+//!
+//! The proxies connect to the API servers from these addresses, so that the audit logs show which process has sent a
+//! request.
 
 use std::{fs, net::Ipv4Addr};
 
 /// Only processes whose names begin with this are searched: managers and drivers.
 const NAME_PREFIX: &str = "chandler";
 
+/// Returns the address of the process that has opened the connection between two ports of this machine. Blocks for some
+/// milliseconds.
+pub fn address_of_client(client_port: u16, server_port: u16) -> Ipv4Addr {
+    address_of_process(client_process(client_port, server_port))
+}
+
 /// Returns the address `127.a.b.c` in which the last three bytes are the process ID, or `127.0.0.1` if there is none.
-pub fn address_of_process(process: Option<u32>) -> Ipv4Addr {
+fn address_of_process(process: Option<u32>) -> Ipv4Addr {
     match process.map(u32::to_be_bytes) {
         Some([0, a, b, c]) if [a, b, c] != [0, 0, 0] => Ipv4Addr::new(127, a, b, c),
         _ => Ipv4Addr::LOCALHOST,
@@ -20,8 +29,7 @@ pub fn process_of_address(address: &str) -> Option<u32> {
     (address != Ipv4Addr::LOCALHOST).then(|| u32::from_be_bytes([0, a, b, c]))
 }
 
-/// Returns the process that has opened the connection between two ports of this machine. Blocks for some milliseconds.
-pub fn client_process(client_port: u16, server_port: u16) -> Option<u32> {
+fn client_process(client_port: u16, server_port: u16) -> Option<u32> {
     let table = fs::read_to_string("/proc/net/tcp").ok()?;
     let inode = inode(&table, client_port, server_port)?;
     let link = format!("socket:[{inode}]");
