@@ -12,7 +12,7 @@ use crate::{clusterctl_move, demo, guides, installing, requirements};
 const SHELLS: [&str; 5] = ["", "sh", "bash", "console", "shell"];
 
 /// Commands that CI runs.
-const RUN_BY_CI: [&str; 2] = ["cargo xtask demo", "cargo xtask test"];
+const RUN_BY_CI: [&str; 3] = ["cargo xtask demo", "cargo xtask test", "cargo xtask chaos"];
 
 /// Prefixes of commands, and the tests that run them.
 const RUN_BY_TESTS: [(&str, &str); 10] = [
