@@ -73,11 +73,12 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
         if self.active.len() >= self.limits.overall {
             return None;
         }
+        let waiting: HashSet<_> = self.waiting.values().collect();
         let (turn, at) = self
             .turn
             .iter()
             .enumerate()
-            .find_map(|(turn, cluster)| Some((turn, self.startable(cluster)?)))?;
+            .find_map(|(turn, cluster)| Some((turn, self.startable(cluster, &waiting)?)))?;
         let cluster = self.turn.remove(turn)?;
         let queue = self.queued.get_mut(&cluster)?;
         let Queued { id, .. } = queue.remove(at)?;
@@ -90,20 +91,15 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
         Some(id)
     }
 
-    /// Returns the position of the first operation of a cluster that may start.
-    fn startable(&self, cluster: &ClusterKey) -> Option<usize> {
+    /// Returns the position of the first operation of a cluster that may start. `waiting` are the clusters with operations that
+    /// only wait.
+    fn startable(&self, cluster: &ClusterKey, waiting: &HashSet<&ClusterKey>) -> Option<usize> {
         let slots = if self.answering.contains(cluster) { self.limits.per_cluster } else { 1 };
         if self.active.values().filter(|active| *active == cluster).count() >= slots {
             return None;
         }
-        let may_wait = self.may_wait_on(cluster);
+        let may_wait = waiting.len() < self.limits.waiting_clusters || waiting.contains(cluster);
         self.queued.get(cluster)?.iter().position(|queued| may_wait || !queued.waits)
-    }
-
-    /// Returns whether operations on the cluster may wait.
-    fn may_wait_on(&self, cluster: &ClusterKey) -> bool {
-        let clusters: HashSet<_> = self.waiting.values().collect();
-        clusters.len() < self.limits.waiting_clusters || clusters.contains(cluster)
     }
 
     /// Records whether the cluster of an operation with a slot has answered it. Returns whether that is new, so that further
