@@ -295,8 +295,9 @@ fn watch_releases<P: PlacementKind>(shared: &Shared, writer: Writer<P::Release>)
         (shared.router.clone(), shared.release_caches.clone(), shared.all_kinds.clone());
     watch(shared.client.clone(), &shared.scope, &resource, writer, move |change| {
         router.on_release::<P>(change);
-        if let Change::Deleted(release) = change {
-            release_caches.forget(&all_kinds, *release);
+        match change {
+            Change::Applied(release) => release_caches.shown(*release),
+            Change::Deleted(release) => release_caches.forget(&all_kinds, *release),
         }
     })
 }
