@@ -175,6 +175,7 @@ where
             Arc::new(placement_context(shared, caches, &pair, P::composer(services), written));
         tasks.spawn(queue::run(
             status::kind::<P>(),
+            (),
             pair.placements,
             queued_placements,
             shared.metrics.clone(),
@@ -183,6 +184,7 @@ where
         ));
         tasks.spawn(queue::run(
             status::kind::<P::Release>(),
+            (),
             pair.releases,
             queued_releases,
             shared.metrics.clone(),

@@ -85,6 +85,7 @@ impl<K: Resource + 'static> Trigger<K> {
 /// Reconciles enqueued objects until the queue is closed, one reconcile at a time per object.
 pub async fn run<K, C, F>(
     kind: &'static str,
+    dynamic_type: K::DynamicType,
     store: Store<K>,
     queue: Queue<K>,
     metrics: Metrics,
@@ -115,7 +116,7 @@ pub async fn run<K, C, F>(
                     .with("k8s.namespace.name", object.namespace().unwrap_or_default())
                     .with("chandler.object", object.name_any())
             });
-            let (sender, reference) = (sender.clone(), ObjectRef::from_obj(&*object));
+            let (sender, reference) = (sender.clone(), ObjectRef::from_obj_with(&*object, dynamic_type.clone()));
             let enqueue = move || {
                 if let Some(sender) = sender.upgrade() {
                     // Fails only when the process ends.

@@ -120,7 +120,11 @@ mod tests {
     #[test]
     fn clusters_are_asked_at_common_times() {
         for (last_answer, at) in [(0, 12_000), (1, 13_000), (500, 13_000), (999, 13_000), (1_000, 13_000)] {
-            assert_eq!(probe_at(Duration::from_millis(last_answer)), Duration::from_millis(at), "{last_answer}");
+            assert_eq!(
+                probe_at(Duration::from_millis(last_answer)),
+                Duration::from_millis(at),
+                "{last_answer}"
+            );
         }
     }
 
