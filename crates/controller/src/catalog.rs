@@ -99,7 +99,7 @@ impl CatalogControllers {
                 router.on_catalog(change);
             });
             let metrics = shared.metrics.clone();
-            tasks.spawn(queue::run(KIND, store, queue, metrics, context, reconciler::reconcile));
+            tasks.spawn(queue::run(KIND, (), store, queue, metrics, context, reconciler::reconcile));
         }
     }
 }

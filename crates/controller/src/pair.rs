@@ -175,6 +175,7 @@ where
             Arc::new(placement_context(shared, caches, &pair, P::composer(services), written));
         tasks.spawn(queue::run(
             status::kind::<P>(),
+            (),
             pair.placements,
             queued_placements,
             shared.metrics.clone(),
@@ -183,6 +184,7 @@ where
         ));
         tasks.spawn(queue::run(
             status::kind::<P::Release>(),
+            (),
             pair.releases,
             queued_releases,
             shared.metrics.clone(),
@@ -295,8 +297,9 @@ fn watch_releases<P: PlacementKind>(shared: &Shared, writer: Writer<P::Release>)
         (shared.router.clone(), shared.release_caches.clone(), shared.all_kinds.clone());
     watch(shared.client.clone(), &shared.scope, &resource, writer, move |change| {
         router.on_release::<P>(change);
-        if let Change::Deleted(release) = change {
-            release_caches.forget(&all_kinds, *release);
+        match change {
+            Change::Applied(release) => release_caches.shown(*release),
+            Change::Deleted(release) => release_caches.forget(&all_kinds, *release),
         }
     })
 }

@@ -1,10 +1,12 @@
 //! Queues of objects to reconcile, and the loop that reconciles them.
 
+mod slow;
 mod waiting;
 
 use std::{
     convert::Infallible,
     fmt::Debug,
+    future::ready,
     hash::Hash,
     sync::Arc,
     time::{Duration, Instant},
@@ -24,7 +26,10 @@ use kube::{
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use self::waiting::Waiting;
+use self::{
+    slow::{Next, SlowReconciles},
+    waiting::Waiting,
+};
 use crate::{ReconcileError, metrics::Metrics};
 
 /// The interval at which all objects are reconciled without an event, with a jitter of 10 %.
@@ -40,11 +45,12 @@ const RETRY: Duration = Duration::from_secs(10);
 pub struct Trigger<K: Resource> {
     sender: mpsc::UnboundedSender<ObjectRef<K>>,
     waiting: Arc<Waiting>,
+    slow: Arc<SlowReconciles>,
 }
 
 impl<K: Resource> Clone for Trigger<K> {
     fn clone(&self) -> Self {
-        Self { sender: self.sender.clone(), waiting: self.waiting.clone() }
+        Self { sender: self.sender.clone(), waiting: self.waiting.clone(), slow: self.slow.clone() }
     }
 }
 
@@ -52,18 +58,25 @@ impl<K: Resource> Clone for Trigger<K> {
 #[derive(Debug)]
 pub struct Queue<K: Resource> {
     receiver: mpsc::UnboundedReceiver<ObjectRef<K>>,
+    /// Enqueues objects again. It is weak, so that the queue is closed with its triggers.
+    sender: mpsc::WeakUnboundedSender<ObjectRef<K>>,
     waiting: Arc<Waiting>,
+    slow: Arc<SlowReconciles>,
 }
 
 impl<K: Resource + 'static> Trigger<K> {
     pub fn new(kind: &'static str, metrics: &Metrics) -> (Self, Queue<K>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let waiting = Arc::new(Waiting::new(metrics.queue_depth(kind)));
-        (Self { sender, waiting: waiting.clone() }, Queue { receiver, waiting })
+        let (weak, slow) = (sender.downgrade(), Arc::new(SlowReconciles::default()));
+        let queue = Queue { receiver, sender: weak, waiting: waiting.clone(), slow: slow.clone() };
+        (Self { sender, waiting, slow }, queue)
     }
 
     pub fn enqueue(&self, object: ObjectRef<K>) {
-        self.waiting.begin((object.namespace.clone(), object.name.clone()));
+        let key = (object.namespace.clone(), object.name.clone());
+        self.slow.object_changed(&key);
+        self.waiting.begin(key);
         // Fails only when the process ends.
         let _ = self.sender.send(object);
     }
@@ -72,6 +85,7 @@ impl<K: Resource + 'static> Trigger<K> {
 /// Reconciles enqueued objects until the queue is closed, one reconcile at a time per object.
 pub async fn run<K, C, F>(
     kind: &'static str,
+    dynamic_type: K::DynamicType,
     store: Store<K>,
     queue: Queue<K>,
     metrics: Metrics,
@@ -83,28 +97,42 @@ pub async fn run<K, C, F>(
     F: Future<Output = Result<Action, ReconcileError>> + Send + 'static,
     C: Send + Sync + 'static,
 {
-    let Queue { receiver, waiting } = queue;
+    let Queue { receiver, sender, waiting, slow } = queue;
     let queue = UnboundedReceiverStream::new(receiver).map(Ok::<_, Infallible>);
     let (began, failed, skipped) = (waiting.clone(), metrics.clone(), waiting);
+    let gone = slow.clone();
     applier(
         move |object: Arc<K>, context| {
-            let waited = began.end(&(object.namespace(), object.name_any()));
+            let key = (object.namespace(), object.name_any());
+            let waited = began.end(&key);
+            match slow.next(&key) {
+                Next::Reconcile => {}
+                Next::Wait => return ready(Ok(Action::await_change())).boxed(),
+                Next::Ended(result) => return ready(result).boxed(),
+            }
             metrics.reconcile_started(kind, waited.map(|waited| waited.as_secs_f64()));
             let span = Span::new("reconcile").map(|span| {
                 span.with("chandler.kind", kind)
                     .with("k8s.namespace.name", object.namespace().unwrap_or_default())
                     .with("chandler.object", object.name_any())
             });
+            let (sender, reference) = (sender.clone(), ObjectRef::from_obj_with(&*object, dynamic_type.clone()));
+            let enqueue = move || {
+                if let Some(sender) = sender.upgrade() {
+                    // Fails only when the process ends.
+                    let _ = sender.send(reference.clone());
+                }
+            };
             let (reconcile, metrics, started) = (reconcile(object, context), metrics.clone(), Instant::now());
             let reconcile = async move {
                 reconcile.await.inspect_err(|error| trace::record_failure(error.category().as_str()))
             };
-            async move {
+            let reconcile = async move {
                 let result = trace::in_span(span, reconcile).await;
                 metrics.reconcile_ended(kind, started.elapsed().as_secs_f64());
                 result
-            }
-            .boxed()
+            };
+            slow.clone().run(key, reconcile.boxed(), enqueue).boxed()
         },
         move |object, error: &ReconcileError, _| {
             failed.reconcile_failed(kind, error.category());
@@ -120,9 +148,11 @@ pub async fn run<K, C, F>(
     .for_each(|ended| {
         // An object that was deleted while it was enqueued is not reconciled.
         if let Err(controller::Error::ObjectNotFound(object)) = ended {
-            skipped.end(&(object.namespace, object.name));
+            let key = (object.namespace, object.name);
+            skipped.end(&key);
+            gone.forget(&key);
         }
-        std::future::ready(())
+        ready(())
     })
     .await;
 }

@@ -97,6 +97,11 @@ pub struct ReleaseCaches {
 }
 
 impl ReleaseCaches {
+    /// Drops what is in the object now.
+    pub fn shown<R: ReleaseKind>(&self, applied: &R) {
+        self.reconcile_states.shown(&applied.uid().unwrap_or_default(), applied.status());
+    }
+
     /// Drops the state of a deleted object. The object may be deleted without a reconcile: `clusterctl move` removes
     /// finalizers.
     pub fn forget<R: ReleaseKind>(&self, all_kinds: &AllKinds, deleted: &R) {

@@ -11,11 +11,13 @@ use crate::{
     failure::{Category, Failure},
 };
 
-/// A cluster that has sent nothing for so long is asked whether it still answers.
-pub const PROBE_AFTER: Duration = Duration::from_secs(13);
+/// A cluster that has sent nothing for so long is asked whether it still answers, at the next [`PROBE_TICK`].
+const PROBE_AFTER: Duration = Duration::from_secs(12);
+/// Clusters are asked at common times, which takes less CPU time than if each had its own.
+const PROBE_TICK: Duration = Duration::from_secs(1);
 /// How long a cluster may take to answer a request.
 ///
-/// An outage that begins right after an answer is noticed after `PROBE_AFTER + ANSWER_TIMEOUT` at the latest: 34 s.
+/// An outage that begins right after an answer is noticed after `PROBE_AFTER + PROBE_TICK + ANSWER_TIMEOUT` at the latest: 34 s.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(21);
 /// How long the last known state of a cluster is kept while it is not watched: until a first request that is not answered has
 /// failed, so that its error is part of the report.
@@ -27,6 +29,12 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const QUICK_RETRIES: u32 = 4;
 /// An unavailable cluster is tried at least this often.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
+
+/// Returns when a cluster is asked whether it still answers. Both times count from the same start.
+pub fn probe_at(last_answer: Duration) -> Duration {
+    let ticks = (last_answer + PROBE_AFTER).as_millis().div_ceil(PROBE_TICK.as_millis());
+    PROBE_TICK * u32::try_from(ticks).unwrap_or(u32::MAX)
+}
 
 /// A time during which a cluster is not watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +118,17 @@ mod tests {
     }
 
     #[test]
+    fn clusters_are_asked_at_common_times() {
+        for (last_answer, at) in [(0, 12_000), (1, 13_000), (500, 13_000), (999, 13_000), (1_000, 13_000)] {
+            assert_eq!(
+                probe_at(Duration::from_millis(last_answer)),
+                Duration::from_millis(at),
+                "{last_answer}"
+            );
+        }
+    }
+
+    #[test]
     fn only_what_a_retry_may_fix_is_held_back() {
         use Category::{Forbidden, Internal, InvalidSpec, Timeout, Unauthorized, Unreachable};
         let rows = [
@@ -163,6 +182,6 @@ mod tests {
         let early = ANSWER_TIMEOUT.min(REPORT_AFTER);
         assert!(early >= Duration::from_secs(20), "a cluster that stops right before a probe is held too");
         assert!(REPORT_AFTER > ANSWER_TIMEOUT);
-        assert!(PROBE_AFTER + ANSWER_TIMEOUT < Duration::from_secs(35));
+        assert!(PROBE_AFTER + PROBE_TICK + ANSWER_TIMEOUT < Duration::from_secs(35));
     }
 }

@@ -3,6 +3,9 @@
 //! limited; it is not the number of operations, because objects of one release often wait for those of another one on the
 //! same cluster, such as its network. A cluster that has not answered an operation gets one slot only, so that few clusters
 //! that hang cannot occupy all.
+//!
+//! Clusters take turns. If more clusters wait than a package tool keeps connections for, each gets several operations per
+//! turn, so that the tool does not connect anew for every operation.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -10,6 +13,12 @@ use std::{
 };
 
 use crate::identity::ClusterKey;
+
+/// If operations of more clusters are queued, a cluster gets [`OPERATIONS_PER_TURN`]. The Helm driver keeps the connections of
+/// 1,024 clusters.
+const MANY_CLUSTERS: usize = 900;
+/// How many operations a cluster gets per turn if there are many clusters.
+const OPERATIONS_PER_TURN: usize = 16;
 
 /// Limits on concurrent operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,11 +43,19 @@ struct Queued<Id> {
     waits: bool,
 }
 
+/// The queued operations of a cluster.
+#[derive(Debug)]
+struct ClusterQueue<Id> {
+    operations: VecDeque<Queued<Id>>,
+    /// How many operations were started in its current turn.
+    started: usize,
+}
+
 /// The queue of operations, identified by `Id`.
 #[derive(Debug)]
 pub struct Schedule<Id> {
     limits: Limits,
-    queued: HashMap<ClusterKey, VecDeque<Queued<Id>>>,
+    queued: HashMap<ClusterKey, ClusterQueue<Id>>,
     /// Clusters with queued operations; the front one is served next.
     turn: VecDeque<ClusterKey>,
     active: HashMap<Id, ClusterKey>,
@@ -61,11 +78,11 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
 
     /// Queues an operation. `waits` tells whether it is going to wait for objects.
     pub fn submit(&mut self, id: Id, cluster: ClusterKey, waits: bool) {
-        let queue = self.queued.entry(cluster.clone()).or_default();
-        if queue.is_empty() {
+        let queue = self.queued.entry(cluster.clone()).or_insert_with(|| {
             self.turn.push_back(cluster);
-        }
-        queue.push_back(Queued { id, waits });
+            ClusterQueue { operations: VecDeque::new(), started: 0 }
+        });
+        queue.operations.push_back(Queued { id, waits });
     }
 
     /// Takes the next operation that may start and assigns a slot to it.
@@ -73,6 +90,7 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
         if self.active.len() >= self.limits.overall {
             return None;
         }
+        let per_turn = if self.turn.len() > MANY_CLUSTERS { OPERATIONS_PER_TURN } else { 1 };
         let waiting: HashSet<_> = self.waiting.values().collect();
         let (turn, at) = self
             .turn
@@ -81,10 +99,14 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
             .find_map(|(turn, cluster)| Some((turn, self.startable(cluster, &waiting)?)))?;
         let cluster = self.turn.remove(turn)?;
         let queue = self.queued.get_mut(&cluster)?;
-        let Queued { id, .. } = queue.remove(at)?;
-        if queue.is_empty() {
+        let Queued { id, .. } = queue.operations.remove(at)?;
+        queue.started += 1;
+        if queue.operations.is_empty() {
             self.queued.remove(&cluster);
+        } else if queue.started < per_turn {
+            self.turn.insert(turn, cluster.clone());
         } else {
+            queue.started = 0;
             self.turn.push_back(cluster.clone());
         }
         self.active.insert(id.clone(), cluster);
@@ -99,7 +121,7 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
             return None;
         }
         let may_wait = waiting.len() < self.limits.waiting_clusters || waiting.contains(cluster);
-        self.queued.get(cluster)?.iter().position(|queued| may_wait || !queued.waits)
+        self.queued.get(cluster)?.operations.iter().position(|queued| may_wait || !queued.waits)
     }
 
     /// Records whether the cluster of an operation with a slot has answered it. Returns whether that is new, so that further
@@ -127,15 +149,15 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
             return;
         }
         for queue in self.queued.values_mut() {
-            queue.retain(|queued| queued.id != *id);
+            queue.operations.retain(|queued| queued.id != *id);
         }
-        self.queued.retain(|_, queue| !queue.is_empty());
+        self.queued.retain(|_, queue| !queue.operations.is_empty());
         self.turn.retain(|cluster| self.queued.contains_key(cluster));
     }
 
     /// Returns the number of operations that wait for a slot.
     pub fn queued(&self) -> usize {
-        self.queued.values().map(VecDeque::len).sum()
+        self.queued.values().map(|queue| queue.operations.len()).sum()
     }
 
     /// Returns the number of occupied slots.
@@ -176,6 +198,25 @@ mod tests {
             schedule.submit(id, cluster(name), false);
         }
         assert_eq!(started(&mut schedule), [1, 4, 5, 2, 3]);
+    }
+
+    #[test]
+    fn many_clusters_get_several_operations_per_turn() {
+        let mut schedule = Schedule::new(limits(4, usize::MAX));
+        for number in 0..=u32::try_from(MANY_CLUSTERS).unwrap() {
+            let name = format!("cluster-{number}");
+            schedule.answering.insert(cluster(&name));
+            for operation in 0..20 {
+                schedule.submit(number * 100 + operation, cluster(&name), false);
+            }
+        }
+        let mut next = || {
+            let id = schedule.start_next().unwrap();
+            schedule.release(&id);
+            id
+        };
+        let first: Vec<_> = (0..17).map(|_| next()).collect();
+        assert_eq!(first, (0..16).chain([100]).collect::<Vec<_>>());
     }
 
     #[test]

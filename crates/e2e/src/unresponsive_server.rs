@@ -58,6 +58,10 @@ impl UnresponsiveServer {
         Self { port, authority: authority.certificate().to_owned(), task }
     }
 
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Returns a kubeconfig for the endpoint.
     pub fn kubeconfig(&self) -> String {
         use base64::{Engine as _, prelude::BASE64_STANDARD};

@@ -3,13 +3,17 @@
 //! It is a list and a watch like kube's `watcher`, but every answer has a deadline, and a cluster that sends nothing is
 //! asked whether it still answers.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{
+    pin::Pin,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use chandler_core::{
     failure::{Category, Failure},
     identity::ReleaseId,
     inventory::{ReleaseInventory, ReleaseRecords, StoredRevision},
-    reachability::{ANSWER_TIMEOUT, PROBE_AFTER},
+    reachability::{ANSWER_TIMEOUT, probe_at},
 };
 use futures::{Stream, StreamExt as _};
 use http::Request;
@@ -34,6 +38,9 @@ const CONTINUE_PAUSE: Duration = Duration::from_millis(500);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(7);
 /// Pause after such a request that has failed at once.
 const PROBE_PAUSE: Duration = Duration::from_secs(2);
+
+/// The times at which clusters are asked count from here, so that they are common.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 type Record = PartialObjectMeta<DynamicObject>;
 type Events = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<Record>>> + Send>>;
@@ -225,7 +232,8 @@ fn broken(error: &kube::Error) -> WatchEnd {
 async fn until_silent(client: &Client, last_answer: Instant) -> WatchEnd {
     let mut last_answer = last_answer;
     loop {
-        tokio::time::sleep_until(last_answer + PROBE_AFTER).await;
+        let start = *START;
+        tokio::time::sleep_until(start + probe_at(last_answer.saturating_duration_since(start))).await;
         if let Err(failure) = wait_for_answer(client).await {
             return WatchEnd::Broken { failure, silent_since: Some(last_answer) };
         }

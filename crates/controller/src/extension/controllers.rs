@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     StartupError,
+    clusters,
     hooks::{self, BusyAddons, HookHandler, HookServer, PendingOperations},
     metrics::Metrics,
     pair::Pair,
@@ -103,10 +104,11 @@ impl WatchedExtensions {
             all_kinds: shared.all_kinds.clone(),
             events: shared.events.clone(),
         });
-        let (clusters, metrics) = (caches.clusters.store(), shared.metrics.clone());
+        let (store, metrics) = (caches.clusters.store(), shared.metrics.clone());
         tasks.spawn(queue::run(
             CLUSTER,
-            clusters,
+            clusters::resource(),
+            store,
             cluster_queue,
             metrics,
             cluster_context,
@@ -121,7 +123,7 @@ impl WatchedExtensions {
         });
         for (store, queue) in extensions {
             let (kind, metrics) = (status::kind::<Extension>(), shared.metrics.clone());
-            tasks.spawn(queue::run(kind, store, queue, metrics, publishing.clone(), publish::reconcile));
+            tasks.spawn(queue::run(kind, (), store, queue, metrics, publishing.clone(), publish::reconcile));
         }
         if let Some(from) = shared.platform_version_from.clone() {
             tasks.spawn(follow_platform(shared, platform, from));

@@ -51,11 +51,38 @@ impl ReconcileStates {
         self.lock().insert(uid.to_owned(), state);
     }
 
+    /// Drops the status that was written, if the watch shows it. It is large, and there may be many thousands of them.
+    pub fn shown(&self, uid: &str, status: Option<&ReleaseStatus>) {
+        if let Some(state) = self.lock().get_mut(uid)
+            && state.status.as_ref() == status
+        {
+            state.status = None;
+        }
+    }
+
     pub fn remove(&self, uid: &str) {
         self.lock().remove(uid);
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, ReconcileState>> {
         self.0.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_kept_until_the_watch_shows_it() {
+        let status = |revision| ReleaseStatus { revision: Some(revision), ..ReleaseStatus::default() };
+        let states = ReconcileStates::default();
+        states.insert("uid", ReconcileState { status: Some(status(2)), ..ReconcileState::default() });
+        for other in [None, Some(status(1))] {
+            states.shown("uid", other.as_ref());
+            assert_eq!(states.get("uid").status, Some(status(2)), "the watch lags behind");
+        }
+        states.shown("uid", Some(&status(2)));
+        assert_eq!(states.get("uid").status, None);
     }
 }

@@ -1,9 +1,13 @@
 //! A failing cluster or object never affects others.
 
+use std::time::Duration;
+
 use chandler_e2e::{
+    unresponsive_server::{Answers, UnresponsiveServer},
     wait::eventually,
     world::{World, condition, config_value},
 };
+use kube::api::ListParams;
 use serde_json::json;
 
 #[tokio::test]
@@ -64,4 +68,32 @@ async fn an_invalid_chart_reference_is_explained_and_can_be_fixed() {
     assert!(message.contains("no version 9.9.9") && message.contains("newest there: 1.0.0"), "{message}");
     world.patch_placement("hello", json!({"version": "1.0.0"})).await;
     world.wait_ready("hello", "alpha", 1).await;
+}
+
+/// More releases than are reconciled at the same time need a repository that accepts connections and never answers.
+#[tokio::test]
+async fn a_repository_that_does_not_answer_delays_no_other_release() {
+    let world = World::new("silent-repository").await;
+    let _alpha = world.create_cluster("alpha").await;
+    let silent = UnresponsiveServer::start(&world.dir, world.client.clone(), Answers::Nothing).await;
+    let manager = world.start_manager();
+    world.apply_placement("before", "hello", json!({"releaseName": "before"})).await;
+    world.wait_ready("before", "alpha", 1).await;
+    for number in 0..40 {
+        let spec = json!({
+            "repoURL": format!("https://127.0.0.1:{}/{number}", silent.port()),
+            "tlsConfig": {"insecureSkipTLSVerify": true},
+        });
+        world.apply_placement(&format!("stuck-{number}"), "hello", spec).await;
+    }
+    eventually("all releases of the silent repository exist", || async {
+        (world.releases().list(&ListParams::default()).await.unwrap().items.len() == 41).then_some(())
+    })
+    .await;
+    world.apply_placement("hello", "hello", json!({})).await;
+    // A request to the repository is given up after 30 seconds.
+    tokio::time::timeout(Duration::from_secs(20), world.wait_ready("hello", "alpha", 1))
+        .await
+        .expect("the release is delayed");
+    manager.stop().await;
 }

@@ -7,14 +7,9 @@ use chandler_e2e::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api,
-    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-
-fn clusters(world: &World) -> Api<DynamicObject> {
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"));
-    Api::namespaced_with(world.client.clone(), &world.namespace, &resource)
-}
 
 #[tokio::test]
 async fn install_once_neither_upgrades_nor_uninstalls_the_release() {
@@ -49,10 +44,40 @@ async fn install_once_neither_upgrades_nor_uninstalls_the_release() {
     assert_eq!(config_value(&alpha, "hello", "greeting").await.as_deref(), Some("ByHand from somewhere"));
 
     let unlabeled = Patch::Merge(json!({"metadata": {"labels": {"fleet": null}}}));
-    clusters(&world).patch("alpha", &PatchParams::default(), &unlabeled).await.unwrap();
+    world.clusters().patch("alpha", &PatchParams::default(), &unlabeled).await.unwrap();
     world.delete_placement("hello").await;
     world.wait_deleted("hello").await;
     assert_eq!(world.history(&alpha, "hello").len(), 2, "the release is not uninstalled");
+}
+
+/// The manager does not run while the Cluster is replaced, so that the release object of the old one is still there.
+#[tokio::test]
+async fn a_release_that_is_installed_once_is_installed_on_a_cluster_that_was_created_again() {
+    let world = World::new("once-again").await;
+    let _old = world.create_cluster("alpha").await;
+    let manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({"reconcileStrategy": "InstallOnce"})).await;
+    world.wait_ready("hello", "alpha", 1).await;
+    eventually("the release is marked as installed", || async {
+        let annotations = world.release("hello", "alpha").await?.metadata.annotations?;
+        annotations.contains_key("chandler.dev/installed-on").then_some(())
+    })
+    .await;
+    manager.stop().await;
+
+    world.clusters().delete("alpha", &DeleteParams::default()).await.unwrap();
+    eventually("the Cluster is deleted", || async {
+        world.clusters().get_opt("alpha").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    let alpha = world.create_cluster("alpha").await;
+    let manager = world.start_manager();
+    eventually("the release is installed on the new cluster", || async {
+        config_value(&alpha, "hello", "greeting").await
+    })
+    .await;
+    world.wait_ready("hello", "alpha", 1).await;
+    manager.stop().await;
 }
 
 #[tokio::test]
@@ -84,13 +109,13 @@ async fn a_paused_cluster_is_left_unchanged_until_it_is_resumed() {
     world.apply_placement("hello", "hello", json!({})).await;
     world.wait_ready("hello", "alpha", 1).await;
     let paused = |value: bool| Patch::Merge(json!({"spec": {"paused": value}}));
-    clusters(&world).patch("alpha", &PatchParams::default(), &paused(true)).await.unwrap();
+    world.clusters().patch("alpha", &PatchParams::default(), &paused(true)).await.unwrap();
     manager.wait_idle().await;
     world.patch_placement("hello", json!({"valuesTemplate": "greeting: Later"})).await;
     world.delete_placement("hello").await;
     manager.wait_idle().await;
     assert_eq!(world.history(&alpha, "hello"), [(1, "deployed".to_owned())], "neither upgraded nor removed");
-    clusters(&world).patch("alpha", &PatchParams::default(), &paused(false)).await.unwrap();
+    world.clusters().patch("alpha", &PatchParams::default(), &paused(false)).await.unwrap();
     world.wait_deleted("hello").await;
     assert_eq!(world.helm(&alpha, &["list", "--all-namespaces"]), json!([]));
 }

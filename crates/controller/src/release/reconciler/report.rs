@@ -8,7 +8,10 @@ use chandler_core::{
     failure::{Category, Failure},
     release::{ANOTHER_NAME, Collision, Desired, OperationPhase, Plan, ReleaseKind, report},
 };
-use kube::{core::NamespaceResourceScope, runtime::controller::Action};
+use kube::{
+    core::NamespaceResourceScope,
+    runtime::{controller::Action, reflector::ObjectRef},
+};
 
 use super::Reconciler;
 use crate::{ReconcileError, operations::Running, queue, status};
@@ -81,6 +84,10 @@ where
             self.context.operations.acknowledge(&self.uid, number);
         }
         self.context.reconcile_states.insert(&self.uid, std::mem::take(&mut self.state));
+        // The watch may have shown the status before the response of the write arrived.
+        if let Some(cached) = self.context.releases.by_reference(&ObjectRef::from_obj(&*self.object)) {
+            self.context.reconcile_states.shown(&self.uid, cached.status());
+        }
         Ok(())
     }
 }
