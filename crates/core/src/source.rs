@@ -1,0 +1,16 @@
+//! Sources: which commit of a repository is fetched, which of its files count, which namespaces may use them, polling, the
+//! history and the status.
+
+mod git_ref;
+mod history;
+mod ignore;
+mod namespace_access;
+mod polling;
+mod report;
+
+pub use git_ref::{RemoteRef, RemoteRefs, SelectedCommit, pinned_commit, select_commit};
+pub use history::history;
+pub use ignore::Ignore;
+pub use namespace_access::may_use_source;
+pub use polling::{content_key, max_refs_age, poll_seed};
+pub use report::{FetchedRevision, PollResult, report};
