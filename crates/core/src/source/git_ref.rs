@@ -32,8 +32,17 @@ pub struct RemoteRefs(pub Vec<RemoteRef>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectedCommit {
     pub commit: String,
-    /// Id of the annotated tag that names the commit.
-    pub tag: Option<String>,
+    /// The annotated tag that names the commit.
+    pub tag: Option<SelectedTag>,
+}
+
+/// An annotated tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectedTag {
+    /// Id of the tag object.
+    pub id: String,
+    /// Name of the ref, without `refs/tags/`.
+    pub name: String,
 }
 
 impl RemoteRefs {
@@ -67,7 +76,9 @@ pub fn select_commit(git: &GitRepository, refs: &RemoteRefs) -> Result<SelectedC
             missing(format!("{} {why}", git.url))
         })?,
     };
-    Ok(SelectedCommit { commit: found.commit.clone(), tag: found.tag.clone() })
+    let name = found.name.strip_prefix(TAGS).unwrap_or(&found.name).to_owned();
+    let tag = found.tag.clone().map(|id| SelectedTag { id, name });
+    Ok(SelectedCommit { commit: found.commit.clone(), tag })
 }
 
 fn named<'a>(
@@ -153,7 +164,9 @@ mod tests {
         ];
         for (reference, commit, tag) in rows {
             let found = selected(&reference).unwrap();
-            assert_eq!((&*found.commit, found.tag.as_deref()), (commit, tag), "{reference}");
+            let found_tag = found.tag.as_ref().map(|tag| &*tag.id);
+            assert_eq!((&*found.commit, found_tag), (commit, tag), "{reference}");
+            assert!(found.tag.is_none_or(|tag| tag.name == "v1.2.0"), "{reference}");
         }
     }
 
