@@ -43,6 +43,8 @@ pub struct GitLimits {
     pub refs_bytes: u64,
     /// Limit of the pack with all files of a revision, compressed.
     pub pack_bytes: u64,
+    /// Limit of one object of the pack, uncompressed. It holds for files that are left out, too.
+    pub object_bytes: usize,
     /// Limit of all files of a revision together.
     pub tree_bytes: u64,
     /// Limit of the number of files and folders of a revision.
@@ -58,6 +60,7 @@ impl Default for GitLimits {
         Self {
             refs_bytes: 32 << 20,
             pack_bytes: 256 << 20,
+            object_bytes: 128 << 20,
             tree_bytes: 64 << 20,
             entries: 50_000,
             depth: 32,

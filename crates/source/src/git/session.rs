@@ -75,7 +75,7 @@ impl Fetch {
         let wanted = self.id(wanted)?;
         let pack = self.receive(wanted)?;
         let bundle = Bundle::at(pack, Kind::Sha1).map_err(|error| self.connection.error(&error))?;
-        let objects = Objects::new(bundle, self.largest_object());
+        let objects = Objects::new(bundle, self.limits.object_bytes);
         GitCommit::read(objects, &self)
     }
 
@@ -131,7 +131,7 @@ impl Fetch {
     ) -> gix_error::Result<Option<PathBuf>> {
         let options = write::Options {
             thread_limit: Some(1),
-            alloc_limit_bytes: Some(self.largest_object()),
+            alloc_limit_bytes: Some(self.limits.object_bytes),
             ..write::Options::default()
         };
         let base_objects = None::<gix_object::find::Never>;
@@ -146,11 +146,6 @@ impl Fetch {
             options,
         )?;
         Ok(written.data_path)
-    }
-
-    /// Returns the limit of one object, in bytes. An object and its delta need a buffer each.
-    fn largest_object(&self) -> usize {
-        usize::try_from(self.limits.tree_bytes.saturating_mul(2)).unwrap_or(usize::MAX)
     }
 }
 
