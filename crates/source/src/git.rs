@@ -87,14 +87,14 @@ impl GitRepositories {
     ) -> Result<Arc<RemoteRefs>, SourceError> {
         let url = parse(url)?;
         let key = (url.clone(), access.clone());
-        self.refs.get_with_max_age(max_age, key, |_| self.list(url, access)).await
+        self.refs.get_with_max_age(max_age, key, |_| self.list(&url, access)).await
     }
 
-    async fn list(&self, url: Url, access: &Access) -> Result<Arc<RemoteRefs>, SourceError> {
-        let connection = self.connect(&url, access, self.http.limits.git.refs_bytes)?;
+    async fn list(&self, url: &Url, access: &Access) -> Result<Arc<RemoteRefs>, SourceError> {
+        let connection = self.connect(url, access, self.http.limits.git.refs_bytes)?;
         let list = move || session::list_refs(&connection);
         let listed = tokio::task::spawn_blocking(list).await;
-        listed.map_err(|error| broken(&url, &error.to_string()))?.map(Arc::new)
+        listed.map_err(|error| broken(url, &error.to_string()))?.map(Arc::new)
     }
 
     /// Fetches the files of a commit. Concurrent callers share the fetch.

@@ -31,20 +31,20 @@ struct FetchedTag {
 }
 
 impl GitCommit {
-    pub(super) fn read(mut objects: Objects, fetch: &Fetch) -> Result<Self, SourceError> {
+    pub(super) fn read(objects: &mut Objects, fetch: &Fetch) -> Result<Self, SourceError> {
         let id = fetch.id(&fetch.selected.commit)?;
         let tag = match &fetch.selected.tag {
-            Some(tag) => Some(read_tag(&mut objects, fetch, tag, id)?),
+            Some(tag) => Some(read_tag(objects, fetch, tag, id)?),
             None => None,
         };
-        let object = read_object(&mut objects, fetch, id, Kind::Commit)?;
+        let object = read_object(objects, fetch, id, Kind::Commit)?;
         let commit = CommitRef::from_bytes(&object, HashKind::Sha1)
             .map_err(|error| fetch.unusable(format!("its commit object is invalid: {error}")))?;
         let author = commit.author().map(|author| format!("{} <{}>", author.name, author.email));
         let seconds = commit.committer().map_or(0, |committer| committer.seconds());
         let message = commit.message.to_string();
         let record = commit_record(&fetch.selected.commit, &author.unwrap_or_default(), &message, seconds);
-        let (files, remarks) = tree_reader::read(&mut objects, fetch, commit.tree())?;
+        let (files, remarks) = tree_reader::read(objects, fetch, commit.tree())?;
         let tree = SourceTree { revision: record.id.clone(), files };
         let url = fetch.connection.url.to_string();
         Ok(Self { record, tree, remarks, url, object, tag })

@@ -75,8 +75,8 @@ impl Fetch {
         let wanted = self.id(wanted)?;
         let pack = self.receive(wanted)?;
         let bundle = Bundle::at(pack, Kind::Sha1).map_err(|error| self.connection.error(&error))?;
-        let objects = Objects::new(bundle, self.limits.object_bytes);
-        GitCommit::read(objects, &self)
+        let mut objects = Objects::new(bundle, self.limits.object_bytes);
+        GitCommit::read(&mut objects, &self)
     }
 
     /// Parses the id of an object.
