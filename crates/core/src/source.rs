@@ -8,6 +8,7 @@ mod ignore;
 mod namespace_access;
 mod polling;
 mod report;
+mod stored;
 
 pub use chandler_api::extensions::{CommitRecord, VerificationMode};
 pub use commit_record::commit_record;
@@ -17,3 +18,4 @@ pub use ignore::Ignore;
 pub use namespace_access::may_use_source;
 pub use polling::{content_key, max_refs_age, poll_seed};
 pub use report::{FetchedRevision, PollResult, report};
+pub use stored::StoredFor;

@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use chandler_core::source::{Ignore, RemoteRefs, SelectedCommit};
 use reqwest::Url;
 use tokio::sync::Semaphore;
@@ -35,6 +36,9 @@ use crate::{
 
 /// Number of revisions that are fetched at the same time. It limits memory and temporary files.
 const CONCURRENT_FETCHES: usize = 4;
+/// How long a fetched commit is kept in memory, and the largest one that is.
+const HELD_FOR: Duration = Duration::from_secs(10);
+const HELD_BYTES: usize = 4 << 20;
 /// How long a list of refs can be used by callers that accept one of that age.
 const REFS_TTL: Duration = Duration::from_hours(1);
 
@@ -107,11 +111,12 @@ impl GitRepositories {
             tag: request.selected.tag.as_ref().map(|tag| tag.id.clone()),
             ignore: request.ignore.to_vec(),
         };
-        // The cache does not keep files in memory: only callers do.
+        // The cache does not keep files in memory: only callers do, and `hold` for a moment.
         let mut fetched = None;
         let (from, own) = (&url, &mut fetched);
         let fetch = move |_| async move {
             let commit = self.fetch(from, request).await?;
+            hold(commit.clone());
             let shared = Arc::downgrade(&commit);
             *own = Some(commit);
             Ok::<_, SourceError>(shared)
@@ -152,6 +157,18 @@ impl GitRepositories {
             Deadline::after(self.http.limits.git.timeout),
             limit,
         )))
+    }
+}
+
+/// Keeps a commit with few bytes in memory for a moment, so that Sources of the same repository that are polled one after the
+/// other share its fetch.
+fn hold(commit: Arc<GitCommit>) {
+    let bytes: usize = commit.tree.files.values().map(Bytes::len).sum();
+    if bytes <= HELD_BYTES {
+        tokio::spawn(async move {
+            tokio::time::sleep(HELD_FOR).await;
+            drop(commit);
+        });
     }
 }
 

@@ -88,7 +88,8 @@ impl Sources {
             Failure::new(Category::SourceUnavailable, why)
         })?;
         let labels = self.labels(&found, namespace).await?;
-        may_use_source(&found, Some(&self.platform), Namespace { name: namespace, labels: &labels })?;
+        let platform: &str = &self.platform;
+        may_use_source(&found, Some(platform), Namespace { name: namespace, labels: &labels })?;
         Ok(found)
     }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use chandler_api::extensions::Source;
 use chandler_core::{
     failure::{Category, Failure},
-    source::{FetchedRevision, SelectedCommit, content_key, pinned_commit, select_commit},
+    source::{FetchedRevision, SelectedCommit, StoredFor, content_key, pinned_commit, select_commit},
 };
 use chandler_source::{Access, GitKeys, GitRequest, Packages, StoredRevision};
 use kube::{Client, ResourceExt as _};
@@ -42,7 +42,8 @@ impl Revision<'_> {
             }
         };
         let digest = keys.as_ref().map(|keys| keys.digest().as_str());
-        if let Some(stored) = self.stored().filter(|stored| is_current(stored, &selected, digest)) {
+        if let Some(stored) = self.stored().filter(|stored| stored_for(stored).is_current(&selected, digest))
+        {
             return Ok(Current { revision: fetched(stored), is_new: false });
         }
         let fetched_now = self.fetch(&access, &selected, keys.as_ref()).await;
@@ -102,21 +103,16 @@ impl Revision<'_> {
         Ok(stored)
     }
 
-    /// Removes stored files that were verified with other keys than the current ones, which do not accept the revision of
-    /// the repository. An older revision that the current keys accepted is kept.
-    fn remove_distrusted(&self, category: Category, keys: Option<&str>) {
-        let distrusted = self.stored().is_some_and(|stored| stored.keys.as_deref() != keys);
-        if category == Category::VerificationFailed && distrusted {
+    /// Removes the stored files if the failure of a fetch means that they must not be used any more.
+    fn remove_distrusted(&self, failure: Category, keys: Option<&str>) {
+        if self.stored().is_some_and(|stored| stored_for(&stored).is_distrusted(failure, keys)) {
             self.packages.remove_tree(self.uid);
         }
     }
 }
 
-/// Returns whether the stored revision is the selected one, verified with the current keys.
-fn is_current(stored: &StoredRevision, selected: &SelectedCommit, keys: Option<&str>) -> bool {
-    stored.commit.id == selected.commit
-        && stored.tag.as_ref() == selected.tag.as_ref().map(|tag| &tag.id)
-        && stored.keys.as_deref() == keys
+fn stored_for(stored: &StoredRevision) -> StoredFor<'_> {
+    StoredFor { commit: &stored.commit.id, tag: stored.tag.as_deref(), keys: stored.keys.as_deref() }
 }
 
 fn fetched(stored: StoredRevision) -> FetchedRevision {
