@@ -202,3 +202,37 @@ async fn sources_of_one_repository_share_a_poll() {
     let requests = server.requests();
     assert!(requests["ls-refs"] < 20, "{requests:?}");
 }
+
+#[tokio::test]
+async fn only_signed_revisions_are_used() {
+    let world = World::new("git-signatures").await;
+    let _manager = world.start_manager();
+    let (server, tree) = start(&world, Authentication::Anonymous).await;
+    let key = world.dir.join("signer").to_string_lossy().into_owned();
+    let arguments = ["-q", "-t", "ed25519", "-N", "", "-C", "anna", "-f", &key];
+    assert!(std::process::Command::new("ssh-keygen").args(arguments).status().unwrap().success());
+    for (name, value) in [("gpg.format", "ssh"), ("user.signingKey", &*key), ("commit.gpgSign", "true")] {
+        tree.git(&["config", name, value]).await.unwrap();
+    }
+    let signed = tree.commit("signed", &[("a.yaml", "a: 1\n")]).await.unwrap();
+    apply_source(&world, "fleet", &server.url("fleet"), json!({"verify": {"keys": {"name": "signers"}}}))
+        .await;
+    let (status, message) = wait_reason(&world, "fleet", "VerificationFailed").await;
+    assert!(status.revision.is_none() && message.contains("signers does not exist"), "{message}");
+    let public = std::fs::read_to_string(format!("{key}.pub")).unwrap();
+    world
+        .apply(&json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "signers", "namespace": world.namespace}, "stringData": {"anna.pub": public},
+        }))
+        .await;
+    let status = wait_revision(&world, "fleet", &signed).await;
+    let signer = status.verified_by.unwrap();
+    assert!(signer.starts_with("anna (SHA256:"), "{signer}");
+
+    tree.git(&["config", "commit.gpgSign", "false"]).await.unwrap();
+    tree.commit("unsigned", &[("a.yaml", "a: 2\n")]).await.unwrap();
+    let (status, message) = wait_reason(&world, "fleet", "VerificationFailed").await;
+    assert_eq!(status.revision.as_deref(), Some(&*signed));
+    assert!(message.contains("its commit has no signature"), "{message}");
+}
