@@ -211,15 +211,17 @@ impl Packages {
         read.map_err(|error| SourceError::Store(error.to_string()))
     }
 
-    /// Stores the files of a revision under `key` and replaces older ones.
+    /// Stores the files of a revision under `key` and replaces older ones. Fails if the files of all Sources together would
+    /// exceed the retention.
     pub async fn store_tree(
         &self,
         key: &str,
         revision: StoredRevision,
         tree: SourceTree,
     ) -> Result<(), SourceError> {
-        let (store, key) = (self.store.clone(), key.to_owned());
-        let write = tokio::task::spawn_blocking(move || store.store_tree(&key, &revision, &tree)).await;
+        let (store, key, limit) = (self.store.clone(), key.to_owned(), self.retention.bytes);
+        let write = move || store.store_tree(&key, &revision, &tree, limit);
+        let write = tokio::task::spawn_blocking(write).await;
         write.map_err(|error| SourceError::Store(error.to_string()))?
     }
 

@@ -75,13 +75,22 @@ impl Store {
         (tree.digest().as_str() == digest).then_some((revision, tree))
     }
 
-    /// Stores the files of a revision under `key` and replaces older ones.
+    /// Stores the files of a revision under `key` and replaces older ones. Fails if the files of all Sources together would
+    /// have more than `limit` bytes.
     pub(crate) fn store_tree(
         &self,
         key: &str,
         revision: &StoredRevision,
         tree: &SourceTree,
+        limit: u64,
     ) -> Result<(), SourceError> {
+        let added: u64 = tree.files.values().map(|content| content.len() as u64).sum();
+        if self.bytes_of_other_trees(key).map_err(failed)? + added > limit {
+            return Err(SourceError::Store(format!(
+                "the files of all Sources together would exceed {limit} bytes; leave out large folders with spec.ignore, or \
+                 increase --store-limit"
+            )));
+        }
         let digest = tree.digest().as_str().to_owned();
         let stored = Stored { format: FORMAT, digest, revision: revision.clone() };
         let sizes: Vec<_> = tree.files.iter().map(|(path, content)| (path, content.len() as u64)).collect();
@@ -94,6 +103,13 @@ impl Store {
         write(&mut file).map_err(failed)?;
         file.persist(self.tree_path(key)).map_err(failed)?;
         Ok(())
+    }
+
+    fn bytes_of_other_trees(&self, key: &str) -> io::Result<u64> {
+        let own = self.tree_path(key);
+        let others = std::fs::read_dir(&self.sources)?.flatten().filter(|entry| entry.path() != own);
+        let files = others.filter_map(|entry| entry.metadata().ok()).filter(std::fs::Metadata::is_file);
+        Ok(files.map(|file| file.len()).sum())
     }
 
     pub(crate) fn remove_tree(&self, key: &str) {
@@ -147,6 +163,8 @@ fn write_part(file: &mut NamedTempFile, part: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    const LIMIT: u64 = 1000;
+
     fn revision(id: &str) -> StoredRevision {
         StoredRevision {
             content_key: "sha256:spec".to_owned(),
@@ -170,7 +188,7 @@ mod tests {
         let store = Store::open(directory.path()).unwrap();
         assert!(store.stored_revision("uid").is_none() && store.stored_tree("uid").is_none());
         for id in ["c1", "c2"] {
-            store.store_tree("uid", &revision(id), &tree(id)).unwrap();
+            store.store_tree("uid", &revision(id), &tree(id), LIMIT).unwrap();
             assert_eq!(store.stored_revision("uid"), Some(revision(id)));
             assert_eq!(store.stored_tree("uid"), Some((revision(id), tree(id))));
         }
@@ -183,7 +201,7 @@ mod tests {
     fn damaged_files_are_not_used() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
-        store.store_tree("uid", &revision("c1"), &tree("c1")).unwrap();
+        store.store_tree("uid", &revision("c1"), &tree("c1"), LIMIT).unwrap();
         let path = store.tree_path("uid");
         let good = std::fs::read(&path).unwrap();
         let changed = [&good[..good.len() - 2], &b"9\n"[..]].concat();
@@ -196,10 +214,23 @@ mod tests {
     }
 
     #[test]
+    fn the_files_of_all_sources_are_limited_together() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let store_as = |key: &str, limit| store.store_tree(key, &revision("c1"), &tree("c1"), limit);
+        assert!(store_as("one", 9).is_err(), "ten bytes are too many");
+        store_as("one", 10).unwrap();
+        store_as("one", 10).unwrap();
+        let full = store_as("two", 20).unwrap_err().to_string();
+        assert!(full.contains("--store-limit"), "{full}");
+        assert!(store.stored_tree("one").is_some() && store.stored_tree("two").is_none());
+    }
+
+    #[test]
     fn unused_files_and_folders_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
-        store.store_tree("uid", &revision("c1"), &tree("c1")).unwrap();
+        store.store_tree("uid", &revision("c1"), &tree("c1"), LIMIT).unwrap();
         let left_over = store.temp_folder().unwrap().keep();
         std::fs::write(left_over.join("pack"), "half a pack").unwrap();
         let (now, age) = (SystemTime::now(), Duration::from_hours(24));
