@@ -1,4 +1,5 @@
-//! `chandler.dev/v1alpha1`: catalogs, extensions, their instances on clusters, and the resulting releases.
+//! `chandler.dev/v1alpha1`: catalogs, extensions, their instances on clusters, the resulting releases, and sources of
+//! files.
 
 mod addon_release;
 mod catalog;
@@ -8,6 +9,7 @@ mod parameters;
 mod reference;
 mod rules;
 mod source;
+mod source_object;
 mod version;
 
 pub use addon_release::{AddonRelease, AddonReleaseSpec, ReleaseIdentity, ReleaseOptions, ValuesSecret};
@@ -26,6 +28,10 @@ pub use instance::{
 pub use parameters::{ObjectField, ParametersFrom};
 pub use reference::{ExtensionReference, KeyReference, Reference, Scope, SecretName};
 pub use source::PackageSource;
+pub use source_object::{
+    CommitRecord, GitReference, GitRepository, GitVerification, Source, SourceRef, SourceRevision,
+    SourceSpec, SourceStatus, VerificationMode,
+};
 pub use version::{Dependency, ExtensionVersion, VersionParameters};
 
 /// API group of the kinds.

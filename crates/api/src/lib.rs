@@ -25,5 +25,6 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         definition::of::<extensions::Extension>(&[definition::MOVE_HIERARCHY_LABEL]),
         definition::of::<extensions::ExtensionInstance>(&[definition::MOVE_HIERARCHY_LABEL]),
         definition::of::<extensions::AddonRelease>(&[]),
+        definition::of::<extensions::Source>(&[definition::MOVE_HIERARCHY_LABEL]),
     ]
 }

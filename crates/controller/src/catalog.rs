@@ -16,7 +16,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Client, ResourceExt as _, api::ApiResource};
 
 use self::changes::CatalogChanges;
-pub use self::{access::catalog_access, handle::Catalogs, signers::catalog_signers};
+pub use self::{
+    access::{catalog_access, repository_access},
+    handle::Catalogs,
+    signers::{catalog_signers, public_keys},
+};
 use crate::{
     events::Events,
     metrics::Metrics,

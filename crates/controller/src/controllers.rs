@@ -28,6 +28,7 @@ use crate::{
     release::NamedCatalogs,
     routing::{Index, Queues, Router},
     run::{ManagementCaches, Shared},
+    sources::SourceControllers,
     sync::Mutex,
     tasks::Tasks,
     templates::{Evaluations, Templates},
@@ -39,8 +40,9 @@ pub struct Controllers {
     kinds: Kinds,
     extensions: ExtensionControllers,
     catalogs: CatalogControllers,
+    sources: SourceControllers,
     clusters: Writer<DynamicObject>,
-    /// The namespace whose catalogs are available everywhere.
+    /// The namespace whose catalogs and Sources are available everywhere.
     platform: String,
 }
 
@@ -63,8 +65,9 @@ impl Controllers {
         let kinds = Kinds::new(metrics, &index);
         let labels = watch_filter.map(|filter| format!("{WATCH_FILTER_LABEL}={filter}"));
         let filtered = Scope { labels, ..scope.clone() };
-        let (catalogs, catalog_queues) =
-            CatalogControllers::new(filtered.and_platform(&platform.namespace), packages.clone(), metrics);
+        let filtered = filtered.and_platform(&platform.namespace);
+        let (sources, source_queues) = SourceControllers::new(filtered.clone(), metrics);
+        let (catalogs, catalog_queues) = CatalogControllers::new(filtered, packages.clone(), metrics);
         let scopes = scope.clone().and_platform(&platform.namespace);
         let (cluster_trigger, cluster_queue) = Trigger::new(CLUSTER, metrics);
         let namespace = platform.namespace.clone();
@@ -75,6 +78,7 @@ impl Controllers {
             clusters: cluster_trigger,
             extensions: extension_queues,
             catalogs: catalog_queues,
+            sources: source_queues,
         };
         let handles = Handles {
             all_kinds: AllKinds::new(index.clone(), kinds.caches()),
@@ -82,7 +86,7 @@ impl Controllers {
             catalogs: catalogs.catalogs(),
         };
         let clusters = Writer::new(clusters::resource());
-        (Self { kinds, extensions, catalogs, clusters, platform: namespace }, handles)
+        (Self { kinds, extensions, catalogs, sources, clusters, platform: namespace }, handles)
     }
 
     /// Returns the kinds of placements and releases that the API server has to serve.
@@ -98,9 +102,10 @@ impl Controllers {
         changes: mpsc::UnboundedReceiver<InventoryChange>,
         ready: Arc<AtomicBool>,
     ) -> Result<(), StartupError> {
-        let Self { kinds, extensions, catalogs, clusters, platform } = self;
+        let Self { kinds, extensions, catalogs, sources, clusters, platform } = self;
         let catalog_cache = catalogs.catalogs();
         catalogs.start(tasks, &shared);
+        let sources = sources.start(tasks, &shared, &platform);
         let Kinds { controllers, instances } = kinds;
         let mut watched: Vec<_> = controllers.into_iter().map(|kind| kind.watch(&shared)).collect();
         let mut extensions = extensions.watch(&shared);
@@ -113,6 +118,7 @@ impl Controllers {
         }
         let complete = extensions.is_complete().await
             && catalog_cache.wait_until_listed().await
+            && sources.wait_until_listed().await
             && clusters.is_complete().await;
         if !complete {
             return Err(StartupError::WatchEnded);

@@ -12,7 +12,7 @@ mod tests;
 
 use std::{fmt, sync::Arc};
 
-use chandler_api::extensions::{Extension, ExtensionCatalog};
+use chandler_api::extensions::{Extension, ExtensionCatalog, Source};
 use chandler_core::{
     identity::{ClusterKey, ReleaseId},
     placement::PlacementKind,
@@ -67,6 +67,7 @@ pub enum Enqueue {
     Cluster(ClusterKey),
     Extension(ObjectKey),
     Catalog(ObjectKey),
+    Source(ObjectKey),
 }
 
 /// An index that is updated by event handlers and read by reconcilers.
@@ -123,6 +124,12 @@ impl Router {
     pub fn on_catalog(&self, change: &Change<'_, ExtensionCatalog>) {
         if let Change::Applied(catalog) = change {
             self.queues.enqueue(&Enqueue::Catalog(ObjectKey::of(*catalog)));
+        }
+    }
+
+    pub fn on_source_object(&self, change: &Change<'_, Source>) {
+        if let Change::Applied(source) = change {
+            self.queues.enqueue(&Enqueue::Source(ObjectKey::of(*source)));
         }
     }
 

@@ -9,7 +9,7 @@ mod search;
 mod selection;
 
 pub use entries::{ANNOTATIONS, CHANNEL, DEPENDENCIES, Entry, published_entries};
-pub use namespace_access::{Namespace, may_use};
+pub use namespace_access::{Namespace, SharedObject, may_use};
 pub use polling::{LastPoll, interval, poll_delay};
 pub use report::{PollResult, report, unverifiable};
 pub use search::{Rank, SearchQuery};

@@ -16,6 +16,7 @@ pub mod crds;
 mod digest;
 pub mod dynamic_api;
 pub mod fault_proxy;
+pub mod git_server;
 pub mod kubeconfig;
 pub mod plane;
 pub mod process;

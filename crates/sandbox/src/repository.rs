@@ -2,7 +2,7 @@
 
 mod authentication;
 mod index;
-mod server;
+pub(crate) mod server;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -101,7 +101,7 @@ impl ChartRepository {
         let address = listener.local_addr().map_err(|source| Error::Listen { source })?;
         let requests = Arc::new(Requests::default());
         let site = server::Site::new(folder, authentication, requests.clone());
-        let server = tokio::spawn(server::run(listener, tls, site));
+        let server = tokio::spawn(server::run(listener, tls, server::files(site)));
         Ok(Self {
             url: format!("https://{address}"),
             authority: authority.to_owned(),

@@ -4,7 +4,7 @@ use chandler_core::failure::{Category, Failure};
 
 use crate::{PolicyUnavailable, VerificationError, addresses::RefusedAddress};
 
-/// A package is unavailable.
+/// A package, or a revision of a repository, is unavailable.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SourceError {
     #[error("{url} is not an https:// or oci:// address without a user name in it")]
@@ -54,6 +54,14 @@ pub enum SourceError {
     Unverifiable { package: String },
     #[error("nothing is installed: {0}")]
     PolicyUnavailable(#[from] PolicyUnavailable),
+    #[error("cannot read the Git repository {url}: {reason}")]
+    Git { url: String, reason: String },
+    #[error("revision {revision} of {url} cannot be used: {reason}")]
+    UnusableRevision { url: String, revision: String, reason: String },
+    #[error("revision {revision} of {url} is not used: {reason}")]
+    UnverifiedRevision { url: String, revision: String, reason: String },
+    #[error("revision {revision} has no folder {path:?}; check the path")]
+    PathMissing { revision: String, path: String },
     #[error("the package store failed: {0}")]
     Store(String),
 }
@@ -66,12 +74,13 @@ impl From<SourceError> for Failure {
             | SourceError::NotListed { .. }
             | SourceError::InvalidCertificate { .. }
             | SourceError::InvalidCredentials { .. } => Category::InvalidSpec,
-            SourceError::PackageNotFound { .. } | SourceError::VersionNotFound { .. } => {
-                Category::PackageNotFound
-            }
+            SourceError::PackageNotFound { .. }
+            | SourceError::VersionNotFound { .. }
+            | SourceError::PathMissing { .. } => Category::PackageNotFound,
             SourceError::NotAChart { .. }
             | SourceError::InvalidArchive { .. }
             | SourceError::InvalidValues(_)
+            | SourceError::UnusableRevision { .. }
             | SourceError::SizeMismatch { .. }
             | SourceError::DigestMismatch { .. } => Category::InvalidPackage,
             SourceError::RequestFailed { .. }
@@ -79,9 +88,11 @@ impl From<SourceError> for Failure {
             | SourceError::TooManyRedirects { .. }
             | SourceError::Timeout { .. }
             | SourceError::TooLarge { .. }
-            | SourceError::InvalidIndex { .. } => Category::SourceUnavailable,
+            | SourceError::InvalidIndex { .. }
+            | SourceError::Git { .. } => Category::SourceUnavailable,
             SourceError::Unverified { .. }
             | SourceError::Unverifiable { .. }
+            | SourceError::UnverifiedRevision { .. }
             | SourceError::PolicyUnavailable(_) => Category::VerificationFailed,
             SourceError::Store(_) => Category::Internal,
         };

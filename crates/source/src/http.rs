@@ -6,6 +6,7 @@ mod resolver;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use chandler_core::failure::root_cause;
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{
@@ -47,8 +48,34 @@ pub(crate) struct HttpResponse {
     /// Whether the response is from the origin that the credentials are for.
     pub is_same_origin: bool,
     response: reqwest::Response,
-    deadline: Instant,
+    deadline: Deadline,
+}
+
+/// The end of the time that a request, or several of them, may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    at: Instant,
     limit: Duration,
+}
+
+impl Deadline {
+    pub fn after(limit: Duration) -> Self {
+        Self { at: Instant::now() + limit, limit }
+    }
+
+    /// Runs `work` until the deadline.
+    async fn run<T>(self, url: &Url, work: impl Future<Output = T>) -> Result<T, SourceError> {
+        let limit = self.limit;
+        let ended = tokio::time::timeout_at(self.at, work).await;
+        ended.map_err(|_| SourceError::Timeout { url: url.to_string(), limit })
+    }
+}
+
+/// The body of a request.
+enum RequestBody<'a> {
+    None,
+    Form(&'a [(String, String)]),
+    Bytes(Vec<u8>),
 }
 
 impl HttpClient {
@@ -59,14 +86,19 @@ impl HttpClient {
 
     /// Sends a GET request and follows redirects.
     pub async fn get(&self, request: HttpRequest<'_>) -> Result<HttpResponse, SourceError> {
-        let limit = self.limits.total_timeout;
-        let deadline = Instant::now() + limit;
+        self.get_until(Deadline::after(self.limits.total_timeout), request).await
+    }
+
+    /// Does the same as [`HttpClient::get`], with another deadline.
+    pub async fn get_until(
+        &self,
+        deadline: Deadline,
+        request: HttpRequest<'_>,
+    ) -> Result<HttpResponse, SourceError> {
         let mut url = request.url.clone();
         for _ in 0..=MAX_REDIRECTS {
-            let response = self.send(&request, url.clone(), None, deadline);
-            let response = tokio::time::timeout_at(deadline, response).await;
-            let response =
-                response.map_err(|_| SourceError::Timeout { url: request.url.to_string(), limit })??;
+            let response = self.send(&request, url.clone(), RequestBody::None, deadline);
+            let response = deadline.run(&request.url, response).await??;
             match redirect(&response)? {
                 Some(next) => url = next,
                 None => return Ok(response),
@@ -81,34 +113,44 @@ impl HttpClient {
         request: HttpRequest<'_>,
         form: &[(String, String)],
     ) -> Result<HttpResponse, SourceError> {
-        let limit = self.limits.total_timeout;
-        let deadline = Instant::now() + limit;
-        let response = self.send(&request, request.url.clone(), Some(form), deadline);
-        let response = tokio::time::timeout_at(deadline, response).await;
-        response.map_err(|_| SourceError::Timeout { url: request.url.to_string(), limit })?
+        let deadline = Deadline::after(self.limits.total_timeout);
+        let response = self.send(&request, request.url.clone(), RequestBody::Form(form), deadline);
+        deadline.run(&request.url, response).await?
+    }
+
+    /// Posts a body. Redirects are not followed.
+    pub async fn post_body_until(
+        &self,
+        deadline: Deadline,
+        request: HttpRequest<'_>,
+        body: Vec<u8>,
+    ) -> Result<HttpResponse, SourceError> {
+        let response = self.send(&request, request.url.clone(), RequestBody::Bytes(body), deadline);
+        deadline.run(&request.url, response).await?
     }
 
     async fn send(
         &self,
         request: &HttpRequest<'_>,
         url: Url,
-        form: Option<&[(String, String)]>,
-        deadline: Instant,
+        body: RequestBody<'_>,
+        deadline: Deadline,
     ) -> Result<HttpResponse, SourceError> {
         let proxy = url.as_str().parse().ok().and_then(|uri| self.proxies.intercept(&uri));
         self.check(&url, proxy.is_some())?;
         let is_same_origin = url.origin() == request.base_url.origin();
         let client = self.clients.get(request.access, is_same_origin, proxy.as_ref(), request.base_url)?;
-        let builder = match form {
-            Some(form) => client.post(url.clone()).form(form),
-            None => client.get(url.clone()),
+        let builder = match body {
+            RequestBody::None => client.get(url.clone()),
+            RequestBody::Form(form) => client.post(url.clone()).form(form),
+            RequestBody::Bytes(bytes) => client.post(url.clone()).body(bytes),
         };
         let mut builder = builder.headers(request.headers.clone());
         if let Some(authorization) = request.authorization.as_ref().filter(|_| is_same_origin) {
             builder = builder.header(AUTHORIZATION, authorization.clone());
         }
         let response = builder.send().await.map_err(|error| failed(&url, &error))?;
-        Ok(HttpResponse { url, is_same_origin, response, deadline, limit: self.limits.total_timeout })
+        Ok(HttpResponse { url, is_same_origin, response, deadline })
     }
 
     /// Checks the URL. Host names are checked when the connection resolves them, except behind a proxy, which resolves them
@@ -155,22 +197,29 @@ impl HttpResponse {
         limit: u64,
         mut consume: impl FnMut(&[u8]) -> Result<(), SourceError>,
     ) -> Result<(), SourceError> {
-        let too_large = || SourceError::TooLarge { url: self.url.to_string(), limit };
         if self.response.content_length().is_some_and(|length| length > limit) {
-            return Err(too_large());
+            return Err(self.too_large(limit));
         }
         let mut received = 0;
-        loop {
-            let chunk = tokio::time::timeout_at(self.deadline, self.response.chunk()).await;
-            let timeout = || SourceError::Timeout { url: self.url.to_string(), limit: self.limit };
-            let chunk = chunk.map_err(|_| timeout())?.map_err(|error| failed(&self.url, &error))?;
-            let Some(chunk) = chunk else { return Ok(()) };
+        while let Some(chunk) = self.chunk().await? {
             received += chunk.len() as u64;
             if received > limit {
-                return Err(too_large());
+                return Err(self.too_large(limit));
             }
             consume(&chunk)?;
         }
+        Ok(())
+    }
+
+    /// Returns the next chunk of the body. `None` means that the body has ended.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
+        let Self { url, response, deadline, .. } = self;
+        let chunk = deadline.run(url, response.chunk()).await?;
+        chunk.map_err(|error| failed(url, &error))
+    }
+
+    fn too_large(&self, limit: u64) -> SourceError {
+        SourceError::TooLarge { url: self.url.to_string(), limit }
     }
 
     /// Returns the whole body. Fails if it is larger than `limit` bytes.

@@ -1,4 +1,5 @@
-//! Package sources (Helm repositories and OCI registries), and the content-addressed store of downloaded packages.
+//! Package sources (Helm repositories and OCI registries), Git repositories, and the content-addressed store of what was
+//! downloaded.
 
 mod access;
 mod addresses;
@@ -6,6 +7,7 @@ mod archive;
 mod catalog;
 mod error;
 mod file_range;
+mod git;
 mod http;
 mod index;
 mod index_changes;
@@ -16,6 +18,7 @@ mod repositories;
 mod signature;
 mod single_flight;
 mod store;
+mod tree;
 mod values;
 mod verification;
 
@@ -23,12 +26,14 @@ pub use access::{Access, Credentials, SecretError};
 pub use addresses::{AddressPolicy, AddressRange, AddressRangeError, RefusedAddress};
 pub use catalog::{Catalog, CatalogRequest, Chart, ChartSummary};
 pub use error::SourceError;
+pub use git::{GitCommit, GitKeyError, GitKeys, GitRequest};
 pub use hyper_util::client::proxy::matcher::Matcher as ProxyMatcher;
-pub use limits::Limits;
+pub use limits::{GitLimits, Limits};
 pub use packages::{Packages, PublishedVersion, ResolvedPackage, SourceOptions};
 pub use signature::{
     ExpectedIdentity, KeyError, PolicyError, PolicyUnavailable, RuleError, SignaturePolicy, Signers,
     SignersError, SignersSpec, SourcePrefixError, TrustedRootError, VerificationError,
 };
-pub use store::{Retention, Store, StoredPackage};
+pub use store::{Retention, Store, StoredPackage, StoredRevision};
+pub use tree::SourceTree;
 pub use values::PackageValues;

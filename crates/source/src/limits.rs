@@ -15,6 +15,8 @@ pub struct Limits {
     pub read_timeout: Duration,
     /// Limit of a whole request, including redirects.
     pub total_timeout: Duration,
+    /// Limits of Git repositories.
+    pub git: GitLimits,
     /// How long responses are cached, shared by all callers.
     pub cache_ttl: Duration,
 }
@@ -28,7 +30,41 @@ impl Default for Limits {
             connect_timeout: Duration::from_secs(10),
             read_timeout: Duration::from_secs(30),
             total_timeout: Duration::from_mins(2),
+            git: GitLimits::default(),
             cache_ttl: Duration::from_mins(1),
+        }
+    }
+}
+
+/// Limits of a Git repository and of the files of one revision.
+#[derive(Clone, Copy, Debug)]
+pub struct GitLimits {
+    /// Limit of the list of refs.
+    pub refs_bytes: u64,
+    /// Limit of the pack with all files of a revision, compressed.
+    pub pack_bytes: u64,
+    /// Limit of one object of the pack, uncompressed. It holds for files that are left out, too.
+    pub object_bytes: usize,
+    /// Limit of all files of a revision together.
+    pub tree_bytes: u64,
+    /// Limit of the number of files and folders of a revision.
+    pub entries: usize,
+    /// Limit of nested folders.
+    pub depth: usize,
+    /// Limit of the time that listing the refs, or fetching a revision, may take.
+    pub timeout: Duration,
+}
+
+impl Default for GitLimits {
+    fn default() -> Self {
+        Self {
+            refs_bytes: 32 << 20,
+            pack_bytes: 256 << 20,
+            object_bytes: 128 << 20,
+            tree_bytes: 64 << 20,
+            entries: 50_000,
+            depth: 32,
+            timeout: Duration::from_mins(5),
         }
     }
 }

@@ -5,14 +5,18 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use chandler_core::{digest::Digest, package_format::PackageFormat, release::PackageReference};
+use chandler_core::{
+    digest::Digest, package_format::PackageFormat, release::PackageReference, source::RemoteRefs,
+};
 use chandler_telemetry::CacheHits;
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::Url;
 use tokio::sync::watch;
 
 use crate::{
-    Access, AddressPolicy, Limits, Retention, SourceError, Store, StoredPackage,
+    Access, AddressPolicy, GitCommit, GitRequest, Limits, Retention, SourceError, SourceTree, Store,
+    StoredPackage, StoredRevision,
+    git::GitRepositories,
     http::HttpClient,
     oci::{Layer, Registries},
     repositories::Repositories,
@@ -75,6 +79,7 @@ pub struct Packages {
     retention: Retention,
     pub(crate) repositories: Repositories,
     pub(crate) registries: Registries,
+    git: GitRepositories,
     downloads: SingleFlightCache<(Url, Option<Digest>, Access), Digest>,
     pub(crate) package_hits: CacheHits,
     pub(crate) verification: Verification,
@@ -86,7 +91,8 @@ impl Packages {
         let http = Arc::new(HttpClient::new(addresses, proxies, limits));
         Self {
             repositories: Repositories::new(http.clone(), store.clone()),
-            registries: Registries::new(http, store.clone()),
+            registries: Registries::new(http.clone(), store.clone()),
+            git: GitRepositories::new(http, store.clone()),
             downloads: SingleFlightCache::new(limits.cache_ttl),
             package_hits: CacheHits::default(),
             verification: Verification::new(limits.cache_ttl),
@@ -177,6 +183,53 @@ impl Packages {
         }
     }
 
+    /// Lists the branches and tags of a Git repository, unless a list that is not older than `max_age` is known. Callers
+    /// with the same URL and access share it.
+    pub async fn git_refs(
+        &self,
+        url: &str,
+        access: &Access,
+        max_age: Duration,
+    ) -> Result<Arc<RemoteRefs>, SourceError> {
+        self.git.refs(url, access, max_age).await
+    }
+
+    /// Fetches the files of a commit. Concurrent callers share the fetch.
+    pub async fn git_commit(&self, request: GitRequest<'_>) -> Result<Arc<GitCommit>, SourceError> {
+        self.git.commit(request).await
+    }
+
+    /// Returns the revision whose files are stored under `key`.
+    pub fn stored_revision(&self, key: &str) -> Option<StoredRevision> {
+        self.store.stored_revision(key)
+    }
+
+    /// Reads the files that are stored under `key`. `None` means that there are none.
+    pub async fn stored_tree(&self, key: &str) -> Result<Option<(StoredRevision, SourceTree)>, SourceError> {
+        let (store, key) = (self.store.clone(), key.to_owned());
+        let read = tokio::task::spawn_blocking(move || store.stored_tree(&key)).await;
+        read.map_err(|error| SourceError::Store(error.to_string()))
+    }
+
+    /// Stores the files of a revision under `key` and replaces older ones. Fails if the files of all Sources together would
+    /// exceed the retention.
+    pub async fn store_tree(
+        &self,
+        key: &str,
+        revision: StoredRevision,
+        tree: SourceTree,
+    ) -> Result<(), SourceError> {
+        let (store, key, limit) = (self.store.clone(), key.to_owned(), self.retention.bytes);
+        let write = move || store.store_tree(&key, &revision, &tree, limit);
+        let write = tokio::task::spawn_blocking(write).await;
+        write.map_err(|error| SourceError::Store(error.to_string()))?
+    }
+
+    /// Removes the files that are stored under `key`.
+    pub fn remove_tree(&self, key: &str) {
+        self.store.remove_tree(key);
+    }
+
     /// Removes unused packages and catalogs from the store periodically. Runs until the future is dropped.
     pub async fn collect_garbage(&self) {
         let mut interval = tokio::time::interval(GARBAGE_COLLECTION_INTERVAL);
@@ -187,7 +240,8 @@ impl Packages {
                 let now = SystemTime::now();
                 Ok::<_, std::io::Error>(
                     store.remove_unused(retention, now)?
-                        + store.remove_unused_catalogs(retention.age, now)?,
+                        + store.remove_unused_catalogs(retention.age, now)?
+                        + store.remove_unused_trees(retention.age, now)?,
                 )
             };
             match tokio::task::spawn_blocking(collect).await {

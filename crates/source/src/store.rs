@@ -4,6 +4,7 @@
 
 mod catalogs;
 mod garbage_collection;
+mod trees;
 
 use std::{
     collections::HashMap,
@@ -18,7 +19,7 @@ use chandler_core::{digest::Digest, package_format::PackageFormat};
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
-pub use self::garbage_collection::Retention;
+pub use self::{garbage_collection::Retention, trees::StoredRevision};
 use crate::{SourceError, archive};
 
 /// A content-addressed store of packages.
@@ -26,6 +27,7 @@ use crate::{SourceError, archive};
 pub struct Store {
     packages: PathBuf,
     catalogs: PathBuf,
+    sources: PathBuf,
     /// The number of [`StoredPackage`]s of each file.
     in_use: Arc<Mutex<HashMap<PathBuf, usize>>>,
 }
@@ -61,11 +63,12 @@ impl Store {
     /// Opens the store in `directory`, and creates it if it does not exist.
     pub fn open(directory: impl Into<PathBuf>) -> Result<Self, SourceError> {
         let directory = directory.into();
-        let (packages, catalogs) = (directory.join("sha256"), directory.join("catalogs"));
-        for directory in [&packages, &catalogs] {
+        let [packages, catalogs, sources] =
+            ["sha256", "catalogs", "sources"].map(|name| directory.join(name));
+        for directory in [&packages, &catalogs, &sources] {
             std::fs::create_dir_all(directory).map_err(failed)?;
         }
-        Ok(Self { packages, catalogs, in_use: Arc::default() })
+        Ok(Self { packages, catalogs, sources, in_use: Arc::default() })
     }
 
     /// Returns the package with this digest and format, if it is in the store, and updates its time of last use.

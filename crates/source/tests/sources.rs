@@ -1,4 +1,4 @@
-//! Tests with real repositories, registries and proxies, and with hostile servers.
+//! Tests with real repositories, registries, Git servers and proxies, and with hostile servers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic on failure")]
 
 mod support;
@@ -6,6 +6,8 @@ mod support;
 mod sources {
     mod catalogs;
     mod forwarder;
+    mod git;
+    mod git_signatures;
     mod hostile;
     mod proxies;
     mod registries;

@@ -35,6 +35,24 @@ pub(super) fn https_url() -> Rule {
         .message("must begin with https:// and name a host")
 }
 
+pub(super) fn no_login() -> Rule {
+    Rule::new("!self.matches('^[a-z]+://[^/]*@')")
+        .message("must not contain a user name or password: write them to the Secret of spec.credentials")
+}
+
+/// The characters that Git allows in the name of a branch or tag.
+pub(super) fn git_ref_name() -> Rule {
+    Rule::new(r"self.matches(r'^[^\s~^:?*\[\\]+$') && !self.contains('..') && !self.startsWith('refs/')")
+        .message(
+            "must be the name of a branch or tag without refs/heads/ or refs/tags/, such as main or v1.2.0",
+        )
+}
+
+pub(super) fn commit_id() -> Rule {
+    Rule::new("self.matches('^[0-9a-f]{40}$')")
+        .message("must be the full id of a commit: 40 hexadecimal digits")
+}
+
 /// Requires exactly one of `fields`.
 pub(super) fn one_of(fields: &[&str]) -> Rule {
     let set: Vec<_> = fields.iter().map(|field| format!("has(self.{field})")).collect();

@@ -152,13 +152,15 @@ fn reasons_of_placements_are_stable() {
 }
 
 #[test]
-fn reasons_of_catalogs_extensions_and_clusters_are_stable() {
+fn reasons_of_catalogs_sources_extensions_and_clusters_are_stable() {
     let categories = Category::ALL.iter().map(|category| category.as_str());
     let mut categories: Vec<_> = categories.collect();
     categories.sort_unstable();
     assert_eq!(categories, CATEGORIES);
     let catalogs = sorted(CatalogReason::all().map(Reason::from));
     assert_eq!(catalogs, with_categories(&["Ready", "VerificationUnavailable"]));
+    let sources = sorted(SourceReason::all().map(Reason::from));
+    assert_eq!(sources, with_categories(&["Ready", "Suspended"]));
     let extensions = sorted(ExtensionReason::all().map(Reason::from));
     assert_eq!(extensions, with_categories(&["InvalidVersion", "NoAvailableVersion", "Published"]));
     let clusters = sorted(ClusterReason::ALL.iter().copied().map(Reason::from));

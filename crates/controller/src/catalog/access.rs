@@ -1,4 +1,4 @@
-//! Access to the source of a catalog, from Secrets in the namespace of the catalog only.
+//! Access to the repository of a catalog or of a Source, from Secrets in its own namespace only.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +16,29 @@ pub async fn catalog_access(
     namespace: &str,
     spec: &ExtensionCatalogSpec,
 ) -> Result<Access, Failure> {
+    let (authority, credentials) = (spec.certificate_authority.as_ref(), spec.credentials.as_ref());
+    let access = repository_access(client, namespace, authority, credentials).await?;
+    let signers = catalog_signers(client, namespace, spec).await?;
+    Ok(Access { signers, ..access })
+}
+
+/// Reads a certificate authority and credentials.
+pub async fn repository_access(
+    client: &Client,
+    namespace: &str,
+    authority: Option<&KeyReference>,
+    credentials: Option<&KeyReference>,
+) -> Result<Access, Failure> {
     let secrets = Secrets { api: Api::namespaced(client.clone(), namespace), namespace };
-    let ca_pem = match &spec.certificate_authority {
+    let ca_pem = match authority {
         Some(reference) => secrets.authority(reference).await?,
         None => None,
     };
-    let credentials = match &spec.credentials {
+    let credentials = match credentials {
         Some(reference) => secrets.credentials(reference).await?,
         None => None,
     };
-    let signers = catalog_signers(client, namespace, spec).await?;
-    Ok(Access { ca_pem, credentials, insecure_skip_tls_verify: false, signers })
+    Ok(Access { ca_pem, credentials, ..Access::default() })
 }
 
 struct Secrets<'a> {

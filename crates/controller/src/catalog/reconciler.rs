@@ -49,7 +49,7 @@ impl Reconciler<'_> {
     fn wait(&self, now: Timestamp) -> Duration {
         let last = self.context.polls().get(&self.uid).copied();
         let last = last.or_else(|| self.poll_from_status());
-        let every = interval(&self.catalog.spec).unwrap_or(DEFAULT_INTERVAL);
+        let every = interval(&self.catalog.spec.interval).unwrap_or(DEFAULT_INTERVAL);
         poll_delay(last.as_ref(), self.catalog.metadata.generation, every, &self.uid, now)
     }
 
@@ -77,7 +77,7 @@ impl Reconciler<'_> {
     }
 
     async fn read(&self) -> Result<(u32, Digest), Failure> {
-        interval(&self.catalog.spec)?;
+        interval(&self.catalog.spec.interval)?;
         let selection = Selection::new(self.catalog.spec.filter.as_ref())?;
         let namespace = self.catalog.namespace().unwrap_or_default();
         let access = catalog_access(&self.context.client, &namespace, &self.catalog.spec).await?;

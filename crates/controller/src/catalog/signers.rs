@@ -19,7 +19,9 @@ pub async fn catalog_signers(
     let Some(verify) = &spec.verify else { return Ok(None) };
     let Verification { verifier: _, keys, identities, trusted_root } = verify;
     let keys = match keys {
-        Some(secret) => public_keys(client, namespace, &secret.name).await?,
+        Some(secret) => {
+            public_keys(client, namespace, &secret.name).await.map_err(|problem| invalid(&problem))?
+        }
         None => Vec::new(),
     };
     let trusted_root = match trusted_root {
@@ -40,8 +42,9 @@ fn identity(identity: &SignerIdentity) -> ExpectedIdentity {
     ExpectedIdentity { issuer, issuer_reg_exp, subject, subject_reg_exp }
 }
 
-async fn public_keys(client: &Client, namespace: &str, name: &str) -> Result<Vec<String>, Failure> {
-    let failure = |problem: &str| invalid(&format!("Secret {namespace}/{name} {problem}"));
+/// Reads the texts of a Secret with public keys. The error says what is wrong with the Secret.
+pub async fn public_keys(client: &Client, namespace: &str, name: &str) -> Result<Vec<String>, String> {
+    let failure = |problem: &str| format!("Secret {namespace}/{name} {problem}");
     let found = Api::<Secret>::namespaced(client.clone(), namespace).get_opt(name).await;
     let found = found.map_err(|error| failure(&format!("cannot be read: {error}")))?;
     let data = found.ok_or_else(|| failure("does not exist"))?.data.unwrap_or_default();

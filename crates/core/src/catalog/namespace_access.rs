@@ -1,48 +1,71 @@
-//! Which namespaces may use a catalog.
+//! Which namespaces may use a catalog or a Source.
 
 use std::collections::BTreeMap;
 
 use chandler_api::extensions::ExtensionCatalog;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube_core::{Selector, SelectorExt as _};
 
 use crate::failure::{Category, Failure};
 
-/// A namespace that refers to a catalog. Its labels are used only if the catalog has a namespace selector.
+/// A namespace that refers to a catalog or a Source. Its labels are used only if that has a namespace selector.
 #[derive(Clone, Copy, Debug)]
 pub struct Namespace<'a> {
     pub name: &'a str,
     pub labels: &'a BTreeMap<String, String>,
 }
 
+/// An object that other namespaces may use: a catalog or a Source.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedObject<'a> {
+    pub kind: &'static str,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    /// `spec.namespaces`.
+    pub namespaces: Option<&'a LabelSelector>,
+}
+
 /// Checks whether a namespace may use a catalog. The error says why not.
-///
-/// The catalog's own namespace always may, because its users could copy the catalog.
 pub fn may_use(
     catalog: &ExtensionCatalog,
     platform: Option<&str>,
     namespace: Namespace<'_>,
 ) -> Result<(), Failure> {
-    let home = catalog.metadata.namespace.as_deref().unwrap_or_default();
-    if namespace.name == home {
-        return Ok(());
-    }
-    let name = catalog.metadata.name.as_deref().unwrap_or_default();
-    let Some(selector) = &catalog.spec.namespaces else {
-        return if platform == Some(home) { Ok(()) } else { Err(refused(home, name, namespace.name)) };
+    let shared = SharedObject {
+        kind: "ExtensionCatalog",
+        namespace: catalog.metadata.namespace.as_deref().unwrap_or_default(),
+        name: catalog.metadata.name.as_deref().unwrap_or_default(),
+        namespaces: catalog.spec.namespaces.as_ref(),
     };
-    let selector = Selector::try_from(selector.clone()).map_err(|error| {
-        let message = format!("spec.namespaces of ExtensionCatalog {home}/{name} is invalid: {error}");
-        Failure::new(Category::InvalidSpec, message)
-    })?;
-    if selector.matches(namespace.labels) { Ok(()) } else { Err(refused(home, name, namespace.name)) }
+    shared.may_be_used(platform, namespace)
 }
 
-fn refused(home: &str, name: &str, namespace: &str) -> Failure {
-    let message = format!(
-        "ExtensionCatalog {home}/{name} does not allow namespace {namespace}; its owner can allow it with \
-         spec.namespaces"
-    );
-    Failure::new(Category::Forbidden, message)
+impl SharedObject<'_> {
+    /// Checks whether a namespace may use the object. The error says why not.
+    ///
+    /// The object's own namespace always may, because its users could copy the object.
+    pub fn may_be_used(&self, platform: Option<&str>, namespace: Namespace<'_>) -> Result<(), Failure> {
+        let Self { kind, namespace: home, name, namespaces } = *self;
+        if namespace.name == home {
+            return Ok(());
+        }
+        let Some(selector) = namespaces else {
+            return if platform == Some(home) { Ok(()) } else { Err(self.refused(namespace.name)) };
+        };
+        let selector = Selector::try_from(selector.clone()).map_err(|error| {
+            let message = format!("spec.namespaces of {kind} {home}/{name} is invalid: {error}");
+            Failure::new(Category::InvalidSpec, message)
+        })?;
+        if selector.matches(namespace.labels) { Ok(()) } else { Err(self.refused(namespace.name)) }
+    }
+
+    fn refused(&self, namespace: &str) -> Failure {
+        let Self { kind, namespace: home, name, .. } = self;
+        let message = format!(
+            "{kind} {home}/{name} does not allow namespace {namespace}; its owner can allow it with spec.namespaces"
+        );
+        Failure::new(Category::Forbidden, message)
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! When the source of a catalog is polled.
+//! When a catalog or a Source is polled.
 
 use std::{str::FromStr as _, time::Duration};
 
-use chandler_api::extensions::ExtensionCatalogSpec;
+use chandler_api::addons::Timeout;
 use jiff::Timestamp;
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     poll::Poll,
 };
 
-/// The last poll of a catalog.
+/// The last poll of a catalog or a Source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastPoll {
     pub generation: Option<i64>,
@@ -20,9 +20,9 @@ pub struct LastPoll {
     pub failures: Option<(u32, Category)>,
 }
 
-/// Returns the poll interval that the spec asks for.
-pub fn interval(spec: &ExtensionCatalogSpec) -> Result<Duration, Failure> {
-    let text = &spec.interval.0;
+/// Returns the poll interval that `spec.interval` asks for.
+pub fn interval(text: &Timeout) -> Result<Duration, Failure> {
+    let text = &text.0;
     let invalid = |problem: String| {
         Failure::new(Category::InvalidSpec, format!("spec.interval {problem}; write it like 1h or 30m"))
     };
@@ -55,8 +55,6 @@ pub fn poll_delay(
 
 #[cfg(test)]
 mod tests {
-    use chandler_api::addons::Timeout;
-
     use super::*;
 
     const HOUR: Duration = Duration::from_hours(1);
@@ -86,17 +84,7 @@ mod tests {
 
     #[test]
     fn intervals_are_positive_durations() {
-        let read = |text: &str| {
-            interval(&ExtensionCatalogSpec {
-                url: String::new(),
-                interval: Timeout(text.to_owned()),
-                credentials: None,
-                certificate_authority: None,
-                verify: None,
-                filter: None,
-                namespaces: None,
-            })
-        };
+        let read = |text: &str| interval(&Timeout(text.to_owned()));
         assert_eq!(read("1h").unwrap(), HOUR);
         assert_eq!(read("90s").unwrap(), Duration::from_secs(90));
         for bad in ["", "0s", "-1h", "soon"] {

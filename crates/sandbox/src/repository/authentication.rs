@@ -1,9 +1,9 @@
-//! How clients of a chart repository authenticate.
+//! How clients of a chart repository or Git server authenticate.
 
 use axum::http::{HeaderMap, header::AUTHORIZATION};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 
-/// The authentication that a chart repository requires.
+/// The authentication that a chart repository or Git server requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Authentication {
     Anonymous,
@@ -17,7 +17,7 @@ pub enum Authentication {
 }
 
 impl Authentication {
-    pub(super) fn allows(&self, headers: &HeaderMap) -> bool {
+    pub(crate) fn allows(&self, headers: &HeaderMap) -> bool {
         let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let expected = match self {
             // TLS has verified the client certificate.

@@ -1,4 +1,4 @@
-//! Serves the files of a folder over TLS.
+//! Serves over TLS: the files of a folder, or any other router.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Site {
 }
 
 /// Returns the TLS configuration. With `client_authority` (PEM), clients need a certificate of that authority.
-pub(super) fn tls(pair: &CertificatePair, client_authority: Option<&str>) -> Result<TlsAcceptor, Error> {
+pub(crate) fn tls(pair: &CertificatePair, client_authority: Option<&str>) -> Result<TlsAcceptor, Error> {
     let read = |source| Error::ReadCertificate { source };
     let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes())
         .collect::<Result<Vec<_>, _>>()
@@ -64,9 +64,12 @@ pub(super) fn tls(pair: &CertificatePair, client_authority: Option<&str>) -> Res
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-pub(super) async fn run(listener: TcpListener, tls: TlsAcceptor, site: Site) {
-    let router =
-        Router::new().fallback(move |uri: Uri, headers: HeaderMap| respond(site.clone(), uri, headers));
+/// Returns the router for the files of a folder.
+pub(super) fn files(site: Site) -> Router {
+    Router::new().fallback(move |uri: Uri, headers: HeaderMap| respond(site.clone(), uri, headers))
+}
+
+pub(crate) async fn run(listener: TcpListener, tls: TlsAcceptor, router: Router) {
     // Dropping the set closes all connections when the server stops.
     let mut connections = tokio::task::JoinSet::new();
     loop {

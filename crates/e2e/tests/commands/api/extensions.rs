@@ -7,14 +7,14 @@ use std::{
 };
 
 use chandler_api::extensions::{
-    AddonReleaseSpec, ExtensionCatalogSpec, ExtensionInstanceSpec, ExtensionSpec, InstanceStatus,
+    AddonReleaseSpec, ExtensionCatalogSpec, ExtensionInstanceSpec, ExtensionSpec, InstanceStatus, SourceSpec,
 };
 use kube::api::{Patch, PatchParams};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
-    objects::{ADDON, CATALOG, CHART, EXTENSION, GRANT, INSTANCE, object, without},
+    objects::{ADDON, CATALOG, CHART, EXTENSION, GRANT, INSTANCE, SOURCE, object, without},
     server::{Server, object_or_message},
     validation::check,
 };
@@ -38,6 +38,11 @@ fn version(fields: &Value) -> Value {
         json!({"version": "1.0.0", "source": {"repository": "https://charts.example", "chart": "hello"}});
     version.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     json!({"versions": [version]})
+}
+
+/// Returns the fields of a Source with this `git.ref`.
+fn git(reference: &Value) -> Value {
+    json!({"git": {"url": "https://git.example/fleet.git", "ref": reference}})
 }
 
 /// Returns the Markdown files below a folder.
@@ -93,7 +98,7 @@ async fn the_objects_in_the_documentation_are_accepted() {
     }
     assert_eq!(
         kinds.into_iter().collect::<Vec<_>>(),
-        [EXTENSION, CATALOG, INSTANCE, CHART, GRANT],
+        [EXTENSION, CATALOG, INSTANCE, CHART, GRANT, SOURCE],
         "the documentation contains all kinds that users write"
     );
 }
@@ -123,6 +128,7 @@ async fn required_fields_are_enforced() {
         (ADDON, "cluster", "spec.cluster: Required value"),
         (ADDON, "release", "spec.release: Required value"),
         (ADDON, "source", "spec.source: Required value"),
+        (SOURCE, "git", "spec.git: Required value"),
     ] {
         check(&server, &without(kind, field), Some(error)).await;
     }
@@ -162,6 +168,7 @@ async fn version_ranges_use_the_syntax_of_helm() {
             (EXTENSION, version(&json!({"platform": text}))),
             (EXTENSION, version(&json!({"dependencies": [{"extension": "other", "range": text}]}))),
             (CATALOG, json!({"filter": {"versions": text}})),
+            (SOURCE, git(&json!({"semver": text}))),
         ] {
             check(&server, &object(kind, &changes), error).await;
         }
@@ -209,6 +216,44 @@ async fn catalog_fields_are_validated() {
                 SIGNER,
             ),
             (json!({"verify": {"verifier": "Nobody", "keys": {"name": "keys"}}}), Some("Unsupported value")),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn source_fields_are_validated() {
+    let url = |url: &str| json!({"git": {"url": url}});
+    let (https, login) =
+        (Some("must begin with https:// and name a host"), Some("must not contain a user name"));
+    let (one, name) =
+        (Some("exactly one of branch, tag, semver, commit"), Some("must be the name of a branch or tag"));
+    let id = Some("must be the full id of a commit");
+    check_all(
+        SOURCE,
+        vec![
+            (url("https://git.example:8443/a/b"), None),
+            (url("http://git.example/a"), https),
+            (url("git@git.example:a/b"), https),
+            (url("https://token@git.example/a"), login),
+            (git(&json!({"branch": "feature/x_1"})), None),
+            (git(&json!({"tag": "v1.2.0+build"})), None),
+            (git(&json!({"commit": "0123456789012345678901234567890123456789"})), None),
+            (git(&json!({})), one),
+            (git(&json!({"branch": "main", "tag": "v1"})), one),
+            (git(&json!({"branch": "refs/heads/main"})), name),
+            (git(&json!({"branch": "a b"})), name),
+            (git(&json!({"tag": "a..b"})), name),
+            (git(&json!({"tag": "a*"})), name),
+            (git(&json!({"commit": "abc1234"})), id),
+            (json!({"interval": "30s", "suspend": true, "ignore": ["docs", "*.md"]}), None),
+            (json!({"interval": "often"}), Some("must be a duration such as")),
+            (json!({"ignore": ["docs", "docs"]}), Some("Duplicate value")),
+            (json!({"ignore": [""]}), Some("spec.ignore[0]")),
+            (json!({"verify": {"keys": {"name": "keys"}}}), None),
+            (json!({"verify": {"mode": "TagAndCommit", "keys": {"name": "keys"}}}), None),
+            (json!({"verify": {"mode": "Commit"}}), Some("spec.verify.keys: Required value")),
+            (json!({"verify": {"mode": "Push", "keys": {"name": "keys"}}}), Some("Unsupported value")),
         ],
     )
     .await;
@@ -375,6 +420,7 @@ async fn unset_fields_get_their_defaults() {
             }),
         ),
         (ADDON, json!({"options": options})),
+        (SOURCE, json!({"interval": "1m"})),
     ];
     for (kind, defaults) in rows {
         let written = object(kind, &json!({}));
@@ -384,6 +430,7 @@ async fn unset_fields_get_their_defaults() {
             CATALOG => assert_same::<ExtensionCatalogSpec>(&written, &created),
             EXTENSION => assert_same::<ExtensionSpec>(&written, &created),
             INSTANCE => assert_same::<ExtensionInstanceSpec>(&written, &created),
+            SOURCE => assert_same::<SourceSpec>(&written, &created),
             _ => assert_same::<AddonReleaseSpec>(&written, &created),
         }
     }

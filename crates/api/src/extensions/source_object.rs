@@ -1,0 +1,204 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
+use kube_derive::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{KeyReference, Reference, SecretName, rules};
+use crate::addons::{Timeout, is_default, rules::go_duration};
+
+/// A reference to a Source.
+pub type SourceRef = Reference;
+
+/// A Git repository whose files other objects use.
+#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "chandler.dev",
+    version = "v1alpha1",
+    kind = "Source",
+    plural = "sources",
+    shortname = "src",
+    category = "chandler",
+    doc = "A Git repository whose files other objects use.",
+    namespaced,
+    status = "SourceStatus",
+    derive = "PartialEq",
+    crates(kube_core = "kube_core"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].status"
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].reason"
+    ),
+    printcolumn(name = "URL", type_ = "string", json_path = ".spec.git.url"),
+    printcolumn(name = "Revision", type_ = "string", json_path = ".status.revision"),
+    printcolumn(name = "Subject", type_ = "string", json_path = ".status.commit.subject"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Author", type_ = "string", priority = 1, json_path = ".status.commit.author"),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        priority = 1,
+        json_path = ".status.conditions[?(@.type=='Ready')].message"
+    )
+)]
+#[x_kube(crates(kube_core = "kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct SourceSpec {
+    /// The Git repository and what to fetch of it.
+    pub git: GitRepository,
+    /// Interval at which Chandler polls the repository, as a Go duration. Sources with the same URL and credentials share a poll.
+    #[serde(default = "default_interval")]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = go_duration())]
+    pub interval: Timeout,
+    /// A Secret in the same namespace with `username` and `password`, `bearerToken`, or `tls.crt` and `tls.key`. `key` is
+    /// the key of a Docker config, which is used if the Secret has none of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<KeyReference>,
+    /// Key of a Secret in the same namespace with the certificate authority to trust.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_authority: Option<KeyReference>,
+    /// Signatures that commits or tags must have. If unset, signatures are not verified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<GitVerification>,
+    /// Files and folders that are left out. A pattern without `/` matches a name at any depth, a pattern with `/` a path
+    /// from the root. `*` matches any characters except `/`, `**` matches any characters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = kube_core::ListMerge::Set)]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
+    pub ignore: Vec<String>,
+    /// Selects by label the namespaces that may use the Source, besides its own. If unset, a Source in the platform
+    /// namespace can be used in all namespaces, any other Source only in its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+    pub namespaces: Option<LabelSelector>,
+    /// Keeps the last revision: Chandler does not poll the repository until this is `false` again.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub suspend: bool,
+}
+
+fn default_interval() -> Timeout {
+    Timeout("1m".to_owned())
+}
+
+/// A Git repository over https.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "kube_core"))]
+pub struct GitRepository {
+    /// The repository, such as `https://git.example/fleet/clusters.git`. It must not contain a user name or password.
+    #[schemars(length(max = 2048))]
+    #[x_kube(validation = rules::https_url(), validation = rules::no_login())]
+    pub url: String,
+    /// What to fetch. If unset, the default branch of the repository.
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub reference: Option<GitReference>,
+}
+
+/// A branch, a tag, the newest tag in a range of versions, or a commit.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(
+    crates(kube_core = "kube_core"),
+    validation = rules::one_of(&["branch", "tag", "semver", "commit"])
+)]
+pub struct GitReference {
+    /// Name of a branch, without `refs/heads/`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255))]
+    #[x_kube(validation = rules::git_ref_name())]
+    pub branch: Option<String>,
+    /// Name of a tag, without `refs/tags/`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255))]
+    #[x_kube(validation = rules::git_ref_name())]
+    pub tag: Option<String>,
+    /// A range of versions. The tag with the newest version in the range is fetched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    #[x_kube(validation = rules::range())]
+    pub semver: Option<String>,
+    /// The full id of a commit. It pins the Source: nothing moves until it is changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 40))]
+    #[x_kube(validation = rules::commit_id())]
+    pub commit: Option<String>,
+}
+
+/// Signatures that commits or tags must have.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "kube_core"))]
+pub struct GitVerification {
+    /// What must be signed.
+    #[serde(default)]
+    pub mode: VerificationMode,
+    /// The Secret with the SSH public keys, in the format of `authorized_keys` or `allowed_signers`, one or more per key of
+    /// the Secret. A signature of one of them is enough.
+    pub keys: SecretName,
+}
+
+/// What must be signed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum VerificationMode {
+    /// The commit.
+    #[default]
+    Commit,
+    /// The annotated tag. Requires `ref.tag` or `ref.semver`.
+    Tag,
+    /// Both the annotated tag and its commit.
+    TagAndCommit,
+}
+
+/// Observed state of a Source.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct SourceStatus {
+    /// Conditions of the object. `Ready` summarizes the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = kube_core::ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+    /// The revision that other objects use: for Git, the id of the commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    /// The commit of the revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<CommitRecord>,
+    /// The keys that signed the revision. Unset if no signature is required.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified_by: Option<String>,
+    /// The last ten revisions, newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<SourceRevision>,
+    /// The generation of the spec that the status describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+/// A commit.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CommitRecord {
+    /// Id of the commit.
+    pub id: String,
+    /// Name and email address of the author, as the commit states them.
+    pub author: String,
+    /// First line of the message.
+    pub subject: String,
+    /// When it was committed. Unset if the commit does not state a valid time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+}
+
+/// A revision that a Source had.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SourceRevision {
+    /// The revision.
+    pub revision: String,
+    /// First line of the message of its commit.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub subject: String,
+    /// When Chandler fetched it.
+    pub at: Time,
+}

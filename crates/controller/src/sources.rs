@@ -1,0 +1,102 @@
+//! The controllers of Sources. They poll repositories, fetch and verify revisions, store their files, and report them in the
+//! status. Deleting a Source removes only the stored files.
+
+mod handle;
+mod reconciler;
+mod revision;
+
+use std::{collections::HashMap, sync::Arc};
+
+use chandler_api::extensions::{Source, SourceStatus};
+use chandler_core::{catalog::LastPoll, conditions};
+use chandler_source::Packages;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{Client, ResourceExt as _, api::ApiResource};
+use tokio::sync::watch as channel;
+
+pub use self::handle::Sources;
+use crate::{
+    events::Events,
+    metrics::Metrics,
+    queue,
+    routing::ScopedQueue,
+    run::Shared,
+    scoped::Scoped,
+    sync::{Mutex, MutexGuard},
+    tasks::Tasks,
+    watch::{Change, Scope, watch},
+};
+
+const KIND: &str = "Source";
+
+struct SourceContext {
+    client: Client,
+    packages: Arc<Packages>,
+    events: Events,
+    /// Counts fetched revisions and deleted Sources.
+    changes: channel::Sender<u64>,
+    /// By uid.
+    polls: Mutex<HashMap<String, LastPoll>>,
+}
+
+impl SourceContext {
+    fn polls(&self) -> MutexGuard<'_, HashMap<String, LastPoll>> {
+        self.polls.lock()
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    fn on_change(&self, change: &Change<'_, Source>) {
+        if let Change::Deleted(source) = change {
+            let uid = source.uid().unwrap_or_default();
+            self.polls().remove(&uid);
+            self.packages.remove_tree(&uid);
+            self.changed();
+        }
+    }
+}
+
+/// The controllers of Sources, one per scope.
+pub struct SourceControllers {
+    scopes: Vec<Scoped<Source>>,
+    changes: channel::Sender<u64>,
+}
+
+impl SourceControllers {
+    pub fn new(scopes: Vec<Scope>, metrics: &Metrics) -> (Self, Vec<ScopedQueue<Source>>) {
+        let (scopes, queues) = Scoped::all(scopes, metrics);
+        (Self { scopes, changes: channel::Sender::default() }, queues)
+    }
+
+    /// Watches Sources and reconciles them. Returns the interface for other controllers. `platform` is the namespace whose
+    /// Sources are available to all namespaces.
+    pub fn start(self, tasks: &mut Tasks, shared: &Shared, platform: &str) -> Sources {
+        let stores = self.scopes.iter().map(|scoped| scoped.store.clone()).collect();
+        let (client, packages) = (shared.client.clone(), shared.packages.clone());
+        let sources = Sources::new(client, stores, packages, platform, self.changes.clone());
+        for Scoped { scope, store, writer, queue } in self.scopes {
+            let context = Arc::new(SourceContext {
+                client: shared.client.clone(),
+                packages: shared.packages.clone(),
+                events: shared.events.clone(),
+                changes: self.changes.clone(),
+                polls: Mutex::default(),
+            });
+            let (router, watching) = (shared.router.clone(), context.clone());
+            let resource = ApiResource::erase::<Source>(&());
+            watch(shared.client.clone(), &scope, &resource, writer, move |change| {
+                watching.on_change(change);
+                router.on_source_object(change);
+            });
+            let metrics = shared.metrics.clone();
+            tasks.spawn(queue::run(KIND, (), store, queue, metrics, context, reconciler::reconcile));
+        }
+        sources
+    }
+}
+
+fn ready(status: &SourceStatus) -> Option<&Condition> {
+    conditions::find(&status.conditions, "Ready")
+}

@@ -1,0 +1,200 @@
+//! The interface of Sources for other controllers.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Weak},
+};
+
+use chandler_api::extensions::{Source, SourceRef};
+use chandler_core::{
+    catalog::Namespace,
+    extension::namespace_of,
+    failure::{Category, Failure},
+    source::{content_key, may_use_source},
+};
+use chandler_source::{Packages, SourceTree};
+use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
+use kube::{
+    Api, Client, ResourceExt as _,
+    runtime::reflector::{ObjectRef, Store},
+};
+use tokio::sync::watch;
+
+use crate::sync::Mutex;
+
+/// The watched Sources and the files that were fetched for them. Clones share the data.
+#[derive(Clone)]
+pub struct Sources {
+    client: Client,
+    /// One store per watched scope.
+    objects: Vec<Store<Source>>,
+    packages: Arc<Packages>,
+    platform: Arc<str>,
+    changes: watch::Sender<u64>,
+    /// Files that a caller still holds, by uid.
+    held: Arc<Mutex<HashMap<String, Weak<SourceTree>>>>,
+}
+
+impl Sources {
+    pub(super) fn new(
+        client: Client,
+        objects: Vec<Store<Source>>,
+        packages: Arc<Packages>,
+        platform: &str,
+        changes: watch::Sender<u64>,
+    ) -> Self {
+        Self { client, objects, packages, platform: platform.into(), changes, held: Arc::default() }
+    }
+
+    /// Returns the files of the last revision of a Source that `namespace` may use. A revision is verified before it is
+    /// stored. A Source whose current spec has not been fetched yet is a failure.
+    pub async fn tree(&self, reference: &SourceRef, namespace: &str) -> Result<Arc<SourceTree>, Failure> {
+        let source = self.get(reference, namespace).await?;
+        let named = format!("Source {}/{}", source.namespace().unwrap_or_default(), source.name_any());
+        let unavailable = |why: &str| {
+            Failure::new(Category::SourceUnavailable, format!("{named} {why}; see its condition Ready"))
+        };
+        let uid = source.uid().unwrap_or_default();
+        let wanted = content_key(&source.spec);
+        let stored = self.packages.stored_revision(&uid);
+        let stored = stored.filter(|stored| stored.content_key == wanted.as_str());
+        let stored = stored.ok_or_else(|| unavailable("has not been fetched yet"))?;
+        if let Some(held) = self.held(&uid).filter(|held| held.revision == stored.commit.id) {
+            return Ok(held);
+        }
+        let read = self.packages.stored_tree(&uid).await?;
+        let read = read.filter(|(revision, _)| revision.content_key == wanted.as_str());
+        let (_, tree) = read.ok_or_else(|| unavailable("has files that cannot be read"))?;
+        let tree = Arc::new(tree);
+        let mut all = self.held.lock();
+        all.retain(|_, held| held.strong_count() > 0);
+        all.insert(uid, Arc::downgrade(&tree));
+        Ok(tree)
+    }
+
+    /// Returns the files of a Source if a caller still holds them.
+    fn held(&self, uid: &str) -> Option<Arc<SourceTree>> {
+        self.held.lock().get(uid)?.upgrade()
+    }
+
+    /// Returns the Source that an object of `namespace` refers to, if that namespace may use it.
+    async fn get(&self, reference: &SourceRef, namespace: &str) -> Result<Arc<Source>, Failure> {
+        let home = namespace_of(reference.scope, namespace, &self.platform);
+        let object = ObjectRef::new(&reference.name).within(home);
+        let found = self.objects.iter().find_map(|objects| objects.get(&object)).ok_or_else(|| {
+            let name = &reference.name;
+            let why =
+                format!("Source {home}/{name} does not exist; what was applied from it is left unchanged");
+            Failure::new(Category::SourceUnavailable, why)
+        })?;
+        let labels = self.labels(&found, namespace).await?;
+        let platform: &str = &self.platform;
+        may_use_source(&found, Some(platform), Namespace { name: namespace, labels: &labels })?;
+        Ok(found)
+    }
+
+    /// Returns the labels of a namespace, if the Source selects by them.
+    async fn labels(&self, source: &Source, namespace: &str) -> Result<BTreeMap<String, String>, Failure> {
+        if source.spec.namespaces.is_none() || source.namespace().as_deref() == Some(namespace) {
+            return Ok(BTreeMap::new());
+        }
+        let found = Api::<NamespaceObject>::all(self.client.clone()).get_metadata(namespace).await;
+        let found = found.map_err(|error| {
+            let why = format!("the labels of namespace {namespace} cannot be read: {error}");
+            Failure::new(Category::Forbidden, why)
+        })?;
+        Ok(found.labels().clone())
+    }
+
+    /// Returns a receiver that is notified when a revision was fetched or a Source was deleted.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Waits until the first list of each watch is complete. Returns `false` if a watch has ended.
+    pub async fn wait_until_listed(&self) -> bool {
+        for objects in &self.objects {
+            if objects.wait_until_ready().await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_api::extensions::Scope;
+    use chandler_core::source::CommitRecord;
+    use chandler_source::{SourceOptions, Store as PackageStore, StoredRevision};
+    use kube::{
+        client::Body,
+        runtime::{reflector::store::Writer, watcher::Event},
+    };
+    use serde_json::json;
+
+    use super::*;
+
+    fn source(branch: &str) -> Source {
+        serde_json::from_value(json!({
+            "apiVersion": "chandler.dev/v1alpha1", "kind": "Source",
+            "metadata": {"name": "fleet", "namespace": "team", "uid": "uid"},
+            "spec": {"git": {"url": "https://git.example/fleet.git", "ref": {"branch": branch}}},
+        }))
+        .unwrap()
+    }
+
+    /// Returns the revision and the files of a commit, as they are stored for a Source.
+    fn stored(source: &Source, id: &str) -> (StoredRevision, SourceTree) {
+        let revision = StoredRevision {
+            content_key: content_key(&source.spec).as_str().to_owned(),
+            keys: None,
+            commit: CommitRecord { id: id.to_owned(), ..CommitRecord::default() },
+            tag: None,
+            verified_by: None,
+            remarks: String::new(),
+        };
+        (revision, SourceTree { revision: id.to_owned(), files: BTreeMap::new() })
+    }
+
+    /// Returns a client whose requests fail.
+    fn offline() -> Client {
+        let refuse = |_: http::Request<Body>| async {
+            Err::<http::Response<Body>, _>(std::io::Error::other("no request is expected"))
+        };
+        Client::new(tower::service_fn(refuse), "default")
+    }
+
+    #[tokio::test]
+    async fn only_files_of_the_current_spec_are_returned_to_namespaces_that_may_use_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = PackageStore::open(folder.path()).unwrap();
+        let packages = Arc::new(Packages::new(store, SourceOptions::default()));
+        let mut objects = Writer::new(());
+        let (stores, changes) = (vec![objects.as_reader()], watch::Sender::default());
+        let sources = Sources::new(offline(), stores, packages.clone(), "platform", changes);
+        let reference = SourceRef { name: "fleet".to_owned(), scope: Scope::Namespace };
+        let missing = sources.tree(&reference, "team").await.unwrap_err();
+        assert_eq!(missing.category, Category::SourceUnavailable);
+
+        objects.apply_watcher_event(&Event::Apply(source("main")));
+        let unfetched = sources.tree(&reference, "team").await.unwrap_err();
+        assert_eq!(unfetched.category, Category::SourceUnavailable);
+        assert!(unfetched.message.contains("team/fleet has not been fetched yet"), "{unfetched}");
+
+        for id in ["c1", "c2"] {
+            let (revision, tree) = stored(&source("main"), id);
+            packages.store_tree("uid", revision, tree).await.unwrap();
+            let first = sources.tree(&reference, "team").await.unwrap();
+            assert_eq!(first.revision, id);
+            assert!(Arc::ptr_eq(&first, &sources.tree(&reference, "team").await.unwrap()), "shared");
+        }
+        let platform = SourceRef { name: "fleet".to_owned(), scope: Scope::Platform };
+        let elsewhere = sources.tree(&platform, "team").await.unwrap_err();
+        assert!(elsewhere.message.contains("Source platform/fleet does not exist"), "{elsewhere}");
+
+        objects.apply_watcher_event(&Event::Apply(source("next")));
+        let changed = sources.tree(&reference, "team").await.unwrap_err();
+        assert!(changed.message.contains("has not been fetched yet"), "{changed}");
+    }
+}

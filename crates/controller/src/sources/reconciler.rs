@@ -1,0 +1,160 @@
+//! Reconciles a Source: polls its repository if it is due, and updates the status.
+
+use std::{sync::Arc, time::Duration};
+
+use chandler_api::extensions::{Source, SourceStatus};
+use chandler_core::{
+    catalog::{LastPoll, interval, poll_delay},
+    failure::Failure,
+    source::{PollResult, max_refs_age, poll_seed, report},
+};
+use jiff::Timestamp;
+use kube::{ResourceExt as _, runtime::controller::Action};
+
+use super::{
+    SourceContext, ready,
+    revision::{Current, Revision},
+};
+use crate::{ReconcileError, status};
+
+/// The poll interval of a Source whose `spec.interval` is invalid.
+const DEFAULT_INTERVAL: Duration = Duration::from_mins(1);
+/// The reason of the Event about another revision.
+const NEW_REVISION: &str = "NewRevision";
+
+pub(super) async fn reconcile(
+    source: Arc<Source>,
+    context: Arc<SourceContext>,
+) -> Result<Action, ReconcileError> {
+    let Some(uid) = source.uid().filter(|_| source.metadata.deletion_timestamp.is_none()) else {
+        return Ok(Action::await_change());
+    };
+    let reconciler = Reconciler { source: &source, context: &context, uid };
+    if source.spec.suspend {
+        return reconciler.suspend().await;
+    }
+    let wait = reconciler.wait(Timestamp::now());
+    if !wait.is_zero() {
+        return Ok(Action::requeue(wait));
+    }
+    let result = reconciler.poll().await;
+    let now = Timestamp::now();
+    reconciler.update_status(&result, now).await?;
+    reconciler.record(&result, now);
+    Ok(Action::requeue(reconciler.wait(now).max(Duration::from_secs(1))))
+}
+
+struct Reconciler<'a> {
+    source: &'a Source,
+    context: &'a SourceContext,
+    uid: String,
+}
+
+impl Reconciler<'_> {
+    /// Reports that the Source is suspended. It is polled as soon as it is resumed.
+    async fn suspend(&self) -> Result<Action, ReconcileError> {
+        self.context.polls().remove(&self.uid);
+        let kept = self.revision().stored().is_some();
+        self.update_status(&PollResult::Suspended { kept }, Timestamp::now()).await?;
+        Ok(Action::await_change())
+    }
+
+    /// Returns the time until the next poll. Zero means that it is due.
+    fn wait(&self, now: Timestamp) -> Duration {
+        let last = self.last_poll();
+        let namespace = self.source.namespace().unwrap_or_default();
+        let seed = poll_seed(&namespace, &self.source.spec);
+        poll_delay(last.as_ref(), self.source.metadata.generation, self.interval(), &seed, now)
+    }
+
+    fn interval(&self) -> Duration {
+        interval(&self.source.spec.interval).unwrap_or(DEFAULT_INTERVAL)
+    }
+
+    fn last_poll(&self) -> Option<LastPoll> {
+        self.context.polls().get(&self.uid).copied()
+    }
+
+    fn revision(&self) -> Revision<'_> {
+        Revision {
+            client: &self.context.client,
+            packages: &self.context.packages,
+            source: self.source,
+            uid: &self.uid,
+        }
+    }
+
+    async fn poll(&self) -> PollResult {
+        match self.current().await {
+            Ok(Current { revision, is_new }) => {
+                if is_new {
+                    self.context.changed();
+                }
+                PollResult::Fetched(revision)
+            }
+            Err(failure) => PollResult::Failed { failure, kept: self.is_kept() },
+        }
+    }
+
+    async fn current(&self) -> Result<Current, Failure> {
+        interval(&self.source.spec.interval)?;
+        let generation = self.source.metadata.generation;
+        let is_scheduled = self.last_poll().is_some_and(|last| last.generation == generation);
+        self.revision().current(max_refs_age(is_scheduled, self.interval())).await
+    }
+
+    /// Returns whether the files of the revision in the status are still used.
+    fn is_kept(&self) -> bool {
+        let reported = self.source.status.as_ref().and_then(|status| status.revision.as_deref());
+        self.revision().stored().is_some_and(|stored| Some(stored.commit.id.as_str()) == reported)
+    }
+
+    fn record(&self, result: &PollResult, now: Timestamp) {
+        let mut polls = self.context.polls();
+        let generation = self.source.metadata.generation;
+        let before = polls.get(&self.uid).filter(|last| last.generation == generation);
+        let count = before.and_then(|last| last.failures).map_or(0, |(count, _)| count) + 1;
+        let failures = match result {
+            PollResult::Fetched(_) | PollResult::Suspended { .. } => None,
+            PollResult::Failed { failure, .. } => Some((count, failure.category)),
+        };
+        polls.insert(self.uid.clone(), LastPoll { generation, at: now, failures });
+    }
+
+    /// Writes the status if it has changed, and publishes an Event if the revision or the condition `Ready` has.
+    async fn update_status(&self, result: &PollResult, now: Timestamp) -> Result<(), ReconcileError> {
+        let old = self.source.status.clone().unwrap_or_default();
+        let new = report(&old, result, self.source.metadata.generation, now);
+        if new == old {
+            return Ok(());
+        }
+        status::write(&self.context.client, self.source, &new).await?;
+        let state = |status| ready(status).map(|ready| (ready.status.clone(), ready.reason.clone()));
+        if new.revision.is_some() && new.revision != old.revision {
+            self.publish_revision(&new);
+        } else if state(&new) != state(&old) {
+            self.publish_state(&new);
+        }
+        Ok(())
+    }
+
+    fn publish_revision(&self, status: &SourceStatus) {
+        let Some(commit) = &status.commit else { return };
+        let (namespace, name) = (self.source.namespace().unwrap_or_default(), self.source.name_any());
+        tracing::info!(namespace, name, revision = commit.id, "source has another revision");
+        let note = format!("{} by {}: {}", commit.id, commit.author, commit.subject);
+        self.context.events.normal(self.source, NEW_REVISION, &note);
+    }
+
+    fn publish_state(&self, status: &SourceStatus) {
+        let Some(ready) = ready(status) else { return };
+        let (namespace, name) = (self.source.namespace().unwrap_or_default(), self.source.name_any());
+        if ready.status == "True" {
+            tracing::info!(namespace, name, reason = ready.reason, "source is ready");
+            self.context.events.normal(self.source, &ready.reason, &ready.message);
+        } else {
+            tracing::warn!(namespace, name, reason = ready.reason, "source: {}", ready.message);
+            self.context.events.warning(self.source, &ready.reason, &ready.message);
+        }
+    }
+}

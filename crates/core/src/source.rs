@@ -1,0 +1,21 @@
+//! Sources: which commit of a repository is fetched, which of its files count, which namespaces may use them, polling, the
+//! history and the status.
+
+mod commit_record;
+mod git_ref;
+mod history;
+mod ignore;
+mod namespace_access;
+mod polling;
+mod report;
+mod stored;
+
+pub use chandler_api::extensions::{CommitRecord, VerificationMode};
+pub use commit_record::commit_record;
+pub use git_ref::{RemoteRef, RemoteRefs, SelectedCommit, SelectedTag, pinned_commit, select_commit};
+pub use history::history;
+pub use ignore::Ignore;
+pub use namespace_access::may_use_source;
+pub use polling::{content_key, max_refs_age, poll_seed};
+pub use report::{FetchedRevision, PollResult, report};
+pub use stored::StoredFor;

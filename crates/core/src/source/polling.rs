@@ -1,0 +1,77 @@
+//! When the repository of a Source is polled, and which results of earlier polls still apply.
+
+use std::time::Duration;
+
+use chandler_api::extensions::SourceSpec;
+use serde_json::json;
+
+use crate::digest::Digest;
+
+/// How old a list of refs may be after a spec change: enough for Sources that are applied together.
+const MOMENT: Duration = Duration::from_secs(2);
+
+/// Returns the seed of the poll schedule. Sources with the same repository and credentials are polled at the same time, so
+/// that they share a poll.
+pub fn poll_seed(namespace: &str, spec: &SourceSpec) -> String {
+    let credentials = spec.credentials.as_ref().map(|reference| (namespace, &reference.name, &reference.key));
+    json!([spec.git.url, credentials]).to_string()
+}
+
+/// Returns how old a list of refs may be, depending on whether the poll is due by its schedule or because of a changed spec.
+pub fn max_refs_age(scheduled: bool, interval: Duration) -> Duration {
+    if scheduled { interval / 2 } else { MOMENT.min(interval) }
+}
+
+/// Returns a digest of the fields that decide about the content. Files that were fetched for another digest do not belong
+/// to the Source any more.
+pub fn content_key(spec: &SourceSpec) -> Digest {
+    Digest::of(json!([spec.git, spec.ignore, spec.verify]).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn spec(fields: &Value) -> SourceSpec {
+        let mut spec = json!({"git": {"url": "https://git.example/a"}});
+        spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        serde_json::from_value(spec).unwrap()
+    }
+
+    #[test]
+    fn sources_share_a_schedule_if_they_have_the_same_repository_and_credentials() {
+        let secret = json!({"credentials": {"name": "token", "key": "config.json"}});
+        let seed = poll_seed("team", &spec(&json!({})));
+        assert_eq!(seed, poll_seed("other", &spec(&json!({"ignore": ["docs"]}))));
+        let with_credentials = poll_seed("team", &spec(&secret));
+        assert_ne!(seed, with_credentials);
+        assert_ne!(with_credentials, poll_seed("other", &spec(&secret)), "a Secret of another namespace");
+    }
+
+    #[test]
+    fn a_changed_spec_needs_a_fresher_list_than_the_schedule() {
+        let minute = Duration::from_mins(1);
+        assert_eq!(max_refs_age(true, minute), Duration::from_secs(30));
+        assert_eq!(max_refs_age(false, minute), MOMENT);
+        assert_eq!(max_refs_age(false, Duration::from_secs(1)), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn only_what_decides_about_the_content_changes_the_key() {
+        let key = |fields: Value| content_key(&spec(&fields));
+        let plain = key(json!({}));
+        assert_eq!(plain, key(json!({"interval": "5m", "suspend": true})));
+        assert_eq!(plain, key(json!({"credentials": {"name": "token", "key": "x"}})));
+        let changes = [
+            json!({"git": {"url": "https://git.example/b"}}),
+            json!({"git": {"url": "https://git.example/a", "ref": {"branch": "main"}}}),
+            json!({"ignore": ["docs"]}),
+            json!({"verify": {"keys": {"name": "keys"}}}),
+        ];
+        for change in changes {
+            assert_ne!(plain, key(change.clone()), "{change}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Git repositories over https: lists refs, and fetches the files of one commit without its history.
+//!
+//! Objects are read from the received pack. Nothing is checked out, no program runs, and no configuration is read.
+
+mod commit;
+mod exchange;
+mod objects;
+mod session;
+mod signature;
+mod transport;
+mod tree_reader;
+
+use std::{
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use chandler_core::source::{Ignore, RemoteRefs, SelectedCommit};
+use reqwest::Url;
+use tokio::sync::Semaphore;
+
+pub use self::{
+    commit::GitCommit,
+    signature::{GitKeyError, GitKeys},
+};
+use self::{exchange::Connection, session::Fetch};
+use crate::{
+    Access, SourceError, Store,
+    http::{Deadline, HttpClient, redacted},
+    single_flight::SingleFlightCache,
+};
+
+/// Number of revisions that are fetched at the same time. It limits memory and temporary files.
+const CONCURRENT_FETCHES: usize = 4;
+/// How long a fetched commit is kept in memory, and the largest one that is.
+const HELD_FOR: Duration = Duration::from_secs(10);
+const HELD_BYTES: usize = 4 << 20;
+/// How long a list of refs can be used by callers that accept one of that age.
+const REFS_TTL: Duration = Duration::from_hours(1);
+
+/// A commit to fetch.
+#[derive(Clone, Copy, Debug)]
+pub struct GitRequest<'a> {
+    pub url: &'a str,
+    pub access: &'a Access,
+    pub selected: &'a SelectedCommit,
+    /// Files to leave out.
+    pub ignore: &'a [String],
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct CommitKey {
+    url: Url,
+    access: Access,
+    commit: String,
+    tag: Option<String>,
+    ignore: Vec<String>,
+}
+
+/// All Git repositories. Callers with the same URL and credentials share requests.
+#[derive(Debug)]
+pub(crate) struct GitRepositories {
+    http: Arc<HttpClient>,
+    store: Store,
+    refs: SingleFlightCache<(Url, Access), Arc<RemoteRefs>>,
+    commits: SingleFlightCache<CommitKey, Weak<GitCommit>>,
+    fetches: Semaphore,
+}
+
+impl GitRepositories {
+    pub fn new(http: Arc<HttpClient>, store: Store) -> Self {
+        Self {
+            http,
+            store,
+            refs: SingleFlightCache::new(REFS_TTL),
+            commits: SingleFlightCache::new(Duration::from_mins(1)),
+            fetches: Semaphore::new(CONCURRENT_FETCHES),
+        }
+    }
+
+    /// Lists the branches and tags of a repository, unless a list that is not older than `max_age` is known.
+    pub async fn refs(
+        &self,
+        url: &str,
+        access: &Access,
+        max_age: Duration,
+    ) -> Result<Arc<RemoteRefs>, SourceError> {
+        let url = parse(url)?;
+        let key = (url.clone(), access.clone());
+        self.refs.get_with_max_age(max_age, key, |_| self.list(&url, access)).await
+    }
+
+    async fn list(&self, url: &Url, access: &Access) -> Result<Arc<RemoteRefs>, SourceError> {
+        let connection = self.connect(url, access, self.http.limits.git.refs_bytes)?;
+        let list = move || session::list_refs(&connection);
+        let listed = tokio::task::spawn_blocking(list).await;
+        listed.map_err(|error| broken(url, &error.to_string()))?.map(Arc::new)
+    }
+
+    /// Fetches the files of a commit. Concurrent callers share the fetch.
+    pub async fn commit(&self, request: GitRequest<'_>) -> Result<Arc<GitCommit>, SourceError> {
+        let url = parse(request.url)?;
+        let key = CommitKey {
+            url: url.clone(),
+            access: request.access.clone(),
+            commit: request.selected.commit.clone(),
+            tag: request.selected.tag.as_ref().map(|tag| tag.id.clone()),
+            ignore: request.ignore.to_vec(),
+        };
+        // The cache does not keep files in memory: only callers do, and `hold` for a moment.
+        let mut fetched = None;
+        let (from, own) = (&url, &mut fetched);
+        let fetch = move |_| async move {
+            let commit = self.fetch(from, request).await?;
+            hold(commit.clone());
+            let shared = Arc::downgrade(&commit);
+            *own = Some(commit);
+            Ok::<_, SourceError>(shared)
+        };
+        let shared = self.commits.get(key, fetch).await?;
+        match fetched.or_else(|| shared.upgrade()) {
+            Some(commit) => Ok(commit),
+            None => self.fetch(&url, request).await,
+        }
+    }
+
+    async fn fetch(&self, url: &Url, request: GitRequest<'_>) -> Result<Arc<GitCommit>, SourceError> {
+        let _slot = self.fetches.acquire().await.map_err(|error| broken(url, &error.to_string()))?;
+        let limits = self.http.limits.git;
+        let interrupt = Interrupt(Arc::new(AtomicBool::new(false)));
+        let fetch = Fetch {
+            connection: self.connect(url, request.access, limits.pack_bytes)?,
+            selected: request.selected.clone(),
+            ignore: Ignore::new(request.ignore),
+            limits,
+            folder: self.store.temp_folder()?,
+            interrupt: interrupt.0.clone(),
+        };
+        let fetched = tokio::task::spawn_blocking(move || fetch.run());
+        // A caller that goes away, or the end of the time limit, interrupts the fetch.
+        let fetched = tokio::time::timeout(limits.timeout, fetched).await;
+        let timeout = |_| SourceError::Timeout { url: url.to_string(), limit: limits.timeout };
+        fetched.map_err(timeout)?.map_err(|error| broken(url, &error.to_string()))?.map(Arc::new)
+    }
+
+    fn connect(&self, url: &Url, access: &Access, limit: u64) -> Result<Arc<Connection>, SourceError> {
+        let authorization = access.authorization(url)?.and_then(|authorization| authorization.header());
+        Ok(Arc::new(Connection::new(
+            self.http.clone(),
+            url.clone(),
+            access.clone(),
+            authorization,
+            Deadline::after(self.http.limits.git.timeout),
+            limit,
+        )))
+    }
+}
+
+/// Keeps a commit with few bytes in memory for a moment, so that Sources of the same repository that are polled one after the
+/// other share its fetch.
+fn hold(commit: Arc<GitCommit>) {
+    let bytes: usize = commit.tree.files.values().map(Bytes::len).sum();
+    if bytes <= HELD_BYTES {
+        tokio::spawn(async move {
+            tokio::time::sleep(HELD_FOR).await;
+            drop(commit);
+        });
+    }
+}
+
+/// Interrupts a fetch when it is dropped.
+struct Interrupt(Arc<AtomicBool>);
+
+impl Drop for Interrupt {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Parses the URL of a repository. It must be https without a login.
+fn parse(text: &str) -> Result<Url, SourceError> {
+    let invalid = |url: String| SourceError::InvalidUrl { url };
+    let url: Url = text.parse().map_err(|_| invalid("the URL of the repository".to_owned()))?;
+    let has_login = !url.username().is_empty() || url.password().is_some();
+    if url.scheme() != "https" || has_login || url.host_str().is_none() {
+        return Err(invalid(redacted(&url)));
+    }
+    Ok(url)
+}
+
+fn broken(url: &Url, reason: &str) -> SourceError {
+    SourceError::Git { url: url.to_string(), reason: reason.to_owned() }
+}

@@ -1,0 +1,241 @@
+//! The files of Sources in the store: `sources/<hash of the key>`. Files are renamed into place.
+//!
+//! A file contains the length of its first part, the [`StoredRevision`] in JSON, the length of its second part, the paths
+//! and sizes in JSON, and the contents.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Read as _, Write as _},
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+use bytes::{Buf as _, Bytes};
+use chandler_core::{digest::Digest, source::CommitRecord};
+use serde::{Deserialize, Serialize};
+use tempfile::{NamedTempFile, TempDir};
+
+use super::{Store, failed};
+use crate::{SourceError, SourceTree};
+
+/// Changes with the format of the files. Files of another format are not read.
+const FORMAT: u32 = 1;
+/// The longest first part.
+const MAX_REVISION_BYTES: u64 = 64 << 10;
+
+/// The revision whose files are stored, and what they were fetched for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredRevision {
+    /// Digest of the fields of the Source that decide about the content.
+    pub content_key: String,
+    /// Digest of the keys that the signatures were verified with. `None` if none were required.
+    pub keys: Option<String>,
+    pub commit: CommitRecord,
+    /// Id of the annotated tag that the Source asked for.
+    pub tag: Option<String>,
+    pub verified_by: Option<String>,
+    pub remarks: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    format: u32,
+    /// Digest of the files.
+    digest: String,
+    revision: StoredRevision,
+}
+
+impl Store {
+    /// Returns the revision that is stored under `key`, and updates its time of last use.
+    pub(crate) fn stored_revision(&self, key: &str) -> Option<StoredRevision> {
+        let mut file = File::open(self.tree_path(key)).ok()?;
+        if let Err(error) = file.set_modified(SystemTime::now()) {
+            tracing::debug!(%error, "cannot update the time of last use");
+        }
+        let mut length = [0; 8];
+        file.read_exact(&mut length).ok()?;
+        let length = Some(u64::from_be_bytes(length)).filter(|length| *length <= MAX_REVISION_BYTES)?;
+        let mut text = Vec::new();
+        file.take(length).read_to_end(&mut text).ok()?;
+        stored(&text).map(|stored| stored.revision)
+    }
+
+    /// Reads the files that are stored under `key`. `None` means that there are none, or that they are damaged.
+    pub(crate) fn stored_tree(&self, key: &str) -> Option<(StoredRevision, SourceTree)> {
+        let mut content = Bytes::from(std::fs::read(self.tree_path(key)).ok()?);
+        let Stored { digest, revision, .. } = stored(&part(&mut content)?)?;
+        let sizes: Vec<(String, u64)> = serde_json::from_slice(&part(&mut content)?).ok()?;
+        let mut files = BTreeMap::new();
+        for (path, size) in sizes {
+            let size = usize::try_from(size).ok().filter(|size| *size <= content.len())?;
+            files.insert(path, content.split_to(size));
+        }
+        let tree = SourceTree { revision: revision.commit.id.clone(), files };
+        (tree.digest().as_str() == digest).then_some((revision, tree))
+    }
+
+    /// Stores the files of a revision under `key` and replaces older ones. Fails if the files of all Sources together would
+    /// have more than `limit` bytes.
+    pub(crate) fn store_tree(
+        &self,
+        key: &str,
+        revision: &StoredRevision,
+        tree: &SourceTree,
+        limit: u64,
+    ) -> Result<(), SourceError> {
+        let added: u64 = tree.files.values().map(|content| content.len() as u64).sum();
+        if self.bytes_of_other_trees(key).map_err(failed)? + added > limit {
+            return Err(SourceError::Store(format!(
+                "the files of all Sources together would exceed {limit} bytes; leave out large folders with spec.ignore, or \
+                 increase --store-limit"
+            )));
+        }
+        let digest = tree.digest().as_str().to_owned();
+        let stored = Stored { format: FORMAT, digest, revision: revision.clone() };
+        let sizes: Vec<_> = tree.files.iter().map(|(path, content)| (path, content.len() as u64)).collect();
+        let write = |file: &mut NamedTempFile| -> io::Result<()> {
+            write_part(file, &serde_json::to_vec(&stored)?)?;
+            write_part(file, &serde_json::to_vec(&sizes)?)?;
+            tree.files.values().try_for_each(|content| file.write_all(content))
+        };
+        let mut file = NamedTempFile::new_in(&self.sources).map_err(failed)?;
+        write(&mut file).map_err(failed)?;
+        file.persist(self.tree_path(key)).map_err(failed)?;
+        Ok(())
+    }
+
+    fn bytes_of_other_trees(&self, key: &str) -> io::Result<u64> {
+        let own = self.tree_path(key);
+        let others = std::fs::read_dir(&self.sources)?.flatten().filter(|entry| entry.path() != own);
+        let files = others.filter_map(|entry| entry.metadata().ok()).filter(std::fs::Metadata::is_file);
+        Ok(files.map(|file| file.len()).sum())
+    }
+
+    pub(crate) fn remove_tree(&self, key: &str) {
+        // The file may not exist.
+        let _ = std::fs::remove_file(self.tree_path(key));
+    }
+
+    /// Creates a folder for a fetch. It is removed with its content when it is dropped.
+    pub(crate) fn temp_folder(&self) -> Result<TempDir, SourceError> {
+        tempfile::tempdir_in(&self.sources).map_err(failed)
+    }
+
+    /// Removes files that were not used for `age`, and folders of fetches that were interrupted. Returns their number.
+    pub(crate) fn remove_unused_trees(&self, age: Duration, now: SystemTime) -> io::Result<usize> {
+        let mut removed = 0;
+        for entry in std::fs::read_dir(&self.sources)?.flatten() {
+            let Ok(metadata) = entry.metadata() else { continue };
+            let unused = metadata.modified().ok().and_then(|used| now.duration_since(used).ok());
+            if unused.is_none_or(|unused| unused <= age) {
+                continue;
+            }
+            let path = entry.path();
+            let result =
+                if metadata.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+            removed += usize::from(result.is_ok());
+        }
+        Ok(removed)
+    }
+
+    fn tree_path(&self, key: &str) -> PathBuf {
+        self.sources.join(Digest::of(key).hex())
+    }
+}
+
+fn stored(text: &[u8]) -> Option<Stored> {
+    serde_json::from_slice(text).ok().filter(|stored: &Stored| stored.format == FORMAT)
+}
+
+/// Takes the next part of the content: its length and that many bytes.
+fn part(content: &mut Bytes) -> Option<Bytes> {
+    let length = usize::try_from(content.try_get_u64().ok()?).ok()?;
+    (length <= content.len()).then(|| content.split_to(length))
+}
+
+fn write_part(file: &mut NamedTempFile, part: &[u8]) -> io::Result<()> {
+    file.write_all(&(part.len() as u64).to_be_bytes())?;
+    file.write_all(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: u64 = 1000;
+
+    fn revision(id: &str) -> StoredRevision {
+        StoredRevision {
+            content_key: "sha256:spec".to_owned(),
+            keys: None,
+            commit: CommitRecord { id: id.to_owned(), ..CommitRecord::default() },
+            tag: None,
+            verified_by: Some("anna".to_owned()),
+            remarks: String::new(),
+        }
+    }
+
+    fn tree(id: &str) -> SourceTree {
+        let files = [("a.yaml", "x: 1\n"), ("empty", ""), ("folder/b.yaml", "y: 2\n")];
+        let files = files.map(|(path, text)| (path.to_owned(), Bytes::from_static(text.as_bytes())));
+        SourceTree { revision: id.to_owned(), files: files.into() }
+    }
+
+    #[test]
+    fn files_are_read_as_they_were_stored() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        assert!(store.stored_revision("uid").is_none() && store.stored_tree("uid").is_none());
+        for id in ["c1", "c2"] {
+            store.store_tree("uid", &revision(id), &tree(id), LIMIT).unwrap();
+            assert_eq!(store.stored_revision("uid"), Some(revision(id)));
+            assert_eq!(store.stored_tree("uid"), Some((revision(id), tree(id))));
+        }
+        assert!(store.stored_tree("other").is_none());
+        store.remove_tree("uid");
+        assert!(store.stored_tree("uid").is_none());
+    }
+
+    #[test]
+    fn damaged_files_are_not_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        store.store_tree("uid", &revision("c1"), &tree("c1"), LIMIT).unwrap();
+        let path = store.tree_path("uid");
+        let good = std::fs::read(&path).unwrap();
+        let changed = [&good[..good.len() - 2], &b"9\n"[..]].concat();
+        for damaged in
+            [&good[..4], &good[..40], &good[..good.len() - 1], &changed[..], &b"nonsense nonsense"[..]]
+        {
+            std::fs::write(&path, damaged).unwrap();
+            assert!(store.stored_tree("uid").is_none(), "{} bytes", damaged.len());
+        }
+    }
+
+    #[test]
+    fn the_files_of_all_sources_are_limited_together() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let store_as = |key: &str, limit| store.store_tree(key, &revision("c1"), &tree("c1"), limit);
+        assert!(store_as("one", 9).is_err(), "ten bytes are too many");
+        store_as("one", 10).unwrap();
+        store_as("one", 10).unwrap();
+        let full = store_as("two", 20).unwrap_err().to_string();
+        assert!(full.contains("--store-limit"), "{full}");
+        assert!(store.stored_tree("one").is_some() && store.stored_tree("two").is_none());
+    }
+
+    #[test]
+    fn unused_files_and_folders_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        store.store_tree("uid", &revision("c1"), &tree("c1"), LIMIT).unwrap();
+        let left_over = store.temp_folder().unwrap().keep();
+        std::fs::write(left_over.join("pack"), "half a pack").unwrap();
+        let (now, age) = (SystemTime::now(), Duration::from_hours(24));
+        assert_eq!(store.remove_unused_trees(age, now).unwrap(), 0);
+        assert_eq!(store.remove_unused_trees(age, now + Duration::from_hours(25)).unwrap(), 2);
+        assert!(store.stored_revision("uid").is_none() && !left_over.exists());
+    }
+}
