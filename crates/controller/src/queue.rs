@@ -27,7 +27,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use self::{
-    slow::{Next, SlowReconciles},
+    slow::{Next, Outside, SlowReconciles},
     waiting::Waiting,
 };
 use crate::{ReconcileError, metrics::Metrics};
@@ -101,7 +101,8 @@ pub async fn run<K, C, F>(
     let queue = UnboundedReceiverStream::new(receiver).map(Ok::<_, Infallible>);
     let (began, failed, skipped) = (waiting.clone(), metrics.clone(), waiting);
     let gone = slow.clone();
-    applier(
+    let (outside, slow_reconciles) = Outside::new();
+    let reconciles = applier(
         move |object: Arc<K>, context| {
             let key = (object.namespace(), object.name_any());
             let waited = began.end(&key);
@@ -116,7 +117,8 @@ pub async fn run<K, C, F>(
                     .with("k8s.namespace.name", object.namespace().unwrap_or_default())
                     .with("chandler.object", object.name_any())
             });
-            let (sender, reference) = (sender.clone(), ObjectRef::from_obj_with(&*object, dynamic_type.clone()));
+            let (sender, reference) =
+                (sender.clone(), ObjectRef::from_obj_with(&*object, dynamic_type.clone()));
             let enqueue = move || {
                 if let Some(sender) = sender.upgrade() {
                     // Fails only when the process ends.
@@ -132,7 +134,7 @@ pub async fn run<K, C, F>(
                 metrics.reconcile_ended(kind, started.elapsed().as_secs_f64());
                 result
             };
-            slow.clone().run(key, reconcile.boxed(), enqueue).boxed()
+            slow.clone().run(outside.clone(), key, reconcile.boxed(), enqueue).boxed()
         },
         move |object, error: &ReconcileError, _| {
             failed.reconcile_failed(kind, error.category());
@@ -153,8 +155,11 @@ pub async fn run<K, C, F>(
             gone.forget(&key);
         }
         ready(())
-    })
-    .await;
+    });
+    tokio::select! {
+        () = reconciles => {}
+        () = slow_reconciles => {}
+    }
 }
 
 /// Requeues an object for the next resync.

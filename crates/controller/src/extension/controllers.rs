@@ -16,8 +16,7 @@ use super::{
     resolver::LastResolutions,
 };
 use crate::{
-    StartupError,
-    clusters,
+    StartupError, clusters,
     hooks::{self, BusyAddons, HookHandler, HookServer, PendingOperations},
     metrics::Metrics,
     pair::Pair,

@@ -3,8 +3,10 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _, future::BoxFuture};
 use kube::runtime::controller::Action;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::waiting::Waiter;
 use crate::{
@@ -41,6 +43,21 @@ pub enum Next {
 #[derive(Debug, Default)]
 pub struct SlowReconciles(Mutex<HashMap<Waiter, SlowReconcile>>);
 
+/// Where slow reconciles go on.
+#[derive(Debug, Clone)]
+pub struct Outside(mpsc::UnboundedSender<BoxFuture<'static, ()>>);
+
+impl Outside {
+    /// Also returns the future that runs the slow reconciles. They end when it is dropped, as the others do.
+    pub fn new() -> (Self, impl Future<Output = ()>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (
+            Self(sender),
+            UnboundedReceiverStream::new(receiver).for_each_concurrent(None, |reconcile| reconcile),
+        )
+    }
+}
+
 impl SlowReconciles {
     /// Records that an object was enqueued because something has changed.
     pub fn object_changed(&self, object: &Waiter) {
@@ -62,17 +79,22 @@ impl SlowReconciles {
         }
     }
 
-    /// Forgets an object that is gone.
+    /// Forgets an object that is gone. A reconcile that still runs is kept: if the object is created again, it must not be
+    /// reconciled twice at a time.
     pub fn forget(&self, object: &Waiter) {
-        self.lock().remove(object);
+        let mut all = self.lock();
+        if all.get(object).is_some_and(|slow| slow.result.is_some()) {
+            all.remove(object);
+        }
     }
 
-    /// Reconciles an object. If that takes long, it goes on in a task of its own, and `enqueue` is called when it has ended.
+    /// Reconciles an object. If that takes long, it goes on outside of the limit, and `enqueue` is called when it has ended.
     pub async fn run(
         self: Arc<Self>,
+        outside: Outside,
         object: Waiter,
         mut reconcile: BoxFuture<'static, ReconcileResult>,
-        enqueue: impl Fn() + Send + 'static,
+        enqueue: impl FnOnce() + Send + 'static,
     ) -> ReconcileResult {
         if let Ok(result) = tokio::time::timeout(SLOW_AFTER, &mut reconcile).await {
             return result;
@@ -80,8 +102,13 @@ impl SlowReconciles {
         if !self.begin(&object) {
             return reconcile.await;
         }
-        let mut ending = Ending { slow: self, object, result: None, enqueue };
-        tokio::spawn(async move { ending.result = Some(reconcile.await) });
+        let rest = async move {
+            let result = reconcile.await;
+            self.end(&object, result);
+            enqueue();
+        };
+        // Fails only when the queue is closed.
+        let _ = outside.0.send(rest.boxed());
         Ok(Action::await_change())
     }
 
@@ -95,37 +122,20 @@ impl SlowReconciles {
         true
     }
 
+    fn end(&self, object: &Waiter, result: ReconcileResult) {
+        if let Some(slow) = self.lock().get_mut(object) {
+            slow.result = Some(result);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Waiter, SlowReconcile>> {
         self.0.lock()
     }
 }
 
-/// Records the end of a reconcile when it is dropped: also if the reconcile panics, its object is reconciled again.
-struct Ending<E: Fn()> {
-    slow: Arc<SlowReconciles>,
-    object: Waiter,
-    result: Option<ReconcileResult>,
-    enqueue: E,
-}
-
-impl<E: Fn()> Drop for Ending<E> {
-    fn drop(&mut self) {
-        match self.result.take() {
-            None => self.slow.forget(&self.object),
-            result => {
-                if let Some(slow) = self.slow.lock().get_mut(&self.object) {
-                    slow.result = result;
-                }
-            }
-        }
-        (self.enqueue)();
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use futures::FutureExt as _;
-    use tokio::sync::{mpsc, oneshot};
+    use tokio::sync::oneshot;
 
     use super::*;
 
@@ -141,12 +151,14 @@ mod tests {
         let (enqueue, enqueued) = mpsc::unbounded_channel();
         let reconcile = async move { ended.await.unwrap() }.boxed();
         let enqueue = move || enqueue.send(()).unwrap();
-        let result = slow.clone().run(object(), reconcile, enqueue).await;
+        let (outside, reconciles) = Outside::new();
+        tokio::spawn(reconciles);
+        let result = slow.clone().run(outside, object(), reconcile, enqueue).await;
         assert_eq!(result.unwrap(), Action::await_change());
         (end, enqueued)
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_slow_reconcile_goes_on_and_its_result_is_used() {
         let slow = Arc::new(SlowReconciles::default());
         assert!(matches!(slow.next(&object()), Next::Reconcile));
@@ -159,7 +171,7 @@ mod tests {
         assert!(matches!(slow.next(&object()), Next::Reconcile));
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn an_object_that_changes_during_or_after_a_slow_reconcile_is_reconciled_again() {
         for during in [true, false] {
             let slow = Arc::new(SlowReconciles::default());
@@ -174,12 +186,27 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn an_object_whose_reconcile_panics_is_reconciled_again() {
+    #[tokio::test]
+    async fn an_object_that_is_created_again_waits_for_the_reconcile_of_its_predecessor() {
         let slow = Arc::new(SlowReconciles::default());
         let (end, mut enqueued) = start(&slow).await;
-        drop(end);
+        slow.forget(&object());
+        slow.object_changed(&object());
+        assert!(matches!(slow.next(&object()), Next::Wait));
+        end.send(Ok(Action::await_change())).unwrap();
         enqueued.recv().await;
         assert!(matches!(slow.next(&object()), Next::Reconcile));
+    }
+
+    #[tokio::test]
+    async fn slow_reconciles_end_with_their_queue() {
+        let slow = Arc::new(SlowReconciles::default());
+        let (outside, reconciles) = Outside::new();
+        let (mut end, ended) = oneshot::channel::<()>();
+        let reconcile =
+            async move { ended.await.map(|()| Action::await_change()).map_err(|_| unreachable!()) };
+        slow.run(outside, object(), reconcile.boxed(), || {}).await.unwrap();
+        drop(reconciles);
+        end.closed().await;
     }
 }

@@ -76,13 +76,13 @@ mod tests {
     #[test]
     fn a_status_is_kept_until_the_watch_shows_it() {
         let status = |revision| ReleaseStatus { revision: Some(revision), ..ReleaseStatus::default() };
-        let states = ReconcileStates::default();
-        states.insert("uid", ReconcileState { status: Some(status(2)), ..ReconcileState::default() });
+        let all = ReconcileStates::default();
+        all.insert("uid", ReconcileState { status: Some(status(2)), ..ReconcileState::default() });
         for other in [None, Some(status(1))] {
-            states.shown("uid", other.as_ref());
-            assert_eq!(states.get("uid").status, Some(status(2)), "the watch lags behind");
+            all.shown("uid", other.as_ref());
+            assert_eq!(all.get("uid").status, Some(status(2)), "the watch lags behind");
         }
-        states.shown("uid", Some(&status(2)));
-        assert_eq!(states.get("uid").status, None);
+        all.shown("uid", Some(&status(2)));
+        assert_eq!(all.get("uid").status, None);
     }
 }
