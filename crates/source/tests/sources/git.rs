@@ -10,9 +10,7 @@ use chandler_sandbox::{
     git_server::{GitServer, WorkTree},
     repository::Authentication,
 };
-use chandler_source::{
-    Access, GitCommit, GitLimits, GitRequest, Limits, Packages, SourceError, SourceOptions,
-};
+use chandler_source::{Access, GitCommit, GitLimits, GitRequest, Limits, Packages, SourceOptions};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
