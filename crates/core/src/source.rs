@@ -1,0 +1,3 @@
+//! Decisions about the files of a Source.
+
+pub mod content;
