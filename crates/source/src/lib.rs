@@ -11,6 +11,7 @@ mod index;
 mod index_changes;
 mod limits;
 mod oci;
+mod pack;
 mod packages;
 mod repositories;
 mod signature;
@@ -25,6 +26,7 @@ pub use catalog::{Catalog, CatalogRequest, Chart, ChartSummary};
 pub use error::SourceError;
 pub use hyper_util::client::proxy::matcher::Matcher as ProxyMatcher;
 pub use limits::Limits;
+pub use pack::PackedFiles;
 pub use packages::{Packages, PublishedVersion, ResolvedPackage, SourceOptions};
 pub use signature::{
     ExpectedIdentity, KeyError, PolicyError, PolicyUnavailable, RuleError, SignaturePolicy, Signers,
