@@ -64,3 +64,22 @@ func TestRecoverPanic(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 }
+
+func TestUnknownFormat(t *testing.T) {
+	server := New("test", operation.NewSet(), nil, slog.New(slog.DiscardHandler))
+	for format, message := range map[string]string{
+		"text/yaml":     `does not read packages of format "text/yaml"`,
+		"":              "no sha256 digest",
+		formatChart:     "no sha256 digest",
+		formatManifests: "no sha256 digest",
+	} {
+		response, err := server.Inspect(context.Background(), &toolv1.InspectRequest{Package: &toolv1.Package{Format: format}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := response.GetFailure()
+		if got.GetCategory() != failure.InvalidPackage || !strings.Contains(got.GetMessage(), message) {
+			t.Errorf("%q: got %v", format, got)
+		}
+	}
+}
