@@ -2,6 +2,7 @@
 
 mod anywhere;
 mod apis;
+mod bundles;
 mod cancel;
 mod crash;
 mod helm;
@@ -29,6 +30,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         waiting::CASES,
         ownership::CASES,
         apis::CASES,
+        bundles::CASES,
         crash::CASES,
         cancel::CASES,
         anywhere::CASES,

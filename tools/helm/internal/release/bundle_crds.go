@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,7 +62,31 @@ func (r *Release) applyBundleCRDs(spec ApplySpec) error {
 			changed = append(changed, applied)
 		}
 	}
-	return r.waitForCRDs(client, changed)
+	if err := r.waitForCRDs(client, changed); err != nil {
+		return err
+	}
+	return r.waitForSchemas(changes, changed)
+}
+
+// schemaDelay is how long an API server may take to use the new schema of a CRD, which it does not report.
+const schemaDelay = time.Second
+
+// waitForSchemas waits if a CRD was replaced. The condition Established of a new CRD is enough.
+func (r *Release) waitForSchemas(changes []crdChange, changed []*unstructured.Unstructured) error {
+	replaced := slices.ContainsFunc(changes, func(change crdChange) bool {
+		return change.live != nil && slices.ContainsFunc(changed, func(applied *unstructured.Unstructured) bool {
+			return applied.GetName() == change.target.GetName() && applied.GetGeneration() != change.live.GetGeneration()
+		})
+	})
+	if !replaced {
+		return nil
+	}
+	select {
+	case <-time.After(schemaDelay):
+		return nil
+	case <-r.operation.Context().Done():
+		return r.operation.Context().Err()
+	}
 }
 
 // isServed reports whether the API server serves the kinds of the CRD, because applying it changed nothing.
