@@ -2,6 +2,7 @@
 
 mod anywhere;
 mod apis;
+mod builds;
 mod bundles;
 mod cancel;
 mod crash;
@@ -37,6 +38,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         reach::CASES,
         process::CASES,
         templates::CASES,
+        builds::CASES,
     ];
     contract.into_iter().chain(helm::TOPICS).flatten()
 }
