@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"path"
 	"regexp"
@@ -140,6 +141,9 @@ func listItems(items []any, file string, line int) ([]Object, error) {
 // NewObject parses one YAML document that comes from a file.
 func NewObject(text []byte, file string, line int) (Object, error) {
 	found, err := parseDocument(file, document{text: text, line: 1})
+	if problem, ok := errors.AsType[*Error](err); ok {
+		problem.Line = line
+	}
 	if err != nil {
 		return Object{}, err
 	}

@@ -32,10 +32,8 @@ var (
 	}
 	// chartFields make kustomize run helm.
 	chartFields = map[string]bool{"helmcharts": true, "helmchartinflationgenerator": true}
-	// quotedFields have content that kustomize may quote in messages.
-	quotedFields = map[string]bool{
-		"secretgenerator": true, "patches": true, "patchesjson6902": true, "patchesstrategicmerge": true,
-	}
+	// quotedFields have fields whose content kustomize may quote in messages.
+	quotedFields = map[string]string{"secretgenerator": "literals", "patches": "patch", "patchesjson6902": "patch"}
 )
 
 // check reads the kustomizations that a build reads, before kustomize does. Kustomize has no option that refuses remote files.
@@ -86,11 +84,7 @@ func parseKustomization(file string, content []byte) (*yaml.Node, error) {
 func (c *check) checkField(folder, file string, key, value *yaml.Node) error {
 	name := strings.ToLower(key.Value)
 	c.setsSchema = c.setsSchema || name == "openapi"
-	if quotedFields[name] {
-		for _, scalar := range scalars(value) {
-			c.secrets = append(c.secrets, redact.Strings(scalar.Value)...)
-		}
-	}
+	c.collectSecrets(name, value)
 	switch {
 	case key.Value == "<<":
 		return problem(file, key, "merge keys are not supported in a kustomization")
@@ -112,6 +106,20 @@ func (c *check) checkField(folder, file string, key, value *yaml.Node) error {
 		}
 	}
 	return nil
+}
+
+// collectSecrets adds the content of a field that kustomize may quote in messages.
+func (c *check) collectSecrets(name string, value *yaml.Node) {
+	var quoted []*yaml.Node
+	switch {
+	case quotedFields[name] != "":
+		quoted = scalars(fieldValues(value, quotedFields[name])...)
+	case name == "patchesstrategicmerge":
+		quoted = scalars(value)
+	}
+	for _, scalar := range quoted {
+		c.secrets = append(c.secrets, redact.Strings(scalar.Value)...)
+	}
 }
 
 // checkEntry checks that an entry names a file or a folder of the tree, and visits the folder.

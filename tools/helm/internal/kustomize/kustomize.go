@@ -43,8 +43,8 @@ func Build(files []bundle.File, folder string, values map[string]any) ([]bundle.
 	}
 	built, err := krusty.MakeKustomizer(options()).Run(checked.tree.fileSystem(), path.Join("/", folder))
 	if err != nil {
-		message := redact.Message(firstLines(err.Error()), append(checked.secrets, redact.Strings(values)...))
-		return nil, &bundle.Error{File: prepared.file, Message: message}
+		message := redact.Message(err.Error(), append(checked.secrets, redact.Strings(values)...))
+		return nil, &bundle.Error{File: prepared.file, Message: shortened(message)}
 	}
 	return objects(checked.tree, folder, built, prepared.keepOrigin)
 }
@@ -59,7 +59,7 @@ func options() *krusty.Options {
 // maxMessage is the maximum length of a message of kustomize, which may quote whole files.
 const maxMessage = 1000
 
-func firstLines(message string) string {
+func shortened(message string) string {
 	message = strings.Join(strings.Fields(message), " ")
 	if len(message) > maxMessage {
 		return strings.ToValidUTF8(message[:maxMessage], "") + "…"

@@ -84,6 +84,10 @@ func TestBuild(t *testing.T) {
 			},
 			"", map[string]any{"size": 3}, []string{"replicas: 3\n"}, "d.yaml", 1,
 		},
+		"capital letters": {
+			map[string]string{"kustomization.yaml": "Resources: [a.yaml]\nBuildMetadata: []\n", "a.yaml": config},
+			"", map[string]any{"size": 3}, []string{"name: a"}, "a.yaml", 1,
+		},
 		"unrelated remote files": {
 			map[string]string{
 				"app/kustomization.yaml":   "resources: [a.yaml]\n",

@@ -3,6 +3,7 @@ package kustomize
 import (
 	"path"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/kustomize/api/konfig"
 	"sigs.k8s.io/kustomize/api/types"
@@ -81,7 +82,7 @@ func addValues(tree tree, file string, values map[string]any) error {
 func appendTo(fields *yaml.Node, field, value string) {
 	item := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value}
 	for i := 0; i+1 < len(fields.Content); i += 2 {
-		if fields.Content[i].Value != field {
+		if !strings.EqualFold(fields.Content[i].Value, field) {
 			continue
 		}
 		list := resolve(fields.Content[i+1])
