@@ -116,7 +116,7 @@ async fn remote(context: &Context) -> Result<(), CaseError> {
     let address = listener.local_addr()?;
     for location in [format!("http://{address}/a.yaml"), format!("http://{address}/example/repo.git")] {
         let content = format!("resources:\n- {location}\n");
-        let failed = failure(context, request("", &[("kustomization.yaml", &content)])).await?;
+        let failed = failure(context, request("", &[("kustomization.yaml", &*content)])).await?;
         let place = (&*failed.file, failed.line);
         ensure!(place == ("kustomization.yaml", 2), "the failure is at {place:?}: {}", failed.message);
     }

@@ -60,8 +60,15 @@ func (c *check) visit(folder string) error {
 	if err != nil {
 		return err
 	}
+	set := map[string]bool{}
 	for i := 0; i+1 < len(fields.Content); i += 2 {
 		key, value := fields.Content[i], resolve(fields.Content[i+1])
+		// Kustomize would use the last one and ignore what the others add.
+		name := strings.ToLower(key.Value)
+		if set[name] {
+			return problem(file, key, "%s is set twice", key.Value)
+		}
+		set[name] = true
 		if err := c.checkField(folder, file, key, value); err != nil {
 			return err
 		}

@@ -139,6 +139,7 @@ func TestBuildFails(t *testing.T) {
 		"a generated file":      {"configMapGenerator:\n- name: a\n  files:\n  - key=https://example.invalid/a\n", 4, "remote location"},
 		"a chart":               {"resources: [a.yaml]\nhelmCharts:\n- name: a\n", 2, "helmCharts is not supported"},
 		"a merge key":           {"x: &x {}\n<<: *x\n", 2, "merge keys"},
+		"a field twice":         {"resources: [a.yaml]\nResources: [a.yaml]\n", 2, "Resources is set twice"},
 		"a missing file":        {"resources:\n- a.yaml\n- missing.yaml\n", 3, "missing.yaml, which does not exist"},
 		"a file outside":        {"resources: [../../a.yaml]\n", 1, "outside of the Source"},
 		"an absolute path":      {"resources: [/etc/passwd]\n", 1, "outside of the Source"},
