@@ -22,7 +22,8 @@ impl IgnoreRules {
     /// Reads the rules of a chart from its files.
     pub fn of_chart(files: &[(&str, &[u8])]) -> Result<Self, String> {
         let own = files.iter().find(|(path, _)| *path == FILE).map(|(_, content)| *content);
-        let text = std::str::from_utf8(own.unwrap_or_default()).map_err(|_| format!("{FILE} is not UTF-8 text"))?;
+        let text =
+            std::str::from_utf8(own.unwrap_or_default()).map_err(|_| format!("{FILE} is not UTF-8 text"))?;
         let mut rules = Vec::new();
         for (index, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
             let rule = Rule::parse(line).map_err(|reason| format!("{FILE}, line {}: {reason}", index + 1))?;
