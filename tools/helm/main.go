@@ -27,6 +27,8 @@ import (
 
 	templatev1 "chandler.dev/tools/helm/gen/chandler/template/v1"
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/build"
+	"chandler.dev/tools/helm/internal/kustomize"
 	"chandler.dev/tools/helm/internal/logging"
 	"chandler.dev/tools/helm/internal/operation"
 	"chandler.dev/tools/helm/internal/release"
@@ -88,8 +90,13 @@ func serve(socket, service string, log *slog.Logger, level *slog.LevelVar) error
 	options := append(tracing.ServerOptions(), server.Recovery(log)...)
 	options = append(options, grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
 	grpcServer := grpc.NewServer(options...)
-	if err := register(grpcServer, service, server.New(version, operations, tracing, log)); err != nil {
+	if err := register(grpcServer, service, server.New(version, operations, tracing, log), log); err != nil {
 		return err
+	}
+	if service == serviceTemplate {
+		if err := kustomize.Isolate(); err != nil {
+			return err
+		}
 	}
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -109,12 +116,16 @@ func serve(socket, service string, log *slog.Logger, level *slog.LevelVar) error
 }
 
 // register registers the service that the flag --service selects.
-func register(registrar grpc.ServiceRegistrar, service string, tool *server.Server) error {
+func register(registrar grpc.ServiceRegistrar, service string, tool *server.Server, log *slog.Logger) error {
 	switch service {
 	case serviceTool:
 		toolv1.RegisterPackageToolServer(registrar, tool)
 	case serviceTemplate:
-		templatev1.RegisterTemplateServiceServer(registrar, server.TemplateServer{})
+		builder := build.NewBuilder(log, func() {
+			log.Error("a build does not end, exiting")
+			os.Exit(1)
+		})
+		templatev1.RegisterTemplateServiceServer(registrar, server.NewTemplateServer(builder))
 	default:
 		return fmt.Errorf("--service must be %s or %s, not %q", serviceTool, serviceTemplate, service)
 	}

@@ -28,8 +28,9 @@ func TestRegister(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			grpcServer := grpc.NewServer()
-			tool := server.New("test", operation.NewSet(), nil, slog.New(slog.DiscardHandler))
-			if err := register(grpcServer, c.service, tool); (err != nil) != c.fails {
+			log := slog.New(slog.DiscardHandler)
+			tool := server.New("test", operation.NewSet(), nil, log)
+			if err := register(grpcServer, c.service, tool, log); (err != nil) != c.fails {
 				t.Fatalf("got %v", err)
 			}
 			if got := slices.Sorted(maps.Keys(grpcServer.GetServiceInfo())); !slices.Equal(got, c.want) {

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use chandler_core::digest::Digest;
+use chandler_core::{digest::Digest, package_format::PackageFormat};
 use chandler_tool::{
     generated::tool::{
         ApplyAction, ApplyOptions, ApplyRequest, Failure, FailureCategory, Package, Release, ReleaseState,
@@ -19,7 +19,7 @@ use chandler_tool::{
 use tempfile::TempDir;
 
 use super::{
-    CaseError, Environment,
+    CaseError, Environment, bundle,
     chart::Chart,
     helm::Helm,
     package::TestPackage,
@@ -99,7 +99,17 @@ impl Context {
     pub fn write_package(&self, content: &[u8]) -> Result<Package, CaseError> {
         let path = self.path(&format!("package-{}", self.next()));
         std::fs::write(&path, content)?;
-        Ok(Package { path: path.to_string_lossy().into_owned(), digest: Digest::of(content).to_string() })
+        Ok(Package {
+            path: path.to_string_lossy().into_owned(),
+            digest: Digest::of(content).to_string(),
+            format: String::new(),
+        })
+    }
+
+    /// Packs a bundle of format `manifests/v1` from its files.
+    pub fn pack_bundle(&self, files: &[(&str, String)]) -> Result<Package, CaseError> {
+        let package = self.write_package(&bundle::pack(files)?)?;
+        Ok(Package { format: PackageFormat::MANIFESTS.to_owned(), ..package })
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

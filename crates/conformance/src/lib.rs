@@ -27,6 +27,7 @@ macro_rules! case {
 }
 
 mod agreement;
+mod bundle;
 mod chart;
 mod context;
 mod environment;
@@ -79,6 +80,8 @@ enum Ability {
     Crds,
     /// The helm CLI reads the tool's releases, and the tool reads Helm charts.
     HelmRecords,
+    /// Not a capability: the tool declares the format `manifests/v1`.
+    Manifests,
     /// Not declared by the tool: the environment names the process that serves templates.
     Templates,
 }
@@ -93,6 +96,7 @@ impl Ability {
             Self::TakeOwnership => "take-ownership",
             Self::Crds => "crds",
             Self::HelmRecords => "helm-records",
+            Self::Manifests => "manifests",
             Self::Templates => "templates",
         }
     }
@@ -100,6 +104,7 @@ impl Ability {
     /// Says why a case that needs the ability is skipped.
     fn missing(self) -> String {
         match self {
+            Self::Manifests => "the tool does not declare the format manifests/v1".to_owned(),
             Self::Templates => "no template service is given".to_owned(),
             declared => format!("the tool does not declare the capability {}", declared.name()),
         }

@@ -1,5 +1,6 @@
 //! What the tool under test declares.
 
+use chandler_core::package_format::PackageFormat;
 use chandler_tool::generated::tool::DescribeResponse;
 
 use super::{Ability, CaseError, Environment, packer::Packer, records::Records};
@@ -8,6 +9,7 @@ use super::{Ability, CaseError, Environment, packer::Packer, records::Records};
 #[derive(Debug)]
 pub struct Profile {
     capabilities: Vec<String>,
+    manifests: bool,
     templates: bool,
     pub packer: Packer,
     /// `Err` says what is wrong with the declaration.
@@ -18,6 +20,7 @@ impl Profile {
     pub fn of(answer: &DescribeResponse, environment: &Environment) -> Result<Self, CaseError> {
         Ok(Self {
             capabilities: answer.capabilities.clone(),
+            manifests: answer.formats.iter().any(|format| format == PackageFormat::MANIFESTS),
             templates: environment.templates.is_some(),
             packer: Packer::of(environment, &answer.formats)?,
             records: Records::read(answer.records.as_ref()),
@@ -26,6 +29,7 @@ impl Profile {
 
     pub fn has(&self, ability: Ability) -> bool {
         match ability {
+            Ability::Manifests => self.manifests,
             Ability::Templates => self.templates,
             declared => self.capabilities.iter().any(|name| name == declared.name()),
         }

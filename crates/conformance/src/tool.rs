@@ -5,7 +5,10 @@ use std::time::Duration;
 use chandler_tool::{
     ProcessGuard, Supervisor, SupervisorConfig,
     generated::{
-        template::{RenderRequest, RenderResponse, template_service_client::TemplateServiceClient},
+        template::{
+            BuildRequest, BuildResponse, RenderRequest, RenderResponse,
+            template_service_client::TemplateServiceClient,
+        },
         tool::{
             ApplyRequest, CancelRequest, CanonicalValues, CanonicalizeRequest, DescribeRequest,
             DescribeResponse, Failure, FailureCategory, InspectRequest, ObserveRequest, OperationEvent,
@@ -122,6 +125,11 @@ impl Tool {
     pub async fn render(&self, request: RenderRequest) -> Result<RenderResponse, CaseError> {
         let guard = self.supervisor.acquire().await?;
         answer("Render", TemplateServiceClient::new(guard.channel()).render(limited(request)).await)
+    }
+
+    pub async fn build(&self, request: BuildRequest) -> Result<BuildResponse, CaseError> {
+        let guard = self.supervisor.acquire().await?;
+        answer("Build", TemplateServiceClient::new(guard.channel()).build(limited(request)).await)
     }
 
     pub async fn begin_apply(&self, request: ApplyRequest) -> Result<Running, CaseError> {

@@ -2,6 +2,8 @@
 
 mod anywhere;
 mod apis;
+mod builds;
+mod bundles;
 mod cancel;
 mod crash;
 mod helm;
@@ -29,12 +31,14 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         waiting::CASES,
         ownership::CASES,
         apis::CASES,
+        bundles::CASES,
         crash::CASES,
         cancel::CASES,
         anywhere::CASES,
         reach::CASES,
         process::CASES,
         templates::CASES,
+        builds::CASES,
     ];
     contract.into_iter().chain(helm::TOPICS).flatten()
 }

@@ -9,13 +9,29 @@ pub struct PackageFormat(String);
 impl PackageFormat {
     /// The artifact type of Helm charts: the media type of their configuration.
     pub const HELM_CHART: &'static str = "application/vnd.cncf.helm.config.v1+json";
+    /// The artifact type of bundles, `manifests/v1` for short: a gzip-compressed tar archive of YAML and JSON files.
+    pub const MANIFESTS: &'static str = "application/vnd.chandler.manifests.v1.tar+gzip";
 
     pub fn new(artifact_type: impl Into<String>) -> Self {
         Self(artifact_type.into())
     }
 
+    /// Returns the format of bundles.
+    pub fn manifests() -> Self {
+        Self::new(Self::MANIFESTS)
+    }
+
     pub fn is_helm_chart(&self) -> bool {
         self.0 == Self::HELM_CHART
+    }
+
+    pub fn is_manifests(&self) -> bool {
+        self.0 == Self::MANIFESTS
+    }
+
+    /// Returns whether packages of this format are gzip-compressed tar archives, which are validated before they are stored.
+    pub fn is_archive(&self) -> bool {
+        self.is_helm_chart() || self.is_manifests()
     }
 
     pub fn as_str(&self) -> &str {
@@ -43,5 +59,27 @@ impl Default for PackageFormat {
 impl fmt::Display for PackageFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charts_and_bundles_are_archives() {
+        let rows = [
+            (PackageFormat::default(), true, false, true, None),
+            (PackageFormat::manifests(), false, true, true, Some(PackageFormat::MANIFESTS)),
+            (PackageFormat::new("text/yaml"), false, false, false, Some("text/yaml")),
+        ];
+        for (format, chart, manifests, archive, stored) in rows {
+            assert_eq!(
+                (format.is_helm_chart(), format.is_manifests(), format.is_archive()),
+                (chart, manifests, archive)
+            );
+            assert_eq!(format.to_stored().as_deref(), stored);
+            assert_eq!(PackageFormat::stored(stored), format);
+        }
     }
 }

@@ -1,7 +1,8 @@
-//! Sources: which commit of a repository is fetched, which of its files count, which namespaces may use them, polling, the
-//! history and the status.
+//! Sources: which commit of a repository is fetched, which of its files count, what they are, which namespaces may use
+//! them, polling, the history and the status.
 
 mod commit_record;
+mod content;
 mod git_ref;
 mod history;
 mod ignore;
@@ -12,6 +13,7 @@ mod stored;
 
 pub use chandler_api::extensions::{CommitRecord, VerificationMode};
 pub use commit_record::commit_record;
+pub use content::{Content, content_of, is_manifest};
 pub use git_ref::{RemoteRef, RemoteRefs, SelectedCommit, SelectedTag, pinned_commit, select_commit};
 pub use history::history;
 pub use ignore::Ignore;

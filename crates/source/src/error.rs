@@ -40,6 +40,8 @@ pub enum SourceError {
     NotAChart { reference: String, reason: String },
     #[error("{url} is not a valid chart archive: {reason}; package it again with `helm package`")]
     InvalidArchive { url: String, reason: String },
+    #[error("the files cannot be packed: {reason}")]
+    NotPackable { reason: String },
     #[error("the values of the package are invalid: {0}")]
     InvalidValues(String),
     #[error("the certificate authority for {url} is not valid PEM")]
@@ -79,6 +81,7 @@ impl From<SourceError> for Failure {
             | SourceError::PathMissing { .. } => Category::PackageNotFound,
             SourceError::NotAChart { .. }
             | SourceError::InvalidArchive { .. }
+            | SourceError::NotPackable { .. }
             | SourceError::InvalidValues(_)
             | SourceError::UnusableRevision { .. }
             | SourceError::SizeMismatch { .. }

@@ -13,6 +13,7 @@ mod index;
 mod index_changes;
 mod limits;
 mod oci;
+mod pack;
 mod packages;
 mod repositories;
 mod signature;
@@ -29,6 +30,7 @@ pub use error::SourceError;
 pub use git::{GitCommit, GitKeyError, GitKeys, GitRequest};
 pub use hyper_util::client::proxy::matcher::Matcher as ProxyMatcher;
 pub use limits::{GitLimits, Limits};
+pub use pack::PackedFiles;
 pub use packages::{Packages, PublishedVersion, ResolvedPackage, SourceOptions};
 pub use signature::{
     ExpectedIdentity, KeyError, PolicyError, PolicyUnavailable, RuleError, SignaturePolicy, Signers,

@@ -1,6 +1,6 @@
 //! The store of downloaded packages, by content: `sha256/<hex>.tgz` for charts, `sha256/<hex>.package` for other formats.
-//! Only charts are validated as archives, so a chart is never read from a file of another format. Files are complete, because
-//! they are renamed into place.
+//! Only charts and bundles are validated as archives, so a chart is never read from a file of another format. Files are complete,
+//! because they are renamed into place.
 
 mod catalogs;
 mod garbage_collection;
@@ -44,6 +44,10 @@ pub struct StoredPackage {
 impl StoredPackage {
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub fn format(&self) -> &PackageFormat {
+        &self.format
     }
 }
 
@@ -125,8 +129,8 @@ impl PackageWriter {
         self.size
     }
 
-    /// Moves the package into the store if it has the expected digest. A chart must also be a valid archive; packages of
-    /// other formats are validated by their tool.
+    /// Moves the package into the store if it has the expected digest. A chart or a bundle must also be a valid archive;
+    /// packages of other formats are validated by their tool.
     pub async fn commit(
         self,
         url: &str,
@@ -144,7 +148,7 @@ impl PackageWriter {
         }
         let (url, format) = (url.to_owned(), format.clone());
         let commit = move || {
-            if format.is_helm_chart() {
+            if format.is_archive() {
                 file.rewind().map_err(failed)?;
                 archive::validate(BufReader::new(file.as_file()), size)
                     .map_err(|error| SourceError::InvalidArchive { url, reason: error.to_string() })?;
@@ -183,8 +187,10 @@ mod tests {
         };
         let replaced = write(&other).commit("url", Some(&digest), &chart_format).await.unwrap_err();
         assert!(matches!(replaced, SourceError::DigestMismatch { .. }), "{replaced}");
-        let invalid = write(b"no archive").commit("url", None, &chart_format).await.unwrap_err();
-        assert!(matches!(invalid, SourceError::InvalidArchive { .. }), "{invalid}");
+        for format in [&chart_format, &PackageFormat::manifests()] {
+            let invalid = write(b"no archive").commit("url", None, format).await.unwrap_err();
+            assert!(matches!(invalid, SourceError::InvalidArchive { .. }), "{invalid}");
+        }
         drop(write(&package));
         assert!(store.get(&digest, &chart_format).is_none(), "an aborted download is not stored");
         assert_eq!(write(&package).commit("url", Some(&digest), &chart_format).await.unwrap(), digest);

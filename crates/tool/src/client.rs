@@ -42,6 +42,7 @@ const LAST_EVENT: Duration = Duration::from_secs(10);
 pub struct PackageFile {
     pub path: PathBuf,
     pub digest: Digest,
+    pub format: PackageFormat,
 }
 
 /// An install or upgrade to run.

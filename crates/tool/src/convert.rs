@@ -82,7 +82,11 @@ pub fn remove(order: RemoveOrder) -> proto::RemoveRequest {
 }
 
 pub fn package(package: &PackageFile) -> proto::Package {
-    proto::Package { path: package.path.to_string_lossy().into_owned(), digest: package.digest.to_string() }
+    proto::Package {
+        path: package.path.to_string_lossy().into_owned(),
+        digest: package.digest.to_string(),
+        format: package.format.to_string(),
+    }
 }
 
 pub fn values(text: &str) -> proto::Values {

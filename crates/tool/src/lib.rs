@@ -1,5 +1,6 @@
 //! Clients of package tools and of the template service, and the supervision of their processes.
 
+mod build;
 mod client;
 mod convert;
 mod description_cache;
@@ -25,6 +26,7 @@ pub mod generated {
     }
 }
 
+pub use build::{BuildInput, BuiltObject};
 pub use chandler_core::release::ApplyKind;
 pub use client::{
     Applied, ApplyOrder, OperationFailure, PackageFile, PackageTool, ReleaseDetails, RemoveOrder, StepReport,

@@ -102,9 +102,14 @@ pub struct Maintainer {
     pub email: Option<String>,
 }
 
-/// A repository with tags per Kubernetes minor version: `v1.34` and `1.34.7` are for Kubernetes 1.34 only.
+/// A repository, or a Git repository, with tags per Kubernetes minor version: `v1.34` and `1.34.7` are for Kubernetes 1.34 only.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[x_kube(crates(kube_core = "kube_core"), validation = rules::one_of(&["repository", "catalog"]))]
+#[x_kube(
+    crates(kube_core = "kube_core"),
+    validation = rules::one_of(&["repository", "catalog", "sourceRef"]),
+    validation = rules::chart_or_path()
+)]
+#[serde(rename_all = "camelCase")]
 pub struct FollowKubernetes {
     /// The repository: `https://…` for a Helm repository, `oci://…` for a registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -114,7 +119,15 @@ pub struct FollowKubernetes {
     /// The ExtensionCatalog whose repository and credentials are used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub catalog: Option<Reference>,
-    /// Name of the chart in the repository.
+    /// The Source whose Git tags are followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_ref: Option<Reference>,
+    /// Folder of the package in the Source. If unset, its root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub path: Option<String>,
+    /// Name of the chart in the repository. Required, except with `sourceRef`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(min = 1, max = 253))]
     pub chart: String,
 }

@@ -128,7 +128,7 @@ pub enum DependencyPolicy {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 pub struct ReleaseTarget {
-    /// Name of the release. If unset, the name of the extension, or of the chart.
+    /// Name of the release. If unset, the name of the extension, or of the chart, or of the instance for a package of a Source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 53))]
     pub name: Option<String>,

@@ -61,6 +61,12 @@ pub(super) fn one_of(fields: &[&str]) -> Rule {
         .message(&*format!("exactly one of {names} must be set"))
 }
 
+/// Requires `chart` for a package of a repository or catalog, and allows `path` only for one of a Source.
+pub(super) fn chart_or_path() -> Rule {
+    Rule::new("has(self.sourceRef) ? !has(self.chart) : has(self.chart) && !has(self.path)")
+        .message("chart must be set for a repository or catalog, and path only for a sourceRef")
+}
+
 pub(super) fn keys_or_identities() -> Rule {
     Rule::new("has(self.keys) || has(self.identities) && size(self.identities) > 0 && has(self.trustedRoot)")
         .message("keys, or identities and trustedRoot, must be set")

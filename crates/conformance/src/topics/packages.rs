@@ -98,7 +98,7 @@ async fn invalid(context: &Context) -> Result<(), CaseError> {
     let packages = [
         ("another format", context.write_package(b"\0\x01\xfe\xff is no package")?),
         ("an empty file", context.write_package(b"")?),
-        ("a missing file", Package { path: missing, digest: good.digest.clone() }),
+        ("a missing file", Package { path: missing, ..good.clone() }),
         ("content with another digest", Package { digest: other.digest, ..good }),
     ];
     for (what, package) in packages {

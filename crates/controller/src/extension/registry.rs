@@ -62,6 +62,8 @@ impl RegisteredExtension {
                 source: PackageSource {
                     repository: follow.repository.clone(),
                     catalog: follow.catalog.clone(),
+                    source_ref: follow.source_ref.clone(),
+                    path: follow.path.clone(),
                     chart: follow.chart.clone(),
                     version: Some(wanted.text.clone()),
                 },

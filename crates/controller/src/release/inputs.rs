@@ -222,7 +222,11 @@ fn changed(desired: &Desired, was: &str, is: &str) -> String {
 }
 
 pub(super) fn file(stored: &StoredPackage) -> PackageFile {
-    PackageFile { path: stored.path().to_owned(), digest: stored.digest.clone() }
+    PackageFile {
+        path: stored.path().to_owned(),
+        digest: stored.digest.clone(),
+        format: stored.format().clone(),
+    }
 }
 
 fn parsed(digest: &str) -> Result<Digest, Failure> {

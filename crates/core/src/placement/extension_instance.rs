@@ -101,7 +101,9 @@ pub fn must_write_values(
 pub fn release_identity(instance: &ExtensionInstance) -> ReleaseIdentity {
     let (spec, release) = (&instance.spec, &instance.spec.release);
     let default = spec.extension.as_ref().map(|extension| &extension.name);
-    let default = default.or(spec.source.as_ref().map(|source| &source.chart)).cloned().unwrap_or_default();
+    let chart = spec.source.as_ref().map(|source| &source.chart).filter(|chart| !chart.is_empty());
+    // A package of a Source has no name of its own.
+    let default = default.or(chart).cloned().unwrap_or_else(|| instance.name_any());
     // The name of a package in an OCI registry may contain a path.
     let default = default.rsplit('/').next().unwrap_or_default().to_owned();
     let name = release.name.clone().unwrap_or(default);
@@ -172,6 +174,8 @@ mod tests {
         let source =
             json!({"source": {"repository": "https://c.example", "chart": "tools"}, "clusters": all});
         assert_eq!(identity(source), named("tools", "tools"));
+        let of_source = json!({"source": {"sourceRef": {"name": "apps"}, "path": "cni"}, "clusters": all});
+        assert_eq!(identity(of_source), named("net", "net"), "the name of the instance");
     }
 
     #[test]

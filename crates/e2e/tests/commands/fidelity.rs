@@ -12,6 +12,7 @@ use std::{
 use chandler_core::{
     digest::{Digest, InputDigest},
     identity::{ClusterKey, ReleaseId, ToolId},
+    package_format::PackageFormat,
     release::{ExecutionOptions, RenderingOptions},
 };
 use chandler_e2e::{programs, third_party::REAL_CHARTS};
@@ -51,7 +52,12 @@ impl Comparison {
         let (archive, file) = (package.to_str().unwrap(), file.to_str().unwrap());
         let expected = self.helm(name, &["template", name, archive, "--values", file, "--dry-run=server"]);
 
-        self.apply(name, PackageFile { path: package.clone(), digest: Digest::of(&bytes) }, values).await;
+        let packaged = PackageFile {
+            path: package.clone(),
+            digest: Digest::of(&bytes),
+            format: PackageFormat::default(),
+        };
+        self.apply(name, packaged, values).await;
         let stored =
             self.helm(name, &["get", "manifest", name]) + "\n" + &self.helm(name, &["get", "hooks", name]);
         let (expected, stored) = (documents(&expected), documents(&stored));

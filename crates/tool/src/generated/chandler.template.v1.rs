@@ -56,6 +56,81 @@ pub struct TemplateFailure {
     #[prost(bool, tag = "3")]
     pub parse: bool,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct BuildRequest {
+    /// The files that the build may read. A kustomization may refer to files outside its folder, for example "../base".
+    #[prost(message, repeated, tag = "1")]
+    pub files: ::prost::alloc::vec::Vec<SourceFile>,
+    /// The folder to build, relative to the root of the files, for example "overlays/production". Empty means the root.
+    #[prost(string, tag = "2")]
+    pub path: ::prost::alloc::string::String,
+    /// A JSON object. Empty, or an object without fields, means no values: then manifests are not evaluated as templates.
+    ///
+    /// With values, manifests are Helm templates in which .Values has them. A kustomization gets them as the fields `data` of
+    /// a ConfigMap named "chandler-values", which its `replacements` can read and which is not part of the result.
+    #[prost(bytes = "vec", tag = "3")]
+    pub values: ::prost::alloc::vec::Vec<u8>,
+    /// Timeout of the build. Defaults to 30 s.
+    #[prost(message, optional, tag = "4")]
+    pub timeout: ::core::option::Option<::prost_types::Duration>,
+    /// Maximum total size of the objects. 0 means 16 MiB.
+    #[prost(uint32, tag = "5")]
+    pub max_output_bytes: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SourceFile {
+    /// Path relative to the root, with slashes, without "." and "..".
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(bytes = "vec", tag = "2")]
+    pub content: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct BuildResponse {
+    #[prost(oneof = "build_response::Outcome", tags = "1, 2")]
+    pub outcome: ::core::option::Option<build_response::Outcome>,
+}
+/// Nested message and enum types in `BuildResponse`.
+pub mod build_response {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Outcome {
+        #[prost(message, tag = "1")]
+        Built(super::BuiltObjects),
+        #[prost(message, tag = "2")]
+        Failure(super::BuildFailure),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct BuiltObjects {
+    /// In the order of the files, or in the order of kustomize.
+    #[prost(message, repeated, tag = "1")]
+    pub objects: ::prost::alloc::vec::Vec<BuiltObject>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BuiltObject {
+    /// The object as one YAML document, with sorted keys.
+    #[prost(string, tag = "1")]
+    pub yaml: ::prost::alloc::string::String,
+    /// The file that the object comes from, relative to the root of the files. For an object that kustomize generates, the
+    /// kustomization file. Empty means unknown.
+    #[prost(string, tag = "2")]
+    pub file: ::prost::alloc::string::String,
+    /// Line of the file on which the object starts, starting at 1. 0 means unknown.
+    #[prost(uint32, tag = "3")]
+    pub line: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BuildFailure {
+    /// Human-readable error message. Must not contain values.
+    #[prost(string, tag = "1")]
+    pub message: ::prost::alloc::string::String,
+    /// The file that has to be changed, relative to the root of the files. Empty means unknown.
+    #[prost(string, tag = "2")]
+    pub file: ::prost::alloc::string::String,
+    /// Line of the file, starting at 1. 0 means unknown.
+    #[prost(uint32, tag = "3")]
+    pub line: u32,
+}
 /// Generated client implementations.
 pub mod template_service_client {
     #![allow(
@@ -157,6 +232,32 @@ pub mod template_service_client {
             req.extensions_mut()
                 .insert(
                     GrpcMethod::new("chandler.template.v1.TemplateService", "Render"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Builds the objects of a folder. If the folder has a kustomization file, kustomize builds them; otherwise they are the
+        /// objects in all YAML and JSON files below the folder. Reads nothing but the request: no disk, no network, no cluster.
+        /// Fails if there are no objects.
+        pub async fn build(
+            &mut self,
+            request: impl tonic::IntoRequest<super::BuildRequest>,
+        ) -> std::result::Result<tonic::Response<super::BuildResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/chandler.template.v1.TemplateService/Build",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("chandler.template.v1.TemplateService", "Build"),
                 );
             self.inner.unary(req, path, codec).await
         }

@@ -15,6 +15,12 @@ pub struct DescribeResponse {
     /// Package formats that the tool supports, as OCI artifact types, for example
     /// "application/vnd.cncf.helm.config.v1+json". Chandler uses the tool for packages of these formats. Two tools of a
     /// manager must not declare the same format.
+    ///
+    /// "application/vnd.chandler.manifests.v1.tar+gzip", manifests/v1 for short, is a bundle: a gzip-compressed tar archive of
+    /// YAML and JSON files with Kubernetes objects. A tool that declares it evaluates no templates in the files unless values
+    /// are given; creates or replaces CustomResourceDefinitions, and waits until they are established, before it applies the
+    /// other objects; never deletes them; and replaces an object with the annotation "chandler.dev/replace: WhenImmutable" if
+    /// an upgrade changes an immutable field.
     #[prost(string, repeated, tag = "4")]
     pub formats: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Optional features: "hooks", "wait", "server-side-apply", "take-ownership", "crds", and "helm-records" if the helm
@@ -85,6 +91,9 @@ pub struct Package {
     /// "sha256:<hex>"
     #[prost(string, tag = "2")]
     pub digest: ::prost::alloc::string::String,
+    /// One of the formats that the tool declares. Empty means the first of them.
+    #[prost(string, tag = "3")]
+    pub format: ::prost::alloc::string::String,
 }
 /// One layer of values. Later layers override earlier ones by the tool's own merge rules.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -71,7 +71,11 @@ impl CatalogReader {
         let resolved = self.packages.resolve(&reference, &access).await?;
         let stored = self.packages.fetch(&resolved, &access).await?;
         let tool = PackageTool::new(ToolId(0), Supervisor::new(SupervisorConfig::new(tool)));
-        let file = PackageFile { path: stored.path().to_owned(), digest: stored.digest.clone() };
+        let file = PackageFile {
+            path: stored.path().to_owned(),
+            digest: stored.digest.clone(),
+            format: stored.format().clone(),
+        };
         let info = tool.inspect(&file).await;
         tool.supervisor().kill().await;
         Ok(PackageView::new(info?))

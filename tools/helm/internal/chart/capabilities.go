@@ -18,14 +18,15 @@ func readsCapabilities(chart *helmchart.Chart) bool {
 		return true
 	}
 	for _, file := range chart.Templates {
-		if templateReadsCapabilities(file.Name, string(file.Data)) {
+		if TemplateReadsCapabilities(file.Name, string(file.Data)) {
 			return true
 		}
 	}
 	return slices.ContainsFunc(chart.Dependencies(), readsCapabilities)
 }
 
-func templateReadsCapabilities(name, text string) bool {
+// TemplateReadsCapabilities reports whether the text of a template uses .Capabilities.
+func TemplateReadsCapabilities(name, text string) bool {
 	if !strings.Contains(text, capabilities) {
 		return false
 	}

@@ -3,19 +3,13 @@ package chart
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
-	"io/fs"
-	"os"
-	"strings"
 
 	helmchart "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 	"chandler.dev/tools/helm/internal/failure"
-	"chandler.dev/tools/helm/internal/lru"
+	"chandler.dev/tools/helm/internal/packagefile"
 )
 
 // cacheBytes is the maximum total size of the cached charts.
@@ -23,12 +17,12 @@ const cacheBytes = 64 << 20
 
 // Store loads charts and caches them by digest.
 type Store struct {
-	loaded *lru.Cache[*Chart]
+	charts *packagefile.Cache[*Chart]
 }
 
 // NewStore returns an empty store.
 func NewStore() *Store {
-	return &Store{loaded: lru.New[*Chart](cacheBytes, nil)}
+	return &Store{charts: packagefile.NewCache[*Chart](cacheBytes)}
 }
 
 // Chart is a loaded chart. Helm gets only clones of it (see Clone), because Helm changes the charts that it processes.
@@ -38,40 +32,23 @@ type Chart struct {
 	ReadsCapabilities bool
 }
 
-// Load returns the chart of a package, from the cache or from disk.
-func (s *Store) Load(pkg *toolv1.Package) (*Chart, error) {
-	digest := pkg.GetDigest()
-	if !strings.HasPrefix(digest, "sha256:") {
-		return nil, failure.New(failure.InvalidPackage, "the package has no sha256 digest")
-	}
-	if chart, ok := s.loaded.Get(digest); ok {
-		return chart, nil
-	}
-	data, err := os.ReadFile(pkg.GetPath())
-	if err != nil {
-		return nil, failure.Wrap(failure.InvalidPackage, err, "reading the package failed: %v", withoutPath(err))
-	}
-	sum := sha256.Sum256(data)
-	if actual := "sha256:" + hex.EncodeToString(sum[:]); actual != digest {
-		return nil, failure.New(failure.InvalidPackage, "the package has digest %s, expected %s", actual, digest)
-	}
-	original, err := loader.LoadArchive(bytes.NewReader(data))
-	if err != nil {
-		return nil, failure.Wrap(failure.InvalidPackage, err, "the package is not a Helm chart archive: %v", err)
-	}
-	if err := checkSchemas(original); err != nil {
-		return nil, err
-	}
-	chart := &Chart{original: original, ReadsCapabilities: readsCapabilities(original)}
-	return s.loaded.Add(digest, chart, size(original)), nil
+// Empty returns a chart without files, for a release whose objects do not come from templates.
+func Empty(metadata *helmchart.Metadata) *Chart {
+	return &Chart{original: &helmchart.Chart{Metadata: metadata}}
 }
 
-// withoutPath returns err without the local path of the file.
-func withoutPath(err error) error {
-	if path, ok := errors.AsType[*fs.PathError](err); ok {
-		return path.Err
-	}
-	return err
+// Load returns the chart of a package, from the cache or from disk.
+func (s *Store) Load(pkg *toolv1.Package) (*Chart, error) {
+	return s.charts.Load(pkg, func(content []byte) (*Chart, int, error) {
+		original, err := loader.LoadArchive(bytes.NewReader(content))
+		if err != nil {
+			return nil, 0, failure.Wrap(failure.InvalidPackage, err, "the package is not a Helm chart archive: %v", err)
+		}
+		if err := checkSchemas(original); err != nil {
+			return nil, 0, err
+		}
+		return &Chart{original: original, ReadsCapabilities: readsCapabilities(original)}, size(original), nil
+	})
 }
 
 func size(chart *helmchart.Chart) int {

@@ -13,18 +13,25 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/bundle"
 	"chandler.dev/tools/helm/internal/chart"
 	"chandler.dev/tools/helm/internal/failure"
 )
 
 // ApplySpec is the input of Apply.
 type ApplySpec struct {
-	Chart       *chart.Chart
+	// Chart is the chart of the release. That of a bundle has no templates.
+	Chart *chart.Chart
+	// Bundle is set if the objects of the release are those of a bundle.
+	Bundle      *bundle.Bundle
 	Values      map[string]any
 	Action      toolv1.ApplyAction
 	Options     *toolv1.ApplyOptions
 	InputDigest string
 	Recover     bool
+
+	// rendered are the objects of the bundle for the next revision.
+	rendered *renderedBundle
 }
 
 // ApplyResult is the result of Apply.
@@ -67,19 +74,29 @@ func (r *Release) execute(spec ApplySpec, plan applyPlan, last *rspb.Release) (*
 	if err != nil {
 		return nil, err
 	}
-	method, err := r.applyMethod(spec.Options, plan.upgrade, last)
-	if err != nil {
-		return nil, err
-	}
 	revision := 1
 	if last != nil {
 		revision = last.Version + 1
+	}
+	if spec.Bundle != nil {
+		if spec.rendered, err = r.renderBundle(spec, revision, plan.upgrade); err != nil {
+			return nil, err
+		}
+	}
+	method, err := r.applyMethod(spec.Options, plan.upgrade, last)
+	if err != nil {
+		return nil, err
 	}
 	labels, err := inputLabels(spec.InputDigest, revision)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.applyCRDs(spec); err != nil {
+	if spec.rendered != nil {
+		err = r.applyBundleCRDs(spec)
+	} else {
+		err = r.applyCRDs(spec)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if plan.upgrade {
@@ -156,6 +173,9 @@ func (r *Release) installInto(
 	install.SubNotes = spec.Options.GetSubNotes()
 	install.SkipSchemaValidation = spec.Options.GetSkipSchemaValidation()
 	install.Description = spec.Options.GetDescription()
+	if spec.rendered != nil {
+		install.PostRenderer = spec.rendered
+	}
 	// With the operation's context, Helm would return on cancellation and continue in the background.
 	_, err := install.RunWithContext(context.Background(), spec.Chart.Clone(), spec.Values)
 	return err
@@ -181,6 +201,9 @@ func (r *Release) upgrade(spec ApplySpec, method applyMethod, labels map[string]
 	upgrade.SubNotes = spec.Options.GetSubNotes()
 	upgrade.SkipSchemaValidation = spec.Options.GetSkipSchemaValidation()
 	upgrade.Description = spec.Options.GetDescription()
+	if spec.rendered != nil {
+		upgrade.PostRenderer = spec.rendered
+	}
 	switch spec.Options.GetValuesReuse() {
 	case toolv1.ValuesReuse_VALUES_REUSE_REUSE:
 		upgrade.ReuseValues = true

@@ -149,6 +149,9 @@ func (c *client) create(resources kube.ResourceList, options []kube.ClientCreate
 func (c *client) Update(original, target kube.ResourceList, options ...kube.ClientUpdateOption) (*kube.Result, error) {
 	c.step(toolv1.StepKind_STEP_KIND_APPLYING, "applying", target)
 	c.setApplied()
+	if err := c.replaceImmutable(target); err != nil {
+		return &kube.Result{}, err
+	}
 	if isServerSideUpdate(options) {
 		return c.Client.Update(original, target, options...)
 	}

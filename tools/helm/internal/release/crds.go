@@ -21,10 +21,11 @@ import (
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 	"chandler.dev/tools/helm/internal/failure"
+	"chandler.dev/tools/helm/internal/operation"
 )
 
-// crdPollInterval is the interval at which a new CRD is checked until the API server serves it.
-const crdPollInterval = 100 * time.Millisecond
+// pollInterval is the interval at which an object is checked, for example a new CRD until the API server serves it.
+const pollInterval = 100 * time.Millisecond
 
 // applyCRDs applies the CRDs in the chart's crds/ directory. Helm would do so at the first install only, and would
 // overwrite the CRDs of other releases under server-side apply. applyCRDs creates missing CRDs at every apply and
@@ -186,16 +187,20 @@ func (r *Release) waitEstablished(client dynamic.Interface, name string) ([]sche
 	}
 }
 
-// waitToPoll waits for crdPollInterval. It fails if the time for waits is over.
 func (r *Release) waitToPoll(object string) error {
-	if r.operation.Remaining() <= time.Millisecond {
-		return &failure.WaitError{For: "established", After: r.operation.Timeout(), Err: errors.New(object)}
+	return waitToPoll(r.operation, "established", object)
+}
+
+// waitToPoll waits for pollInterval. It fails if the time for waits is over before the object is in the awaited state.
+func waitToPoll(op *operation.Operation, awaited, object string) error {
+	if op.Remaining() <= time.Millisecond {
+		return &failure.WaitError{For: awaited, After: op.Timeout(), Err: errors.New(object)}
 	}
 	select {
-	case <-time.After(crdPollInterval):
+	case <-time.After(pollInterval):
 		return nil
-	case <-r.operation.Context().Done():
-		return r.operation.Context().Err()
+	case <-op.Context().Done():
+		return op.Context().Err()
 	}
 }
 

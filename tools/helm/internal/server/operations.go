@@ -68,18 +68,17 @@ func (s *Server) Apply(request *toolv1.ApplyRequest, stream grpc.ServerStreaming
 			return nil, err
 		}
 		secrets = redact.Strings(merged)
-		loaded, err := s.charts.Load(request.GetPackage())
-		if err != nil {
-			return nil, err
-		}
-		applied, err := opened.Apply(release.ApplySpec{
-			Chart:       loaded,
+		spec := release.ApplySpec{
 			Values:      merged,
 			Action:      request.GetAction(),
 			Options:     request.GetOptions(),
 			InputDigest: request.GetInputDigest(),
 			Recover:     request.GetRecover(),
-		})
+		}
+		if err := s.load(request.GetPackage(), &spec); err != nil {
+			return nil, err
+		}
+		applied, err := opened.Apply(spec)
 		unchanged = applied.Unchanged
 		return applied.State, err
 	})

@@ -2,6 +2,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"runtime/debug"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/bundle"
 	"chandler.dev/tools/helm/internal/chart"
 	"chandler.dev/tools/helm/internal/cluster"
 	"chandler.dev/tools/helm/internal/failure"
@@ -27,6 +29,7 @@ type Server struct {
 	log        *slog.Logger
 	clusters   *cluster.Pool
 	charts     *chart.Store
+	bundles    *bundle.Store
 	operations *operation.Set
 	requests   *telemetry.RequestCounter
 	tracing    *telemetry.Tracing
@@ -39,14 +42,21 @@ func New(version string, operations *operation.Set, tracing *telemetry.Tracing, 
 		log:        log,
 		clusters:   cluster.NewPool(),
 		charts:     chart.NewStore(),
+		bundles:    bundle.NewStore(),
 		operations: operations,
 		requests:   telemetry.NewRequestCounter(),
 		tracing:    tracing,
 	}
 }
 
-// formats are the OCI artifact types of the packages that the driver supports.
-var formats = []string{"application/vnd.cncf.helm.config.v1+json"}
+// Formats of the packages that the driver supports, as OCI artifact types.
+const (
+	formatChart     = "application/vnd.cncf.helm.config.v1+json"
+	formatManifests = "application/vnd.chandler.manifests.v1.tar+gzip"
+)
+
+// formats are the supported formats. The first one is the format of a package that names none.
+var formats = []string{formatChart, formatManifests}
 
 // capabilities are the optional features of the protocol that the driver supports.
 var capabilities = []string{"hooks", "wait", "server-side-apply", "take-ownership", "crds", "helm-records"}
@@ -79,11 +89,53 @@ func helmVersion() string {
 
 // Inspect reads the metadata of a package.
 func (s *Server) Inspect(_ context.Context, request *toolv1.InspectRequest) (*toolv1.InspectResponse, error) {
-	loaded, err := s.charts.Load(request.GetPackage())
+	info, err := s.inspect(request.GetPackage())
 	if err != nil {
 		return &toolv1.InspectResponse{Outcome: &toolv1.InspectResponse_Failure{Failure: failure.Proto(err)}}, nil
 	}
-	return &toolv1.InspectResponse{Outcome: &toolv1.InspectResponse_Info{Info: loaded.Info()}}, nil
+	return &toolv1.InspectResponse{Outcome: &toolv1.InspectResponse_Info{Info: info}}, nil
+}
+
+func (s *Server) inspect(pkg *toolv1.Package) (*toolv1.PackageInfo, error) {
+	switch format := packageFormat(pkg); format {
+	case formatChart:
+		loaded, err := s.charts.Load(pkg)
+		if err != nil {
+			return nil, err
+		}
+		return loaded.Info(), nil
+	case formatManifests:
+		loaded, err := s.bundles.Load(pkg)
+		if err != nil {
+			return nil, err
+		}
+		return loaded.Info(), nil
+	default:
+		return nil, unknownFormat(format)
+	}
+}
+
+// load loads the package of an Apply into its spec.
+func (s *Server) load(pkg *toolv1.Package, spec *release.ApplySpec) (err error) {
+	switch format := packageFormat(pkg); format {
+	case formatChart:
+		spec.Chart, err = s.charts.Load(pkg)
+		return err
+	case formatManifests:
+		if spec.Bundle, err = s.bundles.Load(pkg); err != nil {
+			return err
+		}
+		spec.Chart = spec.Bundle.Chart(spec.Values)
+		return nil
+	default:
+		return unknownFormat(format)
+	}
+}
+
+func packageFormat(pkg *toolv1.Package) string { return cmp.Or(pkg.GetFormat(), formats[0]) }
+
+func unknownFormat(format string) error {
+	return failure.New(failure.InvalidPackage, "the Helm driver does not read packages of format %q", format)
 }
 
 // Canonicalize parses and merges values and returns their canonical JSON.

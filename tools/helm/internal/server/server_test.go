@@ -36,7 +36,7 @@ func TestDescribe(t *testing.T) {
 		Name:          "helm",
 		Version:       helmVersion(),
 		DriverVersion: "v1.2.3",
-		Formats:       []string{"application/vnd.cncf.helm.config.v1+json"},
+		Formats:       []string{"application/vnd.cncf.helm.config.v1+json", "application/vnd.chandler.manifests.v1.tar+gzip"},
 		Capabilities:  []string{"hooks", "wait", "server-side-apply", "take-ownership", "crds", "helm-records"},
 		Records: &toolv1.ReleaseRecords{
 			ApiVersion:    "v1",
@@ -62,5 +62,24 @@ func TestRecoverPanic(t *testing.T) {
 	}
 	if err := call(); status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "the Helm driver panicked: boom") {
 		t.Fatalf("got %v", err)
+	}
+}
+
+func TestUnknownFormat(t *testing.T) {
+	server := New("test", operation.NewSet(), nil, slog.New(slog.DiscardHandler))
+	for format, message := range map[string]string{
+		"text/yaml":     `does not read packages of format "text/yaml"`,
+		"":              "no sha256 digest",
+		formatChart:     "no sha256 digest",
+		formatManifests: "no sha256 digest",
+	} {
+		response, err := server.Inspect(context.Background(), &toolv1.InspectRequest{Package: &toolv1.Package{Format: format}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := response.GetFailure()
+		if got.GetCategory() != failure.InvalidPackage || !strings.Contains(got.GetMessage(), message) {
+			t.Errorf("%q: got %v", format, got)
+		}
 	}
 }

@@ -38,7 +38,7 @@ func parse(layer *toolv1.Values) (map[string]any, error) {
 	case *toolv1.Values_Text:
 		parsed, err := loader.LoadValues(strings.NewReader(content.Text))
 		if err != nil {
-			return nil, withoutQuotedInput(rootCause(err))
+			return nil, WithoutQuotedInput(rootCause(err))
 		}
 		return parsed, nil
 	case *toolv1.Values_Json:
@@ -76,7 +76,8 @@ func rootCause(err error) error {
 // quotedInput matches the parts of a parser error that quote the input.
 var quotedInput = regexp.MustCompile("(unknown anchor) '[^']*'|(invalid map key|unsupported map key of type): (?s:.*)| `[^`]*`")
 
-func withoutQuotedInput(err error) error {
+// WithoutQuotedInput returns an error of the YAML parser without the parts of the input that it quotes.
+func WithoutQuotedInput(err error) error {
 	return errors.New(quotedInput.ReplaceAllString(err.Error(), "$1$2"))
 }
 

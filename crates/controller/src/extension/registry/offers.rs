@@ -79,6 +79,8 @@ fn followed_chart(spec: &ExtensionSpec) -> Option<Chart> {
     Some(PackageSource {
         repository: follow.repository,
         catalog: follow.catalog,
+        source_ref: follow.source_ref,
+        path: follow.path,
         chart: follow.chart,
         version: None,
     })

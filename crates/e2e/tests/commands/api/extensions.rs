@@ -287,13 +287,28 @@ async fn extension_fields_are_validated() {
             (json!({"versions": []}), Some("versions must list at least one version")),
             (follow(json!({"repository": "oci://registry.example/extensions", "chart": "hello"})), None),
             (follow(json!({"catalog": {"name": "all", "scope": "Platform"}, "chart": "hello"})), None),
-            (follow(json!({"chart": "hello"})), Some("exactly one of repository, catalog must be set")),
+            (
+                follow(json!({"chart": "hello"})),
+                Some("exactly one of repository, catalog, sourceRef must be set"),
+            ),
+            (follow(json!({"sourceRef": {"name": "apps"}, "path": "cni"})), None),
             (follow(json!({"repository": "http://registry.example", "chart": "hello"})), URL),
             (version(&json!({"version": "one"})), Some("must be a version such as 1.14.2")),
             (version(&json!({"version": "v1.34"})), None),
+            (version(&json!({"source": {"sourceRef": {"name": "apps", "scope": "Platform"}}})), None),
+            (
+                version(&json!({"source": {"sourceRef": {"name": "apps"}, "path": "a", "chart": "hello"}})),
+                Some("chart must be set for a repository or catalog, and path only for a sourceRef"),
+            ),
+            (
+                version(
+                    &json!({"source": {"repository": "https://charts.example", "chart": "a", "path": "b"}}),
+                ),
+                Some("chart must be set for a repository or catalog, and path only for a sourceRef"),
+            ),
             (
                 version(&json!({"source": {"chart": "hello"}})),
-                Some("exactly one of repository, catalog must be set"),
+                Some("exactly one of repository, catalog, sourceRef must be set"),
             ),
             (
                 version(

@@ -1,4 +1,5 @@
-// Renders values templates (Go text/template with Sprig functions) for many clusters in one call.
+// Renders values templates (Go text/template with Sprig functions) for many clusters in one call, and builds the objects of
+// folders with manifests or a kustomization.
 //
 // `chandler-helm --service template` serves it in a separate process, so that a template that exhausts the process's
 // memory does not interrupt a release operation.
@@ -349,6 +350,397 @@ func (x *TemplateFailure) GetParse() bool {
 	return false
 }
 
+type BuildRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The files that the build may read. A kustomization may refer to files outside its folder, for example "../base".
+	Files []*SourceFile `protobuf:"bytes,1,rep,name=files,proto3" json:"files,omitempty"`
+	// The folder to build, relative to the root of the files, for example "overlays/production". Empty means the root.
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// A JSON object. Empty, or an object without fields, means no values: then manifests are not evaluated as templates.
+	//
+	// With values, manifests are Helm templates in which .Values has them. A kustomization gets them as the fields `data` of
+	// a ConfigMap named "chandler-values", which its `replacements` can read and which is not part of the result.
+	Values []byte `protobuf:"bytes,3,opt,name=values,proto3" json:"values,omitempty"`
+	// Timeout of the build. Defaults to 30 s.
+	Timeout *durationpb.Duration `protobuf:"bytes,4,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// Maximum total size of the objects. 0 means 16 MiB.
+	MaxOutputBytes uint32 `protobuf:"varint,5,opt,name=max_output_bytes,json=maxOutputBytes,proto3" json:"max_output_bytes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *BuildRequest) Reset() {
+	*x = BuildRequest{}
+	mi := &file_chandler_template_v1_template_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildRequest) ProtoMessage() {}
+
+func (x *BuildRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_template_v1_template_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildRequest.ProtoReflect.Descriptor instead.
+func (*BuildRequest) Descriptor() ([]byte, []int) {
+	return file_chandler_template_v1_template_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *BuildRequest) GetFiles() []*SourceFile {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+func (x *BuildRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *BuildRequest) GetValues() []byte {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *BuildRequest) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *BuildRequest) GetMaxOutputBytes() uint32 {
+	if x != nil {
+		return x.MaxOutputBytes
+	}
+	return 0
+}
+
+type SourceFile struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Path relative to the root, with slashes, without "." and "..".
+	Path          string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Content       []byte `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceFile) Reset() {
+	*x = SourceFile{}
+	mi := &file_chandler_template_v1_template_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceFile) ProtoMessage() {}
+
+func (x *SourceFile) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_template_v1_template_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceFile.ProtoReflect.Descriptor instead.
+func (*SourceFile) Descriptor() ([]byte, []int) {
+	return file_chandler_template_v1_template_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SourceFile) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *SourceFile) GetContent() []byte {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+type BuildResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Outcome:
+	//
+	//	*BuildResponse_Built
+	//	*BuildResponse_Failure
+	Outcome       isBuildResponse_Outcome `protobuf_oneof:"outcome"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildResponse) Reset() {
+	*x = BuildResponse{}
+	mi := &file_chandler_template_v1_template_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildResponse) ProtoMessage() {}
+
+func (x *BuildResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_template_v1_template_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildResponse.ProtoReflect.Descriptor instead.
+func (*BuildResponse) Descriptor() ([]byte, []int) {
+	return file_chandler_template_v1_template_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *BuildResponse) GetOutcome() isBuildResponse_Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *BuildResponse) GetBuilt() *BuiltObjects {
+	if x != nil {
+		if x, ok := x.Outcome.(*BuildResponse_Built); ok {
+			return x.Built
+		}
+	}
+	return nil
+}
+
+func (x *BuildResponse) GetFailure() *BuildFailure {
+	if x != nil {
+		if x, ok := x.Outcome.(*BuildResponse_Failure); ok {
+			return x.Failure
+		}
+	}
+	return nil
+}
+
+type isBuildResponse_Outcome interface {
+	isBuildResponse_Outcome()
+}
+
+type BuildResponse_Built struct {
+	Built *BuiltObjects `protobuf:"bytes,1,opt,name=built,proto3,oneof"`
+}
+
+type BuildResponse_Failure struct {
+	Failure *BuildFailure `protobuf:"bytes,2,opt,name=failure,proto3,oneof"`
+}
+
+func (*BuildResponse_Built) isBuildResponse_Outcome() {}
+
+func (*BuildResponse_Failure) isBuildResponse_Outcome() {}
+
+type BuiltObjects struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the files, or in the order of kustomize.
+	Objects       []*BuiltObject `protobuf:"bytes,1,rep,name=objects,proto3" json:"objects,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuiltObjects) Reset() {
+	*x = BuiltObjects{}
+	mi := &file_chandler_template_v1_template_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuiltObjects) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuiltObjects) ProtoMessage() {}
+
+func (x *BuiltObjects) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_template_v1_template_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuiltObjects.ProtoReflect.Descriptor instead.
+func (*BuiltObjects) Descriptor() ([]byte, []int) {
+	return file_chandler_template_v1_template_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *BuiltObjects) GetObjects() []*BuiltObject {
+	if x != nil {
+		return x.Objects
+	}
+	return nil
+}
+
+type BuiltObject struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The object as one YAML document, with sorted keys.
+	Yaml string `protobuf:"bytes,1,opt,name=yaml,proto3" json:"yaml,omitempty"`
+	// The file that the object comes from, relative to the root of the files. For an object that kustomize generates, the
+	// kustomization file. Empty means unknown.
+	File string `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
+	// Line of the file on which the object starts, starting at 1. 0 means unknown.
+	Line          uint32 `protobuf:"varint,3,opt,name=line,proto3" json:"line,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuiltObject) Reset() {
+	*x = BuiltObject{}
+	mi := &file_chandler_template_v1_template_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuiltObject) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuiltObject) ProtoMessage() {}
+
+func (x *BuiltObject) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_template_v1_template_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuiltObject.ProtoReflect.Descriptor instead.
+func (*BuiltObject) Descriptor() ([]byte, []int) {
+	return file_chandler_template_v1_template_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *BuiltObject) GetYaml() string {
+	if x != nil {
+		return x.Yaml
+	}
+	return ""
+}
+
+func (x *BuiltObject) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *BuiltObject) GetLine() uint32 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
+type BuildFailure struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Human-readable error message. Must not contain values.
+	Message string `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	// The file that has to be changed, relative to the root of the files. Empty means unknown.
+	File string `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
+	// Line of the file, starting at 1. 0 means unknown.
+	Line          uint32 `protobuf:"varint,3,opt,name=line,proto3" json:"line,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildFailure) Reset() {
+	*x = BuildFailure{}
+	mi := &file_chandler_template_v1_template_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildFailure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildFailure) ProtoMessage() {}
+
+func (x *BuildFailure) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_template_v1_template_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildFailure.ProtoReflect.Descriptor instead.
+func (*BuildFailure) Descriptor() ([]byte, []int) {
+	return file_chandler_template_v1_template_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *BuildFailure) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *BuildFailure) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *BuildFailure) GetLine() uint32 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
 var File_chandler_template_v1_template_proto protoreflect.FileDescriptor
 
 const file_chandler_template_v1_template_proto_rawDesc = "" +
@@ -372,9 +764,34 @@ const file_chandler_template_v1_template_proto_rawDesc = "" +
 	"\x0fTemplateFailure\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\rR\x04line\x12\x14\n" +
-	"\x05parse\x18\x03 \x01(\bR\x05parse2f\n" +
+	"\x05parse\x18\x03 \x01(\bR\x05parse\"\xd1\x01\n" +
+	"\fBuildRequest\x126\n" +
+	"\x05files\x18\x01 \x03(\v2 .chandler.template.v1.SourceFileR\x05files\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
+	"\x06values\x18\x03 \x01(\fR\x06values\x123\n" +
+	"\atimeout\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12(\n" +
+	"\x10max_output_bytes\x18\x05 \x01(\rR\x0emaxOutputBytes\":\n" +
+	"\n" +
+	"SourceFile\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
+	"\acontent\x18\x02 \x01(\fR\acontent\"\x96\x01\n" +
+	"\rBuildResponse\x12:\n" +
+	"\x05built\x18\x01 \x01(\v2\".chandler.template.v1.BuiltObjectsH\x00R\x05built\x12>\n" +
+	"\afailure\x18\x02 \x01(\v2\".chandler.template.v1.BuildFailureH\x00R\afailureB\t\n" +
+	"\aoutcome\"K\n" +
+	"\fBuiltObjects\x12;\n" +
+	"\aobjects\x18\x01 \x03(\v2!.chandler.template.v1.BuiltObjectR\aobjects\"I\n" +
+	"\vBuiltObject\x12\x12\n" +
+	"\x04yaml\x18\x01 \x01(\tR\x04yaml\x12\x12\n" +
+	"\x04file\x18\x02 \x01(\tR\x04file\x12\x12\n" +
+	"\x04line\x18\x03 \x01(\rR\x04line\"P\n" +
+	"\fBuildFailure\x12\x18\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\x12\x12\n" +
+	"\x04file\x18\x02 \x01(\tR\x04file\x12\x12\n" +
+	"\x04line\x18\x03 \x01(\rR\x04line2\xb8\x01\n" +
 	"\x0fTemplateService\x12S\n" +
-	"\x06Render\x12#.chandler.template.v1.RenderRequest\x1a$.chandler.template.v1.RenderResponseB=Z;chandler.dev/tools/helm/gen/chandler/template/v1;templatev1b\x06proto3"
+	"\x06Render\x12#.chandler.template.v1.RenderRequest\x1a$.chandler.template.v1.RenderResponse\x12P\n" +
+	"\x05Build\x12\".chandler.template.v1.BuildRequest\x1a#.chandler.template.v1.BuildResponseB=Z;chandler.dev/tools/helm/gen/chandler/template/v1;templatev1b\x06proto3"
 
 var (
 	file_chandler_template_v1_template_proto_rawDescOnce sync.Once
@@ -388,27 +805,40 @@ func file_chandler_template_v1_template_proto_rawDescGZIP() []byte {
 	return file_chandler_template_v1_template_proto_rawDescData
 }
 
-var file_chandler_template_v1_template_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_chandler_template_v1_template_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_chandler_template_v1_template_proto_goTypes = []any{
 	(*RenderRequest)(nil),       // 0: chandler.template.v1.RenderRequest
 	(*Input)(nil),               // 1: chandler.template.v1.Input
 	(*RenderResponse)(nil),      // 2: chandler.template.v1.RenderResponse
 	(*Output)(nil),              // 3: chandler.template.v1.Output
 	(*TemplateFailure)(nil),     // 4: chandler.template.v1.TemplateFailure
-	(*durationpb.Duration)(nil), // 5: google.protobuf.Duration
+	(*BuildRequest)(nil),        // 5: chandler.template.v1.BuildRequest
+	(*SourceFile)(nil),          // 6: chandler.template.v1.SourceFile
+	(*BuildResponse)(nil),       // 7: chandler.template.v1.BuildResponse
+	(*BuiltObjects)(nil),        // 8: chandler.template.v1.BuiltObjects
+	(*BuiltObject)(nil),         // 9: chandler.template.v1.BuiltObject
+	(*BuildFailure)(nil),        // 10: chandler.template.v1.BuildFailure
+	(*durationpb.Duration)(nil), // 11: google.protobuf.Duration
 }
 var file_chandler_template_v1_template_proto_depIdxs = []int32{
-	1, // 0: chandler.template.v1.RenderRequest.inputs:type_name -> chandler.template.v1.Input
-	5, // 1: chandler.template.v1.RenderRequest.timeout:type_name -> google.protobuf.Duration
-	3, // 2: chandler.template.v1.RenderResponse.outputs:type_name -> chandler.template.v1.Output
-	4, // 3: chandler.template.v1.Output.failure:type_name -> chandler.template.v1.TemplateFailure
-	0, // 4: chandler.template.v1.TemplateService.Render:input_type -> chandler.template.v1.RenderRequest
-	2, // 5: chandler.template.v1.TemplateService.Render:output_type -> chandler.template.v1.RenderResponse
-	5, // [5:6] is the sub-list for method output_type
-	4, // [4:5] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	1,  // 0: chandler.template.v1.RenderRequest.inputs:type_name -> chandler.template.v1.Input
+	11, // 1: chandler.template.v1.RenderRequest.timeout:type_name -> google.protobuf.Duration
+	3,  // 2: chandler.template.v1.RenderResponse.outputs:type_name -> chandler.template.v1.Output
+	4,  // 3: chandler.template.v1.Output.failure:type_name -> chandler.template.v1.TemplateFailure
+	6,  // 4: chandler.template.v1.BuildRequest.files:type_name -> chandler.template.v1.SourceFile
+	11, // 5: chandler.template.v1.BuildRequest.timeout:type_name -> google.protobuf.Duration
+	8,  // 6: chandler.template.v1.BuildResponse.built:type_name -> chandler.template.v1.BuiltObjects
+	10, // 7: chandler.template.v1.BuildResponse.failure:type_name -> chandler.template.v1.BuildFailure
+	9,  // 8: chandler.template.v1.BuiltObjects.objects:type_name -> chandler.template.v1.BuiltObject
+	0,  // 9: chandler.template.v1.TemplateService.Render:input_type -> chandler.template.v1.RenderRequest
+	5,  // 10: chandler.template.v1.TemplateService.Build:input_type -> chandler.template.v1.BuildRequest
+	2,  // 11: chandler.template.v1.TemplateService.Render:output_type -> chandler.template.v1.RenderResponse
+	7,  // 12: chandler.template.v1.TemplateService.Build:output_type -> chandler.template.v1.BuildResponse
+	11, // [11:13] is the sub-list for method output_type
+	9,  // [9:11] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_chandler_template_v1_template_proto_init() }
@@ -420,13 +850,17 @@ func file_chandler_template_v1_template_proto_init() {
 		(*Output_Text)(nil),
 		(*Output_Failure)(nil),
 	}
+	file_chandler_template_v1_template_proto_msgTypes[7].OneofWrappers = []any{
+		(*BuildResponse_Built)(nil),
+		(*BuildResponse_Failure)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_chandler_template_v1_template_proto_rawDesc), len(file_chandler_template_v1_template_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

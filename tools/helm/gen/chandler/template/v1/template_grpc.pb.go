@@ -1,4 +1,5 @@
-// Renders values templates (Go text/template with Sprig functions) for many clusters in one call.
+// Renders values templates (Go text/template with Sprig functions) for many clusters in one call, and builds the objects of
+// folders with manifests or a kustomization.
 //
 // `chandler-helm --service template` serves it in a separate process, so that a template that exhausts the process's
 // memory does not interrupt a release operation.
@@ -25,6 +26,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	TemplateService_Render_FullMethodName = "/chandler.template.v1.TemplateService/Render"
+	TemplateService_Build_FullMethodName  = "/chandler.template.v1.TemplateService/Build"
 )
 
 // TemplateServiceClient is the client API for TemplateService service.
@@ -33,6 +35,10 @@ const (
 type TemplateServiceClient interface {
 	// Renders a template once per input. A failure of one input does not affect the others.
 	Render(ctx context.Context, in *RenderRequest, opts ...grpc.CallOption) (*RenderResponse, error)
+	// Builds the objects of a folder. If the folder has a kustomization file, kustomize builds them; otherwise they are the
+	// objects in all YAML and JSON files below the folder. Reads nothing but the request: no disk, no network, no cluster.
+	// Fails if there are no objects.
+	Build(ctx context.Context, in *BuildRequest, opts ...grpc.CallOption) (*BuildResponse, error)
 }
 
 type templateServiceClient struct {
@@ -53,12 +59,26 @@ func (c *templateServiceClient) Render(ctx context.Context, in *RenderRequest, o
 	return out, nil
 }
 
+func (c *templateServiceClient) Build(ctx context.Context, in *BuildRequest, opts ...grpc.CallOption) (*BuildResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BuildResponse)
+	err := c.cc.Invoke(ctx, TemplateService_Build_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // TemplateServiceServer is the server API for TemplateService service.
 // All implementations must embed UnimplementedTemplateServiceServer
 // for forward compatibility.
 type TemplateServiceServer interface {
 	// Renders a template once per input. A failure of one input does not affect the others.
 	Render(context.Context, *RenderRequest) (*RenderResponse, error)
+	// Builds the objects of a folder. If the folder has a kustomization file, kustomize builds them; otherwise they are the
+	// objects in all YAML and JSON files below the folder. Reads nothing but the request: no disk, no network, no cluster.
+	// Fails if there are no objects.
+	Build(context.Context, *BuildRequest) (*BuildResponse, error)
 	mustEmbedUnimplementedTemplateServiceServer()
 }
 
@@ -71,6 +91,9 @@ type UnimplementedTemplateServiceServer struct{}
 
 func (UnimplementedTemplateServiceServer) Render(context.Context, *RenderRequest) (*RenderResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Render not implemented")
+}
+func (UnimplementedTemplateServiceServer) Build(context.Context, *BuildRequest) (*BuildResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Build not implemented")
 }
 func (UnimplementedTemplateServiceServer) mustEmbedUnimplementedTemplateServiceServer() {}
 func (UnimplementedTemplateServiceServer) testEmbeddedByValue()                         {}
@@ -111,6 +134,24 @@ func _TemplateService_Render_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TemplateService_Build_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BuildRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TemplateServiceServer).Build(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TemplateService_Build_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TemplateServiceServer).Build(ctx, req.(*BuildRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // TemplateService_ServiceDesc is the grpc.ServiceDesc for TemplateService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -121,6 +162,10 @@ var TemplateService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Render",
 			Handler:    _TemplateService_Render_Handler,
+		},
+		{
+			MethodName: "Build",
+			Handler:    _TemplateService_Build_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

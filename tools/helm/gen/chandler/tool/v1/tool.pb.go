@@ -513,6 +513,12 @@ type DescribeResponse struct {
 	// Package formats that the tool supports, as OCI artifact types, for example
 	// "application/vnd.cncf.helm.config.v1+json". Chandler uses the tool for packages of these formats. Two tools of a
 	// manager must not declare the same format.
+	//
+	// "application/vnd.chandler.manifests.v1.tar+gzip", manifests/v1 for short, is a bundle: a gzip-compressed tar archive of
+	// YAML and JSON files with Kubernetes objects. A tool that declares it evaluates no templates in the files unless values
+	// are given; creates or replaces CustomResourceDefinitions, and waits until they are established, before it applies the
+	// other objects; never deletes them; and replaces an object with the annotation "chandler.dev/replace: WhenImmutable" if
+	// an upgrade changes an immutable field.
 	Formats []string `protobuf:"bytes,4,rep,name=formats,proto3" json:"formats,omitempty"`
 	// Optional features: "hooks", "wait", "server-side-apply", "take-ownership", "crds", and "helm-records" if the helm
 	// CLI can read the tool's releases. A tool ignores the options of features that it does not declare.
@@ -802,7 +808,9 @@ type Package struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Path  string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// "sha256:<hex>"
-	Digest        string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	Digest string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	// One of the formats that the tool declares. Empty means the first of them.
+	Format        string `protobuf:"bytes,3,opt,name=format,proto3" json:"format,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -847,6 +855,13 @@ func (x *Package) GetPath() string {
 func (x *Package) GetDigest() string {
 	if x != nil {
 		return x.Digest
+	}
+	return ""
+}
+
+func (x *Package) GetFormat() string {
+	if x != nil {
+		return x.Format
 	}
 	return ""
 }
@@ -3399,10 +3414,11 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\fRequestCount\x12\x12\n" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x16\n" +
 	"\x06result\x18\x02 \x01(\tR\x06result\x12\x14\n" +
-	"\x05count\x18\x03 \x01(\x04R\x05count\"5\n" +
+	"\x05count\x18\x03 \x01(\x04R\x05count\"M\n" +
 	"\aPackage\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
-	"\x06digest\x18\x02 \x01(\tR\x06digest\"?\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x16\n" +
+	"\x06format\x18\x03 \x01(\tR\x06format\"?\n" +
 	"\x06Values\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\x14\n" +
 	"\x04json\x18\x02 \x01(\fH\x00R\x04jsonB\t\n" +
