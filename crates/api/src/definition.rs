@@ -152,12 +152,13 @@ mod tests {
             ("extensions.chandler.dev", "ext"),
             ("extensioninstances.chandler.dev", "exti"),
             ("addonreleases.chandler.dev", "ar"),
+            ("syncs.chandler.dev", "sy"),
         ];
         assert_eq!(definitions.len(), expected.len());
         for ((name, short), (full_name, shortname)) in names.zip(expected) {
             assert_eq!((name, short), (full_name, &[shortname.to_owned()][..]));
         }
-        for (definition, moves) in definitions.iter().zip([true, false, true, true, true, true, false]) {
+        for (definition, moves) in definitions.iter().zip([true, false, true, true, true, true, false, false]) {
             let labels = definition.metadata.labels.as_ref().unwrap();
             assert!(LABELS.iter().all(|(key, value)| labels[*key] == *value));
             assert_eq!(labels.contains_key(MOVE_HIERARCHY_LABEL.0), moves);

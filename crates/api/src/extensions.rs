@@ -1,4 +1,4 @@
-//! `chandler.dev/v1alpha1`: catalogs, extensions, their instances on clusters, and the resulting releases.
+//! `chandler.dev/v1alpha1`: catalogs, extensions, their instances on clusters, the resulting releases, and Syncs.
 
 mod addon_release;
 mod catalog;
@@ -8,6 +8,7 @@ mod parameters;
 mod reference;
 mod rules;
 mod source;
+mod sync;
 mod version;
 
 pub use addon_release::{AddonRelease, AddonReleaseSpec, ReleaseIdentity, ReleaseOptions, ValuesSecret};
@@ -26,6 +27,10 @@ pub use instance::{
 pub use parameters::{ObjectField, ParametersFrom};
 pub use reference::{ExtensionReference, KeyReference, Reference, Scope, SecretName};
 pub use source::PackageSource;
+pub use sync::{
+    AppliedRevision, ConfirmedObject, DeletionPolicy, HeldObject, Prune, PruneConfirmation, SyncObject,
+    SyncSource, SyncSpec, SyncStatus, SyncedObject,
+};
 pub use version::{Dependency, ExtensionVersion, VersionParameters};
 
 /// API group of the kinds.
@@ -48,3 +53,11 @@ pub const IMPLIED_SPEC_ANNOTATION: &str = "chandler.dev/implied-spec";
 pub const GIVEN_ANNOTATION: &str = "chandler.dev/given-extensions";
 /// The channel of an instance that does not set one.
 pub const STABLE_CHANNEL: &str = "stable";
+/// Finalizer of a Sync with `deletionPolicy: Prune`. It is removed after its objects are deleted.
+pub const SYNC_FINALIZER: &str = "sync.chandler.dev";
+/// Label of an object that a Sync has written, with the namespace and name of the Sync.
+pub const SYNC_LABEL: &str = "chandler.dev/sync";
+/// Annotation of a Sync with the time at which a user has resumed it.
+pub const RESUMED_ANNOTATION: &str = "chandler.dev/resumed-at";
+/// The field manager of the objects that Syncs write.
+pub const SYNC_FIELD_MANAGER: &str = "chandler-sync";

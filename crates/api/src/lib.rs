@@ -25,5 +25,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         definition::of::<extensions::Extension>(&[definition::MOVE_HIERARCHY_LABEL]),
         definition::of::<extensions::ExtensionInstance>(&[definition::MOVE_HIERARCHY_LABEL]),
         definition::of::<extensions::AddonRelease>(&[]),
+        // Without the label: a Sync stays where it is, because its Source and its ServiceAccount do.
+        definition::of::<extensions::SyncObject>(&[]),
     ]
 }
