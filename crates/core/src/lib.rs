@@ -25,5 +25,6 @@ pub mod reachability;
 pub mod release;
 pub mod resolution;
 pub mod schedule;
+pub mod sync;
 pub mod target;
 pub mod version;

@@ -1,0 +1,102 @@
+//! To which Sync an object belongs. A label names it; if two Syncs contain the same object, the older Sync wins.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::ObjectId;
+use crate::naming::label_value;
+
+/// A Sync that may own objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    pub created: Option<Timestamp>,
+    pub namespace: String,
+    pub name: String,
+    /// The objects that it wants: its inventory without those that are no longer in its folder.
+    pub objects: BTreeSet<ObjectId>,
+}
+
+impl Claim {
+    fn age(&self) -> (Option<Timestamp>, &str, &str) {
+        (self.created, &self.namespace, &self.name)
+    }
+
+    pub fn label(&self) -> String {
+        owner_label(&self.namespace, &self.name)
+    }
+}
+
+/// To which Sync an object belongs, from the view of one of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ownership {
+    /// It belongs to this Sync, or may become its own.
+    Ours,
+    /// It belongs to another Sync, which is older.
+    Taken { by: String },
+}
+
+/// Returns the value of the label of the objects of a Sync. A namespace contains no dot, so the value is unambiguous.
+pub fn owner_label(namespace: &str, name: &str) -> String {
+    label_value(&format!("{namespace}.{name}"))
+}
+
+/// Returns to which Sync an object with this label belongs. The label of a Sync that does not exist any more, or that does
+/// not want the object any more, has no effect.
+pub fn ownership(object: &ObjectId, label: Option<&str>, own: &Claim, all: &[Claim]) -> Ownership {
+    let Some(label) = label.filter(|label| *label != own.label()) else { return Ownership::Ours };
+    let owner = all.iter().find(|claim| claim.label() == label && claim.objects.contains(object));
+    match owner {
+        Some(owner) if owner.age() < own.age() => {
+            Ownership::Taken { by: format!("{}/{}", owner.namespace, owner.name) }
+        }
+        _ => Ownership::Ours,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(second: i64, name: &str, objects: &[&ObjectId]) -> Claim {
+        Claim {
+            created: Timestamp::from_second(second).ok(),
+            namespace: "fleet".to_owned(),
+            name: name.to_owned(),
+            objects: objects.iter().map(|id| (*id).clone()).collect(),
+        }
+    }
+
+    #[test]
+    fn the_older_sync_wins_while_it_wants_the_object() {
+        let id = ObjectId::new("v1", "ConfigMap", "fleet", "a");
+        let own = claim(5, "own", &[&id]);
+        let taken = Ownership::Taken { by: "fleet/older".to_owned() };
+        let rows = [
+            ("without a label", None, claim(1, "older", &[&id]), Ownership::Ours),
+            ("its own label", Some("fleet.own"), claim(1, "older", &[&id]), Ownership::Ours),
+            ("an older Sync", Some("fleet.older"), claim(1, "older", &[&id]), taken.clone()),
+            (
+                "an older Sync without the object",
+                Some("fleet.older"),
+                claim(1, "older", &[]),
+                Ownership::Ours,
+            ),
+            ("a newer Sync", Some("fleet.newer"), claim(9, "newer", &[&id]), Ownership::Ours),
+            ("the same age: by name", Some("fleet.older"), claim(5, "older", &[&id]), taken),
+            ("the same age: by name", Some("fleet.young"), claim(5, "young", &[&id]), Ownership::Ours),
+            ("a deleted Sync", Some("fleet.gone"), claim(1, "older", &[&id]), Ownership::Ours),
+        ];
+        for (what, label, other, expected) in rows {
+            assert_eq!(ownership(&id, label, &own, &[own.clone(), other]), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn labels_are_unambiguous_and_short() {
+        assert_eq!(owner_label("fleet", "base"), "fleet.base");
+        assert_ne!(owner_label("a", "b.c"), owner_label("b", "a.c"));
+        let [one, other] = ["x", "y"].map(|end| owner_label("fleet", &format!("{}{end}", "n".repeat(200))));
+        assert!(one.len() <= 63 && one != other);
+    }
+}
