@@ -29,6 +29,7 @@ use crate::{
     routing::{Index, Queues, Router},
     run::{ManagementCaches, Shared},
     sync::Mutex,
+    syncs::{NoSources, PlainFiles, SyncContext, SyncController},
     tasks::Tasks,
     templates::{Evaluations, Templates},
     watch::{FirstList, Scope, watch},
@@ -39,6 +40,7 @@ pub struct Controllers {
     kinds: Kinds,
     extensions: ExtensionControllers,
     catalogs: CatalogControllers,
+    syncs: SyncController,
     clusters: Writer<DynamicObject>,
     /// The namespace whose catalogs are available everywhere.
     platform: String,
@@ -63,6 +65,7 @@ impl Controllers {
         let kinds = Kinds::new(metrics, &index);
         let labels = watch_filter.map(|filter| format!("{WATCH_FILTER_LABEL}={filter}"));
         let filtered = Scope { labels, ..scope.clone() };
+        let (syncs, sync_queue) = SyncController::new(filtered.clone(), metrics);
         let (catalogs, catalog_queues) =
             CatalogControllers::new(filtered.and_platform(&platform.namespace), packages.clone(), metrics);
         let scopes = scope.clone().and_platform(&platform.namespace);
@@ -75,6 +78,7 @@ impl Controllers {
             clusters: cluster_trigger,
             extensions: extension_queues,
             catalogs: catalog_queues,
+            syncs: sync_queue,
         };
         let handles = Handles {
             all_kinds: AllKinds::new(index.clone(), kinds.caches()),
@@ -82,7 +86,7 @@ impl Controllers {
             catalogs: catalogs.catalogs(),
         };
         let clusters = Writer::new(clusters::resource());
-        (Self { kinds, extensions, catalogs, clusters, platform: namespace }, handles)
+        (Self { kinds, extensions, catalogs, syncs, clusters, platform: namespace }, handles)
     }
 
     /// Returns the kinds of placements and releases that the API server has to serve.
@@ -98,14 +102,16 @@ impl Controllers {
         changes: mpsc::UnboundedReceiver<InventoryChange>,
         ready: Arc<AtomicBool>,
     ) -> Result<(), StartupError> {
-        let Self { kinds, extensions, catalogs, clusters, platform } = self;
+        let Self { kinds, extensions, catalogs, syncs, clusters, platform } = self;
         let catalog_cache = catalogs.catalogs();
         catalogs.start(tasks, &shared);
         let Kinds { controllers, instances } = kinds;
         let mut watched: Vec<_> = controllers.into_iter().map(|kind| kind.watch(&shared)).collect();
         let mut extensions = extensions.watch(&shared);
         let cluster_cache = Clusters::new(clusters.as_reader());
-        let mut clusters = watch_clusters(&shared, clusters);
+        let (trees, render) = (Arc::new(NoSources::default()), Arc::new(PlainFiles));
+        let mut syncs = syncs.watch(&shared, trees, render, platform.clone());
+        let mut clusters = watch_clusters(&shared, clusters, syncs.context.clone());
         for kind in &mut watched {
             if !kind.is_complete().await {
                 return Err(StartupError::WatchEnded);
@@ -113,6 +119,7 @@ impl Controllers {
         }
         let complete = extensions.is_complete().await
             && catalog_cache.wait_until_listed().await
+            && syncs.is_complete().await
             && clusters.is_complete().await;
         if !complete {
             return Err(StartupError::WatchEnded);
@@ -136,6 +143,7 @@ impl Controllers {
         follow(tasks, shared.packages.changes(), shared.router.clone(), Router::on_source);
         follow(tasks, catalog_cache.changes(), shared.router.clone(), Router::on_catalogs);
         tasks.spawn(follow_inventories(shared.router.clone(), changes));
+        syncs.run(tasks, &shared);
         let (resolver, _hooks) = extensions.run(tasks, &shared, &instances, &caches).await?;
         let services = ComposeServices { shared: &shared, caches: &caches, templates, resolver };
         for kind in watched {
@@ -161,7 +169,10 @@ async fn follow_inventories(router: Router, mut changes: mpsc::UnboundedReceiver
     }
 }
 
-fn watch_clusters(shared: &Shared, writer: Writer<DynamicObject>) -> FirstList {
+fn watch_clusters(shared: &Shared, writer: Writer<DynamicObject>, syncs: Arc<SyncContext>) -> FirstList {
     let (router, resource) = (shared.router.clone(), clusters::resource());
-    watch(shared.client.clone(), &shared.scope, &resource, writer, move |change| router.on_cluster(change))
+    watch(shared.client.clone(), &shared.scope, &resource, writer, move |change| {
+        syncs.on_cluster(change, &router);
+        router.on_cluster(change);
+    })
 }

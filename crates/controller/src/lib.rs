@@ -28,6 +28,7 @@ mod signatures;
 mod single_flight;
 mod status;
 mod sync;
+mod syncs;
 mod tasks;
 mod templates;
 mod watch;

@@ -12,7 +12,7 @@ mod tests;
 
 use std::{fmt, sync::Arc};
 
-use chandler_api::extensions::{Extension, ExtensionCatalog};
+use chandler_api::extensions::{Extension, ExtensionCatalog, SyncObject};
 use chandler_core::{
     identity::{ClusterKey, ReleaseId},
     placement::PlacementKind,
@@ -67,6 +67,7 @@ pub enum Enqueue {
     Cluster(ClusterKey),
     Extension(ObjectKey),
     Catalog(ObjectKey),
+    Sync(ObjectKey),
 }
 
 /// An index that is updated by event handlers and read by reconcilers.
@@ -124,6 +125,11 @@ impl Router {
         if let Change::Applied(catalog) = change {
             self.queues.enqueue(&Enqueue::Catalog(ObjectKey::of(*catalog)));
         }
+    }
+
+    /// Enqueues a Sync, for example because its Source or a Sync that it depends on has changed.
+    pub fn enqueue_sync(&self, sync: &SyncObject) {
+        self.queues.enqueue(&Enqueue::Sync(ObjectKey::of(sync)));
     }
 
     /// Handles a change of the versions that the Extensions of a namespace publish.

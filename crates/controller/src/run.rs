@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use chandler_api::extensions::{Extension, ExtensionCatalog};
+use chandler_api::extensions::{Extension, ExtensionCatalog, SyncObject};
 use chandler_core::{
     failure::{Category, Failure},
     schedule::Limits,
@@ -297,6 +297,7 @@ async fn check_served(
     let others = [
         ApiResource::erase::<Extension>(&()),
         ApiResource::erase::<ExtensionCatalog>(&()),
+        ApiResource::erase::<SyncObject>(&()),
         clusters::resource(),
     ];
     for resource in placements_and_releases.into_iter().chain(others) {

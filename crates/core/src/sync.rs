@@ -21,7 +21,9 @@ pub use moving::{Move, is_resumed, moving};
 pub use object::{ObjectId, merge_inventory};
 pub use order::{definitions, is_established, steps};
 pub use ownership::{Claim, Ownership, owner_label, ownership};
-pub use prune::{DeleteDecision, Held, HeldReason, PruneInput, PrunePlan, decide_delete, plan_deletion, plan_prune};
+pub use prune::{
+    DeleteDecision, Held, HeldReason, PruneInput, PrunePlan, decide_delete, plan_deletion, plan_prune,
+};
 pub use report::{Applied, Outcome, report};
 pub use resolve::{Manifest, Scope, kinds, rendered_digest, resolve};
 pub use schedule::{LastRun, interval, run_delay};

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use chandler_api::extensions::{Extension, ExtensionCatalog};
+use chandler_api::extensions::{Extension, ExtensionCatalog, SyncObject};
 use chandler_core::placement::PlacementKind;
 use kube::{Resource, api::DynamicObject};
 
@@ -20,6 +20,7 @@ pub struct Queues {
     pub clusters: Trigger<DynamicObject>,
     pub extensions: Vec<ScopedQueue<Extension>>,
     pub catalogs: Vec<ScopedQueue<ExtensionCatalog>>,
+    pub syncs: Trigger<SyncObject>,
 }
 
 impl Queues {
@@ -34,6 +35,7 @@ impl Queues {
             Enqueue::Cluster(cluster) => self.clusters.enqueue(clusters::reference(cluster)),
             Enqueue::Extension(extension) => enqueue_scoped(&self.extensions, extension),
             Enqueue::Catalog(catalog) => enqueue_scoped(&self.catalogs, catalog),
+            Enqueue::Sync(sync) => self.syncs.enqueue(sync.reference()),
         }
     }
 

@@ -164,7 +164,7 @@ fn add(document: Document, documents: &mut Vec<Document>) -> Result<(), Failure>
             return Err(document.failure(Category::InvalidPackage, "the List has no items"));
         };
         for object in items {
-            add(Document { object, ..document.clone() }, documents)?;
+            add(Document { file: document.file.clone(), line: document.line, object }, documents)?;
         }
         return Ok(());
     }
@@ -270,7 +270,9 @@ mod tests {
 
     #[test]
     fn an_empty_render_is_refused() {
-        for rows in [&[][..], &[("README.md", "text")], &[("a.yaml", "# nothing\n---\n# here\n")]] {
+        let folders: [&[(&str, &str)]; 3] =
+            [&[], &[("README.md", "text")], &[("a.yaml", "# nothing\n---\n# here\n")]];
+        for rows in folders {
             let failure = parse(&files(rows)).unwrap_err();
             assert!(failure.message.contains("contains no objects; nothing is changed"), "{failure}");
         }

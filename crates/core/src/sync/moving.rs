@@ -114,7 +114,7 @@ mod tests {
             let rendered: BTreeSet<_> = in_folder.then(|| id.clone()).into_iter().collect();
             let seen: BTreeSet<_> = was_seen.then(|| id.clone()).into_iter().collect();
             let live: BTreeMap<_, _> = read.map(|read| (id, read)).into_iter().collect();
-            assert_eq!(moving(&[object.clone()], &rendered, &live, &seen), expected, "{what}");
+            assert_eq!(moving(std::slice::from_ref(object), &rendered, &live, &seen), expected, "{what}");
         }
     }
 

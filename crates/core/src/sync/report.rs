@@ -7,7 +7,7 @@ use chandler_api::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::{Held, HeldReason, Move, ObjectId};
+use super::{HeldReason, Move, ObjectId};
 use crate::{
     conditions::{NewCondition, Status, find, merge},
     digest::Digest,
@@ -24,6 +24,8 @@ const LISTED: usize = 10;
 pub enum Outcome {
     Suspended,
     Moving(Move),
+    /// It has suspended itself before, and no user has resumed it.
+    StillMoving,
     Waiting(String),
     /// The objects in this inventory are about to be written.
     Recorded {
@@ -42,7 +44,7 @@ pub enum Outcome {
 pub struct Applied {
     pub digest: Digest,
     pub inventory: Vec<SyncedObject>,
-    pub held: Vec<Held>,
+    pub held: Vec<HeldObject>,
     /// Clusters that were not written, because they are paused.
     pub paused: Vec<ObjectId>,
 }
@@ -66,15 +68,23 @@ pub fn report(
         }
         Outcome::Applied(applied) => {
             status.inventory.clone_from(&applied.inventory);
-            status.held = applied.held.iter().map(HeldObject::from).collect();
+            status.held.clone_from(&applied.held);
             if applied.paused.is_empty() {
                 record_revision(sync, &mut status, applied, now);
             }
         }
-        Outcome::Suspended | Outcome::Moving(_) | Outcome::Waiting(_) | Outcome::Failed { .. } => {}
+        Outcome::Suspended
+        | Outcome::Moving(_)
+        | Outcome::StillMoving
+        | Outcome::Waiting(_)
+        | Outcome::Failed { .. } => {}
     }
     let name = sync.metadata.name.as_deref().unwrap_or_default();
-    let conditions = vec![ready(outcome, name), prune_held(&status), moving(&old.conditions, outcome, name)];
+    let conditions = vec![
+        ready(&old.conditions, outcome, name),
+        prune_held(&status),
+        moving(&old.conditions, outcome, name),
+    ];
     status.conditions = merge(&old.conditions, conditions, generation, now);
     status
 }
@@ -97,7 +107,7 @@ fn record_revision(sync: &SyncObject, status: &mut SyncStatus, applied: &Applied
     });
 }
 
-fn ready(outcome: &Outcome, name: &str) -> NewCondition {
+fn ready(old: &[Condition], outcome: &Outcome, name: &str) -> NewCondition {
     let (status, reason, message) = match outcome {
         Outcome::Suspended => (
             Status::False,
@@ -105,6 +115,10 @@ fn ready(outcome: &Outcome, name: &str) -> NewCondition {
             format!("spec.suspend is set; `chandler resume sync {name}` continues"),
         ),
         Outcome::Moving(why) => (Status::False, moving_reason(why), why.message(name)),
+        Outcome::StillMoving => {
+            let message = find(old, "Moving").map(|moving| moving.message.clone()).unwrap_or_default();
+            (Status::False, SyncReason::Moving, message)
+        }
         Outcome::Waiting(why) => (Status::False, SyncReason::WaitingForDependencies, why.clone()),
         Outcome::Recorded { .. } => {
             (Status::Unknown, SyncReason::Progressing, "the objects are being applied".to_owned())
@@ -189,7 +203,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::failure::Category;
+    use crate::{failure::Category, sync::Held};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -215,6 +229,7 @@ mod tests {
     }
 
     fn applied(held: Vec<Held>, paused: Vec<ObjectId>) -> Outcome {
+        let held = held.iter().map(HeldObject::from).collect();
         Outcome::Applied(Applied { digest: Digest::of("a"), inventory: vec![object("a")], held, paused })
     }
 
@@ -302,6 +317,9 @@ mod tests {
             "{message}"
         );
         assert_eq!(condition(&status, "Ready").1, "Moving");
+        let suspended = report(&sync(), &status, None, &Outcome::Suspended, at(2));
+        let still = report(&sync(), &suspended, None, &Outcome::StillMoving, at(2));
+        assert_eq!((condition(&still, "Ready").1, condition(&still, "Moving").0), ("Moving", "True"));
         let failure = Failure::new(Category::Timeout, "why");
         let failed =
             report(&sync(), &status, Some("r1"), &Outcome::Failed { failure, inventory: None }, at(2));

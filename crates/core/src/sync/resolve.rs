@@ -70,6 +70,9 @@ pub fn resolve(
     for document in documents {
         let kind = kind_of(&document)
             .ok_or_else(|| document.failure(Category::InvalidPackage, "apiVersion is not valid"))?;
+        if document.text("/metadata/name").is_empty() {
+            return Err(document.failure(Category::InvalidPackage, "the document has no metadata.name"));
+        }
         let scope = served(&kind).or_else(|| defined.get(&kind).copied()).ok_or_else(|| {
             let problem = format!(
                 "kind {} of {} is not served by the management cluster; install its CustomResourceDefinition, or \
