@@ -13,7 +13,10 @@ mod status_writer;
 mod tests;
 mod trees;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use chandler_api::extensions::SyncObject;
 use chandler_core::{
@@ -121,13 +124,14 @@ impl SyncContext {
 
 /// Returns what a Sync owns, or wants to own: its inventory without what is no longer in its folder.
 fn claim_of(sync: &SyncObject) -> Claim {
-    let status = sync.status.clone().unwrap_or_default();
-    let held: Vec<_> = status
-        .held
+    let status = sync.status.as_ref();
+    let held: BTreeSet<_> = status
         .iter()
+        .flat_map(|status| &status.held)
         .map(|held| ObjectId::new(&held.api_version, &held.kind, &held.namespace, &held.name))
         .collect();
-    let objects = status.inventory.iter().map(ObjectId::from).filter(|id| !held.contains(id)).collect();
+    let inventory = status.iter().flat_map(|status| &status.inventory).map(ObjectId::from);
+    let objects = inventory.filter(|id| !held.contains(id)).collect();
     Claim {
         created: sync.metadata.creation_timestamp.as_ref().map(|time| time.0),
         namespace: sync.namespace().unwrap_or_default(),

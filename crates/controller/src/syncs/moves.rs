@@ -31,8 +31,10 @@ impl ClusterMoves {
             namespace: cluster.namespace()?,
             name: cluster.name_any(),
         };
-        let annotations = cluster.annotations();
-        let value = json!({"metadata": {"annotations": annotations}, "spec": cluster.data.get("spec")});
+        let value = json!({
+            "metadata": {"annotations": cluster.annotations()},
+            "spec": {"paused": cluster.data.pointer("/spec/paused")},
+        });
         let live = Live(&value);
         let mut states = self.0.lock();
         let before = states.get(&id).copied().unwrap_or_default();

@@ -61,6 +61,8 @@ struct Prepared {
     kinds: FoundKinds,
     writes: Vec<Manifest>,
     skipped: Vec<(ObjectId, Skipped)>,
+    /// What all Syncs own.
+    claims: Vec<Claim>,
     rendered: BTreeSet<ObjectId>,
     inventory: Vec<SyncedObject>,
     digest: Digest,
@@ -119,7 +121,7 @@ impl Run<'_> {
                 WriteDecision::Skip(why) => skipped.push((manifest.id, why)),
             }
         }
-        let prepared = Prepared { kinds, writes, skipped, rendered, inventory, digest };
+        let prepared = Prepared { kinds, writes, skipped, claims, rendered, inventory, digest };
         if !self.is_applied(status, &prepared) {
             self.check(&prepared).await?;
         }
@@ -192,7 +194,7 @@ impl Run<'_> {
 
     /// Applies and deletes.
     async fn write_all(&self, prepared: Prepared, revision: &str, status: &StatusWriter<'_>) -> Outcome {
-        let Prepared { mut kinds, writes, mut skipped, rendered, mut inventory, digest } = prepared;
+        let Prepared { mut kinds, writes, mut skipped, claims, rendered, mut inventory, digest } = prepared;
         for step in steps(writes) {
             let wanted: Vec<_> = step.iter().map(|manifest| manifest.kind.clone()).collect();
             match self.context.kinds.find(wanted).await {
@@ -200,9 +202,10 @@ impl Run<'_> {
                 Err(failure) => return Outcome::Failed { failure, inventory: Some(inventory) },
             }
             let mut failures = Vec::new();
-            let served = &kinds;
-            let writes =
-                step.iter().map(|manifest| async move { (manifest, self.write(manifest, served).await) });
+            let (served, claims) = (&kinds, &*claims);
+            let writes = step
+                .iter()
+                .map(|manifest| async move { (manifest, self.write(manifest, served, claims).await) });
             let mut writes = stream::iter(writes.collect::<Vec<_>>()).buffered(CONCURRENT_REQUESTS);
             while let Some((manifest, written)) = writes.next().await {
                 match written {
@@ -232,7 +235,12 @@ impl Run<'_> {
     }
 
     /// Writes one object, if that is still allowed.
-    async fn write(&self, manifest: &Manifest, kinds: &FoundKinds) -> Result<Written, Failure> {
+    async fn write(
+        &self,
+        manifest: &Manifest,
+        kinds: &FoundKinds,
+        claims: &[Claim],
+    ) -> Result<Written, Failure> {
         let kind = kinds.get(&manifest.kind).ok_or_else(|| {
             Failure::new(Category::NotReady, "its kind is not served by the management cluster yet")
         })?;
@@ -243,7 +251,7 @@ impl Run<'_> {
         }
         let mut last = None;
         for _ in 0..ATTEMPTS {
-            match self.write_cluster(manifest, kind, options).await? {
+            match self.write_cluster(manifest, kind, options, claims).await? {
                 Ok(written) => return Ok(written),
                 Err(error) if error.outdated => last = Some(error.failure),
                 Err(error) => return Err(error.failure),
@@ -258,11 +266,12 @@ impl Run<'_> {
         manifest: &Manifest,
         kind: &ServedKind,
         options: ApplyOptions,
+        claims: &[Claim],
     ) -> Result<Result<Written, RequestError>, Failure> {
         let at = kind.location(&manifest.id);
         let live = self.account.get(at).await?;
         let own = claim_of(self.sync);
-        match decide_write(&manifest.id, live.as_ref().map(Live), &own, &self.context.claims()) {
+        match decide_write(&manifest.id, live.as_ref().map(Live), &own, claims) {
             WriteDecision::Skip(why) => Ok(Ok(Written::Skipped(why))),
             WriteDecision::Write { resource_version } => {
                 let object = at_version(&manifest.object, resource_version);
