@@ -9,6 +9,7 @@ pub const CATALOG: &str = "ExtensionCatalog";
 pub const EXTENSION: &str = "Extension";
 pub const INSTANCE: &str = "ExtensionInstance";
 pub const ADDON: &str = "AddonRelease";
+pub const SYNC: &str = "Sync";
 
 /// Returns the API group of a kind.
 pub fn group(kind: &str) -> &'static str {
@@ -35,6 +36,7 @@ fn minimal_spec(kind: &str) -> Value {
         ADDON => {
             json!({"cluster": "blue", "release": {"name": "hello", "namespace": "apps"}, "source": chart})
         }
+        SYNC => json!({"source": {"sourceRef": {"name": "git"}}, "serviceAccountName": "deployer"}),
         other => panic!("unknown kind {other}"),
     }
 }
