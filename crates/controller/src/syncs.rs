@@ -21,7 +21,7 @@ use std::{
 use chandler_api::extensions::SyncObject;
 use chandler_core::{
     failure::Category,
-    sync::{Claim, LastRun, ObjectId},
+    sync::{Claim, Claims, LastRun, ObjectId},
 };
 use jiff::Timestamp;
 use kube::{
@@ -55,6 +55,7 @@ const CONCURRENT_REQUESTS: usize = 16;
 pub struct SyncContext {
     client: Client,
     events: Events,
+    scope: Scope,
     store: Store<SyncObject>,
     trees: Arc<dyn Trees>,
     render: Arc<dyn Render>,
@@ -69,9 +70,13 @@ pub struct SyncContext {
 }
 
 impl SyncContext {
-    /// Returns what every Sync owns, or wants to own.
-    fn claims(&self) -> Vec<Claim> {
-        self.store.state().iter().map(|sync| claim_of(&self.written.newest(sync))).collect()
+    /// Returns what the watched Syncs own, or want to own.
+    fn claims(&self) -> Claims {
+        Claims {
+            syncs: self.store.state().iter().map(|sync| claim_of(&self.written.newest(sync))).collect(),
+            namespace: self.scope.namespace.clone(),
+            filtered: self.scope.labels.is_some(),
+        }
     }
 
     /// Lets the next reconcile of a Sync apply it, whenever it was applied last.
@@ -172,6 +177,7 @@ impl SyncController {
         let context = Arc::new(SyncContext {
             client: shared.client.clone(),
             events: shared.events.clone(),
+            scope: scope.clone(),
             store: writer.as_reader(),
             trees,
             render,

@@ -20,11 +20,11 @@ pub use manifests::{Document, MOST_OBJECTS, files_below, parse};
 pub use moving::{Move, is_resumed, moving};
 pub use object::{ObjectId, merge_inventory};
 pub use order::{definitions, is_established, steps};
-pub use ownership::{Claim, Ownership, owner_label, ownership};
+pub use ownership::{Claim, Claims, Ownership, owner_label, ownership};
 pub use prune::{
     DeleteDecision, Held, HeldReason, PruneInput, PrunePlan, decide_delete, plan_deletion, plan_prune,
 };
 pub use report::{Applied, Outcome, report};
 pub use resolve::{Manifest, Scope, kinds, rendered_digest, resolve};
-pub use schedule::{LastRun, interval, run_delay};
+pub use schedule::{LastRun, interval, is_due_by_revision_only, run_delay};
 pub use write::{Skipped, WriteDecision, decide_write};

@@ -6,7 +6,8 @@ use chandler_api::extensions::{DeletionPolicy, SYNC_FINALIZER, SyncObject};
 use chandler_core::{
     failure::{Category, Failure},
     sync::{
-        Dependency, LastRun, Move, ObjectId, Outcome, check_dependencies, interval, is_resumed, run_delay,
+        Dependency, LastRun, Move, ObjectId, Outcome, check_dependencies, interval, is_due_by_revision_only,
+        is_resumed, run_delay,
     },
 };
 use jiff::Timestamp;
@@ -79,8 +80,17 @@ impl Reconciler<'_> {
         if !delay.is_zero() {
             return Ok(Action::requeue(delay));
         }
+        let revision_only = self.is_due_by_revision_only(every);
         self.set_finalizer().await?;
-        self.apply(&tree, account, &mut status).await?;
+        let run = Run {
+            context: self.context,
+            sync: self.sync,
+            namespace: self.namespace,
+            account,
+            resumed: is_resumed(self.sync) == Some(true),
+            revision_only,
+        };
+        self.apply(&run, &tree, &mut status).await?;
         Ok(Action::requeue(self.delay(&tree.revision, every).max(SHORTEST_DELAY)))
     }
 
@@ -148,19 +158,16 @@ impl Reconciler<'_> {
         Ok(())
     }
 
+    fn is_due_by_revision_only(&self, every: Duration) -> bool {
+        is_due_by_revision_only(self.context.runs.lock().get(self.uid), self.sync, every, Timestamp::now())
+    }
+
     async fn apply(
         &self,
+        run: &Run<'_>,
         tree: &Tree,
-        account: &Account,
         status: &mut StatusWriter<'_>,
     ) -> Result<(), ReconcileError> {
-        let run = Run {
-            context: self.context,
-            sync: self.sync,
-            namespace: self.namespace,
-            account,
-            resumed: is_resumed(self.sync) == Some(true),
-        };
         let outcome = match tokio::time::timeout(RUN_LIMIT, run.run(tree, status)).await {
             Ok(outcome) => outcome?,
             Err(_) => {

@@ -14,9 +14,9 @@ use chandler_core::{
     digest::Digest,
     failure::{Category, Failure},
     sync::{
-        Applied, Claim, Held, Live, Manifest, Move, ObjectId, Outcome, PruneInput, Skipped, WriteDecision,
-        decide_write, definitions, files_below, is_established, kinds, merge_inventory, moving, plan_prune,
-        rendered_digest, resolve, steps,
+        Applied, Claim, Claims, Held, Live, Manifest, Move, ObjectId, Outcome, PruneInput, Skipped,
+        WriteDecision, decide_write, definitions, files_below, is_established, kinds, merge_inventory,
+        moving, plan_prune, rendered_digest, resolve, steps,
     },
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -51,6 +51,8 @@ pub struct Run<'a> {
     pub account: &'a Account,
     /// A user has resumed the Sync after it had suspended itself.
     pub resumed: bool,
+    /// It is due only because the Source has another revision: if the objects are the same, nothing has to be done.
+    pub revision_only: bool,
 }
 
 /// The objects that exist, by id. `None` means that an object does not exist; objects that were not read are missing.
@@ -62,7 +64,7 @@ struct Prepared {
     writes: Vec<Manifest>,
     skipped: Vec<(ObjectId, Skipped)>,
     /// What all Syncs own.
-    claims: Vec<Claim>,
+    claims: Claims,
     rendered: BTreeSet<ObjectId>,
     inventory: Vec<SyncedObject>,
     digest: Digest,
@@ -72,6 +74,8 @@ struct Prepared {
 enum Stop {
     Failed(Failure),
     Moving(Move),
+    /// The objects are the same as at the last revision.
+    Unchanged(Digest),
 }
 
 impl From<Failure> for Stop {
@@ -87,6 +91,15 @@ impl Run<'_> {
             Ok(prepared) => prepared,
             Err(Stop::Failed(failure)) => return Ok(Outcome::Failed { failure, inventory: None }),
             Err(Stop::Moving(why)) => return Ok(Outcome::Moving(why)),
+            Err(Stop::Unchanged(digest)) => {
+                let inventory = status.current().inventory.clone();
+                return Ok(Outcome::Applied(Applied {
+                    digest,
+                    inventory,
+                    held: Vec::new(),
+                    paused: Vec::new(),
+                }));
+            }
         };
         if prepared.inventory != status.current().inventory {
             let recorded = Outcome::Recorded { inventory: prepared.inventory.clone() };
@@ -104,6 +117,10 @@ impl Run<'_> {
         let kinds = self.context.kinds.find(wanted.collect::<Vec<_>>()).await?;
         let manifests = resolve(documents, self.namespace, |kind| kinds.get(kind).map(|kind| kind.scope))?;
         let digest = rendered_digest(&manifests);
+        let is_applied = self.is_applied(status, &digest);
+        if self.revision_only && is_applied && status.current().held.is_empty() {
+            return Err(Stop::Unchanged(digest));
+        }
         let rendered: BTreeSet<_> = manifests.iter().map(|manifest| manifest.id.clone()).collect();
         let records: Vec<_> = manifests.iter().map(Manifest::record).collect();
         let inventory = merge_inventory(recorded, &records);
@@ -122,7 +139,7 @@ impl Run<'_> {
             }
         }
         let prepared = Prepared { kinds, writes, skipped, claims, rendered, inventory, digest };
-        if !self.is_applied(status, &prepared) {
+        if !is_applied {
             self.check(&prepared).await?;
         }
         Ok(prepared)
@@ -144,11 +161,11 @@ impl Run<'_> {
     }
 
     /// Returns whether the same objects were applied before, so that they need no check.
-    fn is_applied(&self, status: &StatusWriter<'_>, prepared: &Prepared) -> bool {
+    fn is_applied(&self, status: &StatusWriter<'_>, digest: &Digest) -> bool {
         let status = status.current();
         status.observed_generation == self.sync.metadata.generation
             && conditions::is_true(&status.conditions, "Ready")
-            && status.last_applied.as_ref().is_some_and(|last| last.digest == prepared.digest.as_str())
+            && status.last_applied.as_ref().is_some_and(|last| last.digest == digest.as_str())
     }
 
     /// Reads objects with the permissions of the account. Objects of kinds that are not served are left out.
@@ -202,7 +219,7 @@ impl Run<'_> {
                 Err(failure) => return Outcome::Failed { failure, inventory: Some(inventory) },
             }
             let mut failures = Vec::new();
-            let (served, claims) = (&kinds, &*claims);
+            let (served, claims) = (&kinds, &claims);
             let writes = step
                 .iter()
                 .map(|manifest| async move { (manifest, self.write(manifest, served, claims).await) });
@@ -239,7 +256,7 @@ impl Run<'_> {
         &self,
         manifest: &Manifest,
         kinds: &FoundKinds,
-        claims: &[Claim],
+        claims: &Claims,
     ) -> Result<Written, Failure> {
         let kind = kinds.get(&manifest.kind).ok_or_else(|| {
             Failure::new(Category::NotReady, "its kind is not served by the management cluster yet")
@@ -266,7 +283,7 @@ impl Run<'_> {
         manifest: &Manifest,
         kind: &ServedKind,
         options: ApplyOptions,
-        claims: &[Claim],
+        claims: &Claims,
     ) -> Result<Result<Written, RequestError>, Failure> {
         let at = kind.location(&manifest.id);
         let live = self.account.get(at).await?;

@@ -15,11 +15,15 @@ use kube::runtime::{reflector::store::Writer, watcher::Event};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 
-use self::fake_api_server::FakeApiServer;
+use self::fake_api_server::{FakeApiServer, Logged};
 use super::{
     ClusterMoves, PlainFiles, ServedKinds, SyncContext, Trees, WrittenStatuses, reconciler, trees::Tree,
 };
-use crate::{events::Events, sync::Mutex, watch::Change};
+use crate::{
+    events::Events,
+    sync::Mutex,
+    watch::{Change, Scope},
+};
 
 const SYNC: &str = "/apis/chandler.dev/v1alpha1/namespaces/fleet/syncs/base";
 const CLUSTER: &str = "/apis/cluster.x-k8s.io/v1beta2/namespaces/fleet/clusters/blue";
@@ -112,6 +116,7 @@ impl World {
         let client = self.server.client();
         Arc::new(SyncContext {
             events: Events::new(client.clone()),
+            scope: Scope { namespace: None, labels: None },
             store: writer.as_reader(),
             trees: self.tree.clone(),
             render: Arc::new(PlainFiles),
@@ -146,7 +151,7 @@ async fn objects_are_written_as_the_account_after_they_are_recorded() {
     assert_eq!(world.reason("Ready"), "Applied");
     assert!(world.exists(&map_path("a")) && world.exists(CLUSTER) && !world.exists(&map_path("c")));
     let requests = world.server.requests();
-    let first = requests.iter().position(|request| request.is_write()).unwrap();
+    let first = requests.iter().position(Logged::is_write).unwrap();
     assert_eq!(requests[first].path, format!("{SYNC}/status"), "the inventory is recorded first");
     for request in &requests {
         let is_object = [map_path("a"), CLUSTER.to_owned()].contains(&request.path);
@@ -166,6 +171,20 @@ async fn objects_are_written_as_the_account_after_they_are_recorded() {
         before,
         "an applied revision costs nothing until the interval ends"
     );
+}
+
+#[tokio::test]
+async fn a_commit_that_does_not_change_the_folder_is_only_recorded() {
+    let world = World::pruning();
+    let context = world.context();
+    world.push("r1", &[("clusters/a.yaml", map("a"))]);
+    world.reconcile_in(&context).await;
+    let before = world.server.requests().len();
+    world.push("r2", &[("clusters/other-name.yaml", map("a")), ("README.md", "text".to_owned())]);
+    world.reconcile_in(&context).await;
+    let new: Vec<_> = world.server.requests().into_iter().skip(before).map(|request| request.path).collect();
+    assert_eq!(new, [format!("{SYNC}/status")]);
+    assert_eq!(world.status().last_applied.unwrap().revision, "r2");
 }
 
 #[tokio::test]
@@ -223,12 +242,11 @@ async fn nothing_changes_when_the_source_is_missing_deleted_renamed_empty_or_hal
         world.reconcile().await;
         assert_eq!(world.reason("Ready"), "Applied", "{what}");
         let before = world.status();
-        match files {
-            Some(files) => world.push("r2", &files),
-            None => {
-                let failure = Failure::new(Category::SourceUnavailable, "repository not found");
-                *world.tree.current.lock() = Err(failure);
-            }
+        if let Some(files) = files {
+            world.push("r2", &files);
+        } else {
+            let failure = Failure::new(Category::SourceUnavailable, "repository not found");
+            *world.tree.current.lock() = Err(failure);
         }
         world.reconcile().await;
         assert_eq!(world.reason("Ready"), reason, "{what}");

@@ -27,6 +27,25 @@ impl Claim {
     }
 }
 
+/// The Syncs that a manager watches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claims {
+    pub syncs: Vec<Claim>,
+    /// The only namespace that the manager watches. `None` means all namespaces.
+    pub namespace: Option<String>,
+    /// Whether the manager watches only Syncs with some label.
+    pub filtered: bool,
+}
+
+impl Claims {
+    /// Returns whether a Sync with this label would be among the claims if it existed.
+    fn would_contain(&self, label: &str) -> bool {
+        let watched =
+            |namespace: &String| label.strip_prefix(&**namespace).is_some_and(|rest| rest.starts_with('.'));
+        !self.filtered && self.namespace.as_ref().is_none_or(watched)
+    }
+}
+
 /// To which Sync an object belongs, from the view of one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ownership {
@@ -34,6 +53,8 @@ pub enum Ownership {
     Ours,
     /// It belongs to another Sync, which is older.
     Taken { by: String },
+    /// Its label names a Sync that the manager does not watch, so it may exist.
+    Unknown { label: String },
 }
 
 /// Returns the value of the label of the objects of a Sync. A namespace contains no dot, so the value is unambiguous.
@@ -43,13 +64,13 @@ pub fn owner_label(namespace: &str, name: &str) -> String {
 
 /// Returns to which Sync an object with this label belongs. The label of a Sync that does not exist any more, or that does
 /// not want the object any more, has no effect.
-pub fn ownership(object: &ObjectId, label: Option<&str>, own: &Claim, all: &[Claim]) -> Ownership {
+pub fn ownership(object: &ObjectId, label: Option<&str>, own: &Claim, all: &Claims) -> Ownership {
     let Some(label) = label.filter(|label| *label != own.label()) else { return Ownership::Ours };
-    let owner = all.iter().find(|claim| claim.label() == label && claim.objects.contains(object));
-    match owner {
-        Some(owner) if owner.age() < own.age() => {
+    match all.syncs.iter().find(|claim| claim.label() == label) {
+        Some(owner) if owner.objects.contains(object) && owner.age() < own.age() => {
             Ownership::Taken { by: format!("{}/{}", owner.namespace, owner.name) }
         }
+        None if !all.would_contain(label) => Ownership::Unknown { label: label.to_owned() },
         _ => Ownership::Ours,
     }
 }
@@ -88,7 +109,28 @@ mod tests {
             ("a deleted Sync", Some("fleet.gone"), claim(1, "older", &[&id]), Ownership::Ours),
         ];
         for (what, label, other, expected) in rows {
-            assert_eq!(ownership(&id, label, &own, &[own.clone(), other]), expected, "{what}");
+            let all = Claims { syncs: vec![own.clone(), other], ..Claims::default() };
+            assert_eq!(ownership(&id, label, &own, &all), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_sync_that_the_manager_does_not_watch_may_exist() {
+        let id = ObjectId::new("v1", "ConfigMap", "fleet", "a");
+        let own = claim(5, "own", &[&id]);
+        let rows = [
+            (None, false, "team.base", true),
+            (Some("fleet"), false, "fleet.gone", true),
+            (Some("fleet"), false, "team.base", false),
+            (Some("fleet"), false, "fleet-2.base", false),
+            (None, true, "fleet.gone", false),
+        ];
+        for (namespace, filtered, label, ours) in rows {
+            let namespace = namespace.map(str::to_owned);
+            let all = Claims { syncs: vec![own.clone()], namespace, filtered };
+            let unknown = Ownership::Unknown { label: label.to_owned() };
+            let expected = if ours { Ownership::Ours } else { unknown };
+            assert_eq!(ownership(&id, Some(label), &own, &all), expected, "{all:?} {label}");
         }
     }
 

@@ -40,6 +40,18 @@ impl LastRun {
     }
 }
 
+/// Returns whether a Sync would not be due if its Source had the same revision as before.
+pub fn is_due_by_revision_only(
+    last: Option<&LastRun>,
+    sync: &SyncObject,
+    interval: Duration,
+    now: Timestamp,
+) -> bool {
+    last.is_some_and(|last| {
+        last.poll.failures.is_none() && !run_delay(Some(last), sync, &last.revision, interval, now).is_zero()
+    })
+}
+
 fn resumed(sync: &SyncObject) -> Option<String> {
     sync.metadata.annotations.as_ref()?.get(RESUMED_ANNOTATION).cloned()
 }
@@ -103,7 +115,13 @@ mod tests {
         assert_eq!(delay(&sync(1, Some("2026-01-01T00:00:00Z")), "r1"), Duration::ZERO);
         let wait = delay(&sync(1, None), "r1");
         assert!(!wait.is_zero() && wait <= INTERVAL);
+        let only =
+            |last: &LastRun, sync: &SyncObject| is_due_by_revision_only(Some(last), sync, INTERVAL, now);
         let failed = LastRun::new(&sync(1, None), "r1", Some((1, Category::Timeout)), now);
+        assert!(
+            only(&last, &sync(1, None)) && !only(&last, &sync(2, None)) && !only(&failed, &sync(1, None))
+        );
+        assert!(!is_due_by_revision_only(None, &sync(1, None), INTERVAL, now));
         let retry = run_delay(Some(&failed), &sync(1, None), "r1", INTERVAL, now);
         assert!((4..=6).contains(&retry.as_secs()), "{retry:?}");
     }

@@ -1,6 +1,6 @@
 //! Whether an object is written.
 
-use super::{Claim, Live, ObjectId, Ownership, ownership};
+use super::{Claim, Claims, Live, ObjectId, Ownership, ownership};
 use crate::failure::{Category, Failure};
 
 /// What to do with an object in the folder.
@@ -20,6 +20,8 @@ pub enum Skipped {
     PausedCluster,
     /// It belongs to another Sync.
     Taken { by: String },
+    /// It may belong to a Sync that the manager does not watch.
+    UnknownOwner { label: String },
     /// It is being deleted.
     Deleting,
 }
@@ -36,6 +38,13 @@ impl Skipped {
                      else is applied"
                 ),
             )),
+            Self::UnknownOwner { label } => Some(Failure::new(
+                Category::Conflict,
+                format!(
+                    "{id} has the label chandler.dev/sync={label} of a Sync that this manager does not watch; if that \
+                     Sync does not exist any more, remove the label; everything else is applied"
+                ),
+            )),
             Self::Deleting => Some(Failure::new(
                 Category::NotReady,
                 format!("{id} is being deleted; it is created again when that has ended"),
@@ -45,10 +54,12 @@ impl Skipped {
 }
 
 /// Decides whether an object is written. `live` is the object on the management cluster.
-pub fn decide_write(id: &ObjectId, live: Option<Live<'_>>, own: &Claim, all: &[Claim]) -> WriteDecision {
+pub fn decide_write(id: &ObjectId, live: Option<Live<'_>>, own: &Claim, all: &Claims) -> WriteDecision {
     let Some(live) = live else { return WriteDecision::Write { resource_version: None } };
-    if let Ownership::Taken { by } = ownership(id, live.owner(), own, all) {
-        return WriteDecision::Skip(Skipped::Taken { by });
+    match ownership(id, live.owner(), own, all) {
+        Ownership::Ours => {}
+        Ownership::Taken { by } => return WriteDecision::Skip(Skipped::Taken { by }),
+        Ownership::Unknown { label } => return WriteDecision::Skip(Skipped::UnknownOwner { label }),
     }
     if id.is_cluster() && live.is_paused_cluster() {
         return WriteDecision::Skip(Skipped::PausedCluster);
@@ -101,7 +112,9 @@ mod tests {
             (&map, Some(json!({"metadata": {"labels": {"chandler.dev/sync": "fleet.newer"}}})), write(None)),
         ];
         for (id, live, expected) in rows {
-            let (own, others) = (claim(5, "own", id), [claim(1, "older", id), claim(9, "newer", id)]);
+            let own = claim(5, "own", id);
+            let syncs = vec![claim(1, "older", id), claim(9, "newer", id)];
+            let others = Claims { syncs, ..Claims::default() };
             let live: Option<Value> = live;
             assert_eq!(decide_write(id, live.as_ref().map(Live), &own, &others), expected, "{id} {live:?}");
         }

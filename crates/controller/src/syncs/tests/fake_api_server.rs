@@ -109,7 +109,7 @@ impl FakeApiServer {
         let dry_run = parts.uri.query().is_some_and(|query| query.contains("dryRun=All"));
         let user = parts.headers.get("impersonate-user").map(|user| user.to_str().unwrap().to_owned());
         let logged = Logged { method: parts.method, path, user, dry_run };
-        let (code, body, dies) = self.state().handle(logged, sent);
+        let (code, body, dies) = self.state().handle(&logged, sent);
         if dies {
             self.killed.notify_one();
             return std::future::pending().await;
@@ -131,7 +131,7 @@ impl State {
     }
 
     /// Returns the code, the answer, and whether the client is killed.
-    fn handle(&mut self, logged: Logged, sent: Value) -> (u16, Value, bool) {
+    fn handle(&mut self, logged: &Logged, sent: Value) -> (u16, Value, bool) {
         self.requests.push(logged.clone());
         if logged.is_write()
             && let Some(left) = &mut self.writes_left
@@ -145,7 +145,7 @@ impl State {
             Method::GET => {
                 self.objects.get(&logged.path).cloned().map_or_else(|| failure(404), |one| (200, one))
             }
-            Method::PATCH => self.patch(&logged, sent),
+            Method::PATCH => self.patch(logged, sent),
             Method::DELETE => self.delete(&logged.path, &sent),
             _ => failure(405),
         };
