@@ -6,9 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::{Reference, rules};
 use crate::addons::{Timeout, is_default, rules::go_duration};
 
+// The Rust type is not called `Sync`, because that is a trait of the standard library.
 /// Applies a folder of a Source to the management cluster.
-///
-/// The Rust type is not called `Sync`, because that is a trait of the standard library.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "chandler.dev",

@@ -14,9 +14,9 @@ use chandler_core::{
     digest::Digest,
     failure::{Category, Failure},
     sync::{
-        Applied, Claim, Claims, Held, Live, Manifest, Move, ObjectId, Outcome, PruneInput, Skipped,
-        WriteDecision, decide_write, definitions, files_below, is_established, kinds, merge_inventory,
-        moving, plan_prune, rendered_digest, resolve, steps,
+        Applied, Claim, Claims, Held, Live, MOST_OBJECTS, Manifest, Move, ObjectId, Outcome, PruneInput,
+        Skipped, WriteDecision, decide_write, definitions, files_below, is_established, kinds,
+        merge_inventory, moving, plan_prune, rendered_digest, resolve, steps,
     },
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -40,6 +40,8 @@ const ESTABLISH_LIMIT: Duration = Duration::from_mins(1);
 const ESTABLISH_POLL: Duration = Duration::from_millis(500);
 /// How often a Cluster is read again because it has changed before it was written.
 const ATTEMPTS: usize = 5;
+/// The largest inventory: the objects of a folder, and as many that are held.
+const MOST_RECORDED: usize = 2 * MOST_OBJECTS;
 /// Number of failed objects that a message lists.
 const LISTED: usize = 5;
 
@@ -124,6 +126,14 @@ impl Run<'_> {
         let rendered: BTreeSet<_> = manifests.iter().map(|manifest| manifest.id.clone()).collect();
         let records: Vec<_> = manifests.iter().map(Manifest::record).collect();
         let inventory = merge_inventory(recorded, &records);
+        if inventory.len() > MOST_RECORDED {
+            let message = format!(
+                "the inventory would have {} objects, but at most {MOST_RECORDED} fit into the status; confirm the \
+                 deletion of held objects; nothing is changed",
+                inventory.len()
+            );
+            return Err(Failure::new(Category::InvalidPackage, message).into());
+        }
         let live = self.read(&inventory, &kinds).await?;
         if let Some(why) = self.moving(recorded, &rendered, &live) {
             return Err(Stop::Moving(why));

@@ -55,7 +55,7 @@ impl fmt::Display for ObjectId {
 }
 
 /// Returns the group of an API version such as `apps/v1`. The core group is empty.
-pub(super) fn group_of(api_version: &str) -> &str {
+fn group_of(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
