@@ -158,7 +158,8 @@ mod tests {
         for ((name, short), (full_name, shortname)) in names.zip(expected) {
             assert_eq!((name, short), (full_name, &[shortname.to_owned()][..]));
         }
-        for (definition, moves) in definitions.iter().zip([true, false, true, true, true, true, false, false]) {
+        for (definition, moves) in definitions.iter().zip([true, false, true, true, true, true, false, false])
+        {
             let labels = definition.metadata.labels.as_ref().unwrap();
             assert!(LABELS.iter().all(|(key, value)| labels[*key] == *value));
             assert_eq!(labels.contains_key(MOVE_HIERARCHY_LABEL.0), moves);
