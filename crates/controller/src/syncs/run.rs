@@ -297,15 +297,26 @@ impl Run<'_> {
     ) -> Result<Result<Written, RequestError>, Failure> {
         let at = kind.location(&manifest.id);
         let live = self.account.get(at).await?;
+        if live.is_none() && !self.resumed && self.has_written(&manifest.id) {
+            let message = "it was deleted meanwhile; it may be moved to another management cluster";
+            return Err(Failure::new(Category::NotReady, message));
+        }
         let own = claim_of(self.sync);
         match decide_write(&manifest.id, live.as_ref().map(Live), &own, claims) {
             WriteDecision::Skip(why) => Ok(Ok(Written::Skipped(why))),
             WriteDecision::Write { resource_version } => {
-                let object = at_version(&manifest.object, resource_version);
+                let uid = live.as_ref().and_then(|live| Live(live).uid());
+                let object = at_version(&manifest.object, uid, resource_version);
                 let applied = self.account.apply(at, &object, options).await;
                 Ok(applied.map(|object| written(&object)))
             }
         }
+    }
+
+    /// Returns whether an object was written before.
+    fn has_written(&self, id: &ObjectId) -> bool {
+        let mut recorded = self.sync.status.iter().flat_map(|status| &status.inventory);
+        recorded.any(|object| !object.uid.is_empty() && ObjectId::from(object) == *id)
     }
 
     /// Waits until the kinds that a step defines are served.
@@ -399,11 +410,12 @@ fn labeled(mut manifest: Manifest, own: &Claim) -> Manifest {
     manifest
 }
 
-/// Returns an object that is applied only if it still has this resource version.
-fn at_version(object: &Value, version: Option<String>) -> Value {
+/// Returns an object that is applied only if it still exists with this uid and resource version.
+fn at_version(object: &Value, uid: Option<&str>, version: Option<String>) -> Value {
     let mut object = object.clone();
-    if let (Some(Value::Object(metadata)), Some(version)) = (object.get_mut("metadata"), version) {
-        metadata.insert("resourceVersion".to_owned(), version.into());
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.extend(uid.map(|uid| ("uid".to_owned(), uid.into())));
+        metadata.extend(version.map(|version| ("resourceVersion".to_owned(), version.into())));
     }
     object
 }
