@@ -153,12 +153,14 @@ mod tests {
             ("extensioninstances.chandler.dev", "exti"),
             ("addonreleases.chandler.dev", "ar"),
             ("sources.chandler.dev", "src"),
+            ("syncs.chandler.dev", "sy"),
         ];
         assert_eq!(definitions.len(), expected.len());
         for ((name, short), (full_name, shortname)) in names.zip(expected) {
             assert_eq!((name, short), (full_name, &[shortname.to_owned()][..]));
         }
-        for (definition, moves) in definitions.iter().zip([true, false, true, true, true, true, false, true])
+        for (definition, moves) in
+            definitions.iter().zip([true, false, true, true, true, true, false, true, false])
         {
             let labels = definition.metadata.labels.as_ref().unwrap();
             assert!(LABELS.iter().all(|(key, value)| labels[*key] == *value));

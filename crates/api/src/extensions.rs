@@ -1,5 +1,5 @@
-//! `chandler.dev/v1alpha1`: catalogs, extensions, their instances on clusters, the resulting releases, and sources of
-//! files.
+//! `chandler.dev/v1alpha1`: catalogs, extensions, their instances on clusters, the resulting releases, sources of files,
+//! and Syncs.
 
 mod addon_release;
 mod catalog;
@@ -10,6 +10,7 @@ mod reference;
 mod rules;
 mod source;
 mod source_object;
+mod sync;
 mod version;
 
 pub use addon_release::{AddonRelease, AddonReleaseSpec, ReleaseIdentity, ReleaseOptions, ValuesSecret};
@@ -31,6 +32,10 @@ pub use source::PackageSource;
 pub use source_object::{
     CommitRecord, GitReference, GitRepository, GitVerification, Source, SourceRef, SourceRevision,
     SourceSpec, SourceStatus, VerificationMode,
+};
+pub use sync::{
+    AppliedRevision, ConfirmedObject, DeletionPolicy, HeldObject, Prune, PruneConfirmation, SyncObject,
+    SyncSource, SyncSpec, SyncStatus, SyncedObject,
 };
 pub use version::{Dependency, ExtensionVersion, VersionParameters};
 
@@ -54,3 +59,11 @@ pub const IMPLIED_SPEC_ANNOTATION: &str = "chandler.dev/implied-spec";
 pub const GIVEN_ANNOTATION: &str = "chandler.dev/given-extensions";
 /// The channel of an instance that does not set one.
 pub const STABLE_CHANNEL: &str = "stable";
+/// Finalizer of a Sync with `deletionPolicy: Prune`. It is removed after its objects are deleted.
+pub const SYNC_FINALIZER: &str = "sync.chandler.dev";
+/// Label of an object that a Sync has written, with the namespace and name of the Sync.
+pub const SYNC_LABEL: &str = "chandler.dev/sync";
+/// Annotation of a Sync with the time at which a user has resumed it.
+pub const RESUMED_ANNOTATION: &str = "chandler.dev/resumed-at";
+/// The field manager of the objects that Syncs write.
+pub const SYNC_FIELD_MANAGER: &str = "chandler-sync";

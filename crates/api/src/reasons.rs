@@ -7,6 +7,7 @@ mod extension;
 mod placement;
 mod release;
 mod source;
+mod sync;
 
 pub use catalog::CatalogReason;
 pub use cluster::ClusterReason;
@@ -14,6 +15,7 @@ pub use extension::ExtensionReason;
 pub use placement::{PlacementReason, PlacementVocabulary};
 pub use release::{ReleaseReason, ReleaseVocabulary};
 pub use source::SourceReason;
+pub use sync::SyncReason;
 
 /// The reason of a condition as it is stored. Only the typed reasons of this module convert to it, so no condition can have
 /// a reason that its kind does not list.

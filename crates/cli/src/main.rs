@@ -17,6 +17,7 @@ mod manager;
 mod output;
 mod packages;
 mod progress;
+mod resume;
 mod support_bundle;
 mod traces;
 mod upgrade_check;
@@ -47,6 +48,9 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Logs(logs::LogsArgs),
     LogLevel(log_level::LogLevelArgs),
+    /// Resume what is suspended
+    #[command(subcommand)]
+    Resume(resume::ResumeCommand),
     SupportBundle(support_bundle::SupportBundleArgs),
     /// Run the controllers of a management cluster
     Manager(Box<manager::ManagerArgs>),
@@ -105,6 +109,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Doctor(arguments) => runtime()?.block_on(doctor::run(arguments)),
         Command::Logs(arguments) => runtime()?.block_on(logs::run(arguments)),
         Command::LogLevel(arguments) => runtime()?.block_on(log_level::run(arguments)),
+        Command::Resume(command) => runtime()?.block_on(resume::run(command)),
         Command::SupportBundle(arguments) => runtime()?.block_on(support_bundle::run(arguments)),
         Command::Catalog(command) => runtime()?.block_on(catalog::run(command)),
         Command::Crds => {

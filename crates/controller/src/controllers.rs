@@ -30,6 +30,7 @@ use crate::{
     run::{ManagementCaches, Shared},
     sources::SourceControllers,
     sync::Mutex,
+    syncs::{NoSources, PlainFiles, SyncContext, SyncController},
     tasks::Tasks,
     templates::{Evaluations, Templates},
     watch::{FirstList, Scope, watch},
@@ -41,6 +42,7 @@ pub struct Controllers {
     extensions: ExtensionControllers,
     catalogs: CatalogControllers,
     sources: SourceControllers,
+    syncs: SyncController,
     clusters: Writer<DynamicObject>,
     /// The namespace whose catalogs and Sources are available everywhere.
     platform: String,
@@ -65,6 +67,7 @@ impl Controllers {
         let kinds = Kinds::new(metrics, &index);
         let labels = watch_filter.map(|filter| format!("{WATCH_FILTER_LABEL}={filter}"));
         let filtered = Scope { labels, ..scope.clone() };
+        let (syncs, sync_queue) = SyncController::new(filtered.clone(), metrics);
         let filtered = filtered.and_platform(&platform.namespace);
         let (sources, source_queues) = SourceControllers::new(filtered.clone(), metrics);
         let (catalogs, catalog_queues) = CatalogControllers::new(filtered, packages.clone(), metrics);
@@ -79,6 +82,7 @@ impl Controllers {
             extensions: extension_queues,
             catalogs: catalog_queues,
             sources: source_queues,
+            syncs: sync_queue,
         };
         let handles = Handles {
             all_kinds: AllKinds::new(index.clone(), kinds.caches()),
@@ -86,7 +90,7 @@ impl Controllers {
             catalogs: catalogs.catalogs(),
         };
         let clusters = Writer::new(clusters::resource());
-        (Self { kinds, extensions, catalogs, sources, clusters, platform: namespace }, handles)
+        (Self { kinds, extensions, catalogs, sources, syncs, clusters, platform: namespace }, handles)
     }
 
     /// Returns the kinds of placements and releases that the API server has to serve.
@@ -102,7 +106,7 @@ impl Controllers {
         changes: mpsc::UnboundedReceiver<InventoryChange>,
         ready: Arc<AtomicBool>,
     ) -> Result<(), StartupError> {
-        let Self { kinds, extensions, catalogs, sources, clusters, platform } = self;
+        let Self { kinds, extensions, catalogs, sources, syncs, clusters, platform } = self;
         let catalog_cache = catalogs.catalogs();
         catalogs.start(tasks, &shared);
         let sources = sources.start(tasks, &shared, &platform);
@@ -110,7 +114,9 @@ impl Controllers {
         let mut watched: Vec<_> = controllers.into_iter().map(|kind| kind.watch(&shared)).collect();
         let mut extensions = extensions.watch(&shared);
         let cluster_cache = Clusters::new(clusters.as_reader());
-        let mut clusters = watch_clusters(&shared, clusters);
+        let (trees, render) = (Arc::new(NoSources::default()), Arc::new(PlainFiles));
+        let mut syncs = syncs.watch(&shared, trees, render, platform.clone());
+        let mut clusters = watch_clusters(&shared, clusters, syncs.context.clone());
         for kind in &mut watched {
             if !kind.is_complete().await {
                 return Err(StartupError::WatchEnded);
@@ -119,6 +125,7 @@ impl Controllers {
         let complete = extensions.is_complete().await
             && catalog_cache.wait_until_listed().await
             && sources.wait_until_listed().await
+            && syncs.is_complete().await
             && clusters.is_complete().await;
         if !complete {
             return Err(StartupError::WatchEnded);
@@ -142,6 +149,7 @@ impl Controllers {
         follow(tasks, shared.packages.changes(), shared.router.clone(), Router::on_source);
         follow(tasks, catalog_cache.changes(), shared.router.clone(), Router::on_catalogs);
         tasks.spawn(follow_inventories(shared.router.clone(), changes));
+        syncs.run(tasks, &shared);
         let (resolver, _hooks) = extensions.run(tasks, &shared, &instances, &caches).await?;
         let services = ComposeServices { shared: &shared, caches: &caches, templates, resolver };
         for kind in watched {
@@ -167,7 +175,10 @@ async fn follow_inventories(router: Router, mut changes: mpsc::UnboundedReceiver
     }
 }
 
-fn watch_clusters(shared: &Shared, writer: Writer<DynamicObject>) -> FirstList {
+fn watch_clusters(shared: &Shared, writer: Writer<DynamicObject>, syncs: Arc<SyncContext>) -> FirstList {
     let (router, resource) = (shared.router.clone(), clusters::resource());
-    watch(shared.client.clone(), &shared.scope, &resource, writer, move |change| router.on_cluster(change))
+    watch(shared.client.clone(), &shared.scope, &resource, writer, move |change| {
+        syncs.on_cluster(change, &router);
+        router.on_cluster(change);
+    })
 }

@@ -29,6 +29,7 @@ mod single_flight;
 mod sources;
 mod status;
 mod sync;
+mod syncs;
 mod tasks;
 mod templates;
 mod watch;

@@ -12,6 +12,7 @@ use k8s_openapi::ByteString;
 use kube::Client;
 use serde_json::Value;
 
+pub use self::objects::impersonation;
 use self::objects::{Objects, Problem};
 
 /// Reads parameters from objects of the management cluster.

@@ -12,7 +12,7 @@ mod tests;
 
 use std::{fmt, sync::Arc};
 
-use chandler_api::extensions::{Extension, ExtensionCatalog, Source};
+use chandler_api::extensions::{Extension, ExtensionCatalog, Source, SyncObject};
 use chandler_core::{
     identity::{ClusterKey, ReleaseId},
     placement::PlacementKind,
@@ -68,6 +68,7 @@ pub enum Enqueue {
     Extension(ObjectKey),
     Catalog(ObjectKey),
     Source(ObjectKey),
+    Sync(ObjectKey),
 }
 
 /// An index that is updated by event handlers and read by reconcilers.
@@ -131,6 +132,11 @@ impl Router {
         if let Change::Applied(source) = change {
             self.queues.enqueue(&Enqueue::Source(ObjectKey::of(*source)));
         }
+    }
+
+    /// Enqueues a Sync, for example because its Source or a Sync that it depends on has changed.
+    pub fn enqueue_sync(&self, sync: &SyncObject) {
+        self.queues.enqueue(&Enqueue::Sync(ObjectKey::of(sync)));
     }
 
     /// Handles a change of the versions that the Extensions of a namespace publish.

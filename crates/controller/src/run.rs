@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use chandler_api::extensions::{Extension, ExtensionCatalog, Source};
+use chandler_api::extensions::{Extension, ExtensionCatalog, Source, SyncObject};
 use chandler_core::{
     failure::{Category, Failure},
     schedule::Limits,
@@ -298,6 +298,7 @@ async fn check_served(
         ApiResource::erase::<Extension>(&()),
         ApiResource::erase::<ExtensionCatalog>(&()),
         ApiResource::erase::<Source>(&()),
+        ApiResource::erase::<SyncObject>(&()),
         clusters::resource(),
     ];
     for resource in placements_and_releases.into_iter().chain(others) {

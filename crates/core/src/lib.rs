@@ -26,5 +26,6 @@ pub mod release;
 pub mod resolution;
 pub mod schedule;
 pub mod source;
+pub mod sync;
 pub mod target;
 pub mod version;

@@ -18,6 +18,9 @@ use serde_json::json;
 
 use crate::{crds, programs};
 
+/// Long enough for a machine that is overloaded.
+const LEASE_SECONDS: u32 = 60;
+
 /// A management cluster with Chandler's CRDs and a schemaless CRD for Cluster. The Cluster API does not run on it.
 pub struct ManagementCluster {
     pub plane: Plane,
@@ -49,7 +52,7 @@ impl ManagementCluster {
     /// Runs a manager until it exits or 20 seconds have passed. Returns whether it succeeded, and its stderr.
     pub async fn run_manager(&self) -> (bool, String) {
         let mut command = Command::new("timeout");
-        command.arg("20").arg(programs::chandler()).args(self.arguments());
+        command.arg("20").arg(programs::chandler()).args(self.arguments(LEASE_SECONDS));
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
@@ -59,13 +62,21 @@ impl ManagementCluster {
     }
 
     pub fn start_manager_with_environment(&self, env: Vec<(String, String)>) -> Child {
-        let program = PathBuf::from(programs::chandler());
-        let spec =
-            Spec { name: "manager".to_owned(), program, args: self.arguments(), env, home: self.dir.clone() };
-        Child::spawn(&spec).unwrap()
+        self.spawn_manager(LEASE_SECONDS, env)
     }
 
-    fn arguments(&self) -> Vec<String> {
+    /// Starts a manager whose successor takes over soon after it was killed.
+    pub fn start_manager_with_lease(&self, seconds: u32) -> Child {
+        self.spawn_manager(seconds, Vec::new())
+    }
+
+    fn spawn_manager(&self, lease_seconds: u32, env: Vec<(String, String)>) -> Child {
+        let program = PathBuf::from(programs::chandler());
+        let (args, home) = (self.arguments(lease_seconds), self.dir.clone());
+        Child::spawn(&Spec { name: "manager".to_owned(), program, args, env, home }).unwrap()
+    }
+
+    fn arguments(&self, lease_seconds: u32) -> Vec<String> {
         let tool = programs::package_tool();
         let path = |name: &str| self.dir.join(name).to_string_lossy().into_owned();
         let arguments =
@@ -73,7 +84,8 @@ impl ManagementCluster {
         arguments
             .map(str::to_owned)
             .into_iter()
-            .chain(["--allow-source-address", "127.0.0.1", "--lease-seconds", "60"].map(str::to_owned))
+            .chain(["--allow-source-address", "127.0.0.1", "--lease-seconds"].map(str::to_owned))
+            .chain([lease_seconds.to_string()])
             .chain(["--metrics-address", "127.0.0.1:0", "--log-format", "json"].map(str::to_owned))
             .collect()
     }

@@ -279,7 +279,7 @@ impl World {
 
 /// Kinds whose conditions Chandler writes.
 pub const REPORTING_KINDS: &str = "clusters.cluster.x-k8s.io,helmchartproxies,helmreleaseproxies,extensions,\
-                                   extensioncatalogs,extensioninstances,addonreleases,sources.chandler.dev";
+                                   extensioncatalogs,extensioninstances,addonreleases,sources.chandler.dev,syncs";
 
 /// Deletes the clusters of the test: dozens of idle API servers would slow down the tests that follow.
 impl Drop for World {

@@ -100,6 +100,11 @@ pub(super) fn immutable() -> Rule {
         .message("is immutable: change the ExtensionInstance, which replaces this object")
 }
 
+pub(super) fn relative_path() -> Rule {
+    Rule::new("!self.startsWith('/') && self.split('/').all(part, part != '..')")
+        .message("must be relative to the root of the Source and must not contain '..'")
+}
+
 /// Returns the schema of an arbitrary JSON object.
 pub(super) fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})

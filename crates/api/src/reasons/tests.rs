@@ -9,7 +9,7 @@ fn sorted(reasons: impl IntoIterator<Item = Reason>) -> Vec<&'static str> {
     texts
 }
 
-/// The categories, which catalogs and Extensions use as reasons.
+/// The categories, which catalogs, Extensions and Syncs use as reasons.
 const CATEGORIES: [&str; 19] = [
     "Cancelled",
     "Conflict",
@@ -152,7 +152,7 @@ fn reasons_of_placements_are_stable() {
 }
 
 #[test]
-fn reasons_of_catalogs_sources_extensions_and_clusters_are_stable() {
+fn reasons_of_catalogs_sources_extensions_syncs_and_clusters_are_stable() {
     let categories = Category::ALL.iter().map(|category| category.as_str());
     let mut categories: Vec<_> = categories.collect();
     categories.sort_unstable();
@@ -163,6 +163,21 @@ fn reasons_of_catalogs_sources_extensions_and_clusters_are_stable() {
     assert_eq!(sources, with_categories(&["Ready", "Suspended"]));
     let extensions = sorted(ExtensionReason::all().map(Reason::from));
     assert_eq!(extensions, with_categories(&["InvalidVersion", "NoAvailableVersion", "Published"]));
+    let syncs = sorted(SyncReason::all().map(Reason::from));
+    let own = [
+        "Applied",
+        "ClusterMissing",
+        "ClusterPaused",
+        "Held",
+        "Moving",
+        "NotMoving",
+        "NothingHeld",
+        "Progressing",
+        "PruneDisabled",
+        "Suspended",
+        "WaitingForDependencies",
+    ];
+    assert_eq!(syncs, with_categories(&own));
     let clusters = sorted(ClusterReason::ALL.iter().copied().map(Reason::from));
     assert_eq!(clusters, ["Blocked", "NotReady", "Ready", "Upgradable"]);
 }

@@ -1,11 +1,12 @@
-//! Checks whether the manager may impersonate the ServiceAccounts of ExtensionInstances.
+//! Checks whether the manager may impersonate the ServiceAccounts of ExtensionInstances and Syncs.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Debug};
 
 use anyhow::{Context as _, Result};
-use chandler_api::extensions::ExtensionInstance;
+use chandler_api::extensions::{ExtensionInstance, SyncObject};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
-use kube::{Api, Client, ResourceExt as _, api::ListParams};
+use kube::{Api, Client, Resource, ResourceExt as _, api::ListParams, core::NamespaceResourceScope};
+use serde::de::DeserializeOwned;
 
 use super::{Finding, ManagerIdentity, rights};
 
@@ -19,17 +20,11 @@ pub async fn check(
     manager: &ManagerIdentity,
     namespace: Option<&str>,
 ) -> Result<Vec<Finding>> {
-    let instances: Api<ExtensionInstance> = match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
-    let instances = match instances.list(&ListParams::default()).await {
-        // The API server does not serve the kind.
-        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Vec::new()),
-        listed => listed.context("listing ExtensionInstances")?,
-    };
+    let instances: Vec<ExtensionInstance> = list(client, namespace, "ExtensionInstances").await?;
+    let syncs: Vec<SyncObject> = list(client, namespace, "Syncs").await?;
+    let users = accounts(&instances).into_iter().chain(sync_accounts(&syncs));
     let mut findings = Vec::new();
-    for ((namespace, account), instance) in accounts(&instances.items) {
+    for ((namespace, account), user) in users.collect::<BTreeMap<_, _>>() {
         let access = ResourceAttributes {
             verb: Some("impersonate".to_owned()),
             resource: Some("serviceaccounts".to_owned()),
@@ -38,10 +33,35 @@ pub async fn check(
             ..ResourceAttributes::default()
         };
         if !rights::is_allowed(client, manager, access).await? {
-            findings.push(denied(manager, &namespace, &account, &instance));
+            findings.push(denied(manager, &namespace, &account, &user));
         }
     }
     Ok(findings)
+}
+
+/// Lists the objects of a kind. Returns none if the API server does not serve the kind.
+async fn list<K>(client: &Client, namespace: Option<&str>, kinds: &'static str) -> Result<Vec<K>>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let api: Api<K> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    match api.list(&ListParams::default()).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Vec::new()),
+        listed => Ok(listed.with_context(|| format!("listing {kinds}"))?.items),
+    }
+}
+
+/// Returns the accounts of Syncs, each with one of its Syncs.
+fn sync_accounts(syncs: &[SyncObject]) -> BTreeMap<Account, String> {
+    let account = |sync: &SyncObject| {
+        let (namespace, account) = (sync.namespace()?, sync.spec.service_account_name.clone());
+        let user = format!("Sync {namespace}/{}", sync.name_any());
+        Some(((namespace, account), user))
+    };
+    syncs.iter().filter_map(account).collect()
 }
 
 /// Returns the accounts that are used to read objects in `parametersFrom`, each with one of its instances.
@@ -50,20 +70,18 @@ fn accounts(instances: &[ExtensionInstance]) -> BTreeMap<Account, String> {
         instance.spec.parameters_from.iter().any(|entry| entry.object.is_some())
     };
     let account = |instance: &ExtensionInstance| {
-        let account = instance.spec.service_account_name.clone()?;
-        Some(((instance.namespace()?, account), instance.name_any()))
+        let (namespace, account) = (instance.namespace()?, instance.spec.service_account_name.clone()?);
+        let user = format!("ExtensionInstance {namespace}/{}", instance.name_any());
+        Some(((namespace, account), user))
     };
     instances.iter().filter(reads_objects).filter_map(account).collect()
 }
 
-fn denied(manager: &ManagerIdentity, namespace: &str, account: &str, instance: &str) -> Finding {
+fn denied(manager: &ManagerIdentity, namespace: &str, account: &str, user: &str) -> Finding {
     let ManagerIdentity { manager_namespace, service_account } = manager;
     Finding::problem(
         CHECK,
-        format!(
-            "ExtensionInstance {namespace}/{instance} uses ServiceAccount {account}, which Chandler is not allowed to \
-             impersonate"
-        ),
+        format!("{user} uses ServiceAccount {account}, which Chandler is not allowed to impersonate"),
         format!(
             "`kubectl create rolebinding chandler-impersonator --clusterrole chandler-impersonator --serviceaccount \
              {manager_namespace}:{service_account} --namespace {namespace}`"
@@ -102,5 +120,17 @@ mod tests {
         ];
         let found: Vec<_> = accounts(&all).into_keys().collect();
         assert_eq!(found, [("fleet".to_owned(), "c".to_owned())]);
+    }
+
+    #[test]
+    fn accounts_of_syncs_are_checked() {
+        let sync: SyncObject = serde_json::from_value(json!({
+            "apiVersion": "chandler.dev/v1alpha1", "kind": "Sync",
+            "metadata": {"name": "base", "namespace": "fleet"},
+            "spec": {"source": {"sourceRef": {"name": "git"}}, "serviceAccountName": "deployer"},
+        }))
+        .unwrap();
+        let account = ("fleet".to_owned(), "deployer".to_owned());
+        assert_eq!(sync_accounts(&[sync]), BTreeMap::from([(account, "Sync fleet/base".to_owned())]));
     }
 }

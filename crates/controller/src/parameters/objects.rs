@@ -175,7 +175,8 @@ fn failed(category: Category, message: impl Into<String>) -> Problem {
     Problem::Unreadable(Unreadable::Failed(Failure::new(category, message)))
 }
 
-fn impersonation(namespace: &str, account: &str) -> String {
+/// Returns how to allow Chandler to act as a ServiceAccount.
+pub fn impersonation(namespace: &str, account: &str) -> String {
     format!(
         "Chandler may not act as ServiceAccount {namespace}/{account}: in namespace {namespace}, bind ClusterRole \
          chandler-impersonator to Chandler's own ServiceAccount (`kubectl create rolebinding chandler-impersonator \

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use chandler_api::extensions::{Extension, ExtensionCatalog, Source};
+use chandler_api::extensions::{Extension, ExtensionCatalog, Source, SyncObject};
 use chandler_core::placement::PlacementKind;
 use kube::{Resource, api::DynamicObject};
 
@@ -21,6 +21,7 @@ pub struct Queues {
     pub extensions: Vec<ScopedQueue<Extension>>,
     pub catalogs: Vec<ScopedQueue<ExtensionCatalog>>,
     pub sources: Vec<ScopedQueue<Source>>,
+    pub syncs: Trigger<SyncObject>,
 }
 
 impl Queues {
@@ -36,6 +37,7 @@ impl Queues {
             Enqueue::Extension(extension) => enqueue_scoped(&self.extensions, extension),
             Enqueue::Catalog(catalog) => enqueue_scoped(&self.catalogs, catalog),
             Enqueue::Source(source) => enqueue_scoped(&self.sources, source),
+            Enqueue::Sync(sync) => self.syncs.enqueue(sync.reference()),
         }
     }
 

@@ -120,7 +120,9 @@ fn short(work: &[Enqueue]) -> Vec<String> {
         Enqueue::PlacementStatus(key) => format!("status {}", key.name),
         Enqueue::Release(key) => format!("release {}", key.name),
         Enqueue::Cluster(key) => format!("cluster {}", key.name),
-        Enqueue::Extension(key) | Enqueue::Catalog(key) | Enqueue::Source(key) => key.to_string(),
+        Enqueue::Extension(key) | Enqueue::Catalog(key) | Enqueue::Source(key) | Enqueue::Sync(key) => {
+            key.to_string()
+        }
     };
     let mut short: Vec<_> = work.iter().map(short).collect();
     short.sort();

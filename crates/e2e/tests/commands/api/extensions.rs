@@ -8,13 +8,14 @@ use std::{
 
 use chandler_api::extensions::{
     AddonReleaseSpec, ExtensionCatalogSpec, ExtensionInstanceSpec, ExtensionSpec, InstanceStatus, SourceSpec,
+    SyncSpec,
 };
 use kube::api::{Patch, PatchParams};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
-    objects::{ADDON, CATALOG, CHART, EXTENSION, GRANT, INSTANCE, SOURCE, object, without},
+    objects::{ADDON, CATALOG, CHART, EXTENSION, GRANT, INSTANCE, SOURCE, SYNC, object, without},
     server::{Server, object_or_message},
     validation::check,
 };
@@ -98,7 +99,7 @@ async fn the_objects_in_the_documentation_are_accepted() {
     }
     assert_eq!(
         kinds.into_iter().collect::<Vec<_>>(),
-        [EXTENSION, CATALOG, INSTANCE, CHART, GRANT, SOURCE],
+        [EXTENSION, CATALOG, INSTANCE, CHART, GRANT, SOURCE, SYNC],
         "the documentation contains all kinds that users write"
     );
 }
@@ -129,6 +130,8 @@ async fn required_fields_are_enforced() {
         (ADDON, "release", "spec.release: Required value"),
         (ADDON, "source", "spec.source: Required value"),
         (SOURCE, "git", "spec.git: Required value"),
+        (SYNC, "source", "spec.source: Required value"),
+        (SYNC, "serviceAccountName", "spec.serviceAccountName: Required value"),
     ] {
         check(&server, &without(kind, field), Some(error)).await;
     }
@@ -173,6 +176,33 @@ async fn version_ranges_use_the_syntax_of_helm() {
             check(&server, &object(kind, &changes), error).await;
         }
     }
+}
+
+#[tokio::test]
+async fn sync_fields_are_validated() {
+    let path = |path: &str| json!({"source": {"sourceRef": {"name": "git"}, "path": path}});
+    let confirm = |confirm: Value| json!({"prune": {"enabled": true, "confirm": confirm}});
+    let object = json!({"apiVersion": "v1", "kind": "Namespace", "name": "team"});
+    let relative = Some("must be relative to the root of the Source");
+    check_all(
+        SYNC,
+        vec![
+            (path("clusters/eu"), None),
+            (path("./clusters/"), None),
+            (path("a..b"), None),
+            (path("/clusters"), relative),
+            (path("clusters/../secrets"), relative),
+            (json!({"serviceAccountName": "a:b"}), Some("spec.serviceAccountName")),
+            (json!({"interval": "often"}), Some("must be a duration")),
+            (json!({"dependsOn": ["a", "a"]}), Some("Duplicate value")),
+            (json!({"deletionPolicy": "Delete"}), Some("Unsupported value")),
+            (json!({"prune": {"enabled": true}, "force": true, "suspend": true}), None),
+            (confirm(json!({"revision": "3f1a354", "objects": [object]})), None),
+            (confirm(json!({"revision": "3f1a354", "objects": []})), Some("should have at least 1 items")),
+            (confirm(json!({"objects": [object]})), Some("spec.prune.confirm.revision: Required value")),
+        ],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -436,6 +466,13 @@ async fn unset_fields_get_their_defaults() {
         ),
         (ADDON, json!({"options": options})),
         (SOURCE, json!({"interval": "1m"})),
+        (
+            SYNC,
+            json!({
+                "source": {"sourceRef": {"name": "git", "scope": "Namespace"}}, "interval": "10m",
+                "prune": {"enabled": false}, "deletionPolicy": "Orphan",
+            }),
+        ),
     ];
     for (kind, defaults) in rows {
         let written = object(kind, &json!({}));
@@ -446,6 +483,7 @@ async fn unset_fields_get_their_defaults() {
             EXTENSION => assert_same::<ExtensionSpec>(&written, &created),
             INSTANCE => assert_same::<ExtensionInstanceSpec>(&written, &created),
             SOURCE => assert_same::<SourceSpec>(&written, &created),
+            SYNC => assert_same::<SyncSpec>(&written, &created),
             _ => assert_same::<AddonReleaseSpec>(&written, &created),
         }
     }

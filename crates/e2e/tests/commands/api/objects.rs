@@ -10,6 +10,7 @@ pub const EXTENSION: &str = "Extension";
 pub const INSTANCE: &str = "ExtensionInstance";
 pub const ADDON: &str = "AddonRelease";
 pub const SOURCE: &str = "Source";
+pub const SYNC: &str = "Sync";
 
 /// Returns the API group of a kind.
 pub fn group(kind: &str) -> &'static str {
@@ -37,6 +38,7 @@ fn minimal_spec(kind: &str) -> Value {
             json!({"cluster": "blue", "release": {"name": "hello", "namespace": "apps"}, "source": chart})
         }
         SOURCE => json!({"git": {"url": "https://git.example/fleet.git"}}),
+        SYNC => json!({"source": {"sourceRef": {"name": "git"}}, "serviceAccountName": "deployer"}),
         other => panic!("unknown kind {other}"),
     }
 }

@@ -1,0 +1,102 @@
+//! `chandler resume`: lets a suspended object continue.
+
+use anyhow::{Context as _, Result, bail};
+use chandler_api::extensions::{RESUMED_ANNOTATION, SyncObject};
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+use crate::connection::Connection;
+
+#[derive(Debug, Subcommand)]
+pub enum ResumeCommand {
+    /// Resume a Sync that a user has suspended, or that has suspended itself because its objects are moved
+    ///
+    /// A Sync that has suspended itself creates the objects of its folder again, also those that `clusterctl move` has
+    /// moved to another management cluster.
+    Sync(ResumeSyncArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct ResumeSyncArgs {
+    #[command(flatten)]
+    connection: Connection,
+    /// Namespace of the Sync [default: the namespace of the kubeconfig context]
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// Name of the Sync
+    name: String,
+}
+
+pub async fn run(command: ResumeCommand) -> Result<()> {
+    match command {
+        ResumeCommand::Sync(arguments) => resume_sync(arguments).await,
+    }
+}
+
+async fn resume_sync(arguments: ResumeSyncArgs) -> Result<()> {
+    let ResumeSyncArgs { connection, namespace, name } = arguments;
+    let client = connection.client().await?;
+    let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+    let syncs: Api<SyncObject> = Api::namespaced(client, &namespace);
+    let found = syncs.get_opt(&name).await.with_context(|| format!("reading Sync {namespace}/{name}"))?;
+    let Some(sync) = found else { bail!("Sync {namespace}/{name} does not exist") };
+    let Some(patch) = patch(&sync, Timestamp::now()) else {
+        println!("Sync {namespace}/{name} is not suspended.");
+        return Ok(());
+    };
+    syncs
+        .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .with_context(|| format!("resuming Sync {namespace}/{name}"))?;
+    println!("Sync {namespace}/{name} is resumed.");
+    Ok(())
+}
+
+/// Returns the change that resumes a Sync, or `None` if it is not suspended.
+fn patch(sync: &SyncObject, now: Timestamp) -> Option<Value> {
+    let is_moving = |condition: &Condition| condition.type_ == "Moving" && condition.status == "True";
+    let moving = sync.status.as_ref().is_some_and(|status| status.conditions.iter().any(is_moving));
+    if !moving && !sync.spec.suspend {
+        return None;
+    }
+    let mut patch = json!({"metadata": {"annotations": {RESUMED_ANNOTATION: now.to_string()}}});
+    if sync.spec.suspend {
+        patch["spec"] = json!({"suspend": false});
+    }
+    Some(patch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suspended_or_moved_sync_is_resumed() {
+        let now = Timestamp::from_second(0).unwrap();
+        let annotations = json!({"annotations": {"chandler.dev/resumed-at": "1970-01-01T00:00:00Z"}});
+        let rows = [
+            (false, "False", None),
+            (true, "False", Some(json!({"metadata": annotations, "spec": {"suspend": false}}))),
+            (false, "True", Some(json!({"metadata": annotations}))),
+        ];
+        for (suspend, moving, expected) in rows {
+            let sync = serde_json::from_value(json!({
+                "apiVersion": "chandler.dev/v1alpha1", "kind": "Sync", "metadata": {"name": "base"},
+                "spec": {
+                    "source": {"sourceRef": {"name": "git"}}, "serviceAccountName": "a", "suspend": suspend,
+                },
+                "status": {"conditions": [{
+                    "type": "Moving", "status": moving, "reason": "Moving", "message": "",
+                    "lastTransitionTime": "1970-01-01T00:00:00Z",
+                }]},
+            }));
+            assert_eq!(patch(&sync.unwrap(), now), expected, "{suspend} {moving}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Deletes the objects of a Sync that is being deleted with `deletionPolicy: Prune`.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use chandler_api::{
+    extensions::{DeletionPolicy, SYNC_FINALIZER, SyncObject},
+    reasons::{Reason, SyncReason},
+};
+use chandler_core::{
+    backoff,
+    failure::Failure,
+    sync::{ObjectId, Outcome, PruneInput, is_resumed, plan_deletion},
+};
+use jiff::Timestamp;
+use kube::{ResourceExt as _, runtime::controller::Action};
+
+use super::{
+    SyncContext,
+    account::Account,
+    claim_of,
+    delete::{Deletion, delete_all},
+    run::{about, combined},
+    served_kinds::kind_of,
+    status_writer::StatusWriter,
+};
+use crate::{ReconcileError, status};
+
+/// The revision under which failures of the deletion are counted.
+const DELETION: &str = "deletion";
+
+pub async fn reconcile(
+    context: &SyncContext,
+    sync: &SyncObject,
+    account: &Account,
+) -> Result<Action, ReconcileError> {
+    if !sync.finalizers().iter().any(|finalizer| finalizer == SYNC_FINALIZER) {
+        return Ok(Action::await_change());
+    }
+    let keeps = sync.spec.deletion_policy == DeletionPolicy::Orphan
+        || sync.spec.suspend
+        || is_resumed(sync) == Some(false);
+    if !keeps && let Err(failure) = prune(context, sync, account).await {
+        let category = failure.category;
+        let advice = "set deletionPolicy: Orphan to delete the Sync and keep the rest of its objects";
+        let failure = Failure::new(category, format!("{}; {advice}", failure.message));
+        let outcome = Outcome::Failed { failure, inventory: None };
+        StatusWriter::new(context, sync).write(None, &outcome).await?;
+        context.record_run(sync, DELETION, Some(category), Timestamp::now());
+        return Ok(Action::requeue(retry_delay(context, sync)));
+    }
+    status::remove_finalizer(&context.client, sync, SYNC_FINALIZER).await?;
+    Ok(Action::await_change())
+}
+
+fn retry_delay(context: &SyncContext, sync: &SyncObject) -> Duration {
+    let uid = sync.uid().unwrap_or_default();
+    let failures = context.runs.lock().get(&uid).and_then(|last| last.poll.failures);
+    failures.map_or(Duration::from_secs(5), |(count, category)| backoff::delay(category, count, &uid))
+}
+
+async fn prune(context: &SyncContext, sync: &SyncObject, account: &Account) -> Result<(), Failure> {
+    let current = sync.status.clone().unwrap_or_default();
+    let revision = current.last_applied.as_ref().map_or("", |last| &*last.revision);
+    let plan = plan_deletion(&PruneInput {
+        prune: &sync.spec.prune,
+        revision,
+        inventory: &current.inventory,
+        rendered: &BTreeSet::new(),
+        own: &PruneInput::own_objects(sync, &context.platform),
+        source_changed: false,
+        revision_returned: false,
+        held: &current.held,
+    });
+    let kinds = context.kinds.find(plan.delete.iter().map(kind_of).collect::<Vec<_>>()).await?;
+    let mut kept: Vec<_> = plan.held.iter().map(|held| ObjectId::from(&held.object)).collect();
+    let mut failures = Vec::new();
+    for (object, deletion) in delete_all(account, &kinds, &claim_of(sync).label(), plan.delete).await {
+        let id = ObjectId::from(&object);
+        match deletion {
+            Deletion::Done | Deletion::NotOurs => {}
+            Deletion::Held(_) | Deletion::Moving => kept.push(id),
+            Deletion::Failed(failure) => failures.push(about(&id, &failure)),
+        }
+    }
+    if let Some(failure) = combined(failures) {
+        return Err(failure);
+    }
+    if !kept.is_empty() {
+        let names: Vec<_> = kept.iter().map(ObjectId::to_string).collect();
+        let note = format!("the Sync is deleted; these objects are kept: {}", names.join(", "));
+        context.events.warning(sync, Reason::from(SyncReason::Held).as_str(), &note);
+    }
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! Reconciles a Sync: decides whether it is suspended, moved, waiting or due, and applies it.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use chandler_api::extensions::{DeletionPolicy, SYNC_FINALIZER, SyncObject};
+use chandler_core::{
+    failure::{Category, Failure},
+    sync::{
+        Dependency, LastRun, Move, ObjectId, Outcome, check_dependencies, interval, is_due_by_revision_only,
+        is_resumed, run_delay,
+    },
+};
+use jiff::Timestamp;
+use kube::{ResourceExt as _, runtime::controller::Action};
+
+use super::{
+    KIND, SyncContext, account::Account, deletion, run::Run, status_writer::StatusWriter, trees::Tree,
+};
+use crate::{ReconcileError, status};
+
+/// Deadline of reading a Source.
+const TREE_LIMIT: Duration = Duration::from_mins(1);
+/// Deadline of one run. What it may have written is in the inventory.
+const RUN_LIMIT: Duration = Duration::from_mins(10);
+/// How often a Sync looks at its dependencies without an event.
+const DEPENDENCY_POLL: Duration = Duration::from_secs(30);
+const SHORTEST_DELAY: Duration = Duration::from_secs(1);
+
+pub async fn reconcile(sync: Arc<SyncObject>, context: Arc<SyncContext>) -> Result<Action, ReconcileError> {
+    let sync = context.written.newest(&sync);
+    let incomplete = |field| ReconcileError::Incomplete { kind: KIND, name: sync.name_any(), field };
+    let namespace = sync.namespace().ok_or_else(|| incomplete("namespace"))?;
+    let uid = sync.uid().ok_or_else(|| incomplete("uid"))?;
+    let account = Account {
+        client: context.client.clone(),
+        namespace: namespace.clone(),
+        name: sync.spec.service_account_name.clone(),
+        limit: context.limit.clone(),
+    };
+    if sync.metadata.deletion_timestamp.is_some() {
+        return deletion::reconcile(&context, &sync, &account).await;
+    }
+    let reconciler = Reconciler { context: &context, sync: &sync, namespace: &namespace, uid: &uid };
+    reconciler.reconcile(&account).await
+}
+
+struct Reconciler<'a> {
+    context: &'a SyncContext,
+    sync: &'a SyncObject,
+    namespace: &'a str,
+    uid: &'a str,
+}
+
+impl Reconciler<'_> {
+    async fn reconcile(&self, account: &Account) -> Result<Action, ReconcileError> {
+        let mut status = StatusWriter::new(self.context, self.sync);
+        if let Some(outcome) = self.suspended() {
+            self.context.run_again(self.sync);
+            status.write(None, &outcome).await?;
+            return Ok(Action::await_change());
+        }
+        let every = match interval(&self.sync.spec) {
+            Ok(every) => every,
+            Err(failure) => return self.fail(&mut status, failure).await,
+        };
+        let tree = match self.tree().await {
+            Ok(tree) => tree,
+            Err(failure) => return self.fail(&mut status, failure).await,
+        };
+        match check_dependencies(self.sync, &tree.revision, &self.neighbors()) {
+            Ok(()) => {}
+            Err(Dependency::Cycle(failure)) => return self.fail(&mut status, failure).await,
+            Err(Dependency::NotReady(why)) => {
+                self.context.run_again(self.sync);
+                status.write(Some(&tree.revision), &Outcome::Waiting(why)).await?;
+                return Ok(Action::requeue(DEPENDENCY_POLL));
+            }
+        }
+        let delay = self.delay(&tree.revision, every);
+        if !delay.is_zero() {
+            return Ok(Action::requeue(delay));
+        }
+        let revision_only = self.is_due_by_revision_only(every);
+        self.set_finalizer().await?;
+        let run = Run {
+            context: self.context,
+            sync: self.sync,
+            namespace: self.namespace,
+            account,
+            resumed: is_resumed(self.sync) == Some(true),
+            revision_only,
+        };
+        self.apply(&run, &tree, &mut status).await?;
+        Ok(Action::requeue(self.delay(&tree.revision, every).max(SHORTEST_DELAY)))
+    }
+
+    /// Returns why nothing is applied, or `None` if the Sync is not suspended.
+    fn suspended(&self) -> Option<Outcome> {
+        if self.sync.spec.suspend {
+            return Some(Outcome::Suspended);
+        }
+        match is_resumed(self.sync) {
+            Some(false) => Some(Outcome::StillMoving),
+            Some(true) => {
+                self.context.moves.forget(self.inventory());
+                None
+            }
+            None => {
+                let seen = self.context.moves.seen(self.inventory());
+                seen.into_iter().next().map(|id| Outcome::Moving(Move::Deleting(id)))
+            }
+        }
+    }
+
+    fn inventory(&self) -> impl Iterator<Item = ObjectId> {
+        self.sync.status.iter().flat_map(|status| &status.inventory).map(ObjectId::from)
+    }
+
+    /// Reads the Source.
+    async fn tree(&self) -> Result<Arc<Tree>, Failure> {
+        let source = &self.sync.spec.source.source_ref;
+        let tree = tokio::time::timeout(TREE_LIMIT, self.context.trees.tree(source, self.namespace)).await;
+        tree.unwrap_or_else(|_| {
+            let message = format!("Source {} could not be read within {TREE_LIMIT:?}", source.name);
+            Err(Failure::new(Category::Timeout, message))
+        })
+    }
+
+    /// Returns the Syncs of the namespace, by name.
+    fn neighbors(&self) -> BTreeMap<String, Arc<SyncObject>> {
+        let own = |other: &SyncObject| other.metadata.namespace.as_deref() == Some(self.namespace);
+        let all = self.context.store.state_filter(own).into_iter();
+        all.map(|sync| (sync.name_any(), Arc::new(self.context.written.newest(&sync)))).collect()
+    }
+
+    /// Returns the time until the Sync is applied. Zero means that it is due.
+    fn delay(&self, revision: &str, every: Duration) -> Duration {
+        let now = Timestamp::now();
+        let mut runs = self.context.runs.lock();
+        if !runs.contains_key(self.uid)
+            && let Some(last) = LastRun::from_status(self.sync, revision, now)
+        {
+            runs.insert(self.uid.to_owned(), last);
+        }
+        run_delay(runs.get(self.uid), self.sync, revision, every, now)
+    }
+
+    /// Only a Sync that deletes its objects needs a finalizer.
+    async fn set_finalizer(&self) -> Result<(), ReconcileError> {
+        match self.sync.spec.deletion_policy {
+            DeletionPolicy::Prune => {
+                status::add_finalizer(&self.context.client, self.sync, SYNC_FINALIZER).await?;
+            }
+            DeletionPolicy::Orphan => {
+                status::remove_finalizer(&self.context.client, self.sync, SYNC_FINALIZER).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_due_by_revision_only(&self, every: Duration) -> bool {
+        is_due_by_revision_only(self.context.runs.lock().get(self.uid), self.sync, every, Timestamp::now())
+    }
+
+    async fn apply(
+        &self,
+        run: &Run<'_>,
+        tree: &Tree,
+        status: &mut StatusWriter<'_>,
+    ) -> Result<(), ReconcileError> {
+        let outcome = match tokio::time::timeout(RUN_LIMIT, run.run(tree, status)).await {
+            Ok(outcome) => outcome?,
+            Err(_) => {
+                let message = format!("the objects were not applied within {RUN_LIMIT:?}; this is retried");
+                Outcome::Failed { failure: Failure::new(Category::Timeout, message), inventory: None }
+            }
+        };
+        status.write(Some(&tree.revision), &outcome).await?;
+        let failed = match &outcome {
+            Outcome::Failed { failure, .. } => Some(failure.category),
+            // It is looked at again in case a user resumes it.
+            Outcome::Moving(_) => Some(Category::NotReady),
+            _ => None,
+        };
+        self.context.record_run(self.sync, &tree.revision, failed, Timestamp::now());
+        Ok(())
+    }
+
+    /// Reports a failure before anything was read from the cluster, and retries with backoff.
+    async fn fail(&self, status: &mut StatusWriter<'_>, failure: Failure) -> Result<Action, ReconcileError> {
+        let category = failure.category;
+        status.write(None, &Outcome::Failed { failure, inventory: None }).await?;
+        self.context.record_run(self.sync, "", Some(category), Timestamp::now());
+        Ok(Action::requeue(self.delay("", RUN_LIMIT).max(SHORTEST_DELAY)))
+    }
+}

@@ -1,0 +1,372 @@
+//! Reconciles Syncs against an API server in memory: as whom it writes, in which order, and what it never does.
+
+mod fake_api_server;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use chandler_api::extensions::{Reference, SyncObject, SyncStatus};
+use chandler_core::{
+    conditions,
+    failure::{Category, Failure},
+};
+use futures::future::BoxFuture;
+use kube::runtime::{reflector::store::Writer, watcher::Event};
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, watch};
+
+use self::fake_api_server::{FakeApiServer, Logged};
+use super::{
+    ClusterMoves, PlainFiles, ServedKinds, SyncContext, Trees, WrittenStatuses, reconciler, trees::Tree,
+};
+use crate::{
+    events::Events,
+    sync::Mutex,
+    watch::{Change, Scope},
+};
+
+const SYNC: &str = "/apis/chandler.dev/v1alpha1/namespaces/fleet/syncs/base";
+const CLUSTER: &str = "/apis/cluster.x-k8s.io/v1beta2/namespaces/fleet/clusters/blue";
+const ACCOUNT: &str = "system:serviceaccount:fleet:deployer";
+
+/// A Source whose files a test sets.
+struct FakeTree {
+    current: Mutex<Result<Arc<Tree>, Failure>>,
+    changes: watch::Sender<u64>,
+}
+
+impl Trees for FakeTree {
+    fn tree<'a>(&'a self, _: &'a Reference, _: &'a str) -> BoxFuture<'a, Result<Arc<Tree>, Failure>> {
+        let current = self.current.lock().clone();
+        Box::pin(async move { current })
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+}
+
+/// An API server with a Sync of the folder `clusters`.
+struct World {
+    server: FakeApiServer,
+    tree: Arc<FakeTree>,
+}
+
+fn map_path(name: &str) -> String {
+    format!("/api/v1/namespaces/fleet/configmaps/{name}")
+}
+
+fn map(name: &str) -> String {
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n")
+}
+
+fn cluster() -> String {
+    "apiVersion: cluster.x-k8s.io/v1beta2\nkind: Cluster\nmetadata: {name: blue}\nspec: {paused: false}\n"
+        .to_owned()
+}
+
+impl World {
+    fn new(spec: &Value) -> Self {
+        let mut sync = json!({
+            "apiVersion": "chandler.dev/v1alpha1", "kind": "Sync",
+            "metadata": {"name": "base", "namespace": "fleet", "generation": 1},
+            "spec": {
+                "source": {"sourceRef": {"name": "git"}, "path": "clusters"}, "serviceAccountName": "deployer",
+            },
+        });
+        for (key, value) in spec.as_object().unwrap() {
+            sync["spec"][key] = value.clone();
+        }
+        let server = FakeApiServer::default();
+        server.put(SYNC, sync);
+        let unread = Failure::new(Category::SourceUnavailable, "Source git has not been read yet");
+        let tree = FakeTree { current: Mutex::new(Err(unread)), changes: watch::Sender::default() };
+        Self { server, tree: Arc::new(tree) }
+    }
+
+    /// A Sync that deletes what is removed from its folder.
+    fn pruning() -> Self {
+        Self::new(&json!({"prune": {"enabled": true}}))
+    }
+
+    /// Pushes a commit with these files.
+    fn push(&self, revision: &str, files: &[(&str, String)]) {
+        let files = files.iter().map(|(path, text)| ((*path).to_owned(), Bytes::from(text.clone())));
+        let tree = Tree { revision: revision.to_owned(), files: files.collect::<BTreeMap<_, _>>() };
+        *self.tree.current.lock() = Ok(Arc::new(tree));
+    }
+
+    fn sync(&self) -> SyncObject {
+        serde_json::from_value(self.server.get(SYNC).unwrap()).unwrap()
+    }
+
+    fn status(&self) -> SyncStatus {
+        self.sync().status.unwrap_or_default()
+    }
+
+    /// Returns the reason of a condition.
+    fn reason(&self, type_: &str) -> String {
+        conditions::find(&self.status().conditions, type_).unwrap().reason.clone()
+    }
+
+    /// Returns what a manager has in memory after its start.
+    fn context(&self) -> Arc<SyncContext> {
+        let mut writer = Writer::new(());
+        writer.apply_watcher_event(&Event::Apply(self.sync()));
+        let client = self.server.client();
+        Arc::new(SyncContext {
+            events: Events::new(client.clone()),
+            scope: Scope { namespace: None, labels: None },
+            store: writer.as_reader(),
+            trees: self.tree.clone(),
+            render: Arc::new(PlainFiles),
+            kinds: ServedKinds::new(client.clone()),
+            moves: ClusterMoves::default(),
+            written: WrittenStatuses::default(),
+            runs: Mutex::default(),
+            limit: Arc::new(Semaphore::new(4)),
+            platform: "platform".to_owned(),
+            client,
+        })
+    }
+
+    async fn reconcile(&self) {
+        self.reconcile_in(&self.context()).await;
+    }
+
+    async fn reconcile_in(&self, context: &Arc<SyncContext>) {
+        reconciler::reconcile(Arc::new(self.sync()), context.clone()).await.unwrap();
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.server.get(path).is_some()
+    }
+}
+
+#[tokio::test]
+async fn objects_are_written_as_the_account_after_they_are_recorded() {
+    let world = World::new(&json!({}));
+    world.push("r1", &[("clusters/a.yaml", map("a")), ("clusters/b.yaml", cluster()), ("c.yaml", map("c"))]);
+    world.reconcile().await;
+    assert_eq!(world.reason("Ready"), "Applied");
+    assert!(world.exists(&map_path("a")) && world.exists(CLUSTER) && !world.exists(&map_path("c")));
+    let requests = world.server.requests();
+    let first = requests.iter().position(Logged::is_write).unwrap();
+    assert_eq!(requests[first].path, format!("{SYNC}/status"), "the inventory is recorded first");
+    for request in &requests {
+        let is_object = [map_path("a"), CLUSTER.to_owned()].contains(&request.path);
+        assert_eq!(request.user.as_deref(), is_object.then_some(ACCOUNT), "{request:?}");
+    }
+    let stored = world.server.get(&map_path("a")).unwrap();
+    assert_eq!(stored["metadata"]["labels"]["chandler.dev/sync"], "fleet.base");
+    let status = world.status();
+    assert_eq!(status.inventory.len(), 2);
+    assert!(status.inventory.iter().all(|object| !object.uid.is_empty()));
+    assert_eq!(status.last_applied.unwrap().revision, "r1");
+
+    let before = world.server.requests().len();
+    world.reconcile().await;
+    assert_eq!(
+        world.server.requests().len(),
+        before,
+        "an applied revision costs nothing until the interval ends"
+    );
+}
+
+#[tokio::test]
+async fn a_commit_that_does_not_change_the_folder_is_only_recorded() {
+    let world = World::pruning();
+    let context = world.context();
+    world.push("r1", &[("clusters/a.yaml", map("a"))]);
+    world.reconcile_in(&context).await;
+    let before = world.server.requests().len();
+    world.push("r2", &[("clusters/other-name.yaml", map("a")), ("README.md", "text".to_owned())]);
+    world.reconcile_in(&context).await;
+    let new: Vec<_> = world.server.requests().into_iter().skip(before).map(|request| request.path).collect();
+    assert_eq!(new, [format!("{SYNC}/status")]);
+    assert_eq!(world.status().last_applied.unwrap().revision, "r2");
+}
+
+#[tokio::test]
+async fn a_manager_that_is_killed_at_any_write_loses_nothing() {
+    let folder = |names: &[&str]| -> Vec<(&'static str, String)> {
+        vec![("clusters/all.yaml", names.iter().map(|name| map(name)).collect::<Vec<_>>().join("---\n"))]
+    };
+    for killed_at in 1..=9 {
+        let world = World::pruning();
+        for (revision, names) in [("r1", ["a", "b", "c"]), ("r2", ["a", "b", "d"])] {
+            world.push(revision, &folder(&names));
+            world.server.kill_at(killed_at);
+            let context = world.context();
+            tokio::select! {
+                () = world.reconcile_in(&context) => {}
+                () = world.server.killed() => {}
+            }
+            let recorded = world.status().inventory;
+            for name in ["a", "b", "c", "d"].into_iter().filter(|name| world.exists(&map_path(name))) {
+                assert!(recorded.iter().any(|object| object.name == name), "{killed_at}: {name} is recorded");
+            }
+            world.server.live();
+            world.reconcile().await;
+        }
+        assert_eq!(world.reason("Ready"), "Applied", "killed at {killed_at}");
+        let found: Vec<_> = ["a", "b", "c", "d"].map(|name| world.exists(&map_path(name))).into();
+        assert_eq!(found, [true, true, false, true], "killed at {killed_at}");
+        assert_eq!(world.status().inventory.len(), 3, "killed at {killed_at}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_changes_when_the_source_is_missing_deleted_renamed_empty_or_half_written() {
+    let good = || vec![("clusters/a.yaml", map("a")), ("clusters/b.yaml", cluster())];
+    let rows: [(&str, Option<Vec<(&str, String)>>, &str); 7] = [
+        ("missing repository", None, "SourceUnavailable"),
+        ("empty repository", Some(vec![]), "InvalidPackage"),
+        ("deleted folder", Some(vec![("README.md", String::new())]), "InvalidPackage"),
+        ("renamed folder", Some(vec![("clusters-2/a.yaml", map("a"))]), "InvalidPackage"),
+        ("empty folder", Some(vec![("clusters/README.md", String::new())]), "InvalidPackage"),
+        (
+            "empty file",
+            Some(vec![("clusters/a.yaml", String::new()), ("clusters/c.yaml", map("c"))]),
+            "InvalidPackage",
+        ),
+        (
+            "half-written file",
+            Some(vec![("clusters/a.yaml", map("a")), ("clusters/b.yaml", cluster()[..60].to_owned())]),
+            "InvalidPackage",
+        ),
+    ];
+    for (what, files, reason) in rows {
+        let world = World::pruning();
+        world.push("r1", &good());
+        world.reconcile().await;
+        assert_eq!(world.reason("Ready"), "Applied", "{what}");
+        let before = world.status();
+        if let Some(files) = files {
+            world.push("r2", &files);
+        } else {
+            let failure = Failure::new(Category::SourceUnavailable, "repository not found");
+            *world.tree.current.lock() = Err(failure);
+        }
+        world.reconcile().await;
+        assert_eq!(world.reason("Ready"), reason, "{what}");
+        assert!(world.exists(&map_path("a")) && world.exists(CLUSTER), "{what}");
+        let after = world.status();
+        assert_eq!((after.inventory, after.last_applied), (before.inventory, before.last_applied), "{what}");
+        assert_eq!(world.server.deletions(), 0, "{what}");
+        world.push("r3", &good());
+        world.reconcile().await;
+        assert_eq!(world.reason("Ready"), "Applied", "{what}: a revert restores");
+    }
+}
+
+#[tokio::test]
+async fn a_removed_cluster_is_held_until_it_is_confirmed_for_the_revision() {
+    let world = World::pruning();
+    world.push("r1", &[("clusters/a.yaml", map("a")), ("clusters/b.yaml", cluster())]);
+    world.reconcile().await;
+    world.push("r2", &[("clusters/a.yaml", map("a"))]);
+    world.reconcile().await;
+    assert_eq!((world.reason("Ready"), world.reason("PruneHeld")), ("Applied".to_owned(), "Held".to_owned()));
+    assert!(world.exists(CLUSTER));
+    assert_eq!(world.status().held[0].name, "blue");
+    let confirm = |revision: &str| {
+        let mut sync = world.server.get(SYNC).unwrap();
+        sync["metadata"]["generation"] = json!(sync["metadata"]["generation"].as_i64().unwrap() + 1);
+        sync["spec"]["prune"]["confirm"] = json!({"revision": revision, "objects": [{
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "namespace": "fleet", "name": "blue",
+        }]});
+        world.server.put(SYNC, sync);
+    };
+    confirm("r1");
+    world.reconcile().await;
+    assert!(world.exists(CLUSTER), "the confirmation is for another revision");
+    confirm("r2");
+    world.reconcile().await;
+    assert!(!world.exists(CLUSTER));
+    assert_eq!((world.reason("PruneHeld"), world.status().inventory.len()), ("NothingHeld".to_owned(), 1));
+}
+
+#[tokio::test]
+async fn an_object_that_another_sync_owns_now_is_not_deleted() {
+    let world = World::pruning();
+    world.push("r1", &[("clusters/a.yaml", map("a")), ("clusters/b.yaml", map("b"))]);
+    world.reconcile().await;
+    let mut taken = world.server.get(&map_path("b")).unwrap();
+    taken["metadata"]["labels"]["chandler.dev/sync"] = json!("fleet.other");
+    world.server.put(&map_path("b"), taken);
+    world.push("r2", &[("clusters/a.yaml", map("a"))]);
+    world.reconcile().await;
+    assert!(world.exists(&map_path("b")));
+    assert_eq!((world.status().inventory.len(), world.server.deletions()), (1, 0));
+}
+
+#[tokio::test]
+async fn a_paused_cluster_is_not_written_and_nothing_is_deleted() {
+    let world = World::pruning();
+    world.push("r1", &[("clusters/a.yaml", map("a")), ("clusters/b.yaml", cluster())]);
+    world.reconcile().await;
+    let mut paused = world.server.get(CLUSTER).unwrap();
+    paused["spec"]["paused"] = json!(true);
+    world.server.put(CLUSTER, paused.clone());
+    world.push("r2", &[("clusters/c.yaml", map("c")), ("clusters/b.yaml", cluster())]);
+    world.reconcile().await;
+    assert_eq!(world.reason("Ready"), "ClusterPaused");
+    assert_eq!(world.server.get(CLUSTER).unwrap()["spec"]["paused"], true);
+    assert!(world.exists(&map_path("c")) && world.exists(&map_path("a")));
+    paused["spec"]["paused"] = json!(false);
+    world.server.put(CLUSTER, paused);
+    world.reconcile().await;
+    assert_eq!(world.reason("Ready"), "Applied");
+    assert!(!world.exists(&map_path("a")));
+}
+
+#[tokio::test]
+async fn a_moved_cluster_is_not_created_again_until_the_sync_is_resumed() {
+    for seen_by_watch in [true, false] {
+        let world = World::pruning();
+        world.push("r1", &[("clusters/b.yaml", cluster())]);
+        world.reconcile().await;
+        let mut moved = world.server.get(CLUSTER).unwrap();
+        moved["metadata"]["annotations"]["clusterctl.cluster.x-k8s.io/delete-for-move"] = json!("");
+        world.server.remove(CLUSTER);
+        world.push("r2", &[("clusters/b.yaml", cluster()), ("clusters/a.yaml", map("a"))]);
+        let context = world.context();
+        if seen_by_watch {
+            context.moves.on_cluster(&Change::Deleted(&serde_json::from_value(moved).unwrap()));
+        }
+        world.reconcile_in(&context).await;
+        let reason = if seen_by_watch { "Moving" } else { "ClusterMissing" };
+        assert_eq!(world.reason("Moving"), reason);
+        assert!(!world.exists(CLUSTER) && !world.exists(&map_path("a")));
+        world.reconcile().await;
+        assert!(!world.exists(CLUSTER), "also after a restart");
+
+        let mut sync = world.server.get(SYNC).unwrap();
+        sync["metadata"]["annotations"]["chandler.dev/resumed-at"] = json!("2999-01-01T00:00:00Z");
+        world.server.put(SYNC, sync);
+        world.reconcile_in(&context).await;
+        assert_eq!(
+            (world.reason("Moving"), world.reason("Ready")),
+            ("NotMoving".to_owned(), "Applied".to_owned())
+        );
+        assert!(world.exists(CLUSTER) && world.exists(&map_path("a")));
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_sync_deletes_its_objects_only_if_the_policy_says_so() {
+    for (policy, deleted) in [("Orphan", false), ("Prune", true)] {
+        let world = World::new(&json!({"deletionPolicy": policy}));
+        world.push("r1", &[("clusters/a.yaml", map("a")), ("clusters/b.yaml", cluster())]);
+        world.reconcile().await;
+        let mut sync = world.server.get(SYNC).unwrap();
+        assert_eq!(sync["metadata"]["finalizers"] == json!(["sync.chandler.dev"]), deleted, "{policy}");
+        sync["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        world.server.put(SYNC, sync);
+        world.reconcile().await;
+        assert_eq!(world.exists(&map_path("a")), !deleted, "{policy}");
+        assert!(world.exists(CLUSTER), "{policy}: a Cluster is deleted only if it is confirmed");
+        assert!(world.sync().metadata.finalizers.unwrap_or_default().is_empty(), "{policy}");
+    }
+}

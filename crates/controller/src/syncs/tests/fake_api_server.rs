@@ -1,0 +1,221 @@
+//! An API server that stores objects by the paths of their requests.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use http::{Method, Request, Response};
+use kube::{Client, client::Body};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+/// A request for an object.
+#[derive(Clone, Debug)]
+pub struct Logged {
+    pub method: Method,
+    pub path: String,
+    /// The impersonated user.
+    pub user: Option<String>,
+    pub dry_run: bool,
+}
+
+impl Logged {
+    pub fn is_write(&self) -> bool {
+        self.method != Method::GET && !self.dry_run
+    }
+}
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<String, Value>,
+    /// The last uid and resource version.
+    version: u64,
+    requests: Vec<Logged>,
+    /// The number of writes after which the client is killed.
+    writes_left: Option<usize>,
+}
+
+#[derive(Clone, Default)]
+pub struct FakeApiServer {
+    state: Arc<Mutex<State>>,
+    killed: Arc<Notify>,
+}
+
+impl FakeApiServer {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    pub fn client(&self) -> Client {
+        let server = self.clone();
+        let answer = move |request: Request<Body>| {
+            let server = server.clone();
+            async move { Ok::<_, Infallible>(server.answer(request).await) }
+        };
+        Client::new(tower::service_fn(answer), "default")
+    }
+
+    pub fn get(&self, path: &str) -> Option<Value> {
+        self.state().objects.get(path).cloned()
+    }
+
+    /// Stores an object as another client.
+    pub fn put(&self, path: &str, object: Value) {
+        self.state().store(path, object);
+    }
+
+    pub fn remove(&self, path: &str) {
+        self.state().objects.remove(path);
+    }
+
+    /// Returns the requests for objects.
+    pub fn requests(&self) -> Vec<Logged> {
+        self.state().requests.clone()
+    }
+
+    pub fn deletions(&self) -> usize {
+        self.state().requests.iter().filter(|request| request.method == Method::DELETE).count()
+    }
+
+    /// Stores the `count`-th write from now on, and answers neither it nor what follows.
+    pub fn kill_at(&self, count: usize) {
+        self.state().writes_left = Some(count);
+    }
+
+    /// Returns when a client was killed.
+    pub async fn killed(&self) {
+        self.killed.notified().await;
+    }
+
+    /// Answers all requests again.
+    pub fn live(&self) {
+        self.state().writes_left = None;
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let sent = body.collect_bytes().await.unwrap();
+        let sent = serde_json::from_slice(&sent).unwrap_or(Value::Null);
+        let path = parts.uri.path().to_owned();
+        // Events are published in the background, and kinds are discovered by Chandler itself.
+        if path.contains("/events") {
+            return response(201, &sent);
+        }
+        if let Some(list) = resources(&path) {
+            return response(200, &list);
+        }
+        let dry_run = parts.uri.query().is_some_and(|query| query.contains("dryRun=All"));
+        let user = parts.headers.get("impersonate-user").map(|user| user.to_str().unwrap().to_owned());
+        let logged = Logged { method: parts.method, path, user, dry_run };
+        let (code, body, dies) = self.state().handle(&logged, sent);
+        if dies {
+            self.killed.notify_one();
+            return std::future::pending().await;
+        }
+        response(code, &body)
+    }
+}
+
+impl State {
+    fn store(&mut self, path: &str, mut object: Value) -> Value {
+        self.version += 1;
+        let version = self.version.to_string();
+        if object["metadata"]["uid"].is_null() {
+            object["metadata"]["uid"] = version.clone().into();
+        }
+        object["metadata"]["resourceVersion"] = version.into();
+        self.objects.insert(path.to_owned(), object.clone());
+        object
+    }
+
+    /// Returns the code, the answer, and whether the client is killed.
+    fn handle(&mut self, logged: &Logged, sent: Value) -> (u16, Value, bool) {
+        self.requests.push(logged.clone());
+        if logged.is_write()
+            && let Some(left) = &mut self.writes_left
+        {
+            if *left == 0 {
+                return (500, Value::Null, true);
+            }
+            *left -= 1;
+        }
+        let (code, body) = match logged.method {
+            Method::GET => {
+                self.objects.get(&logged.path).cloned().map_or_else(|| failure(404), |one| (200, one))
+            }
+            Method::PATCH => self.patch(logged, sent),
+            Method::DELETE => self.delete(&logged.path, &sent),
+            _ => failure(405),
+        };
+        (code, body, logged.is_write() && self.writes_left == Some(0))
+    }
+
+    fn patch(&mut self, logged: &Logged, mut sent: Value) -> (u16, Value) {
+        let (path, is_status) = match logged.path.strip_suffix("/status") {
+            Some(path) => (path, true),
+            None => (&*logged.path, false),
+        };
+        let existing = self.objects.get(path).cloned().unwrap_or_else(|| json!({}));
+        let expected = &sent["metadata"]["resourceVersion"];
+        if !expected.is_null() && *expected != existing["metadata"]["resourceVersion"] {
+            return failure(409);
+        }
+        let mut merged = existing;
+        if is_status {
+            merged["status"] = sent["status"].take();
+        } else {
+            merge(&mut merged, sent);
+        }
+        if logged.dry_run { (200, merged) } else { (200, self.store(path, merged)) }
+    }
+
+    fn delete(&mut self, path: &str, options: &Value) -> (u16, Value) {
+        let Some(existing) = self.objects.get(path) else { return failure(404) };
+        for field in ["uid", "resourceVersion"] {
+            if options["preconditions"][field] != existing["metadata"][field] {
+                return failure(409);
+            }
+        }
+        self.objects.remove(path);
+        (200, json!({"kind": "Status", "status": "Success"}))
+    }
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+fn response(code: u16, body: &Value) -> Response<Body> {
+    Response::builder().status(code).body(Body::from(body.to_string().into_bytes())).unwrap()
+}
+
+/// Returns the kinds of an API version.
+fn resources(path: &str) -> Option<Value> {
+    let (version, name, kind) = match path {
+        "/api/v1" => ("v1", "configmaps", "ConfigMap"),
+        "/apis/cluster.x-k8s.io/v1beta2" => ("cluster.x-k8s.io/v1beta2", "clusters", "Cluster"),
+        _ => return None,
+    };
+    Some(json!({
+        "kind": "APIResourceList", "groupVersion": version,
+        "resources": [{"name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": ["get"]}],
+    }))
+}
+
+fn failure(code: u16) -> (u16, Value) {
+    let reason = match code {
+        404 => "NotFound",
+        409 => "Conflict",
+        _ => "MethodNotAllowed",
+    };
+    (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "", "reason": reason}))
+}

@@ -1,0 +1,30 @@
+//! Syncs: which objects a folder contains, in which order they are applied, to which Sync an object belongs, what may be
+//! deleted, when a Sync waits or suspends itself, and its status.
+
+mod dependencies;
+mod live;
+mod manifests;
+mod moving;
+mod object;
+mod order;
+mod ownership;
+mod prune;
+mod report;
+mod resolve;
+mod schedule;
+mod write;
+
+pub use dependencies::{Dependency, check_dependencies};
+pub use live::Live;
+pub use manifests::{Document, MOST_OBJECTS, files_below, parse};
+pub use moving::{Move, is_resumed, moving};
+pub use object::{ObjectId, merge_inventory};
+pub use order::{definitions, is_established, steps};
+pub use ownership::{Claim, Claims, Ownership, owner_label, ownership};
+pub use prune::{
+    DeleteDecision, Held, HeldReason, PruneInput, PrunePlan, decide_delete, plan_deletion, plan_prune,
+};
+pub use report::{Applied, Outcome, report};
+pub use resolve::{Manifest, Scope, kinds, rendered_digest, resolve};
+pub use schedule::{LastRun, interval, is_due_by_revision_only, run_delay};
+pub use write::{Skipped, WriteDecision, decide_write};

@@ -1,0 +1,141 @@
+//! The order in which objects are applied: Namespaces and CustomResourceDefinitions first, then by kind.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Manifest, ObjectId};
+
+/// Kinds that others need, in the order in which they are applied. Unknown kinds follow.
+const FIRST: [&str; 22] = [
+    "Namespace",
+    "CustomResourceDefinition",
+    "PriorityClass",
+    "StorageClass",
+    "NetworkPolicy",
+    "ResourceQuota",
+    "LimitRange",
+    "PodDisruptionBudget",
+    "ServiceAccount",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+    "Secret",
+    "ConfigMap",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Service",
+    "ReferenceGrant",
+    "Source",
+    "ExtensionCatalog",
+    "Extension",
+];
+
+/// Kinds that need others. They are applied last, in this order.
+const LAST: [&str; 7] = [
+    "ClusterClass",
+    "Cluster",
+    "HelmChartProxy",
+    "ExtensionInstance",
+    "Sync",
+    "ValidatingWebhookConfiguration",
+    "MutatingWebhookConfiguration",
+];
+
+/// The position of a kind: its part of the order, and the position in it.
+type Rank = (u8, usize);
+
+fn rank(id: &ObjectId) -> Rank {
+    if let Some(position) = FIRST.iter().position(|kind| *kind == id.kind) {
+        return (0, position);
+    }
+    match LAST.iter().position(|kind| *kind == id.kind) {
+        Some(position) => (2, position),
+        // A ClusterClass and a Cluster refer to templates.
+        None => (1, usize::from(!id.kind.ends_with("Template"))),
+    }
+}
+
+/// Returns the objects in the steps in which they are applied. The objects of one step do not depend on each other.
+pub fn steps(manifests: Vec<Manifest>) -> Vec<Vec<Manifest>> {
+    let mut steps: BTreeMap<Rank, Vec<Manifest>> = BTreeMap::new();
+    for manifest in manifests {
+        steps.entry(rank(&manifest.id)).or_default().push(manifest);
+    }
+    steps.into_values().collect()
+}
+
+/// Returns the CustomResourceDefinitions of a step. They have to be established before the next step.
+pub fn definitions(step: &[Manifest]) -> impl Iterator<Item = &Manifest> {
+    step.iter().filter(|manifest| manifest.id.kind == "CustomResourceDefinition")
+}
+
+/// Returns whether the API server serves the kind of a CustomResourceDefinition.
+pub fn is_established(definition: &Value) -> bool {
+    let conditions = definition.pointer("/status/conditions").and_then(Value::as_array);
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition["type"] == "Established" && condition["status"] == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use kube_core::GroupVersionKind;
+    use serde_json::json;
+
+    use super::*;
+
+    fn manifest(kind: &str) -> Manifest {
+        Manifest {
+            id: ObjectId::new("x.example/v1", kind, "", "a"),
+            kind: GroupVersionKind::gvk("x.example", "v1", kind),
+            origin: String::new(),
+            object: json!({}),
+        }
+    }
+
+    #[test]
+    fn kinds_that_others_need_come_first() {
+        let shuffled = [
+            "Sync",
+            "Cluster",
+            "Widget",
+            "ClusterClass",
+            "ConfigMap",
+            "SandboxClusterTemplate",
+            "Namespace",
+            "HelmChartProxy",
+            "CustomResourceDefinition",
+            "ServiceAccount",
+            "Gadget",
+        ];
+        let steps = steps(shuffled.map(manifest).into());
+        let kinds: Vec<Vec<_>> =
+            steps.iter().map(|step| step.iter().map(|one| &*one.id.kind).collect()).collect();
+        let expected: [&[&str]; 10] = [
+            &["Namespace"],
+            &["CustomResourceDefinition"],
+            &["ServiceAccount"],
+            &["ConfigMap"],
+            &["SandboxClusterTemplate"],
+            &["Widget", "Gadget"],
+            &["ClusterClass"],
+            &["Cluster"],
+            &["HelmChartProxy"],
+            &["Sync"],
+        ];
+        assert_eq!(kinds, expected);
+        assert_eq!(steps.iter().map(|step| definitions(step).count()).sum::<usize>(), 1);
+    }
+
+    #[test]
+    fn a_definition_is_awaited_until_it_is_established() {
+        let with =
+            |status: &str| json!({"status": {"conditions": [{"type": "Established", "status": status}]}});
+        for (definition, expected) in [(json!({}), false), (with("False"), false), (with("True"), true)] {
+            assert_eq!(is_established(&definition), expected, "{definition}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! When a Sync is applied.
+
+use std::{str::FromStr as _, time::Duration};
+
+use chandler_api::extensions::{RESUMED_ANNOTATION, SyncObject, SyncSpec};
+use jiff::Timestamp;
+
+use crate::{
+    catalog::{LastPoll, poll_delay},
+    conditions,
+    failure::{Category, Failure},
+};
+
+/// The last time at which a Sync was applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastRun {
+    pub revision: String,
+    /// The annotation by which it was resumed.
+    pub resumed: Option<String>,
+    pub poll: LastPoll,
+}
+
+impl LastRun {
+    pub fn new(sync: &SyncObject, revision: &str, failures: Option<(u32, Category)>, now: Timestamp) -> Self {
+        Self {
+            revision: revision.to_owned(),
+            resumed: resumed(sync),
+            poll: LastPoll { generation: sync.metadata.generation, at: now, failures },
+        }
+    }
+
+    /// Returns the last run according to the status, if everything is applied. It was by another process; the next one
+    /// follows within the interval.
+    pub fn from_status(sync: &SyncObject, revision: &str, now: Timestamp) -> Option<Self> {
+        let status = sync.status.as_ref()?;
+        let applied = status.last_applied.as_ref()?.revision == revision
+            && status.observed_generation == sync.metadata.generation
+            && conditions::is_true(&status.conditions, "Ready");
+        applied.then(|| Self::new(sync, revision, None, now))
+    }
+}
+
+/// Returns whether a Sync would not be due if its Source had the same revision as before.
+pub fn is_due_by_revision_only(
+    last: Option<&LastRun>,
+    sync: &SyncObject,
+    interval: Duration,
+    now: Timestamp,
+) -> bool {
+    last.is_some_and(|last| {
+        last.poll.failures.is_none() && !run_delay(Some(last), sync, &last.revision, interval, now).is_zero()
+    })
+}
+
+fn resumed(sync: &SyncObject) -> Option<String> {
+    sync.metadata.annotations.as_ref()?.get(RESUMED_ANNOTATION).cloned()
+}
+
+/// Returns the interval that the spec asks for.
+pub fn interval(spec: &SyncSpec) -> Result<Duration, Failure> {
+    let text = &spec.interval.0;
+    let invalid = |problem: String| {
+        Failure::new(Category::InvalidSpec, format!("spec.interval {problem}; write it like 10m or 1h"))
+    };
+    let interval = kube_core::Duration::from_str(text)
+        .map_err(|error| invalid(format!("{text:?} is invalid: {error}")))?;
+    let negative = interval.is_negative();
+    let positive = Some(Duration::from(interval)).filter(|one| !negative && !one.is_zero());
+    positive.ok_or_else(|| invalid(format!("is {text}, but must be greater than zero")))
+}
+
+/// Returns the time until a Sync is applied. Zero means that it is due: the first time, at another revision or spec, when it
+/// was resumed, after the interval, and after a failure with backoff.
+pub fn run_delay(
+    last: Option<&LastRun>,
+    sync: &SyncObject,
+    revision: &str,
+    interval: Duration,
+    now: Timestamp,
+) -> Duration {
+    let same = |last: &&LastRun| last.revision == revision && last.resumed == resumed(sync);
+    let last = last.filter(same).map(|last| &last.poll);
+    let seed = sync.metadata.uid.as_deref().unwrap_or_default();
+    poll_delay(last, sync.metadata.generation, interval, seed, now)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_mins(10);
+
+    fn sync(generation: i64, resumed: Option<&str>) -> SyncObject {
+        serde_json::from_value(json!({
+            "apiVersion": "chandler.dev/v1alpha1", "kind": "Sync",
+            "metadata": {
+                "name": "base", "uid": "uid", "generation": generation,
+                "annotations": resumed.map(|at| json!({"chandler.dev/resumed-at": at})),
+            },
+            "spec": {"source": {"sourceRef": {"name": "a"}}, "serviceAccountName": "b"},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_sync_is_applied_when_something_has_changed_or_the_interval_has_passed() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let last = LastRun::new(&sync(1, None), "r1", None, now);
+        let delay = |sync: &SyncObject, revision| run_delay(Some(&last), sync, revision, INTERVAL, now);
+        assert_eq!(run_delay(None, &sync(1, None), "r1", INTERVAL, now), Duration::ZERO);
+        assert_eq!(delay(&sync(1, None), "r2"), Duration::ZERO);
+        assert_eq!(delay(&sync(2, None), "r1"), Duration::ZERO);
+        assert_eq!(delay(&sync(1, Some("2026-01-01T00:00:00Z")), "r1"), Duration::ZERO);
+        let wait = delay(&sync(1, None), "r1");
+        assert!(!wait.is_zero() && wait <= INTERVAL);
+        let only =
+            |last: &LastRun, sync: &SyncObject| is_due_by_revision_only(Some(last), sync, INTERVAL, now);
+        let failed = LastRun::new(&sync(1, None), "r1", Some((1, Category::Timeout)), now);
+        assert!(
+            only(&last, &sync(1, None)) && !only(&last, &sync(2, None)) && !only(&failed, &sync(1, None))
+        );
+        assert!(!is_due_by_revision_only(None, &sync(1, None), INTERVAL, now));
+        let retry = run_delay(Some(&failed), &sync(1, None), "r1", INTERVAL, now);
+        assert!((4..=6).contains(&retry.as_secs()), "{retry:?}");
+    }
+
+    #[test]
+    fn intervals_are_positive_durations() {
+        let read = |text: &str| {
+            let mut spec = sync(1, None).spec;
+            text.clone_into(&mut spec.interval.0);
+            interval(&spec)
+        };
+        assert_eq!(interval(&sync(1, None).spec).unwrap(), INTERVAL);
+        for bad in ["", "0s", "-1h", "soon"] {
+            assert!(read(bad).unwrap_err().message.contains("spec.interval"), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Syncs: a folder of a git repository is applied to the management cluster, and nothing that goes wrong with the repository
+//! deletes anything.
+
+use std::time::Duration;
+
+use chandler_api::extensions::{SyncObject, SyncStatus};
+use chandler_e2e::{management_cluster::ManagementCluster, manager::Manager, programs, wait::eventually};
+use chandler_sandbox::{
+    apply,
+    certificates::Authority,
+    clusterctl_move::{ClusterctlMove, ObjectId},
+    git_server::GitServer,
+    provider::cluster_resource,
+    testing,
+};
+use k8s_openapi::api::{core::v1::ConfigMap, rbac::v1::RoleBinding};
+use kube::{
+    Api,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+const NAMESPACE: &str = "default";
+const CAPI: &str = "cluster.x-k8s.io/v1beta2";
+/// Long enough for a manager to react to a change.
+const REACTION_TIME: Duration = Duration::from_secs(3);
+
+/// A management cluster with a Source of a git repository, and an account that may change everything.
+struct World {
+    cluster: ManagementCluster,
+    git: GitServer,
+}
+
+fn map(name: &str, value: &str) -> String {
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{value: {value}}}\n")
+}
+
+fn cluster(name: &str) -> String {
+    format!("apiVersion: {CAPI}\nkind: Cluster\nmetadata: {{name: {name}}}\nspec: {{paused: false}}\n")
+}
+
+impl World {
+    async fn new(name: &str) -> Self {
+        let cluster = ManagementCluster::new(name).await;
+        let dir = testing::fresh_dir(&format!("{name}-git")).await.unwrap();
+        let authority = Authority::open(&dir, "git").unwrap();
+        let git = GitServer::start(&authority, &dir.join("repository")).await.unwrap();
+        let world = Self { cluster, git };
+        let objects = [
+            json!({
+                "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ca", "namespace": NAMESPACE},
+                "stringData": {"ca.crt": authority.certificate()},
+            }),
+            json!({
+                "apiVersion": "v1", "kind": "ServiceAccount",
+                "metadata": {"name": "deployer", "namespace": NAMESPACE},
+            }),
+            binding("ClusterRoleBinding", "deployer", "cluster-admin", NAMESPACE, "deployer"),
+            binding(
+                "RoleBinding",
+                "chandler-impersonator",
+                "chandler-impersonator",
+                "chandler-system",
+                "chandler-manager",
+            ),
+            json!({
+                "apiVersion": "chandler.dev/v1alpha1", "kind": "Source",
+                "metadata": {"name": "git", "namespace": NAMESPACE},
+                "spec": {
+                    "git": {"url": world.git.url()}, "interval": "1s",
+                    "certificateAuthority": {"name": "ca", "key": "ca.crt"},
+                },
+            }),
+        ];
+        for object in &objects {
+            world.apply(object).await;
+        }
+        world
+    }
+
+    async fn apply(&self, object: &Value) {
+        apply::apply(&self.cluster.client, object).await.unwrap();
+    }
+
+    fn start_manager(&self) -> Manager {
+        Manager::from_process(self.cluster.start_manager())
+    }
+
+    /// Pushes a commit whose tree contains exactly these files. Returns its id.
+    async fn push(&self, files: &[(&str, String)]) -> String {
+        let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
+        self.git.commit(&files, "change").await.unwrap()
+    }
+
+    /// Applies a Sync of the folder `clusters`; `fields` replaces fields of its spec.
+    async fn apply_sync(&self, fields: &Value) {
+        let mut spec = json!({
+            "source": {"sourceRef": {"name": "git"}, "path": "clusters"}, "serviceAccountName": "deployer",
+            "prune": {"enabled": true},
+        });
+        spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        self.apply(&json!({
+            "apiVersion": "chandler.dev/v1alpha1", "kind": "Sync",
+            "metadata": {"name": "base", "namespace": NAMESPACE}, "spec": spec,
+        }))
+        .await;
+    }
+
+    fn syncs(&self) -> Api<SyncObject> {
+        Api::namespaced(self.cluster.client.clone(), NAMESPACE)
+    }
+
+    fn clusters(&self) -> Api<DynamicObject> {
+        Api::namespaced_with(self.cluster.client.clone(), NAMESPACE, &cluster_resource())
+    }
+
+    /// Waits until a condition of the Sync has this reason, at this revision if one is given. Returns the status.
+    async fn wait(&self, type_: &str, reason: &str, revision: Option<&str>) -> SyncStatus {
+        eventually(&format!("the Sync has {type_} {reason} at {revision:?}"), || async {
+            let sync = self.syncs().get("base").await.unwrap();
+            let status =
+                sync.status.filter(|status| status.observed_generation == sync.metadata.generation)?;
+            let condition = status.conditions.iter().find(|condition| condition.type_ == type_)?;
+            let at_revision = revision.is_none() || status.revision.as_deref() == revision;
+            (condition.reason == reason && at_revision).then_some(status)
+        })
+        .await
+    }
+
+    /// Returns a value of a ConfigMap.
+    async fn value(&self, name: &str) -> Option<String> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.cluster.client.clone(), NAMESPACE);
+        maps.get_opt(name).await.unwrap()?.data?.remove("value")
+    }
+
+    async fn cluster_exists(&self, name: &str) -> bool {
+        self.clusters().get_opt(name).await.unwrap().is_some()
+    }
+}
+
+fn binding(kind: &str, name: &str, role: &str, namespace: &str, account: &str) -> Value {
+    let mut binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+    });
+    if kind == "RoleBinding" {
+        binding["metadata"]["namespace"] = json!(NAMESPACE);
+    }
+    binding
+}
+
+fn ready_message(status: &SyncStatus) -> &str {
+    &status.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap().message
+}
+
+#[tokio::test]
+async fn a_push_is_applied_a_bad_push_changes_nothing_and_a_revert_restores() {
+    let world = Box::pin(World::new("sync")).await;
+    let _manager = world.start_manager();
+    let good = [("clusters/a.yaml", map("a", "one")), ("clusters/b.yaml", cluster("blue"))];
+    let first = world.push(&good).await;
+    world.apply_sync(&json!({})).await;
+    let status = world.wait("Ready", "Applied", Some(&first)).await;
+    assert_eq!((status.inventory.len(), status.last_applied.unwrap().revision), (2, first.clone()));
+    assert!(world.cluster_exists("blue").await);
+
+    let bad = [
+        ("clusters/a.yaml", map("a", "two")),
+        ("clusters/b.yaml", cluster("blue")),
+        (
+            "clusters/c.yaml",
+            "apiVersion: v1\nkind: Service\nmetadata: {name: c}\nspec: {ports: 7}\n".to_owned(),
+        ),
+    ];
+    let second = world.push(&bad).await;
+    eventually("the bad push is reported", || async {
+        let status = world.syncs().get("base").await.unwrap().status?;
+        (status.revision.as_deref() == Some(&*second) && ready_message(&status).contains("c.yaml:1"))
+            .then_some(())
+    })
+    .await;
+    assert_eq!(world.value("a").await.as_deref(), Some("one"), "nothing of a bad commit is applied");
+
+    let third = world.push(&good).await;
+    world.wait("Ready", "Applied", Some(&third)).await;
+    let fourth =
+        world.push(&[("clusters/a.yaml", map("a", "three")), ("clusters/b.yaml", cluster("blue"))]).await;
+    world.wait("Ready", "Applied", Some(&fourth)).await;
+    assert_eq!(world.value("a").await.as_deref(), Some("three"));
+}
+
+#[tokio::test]
+async fn no_state_of_the_repository_deletes_a_cluster() {
+    let world = Box::pin(World::new("sync-guard")).await;
+    let _manager = world.start_manager();
+    let good = [("clusters/a.yaml", map("a", "one")), ("clusters/b.yaml", cluster("blue"))];
+    let first = world.push(&good).await;
+    world.apply_sync(&json!({})).await;
+    world.wait("Ready", "Applied", Some(&first)).await;
+
+    let renamed = [("other/a.yaml", map("a", "one")), ("other/b.yaml", cluster("blue"))];
+    let half = cluster("blue")[..60].to_owned();
+    let states: [(&str, Vec<(&str, String)>, &str); 5] = [
+        ("deleted folder", vec![("README.md", "text".to_owned())], "InvalidPackage"),
+        ("renamed folder", renamed.to_vec(), "InvalidPackage"),
+        ("empty folder", vec![("clusters/README.md", "text".to_owned())], "InvalidPackage"),
+        (
+            "half-written file",
+            vec![("clusters/a.yaml", map("a", "one")), ("clusters/b.yaml", half)],
+            "InvalidPackage",
+        ),
+        ("without the Cluster", vec![("clusters/a.yaml", map("a", "one"))], "Applied"),
+    ];
+    for (what, files, reason) in states {
+        let revision = world.push(&files).await;
+        world.wait("Ready", reason, Some(&revision)).await;
+        assert!(world.cluster_exists("blue").await && world.value("a").await.is_some(), "{what}");
+    }
+    let status = world.wait("PruneHeld", "Held", None).await;
+    assert_eq!((&*status.held[0].kind, &*status.held[0].name), ("Cluster", "blue"));
+
+    let revision = status.revision.unwrap();
+    let object = json!({"apiVersion": CAPI, "kind": "Cluster", "namespace": NAMESPACE, "name": "blue"});
+    let prune = json!({"enabled": true, "confirm": {"revision": revision, "objects": [object]}});
+    world.apply_sync(&json!({"prune": prune})).await;
+    eventually("a confirmed Cluster is deleted", || async {
+        (!world.cluster_exists("blue").await).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_killed_manager_loses_nothing() {
+    let world = Box::pin(World::new("sync-kill")).await;
+    // Few enough deletions at a time for the guard.
+    let files = |from: usize| -> Vec<(String, String)> {
+        (from..from + 9)
+            .map(|number| (format!("clusters/{number}.yaml"), map(&format!("m{number}"), "x")))
+            .collect()
+    };
+    world.apply_sync(&json!({})).await;
+    let mut last = String::new();
+    for round in 0..3 {
+        let files = files(round);
+        let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+        last = world.push(&files).await;
+        let manager = Manager::from_process(world.cluster.start_manager_with_lease(5));
+        eventually("the revision is being applied", || async {
+            let status = world.syncs().get("base").await.unwrap().status?;
+            (status.revision.as_deref() == Some(&*last)).then_some(())
+        })
+        .await;
+        manager.kill().await;
+    }
+    let _manager = Manager::from_process(world.cluster.start_manager_with_lease(5));
+    let status = world.wait("Ready", "Applied", Some(&last)).await;
+    for number in 0..11 {
+        let name = format!("m{number}");
+        let known = status.inventory.iter().any(|object| object.name == name);
+        assert_eq!(known, number >= 2, "{name}: {:?}", status.held);
+        assert_eq!(
+            world.value(&name).await.is_some(),
+            known,
+            "{name} exists exactly if it is in the inventory"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_sync_suspends_itself_during_a_move_and_is_resumed() {
+    let world = Box::pin(World::new("sync-move")).await;
+    let _manager = world.start_manager();
+    let revision = world.push(&[("clusters/b.yaml", cluster("blue"))]).await;
+    world.apply_sync(&json!({})).await;
+    world.wait("Ready", "Applied", Some(&revision)).await;
+
+    let client = &world.cluster.client;
+    let clusterctl =
+        ClusterctlMove { source: client, target: client, namespace: NAMESPACE, pause: REACTION_TIME };
+    clusterctl.set_paused(client, "blue", true).await.unwrap();
+    assert!(clusterctl.delete(&ObjectId::new(CAPI, "Cluster", "blue")).await.unwrap());
+    world.wait("Moving", "Moving", None).await;
+    world.push(&[("clusters/b.yaml", cluster("blue")), ("clusters/a.yaml", map("a", "one"))]).await;
+    tokio::time::sleep(REACTION_TIME).await;
+    assert!(!world.cluster_exists("blue").await && world.value("a").await.is_none(), "nothing is written");
+
+    let kubeconfig = world.cluster.plane.kubeconfig_path().to_owned();
+    let output = tokio::task::spawn_blocking(move || {
+        let mut command = std::process::Command::new(programs::chandler());
+        command.args(["resume", "sync", "base", "--namespace", NAMESPACE, "--kubeconfig"]).arg(kubeconfig);
+        command.output().unwrap()
+    });
+    let output = output.await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    world.wait("Moving", "NotMoving", None).await;
+    assert!(world.cluster_exists("blue").await && world.value("a").await.is_some());
+}
+
+#[tokio::test]
+async fn the_account_of_a_sync_decides_what_it_may_write() {
+    let world = Box::pin(World::new("sync-account")).await;
+    let _manager = world.start_manager();
+    world.push(&[("clusters/a.yaml", map("a", "one"))]).await;
+    world
+        .apply(&json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "reader", "namespace": NAMESPACE},
+        }))
+        .await;
+    world.apply_sync(&json!({"serviceAccountName": "reader"})).await;
+    let status = world.wait("Ready", "Forbidden", None).await;
+    let message = ready_message(&status);
+    assert!(message.contains("system:serviceaccount:default:reader"), "{message}");
+    assert!(world.value("a").await.is_none());
+
+    let bindings: Api<RoleBinding> = Api::namespaced(world.cluster.client.clone(), NAMESPACE);
+    bindings.delete("chandler-impersonator", &DeleteParams::default()).await.unwrap();
+    let patch = Patch::Merge(json!({"spec": {"interval": "11m"}}));
+    world.syncs().patch("base", &PatchParams::default(), &patch).await.unwrap();
+    eventually("the missing permission is reported", || async {
+        let status = world.syncs().get("base").await.unwrap().status?;
+        ready_message(&status).contains("chandler-impersonator").then_some(())
+    })
+    .await;
+}
