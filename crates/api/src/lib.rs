@@ -25,5 +25,9 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         definition::of::<extensions::Extension>(&[definition::MOVE_HIERARCHY_LABEL]),
         definition::of::<extensions::ExtensionInstance>(&[definition::MOVE_HIERARCHY_LABEL]),
         definition::of::<extensions::AddonRelease>(&[]),
+        definition::singleton(
+            definition::of::<addons::FleetAddonConfig>(&[]),
+            addons::FLEET_ADDON_CONFIG_NAME,
+        ),
     ]
 }

@@ -4,12 +4,14 @@
 mod catalog;
 mod cluster;
 mod extension;
+mod fleet;
 mod placement;
 mod release;
 
 pub use catalog::CatalogReason;
 pub use cluster::ClusterReason;
 pub use extension::ExtensionReason;
+pub use fleet::FleetReason;
 pub use placement::{PlacementReason, PlacementVocabulary};
 pub use release::{ReleaseReason, ReleaseVocabulary};
 

@@ -36,7 +36,7 @@ pub(super) fn https_url() -> Rule {
 }
 
 /// Requires exactly one of `fields`.
-pub(super) fn one_of(fields: &[&str]) -> Rule {
+pub(crate) fn one_of(fields: &[&str]) -> Rule {
     let set: Vec<_> = fields.iter().map(|field| format!("has(self.{field})")).collect();
     let names = fields.join(", ");
     Rule::new(format!("[{}].exists_one(is_set, is_set)", set.join(", ")))
