@@ -1,0 +1,123 @@
+//! The status of the FleetAddonConfig.
+
+use chandler_api::{
+    addons::{FleetAddonConfigSpec, FleetAddonConfigStatus},
+    reasons::FleetReason,
+};
+use jiff::Timestamp;
+
+use crate::conditions::{NewCondition, Status, merge};
+
+/// The state of the hand-over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FleetState {
+    Ready,
+    /// The management cluster does not serve this kind of Fleet.
+    NotInstalled(String),
+    /// The config cannot be used, for this reason.
+    Invalid(String),
+}
+
+/// Returns the status of a config. `spec` is `None` if it cannot be parsed.
+pub fn report(
+    old: &FleetAddonConfigStatus,
+    spec: Option<&FleetAddonConfigSpec>,
+    state: &FleetState,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> FleetAddonConfigStatus {
+    let supported = spec.and_then(not_acted_upon).map(|message| NewCondition {
+        type_: "Supported",
+        status: Status::False,
+        reason: FleetReason::NotSupported.into(),
+        message,
+    });
+    let new = [ready(state)].into_iter().chain(supported).collect();
+    FleetAddonConfigStatus {
+        installed_version: None,
+        conditions: merge(&old.conditions, new, generation, now),
+    }
+}
+
+fn ready(state: &FleetState) -> NewCondition {
+    let (status, reason, message) = match state {
+        FleetState::Ready => (Status::True, FleetReason::Ready, String::new()),
+        FleetState::NotInstalled(kind) => (
+            Status::False,
+            FleetReason::FleetNotInstalled,
+            format!(
+                "{kind} is not served by the management cluster; install Fleet, for example its charts fleet-crd and \
+                 fleet; Chandler continues as soon as it is there"
+            ),
+        ),
+        FleetState::Invalid(why) => (
+            Status::False,
+            FleetReason::InvalidSpec,
+            format!("{why}; until it is corrected, no object of Fleet is created or changed"),
+        ),
+    };
+    NewCondition { type_: "Ready", status, reason: reason.into(), message }
+}
+
+/// Returns a message about the fields that Chandler does not act upon, or `None` if none of them is set.
+fn not_acted_upon(spec: &FleetAddonConfigSpec) -> Option<String> {
+    let config = spec.config.as_ref();
+    let set = [
+        ("spec.install", spec.install.is_some()),
+        ("spec.config.server", config.is_some_and(|config| config.server.is_some())),
+        ("spec.config.featureGates", config.is_some_and(|config| config.feature_gates.is_some())),
+        (
+            "spec.config.bootstrapLocalCluster",
+            config.is_some_and(|config| config.bootstrap_local_cluster.is_some()),
+        ),
+    ];
+    let fields: Vec<_> = set.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field).collect();
+    (!fields.is_empty()).then(|| {
+        format!(
+            "Chandler does not act upon {}: install and configure Fleet with its own charts",
+            fields.join(", ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn conditions(spec: Value, state: &FleetState) -> Vec<(String, String, String)> {
+        let spec = serde_json::from_value(spec).unwrap();
+        let now = Timestamp::from_second(1).unwrap();
+        let status = report(&FleetAddonConfigStatus::default(), Some(&spec), state, Some(1), now);
+        let row = |condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
+            (condition.type_.clone(), condition.reason.clone(), condition.message.clone())
+        };
+        status.conditions.iter().map(row).collect()
+    }
+
+    #[test]
+    fn fields_that_are_not_acted_upon_are_named() {
+        assert_eq!(conditions(json!({}), &FleetState::Ready).len(), 1);
+        let all = conditions(
+            json!({"install": {"followLatest": true}, "config": {"server": {"inferLocal": true}}}),
+            &FleetState::Ready,
+        );
+        assert_eq!((all[0].0.as_str(), all[0].1.as_str()), ("Ready", "Ready"));
+        assert_eq!((all[1].0.as_str(), all[1].1.as_str()), ("Supported", "NotSupported"));
+        assert!(all[1].2.contains("spec.install, spec.config.server:"), "{}", all[1].2);
+    }
+
+    #[test]
+    fn a_missing_fleet_and_an_invalid_config_are_reported() {
+        let rows = [
+            (FleetState::NotInstalled("Cluster".to_owned()), "FleetNotInstalled", "install Fleet"),
+            (FleetState::Invalid("spec.cluster.selector is invalid".to_owned()), "InvalidSpec", "corrected"),
+        ];
+        for (state, reason, text) in rows {
+            let all = conditions(json!({}), &state);
+            assert_eq!(all[0].1, reason);
+            assert!(all[0].2.contains(text), "{}", all[0].2);
+        }
+    }
+}
