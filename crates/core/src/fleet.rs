@@ -16,7 +16,7 @@ pub use cluster::{
 };
 pub use group::{ClassKey, class_group, class_of, class_of_group, shared_class_group};
 pub use mapping::{is_stale_mapping, mapping};
-pub use report::{FleetState, report};
+pub use report::{FleetState, is_reported, report};
 pub use settings::{ClassSettings, ClusterSettings, FleetSettings, WritePolicy};
 pub use takeover::{take_over_fields, without_caapf_finalizer};
 

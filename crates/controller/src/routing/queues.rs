@@ -9,6 +9,7 @@ use kube::{Resource, api::DynamicObject};
 use super::{Enqueue, ObjectKey};
 use crate::{
     clusters,
+    fleet::FleetQueues,
     placement::{PlacementQueue, ReconcileScope},
     queue::Trigger,
     status,
@@ -20,6 +21,7 @@ pub struct Queues {
     pub clusters: Trigger<DynamicObject>,
     pub extensions: Vec<ScopedQueue<Extension>>,
     pub catalogs: Vec<ScopedQueue<ExtensionCatalog>>,
+    pub fleet: FleetQueues,
 }
 
 impl Queues {

@@ -8,6 +8,9 @@ use jiff::Timestamp;
 
 use crate::conditions::{NewCondition, Status, merge};
 
+const READY: &str = "Ready";
+const SUPPORTED: &str = "Supported";
+
 /// The state of the hand-over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FleetState {
@@ -27,7 +30,7 @@ pub fn report(
     now: Timestamp,
 ) -> FleetAddonConfigStatus {
     let supported = spec.and_then(not_acted_upon).map(|message| NewCondition {
-        type_: "Supported",
+        type_: SUPPORTED,
         status: Status::False,
         reason: FleetReason::NotSupported.into(),
         message,
@@ -37,6 +40,13 @@ pub fn report(
         installed_version: None,
         conditions: merge(&old.conditions, new, generation, now),
     }
+}
+
+/// Returns whether a status already has the conditions of a new one. Conditions of other types do not matter.
+pub fn is_reported(old: &FleetAddonConfigStatus, new: &FleetAddonConfigStatus) -> bool {
+    let is_own = |type_: &str| type_ == READY || type_ == SUPPORTED;
+    let own: Vec<_> = old.conditions.iter().filter(|condition| is_own(&condition.type_)).collect();
+    own.len() == new.conditions.len() && new.conditions.iter().all(|condition| own.contains(&condition))
 }
 
 fn ready(state: &FleetState) -> NewCondition {
@@ -56,7 +66,7 @@ fn ready(state: &FleetState) -> NewCondition {
             format!("{why}; until it is corrected, no object of Fleet is created or changed"),
         ),
     };
-    NewCondition { type_: "Ready", status, reason: reason.into(), message }
+    NewCondition { type_: READY, status, reason: reason.into(), message }
 }
 
 /// Returns a message about the fields that Chandler does not act upon, or `None` if none of them is set.
@@ -106,6 +116,22 @@ mod tests {
         assert_eq!((all[0].0.as_str(), all[0].1.as_str()), ("Ready", "Ready"));
         assert_eq!((all[1].0.as_str(), all[1].1.as_str()), ("Supported", "NotSupported"));
         assert!(all[1].2.contains("spec.install, spec.config.server:"), "{}", all[1].2);
+    }
+
+    #[test]
+    fn the_status_is_written_only_if_it_changes() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let spec = |spec: Value| serde_json::from_value::<FleetAddonConfigSpec>(spec).unwrap();
+        let (plain, installing) = (spec(json!({})), spec(json!({"install": {"followLatest": true}})));
+        let state = FleetState::Ready;
+        let old = report(&FleetAddonConfigStatus::default(), Some(&installing), &state, Some(1), at(1));
+        assert!(is_reported(&old, &report(&old, Some(&installing), &state, Some(1), at(2))));
+        assert!(!is_reported(&old, &report(&old, Some(&plain), &state, Some(1), at(2))), "one is removed");
+        assert!(!is_reported(&FleetAddonConfigStatus::default(), &old));
+        let mut with_others = old.clone();
+        with_others.conditions[0].type_ = "RepoAdd".to_owned();
+        with_others.conditions.extend(old.conditions[..1].to_vec());
+        assert!(is_reported(&with_others, &old), "a condition of another type");
     }
 
     #[test]
