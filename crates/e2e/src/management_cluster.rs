@@ -48,8 +48,13 @@ impl ManagementCluster {
 
     /// Runs a manager until it exits or 20 seconds have passed. Returns whether it succeeded, and its stderr.
     pub async fn run_manager(&self) -> (bool, String) {
+        self.run_manager_with(&[]).await
+    }
+
+    /// Like [`Self::run_manager`], with additional arguments.
+    pub async fn run_manager_with(&self, additional: &[&str]) -> (bool, String) {
         let mut command = Command::new("timeout");
-        command.arg("20").arg(programs::chandler()).args(self.arguments());
+        command.arg("20").arg(programs::chandler()).args(self.arguments()).args(additional);
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
@@ -59,9 +64,19 @@ impl ManagementCluster {
     }
 
     pub fn start_manager_with_environment(&self, env: Vec<(String, String)>) -> Child {
+        self.spawn_manager(&[], env)
+    }
+
+    /// Starts a manager with additional arguments.
+    pub fn start_manager_with(&self, additional: &[&str]) -> Child {
+        self.spawn_manager(additional, Vec::new())
+    }
+
+    fn spawn_manager(&self, additional: &[&str], env: Vec<(String, String)>) -> Child {
         let program = PathBuf::from(programs::chandler());
-        let spec =
-            Spec { name: "manager".to_owned(), program, args: self.arguments(), env, home: self.dir.clone() };
+        let mut args = self.arguments();
+        args.extend(additional.iter().map(|argument| (*argument).to_owned()));
+        let spec = Spec { name: "manager".to_owned(), program, args, env, home: self.dir.clone() };
         Child::spawn(&spec).unwrap()
     }
 

@@ -22,6 +22,7 @@ mod event_routing;
 mod extension_sources;
 mod extensions;
 mod fencing;
+mod fleet;
 mod hooks;
 mod isolation;
 mod kubeconfigs;
