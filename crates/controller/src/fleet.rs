@@ -188,7 +188,7 @@ async fn wait_until_installed(client: &Client, scope: &Scope, configs: &Store<Dy
     tracing::info!("Fleet is installed; Clusters are handed over to it");
 }
 
-/// Returns which kind cannot be listed, and why; `None` if all can be.
+/// Returns which kind cannot be listed, and why. Returns `None` if all can be.
 async fn missing_kind(client: &Client, scope: &Scope) -> Option<String> {
     for resource in [kinds::fleet_clusters(), kinds::groups(), kinds::mappings()] {
         let api: Api<DynamicObject> = match &scope.namespace {
@@ -198,8 +198,10 @@ async fn missing_kind(client: &Client, scope: &Scope) -> Option<String> {
         let kind = format!("{} {}", resource.api_version, resource.kind);
         match api.list_metadata(&ListParams::default().limit(1)).await {
             Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.code == 404 => return Some(kind),
-            Err(error) => return Some(format!("{kind} cannot be listed ({error})")),
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                return Some(format!("{kind} is not served by the management cluster"));
+            }
+            Err(error) => return Some(format!("{kind} cannot be listed: {error}")),
         }
     }
     None

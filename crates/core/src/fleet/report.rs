@@ -15,7 +15,7 @@ const SUPPORTED: &str = "Supported";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FleetState {
     Ready,
-    /// The management cluster does not serve this kind of Fleet.
+    /// A kind of Fleet cannot be listed, for this reason.
     NotInstalled(String),
     /// The config cannot be used, for this reason.
     Invalid(String),
@@ -52,12 +52,12 @@ pub fn is_reported(old: &FleetAddonConfigStatus, new: &FleetAddonConfigStatus) -
 fn ready(state: &FleetState) -> NewCondition {
     let (status, reason, message) = match state {
         FleetState::Ready => (Status::True, FleetReason::Ready, String::new()),
-        FleetState::NotInstalled(kind) => (
+        FleetState::NotInstalled(why) => (
             Status::False,
             FleetReason::FleetNotInstalled,
             format!(
-                "{kind} is not served by the management cluster; install Fleet, for example its charts fleet-crd and \
-                 fleet; Chandler continues as soon as it is there"
+                "{why}; install Fleet, for example its charts fleet-crd and fleet; Chandler continues as soon as it is \
+                 there"
             ),
         ),
         FleetState::Invalid(why) => (
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn a_missing_fleet_and_an_invalid_config_are_reported() {
         let rows = [
-            (FleetState::NotInstalled("Cluster".to_owned()), "FleetNotInstalled", "install Fleet"),
+            (FleetState::NotInstalled("Cluster is not served".to_owned()), "FleetNotInstalled", "install Fleet"),
             (FleetState::Invalid("spec.cluster.selector is invalid".to_owned()), "InvalidSpec", "corrected"),
         ];
         for (state, reason, text) in rows {

@@ -9,11 +9,12 @@ pub const CATALOG: &str = "ExtensionCatalog";
 pub const EXTENSION: &str = "Extension";
 pub const INSTANCE: &str = "ExtensionInstance";
 pub const ADDON: &str = "AddonRelease";
+pub const FLEET: &str = "FleetAddonConfig";
 
 /// Returns the API group of a kind.
 pub fn group(kind: &str) -> &'static str {
     match kind {
-        CHART | RELEASE => "addons.cluster.x-k8s.io",
+        CHART | RELEASE | FLEET => "addons.cluster.x-k8s.io",
         _ => "chandler.dev",
     }
 }
@@ -35,7 +36,21 @@ fn minimal_spec(kind: &str) -> Value {
         ADDON => {
             json!({"cluster": "blue", "release": {"name": "hello", "namespace": "apps"}, "source": chart})
         }
+        FLEET => json!({}),
         other => panic!("unknown kind {other}"),
+    }
+}
+
+/// Returns whether the objects of a kind are in no namespace. Such a kind has one object.
+pub fn is_cluster_scoped(kind: &str) -> bool {
+    kind == FLEET
+}
+
+fn metadata(kind: &str) -> Value {
+    if is_cluster_scoped(kind) {
+        json!({"name": "fleet-addon-config"})
+    } else {
+        json!({"generateName": "hello-", "namespace": "default"})
     }
 }
 
@@ -45,7 +60,7 @@ pub fn object(kind: &str, fields: &Value) -> Value {
     spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     json!({
         "apiVersion": format!("{}/v1alpha1", group(kind)), "kind": kind,
-        "metadata": {"generateName": "hello-", "namespace": "default"}, "spec": spec,
+        "metadata": metadata(kind), "spec": spec,
     })
 }
 
