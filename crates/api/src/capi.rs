@@ -2,7 +2,7 @@
 
 mod cluster;
 
-pub use cluster::{ClassReference, ClusterView, ContractReference, Initialization};
+pub use cluster::{ClusterView, ContractReference, Initialization};
 
 /// API group of the Cluster kind.
 pub const CLUSTER_GROUP: &str = "cluster.x-k8s.io";

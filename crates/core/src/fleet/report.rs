@@ -137,7 +137,11 @@ mod tests {
     #[test]
     fn a_missing_fleet_and_an_invalid_config_are_reported() {
         let rows = [
-            (FleetState::NotInstalled("Cluster is not served".to_owned()), "FleetNotInstalled", "install Fleet"),
+            (
+                FleetState::NotInstalled("Cluster is not served".to_owned()),
+                "FleetNotInstalled",
+                "install Fleet",
+            ),
             (FleetState::Invalid("spec.cluster.selector is invalid".to_owned()), "InvalidSpec", "corrected"),
         ];
         for (state, reason, text) in rows {
