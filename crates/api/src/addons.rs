@@ -1,11 +1,18 @@
-//! `addons.cluster.x-k8s.io/v1alpha1`: the kinds of the Cluster API add-on provider for Helm, with the same fields.
+//! `addons.cluster.x-k8s.io/v1alpha1`: the kinds of the Cluster API add-on providers for Helm and for Fleet, with the same
+//! fields.
 
+mod fleet_addon_config;
 mod helm_chart_proxy;
 mod helm_release_proxy;
 mod options;
 pub(crate) mod rules;
 mod source_access;
 
+pub use fleet_addon_config::{
+    DEFAULT_AGENT_NAMESPACE, FLEET_ADDON_CONFIG_NAME, FleetAddonConfig, FleetAddonConfigSpec,
+    FleetAddonConfigStatus, FleetClassConfig, FleetClusterConfig, FleetFeatureGates, FleetFeaturesConfigMap,
+    FleetInstall, FleetNaming, FleetServer, FleetServerAddress, FleetServerConfig,
+};
 pub use helm_chart_proxy::{HelmChartProxy, HelmChartProxySpec};
 pub use helm_release_proxy::{HelmReleaseProxy, HelmReleaseProxySpec};
 pub use options::{HelmInstallOptions, HelmOptions, HelmUninstallOptions, HelmUpgradeOptions, Timeout};

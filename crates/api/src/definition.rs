@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
-    JSONSchemaPropsOrBool,
+    JSONSchemaPropsOrBool, ValidationRule,
 };
 use kube_core::CustomResourceExt;
 
@@ -31,6 +31,20 @@ pub(crate) fn of<K: CustomResourceExt>(labels: &[(&str, &str)]) -> CustomResourc
     let versions = definition.spec.versions.iter_mut();
     for schema in versions.filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut()) {
         normalize(schema);
+    }
+    definition
+}
+
+/// Allows only one object of a cluster-scoped kind, by its name. The rule is added here because `kube_derive` cannot attach a
+/// rule to the whole object without the crate `kube`.
+pub(crate) fn singleton(mut definition: CustomResourceDefinition, name: &str) -> CustomResourceDefinition {
+    let versions = definition.spec.versions.iter_mut();
+    for schema in versions.filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut()) {
+        schema.x_kubernetes_validations = Some(vec![ValidationRule {
+            rule: format!("self.metadata.name == '{name}'"),
+            message: Some(format!("the only object of this kind has the name {name}")),
+            ..ValidationRule::default()
+        }]);
     }
     definition
 }
@@ -154,19 +168,32 @@ mod tests {
             ("addonreleases.chandler.dev", "ar"),
             ("sources.chandler.dev", "src"),
             ("syncs.chandler.dev", "sy"),
+            ("fleetaddonconfigs.addons.cluster.x-k8s.io", "fac"),
         ];
         assert_eq!(definitions.len(), expected.len());
         for ((name, short), (full_name, shortname)) in names.zip(expected) {
             assert_eq!((name, short), (full_name, &[shortname.to_owned()][..]));
         }
         for (definition, moves) in
-            definitions.iter().zip([true, false, true, true, true, true, false, true, false])
+            definitions.iter().zip([true, false, true, true, true, true, false, true, false, false])
         {
             let labels = definition.metadata.labels.as_ref().unwrap();
             assert!(LABELS.iter().all(|(key, value)| labels[*key] == *value));
             assert_eq!(labels.contains_key(MOVE_HIERARCHY_LABEL.0), moves);
             assert_eq!(definition.spec.conversion.as_ref().unwrap().strategy, "None");
         }
+    }
+
+    #[test]
+    fn a_fleet_addon_config_is_cluster_scoped_and_has_one_name() {
+        let definitions = crate::crds();
+        let definition = definitions.last().unwrap();
+        assert_eq!(definition.spec.scope, "Cluster");
+        let rules = schema(definition).x_kubernetes_validations.as_ref().unwrap();
+        assert_eq!(rules[0].rule, "self.metadata.name == 'fleet-addon-config'");
+        let cluster =
+            &schema(definition).properties.as_ref().unwrap()["spec"].properties.as_ref().unwrap()["cluster"];
+        assert_eq!(cluster.required.as_deref().unwrap(), ["namespaceSelector", "selector"]);
     }
 
     #[test]

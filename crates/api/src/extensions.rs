@@ -7,7 +7,7 @@ mod extension;
 mod instance;
 mod parameters;
 mod reference;
-mod rules;
+pub(crate) mod rules;
 mod source;
 mod source_object;
 mod sync;

@@ -28,5 +28,9 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         definition::of::<extensions::Source>(&[definition::MOVE_HIERARCHY_LABEL]),
         // Without the label: a Sync stays where it is, because its ServiceAccount does.
         definition::of::<extensions::SyncObject>(&[]),
+        definition::singleton(
+            definition::of::<addons::FleetAddonConfig>(&[]),
+            addons::FLEET_ADDON_CONFIG_NAME,
+        ),
     ]
 }

@@ -4,6 +4,7 @@
 mod catalog;
 mod cluster;
 mod extension;
+mod fleet;
 mod placement;
 mod release;
 mod source;
@@ -12,6 +13,7 @@ mod sync;
 pub use catalog::CatalogReason;
 pub use cluster::ClusterReason;
 pub use extension::ExtensionReason;
+pub use fleet::FleetReason;
 pub use placement::{PlacementReason, PlacementVocabulary};
 pub use release::{ReleaseReason, ReleaseVocabulary};
 pub use source::SourceReason;

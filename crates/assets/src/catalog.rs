@@ -19,6 +19,8 @@ pub enum Binary {
     Cosign,
     Clusterctl,
     CapiOperator,
+    FleetController,
+    FleetAgent,
 }
 
 /// A Go module in `modules/` that pins the versions of one or more programs.
@@ -63,6 +65,7 @@ static KUBERNETES_1_35: Module = module!(
      -X k8s.io/component-base/version.gitMinor=35"
 );
 static HELM: Module = module!("helm", "");
+static FLEET: Module = module!("fleet", "");
 
 /// The module that contains the Cluster API manifests.
 pub const CLUSTER_API_MODULE: &str = "sigs.k8s.io/cluster-api";
@@ -78,7 +81,7 @@ pub const KWOK_STAGES: [&str; 5] = [
 ];
 
 impl Binary {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Etcd,
         Self::KubeApiserver,
         Self::KubeControllerManager,
@@ -91,10 +94,15 @@ impl Binary {
         Self::Cosign,
         Self::Clusterctl,
         Self::CapiOperator,
+        Self::FleetController,
+        Self::FleetAgent,
     ];
 
     /// The programs that install Cluster API providers, which few tests need.
     pub const PROVIDER_INSTALLERS: [Self; 2] = [Self::Clusterctl, Self::CapiOperator];
+
+    /// The programs that only ignored tests run. They are built when such a test asks for them.
+    pub const ON_DEMAND: [Self; 2] = [Self::FleetController, Self::FleetAgent];
 
     /// The programs that are built once per Kubernetes version. The controller manager and the scheduler of the default
     /// version, which is the oldest, also work with newer API servers: Kubernetes supports a skew of one minor.
@@ -133,6 +141,8 @@ impl Binary {
             Self::Cosign => "cosign",
             Self::Clusterctl => "clusterctl",
             Self::CapiOperator => "capi-operator",
+            Self::FleetController => "fleetcontroller",
+            Self::FleetAgent => "fleetagent",
         }
     }
 
@@ -157,6 +167,8 @@ impl Binary {
             Self::Cosign => "github.com/sigstore/cosign/v3/cmd/cosign",
             Self::Clusterctl => "sigs.k8s.io/cluster-api/cmd/clusterctl",
             Self::CapiOperator => "sigs.k8s.io/cluster-api-operator/cmd",
+            Self::FleetController => "github.com/rancher/fleet/cmd/fleetcontroller",
+            Self::FleetAgent => "github.com/rancher/fleet/cmd/fleetagent",
         }
     }
 
@@ -173,6 +185,7 @@ impl Binary {
             | Self::Clusterctl
             | Self::CapiOperator => KubernetesVersion::default().module(),
             Self::Helm | Self::Registry | Self::Cosign => &HELM,
+            Self::FleetController | Self::FleetAgent => &FLEET,
         }
     }
 
@@ -181,7 +194,7 @@ impl Binary {
     pub fn usual_build_time(self) -> Duration {
         Duration::from_secs(match self {
             Self::KubeApiserver => 300,
-            Self::Cosign => 240,
+            Self::Cosign | Self::FleetController => 240,
             Self::Helm | Self::Registry => 75,
             Self::Kwok | Self::Clusterctl => 40,
             Self::Etcd
@@ -189,7 +202,7 @@ impl Binary {
             | Self::CapiManager
             | Self::Kubectl
             | Self::CapiOperator => 30,
-            Self::KubeScheduler => 15,
+            Self::KubeScheduler | Self::FleetAgent => 15,
         })
     }
 }

@@ -116,10 +116,12 @@ impl Assets {
         Self { paths, kubernetes: other.kubernetes, ..self.clone() }
     }
 
-    /// Finds or builds every program of every Kubernetes version.
+    /// Finds or builds every program of every Kubernetes version, except those of [`Binary::ON_DEMAND`].
     pub async fn ensure_every_version(progress: &dyn ProgressReporter) -> Result<(), Error> {
         let default = KubernetesVersion::default();
-        Self::ensure_version(default, &Binary::ALL, progress).await?;
+        let is_needed = |binary: &Binary| !Binary::ON_DEMAND.contains(binary);
+        let binaries: Vec<_> = Binary::ALL.into_iter().filter(is_needed).collect();
+        Self::ensure_version(default, &binaries, progress).await?;
         for version in KubernetesVersion::SUPPORTED.into_iter().filter(|version| *version != default) {
             Self::ensure_version(version, &Binary::PER_VERSION, progress).await?;
         }

@@ -106,6 +106,9 @@ pub struct ManagerArgs {
     lease: LeaseArgs,
     #[command(flatten)]
     hooks: HookArgs,
+    /// Hand Clusters over to Fleet, as the FleetAddonConfig says; requires the ClusterRole chandler-system-fleet
+    #[arg(long)]
+    fleet: bool,
     #[command(flatten)]
     traces: TraceArgs,
     /// Log level, or a list such as `info,chandler_tool=debug`; can be changed at run time with `chandler log-level`
@@ -179,6 +182,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         watch_silence_seconds,
         lease,
         hooks,
+        fleet,
         traces,
         log_level,
         log_format,
@@ -220,6 +224,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         watch_silence,
         election,
         hooks,
+        fleet,
         poll_interval: Duration::from_secs(poll_seconds),
         platform_namespace,
         platform_version,

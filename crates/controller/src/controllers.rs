@@ -21,6 +21,7 @@ use crate::{
     catalog::{CatalogControllers, Catalogs},
     clusters::{self, Clusters},
     extension::{CLUSTER, ExtensionControllers, Platform},
+    fleet::{self, FleetInputs, FleetQueues},
     kinds::{ComposeServices, Kinds},
     metrics::Metrics,
     queue::Trigger,
@@ -83,6 +84,7 @@ impl Controllers {
             catalogs: catalog_queues,
             sources: source_queues,
             syncs: sync_queue,
+            fleet: FleetQueues::default(),
         };
         let handles = Handles {
             all_kinds: AllKinds::new(index.clone(), kinds.caches()),
@@ -146,6 +148,9 @@ impl Controllers {
             metrics: shared.metrics.clone(),
             evaluations: Evaluations::default(),
         };
+        if shared.fleet {
+            tasks.spawn(fleet::run(fleet_inputs(&shared, &caches)));
+        }
         follow(tasks, shared.packages.changes(), shared.router.clone(), Router::on_source);
         follow(tasks, catalog_cache.changes(), shared.router.clone(), Router::on_catalogs);
         tasks.spawn(follow_inventories(shared.router.clone(), changes));
@@ -157,6 +162,17 @@ impl Controllers {
         }
         tasks.join().await;
         Ok(())
+    }
+}
+
+fn fleet_inputs(shared: &Shared, caches: &ManagementCaches) -> FleetInputs {
+    FleetInputs {
+        client: shared.client.clone(),
+        scope: shared.scope.clone(),
+        router: shared.router.clone(),
+        metrics: shared.metrics.clone(),
+        clusters: caches.clusters.clone(),
+        references: caches.references.clone(),
     }
 }
 

@@ -35,6 +35,8 @@ pub enum StartupError {
     NotServed { kind: String, source: kube::Error },
     #[error("CAAPH, the Cluster API add-on provider for Helm, is still installed: {found}; {next}")]
     CaaphInstalled { found: String, next: &'static str },
+    #[error("CAAPF, the Cluster API add-on provider for Fleet, is still running: {found}; {next}")]
+    CaapfInstalled { found: String, next: &'static str },
     #[error("a watch of the management cluster ended before its first list was complete")]
     WatchEnded,
     #[error("leadership was lost: {0}")]

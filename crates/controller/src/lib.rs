@@ -1,5 +1,6 @@
 //! The manager: watches, reconcilers, status, Events and metrics. Decisions are in `chandler-core`.
 
+mod caapf;
 mod caaph;
 mod caches;
 mod catalog;
@@ -8,6 +9,7 @@ mod controllers;
 mod error;
 mod events;
 mod extension;
+mod fleet;
 pub mod hooks;
 mod kinds;
 mod leader;

@@ -23,7 +23,7 @@ pub use self::{
     index::Index,
     queues::{PairQueues, Queues, ScopedQueue},
 };
-use crate::{status, sync::Mutex, watch::Change};
+use crate::{fleet::FleetQueues, status, sync::Mutex, watch::Change};
 
 /// The key of an object of a kind that Chandler reconciles.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -108,11 +108,22 @@ impl Router {
             Change::Applied(_) => index.on_cluster(&cluster),
             Change::Deleted(_) => index.on_cluster_deleted(&cluster),
         });
+        self.queues.fleet.on_cluster(&cluster.key);
+    }
+
+    pub fn on_cluster_class(&self, change: &Change<'_, DynamicObject>) {
+        self.queues.fleet.on_class(change.object());
     }
 
     /// Handles a change of an object that a Cluster refers to, such as its control plane.
     pub fn on_reference(&self, cluster: &ClusterKey) {
         self.route(|index| index.on_reference(cluster));
+        self.queues.fleet.on_cluster(cluster);
+    }
+
+    /// Returns the queues of the hand-over to Fleet, which ignore events unless `--fleet` is set and Fleet is installed.
+    pub fn fleet(&self) -> &FleetQueues {
+        &self.queues.fleet
     }
 
     pub fn on_extension(&self, change: &Change<'_, Extension>) {

@@ -26,7 +26,7 @@ use tokio::sync::watch as channel;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    Election, HookOptions, StartupError, caaph,
+    Election, HookOptions, StartupError, caapf, caaph,
     caches::AllKinds,
     clusters::{self, Clusters},
     controllers::{Controllers, Handles},
@@ -88,6 +88,8 @@ pub struct Options {
     pub election: Option<Election>,
     /// `None` means that no runtime hooks are served.
     pub hooks: Option<HookOptions>,
+    /// Whether Clusters are handed over to Fleet.
+    pub fleet: bool,
 }
 
 /// The parts of the manager that all controllers share.
@@ -108,6 +110,7 @@ pub struct Shared {
     pub parameters_interval: Duration,
     pub platform_version_from: Option<ConfigMapKey>,
     pub hooks: Option<HookOptions>,
+    pub fleet: bool,
 }
 
 /// Caches of the management cluster besides placements and release objects.
@@ -154,6 +157,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         watch_silence,
         election,
         hooks,
+        fleet,
     } = options;
     let platform = Platform::new(platform_namespace, platform_version);
     let scope = Scope { namespace, labels: None };
@@ -171,7 +175,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let (controllers, handles) =
         Controllers::new(&scope, watch_filter.as_deref(), platform, &packages, &metrics);
     check_served(&client, &scope, controllers.resources()).await?;
-    caaph::check(&client).await?;
+    check_other_providers(&client, fleet).await?;
     let Handles { router, all_kinds, catalogs } = handles;
     let shared = Shared {
         events: Events::new(client.clone()),
@@ -193,6 +197,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         parameters_interval,
         platform_version_from,
         hooks,
+        fleet,
     };
     let (ready, standby) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let sources = Sources {
@@ -286,6 +291,12 @@ async fn lead(
         }
     }
     ended
+}
+
+/// Fails while a provider runs that reconciles the same objects.
+async fn check_other_providers(client: &Client, fleet: bool) -> Result<(), StartupError> {
+    caaph::check(client).await?;
+    if fleet { caapf::check(client).await } else { Ok(()) }
 }
 
 /// Fails early if a kind is not served, instead of retrying a watch forever.

@@ -6,8 +6,17 @@ use chandler_sandbox::assets;
 
 /// Returns the folder of a module at the version that the programs of the sandbox are built with.
 pub async fn of_sandbox(module: &str) -> PathBuf {
-    let modules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/modules");
-    folder(&modules.join("kubernetes-1.34"), module).await
+    folder(&programs("kubernetes-1.34"), module).await
+}
+
+/// Returns the folder of Fleet's module at the version that its programs are built with.
+pub async fn of_fleet() -> PathBuf {
+    folder(&programs("fleet"), "github.com/rancher/fleet").await
+}
+
+/// Returns the folder of a `go.mod` that pins programs.
+fn programs(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/modules").join(name)
 }
 
 /// Returns the folder of a module, downloading it if needed. `query` is `module@version`, or a module that the `go.mod`

@@ -13,6 +13,7 @@ pub mod clock_shift;
 mod crds;
 mod diagnostics;
 pub mod extension_world;
+pub mod fleet;
 pub mod go_module;
 mod kubectl;
 pub mod management_cluster;

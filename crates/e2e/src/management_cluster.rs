@@ -51,8 +51,13 @@ impl ManagementCluster {
 
     /// Runs a manager until it exits or 20 seconds have passed. Returns whether it succeeded, and its stderr.
     pub async fn run_manager(&self) -> (bool, String) {
+        self.run_manager_with(&[]).await
+    }
+
+    /// Like [`Self::run_manager`], with additional arguments.
+    pub async fn run_manager_with(&self, additional: &[&str]) -> (bool, String) {
         let mut command = Command::new("timeout");
-        command.arg("20").arg(programs::chandler()).args(self.arguments(LEASE_SECONDS));
+        command.arg("20").arg(programs::chandler()).args(self.arguments(LEASE_SECONDS)).args(additional);
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
@@ -62,18 +67,25 @@ impl ManagementCluster {
     }
 
     pub fn start_manager_with_environment(&self, env: Vec<(String, String)>) -> Child {
-        self.spawn_manager(LEASE_SECONDS, env)
+        self.spawn_manager(LEASE_SECONDS, &[], env)
+    }
+
+    /// Starts a manager with additional arguments.
+    pub fn start_manager_with(&self, additional: &[&str]) -> Child {
+        self.spawn_manager(LEASE_SECONDS, additional, Vec::new())
     }
 
     /// Starts a manager whose successor takes over soon after it was killed.
     pub fn start_manager_with_lease(&self, seconds: u32) -> Child {
-        self.spawn_manager(seconds, Vec::new())
+        self.spawn_manager(seconds, &[], Vec::new())
     }
 
-    fn spawn_manager(&self, lease_seconds: u32, env: Vec<(String, String)>) -> Child {
+    fn spawn_manager(&self, lease_seconds: u32, additional: &[&str], env: Vec<(String, String)>) -> Child {
         let program = PathBuf::from(programs::chandler());
-        let (args, home) = (self.arguments(lease_seconds), self.dir.clone());
-        Child::spawn(&Spec { name: "manager".to_owned(), program, args, env, home }).unwrap()
+        let mut args = self.arguments(lease_seconds);
+        args.extend(additional.iter().map(|argument| (*argument).to_owned()));
+        let spec = Spec { name: "manager".to_owned(), program, args, env, home: self.dir.clone() };
+        Child::spawn(&spec).unwrap()
     }
 
     fn arguments(&self, lease_seconds: u32) -> Vec<String> {

@@ -54,14 +54,16 @@ pub fn install_crypto() {
 /// Returns the programs that most tests need. Finds or builds them once per process.
 pub async fn assets() -> Result<&'static Assets, Error> {
     install_crypto();
-    let is_needed = |binary: &Binary| !Binary::PROVIDER_INSTALLERS.contains(binary);
+    let is_needed = |binary: &Binary| {
+        !Binary::PROVIDER_INSTALLERS.contains(binary) && !Binary::ON_DEMAND.contains(binary)
+    };
     let binaries: Vec<_> = Binary::ALL.into_iter().filter(is_needed).collect();
     ASSETS
         .get_or_try_init(|| async { Ok(Assets::ensure(&binaries, progress::display().as_ref()).await?) })
         .await
 }
 
-/// Finds or builds one of [`Binary::PROVIDER_INSTALLERS`].
+/// Finds or builds one of [`Binary::PROVIDER_INSTALLERS`] or [`Binary::ON_DEMAND`].
 pub async fn installer(binary: Binary) -> Result<PathBuf, Error> {
     let assets = Assets::ensure(&[binary], progress::display().as_ref()).await?;
     Ok(assets.path(binary).to_owned())

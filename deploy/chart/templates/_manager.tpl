@@ -40,6 +40,9 @@
 - --hooks-endpoint={{ .Values.hooks.endpoint | default "pod" }}
 - --hooks-failure-policy={{ .Values.hooks.failurePolicy }}
 {{- end }}
+{{- if .Values.fleet.enabled }}
+- --fleet
+{{- end }}
 {{- range .Values.extraArgs }}
 - {{ . | quote }}
 {{- end }}

@@ -23,6 +23,26 @@ pub struct ClusterSpecView {
     /// The object that manages the infrastructure.
     #[serde(rename = "infrastructureRef")]
     pub infrastructure_ref: Option<ContractReference>,
+    /// The class of the cluster.
+    pub topology: Option<TopologyView>,
+}
+
+/// The part of a Cluster's topology that Chandler reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct TopologyView {
+    /// The ClusterClass.
+    pub class_ref: ClassReference,
+}
+
+/// A reference to a ClusterClass.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ClassReference {
+    /// Name of the class.
+    pub name: String,
+    /// Namespace of the class. Empty means that of the Cluster.
+    pub namespace: String,
 }
 
 /// A reference to an object of another provider in the namespace of the Cluster. The labels of its CRD determine the

@@ -54,7 +54,7 @@ pub(super) fn commit_id() -> Rule {
 }
 
 /// Requires exactly one of `fields`.
-pub(super) fn one_of(fields: &[&str]) -> Rule {
+pub(crate) fn one_of(fields: &[&str]) -> Rule {
     let set: Vec<_> = fields.iter().map(|field| format!("has(self.{field})")).collect();
     let names = fields.join(", ");
     Rule::new(format!("[{}].exists_one(is_set, is_set)", set.join(", ")))

@@ -183,6 +183,12 @@ fn reasons_of_catalogs_sources_extensions_syncs_and_clusters_are_stable() {
 }
 
 #[test]
+fn reasons_of_the_fleet_config_are_stable() {
+    let reasons = sorted(FleetReason::ALL.iter().copied().map(Reason::from));
+    assert_eq!(reasons, ["FleetNotInstalled", "InvalidSpec", "NotSupported", "Ready"]);
+}
+
+#[test]
 fn stored_reasons_of_every_kind_parse_to_the_same_reason() {
     for reason in ReleaseReason::ALL.iter().copied() {
         for vocabulary in ReleaseVocabulary::ALL {

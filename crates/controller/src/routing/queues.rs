@@ -9,6 +9,7 @@ use kube::{Resource, api::DynamicObject};
 use super::{Enqueue, ObjectKey};
 use crate::{
     clusters,
+    fleet::FleetQueues,
     placement::{PlacementQueue, ReconcileScope},
     queue::Trigger,
     status,
@@ -22,6 +23,7 @@ pub struct Queues {
     pub catalogs: Vec<ScopedQueue<ExtensionCatalog>>,
     pub sources: Vec<ScopedQueue<Source>>,
     pub syncs: Trigger<SyncObject>,
+    pub fleet: FleetQueues,
 }
 
 impl Queues {

@@ -3,6 +3,7 @@
 mod caaph_objects;
 mod defaults;
 mod extensions;
+mod fleet;
 mod grants;
 mod objects;
 mod parameters;

@@ -185,6 +185,8 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
         "sizeLimit: 6144Mi",
         "--hooks-endpoint=fleet/hooks:8443",
         "--hooks-failure-policy=ignore",
+        "- --fleet\n",
+        "name: chandler-system-fleet",
         "--poll-seconds=60",
         "memory: 4Gi",
         "pool: infrastructure",

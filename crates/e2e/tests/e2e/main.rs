@@ -22,6 +22,7 @@ mod event_routing;
 mod extension_sources;
 mod extensions;
 mod fencing;
+mod fleet;
 mod git_sources;
 mod hooks;
 mod isolation;

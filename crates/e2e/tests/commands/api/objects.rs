@@ -11,11 +11,12 @@ pub const INSTANCE: &str = "ExtensionInstance";
 pub const ADDON: &str = "AddonRelease";
 pub const SOURCE: &str = "Source";
 pub const SYNC: &str = "Sync";
+pub const FLEET: &str = "FleetAddonConfig";
 
 /// Returns the API group of a kind.
 pub fn group(kind: &str) -> &'static str {
     match kind {
-        CHART | RELEASE => "addons.cluster.x-k8s.io",
+        CHART | RELEASE | FLEET => "addons.cluster.x-k8s.io",
         _ => "chandler.dev",
     }
 }
@@ -39,7 +40,21 @@ fn minimal_spec(kind: &str) -> Value {
         }
         SOURCE => json!({"git": {"url": "https://git.example/fleet.git"}}),
         SYNC => json!({"source": {"sourceRef": {"name": "git"}}, "serviceAccountName": "deployer"}),
+        FLEET => json!({}),
         other => panic!("unknown kind {other}"),
+    }
+}
+
+/// Returns whether the objects of a kind are in no namespace. Such a kind has one object.
+pub fn is_cluster_scoped(kind: &str) -> bool {
+    kind == FLEET
+}
+
+fn metadata(kind: &str) -> Value {
+    if is_cluster_scoped(kind) {
+        json!({"name": "fleet-addon-config"})
+    } else {
+        json!({"generateName": "hello-", "namespace": "default"})
     }
 }
 
@@ -49,7 +64,7 @@ pub fn object(kind: &str, fields: &Value) -> Value {
     spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     json!({
         "apiVersion": format!("{}/v1alpha1", group(kind)), "kind": kind,
-        "metadata": {"generateName": "hello-", "namespace": "default"}, "spec": spec,
+        "metadata": metadata(kind), "spec": spec,
     })
 }
 

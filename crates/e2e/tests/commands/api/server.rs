@@ -12,7 +12,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::{runtime::Runtime, sync::OnceCell};
 
-use super::objects::{group, object};
+use super::objects::{group, is_cluster_scoped, object};
 
 static SHARED: OnceCell<(Plane, Runtime)> = OnceCell::const_new();
 
@@ -40,8 +40,12 @@ impl Server {
     }
 
     pub fn api(&self, kind: &str) -> Api<DynamicObject> {
-        let kind = GroupVersionKind::gvk(group(kind), "v1alpha1", kind);
-        Api::default_namespaced_with(self.client.clone(), &ApiResource::from_gvk(&kind))
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group(kind), "v1alpha1", kind));
+        if is_cluster_scoped(kind) {
+            Api::all_with(self.client.clone(), &resource)
+        } else {
+            Api::default_namespaced_with(self.client.clone(), &resource)
+        }
     }
 
     /// Returns the path of the kubeconfig of a dedicated server.
