@@ -32,10 +32,7 @@ use kube::{
 use tokio::sync::Semaphore;
 
 use self::{moves::ClusterMoves, served_kinds::ServedKinds, status_writer::WrittenStatuses};
-pub use self::{
-    render::{PlainFiles, Render},
-    trees::{NoSources, Trees},
-};
+pub use self::{render::Render, trees::Trees};
 use crate::{
     events::Events,
     metrics::Metrics,

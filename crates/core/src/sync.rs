@@ -16,7 +16,7 @@ mod write;
 
 pub use dependencies::{Dependency, check_dependencies};
 pub use live::Live;
-pub use manifests::{Document, MOST_OBJECTS, files_below, parse};
+pub use manifests::{BuiltDocument, Document, MOST_OBJECTS, check_files, files_below, read_objects};
 pub use moving::{Move, is_resumed, moving};
 pub use object::{ObjectId, merge_inventory};
 pub use order::{definitions, is_established, steps};

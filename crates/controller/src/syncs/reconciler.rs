@@ -10,12 +10,11 @@ use chandler_core::{
         is_resumed, run_delay,
     },
 };
+use chandler_source::SourceTree;
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::controller::Action};
 
-use super::{
-    KIND, SyncContext, account::Account, deletion, run::Run, status_writer::StatusWriter, trees::Tree,
-};
+use super::{KIND, SyncContext, account::Account, deletion, run::Run, status_writer::StatusWriter};
 use crate::{ReconcileError, status};
 
 /// Deadline of reading a Source.
@@ -117,7 +116,7 @@ impl Reconciler<'_> {
     }
 
     /// Reads the Source.
-    async fn tree(&self) -> Result<Arc<Tree>, Failure> {
+    async fn tree(&self) -> Result<Arc<SourceTree>, Failure> {
         let source = &self.sync.spec.source.source_ref;
         let tree = tokio::time::timeout(TREE_LIMIT, self.context.trees.tree(source, self.namespace)).await;
         tree.unwrap_or_else(|_| {
@@ -165,7 +164,7 @@ impl Reconciler<'_> {
     async fn apply(
         &self,
         run: &Run<'_>,
-        tree: &Tree,
+        tree: &SourceTree,
         status: &mut StatusWriter<'_>,
     ) -> Result<(), ReconcileError> {
         let outcome = match tokio::time::timeout(RUN_LIMIT, run.run(tree, status)).await {

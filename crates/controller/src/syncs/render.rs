@@ -5,26 +5,58 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use chandler_core::{
     failure::{Category, Failure},
-    sync::{Document, parse},
+    source::{Content, content_of, is_manifest},
+    sync::{BuiltDocument, Document, check_files, files_below, read_objects},
 };
-use futures::future::BoxFuture;
+use chandler_source::SourceTree;
+use chandler_tool::{BuildInput, BuiltObject, TemplateService};
+use futures::{FutureExt as _, future::BoxFuture};
 
 /// Turns the files of a folder into objects. It gets no credentials and makes no requests.
 pub trait Render: Send + Sync {
-    /// Returns the objects, or a failure that names file and line. A part of the objects is never returned.
-    fn render(&self, files: BTreeMap<String, Bytes>) -> BoxFuture<'_, Result<Vec<Document>, Failure>>;
+    /// Returns the objects of a folder of a Source, or a failure that names file and line. A part of the objects is never
+    /// returned.
+    fn render<'a>(
+        &'a self,
+        tree: &'a SourceTree,
+        path: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Document>, Failure>>;
 }
 
-/// Reads folders of YAML and JSON files.
-#[derive(Debug)]
-pub struct PlainFiles;
-
-impl Render for PlainFiles {
-    fn render(&self, files: BTreeMap<String, Bytes>) -> BoxFuture<'_, Result<Vec<Document>, Failure>> {
-        Box::pin(async move {
-            // Large files would block other tasks.
-            let parsed = tokio::task::spawn_blocking(move || parse(&files)).await;
-            parsed.unwrap_or_else(|error| Err(Failure::new(Category::Internal, error.to_string())))
-        })
+impl Render for TemplateService {
+    fn render<'a>(
+        &'a self,
+        tree: &'a SourceTree,
+        path: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Document>, Failure>> {
+        async move {
+            let files = files_below(&tree.files, path)?;
+            check_files(&files)?;
+            let built = self.build(input(tree, files, path)?).await?;
+            // Large objects would block other tasks.
+            let read = move || read_objects(built.into_iter().map(document));
+            let read = tokio::task::spawn_blocking(read).await;
+            read.unwrap_or_else(|error| Err(Failure::new(Category::Internal, error.to_string())))
+        }
+        .boxed()
     }
+}
+
+/// Returns what a build may read: a kustomization may refer to files outside of its folder.
+fn input(tree: &SourceTree, files: BTreeMap<String, Bytes>, path: &str) -> Result<BuildInput, Failure> {
+    let content = content_of(files.keys().map(String::as_str))?;
+    let (files, path) = match content {
+        Content::Kustomization => (tree.files.clone(), path.to_owned()),
+        Content::Chart | Content::Manifests => {
+            (files.into_iter().filter(|(file, _)| is_manifest(file)).collect(), String::new())
+        }
+    };
+    let files = files.into_iter().map(|(file, content)| (file, content.to_vec())).collect();
+    Ok(BuildInput { files, path, values: Vec::new() })
+}
+
+fn document(object: BuiltObject) -> BuiltDocument {
+    let BuiltObject { yaml, file, line } = object;
+    let line = line.and_then(|line| usize::try_from(line).ok()).unwrap_or(1);
+    BuiltDocument { file: file.unwrap_or_default(), line, yaml }
 }

@@ -15,10 +15,11 @@ use chandler_core::{
     failure::{Category, Failure},
     sync::{
         Applied, Claim, Claims, Held, Live, MOST_OBJECTS, Manifest, Move, ObjectId, Outcome, PruneInput,
-        Skipped, WriteDecision, decide_write, definitions, files_below, is_established, kinds,
-        merge_inventory, moving, plan_prune, rendered_digest, resolve, steps,
+        Skipped, WriteDecision, decide_write, definitions, is_established, kinds, merge_inventory, moving,
+        plan_prune, rendered_digest, resolve, steps,
     },
 };
+use chandler_source::SourceTree;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
 
@@ -29,7 +30,6 @@ use super::{
     delete::{Deletion, delete_all},
     served_kinds::{FoundKinds, ServedKind, kind_of},
     status_writer::StatusWriter,
-    trees::Tree,
 };
 use crate::ReconcileError;
 
@@ -88,7 +88,11 @@ impl From<Failure> for Stop {
 
 impl Run<'_> {
     /// Applies a tree. Writes the status itself before the first write only.
-    pub async fn run(&self, tree: &Tree, status: &mut StatusWriter<'_>) -> Result<Outcome, ReconcileError> {
+    pub async fn run(
+        &self,
+        tree: &SourceTree,
+        status: &mut StatusWriter<'_>,
+    ) -> Result<Outcome, ReconcileError> {
         let prepared = match self.prepare(tree, status).await {
             Ok(prepared) => prepared,
             Err(Stop::Failed(failure)) => return Ok(Outcome::Failed { failure, inventory: None }),
@@ -111,9 +115,8 @@ impl Run<'_> {
     }
 
     /// Reads and checks everything. Nothing is written.
-    async fn prepare(&self, tree: &Tree, status: &StatusWriter<'_>) -> Result<Prepared, Stop> {
-        let files = files_below(&tree.files, &self.sync.spec.source.path)?;
-        let documents = self.context.render.render(files).await?;
+    async fn prepare(&self, tree: &SourceTree, status: &StatusWriter<'_>) -> Result<Prepared, Stop> {
+        let documents = self.context.render.render(tree, &self.sync.spec.source.path).await?;
         let recorded = &status.current().inventory;
         let wanted = kinds(&documents).into_iter().chain(recorded.iter().map(kind_of));
         let kinds = self.context.kinds.find(wanted.collect::<Vec<_>>()).await?;

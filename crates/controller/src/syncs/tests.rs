@@ -9,16 +9,17 @@ use chandler_api::extensions::{Reference, SyncObject, SyncStatus};
 use chandler_core::{
     conditions,
     failure::{Category, Failure},
+    source::is_manifest,
+    sync::{BuiltDocument, Document, check_files, files_below, read_objects},
 };
-use futures::future::BoxFuture;
+use chandler_source::SourceTree;
+use futures::future::{BoxFuture, ready};
 use kube::runtime::{reflector::store::Writer, watcher::Event};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 
 use self::fake_api_server::{FakeApiServer, Logged};
-use super::{
-    ClusterMoves, PlainFiles, ServedKinds, SyncContext, Trees, WrittenStatuses, reconciler, trees::Tree,
-};
+use super::{ClusterMoves, Render, ServedKinds, SyncContext, Trees, WrittenStatuses, reconciler};
 use crate::{
     events::Events,
     sync::Mutex,
@@ -31,18 +32,42 @@ const ACCOUNT: &str = "system:serviceaccount:fleet:deployer";
 
 /// A Source whose files a test sets.
 struct FakeTree {
-    current: Mutex<Result<Arc<Tree>, Failure>>,
+    current: Mutex<Result<Arc<SourceTree>, Failure>>,
     changes: watch::Sender<u64>,
 }
 
 impl Trees for FakeTree {
-    fn tree<'a>(&'a self, _: &'a Reference, _: &'a str) -> BoxFuture<'a, Result<Arc<Tree>, Failure>> {
+    fn tree<'a>(&'a self, _: &'a Reference, _: &'a str) -> BoxFuture<'a, Result<Arc<SourceTree>, Failure>> {
         let current = self.current.lock().clone();
         Box::pin(async move { current })
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+}
+
+/// Reads plain manifests in this process.
+struct PlainFiles;
+
+impl Render for PlainFiles {
+    fn render<'a>(
+        &'a self,
+        tree: &'a SourceTree,
+        path: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Document>, Failure>> {
+        let read = || {
+            let files = files_below(&tree.files, path)?;
+            check_files(&files)?;
+            let built = files.iter().filter(|(file, _)| is_manifest(file)).flat_map(|(file, content)| {
+                let text = String::from_utf8_lossy(content).into_owned();
+                let document =
+                    |yaml: &str| BuiltDocument { file: file.clone(), line: 1, yaml: yaml.to_owned() };
+                text.split("---\n").map(document).collect::<Vec<_>>()
+            });
+            read_objects(built)
+        };
+        Box::pin(ready(read()))
     }
 }
 
@@ -92,7 +117,7 @@ impl World {
     /// Pushes a commit with these files.
     fn push(&self, revision: &str, files: &[(&str, String)]) {
         let files = files.iter().map(|(path, text)| ((*path).to_owned(), Bytes::from(text.clone())));
-        let tree = Tree { revision: revision.to_owned(), files: files.collect::<BTreeMap<_, _>>() };
+        let tree = SourceTree { revision: revision.to_owned(), files: files.collect::<BTreeMap<_, _>>() };
         *self.tree.current.lock() = Ok(Arc::new(tree));
     }
 

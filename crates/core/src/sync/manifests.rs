@@ -1,23 +1,19 @@
-//! Reads the objects in a folder of plain YAML and JSON files.
+//! Checks the files of a folder, and reads the objects that were built from them.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 use serde_saphyr::{Budget, DuplicateKeyPolicy, options, options::NonFiniteFloatPolicy};
 
-use crate::failure::{Category, Failure};
+use crate::{
+    failure::{Category, Failure},
+    source::{Content, content_of, is_manifest},
+};
 
 /// The largest number of objects of a Sync. The status lists all of them.
 pub const MOST_OBJECTS: usize = 1000;
 /// Nesting of maps and lists. Objects of the API server are not deeper.
 const MAX_DEPTH: usize = 100;
-/// Files that make a folder a chart or a kustomization.
-const BUILD_FILES: [(&str, &str); 4] = [
-    ("Chart.yaml", "Helm chart"),
-    ("kustomization.yaml", "kustomization"),
-    ("kustomization.yml", "kustomization"),
-    ("Kustomization", "kustomization"),
-];
 
 /// An object and where it was read.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,34 +57,50 @@ pub fn files_below<B: Clone>(
     Ok(below)
 }
 
-/// Reads all objects in a folder. One unreadable file fails the folder, so that its objects are not missed.
-pub fn parse<B: AsRef<[u8]>>(files: &BTreeMap<String, B>) -> Result<Vec<Document>, Failure> {
-    for (file, what) in BUILD_FILES {
-        if files.contains_key(file) {
-            return Err(invalid(
-                file,
-                1,
-                &format!("a folder with a {what} cannot be applied as plain files"),
-            ));
+/// Refuses files that objects cannot be built from. An unreadable or empty file may be half-written, so it fails the folder:
+/// its objects must not be missed.
+pub fn check_files<B: AsRef<[u8]>>(files: &BTreeMap<String, B>) -> Result<(), Failure> {
+    let manifests = || files.iter().filter(|(file, _)| is_manifest(file));
+    if manifests().next().is_none() {
+        return Err(no_objects());
+    }
+    if content_of(files.keys().map(String::as_str))? == Content::Chart {
+        return Err(invalid(
+            "Chart.yaml",
+            1,
+            "a Helm chart cannot be applied to the management cluster; nothing is changed; use an ExtensionInstance",
+        ));
+    }
+    for (file, content) in manifests() {
+        let text = std::str::from_utf8(content.as_ref());
+        let text = text.map_err(|_| invalid(file, 1, "the file is not UTF-8 text"))?;
+        if text.trim().is_empty() {
+            return Err(invalid(file, 1, "the file is empty; delete it if its objects are to be removed"));
         }
     }
+    Ok(())
+}
+
+/// A YAML document that was built from the files of a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuiltDocument {
+    /// Path of the file that it comes from, or of the kustomization.
+    pub file: String,
+    /// Line of the file at which the object begins.
+    pub line: usize,
+    pub yaml: String,
+}
+
+/// Reads all objects that were built. One unreadable document fails the folder, so that its objects are not missed.
+pub fn read_objects(built: impl IntoIterator<Item = BuiltDocument>) -> Result<Vec<Document>, Failure> {
     let mut documents = Vec::new();
-    for (file, content) in files {
-        let text = || {
-            std::str::from_utf8(content.as_ref()).map_err(|_| invalid(file, 1, "the file is not UTF-8 text"))
-        };
-        match file.rsplit_once('.').map(|(_, extension)| extension) {
-            Some("yaml" | "yml") => read_yaml(file, text()?, &mut documents)?,
-            Some("json") => read_json(file, text()?, &mut documents)?,
-            _ => {}
+    for BuiltDocument { file, line, yaml } in built {
+        if let Some(object) = read_document(&file, line, &yaml)? {
+            add(Document { file, line, object }, &mut documents)?;
         }
     }
     match documents.len() {
-        0 => Err(Failure::new(
-            Category::InvalidPackage,
-            "the folder contains no objects; nothing is changed; to remove all objects, delete the Sync with \
-             deletionPolicy: Prune",
-        )),
+        0 => Err(no_objects()),
         count if count > MOST_OBJECTS => Err(Failure::new(
             Category::InvalidPackage,
             format!(
@@ -99,47 +111,16 @@ pub fn parse<B: AsRef<[u8]>>(files: &BTreeMap<String, B>) -> Result<Vec<Document
     }
 }
 
-fn read_json(file: &str, text: &str, documents: &mut Vec<Document>) -> Result<(), Failure> {
-    let object = serde_json::from_str(text)
-        .map_err(|error| invalid(file, error.line().max(1), "the file is not valid JSON"))?;
-    add(Document { file: file.to_owned(), line: 1, object }, documents)
-}
-
-fn read_yaml(file: &str, text: &str, documents: &mut Vec<Document>) -> Result<(), Failure> {
-    if text.trim().is_empty() {
-        return Err(invalid(file, 1, "the file is empty; delete it if its objects are to be removed"));
-    }
-    for (line, document) in split(text) {
-        if let Some(object) = read_document(file, line, document)? {
-            add(Document { file: file.to_owned(), line, object }, documents)?;
-        }
-    }
-    Ok(())
-}
-
-/// Splits a text at `---`. Returns the documents with the lines at which they begin. In YAML, these characters at the
-/// beginning of a line always end a document, even in a quoted text.
-fn split(text: &str) -> Vec<(usize, &str)> {
-    let mut documents = Vec::new();
-    let (mut begin, mut first_line, mut at) = (0, 1, 0);
-    for (number, line) in text.split_inclusive('\n').enumerate() {
-        let marker = line
-            .strip_prefix("---")
-            .filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']));
-        if marker.is_some() && at > begin {
-            documents.push((first_line, &text[begin..at]));
-        }
-        if marker.is_some() {
-            (begin, first_line) = (at, number + 1);
-        }
-        at += line.len();
-    }
-    documents.push((first_line, &text[begin..]));
-    documents
+fn no_objects() -> Failure {
+    Failure::new(
+        Category::InvalidPackage,
+        "the folder contains no objects; nothing is changed; to remove all objects, delete the Sync with \
+         deletionPolicy: Prune",
+    )
 }
 
 /// Reads one document. Returns `None` if it contains comments only.
-fn read_document(file: &str, first_line: usize, text: &str) -> Result<Option<Value>, Failure> {
+fn read_document(file: &str, line: usize, text: &str) -> Result<Option<Value>, Failure> {
     let mut budget = Budget::default();
     budget.max_depth = MAX_DEPTH;
     let options = options! {
@@ -149,11 +130,9 @@ fn read_document(file: &str, first_line: usize, text: &str) -> Result<Option<Val
         legacy_octal_numbers: true,
         non_finite_float_policy: NonFiniteFloatPolicy::Reject,
     };
-    let object: Option<Value> = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+    let object: Option<Value> = serde_saphyr::from_str_with_options(text, options)
         // The parser's own message may quote the text.
-        let line = error.location().and_then(|location| usize::try_from(location.line()).ok());
-        invalid(file, first_line + line.unwrap_or(1).saturating_sub(1), "the document is not valid YAML")
-    })?;
+        .map_err(|_| invalid(file, line, "the document is not valid YAML"))?;
     Ok(object.filter(|object| !object.is_null()))
 }
 
@@ -213,40 +192,35 @@ mod tests {
 
     const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
 
+    fn built(line: usize, yaml: &str) -> BuiltDocument {
+        BuiltDocument { file: "bad.yaml".to_owned(), line, yaml: yaml.to_owned() }
+    }
+
     #[test]
     fn documents_have_a_file_and_a_line() {
-        let two = format!(
-            "# first\n{MAP}---\n# only a comment\n--- # third\n{}",
-            MAP.replace("name: a", "name: b")
-        );
         let list = json!({"apiVersion": "v1", "kind": "List", "items": [
             {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "c"}},
             {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "d", "namespace": "e"}},
         ]})
         .to_string();
-        let read = parse(&files(&[("a.yaml", &two), ("b/c.json", &list), ("README.md", "# ---")])).unwrap();
+        let read = read_objects([built(1, MAP), built(7, &list), built(9, "# only a comment\n")]).unwrap();
         let found: Vec<_> =
             read.iter().map(|one| (&*one.file, one.line, one.text("/metadata/name"))).collect();
-        assert_eq!(
-            found,
-            [("a.yaml", 1, "a"), ("a.yaml", 7, "b"), ("b/c.json", 1, "c"), ("b/c.json", 1, "d")]
-        );
+        assert_eq!(found, [("bad.yaml", 1, "a"), ("bad.yaml", 7, "c"), ("bad.yaml", 7, "d")]);
     }
 
     #[test]
-    fn a_half_written_file_fails_the_folder_with_file_and_line() {
+    fn an_incomplete_object_fails_the_folder_with_file_and_line() {
         let rows = [
-            ("", "bad.yaml:1: the file is empty"),
-            (" \n\n", "bad.yaml:1: the file is empty"),
-            ("apiVersion: v1\nkind: Conf", "bad.yaml:1: the document has no metadata.name"),
+            ("apiVersion: v1\nkind: Conf", "bad.yaml:3: the document has no metadata.name"),
             (
                 "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name:",
-                "bad.yaml:1: the document has no metadata.name",
+                "bad.yaml:3: the document has no metadata.name",
             ),
-            ("apiVersion: v1\nmetadata: {name: a", "the document is not valid YAML"),
+            ("apiVersion: v1\nmetadata: {name: a", "bad.yaml:3: the document is not valid YAML"),
             ("apiVersion: v1\nkind: A\nkind: B\nmetadata: {name: a}", "the document is not valid YAML"),
-            ("just text", "bad.yaml:1: the document has no apiVersion"),
-            ("apiVersion: v1\nkind: List\n", "bad.yaml:1: the List has no items"),
+            ("just text", "bad.yaml:3: the document has no apiVersion"),
+            ("apiVersion: v1\nkind: List\n", "bad.yaml:3: the List has no items"),
             ("apiVersion: v1\nkind: A\nmetadata: {name: ../b}", "metadata.name is not a valid name"),
             (
                 "apiVersion: v1\nkind: A\nmetadata: {name: b, namespace: c/d}",
@@ -255,37 +229,41 @@ mod tests {
             ("apiVersion: a/b/c\nkind: A\nmetadata: {name: b}", "apiVersion is not valid"),
         ];
         for (text, expected) in rows {
-            let failure = parse(&files(&[("bad.yaml", text), ("good.yaml", MAP)])).unwrap_err();
+            let failure = read_objects([built(1, MAP), built(3, text)]).unwrap_err();
             assert!(failure.message.contains(expected), "{text:?}: {failure}");
             assert_eq!(failure.category, Category::InvalidPackage);
         }
-        let later = format!("{MAP}---\nkind: [");
-        let failure = parse(&files(&[("bad.yaml", &later)])).unwrap_err();
-        assert!(failure.message.starts_with("bad.yaml:"), "{failure}");
-        let json = parse(&files(&[("bad.json", "{\n\"a\": ")])).unwrap_err();
-        assert!(json.message.starts_with("bad.json:2: "), "{json}");
-        let binary = BTreeMap::from([("bad.yaml".to_owned(), vec![0xff_u8, 0xfe])]);
-        assert!(parse(&binary).unwrap_err().message.contains("not UTF-8"));
     }
 
     #[test]
     fn an_empty_render_is_refused() {
-        let folders: [&[(&str, &str)]; 3] =
-            [&[], &[("README.md", "text")], &[("a.yaml", "# nothing\n---\n# here\n")]];
+        let folders: [&[(&str, &str)]; 2] = [&[], &[("README.md", "text")]];
         for rows in folders {
-            let failure = parse(&files(rows)).unwrap_err();
+            let failure = check_files(&files(rows)).unwrap_err();
             assert!(failure.message.contains("contains no objects; nothing is changed"), "{failure}");
         }
+        let failure = read_objects([built(1, "# nothing\n")]).unwrap_err();
+        assert!(failure.message.contains("contains no objects; nothing is changed"), "{failure}");
+        let many = (0..=MOST_OBJECTS).map(|line| built(line, MAP));
+        assert!(read_objects(many).unwrap_err().message.contains("1001 objects"));
     }
 
     #[test]
-    fn charts_kustomizations_and_too_many_objects_are_refused() {
-        for file in ["Chart.yaml", "kustomization.yaml", "kustomization.yml", "Kustomization"] {
-            let failure = parse(&files(&[(file, "a: b"), ("a.yaml", MAP)])).unwrap_err();
-            assert!(failure.message.starts_with(&format!("{file}:1: ")), "{failure}");
+    fn charts_and_half_written_files_are_refused() {
+        check_files(&files(&[("a.yaml", MAP), ("README.md", ""), (".github/ci.yaml", "")])).unwrap();
+        check_files(&files(&[("a.yaml", MAP), ("kustomization.yaml", "resources: [a.yaml]")])).unwrap();
+        let rows = [
+            (("Chart.yaml", "name: a"), "Chart.yaml:1: a Helm chart cannot be applied"),
+            (("bad.yaml", ""), "bad.yaml:1: the file is empty"),
+            (("bad.json", " \n\n"), "bad.json:1: the file is empty"),
+        ];
+        for (file, expected) in rows {
+            let failure = check_files(&files(&[file, ("good.yaml", MAP)])).unwrap_err();
+            assert!(failure.message.contains(expected), "{file:?}: {failure}");
+            assert_eq!(failure.category, Category::InvalidPackage);
         }
-        let many = format!("{MAP}---\n").repeat(MOST_OBJECTS + 1);
-        assert!(parse(&files(&[("a.yaml", &many)])).unwrap_err().message.contains("1001 objects"));
+        let binary = BTreeMap::from([("bad.yaml".to_owned(), vec![0xff_u8, 0xfe])]);
+        assert!(check_files(&binary).unwrap_err().message.contains("not UTF-8"));
     }
 
     #[test]

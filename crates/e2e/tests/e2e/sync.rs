@@ -9,7 +9,7 @@ use chandler_sandbox::{
     apply,
     certificates::Authority,
     clusterctl_move::{ClusterctlMove, ObjectId},
-    git_server::GitServer,
+    git_server::{GitServer, WorkTree},
     provider::cluster_resource,
     testing,
 };
@@ -28,7 +28,9 @@ const REACTION_TIME: Duration = Duration::from_secs(3);
 /// A management cluster with a Source of a git repository, and an account that may change everything.
 struct World {
     cluster: ManagementCluster,
-    git: GitServer,
+    /// Serves the repository until it is dropped.
+    _git: GitServer,
+    tree: WorkTree,
 }
 
 fn map(name: &str, value: &str) -> String {
@@ -44,8 +46,9 @@ impl World {
         let cluster = ManagementCluster::new(name).await;
         let dir = testing::fresh_dir(&format!("{name}-git")).await.unwrap();
         let authority = Authority::open(&dir, "git").unwrap();
-        let git = GitServer::start(&authority, &dir.join("repository")).await.unwrap();
-        let world = Self { cluster, git };
+        let git = GitServer::start(&authority, &dir.join("served")).await.unwrap();
+        let (url, tree) = (git.url("clusters"), git.create("clusters").await.unwrap());
+        let world = Self { cluster, _git: git, tree };
         let objects = [
             json!({
                 "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ca", "namespace": NAMESPACE},
@@ -67,7 +70,7 @@ impl World {
                 "apiVersion": "chandler.dev/v1alpha1", "kind": "Source",
                 "metadata": {"name": "git", "namespace": NAMESPACE},
                 "spec": {
-                    "git": {"url": world.git.url()}, "interval": "1s",
+                    "git": {"url": url}, "interval": "1s",
                     "certificateAuthority": {"name": "ca", "key": "ca.crt"},
                 },
             }),
@@ -88,8 +91,9 @@ impl World {
 
     /// Pushes a commit whose tree contains exactly these files. Returns its id.
     async fn push(&self, files: &[(&str, String)]) -> String {
+        self.tree.git(&["rm", "-r", "--quiet", "--ignore-unmatch", "."]).await.unwrap();
         let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
-        self.git.commit(&files, "change").await.unwrap()
+        self.tree.commit("change", &files).await.unwrap()
     }
 
     /// Applies a Sync of the folder `clusters`; `fields` replaces fields of its spec.
@@ -188,6 +192,31 @@ async fn a_push_is_applied_a_bad_push_changes_nothing_and_a_revert_restores() {
         world.push(&[("clusters/a.yaml", map("a", "three")), ("clusters/b.yaml", cluster("blue"))]).await;
     world.wait("Ready", "Applied", Some(&fourth)).await;
     assert_eq!(world.value("a").await.as_deref(), Some("three"));
+}
+
+#[tokio::test]
+async fn a_kustomization_is_built_and_a_bad_one_changes_nothing() {
+    let world = Box::pin(World::new("sync-kustomize")).await;
+    let _manager = world.start_manager();
+    let files = |resources: &str| {
+        [
+            ("base/kustomization.yaml", "resources: [a.yaml]\n".to_owned()),
+            ("base/a.yaml", map("a", "one")),
+            ("clusters/kustomization.yaml", format!("resources: [{resources}]\nnamePrefix: built-\n")),
+        ]
+    };
+    let first = world.push(&files("../base")).await;
+    world.apply_sync(&json!({})).await;
+    world.wait("Ready", "Applied", Some(&first)).await;
+    assert_eq!(world.value("built-a").await.as_deref(), Some("one"));
+    for (resources, problem) in
+        [("../missing", "missing"), ("https://git.example/base", "kustomization.yaml")]
+    {
+        let bad = world.push(&files(resources)).await;
+        let status = world.wait("Ready", "InvalidPackage", Some(&bad)).await;
+        assert!(ready_message(&status).contains(problem), "{}", ready_message(&status));
+        assert_eq!(world.value("built-a").await.as_deref(), Some("one"));
+    }
 }
 
 #[tokio::test]
