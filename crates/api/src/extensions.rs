@@ -13,7 +13,9 @@ mod source_object;
 mod sync;
 mod version;
 
-pub use addon_release::{AddonRelease, AddonReleaseSpec, ReleaseIdentity, ReleaseOptions, ValuesSecret};
+pub use addon_release::{
+    AddonRelease, AddonReleaseSpec, PinnedPackage, ReleaseIdentity, ReleaseOptions, ValuesSecret,
+};
 pub use catalog::{
     CatalogFilter, CatalogStatus, ExtensionCatalog, ExtensionCatalogSpec, SignerIdentity, Verification,
     Verifier,

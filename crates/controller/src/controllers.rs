@@ -29,9 +29,9 @@ use crate::{
     release::NamedCatalogs,
     routing::{Index, Queues, Router},
     run::{ManagementCaches, Shared},
-    sources::SourceControllers,
+    sources::{SourceControllers, SourcePackages},
     sync::Mutex,
-    syncs::{NoSources, PlainFiles, SyncContext, SyncController},
+    syncs::{SyncContext, SyncController},
     tasks::Tasks,
     templates::{Evaluations, Templates},
     watch::{FirstList, Scope, watch},
@@ -116,7 +116,7 @@ impl Controllers {
         let mut watched: Vec<_> = controllers.into_iter().map(|kind| kind.watch(&shared)).collect();
         let mut extensions = extensions.watch(&shared);
         let cluster_cache = Clusters::new(clusters.as_reader());
-        let (trees, render) = (Arc::new(NoSources::default()), Arc::new(PlainFiles));
+        let (trees, render) = (Arc::new(sources.clone()), Arc::new(shared.template_service.clone()));
         let mut syncs = syncs.watch(&shared, trees, render, platform.clone());
         let mut clusters = watch_clusters(&shared, clusters, syncs.context.clone());
         for kind in &mut watched {
@@ -141,6 +141,11 @@ impl Controllers {
                 catalogs: catalog_cache.clone(),
                 platform,
             },
+            source_packages: SourcePackages::new(
+                sources,
+                shared.packages.clone(),
+                shared.template_service.clone(),
+            ),
         };
         let templates = Templates {
             references: caches.references.clone(),

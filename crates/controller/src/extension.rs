@@ -2,6 +2,7 @@
 
 mod cluster;
 mod controllers;
+mod folders;
 mod hooks;
 mod registry;
 mod releases;
@@ -13,6 +14,7 @@ use std::time::Duration;
 pub use self::{
     cluster::ClusterContext,
     controllers::{CLUSTER, ExtensionControllers},
+    folders::FolderPackages,
     registry::{ExtensionRegistry, offers::Offers},
     releases::InstanceReleases,
     resolver::{

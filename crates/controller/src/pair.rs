@@ -222,7 +222,7 @@ fn release_context<P: PlacementKind>(
     written: &Arc<RecentWrites<P, P::Release>>,
 ) -> ReleaseContext<P::Release> {
     let shared = shared.clone();
-    let ManagementCaches { clusters, references, catalogs } = caches.clone();
+    let ManagementCaches { clusters, references, catalogs, source_packages } = caches.clone();
     ReleaseContext {
         secrets: release::Secrets::new(shared.client.clone(), shared.metrics.clone()),
         client: shared.client,
@@ -233,6 +233,7 @@ fn release_context<P: PlacementKind>(
         connections: shared.release_caches.connections,
         packages: shared.packages,
         catalogs,
+        source_packages,
         tools: shared.tools,
         operations: shared.release_caches.operations,
         events: shared.events,

@@ -30,6 +30,7 @@ use crate::{
     operations::Operations,
     queue::Trigger,
     references::References,
+    sources::SourcePackages,
     sync::Mutex,
 };
 
@@ -62,6 +63,7 @@ pub struct ReleaseContext<R: ReleaseKind> {
     pub connections: Connections,
     pub packages: Arc<Packages>,
     pub catalogs: NamedCatalogs,
+    pub source_packages: SourcePackages,
     pub secrets: Secrets,
     pub tools: Tools,
     pub operations: Operations<Outcome>,

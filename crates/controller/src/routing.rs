@@ -10,7 +10,7 @@ mod queues;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use chandler_api::extensions::{Extension, ExtensionCatalog, Source, SyncObject};
 use chandler_core::{
@@ -163,6 +163,16 @@ impl Router {
     /// Handles a change of the packages that a repository or registry offers.
     pub fn on_source(&self) {
         self.route(|index| index.on_source());
+    }
+
+    /// Enqueues an Extension, because what it reads has changed.
+    pub fn enqueue_extension(&self, extension: &Extension) {
+        self.queues.enqueue(&Enqueue::Extension(ObjectKey::of(extension)));
+    }
+
+    /// Handles other revisions of Sources. `namespaces` are those with Extensions whose packages are made of files of Sources.
+    pub fn on_revisions(&self, namespaces: &BTreeSet<String>) {
+        self.route(|index| index.on_revisions(namespaces));
     }
 
     /// Handles a change of the resolved versions of a cluster.

@@ -40,6 +40,7 @@ use crate::{
     routing::Router,
     server::{self, Served},
     signatures::SignaturePolicySource,
+    sources::SourcePackages,
     tasks::Tasks,
     watch::Scope,
 };
@@ -119,6 +120,7 @@ pub struct ManagementCaches {
     pub clusters: Clusters,
     pub references: References,
     pub catalogs: NamedCatalogs,
+    pub source_packages: SourcePackages,
 }
 
 /// Returns the package tools and the template service; none of them is started yet.

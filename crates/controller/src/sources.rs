@@ -2,8 +2,10 @@
 //! status. Deleting a Source removes only the stored files.
 
 mod handle;
+mod packages;
 mod reconciler;
 mod revision;
+mod tags;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -14,7 +16,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Client, ResourceExt as _, api::ApiResource};
 use tokio::sync::watch as channel;
 
-pub use self::handle::Sources;
+pub use self::{
+    handle::{CurrentSource, Sources},
+    packages::{Folder, SourcePackages},
+};
 use crate::{
     events::Events,
     metrics::Metrics,

@@ -2,7 +2,7 @@
 
 mod evaluations;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_api::capi::{ClusterView, ContractReference};
 use chandler_core::{
@@ -17,6 +17,7 @@ use serde_json::Value;
 pub use self::evaluations::Evaluations;
 use crate::{
     ReconcileError, clusters::as_json, metrics::Metrics, placement::ComposeError, references::References,
+    tasks::take_turns,
 };
 
 /// Evaluates templates over clusters.
@@ -37,6 +38,36 @@ pub struct TemplateInput {
 }
 
 impl Templates {
+    /// Evaluates a template for each cluster. Results are cached under `placement`, and reused if the input is the same.
+    pub async fn evaluate_all(
+        &self,
+        placement: &str,
+        template: &str,
+        clusters: &ClusterMap<Arc<DynamicObject>>,
+    ) -> Result<ClusterMap<Result<String, ComposeError>>, ReconcileError> {
+        if !template.contains("{{") {
+            return Ok(clusters.keys().map(|key| (key.clone(), Ok(template.to_owned()))).collect());
+        }
+        let (mut results, mut needed) = (BTreeMap::new(), Vec::new());
+        for (done, (key, cluster)) in clusters.iter().enumerate() {
+            take_turns(done).await;
+            match self.data(template, key, cluster).await {
+                Ok((data, digest)) => {
+                    if let Some(text) = self.cached(placement, key, &digest) {
+                        results.insert(key.clone(), Ok(text));
+                    } else {
+                        needed.push(TemplateInput { cluster: key.clone(), data, digest });
+                    }
+                }
+                Err(error) => {
+                    results.insert(key.clone(), Err(error));
+                }
+            }
+        }
+        results.extend(self.evaluate(placement, template, needed).await?);
+        Ok(results)
+    }
+
     /// Returns the data that a template reads, and the digest of both.
     pub async fn data(
         &self,

@@ -12,7 +12,7 @@ mod templates;
 
 pub use changes::{Change, changes};
 pub use extension_instance::{
-    ReleaseContent, addon_release, addon_release_name, must_write_values, release_identity,
+    ReleaseContent, addon_release, addon_release_name, must_write_values, pin, release_identity,
 };
 pub use helm_chart_proxy::{release_object, rendered_release_object};
 pub use kind::PlacementKind;

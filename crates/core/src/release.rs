@@ -14,8 +14,8 @@ mod tool;
 
 pub use claim::{Claimant, Collision};
 pub use desired::{
-    Desired, ExecutionOptions, PackageReference, RenderingOptions, SecretKey, SourceAccess, Strategy,
-    VALUES_KEY, Values, ValuesReuse,
+    Desired, ExecutionOptions, PackageReference, RenderingOptions, SecretKey, SourceAccess, SourceFolder,
+    Strategy, VALUES_KEY, Values, ValuesReuse,
 };
 pub(crate) use helm_release_proxy::strategy as helm_strategy;
 pub use history::history;

@@ -14,7 +14,9 @@ mod stored;
 pub use chandler_api::extensions::{CommitRecord, VerificationMode};
 pub use commit_record::commit_record;
 pub use content::{Content, content_of, is_manifest};
-pub use git_ref::{RemoteRef, RemoteRefs, SelectedCommit, SelectedTag, pinned_commit, select_commit};
+pub use git_ref::{
+    RemoteRef, RemoteRefs, SelectedCommit, SelectedTag, pinned_commit, select_commit, tag_names,
+};
 pub use history::history;
 pub use ignore::Ignore;
 pub use namespace_access::may_use_source;

@@ -14,8 +14,8 @@ use reqwest::Url;
 use tokio::sync::watch;
 
 use crate::{
-    Access, AddressPolicy, GitCommit, GitRequest, Limits, Retention, SourceError, SourceTree, Store,
-    StoredPackage, StoredRevision,
+    Access, AddressPolicy, GitCommit, GitRequest, Limits, PackedFiles, Retention, SourceError, SourceTree,
+    Store, StoredPackage, StoredRevision,
     git::GitRepositories,
     http::HttpClient,
     oci::{Layer, Registries},
@@ -181,6 +181,25 @@ impl Packages {
                 self.registries.fetch(base_url, layer, &resolved.format, access).await
             }
         }
+    }
+
+    /// Stores a package that was made of files. `origin` names them in messages.
+    pub async fn store_files(&self, packed: PackedFiles, origin: &str) -> Result<StoredPackage, SourceError> {
+        packed.store(&self.store, origin).await
+    }
+
+    /// Returns the package with this digest that was made of files of the Git repository `url`, if it is in the store. Fails if
+    /// the policy of the platform requires signatures for packages of this URL.
+    pub fn stored_files(
+        &self,
+        url: &str,
+        digest: &Digest,
+        format: &PackageFormat,
+    ) -> Result<Option<StoredPackage>, SourceError> {
+        self.check_unsigned(url)?;
+        let stored = self.store.get(digest, format);
+        self.package_hits.record(stored.is_some());
+        Ok(stored)
     }
 
     /// Lists the branches and tags of a Git repository, unless a list that is not older than `max_age` is known. Callers

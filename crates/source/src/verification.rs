@@ -89,6 +89,15 @@ impl Packages {
         }
     }
 
+    /// Fails if packages of a URL must be signed, for sources whose packages cannot be.
+    pub fn check_unsigned(&self, url: &str) -> Result<(), SourceError> {
+        let parsed = Url::parse(url).map_err(|_| SourceError::InvalidUrl { url: url.to_owned() })?;
+        match self.verification.policy()?.requirement("https", &parsed) {
+            Requirement::NotRequired => Ok(()),
+            Requirement::SignedBy(_) => Err(SourceError::Unverifiable { package: url.to_owned() }),
+        }
+    }
+
     pub(crate) async fn verify(
         &self,
         resolved: &ResolvedPackage,

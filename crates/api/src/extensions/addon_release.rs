@@ -34,6 +34,7 @@ use crate::{
     ),
     printcolumn(name = "Extension", type_ = "string", json_path = ".spec.extension"),
     printcolumn(name = "Version", type_ = "string", json_path = ".spec.version"),
+    printcolumn(name = "Commit", type_ = "string", json_path = ".spec.pinned.revision"),
     printcolumn(name = "Status", type_ = "string", json_path = ".status.status"),
     printcolumn(name = "Revision", type_ = "integer", json_path = ".status.revision"),
     printcolumn(
@@ -49,7 +50,11 @@ use crate::{
         json_path = ".status.conditions[?(@.type=='Ready')].message"
     )
 )]
-#[x_kube(crates(kube_core = "kube_core"), validation = rules::values_or_values_secret())]
+#[x_kube(
+    crates(kube_core = "kube_core"),
+    validation = rules::values_or_values_secret(),
+    validation = rules::pinned_with_source_ref()
+)]
 #[serde(rename_all = "camelCase")]
 pub struct AddonReleaseSpec {
     /// Name of the Cluster in the same namespace. Immutable.
@@ -69,6 +74,9 @@ pub struct AddonReleaseSpec {
     pub version: Option<String>,
     /// The package.
     pub source: PackageSource,
+    /// The package that was made of the folder in `source`. Set exactly if `source` has a `sourceRef`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<PinnedPackage>,
     /// Values as YAML.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<String>,
@@ -99,6 +107,27 @@ pub struct ReleaseIdentity {
     /// Namespace of the release.
     #[schemars(length(min = 1, max = 63))]
     pub namespace: String,
+}
+
+/// A package that was made of a folder of a Source.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct PinnedPackage {
+    /// The revision of the Source at which the package was made. Later revisions that do not change the package are not
+    /// recorded.
+    #[schemars(length(min = 1, max = 256))]
+    pub revision: String,
+    /// `sha256:…` of the package.
+    #[schemars(extend("pattern" = "^sha256:[0-9a-f]{64}$"))]
+    pub digest: String,
+    /// OCI artifact type of the package, which selects the package tool. Unset for Helm charts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub format: Option<String>,
+    /// Whether the values were used to make the package, so that they are not values of the release. Set for kustomizations.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub includes_values: bool,
 }
 
 /// Values in a Secret.

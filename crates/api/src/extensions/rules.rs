@@ -67,6 +67,12 @@ pub(super) fn chart_or_path() -> Rule {
         .message("chart must be set for a repository or catalog, and path only for a sourceRef")
 }
 
+/// Requires the pinned package of a folder of a Source.
+pub(super) fn pinned_with_source_ref() -> Rule {
+    Rule::new("has(self.source.sourceRef) == has(self.pinned)")
+        .message("pinned must be set exactly if source.sourceRef is set")
+}
+
 pub(super) fn keys_or_identities() -> Rule {
     Rule::new("has(self.keys) || has(self.identities) && size(self.identities) > 0 && has(self.trustedRoot)")
         .message("keys, or identities and trustedRoot, must be set")

@@ -33,8 +33,8 @@ pub struct PackageSource {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(min = 1, max = 253))]
     pub chart: String,
-    /// Version of the chart. If unset, the version of the Extension that it belongs to, otherwise the newest version. Not used
-    /// with `sourceRef`.
+    /// Version of the chart. If unset, the version of the Extension that it belongs to, otherwise the newest version. With
+    /// `sourceRef`, a Git tag that is used instead of the revision of the Source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub version: Option<String>,

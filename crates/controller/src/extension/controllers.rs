@@ -1,6 +1,6 @@
 //! Wires the controllers of Extensions and of Clusters.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use chandler_api::extensions::{Extension, ExtensionInstance};
 use kube::{
@@ -8,6 +8,7 @@ use kube::{
     api::{ApiResource, DynamicObject},
     runtime::reflector::{Store, store::Writer},
 };
+use tokio::sync::watch as channel;
 
 use super::{
     ClusterContext, ConfigMapKey, ExtensionContext, ExtensionRegistry, Offers, Platform, Resolver, cluster,
@@ -21,7 +22,7 @@ use crate::{
     metrics::Metrics,
     pair::Pair,
     queue::{self, Queue},
-    routing::ScopedQueue,
+    routing::{Router, ScopedQueue},
     run::{ManagementCaches, Shared},
     scoped::Scoped,
     status,
@@ -116,10 +117,20 @@ impl WatchedExtensions {
         let publishing = Arc::new(ExtensionContext {
             client: shared.client.clone(),
             registry,
-            offers: Offers { packages: shared.packages.clone(), catalogs: caches.catalogs.clone() },
+            offers: Offers {
+                packages: shared.packages.clone(),
+                catalogs: caches.catalogs.clone(),
+                source_packages: Some(caches.source_packages.clone()),
+            },
             poll_interval: shared.poll_interval,
             router: shared.router.clone(),
         });
+        let stores = extensions.iter().map(|(store, _)| store.clone()).collect();
+        tasks.spawn(follow_sources(
+            caches.source_packages.sources().changes(),
+            stores,
+            shared.router.clone(),
+        ));
         for (store, queue) in extensions {
             let (kind, metrics) = (status::kind::<Extension>(), shared.metrics.clone());
             tasks.spawn(queue::run(kind, (), store, queue, metrics, publishing.clone(), publish::reconcile));
@@ -161,6 +172,28 @@ fn follow_platform(
     async move {
         platform.follow(&client, &from, every, || router.on_published(&platform.namespace)).await;
     }
+}
+
+/// Enqueues everything whose packages are made of files of Sources, whenever a Source has another revision.
+async fn follow_sources(
+    mut changes: channel::Receiver<u64>,
+    extensions: Vec<Store<Extension>>,
+    router: Router,
+) {
+    while changes.changed().await.is_ok() {
+        let mut namespaces = BTreeSet::new();
+        for extension in extensions.iter().flat_map(|store| store.state_filter(uses_sources)) {
+            router.enqueue_extension(&extension);
+            namespaces.extend(extension.namespace());
+        }
+        router.on_revisions(&namespaces);
+    }
+}
+
+fn uses_sources(extension: &Extension) -> bool {
+    let spec = &extension.spec;
+    spec.versions.iter().any(|version| version.source.source_ref.is_some())
+        || spec.follow_kubernetes.as_ref().is_some_and(|follow| follow.source_ref.is_some())
 }
 
 /// Returns the add-ons of a cluster that are being changed.

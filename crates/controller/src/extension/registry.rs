@@ -48,7 +48,7 @@ impl RegisteredExtension {
             |version: &&ExtensionVersion| parse_version(&version.version).as_ref() == Some(&wanted.version);
         if let Some(listed) = spec.versions.iter().find(is_it) {
             let mut listed = Cow::Borrowed(listed);
-            if listed.source.version.is_none() {
+            if listed.source.version.is_none() && listed.source.source_ref.is_none() {
                 let version = listed.version.clone();
                 listed.to_mut().source.version = Some(version);
             }

@@ -14,6 +14,7 @@ use chandler_core::{
 use kube::{ResourceExt as _, api::DynamicObject, runtime::reflector::ObjectRef};
 
 use super::{
+    folders::FolderPackages,
     registry::RegisteredExtension,
     resolver::{ResolveError, Resolved, Resolver},
     values::{Layers, Values},
@@ -27,14 +28,15 @@ use crate::{
 /// Composes the release objects of instances.
 pub struct InstanceReleases {
     pub resolver: Arc<Resolver>,
+    pub folders: FolderPackages,
     pub values: Values,
     pub clusters: clusters::Clusters,
 }
 
 /// The release object of an instance without its values.
-struct Draft {
-    content: ReleaseContent,
-    layers: Layers,
+pub(super) struct Draft {
+    pub content: ReleaseContent,
+    pub layers: Layers,
 }
 
 impl InstanceReleases {
@@ -80,7 +82,7 @@ impl InstanceReleases {
             take_turns(done).await;
             match self.draft(instance, key, cluster).await {
                 Ok(Some(draft)) => {
-                    drafts.insert(key.clone(), (cluster.clone(), draft));
+                    drafts.insert(key.clone(), draft);
                 }
                 Ok(None) => {}
                 Err(error) => {
@@ -88,21 +90,22 @@ impl InstanceReleases {
                 }
             }
         }
-        let layers = drafts
-            .iter()
-            .map(|(key, (cluster, draft))| (key.clone(), (cluster.clone(), draft.layers.clone())));
+        let failed = self.folders.pin(instance, clusters, existing, &mut drafts).await?;
+        composed.extend(failed.into_iter().map(|(key, error)| (key, Err(error))));
+        let layers = drafts.iter().filter_map(|(key, draft)| {
+            Some((key.clone(), (clusters.get(key)?.clone(), draft.layers.clone())))
+        });
         let mut values = self.values.of(instance, layers.collect(), existing).await?;
-        for (key, (_, draft)) in drafts {
+        for (key, draft) in drafts {
             let there = existing.get(&key).map(AsRef::as_ref);
-            let made = values.remove(&key).unwrap_or(Err(ComposeError::NoValues));
-            let object = made.map(|(values, values_secret)| {
-                addon_release(
-                    instance,
-                    &key,
-                    ReleaseContent { values, values_secret, ..draft.content },
-                    there,
-                )
-            });
+            let object = match values.remove(&key).unwrap_or(Err(ComposeError::NoValues)) {
+                Ok((values, values_secret)) => {
+                    let content = ReleaseContent { values, values_secret, ..draft.content };
+                    let content = self.folders.build(&key, content, there).await;
+                    content.map(|content| addon_release(instance, &key, content, there))
+                }
+                Err(error) => Err(error),
+            };
             composed.insert(key, object);
         }
         Ok(composed)
@@ -151,7 +154,7 @@ impl InstanceReleases {
         };
         let parameters = version.parameters.clone().unwrap_or_default();
         let defaults = parameters.defaults.unwrap_or_default();
-        let layers = Layers { defaults, schema: parameters.schema, source };
+        let layers = Layers { defaults, schema: parameters.schema, source, pinned: None };
         Ok(Some(Draft { content, layers }))
     }
 
@@ -170,7 +173,8 @@ impl InstanceReleases {
         }
     }
 
-    /// Returns a source as the cluster's namespace has to refer to it: a catalog beside a platform Extension is the platform's.
+    /// Returns a source as the cluster's namespace has to refer to it: a catalog or Source beside a platform Extension is the
+    /// platform's.
     fn scoped_source(
         &self,
         cluster: &ClusterKey,
@@ -179,11 +183,10 @@ impl InstanceReleases {
     ) -> PackageSource {
         let mut source = source.clone();
         let home = registered.extension.namespace().unwrap_or_default();
-        if home != cluster.namespace
-            && home == self.resolver.platform.namespace
-            && let Some(catalog) = &mut source.catalog
-        {
-            catalog.scope = Scope::Platform;
+        if home != cluster.namespace && home == self.resolver.platform.namespace {
+            for reference in source.catalog.iter_mut().chain(&mut source.source_ref) {
+                reference.scope = Scope::Platform;
+            }
         }
         source
     }

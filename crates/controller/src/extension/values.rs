@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_api::{
     FIELD_MANAGER,
-    extensions::{AddonRelease, ExtensionInstance, PackageSource, ValuesSecret},
+    extensions::{AddonRelease, ExtensionInstance, PackageSource, PinnedPackage, ValuesSecret},
 };
 use chandler_core::{
     identity::{ClusterKey, ClusterMap},
@@ -28,7 +28,7 @@ use crate::{
     parameters::{ParameterSources, Read},
     placement::ComposeError,
     tasks::take_turns,
-    templates::{TemplateInput, Templates},
+    templates::Templates,
 };
 
 /// Values as text, or the Secret that contains them.
@@ -41,6 +41,14 @@ pub struct Layers {
     /// `None` means that the schema of the package applies, if it has one.
     pub schema: Option<Parameters>,
     pub source: PackageSource,
+    /// Set if the package is made of a folder of a Source, except for a kustomization, which is made of the values too.
+    pub pinned: Option<PinnedPackage>,
+}
+
+impl Layers {
+    fn is_package_of(&self, release: &AddonRelease) -> bool {
+        release.spec.source == self.source && release.spec.pinned == self.pinned
+    }
 }
 
 /// Composes values.
@@ -68,7 +76,10 @@ impl Values {
                 return Ok(clusters.into_keys().map(|key| (key, Err(failure.clone().into()))).collect());
             }
         };
-        let mut templates = self.templates(instance, &clusters).await?;
+        let template = spec.parameters_template.as_deref().unwrap_or_default();
+        let objects = clusters.iter().map(|(key, (cluster, _))| (key.clone(), cluster.clone())).collect();
+        let uid = instance.uid().unwrap_or_default();
+        let mut templates = self.templates.evaluate_all(&uid, template, &objects).await?;
         let mut results = BTreeMap::new();
         for (done, (key, (_, layers))) in clusters.into_iter().enumerate() {
             take_turns(done).await;
@@ -81,43 +92,12 @@ impl Values {
             let values = match values {
                 Ok(values) => {
                     let current = current.map(AsRef::as_ref);
-                    self.store(instance, &key, values, read.secret, &layers.source, current).await
+                    self.store(instance, &key, values, read.secret, &layers, current).await
                 }
                 Err(error) => Err(error),
             };
             results.insert(key, values);
         }
-        Ok(results)
-    }
-
-    /// Evaluates `parametersTemplate` for each cluster. Cached results are reused if the input is the same.
-    async fn templates(
-        &self,
-        instance: &ExtensionInstance,
-        clusters: &ClusterMap<(Arc<DynamicObject>, Layers)>,
-    ) -> Result<ClusterMap<Result<String, ComposeError>>, ReconcileError> {
-        let template = instance.spec.parameters_template.as_deref().unwrap_or_default();
-        let uid = instance.uid().unwrap_or_default();
-        if !template.contains("{{") {
-            return Ok(clusters.keys().map(|key| (key.clone(), Ok(template.to_owned()))).collect());
-        }
-        let (mut results, mut needed) = (BTreeMap::new(), Vec::new());
-        for (done, (key, (cluster, _))) in clusters.iter().enumerate() {
-            take_turns(done).await;
-            match self.templates.data(template, key, cluster).await {
-                Ok((data, digest)) => {
-                    if let Some(text) = self.templates.cached(&uid, key, &digest) {
-                        results.insert(key.clone(), Ok(text));
-                    } else {
-                        needed.push(TemplateInput { cluster: key.clone(), data, digest });
-                    }
-                }
-                Err(error) => {
-                    results.insert(key.clone(), Err(error));
-                }
-            }
-        }
-        results.extend(self.templates.evaluate(&uid, template, needed).await?);
         Ok(results)
     }
 
@@ -131,12 +111,12 @@ impl Values {
         existing: Option<&Arc<AddonRelease>>,
     ) -> Result<Rendered, ComposeError> {
         let values = render(parameters);
-        let unchanged = existing
-            .is_some_and(|existing| existing.spec.source == layers.source && has_values(existing, &values));
+        let unchanged =
+            existing.is_some_and(|existing| layers.is_package_of(existing) && has_values(existing, &values));
         if unchanged || layers.schema.is_some() {
             return Ok(values);
         }
-        let problem = self.schema_check.validate(namespace, &layers.source, parameters, &values).await;
+        let problem = self.schema_check.validate(namespace, layers, parameters, &values).await;
         problem.map_or(Ok(values), |problem| Err(ComposeError::Parameters(problem)))
     }
 
@@ -147,7 +127,7 @@ impl Values {
         cluster: &ClusterKey,
         values: Rendered,
         secret: bool,
-        source: &PackageSource,
+        layers: &Layers,
         existing: Option<&AddonRelease>,
     ) -> ValuesResult {
         if !secret {
@@ -155,7 +135,7 @@ impl Values {
         }
         let name = format!("{}-values", addon_release_name(instance, &cluster.name));
         let reference = ValuesSecret { name, digest: values.digest.to_string() };
-        if must_write_values(existing, &reference, source) {
+        if must_write_values(existing, &reference, &layers.source, layers.pinned.as_ref()) {
             self.write(instance, &reference.name, &values).await?;
         }
         Ok((None, Some(reference)))

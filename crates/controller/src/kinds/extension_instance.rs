@@ -14,7 +14,7 @@ use kube::{ResourceExt as _, api::DynamicObject};
 use super::{ComposeServices, ManagedKind};
 use crate::{
     ReconcileError,
-    extension::{InstanceReleases, SchemaCheck, Values},
+    extension::{FolderPackages, InstanceReleases, SchemaCheck, Values},
     parameters::ParameterSources,
     placement::{Compose, Composed},
 };
@@ -28,11 +28,19 @@ impl ManagedKind for ExtensionInstance {
         Box::new(Composer {
             releases: InstanceReleases {
                 resolver: Arc::clone(resolver),
+                folders: FolderPackages {
+                    packages: caches.source_packages.clone(),
+                    templates: templates.clone(),
+                },
                 values: Values {
                     client: shared.client.clone(),
                     templates: templates.clone(),
                     sources: ParameterSources::new(shared.client.clone()),
-                    schema_check: SchemaCheck::new(shared.packages.clone(), caches.catalogs.clone()),
+                    schema_check: SchemaCheck::new(
+                        shared.packages.clone(),
+                        caches.catalogs.clone(),
+                        caches.source_packages.clone(),
+                    ),
                 },
                 clusters: caches.clusters.clone(),
             },

@@ -10,7 +10,7 @@ use chandler_core::{
     digest::{self, Digest, InputDigest},
     failure::{Category, Failure},
     package_format::PackageFormat,
-    release::{Desired, ReleaseKind, VALUES_KEY, Values},
+    release::{Desired, ReleaseKind, SourceFolder, VALUES_KEY, Values},
 };
 use chandler_source::{Access, Credentials, Signers, StoredPackage};
 use chandler_tool::{PackageFile, PackageTool};
@@ -60,6 +60,9 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         desired: &Desired,
         package: &PackageRecord,
     ) -> Result<StoredPackage, Failure> {
+        if let Some(folder) = &desired.access.folder {
+            return self.source_packages.stored(folder, &desired.cluster.namespace).await;
+        }
         let digest = parsed(&package.digest)?;
         let signers = self.signers(desired).await?;
         if let Some(stored) =
@@ -89,6 +92,9 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         {
             return Ok(known.clone());
         }
+        if let Some(folder) = &desired.access.folder {
+            return self.folder_package(desired, folder, known, reference).await;
+        }
         let access = self.access(desired).await?;
         let resolved = match (self.packages.resolve(&desired.package, &access).await, known) {
             (Ok(resolved), _) => resolved,
@@ -111,15 +117,37 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         if let Some(known) = same.filter(|known| known.digest != stored.digest.as_str()) {
             return Ok(self.keep_republished(desired, known, stored.digest.as_str()));
         }
-        let tool = self.tools.for_format(&resolved.format).await?;
+        self.inspected(&stored, reference).await
+    }
+
+    /// Resolves the package that is pinned for a folder of a Source.
+    async fn folder_package(
+        &self,
+        desired: &Desired,
+        folder: &SourceFolder,
+        known: Option<&PackageRecord>,
+        reference: String,
+    ) -> Result<PackageRecord, Failure> {
+        let pinned = &folder.pinned;
+        let is_same = |known: &&PackageRecord| known.digest == pinned.digest && known.format == pinned.format;
+        if let Some(known) = known.filter(is_same) {
+            return Ok(PackageRecord { reference, ..known.clone() });
+        }
+        let stored = self.source_packages.stored(folder, &desired.cluster.namespace).await?;
+        self.inspected(&stored, reference).await
+    }
+
+    /// Lets the tool read a package.
+    async fn inspected(&self, stored: &StoredPackage, reference: String) -> Result<PackageRecord, Failure> {
+        let tool = self.tools.for_format(stored.format()).await?;
         self.metrics.tool_call("inspect");
-        let info = tool.inspect(&file(&stored)).await?;
+        let info = tool.inspect(&file(stored)).await?;
         Ok(PackageRecord {
             reference,
             version: info.version,
             digest: stored.digest.to_string(),
             reads_capabilities: info.reads_capabilities,
-            format: resolved.format.to_stored(),
+            format: stored.format().to_stored(),
         })
     }
 

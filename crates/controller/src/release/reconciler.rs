@@ -464,7 +464,9 @@ fn record_state(inventory: &InventoryView, release: &ReleaseId) -> RecordState {
 }
 
 fn is_wanted(details: &ReleaseDetails, desired: &Desired, inputs: &Inputs) -> bool {
-    details.package_name == desired.package.name
+    // The version of a package in a Source may stay the same when its content changes.
+    desired.access.folder.is_none()
+        && details.package_name == desired.package.name
         && details.package_version == inputs.package.version
         && details.values.as_ref().is_some_and(|values| values.as_str() == inputs.values.canonical)
 }

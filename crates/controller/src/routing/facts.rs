@@ -51,6 +51,8 @@ pub struct Placement {
     pub selection: Option<Selection>,
     pub follows_extensions: bool,
     pub follows_catalogs: bool,
+    /// Whether its package is made of the files of a Source.
+    pub follows_sources: bool,
 }
 
 impl Placement {
@@ -63,6 +65,7 @@ impl Placement {
             selection: placement.selection().ok(),
             follows_extensions: placement.follows_extensions(),
             follows_catalogs: placement.follows_catalogs(),
+            follows_sources: placement.follows_sources(),
         }
     }
 

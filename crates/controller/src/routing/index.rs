@@ -195,6 +195,17 @@ impl Index {
         listed(work)
     }
 
+    /// Handles other revisions of Sources. `namespaces` are those with Extensions whose packages are made of files of Sources.
+    pub fn on_revisions(&self, namespaces: &BTreeSet<String>) -> Vec<Enqueue> {
+        let of_platform = namespaces.contains(&self.platform);
+        let is_affected = |placement: &&Placement| {
+            let by_extension = of_platform || namespaces.contains(&placement.key.namespace);
+            placement.follows_sources || placement.follows_extensions && by_extension
+        };
+        let placements = self.all_placements().filter(is_affected);
+        placements.map(|placement| Enqueue::Placement(placement.key.clone())).collect()
+    }
+
     pub fn on_source(&self) -> Vec<Enqueue> {
         let following = self.releases.values().filter(|release| release.follows_sources);
         following.map(|release| Enqueue::Release(release.key.clone())).collect()

@@ -286,6 +286,23 @@ fn sources_enqueue_the_releases_that_follow_them() {
 }
 
 #[test]
+fn revisions_of_sources_enqueue_the_placements_that_use_their_files() {
+    let mut index = world();
+    let namespaces = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let rows: [(&[&str], &[&str]); 4] =
+        [(&[], &[]), (&["elsewhere"], &[]), (&["fleet"], &["all ingress"]), (&[PLATFORM], &["all ingress"])];
+    for (extensions, expected) in rows {
+        assert_eq!(short(&index.on_revisions(&namespaces(extensions))), expected, "{extensions:?}");
+    }
+    let of_source = json!({
+        "metadata": {"generation": 2},
+        "spec": {"extension": null, "source": {"sourceRef": {"name": "apps"}, "path": "ingress"}},
+    });
+    index.on_placement(&instance(&of_source));
+    assert_eq!(short(&index.on_revisions(&namespaces(&[]))), ["all ingress"]);
+}
+
+#[test]
 fn release_objects_are_found_by_owner_cluster_and_claim() {
     let mut index = world();
     let (blue, id) = (ClusterKey::new("fleet", "blue"), ReleaseId::new("default", "hello"));

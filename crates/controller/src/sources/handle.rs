@@ -12,7 +12,7 @@ use chandler_core::{
     failure::{Category, Failure},
     source::{content_key, may_use_source},
 };
-use chandler_source::{Packages, SourceTree};
+use chandler_source::{Packages, SourceTree, StoredRevision};
 use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
 use kube::{
     Api, Client, ResourceExt as _,
@@ -20,19 +20,42 @@ use kube::{
 };
 use tokio::sync::watch;
 
-use crate::sync::Mutex;
+use super::tags;
+use crate::{single_flight::SingleFlight, sync::Mutex};
 
 /// The watched Sources and the files that were fetched for them. Clones share the data.
 #[derive(Clone)]
 pub struct Sources {
-    client: Client,
+    pub(super) client: Client,
     /// One store per watched scope.
     objects: Vec<Store<Source>>,
-    packages: Arc<Packages>,
+    pub(super) packages: Arc<Packages>,
     platform: Arc<str>,
     changes: watch::Sender<u64>,
     /// Files that a caller still holds, by uid.
     held: Arc<Mutex<HashMap<String, Weak<SourceTree>>>>,
+    /// Revisions of tags, by their key in the store and the generation of the Source.
+    pub(super) tagged: Arc<SingleFlight<(String, Option<i64>), StoredRevision>>,
+}
+
+/// A Source and its last revision.
+pub struct CurrentSource {
+    /// Kind, namespace and name, for messages.
+    pub named: String,
+    pub uid: String,
+    /// The address of the repository.
+    pub url: String,
+    pub revision: StoredRevision,
+}
+
+impl CurrentSource {
+    fn unavailable(&self, why: &str) -> Failure {
+        unavailable(&self.named, why)
+    }
+}
+
+pub(super) fn unavailable(named: &str, why: &str) -> Failure {
+    Failure::new(Category::SourceUnavailable, format!("{named} {why}; see its condition Ready"))
 }
 
 impl Sources {
@@ -43,32 +66,49 @@ impl Sources {
         platform: &str,
         changes: watch::Sender<u64>,
     ) -> Self {
-        Self { client, objects, packages, platform: platform.into(), changes, held: Arc::default() }
+        Self {
+            client,
+            objects,
+            packages,
+            platform: platform.into(),
+            changes,
+            held: Arc::default(),
+            tagged: Arc::new(SingleFlight::new(tags::CACHED)),
+        }
     }
 
     /// Returns the files of the last revision of a Source that `namespace` may use. A revision is verified before it is
     /// stored. A Source whose current spec has not been fetched yet is a failure.
     pub async fn tree(&self, reference: &SourceRef, namespace: &str) -> Result<Arc<SourceTree>, Failure> {
+        let current = self.current(reference, namespace).await?;
+        self.files(&current).await
+    }
+
+    /// Returns the last revision of a Source that `namespace` may use, without its files.
+    pub async fn current(&self, reference: &SourceRef, namespace: &str) -> Result<CurrentSource, Failure> {
         let source = self.get(reference, namespace).await?;
         let named = format!("Source {}/{}", source.namespace().unwrap_or_default(), source.name_any());
-        let unavailable = |why: &str| {
-            Failure::new(Category::SourceUnavailable, format!("{named} {why}; see its condition Ready"))
-        };
         let uid = source.uid().unwrap_or_default();
         let wanted = content_key(&source.spec);
         let stored = self.packages.stored_revision(&uid);
         let stored = stored.filter(|stored| stored.content_key == wanted.as_str());
-        let stored = stored.ok_or_else(|| unavailable("has not been fetched yet"))?;
-        if let Some(held) = self.held(&uid).filter(|held| held.revision == stored.commit.id) {
+        let revision = stored.ok_or_else(|| unavailable(&named, "has not been fetched yet"))?;
+        Ok(CurrentSource { named, uid, url: source.spec.git.url.clone(), revision })
+    }
+
+    /// Returns the files of a Source. They may be those of a newer revision, if it was fetched meanwhile.
+    pub async fn files(&self, current: &CurrentSource) -> Result<Arc<SourceTree>, Failure> {
+        let CurrentSource { uid, revision, .. } = current;
+        if let Some(held) = self.held(uid).filter(|held| held.revision == revision.commit.id) {
             return Ok(held);
         }
-        let read = self.packages.stored_tree(&uid).await?;
-        let read = read.filter(|(revision, _)| revision.content_key == wanted.as_str());
-        let (_, tree) = read.ok_or_else(|| unavailable("has files that cannot be read"))?;
+        let read = self.packages.stored_tree(uid).await?;
+        let read = read.filter(|(stored, _)| stored.content_key == revision.content_key);
+        let (_, tree) = read.ok_or_else(|| current.unavailable("has files that cannot be read"))?;
         let tree = Arc::new(tree);
         let mut all = self.held.lock();
         all.retain(|_, held| held.strong_count() > 0);
-        all.insert(uid, Arc::downgrade(&tree));
+        all.insert(uid.clone(), Arc::downgrade(&tree));
         Ok(tree)
     }
 
@@ -78,7 +118,7 @@ impl Sources {
     }
 
     /// Returns the Source that an object of `namespace` refers to, if that namespace may use it.
-    async fn get(&self, reference: &SourceRef, namespace: &str) -> Result<Arc<Source>, Failure> {
+    pub(super) async fn get(&self, reference: &SourceRef, namespace: &str) -> Result<Arc<Source>, Failure> {
         let home = namespace_of(reference.scope, namespace, &self.platform);
         let object = ObjectRef::new(&reference.name).within(home);
         let found = self.objects.iter().find_map(|objects| objects.get(&object)).ok_or_else(|| {

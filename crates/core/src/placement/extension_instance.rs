@@ -4,7 +4,8 @@ use chandler_api::{
     capi::{CLUSTER_NAME_LABEL, WATCH_FILTER_LABEL},
     extensions::{
         ADDON_RELEASE_FINALIZER, AddonRelease, AddonReleaseSpec, ExtensionInstance, INSTANCE_FINALIZER,
-        INSTANCE_LABEL, InstanceStatus, OnClusterDelete, PackageSource, ReleaseIdentity, ValuesSecret,
+        INSTANCE_LABEL, InstanceStatus, OnClusterDelete, PackageSource, PinnedPackage, ReleaseIdentity,
+        ValuesSecret,
     },
     reasons::PlacementVocabulary,
 };
@@ -41,6 +42,10 @@ impl PlacementKind for ExtensionInstance {
         self.spec.extension.as_ref().is_some_and(|extension| extension.catalog.is_some())
     }
 
+    fn follows_sources(&self) -> bool {
+        self.spec.source.as_ref().is_some_and(|source| source.source_ref.is_some())
+    }
+
     fn same_request(existing: &AddonRelease, desired: &AddonRelease) -> bool {
         existing.spec == desired.spec && contains(existing.labels(), desired.labels())
     }
@@ -65,6 +70,8 @@ pub struct ReleaseContent {
     /// The extension and its version. `None` if the instance names a source instead of an extension.
     pub extension: Option<(String, String)>,
     pub source: PackageSource,
+    /// Set if the package is made of a folder of a Source.
+    pub pinned: Option<PinnedPackage>,
     pub values: Option<String>,
     pub values_secret: Option<ValuesSecret>,
     pub depends_on: Vec<String>,
@@ -88,13 +95,25 @@ pub fn must_write_values(
     existing: Option<&AddonRelease>,
     secret: &ValuesSecret,
     source: &PackageSource,
+    pinned: Option<&PinnedPackage>,
 ) -> bool {
     let Some(existing) = existing else { return true };
     let failure = existing.status.as_ref().and_then(|status| status.last_failure.as_ref());
     let has_failed = failure.is_some_and(|failure| {
         matches!(Category::parse(&failure.category), Category::InvalidValues | Category::Timeout)
     });
-    existing.spec.values_secret.as_ref() != Some(secret) || existing.spec.source != *source || has_failed
+    let has_package = existing.spec.source == *source && existing.spec.pinned.as_ref() == pinned;
+    existing.spec.values_secret.as_ref() != Some(secret) || !has_package || has_failed
+}
+
+/// Returns the package to pin. If the release object has the same content already, its revision is kept, so that a commit
+/// that changes nothing in the folder changes no release object.
+pub fn pin(existing: Option<&AddonRelease>, source: &PackageSource, made: PinnedPackage) -> PinnedPackage {
+    let existing = existing.filter(|existing| existing.spec.source == *source);
+    let pinned = existing.and_then(|existing| existing.spec.pinned.clone());
+    let same_content =
+        |pinned: &PinnedPackage| PinnedPackage { revision: made.revision.clone(), ..pinned.clone() } == made;
+    pinned.filter(same_content).unwrap_or(made)
 }
 
 /// Returns the name and namespace of the release on the workload cluster.
@@ -125,6 +144,7 @@ pub fn addon_release(
         extension,
         version,
         source: content.source,
+        pinned: content.pinned,
         values: content.values,
         values_secret: content.values_secret,
         depends_on: content.depends_on,
@@ -208,13 +228,42 @@ mod tests {
             release.status = serde_json::from_value(json!({"lastFailure": failure})).unwrap();
             release
         };
-        let same = |category| must_write_values(Some(&release(category)), &secret("one"), &source("net"));
+        let same =
+            |category| must_write_values(Some(&release(category)), &secret("one"), &source("net"), None);
         assert!(!same(None), "a release that has its values costs no request");
         assert!(same(Some("InvalidValues")), "the Secret does not exist");
         assert!(same(Some("Timeout")), "the Secret has other values");
         assert!(!same(Some("NotReady")));
-        assert!(must_write_values(None, &secret("one"), &source("net")), "a new release");
-        assert!(must_write_values(Some(&release(None)), &secret("two"), &source("net")), "other values");
-        assert!(must_write_values(Some(&release(None)), &secret("one"), &source("other")), "another package");
+        assert!(must_write_values(None, &secret("one"), &source("net"), None), "a new release");
+        assert!(
+            must_write_values(Some(&release(None)), &secret("two"), &source("net"), None),
+            "other values"
+        );
+        assert!(
+            must_write_values(Some(&release(None)), &secret("one"), &source("other"), None),
+            "another package"
+        );
+    }
+
+    #[test]
+    fn a_commit_that_changes_nothing_keeps_the_pinned_revision() {
+        let source = |path: &str| PackageSource { path: Some(path.to_owned()), ..PackageSource::default() };
+        let made = |revision: &str, digest: &str| PinnedPackage {
+            revision: revision.to_owned(),
+            digest: digest.to_owned(),
+            ..PinnedPackage::default()
+        };
+        let spec =
+            AddonReleaseSpec { source: source("cni"), pinned: Some(made("c1", "one")), ..Default::default() };
+        let existing = AddonRelease::new("net-blue", spec);
+        let rows = [
+            (Some(&existing), "cni", made("c2", "one"), made("c1", "one")),
+            (Some(&existing), "cni", made("c2", "two"), made("c2", "two")),
+            (Some(&existing), "other", made("c2", "one"), made("c2", "one")),
+            (None, "cni", made("c2", "one"), made("c2", "one")),
+        ];
+        for (existing, path, made, expected) in rows {
+            assert_eq!(pin(existing, &source(path), made), expected);
+        }
     }
 }

@@ -42,6 +42,10 @@ pub trait PlacementKind:
     fn follows_catalogs(&self) -> bool {
         false
     }
+    /// Returns whether its releases depend on the files of a Source.
+    fn follows_sources(&self) -> bool {
+        false
+    }
     /// Returns whether `existing` already has the spec and metadata of `desired`.
     fn same_request(existing: &Self::Release, desired: &Self::Release) -> bool;
     /// Returns whether both are the same release, so that an upgrade can turn one into the other.

@@ -2,7 +2,8 @@
 
 use chandler_api::{
     extensions::{
-        ADDON_RELEASE_FINALIZER, AddonRelease, INSTALLED_ANNOTATION, OnClusterDelete, ReleaseOptions,
+        ADDON_RELEASE_FINALIZER, AddonRelease, AddonReleaseSpec, INSTALLED_ANNOTATION, OnClusterDelete,
+        ReleaseOptions, Scope,
     },
     reasons::ReleaseVocabulary,
     status::ReleaseStatus,
@@ -11,7 +12,7 @@ use kube_core::ResourceExt as _;
 
 use super::{
     Desired, ExecutionOptions, PackageReference, ReleaseKind, RenderingOptions, SecretKey, SourceAccess,
-    Strategy, Values, ValuesReuse,
+    SourceFolder, Strategy, Values, ValuesReuse,
     helm_release_proxy::{invalid, timeout},
 };
 use crate::{
@@ -29,22 +30,22 @@ impl ReleaseKind for AddonRelease {
     fn desired(&self) -> Result<Desired, Failure> {
         let namespace = self.namespace().ok_or_else(|| invalid("the object has no namespace"))?;
         let spec = &self.spec;
+        let folder = folder(spec)?;
         let values = match &spec.values_secret {
             Some(secret) => Values::Secret(
                 SecretKey { namespace: namespace.clone(), name: secret.name.clone() },
                 secret.digest.clone(),
             ),
+            None if folder.as_ref().is_some_and(|folder| folder.pinned.includes_values) => {
+                Values::Text(String::new())
+            }
             None => Values::Text(spec.values.clone().unwrap_or_default()),
         };
         Ok(Desired {
             cluster: ClusterKey::new(namespace, spec.cluster.clone()),
             release: ReleaseId::new(spec.release.namespace.clone(), spec.release.name.clone()),
-            package: PackageReference {
-                repository: spec.source.repository.clone().unwrap_or_default(),
-                name: spec.source.chart.clone(),
-                version: spec.source.version.clone(),
-            },
-            access: SourceAccess { catalog: spec.source.catalog.clone(), ..SourceAccess::default() },
+            package: package(spec, folder.as_ref()),
+            access: SourceAccess { catalog: spec.source.catalog.clone(), folder, ..SourceAccess::default() },
             values,
             depends_on: spec.depends_on.clone(),
             remove_with_cluster: spec.on_cluster_delete == OnClusterDelete::Uninstall,
@@ -57,6 +58,35 @@ impl ReleaseKind for AddonRelease {
     fn status(&self) -> Option<&ReleaseStatus> {
         self.status.as_ref()
     }
+}
+
+/// Returns the reference to the package. That of a folder contains the digest, so it changes with the content.
+fn package(spec: &AddonReleaseSpec, folder: Option<&SourceFolder>) -> PackageReference {
+    let Some(SourceFolder { source, path, pinned, .. }) = folder else {
+        return PackageReference {
+            repository: spec.source.repository.clone().unwrap_or_default(),
+            name: spec.source.chart.clone(),
+            version: spec.source.version.clone(),
+        };
+    };
+    let scope = match source.scope {
+        Scope::Namespace => "",
+        Scope::Platform => "platform/",
+    };
+    PackageReference {
+        repository: format!("source://{scope}{}", source.name),
+        name: path.clone(),
+        version: Some(pinned.digest.clone()),
+    }
+}
+
+/// Returns the folder that the package is made of, if it is one of a Source.
+fn folder(spec: &AddonReleaseSpec) -> Result<Option<SourceFolder>, Failure> {
+    let Some(source) = spec.source.source_ref.clone() else { return Ok(None) };
+    let pinned = spec.pinned.clone().ok_or_else(|| invalid("spec.pinned is not set"))?;
+    let values = spec.values.clone().filter(|_| pinned.includes_values);
+    let (tag, path) = (spec.source.version.clone(), spec.source.path.clone().unwrap_or_default());
+    Ok(Some(SourceFolder { source, tag, path, pinned, values }))
 }
 
 fn rendering(options: &ReleaseOptions) -> RenderingOptions {
@@ -108,5 +138,32 @@ mod tests {
         assert_eq!(desired.values, Values::Secret(secret, "sha256:00".to_owned()));
         assert!(desired.execution.wait && desired.execution.create_namespace && desired.remove_with_cluster);
         assert_eq!(desired.depends_on, ["base-blue"]);
+    }
+
+    #[test]
+    fn a_package_of_a_source_is_identified_by_its_digest() {
+        let object = |scope: &str, includes_values: bool| -> AddonRelease {
+            serde_json::from_value(json!({
+                "metadata": {"name": "cni-blue", "namespace": "fleet"},
+                "spec": {
+                    "cluster": "blue", "release": {"name": "cni", "namespace": "kube-system"},
+                    "source": {"sourceRef": {"name": "apps", "scope": scope}, "path": "cni"},
+                    "pinned": {"revision": "c1", "digest": "sha256:00", "includesValues": includes_values},
+                    "values": "a: 1\n",
+                },
+            }))
+            .unwrap()
+        };
+        let desired = object("Namespace", false).desired().unwrap();
+        assert_eq!(desired.package.to_string(), "source://apps/cni:sha256:00");
+        assert_eq!(desired.values, Values::Text("a: 1\n".to_owned()));
+        assert_eq!(desired.access.folder.unwrap().values, None);
+        let desired = object("Platform", true).desired().unwrap();
+        assert_eq!(desired.package.to_string(), "source://platform/apps/cni:sha256:00");
+        assert_eq!(desired.values, Values::Text(String::new()), "they are in the package");
+        assert_eq!(desired.access.folder.unwrap().values.as_deref(), Some("a: 1\n"));
+        let mut unpinned = object("Namespace", false);
+        unpinned.spec.pinned = None;
+        assert!(unpinned.desired().unwrap_err().message.contains("spec.pinned is not set"));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use chandler_api::extensions::Reference;
+use chandler_api::extensions::{PinnedPackage, Reference};
 
 use crate::identity::{ClusterKey, ReleaseId};
 
@@ -63,6 +63,20 @@ pub struct SourceAccess {
     pub insecure_skip_tls_verify: bool,
     /// The catalog that configures the repository and the access to it. The other fields are empty then.
     pub catalog: Option<Reference>,
+    /// The folder that the package is made of. The other fields are empty then.
+    pub folder: Option<SourceFolder>,
+}
+
+/// A folder of a Source, and the package that was made of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SourceFolder {
+    pub source: Reference,
+    /// The tag that is used instead of the revision of the Source.
+    pub tag: Option<String>,
+    pub path: String,
+    pub pinned: PinnedPackage,
+    /// The values that are part of the package.
+    pub values: Option<String>,
 }
 
 /// The key of a Secret on the management cluster.

@@ -85,6 +85,7 @@ fn access(object: &HelmReleaseProxy, own_namespace: &str) -> SourceAccess {
         credentials: login.zip(key),
         insecure_skip_tls_verify: tls.insecure_skip_tls_verify,
         catalog: None,
+        folder: None,
     }
 }
 

@@ -56,6 +56,11 @@ impl RemoteRefs {
     }
 }
 
+/// Returns the names of all tags.
+pub fn tag_names(refs: &RemoteRefs) -> impl Iterator<Item = &str> {
+    refs.names(TAGS)
+}
+
 /// Returns the commit if the Source is pinned to one, so that its refs need not be listed.
 pub fn pinned_commit(git: &GitRepository) -> Option<SelectedCommit> {
     let commit = git.reference.as_ref()?.commit.clone()?;

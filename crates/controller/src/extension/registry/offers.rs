@@ -7,15 +7,18 @@ use std::{
 
 use chandler_api::extensions::{Extension, ExtensionSpec, ExtensionVersion, PackageSource};
 use chandler_core::{
-    failure::Failure,
+    failure::{Category, Failure},
     resolution::{Published, published},
 };
 use chandler_source::{Packages, PublishedVersion};
 use kube::ResourceExt as _;
 
-use crate::release::NamedCatalogs;
+use crate::{
+    release::NamedCatalogs,
+    sources::{Folder, SourcePackages},
+};
 
-/// A chart of a source, without a version.
+/// A chart of a source, without a version, or a folder of a Source.
 type Chart = PackageSource;
 type Offered = HashMap<Chart, Vec<PublishedVersion>>;
 
@@ -23,6 +26,8 @@ type Offered = HashMap<Chart, Vec<PublishedVersion>>;
 pub struct Offers {
     pub packages: Arc<Packages>,
     pub catalogs: NamedCatalogs,
+    /// `None` means that no Sources are read.
+    pub source_packages: Option<SourcePackages>,
 }
 
 /// The versions that an Extension publishes.
@@ -37,7 +42,9 @@ impl Offers {
     pub async fn published(&self, extension: &Extension) -> Result<Offer, Failure> {
         let own = extension.namespace().unwrap_or_default();
         let offered = self.offered(&own, &extension.spec).await?;
-        Ok(Offer { published: with_offered(&extension.spec, &offered), polled: !offered.is_empty() })
+        let tags = self.followed_tags(&own, &extension.spec).await?;
+        let polled = !offered.is_empty() || tags.is_some();
+        Ok(Offer { published: with_offered(&extension.spec, &offered, &tags.unwrap_or_default()), polled })
     }
 
     /// Reads the sources of versions without a `kubernetes` range of their own, and the source whose tags are followed.
@@ -54,34 +61,60 @@ impl Offers {
     }
 
     async fn versions(&self, own: &str, chart: &Chart) -> Result<Vec<PublishedVersion>, Failure> {
+        if chart.source_ref.is_some() {
+            return Ok(vec![self.folder(own, chart).await?]);
+        }
         let (repository, access) = self.catalogs.repository(own, chart).await?;
         Ok(self.packages.versions(&repository, &chart.chart, &access).await?)
     }
+
+    /// Reads the package in a folder of a Source. Its own version is not used.
+    async fn folder(&self, own: &str, source: &PackageSource) -> Result<PublishedVersion, Failure> {
+        let kubernetes = self.sources()?.kubernetes_range(Folder { source, namespace: own }).await?;
+        Ok(PublishedVersion { version: String::new(), kubernetes })
+    }
+
+    /// Reads the tags of the Source that is followed. `None` means that no Source is.
+    async fn followed_tags(&self, own: &str, spec: &ExtensionSpec) -> Result<Option<Vec<String>>, Failure> {
+        let followed = spec.follow_kubernetes.as_ref();
+        let Some(source) = followed.and_then(|follow| follow.source_ref.as_ref()) else { return Ok(None) };
+        self.sources()?.sources().tags(source, own).await.map(Some)
+    }
+
+    fn sources(&self) -> Result<&SourcePackages, Failure> {
+        self.source_packages.as_ref().ok_or_else(|| {
+            let message =
+                "only the manager reads Sources; set `kubernetes` of the versions whose packages are in one";
+            Failure::new(Category::SourceUnavailable, message)
+        })
+    }
 }
 
-fn with_offered(spec: &ExtensionSpec, offered: &Offered) -> Published {
+fn with_offered(spec: &ExtensionSpec, offered: &Offered, tags: &[String]) -> Published {
     let package_range = |version: &ExtensionVersion| {
         let expected = version.source.version.as_ref().unwrap_or(&version.version);
-        let listed = offered.get(&chart(&version.source))?.iter().find(|listed| listed.version == *expected);
+        let is_folder = version.source.source_ref.is_some();
+        let is_it = |listed: &&PublishedVersion| is_folder || listed.version == *expected;
+        let listed = offered.get(&chart(&version.source))?.iter().find(is_it);
         listed.and_then(|listed| listed.kubernetes.clone())
     };
     let followed = followed_chart(spec).and_then(|chart| offered.get(&chart));
-    let tags = followed.into_iter().flatten().map(|listed| listed.version.as_str());
-    published(spec, package_range, tags)
+    let listed = followed.into_iter().flatten().map(|listed| listed.version.as_str());
+    published(spec, package_range, listed.chain(tags.iter().map(String::as_str)))
 }
 
+/// Returns the key of what is read of a source. The version of a folder is a tag, which has its own content.
 fn chart(source: &PackageSource) -> Chart {
-    PackageSource { version: None, ..source.clone() }
+    let version = source.version.clone().filter(|_| source.source_ref.is_some());
+    PackageSource { version, ..source.clone() }
 }
 
 fn followed_chart(spec: &ExtensionSpec) -> Option<Chart> {
-    let follow = spec.follow_kubernetes.clone()?;
+    let follow = spec.follow_kubernetes.clone().filter(|follow| follow.source_ref.is_none())?;
     Some(PackageSource {
         repository: follow.repository,
         catalog: follow.catalog,
-        source_ref: follow.source_ref,
-        path: follow.path,
         chart: follow.chart,
-        version: None,
+        ..PackageSource::default()
     })
 }

@@ -72,7 +72,7 @@ impl OneShotResolver {
         Self {
             client,
             platform,
-            offers: Offers { packages, catalogs },
+            offers: Offers { packages, catalogs, source_packages: None },
             registry,
             instances: instances.into_iter().map(Arc::new).collect(),
             releases,

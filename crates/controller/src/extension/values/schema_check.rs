@@ -2,17 +2,18 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use chandler_api::extensions::PackageSource;
 use chandler_core::{
     digest::Digest,
     failure::Failure,
     parameters::{Parameters, Rendered, Schema, merge, summarize},
-    release::PackageReference,
+    release::{PackageReference, SourceFolder},
 };
 use chandler_source::{PackageValues, Packages};
 
+use super::Layers;
 use crate::{
     release::NamedCatalogs,
+    sources::SourcePackages,
     sync::{Mutex, MutexGuard},
 };
 
@@ -23,13 +24,14 @@ const MAX_CACHED: usize = 4096;
 pub struct SchemaCheck {
     packages: Arc<Packages>,
     catalogs: NamedCatalogs,
+    source_packages: SourcePackages,
     /// Results by the digest of package and parameters. `None` means that the parameters are valid.
     results: Mutex<HashMap<Digest, Option<String>>>,
 }
 
 impl SchemaCheck {
-    pub fn new(packages: Arc<Packages>, catalogs: NamedCatalogs) -> Self {
-        Self { packages, catalogs, results: Mutex::default() }
+    pub fn new(packages: Arc<Packages>, catalogs: NamedCatalogs, source_packages: SourcePackages) -> Self {
+        Self { packages, catalogs, source_packages, results: Mutex::default() }
     }
 
     /// Returns why parameters violate the schema of a package, or `None` if they do not. `own` is the namespace of the
@@ -39,18 +41,21 @@ impl SchemaCheck {
     pub async fn validate(
         &self,
         own: &str,
-        source: &PackageSource,
+        layers: &Layers,
         parameters: &Parameters,
         rendered: &Rendered,
     ) -> Option<String> {
-        let key = key(own, source, &rendered.digest);
+        let key = key(own, layers, &rendered.digest);
         if let Some(known) = self.lock().get(&key) {
             return known.clone();
         }
-        let package = match self.values(own, source).await {
+        let package = match self.values(own, layers).await {
             Ok(package) => package,
             Err(failure) => {
-                tracing::debug!(chart = source.chart, "the schema of the package is unavailable: {failure}");
+                tracing::debug!(
+                    chart = layers.source.chart,
+                    "the schema of the package is unavailable: {failure}"
+                );
                 return None;
             }
         };
@@ -63,7 +68,16 @@ impl SchemaCheck {
         result
     }
 
-    async fn values(&self, own: &str, source: &PackageSource) -> Result<PackageValues, Failure> {
+    async fn values(&self, own: &str, layers: &Layers) -> Result<PackageValues, Failure> {
+        let source = &layers.source;
+        if let Some(reference) = &source.source_ref {
+            let Some(pinned) = layers.pinned.clone().filter(|pinned| pinned.format.is_none()) else {
+                return Ok(PackageValues::default());
+            };
+            let (tag, path) = (source.version.clone(), source.path.clone().unwrap_or_default());
+            let folder = SourceFolder { source: reference.clone(), tag, path, pinned, values: None };
+            return Ok(self.source_packages.stored(&folder, own).await?.values().await?);
+        }
         let (repository, access) = self.catalogs.repository(own, source).await?;
         let (name, version) = (source.chart.clone(), source.version.clone());
         let reference = PackageReference { repository, name, version };
@@ -80,9 +94,9 @@ impl SchemaCheck {
     }
 }
 
-fn key(own: &str, source: &PackageSource, parameters: &Digest) -> Digest {
-    let source = serde_json::to_string(source).unwrap_or_default();
-    Digest::of(format!("{own}\n{source}\n{parameters}"))
+fn key(own: &str, layers: &Layers, parameters: &Digest) -> Digest {
+    let package = serde_json::to_string(&(&layers.source, &layers.pinned)).unwrap_or_default();
+    Digest::of(format!("{own}\n{package}\n{parameters}"))
 }
 
 /// Validates the parameters merged over the package's own values, as Helm does.

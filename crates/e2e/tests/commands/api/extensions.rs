@@ -406,6 +406,7 @@ async fn instance_fields_are_validated() {
 #[tokio::test]
 async fn addon_release_fields_are_validated() {
     let digest = format!("sha256:{}", "0".repeat(64));
+    let folder = json!({"sourceRef": {"name": "apps"}, "path": "cni"});
     check_all(
         ADDON,
         vec![
@@ -419,6 +420,16 @@ async fn addon_release_fields_are_validated() {
             (json!({"dependsOn": ["one", "two"], "extension": "hello", "version": "1.0.0"}), None),
             (json!({"dependsOn": ["one", "one"]}), Some("Duplicate value")),
             (json!({"options": {"maxHistory": -1}}), Some("spec.options.maxHistory")),
+            (json!({"source": folder, "pinned": {"revision": "c1", "digest": digest}}), None),
+            (
+                json!({"source": folder, "pinned": {"revision": "c1", "digest": "abc"}}),
+                Some("spec.pinned.digest"),
+            ),
+            (json!({"source": folder}), Some("pinned must be set exactly if source.sourceRef is set")),
+            (
+                json!({"pinned": {"revision": "c1", "digest": digest}}),
+                Some("pinned must be set exactly if source.sourceRef is set"),
+            ),
         ],
     )
     .await;

@@ -1,0 +1,212 @@
+//! Packages that are made of folders of Sources: a chart or a bundle of manifests. What is in the folder decides.
+
+use std::{sync::Arc, time::Duration};
+
+use chandler_api::extensions::{PackageSource, PinnedPackage};
+use chandler_core::{
+    digest::Digest,
+    failure::{Category, Failure},
+    package_format::PackageFormat,
+    parameters::{from_package_yaml, from_yaml},
+    release::SourceFolder,
+    source::{Content, content_of},
+};
+use chandler_source::{Packages, PackedFiles, SourceTree, StoredPackage};
+use chandler_tool::{BuildInput, BuiltObject, TemplateService};
+use serde_json::Value;
+
+use super::{CurrentSource, Sources};
+use crate::{queue::RESYNC, single_flight::SingleFlight};
+
+/// How long results are kept: longer than between two reconciles of a placement.
+const CACHED: Duration = RESYNC.saturating_mul(3);
+
+/// A folder at one revision of a Source: uid and content key of the Source, the revision, and the path.
+type FolderKey = (String, String, String, String);
+/// A folder, and the digest of the values that a package includes.
+type PackageKey = (FolderKey, Option<Digest>);
+
+/// Makes packages of folders of Sources. Clones share the results.
+#[derive(Clone)]
+pub struct SourcePackages {
+    sources: Sources,
+    packages: Arc<Packages>,
+    service: TemplateService,
+    contents: Arc<SingleFlight<FolderKey, Content>>,
+    made: Arc<SingleFlight<PackageKey, PinnedPackage>>,
+}
+
+/// A folder that an object of a namespace refers to.
+#[derive(Clone, Copy)]
+pub struct Folder<'a> {
+    pub source: &'a PackageSource,
+    /// The namespace of the object.
+    pub namespace: &'a str,
+}
+
+impl Folder<'_> {
+    fn path(&self) -> &str {
+        self.source.path.as_deref().unwrap_or_default()
+    }
+}
+
+impl SourcePackages {
+    pub fn new(sources: Sources, packages: Arc<Packages>, service: TemplateService) -> Self {
+        let (contents, made) = (Arc::new(SingleFlight::new(CACHED)), Arc::new(SingleFlight::new(CACHED)));
+        Self { sources, packages, service, contents, made }
+    }
+
+    pub fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    /// Returns what a folder contains.
+    pub async fn content(&self, folder: Folder<'_>) -> Result<Content, Failure> {
+        let current = self.current(folder).await?;
+        let read = async {
+            let tree = self.files(&current).await?;
+            content_of(tree.below(folder.path())?.files.keys().map(String::as_str))
+                .map_err(|failure| about(&current, folder.path(), &failure))
+        };
+        self.contents.get(&key(&current, folder.path()), read).await
+    }
+
+    /// Makes the package of a folder. The values are part of the package of a kustomization, and of no other.
+    pub async fn make(&self, folder: Folder<'_>, values: Option<&str>) -> Result<PinnedPackage, Failure> {
+        let content = self.content(folder).await?;
+        let current = self.current(folder).await?;
+        self.packages.check_unsigned(&current.url)?;
+        let values = values.filter(|_| content == Content::Kustomization);
+        let key = (key(&current, folder.path()), values.map(Digest::of));
+        let made = self.made.get(&key, self.made_now(&current, folder.path(), content, values));
+        made.await.map_err(|failure| about(&current, folder.path(), &failure))
+    }
+
+    /// Returns the package that a release object has pinned. It is made again if it is no longer stored.
+    pub async fn stored(&self, folder: &SourceFolder, namespace: &str) -> Result<StoredPackage, Failure> {
+        let SourceFolder { source, tag, path, pinned, values } = folder;
+        let source = PackageSource {
+            source_ref: Some(source.clone()),
+            version: tag.clone(),
+            path: Some(path.clone()),
+            ..PackageSource::default()
+        };
+        let folder = Folder { source: &source, namespace };
+        let current = self.current(folder).await?;
+        let format = PackageFormat::stored(pinned.format.as_deref());
+        let digest = Digest::parse(&pinned.digest)
+            .ok_or_else(|| Failure::new(Category::Internal, "spec.pinned.digest is not a digest"))?;
+        if let Some(stored) = self.packages.stored_files(&current.url, &digest, &format)? {
+            return Ok(stored);
+        }
+        let content = self.content(folder).await?;
+        let values = values.as_deref().filter(|_| pinned.includes_values);
+        let made = self.made_now(&current, path, content, values).await;
+        let made = made.map_err(|failure| about(&current, path, &failure))?;
+        let stored = self.packages.stored_files(&current.url, &digest, &format)?;
+        stored.filter(|_| made.digest == pinned.digest).ok_or_else(|| {
+            let message = format!(
+                "the package of revision {} is no longer stored, and revision {} has another one; the release is \
+                 updated to it as soon as its instance is reconciled",
+                pinned.revision, made.revision
+            );
+            about(&current, path, &Failure::new(Category::SourceUnavailable, message))
+        })
+    }
+
+    /// Returns the `kubeVersion` of the chart in a folder. `None` if it has none, if there is no chart, or if the folder depends
+    /// on the Cluster.
+    pub async fn kubernetes_range(&self, folder: Folder<'_>) -> Result<Option<String>, Failure> {
+        if folder.path().contains("{{") || self.content(folder).await? != Content::Chart {
+            return Ok(None);
+        }
+        let current = self.current(folder).await?;
+        let tree = self.files(&current).await?.below(folder.path())?;
+        let metadata = tree.files.get("Chart.yaml").map(|text| String::from_utf8_lossy(text).into_owned());
+        let metadata = from_package_yaml("Chart.yaml", &metadata.unwrap_or_default())
+            .map_err(|failure| about(&current, folder.path(), &failure))?;
+        Ok(metadata.get("kubeVersion").and_then(Value::as_str).map(str::to_owned))
+    }
+
+    async fn current(&self, folder: Folder<'_>) -> Result<CurrentSource, Failure> {
+        let reference = folder.source.source_ref.clone().unwrap_or_default();
+        match &folder.source.version {
+            Some(tag) => self.sources.tagged(&reference, folder.namespace, tag).await,
+            None => self.sources.current(&reference, folder.namespace).await,
+        }
+    }
+
+    /// Returns the files of exactly this revision.
+    async fn files(&self, current: &CurrentSource) -> Result<Arc<SourceTree>, Failure> {
+        let tree = self.sources.files(current).await?;
+        if tree.revision == current.revision.commit.id {
+            return Ok(tree);
+        }
+        let message =
+            format!("{} has got another revision while it was read; this is retried", current.named);
+        Err(Failure::new(Category::Timeout, message))
+    }
+
+    /// Makes and stores a package.
+    async fn made_now(
+        &self,
+        current: &CurrentSource,
+        path: &str,
+        content: Content,
+        values: Option<&str>,
+    ) -> Result<PinnedPackage, Failure> {
+        let tree = self.files(current).await?;
+        let packed = match content {
+            Content::Chart => PackedFiles::chart(borrowed(&tree.below(path)?))?,
+            Content::Manifests => PackedFiles::manifests(borrowed(&tree.below(path)?))?,
+            Content::Kustomization => self.build(&tree, path, values).await?,
+        };
+        let format = packed.format.to_stored();
+        let stored = self.packages.store_files(packed, &format!("{}, folder {path}", current.named)).await?;
+        Ok(PinnedPackage {
+            revision: tree.revision.clone(),
+            digest: stored.digest.to_string(),
+            format,
+            includes_values: content == Content::Kustomization,
+        })
+    }
+
+    /// Builds a kustomization, which may refer to files outside of its folder, and packs its objects.
+    async fn build(
+        &self,
+        tree: &SourceTree,
+        path: &str,
+        values: Option<&str>,
+    ) -> Result<PackedFiles, Failure> {
+        let values = match values {
+            Some(text) => Value::Object(from_yaml("the values", text)?).to_string().into_bytes(),
+            None => Vec::new(),
+        };
+        let files = tree.files.iter().map(|(path, content)| (path.clone(), content.to_vec())).collect();
+        let built = self.service.build(BuildInput { files, path: path.to_owned(), values }).await?;
+        let objects: Vec<_> = built.iter().enumerate().map(file).collect();
+        let objects = objects.iter().map(|(name, yaml)| (name.as_str(), yaml.as_bytes()));
+        Ok(PackedFiles::manifests(objects)?)
+    }
+}
+
+/// Returns the file of an object in a bundle. The names keep the order of kustomize.
+fn file((number, object): (usize, &BuiltObject)) -> (String, String) {
+    (format!("{number:05}.yaml"), object.yaml.clone())
+}
+
+fn borrowed(tree: &SourceTree) -> impl Iterator<Item = (&str, &[u8])> {
+    tree.files.iter().map(|(path, content)| (path.as_str(), content.as_ref()))
+}
+
+fn key(current: &CurrentSource, path: &str) -> FolderKey {
+    let revision = &current.revision;
+    (current.uid.clone(), revision.content_key.clone(), revision.commit.id.clone(), path.to_owned())
+}
+
+/// Returns a failure that names the folder and the revision.
+fn about(current: &CurrentSource, path: &str, failure: &Failure) -> Failure {
+    let CurrentSource { named, revision, .. } = current;
+    let message = format!("{named}, revision {}, folder {path:?}: {}", revision.commit.id, failure.message);
+    Failure::new(failure.category, message)
+}

@@ -1,0 +1,81 @@
+//! The tags of a Source's repository, for packages that name one instead of the revision of the Source.
+
+use std::time::Duration;
+
+use chandler_api::extensions::{GitReference, Source, SourceRef};
+use chandler_core::{
+    catalog::interval,
+    failure::{Category, Failure},
+    source::tag_names,
+};
+use kube::ResourceExt as _;
+
+use super::{CurrentSource, Sources, handle::unavailable, revision::Revision};
+use crate::catalog::repository_access;
+
+/// The age of a list of tags if the interval of the Source is invalid.
+const DEFAULT_AGE: Duration = Duration::from_mins(1);
+/// How long the revision of a tag is used before the list of tags is read again: long enough for a fleet that reads it at
+/// the same time.
+pub(super) const CACHED: Duration = Duration::from_secs(5);
+
+impl Sources {
+    /// Returns the names of the tags of a Source's repository.
+    pub async fn tags(&self, reference: &SourceRef, namespace: &str) -> Result<Vec<String>, Failure> {
+        let source = self.get(reference, namespace).await?;
+        let spec = &source.spec;
+        let home = source.namespace().unwrap_or_default();
+        let (authority, credentials) = (spec.certificate_authority.as_ref(), spec.credentials.as_ref());
+        let access = repository_access(&self.client, &home, authority, credentials).await?;
+        let refs = self.packages.git_refs(&spec.git.url, &access, max_age(&source)).await?;
+        Ok(tag_names(&refs).map(str::to_owned).collect())
+    }
+
+    /// Returns the revision of a tag. Fetches, verifies and stores it, unless it is stored. If that fails, the stored revision
+    /// stays.
+    pub async fn tagged(
+        &self,
+        reference: &SourceRef,
+        namespace: &str,
+        tag: &str,
+    ) -> Result<CurrentSource, Failure> {
+        let source = self.get(reference, namespace).await?;
+        let named = format!("Source {}/{}", source.namespace().unwrap_or_default(), source.name_any());
+        if source.spec.git.reference.as_ref().is_some_and(is_pinned) {
+            let message = format!("{named} is pinned by spec.git.ref, so the tag {tag} cannot be used");
+            return Err(Failure::new(Category::InvalidSpec, message));
+        }
+        let uid = format!("{}/{tag}", source.uid().unwrap_or_default());
+        let tagged = at_tag(&source, tag);
+        let revision =
+            Revision { client: &self.client, packages: &self.packages, source: &tagged, uid: &uid };
+        let read = async {
+            let polled =
+                if source.spec.suspend { Ok(()) } else { revision.current(max_age(&source)).await.map(drop) };
+            match (revision.stored(), polled) {
+                (Some(stored), _) => Ok(stored),
+                (None, Err(failure)) => Err(failure),
+                (None, Ok(())) => Err(unavailable(&named, &format!("has not fetched the tag {tag} yet"))),
+            }
+        };
+        let key = (uid.clone(), source.metadata.generation);
+        let stored = self.tagged.get(&key, read).await?;
+        Ok(CurrentSource { named, uid, url: source.spec.git.url.clone(), revision: stored })
+    }
+}
+
+/// Returns whether the owner of a Source has chosen one revision.
+fn is_pinned(reference: &GitReference) -> bool {
+    reference.commit.is_some() || reference.tag.is_some()
+}
+
+fn max_age(source: &Source) -> Duration {
+    interval(&source.spec.interval).unwrap_or(DEFAULT_AGE)
+}
+
+/// Returns the Source as if it asked for a tag.
+fn at_tag(source: &Source, tag: &str) -> Source {
+    let mut tagged = source.clone();
+    tagged.spec.git.reference = Some(GitReference { tag: Some(tag.to_owned()), ..GitReference::default() });
+    tagged
+}
