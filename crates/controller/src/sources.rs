@@ -6,6 +6,8 @@ mod packages;
 mod reconciler;
 mod revision;
 mod tags;
+#[cfg(test)]
+mod testing;
 
 use std::{collections::HashMap, sync::Arc};
 

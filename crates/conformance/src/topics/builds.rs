@@ -115,8 +115,8 @@ async fn remote(context: &Context) -> Result<(), CaseError> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     for location in [format!("http://{address}/a.yaml"), format!("http://{address}/example/repo.git")] {
-        let content = format!("resources:\n- {location}\n");
-        let failed = failure(context, request("", &[("kustomization.yaml", &*content)])).await?;
+        let file = format!("resources:\n- {location}\n");
+        let failed = failure(context, request("", &[("kustomization.yaml", &*file)])).await?;
         let place = (&*failed.file, failed.line);
         ensure!(place == ("kustomization.yaml", 2), "the failure is at {place:?}: {}", failed.message);
     }

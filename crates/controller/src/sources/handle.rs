@@ -165,51 +165,15 @@ impl Sources {
 #[cfg(test)]
 mod tests {
     use chandler_api::extensions::Scope;
-    use chandler_core::source::CommitRecord;
-    use chandler_source::{SourceOptions, Store as PackageStore, StoredRevision};
-    use kube::{
-        client::Body,
-        runtime::{reflector::store::Writer, watcher::Event},
-    };
-    use serde_json::json;
+    use kube::runtime::{reflector::store::Writer, watcher::Event};
 
     use super::*;
-
-    fn source(branch: &str) -> Source {
-        serde_json::from_value(json!({
-            "apiVersion": "chandler.dev/v1alpha1", "kind": "Source",
-            "metadata": {"name": "fleet", "namespace": "team", "uid": "uid"},
-            "spec": {"git": {"url": "https://git.example/fleet.git", "ref": {"branch": branch}}},
-        }))
-        .unwrap()
-    }
-
-    /// Returns the revision and the files of a commit, as they are stored for a Source.
-    fn stored(source: &Source, id: &str) -> (StoredRevision, SourceTree) {
-        let revision = StoredRevision {
-            content_key: content_key(&source.spec).as_str().to_owned(),
-            keys: None,
-            commit: CommitRecord { id: id.to_owned(), ..CommitRecord::default() },
-            tag: None,
-            verified_by: None,
-            remarks: String::new(),
-        };
-        (revision, SourceTree { revision: id.to_owned(), files: BTreeMap::new() })
-    }
-
-    /// Returns a client whose requests fail.
-    fn offline() -> Client {
-        let refuse = |_: http::Request<Body>| async {
-            Err::<http::Response<Body>, _>(std::io::Error::other("no request is expected"))
-        };
-        Client::new(tower::service_fn(refuse), "default")
-    }
+    use crate::sources::testing::{offline, packages, source, stored};
 
     #[tokio::test]
     async fn only_files_of_the_current_spec_are_returned_to_namespaces_that_may_use_them() {
         let folder = tempfile::tempdir().unwrap();
-        let store = PackageStore::open(folder.path()).unwrap();
-        let packages = Arc::new(Packages::new(store, SourceOptions::default()));
+        let packages = packages(folder.path());
         let mut objects = Writer::new(());
         let (stores, changes) = (vec![objects.as_reader()], watch::Sender::default());
         let sources = Sources::new(offline(), stores, packages.clone(), "platform", changes);
@@ -223,7 +187,7 @@ mod tests {
         assert!(unfetched.message.contains("team/fleet has not been fetched yet"), "{unfetched}");
 
         for id in ["c1", "c2"] {
-            let (revision, tree) = stored(&source("main"), id);
+            let (revision, tree) = stored(&source("main"), id, &[]);
             packages.store_tree("uid", revision, tree).await.unwrap();
             let first = sources.tree(&reference, "team").await.unwrap();
             assert_eq!(first.revision, id);
@@ -234,7 +198,7 @@ mod tests {
         assert!(elsewhere.message.contains("Source platform/fleet does not exist"), "{elsewhere}");
 
         objects.apply_watcher_event(&Event::Apply(source("next")));
-        let changed = sources.tree(&reference, "team").await.unwrap_err();
-        assert!(changed.message.contains("has not been fetched yet"), "{changed}");
+        let unfetched = sources.tree(&reference, "team").await.unwrap_err();
+        assert!(unfetched.message.contains("has not been fetched yet"), "{unfetched}");
     }
 }

@@ -210,3 +210,130 @@ fn about(current: &CurrentSource, path: &str, failure: &Failure) -> Failure {
     let message = format!("{named}, revision {}, folder {path:?}: {}", revision.commit.id, failure.message);
     Failure::new(failure.category, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use chandler_api::extensions::Reference;
+    use chandler_source::{PolicyUnavailable, SignaturePolicy};
+    use chandler_tool::{Supervisor, SupervisorConfig};
+    use kube::runtime::{reflector::store::Writer, watcher::Event};
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::sources::testing::{offline, packages, source, stored};
+
+    const MAP: &str = "kind: ConfigMap";
+    const CHART: &str = "apiVersion: v2\nname: web\nversion: 0.1.0\nkubeVersion: '>=1.30.0-0'\n";
+
+    struct World {
+        folder: tempfile::TempDir,
+        packages: Arc<Packages>,
+        made: SourcePackages,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let packages = packages(folder.path());
+            let mut objects = Writer::new(());
+            objects.apply_watcher_event(&Event::Apply(source("main")));
+            let (stores, changes) = (vec![objects.as_reader()], watch::Sender::default());
+            let sources = Sources::new(offline(), stores, packages.clone(), "platform", changes);
+            let service = TemplateService::new(Supervisor::new(SupervisorConfig::templates("absent")));
+            let made = SourcePackages::new(sources, packages.clone(), service);
+            Self { folder, packages, made }
+        }
+
+        async fn push(&self, id: &str, files: &[(&str, &'static str)]) {
+            let (revision, tree) = stored(&source("main"), id, files);
+            self.packages.store_tree("uid", revision, tree).await.unwrap();
+        }
+
+        async fn make(&self, path: &str) -> Result<PinnedPackage, Failure> {
+            let source = package_source(path);
+            self.made.make(Folder { source: &source, namespace: "team" }, None).await
+        }
+    }
+
+    fn package_source(path: &str) -> PackageSource {
+        PackageSource {
+            source_ref: Some(reference()),
+            path: Some(path.to_owned()),
+            ..PackageSource::default()
+        }
+    }
+
+    fn reference() -> Reference {
+        Reference { name: "fleet".to_owned(), ..Reference::default() }
+    }
+
+    fn pinned(path: &str, pinned: PinnedPackage) -> SourceFolder {
+        SourceFolder { source: reference(), tag: None, path: path.to_owned(), pinned, values: None }
+    }
+
+    #[tokio::test]
+    async fn only_changes_in_a_folder_change_its_package() {
+        let world = World::new();
+        world.push("c1", &[("web/Chart.yaml", CHART), ("maps/a.yaml", MAP)]).await;
+        let (chart, maps) = (world.make("web").await.unwrap(), world.make("maps").await.unwrap());
+        assert_eq!((chart.format.clone(), &*chart.revision), (None, "c1"));
+        assert_eq!(maps.format.as_deref(), Some(PackageFormat::MANIFESTS));
+        world
+            .push("c2", &[("web/Chart.yaml", CHART), ("maps/a.yaml", MAP), ("maps/README.md", "text")])
+            .await;
+        for (path, first) in [("web", chart), ("maps", maps.clone())] {
+            let again = world.make(path).await.unwrap();
+            assert_eq!(again, PinnedPackage { revision: "c2".to_owned(), ..first }, "{path}");
+        }
+        world.push("c3", &[("maps/a.yaml", "kind: Secret")]).await;
+        assert_ne!(world.make("maps").await.unwrap().digest, maps.digest);
+        let missing = world.make("web").await.unwrap_err();
+        assert_eq!(missing.category, Category::PackageNotFound);
+        assert!(missing.message.contains("revision c3 has no folder \"web\""), "{missing}");
+    }
+
+    #[tokio::test]
+    async fn a_package_that_is_no_longer_stored_is_made_again() {
+        let world = World::new();
+        world.push("c1", &[("maps/a.yaml", MAP)]).await;
+        let made = pinned("maps", world.make("maps").await.unwrap());
+        std::fs::remove_dir_all(world.folder.path().join("sha256")).unwrap();
+        std::fs::create_dir(world.folder.path().join("sha256")).unwrap();
+        let stored = world.made.stored(&made, "team").await.unwrap();
+        assert_eq!(stored.digest.to_string(), made.pinned.digest);
+        drop(stored);
+        std::fs::remove_dir_all(world.folder.path().join("sha256")).unwrap();
+        std::fs::create_dir(world.folder.path().join("sha256")).unwrap();
+        world.push("c2", &[("maps/a.yaml", "kind: Secret")]).await;
+        let moved = world.made.stored(&made, "team").await.unwrap_err();
+        assert_eq!(moved.category, Category::SourceUnavailable);
+        assert!(moved.message.contains("revision c1 is no longer stored"), "{moved}");
+    }
+
+    #[tokio::test]
+    async fn a_source_whose_packages_must_be_signed_has_none() {
+        let world = World::new();
+        world.push("c1", &[("maps/a.yaml", MAP)]).await;
+        let made = pinned("maps", world.make("maps").await.unwrap());
+        let location = "ConfigMap signatures".to_owned();
+        world.packages.set_signature_policy(Err(PolicyUnavailable { location, reason: "absent".to_owned() }));
+        for refused in [world.make("maps").await.map(drop), world.made.stored(&made, "team").await.map(drop)]
+        {
+            assert_eq!(refused.unwrap_err().category, Category::VerificationFailed);
+        }
+        world.packages.set_signature_policy(Ok(SignaturePolicy::default()));
+        world.make("maps").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_range_of_a_chart_is_read_unless_the_folder_depends_on_the_cluster() {
+        let world = World::new();
+        world.push("c1", &[("web/Chart.yaml", CHART), ("maps/a.yaml", MAP)]).await;
+        let rows = [("web", Some(">=1.30.0-0")), ("maps", None), ("{{ .Cluster.metadata.name }}", None)];
+        for (path, expected) in rows {
+            let source = package_source(path);
+            let found = world.made.kubernetes_range(Folder { source: &source, namespace: "team" }).await;
+            assert_eq!(found.unwrap().as_deref(), expected, "{path}");
+        }
+    }
+}

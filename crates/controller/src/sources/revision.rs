@@ -34,12 +34,11 @@ impl Revision<'_> {
         let namespace = self.source.namespace().unwrap_or_default();
         let (authority, credentials) = (spec.certificate_authority.as_ref(), spec.credentials.as_ref());
         let access = repository_access(self.client, &namespace, authority, credentials).await?;
-        let selected = match pinned_commit(&spec.git) {
-            Some(pinned) => pinned,
-            None => {
-                let refs = self.packages.git_refs(&spec.git.url, &access, max_age).await?;
-                select_commit(&spec.git, &refs)?
-            }
+        let selected = if let Some(pinned) = pinned_commit(&spec.git) {
+            pinned
+        } else {
+            let refs = self.packages.git_refs(&spec.git.url, &access, max_age).await?;
+            select_commit(&spec.git, &refs)?
         };
         let digest = keys.as_ref().map(|keys| keys.digest().as_str());
         if let Some(stored) = self.stored().filter(|stored| stored_for(stored).is_current(&selected, digest))

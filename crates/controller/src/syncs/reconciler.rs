@@ -167,12 +167,11 @@ impl Reconciler<'_> {
         tree: &SourceTree,
         status: &mut StatusWriter<'_>,
     ) -> Result<(), ReconcileError> {
-        let outcome = match tokio::time::timeout(RUN_LIMIT, run.run(tree, status)).await {
-            Ok(outcome) => outcome?,
-            Err(_) => {
-                let message = format!("the objects were not applied within {RUN_LIMIT:?}; this is retried");
-                Outcome::Failed { failure: Failure::new(Category::Timeout, message), inventory: None }
-            }
+        let outcome = if let Ok(outcome) = tokio::time::timeout(RUN_LIMIT, run.run(tree, status)).await {
+            outcome?
+        } else {
+            let message = format!("the objects were not applied within {RUN_LIMIT:?}; this is retried");
+            Outcome::Failed { failure: Failure::new(Category::Timeout, message), inventory: None }
         };
         status.write(Some(&tree.revision), &outcome).await?;
         let failed = match &outcome {

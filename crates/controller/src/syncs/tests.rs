@@ -243,8 +243,9 @@ async fn a_manager_that_is_killed_at_any_write_loses_nothing() {
 
 #[tokio::test]
 async fn nothing_changes_when_the_source_is_missing_deleted_renamed_empty_or_half_written() {
-    let good = || vec![("clusters/a.yaml", map("a")), ("clusters/b.yaml", cluster())];
-    let rows: [(&str, Option<Vec<(&str, String)>>, &str); 7] = [
+    type Files = Vec<(&'static str, String)>;
+    let good = || -> Files { vec![("clusters/a.yaml", map("a")), ("clusters/b.yaml", cluster())] };
+    let rows: [(&str, Option<Files>, &str); 7] = [
         ("missing repository", None, "SourceUnavailable"),
         ("empty repository", Some(vec![]), "InvalidPackage"),
         ("deleted folder", Some(vec![("README.md", String::new())]), "InvalidPackage"),

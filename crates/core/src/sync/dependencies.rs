@@ -137,8 +137,10 @@ mod tests {
 
     #[test]
     fn cycles_are_reported() {
+        /// Names of Syncs, and what each depends on.
+        type Graph<'a> = &'a [(&'a str, &'a [&'a str])];
         let ready = status(2, "True", "r2");
-        let rows: [(&[(&str, &[&str])], Option<&str>); 4] = [
+        let rows: [(Graph<'_>, Option<&str>); 4] = [
             (&[("a", &["a"])], Some("a → a")),
             (&[("a", &["b"]), ("b", &["c"]), ("c", &["a"])], Some("a → b → c → a")),
             (&[("a", &["b"]), ("b", &["c"]), ("c", &["b"])], None),

@@ -43,7 +43,7 @@ pub fn files_below<B: Clone>(
     path: &str,
 ) -> Result<BTreeMap<String, B>, Failure> {
     let parts = path.split('/').filter(|part| !part.is_empty() && *part != ".");
-    let prefix: String = parts.map(|part| format!("{part}/")).collect();
+    let prefix = parts.fold(String::new(), |prefix, part| prefix + part + "/");
     let below = files.iter().filter_map(|(file, content)| {
         file.strip_prefix(&prefix).map(|relative| (relative.to_owned(), content.clone()))
     });

@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    fn applied(held: Vec<Held>, paused: Vec<ObjectId>) -> Outcome {
+    fn applied(held: &[Held], paused: Vec<ObjectId>) -> Outcome {
         let held = held.iter().map(HeldObject::from).collect();
         Outcome::Applied(Applied { digest: Digest::of("a"), inventory: vec![object("a")], held, paused })
     }
@@ -240,26 +240,26 @@ mod tests {
 
     #[test]
     fn an_applied_revision_is_recorded_once() {
-        let first = report(&sync(), &SyncStatus::default(), Some("r1"), &applied(vec![], vec![]), at(1));
+        let first = report(&sync(), &SyncStatus::default(), Some("r1"), &applied(&[], vec![]), at(1));
         assert_eq!(condition(&first, "Ready"), ("True", "Applied", ""));
         assert_eq!(condition(&first, "PruneHeld").1, "NothingHeld");
         assert_eq!(condition(&first, "Moving").0, "False");
         assert_eq!((first.observed_generation, &first.history), (Some(3), &vec!["r1".to_owned()]));
-        let again = report(&sync(), &first, Some("r1"), &applied(vec![], vec![]), at(9));
+        let again = report(&sync(), &first, Some("r1"), &applied(&[], vec![]), at(9));
         assert_eq!(again, first, "the same again changes nothing");
         let mut status = first;
         for number in 2..=12 {
             let revision = format!("r{number}");
-            status = report(&sync(), &status, Some(&revision), &applied(vec![], vec![]), at(number));
+            status = report(&sync(), &status, Some(&revision), &applied(&[], vec![]), at(number));
         }
         assert_eq!((status.history.len(), &*status.history[0], &*status.history[9]), (10, "r12", "r3"));
-        let back = report(&sync(), &status, Some("r5"), &applied(vec![], vec![]), at(20));
+        let back = report(&sync(), &status, Some("r5"), &applied(&[], vec![]), at(20));
         assert_eq!(back.history.iter().filter(|revision| *revision == "r5").count(), 1);
     }
 
     #[test]
     fn a_failure_keeps_the_last_applied_revision_and_the_inventory() {
-        let first = report(&sync(), &SyncStatus::default(), Some("r1"), &applied(vec![], vec![]), at(1));
+        let first = report(&sync(), &SyncStatus::default(), Some("r1"), &applied(&[], vec![]), at(1));
         let failure = Failure::new(Category::InvalidPackage, "a.yaml:7: the document is not valid YAML");
         let failed = Outcome::Failed { failure, inventory: None };
         let second = report(&sync(), &first, Some("r2"), &failed, at(2));
@@ -278,8 +278,7 @@ mod tests {
     #[test]
     fn paused_clusters_keep_a_sync_from_being_ready() {
         let cluster = ObjectId::new("cluster.x-k8s.io/v1beta2", "Cluster", "fleet", "blue");
-        let status =
-            report(&sync(), &SyncStatus::default(), Some("r1"), &applied(vec![], vec![cluster]), at(1));
+        let status = report(&sync(), &SyncStatus::default(), Some("r1"), &applied(&[], vec![cluster]), at(1));
         let (ready, reason, message) = condition(&status, "Ready");
         assert_eq!((ready, reason), ("False", "ClusterPaused"));
         assert!(message.starts_with("Cluster fleet/blue is paused"), "{message}");
@@ -291,15 +290,17 @@ mod tests {
         let held = |count: usize, reason| -> Vec<_> {
             (0..count).map(|number| Held { object: object(&format!("m{number}")), reason }).collect()
         };
-        let of = |held| report(&sync(), &SyncStatus::default(), Some("r1"), &applied(held, vec![]), at(1));
-        let guarded = of(held(12, HeldReason::TooManyDeletions));
+        let of = |held: &[Held]| {
+            report(&sync(), &SyncStatus::default(), Some("r1"), &applied(held, vec![]), at(1))
+        };
+        let guarded = of(&held(12, HeldReason::TooManyDeletions));
         let (status, reason, message) = condition(&guarded, "PruneHeld");
         assert_eq!((status, reason), ("True", "Held"));
         assert!(message.starts_with("ConfigMap fleet/m0 (TooManyDeletions), "), "{message}");
         assert!(message.contains("and 2 more are no longer") && message.contains("revision r1"), "{message}");
         assert_eq!(condition(&guarded, "Ready").0, "True", "the rest is applied");
         assert_eq!(guarded.held.len(), 12);
-        let disabled = of(held(1, HeldReason::PruneDisabled));
+        let disabled = of(&held(1, HeldReason::PruneDisabled));
         assert_eq!(
             (condition(&disabled, "PruneHeld").0, condition(&disabled, "PruneHeld").1),
             ("False", "PruneDisabled")
@@ -324,7 +325,7 @@ mod tests {
         let failed =
             report(&sync(), &status, Some("r1"), &Outcome::Failed { failure, inventory: None }, at(2));
         assert_eq!(condition(&failed, "Moving").0, "True");
-        let ended = report(&sync(), &failed, Some("r1"), &applied(vec![], vec![]), at(3));
+        let ended = report(&sync(), &failed, Some("r1"), &applied(&[], vec![]), at(3));
         assert_eq!((condition(&ended, "Moving").0, condition(&ended, "Ready").0), ("False", "True"));
     }
 

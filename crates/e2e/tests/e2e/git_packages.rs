@@ -77,11 +77,11 @@ async fn wait_pinned(test: &ExtensionWorld, instance: &str, cluster: &str, revis
 }
 
 /// Waits until the condition `Ready` of an instance has a message with this text.
-async fn wait_message(test: &ExtensionWorld, instance: &str, text: &str) -> String {
-    eventually(&format!("{instance} reports {text}"), || async {
+async fn wait_message(test: &ExtensionWorld, instance: &str, expected: &str) -> String {
+    eventually(&format!("{instance} reports {expected}"), || async {
         let status = test.instances().get(instance).await.unwrap().status?;
         let ready = status.placement.conditions.into_iter().find(|condition| condition.type_ == "Ready")?;
-        (ready.status == "False" && ready.message.contains(text)).then_some(ready.message)
+        (ready.status == "False" && ready.message.contains(expected)).then_some(ready.message)
     })
     .await
 }
@@ -126,7 +126,7 @@ async fn a_push_upgrades_a_chart_and_a_commit_elsewhere_does_not() {
     // A folder that is deleted is reported; the release is left unchanged. A revert is enough.
     repository.tree.git(&["rm", "-r", "--quiet", "greeter"]).await.unwrap();
     repository.push(&[]).await;
-    wait_message(&test, "greeter", "greeter").await;
+    wait_message(&test, "greeter", "has no folder").await;
     assert_eq!(config_value(&alpha, "greeter", "greeting").await.as_deref(), Some("Good morning"));
     repository.tree.git(&["revert", "--no-edit", "HEAD"]).await.unwrap();
     repository.tree.push().await.unwrap();

@@ -74,9 +74,9 @@ fn reason(status: &SourceStatus) -> Option<&str> {
 }
 
 async fn start(world: &World, guard: Authentication) -> (GitServer, WorkTree) {
-    let served = world.dir.join("served");
+    let folder = world.dir.join("served");
     let authority = world.sandbox.authority();
-    let server = GitServer::start_with_authentication(authority, &served, guard).await.unwrap();
+    let server = GitServer::start_with_authentication(authority, &folder, guard).await.unwrap();
     let tree = server.create("fleet").await.unwrap();
     (server, tree)
 }
@@ -227,8 +227,8 @@ async fn only_signed_revisions_are_used() {
         }))
         .await;
     let status = wait_revision(&world, "fleet", &signed).await;
-    let signer = status.verified_by.unwrap();
-    assert!(signer.starts_with("anna (SHA256:"), "{signer}");
+    let key = status.verified_by.unwrap();
+    assert!(key.starts_with("anna (SHA256:"), "{key}");
 
     tree.git(&["config", "commit.gpgSign", "false"]).await.unwrap();
     tree.commit("unsigned", &[("a.yaml", "a: 2\n")]).await.unwrap();

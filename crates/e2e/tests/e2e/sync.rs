@@ -221,6 +221,7 @@ async fn a_kustomization_is_built_and_a_bad_one_changes_nothing() {
 
 #[tokio::test]
 async fn no_state_of_the_repository_deletes_a_cluster() {
+    type Files = Vec<(&'static str, String)>;
     let world = Box::pin(World::new("sync-guard")).await;
     let _manager = world.start_manager();
     let good = [("clusters/a.yaml", map("a", "one")), ("clusters/b.yaml", cluster("blue"))];
@@ -230,7 +231,7 @@ async fn no_state_of_the_repository_deletes_a_cluster() {
 
     let renamed = [("other/a.yaml", map("a", "one")), ("other/b.yaml", cluster("blue"))];
     let half = cluster("blue")[..60].to_owned();
-    let states: [(&str, Vec<(&str, String)>, &str); 5] = [
+    let rows: [(&str, Files, &str); 5] = [
         ("deleted folder", vec![("README.md", "text".to_owned())], "InvalidPackage"),
         ("renamed folder", renamed.to_vec(), "InvalidPackage"),
         ("empty folder", vec![("clusters/README.md", "text".to_owned())], "InvalidPackage"),
@@ -241,7 +242,7 @@ async fn no_state_of_the_repository_deletes_a_cluster() {
         ),
         ("without the Cluster", vec![("clusters/a.yaml", map("a", "one"))], "Applied"),
     ];
-    for (what, files, reason) in states {
+    for (what, files, reason) in rows {
         let revision = world.push(&files).await;
         world.wait("Ready", reason, Some(&revision)).await;
         assert!(world.cluster_exists("blue").await && world.value("a").await.is_some(), "{what}");
@@ -314,7 +315,7 @@ async fn a_sync_suspends_itself_during_a_move_and_is_resumed() {
     tokio::time::sleep(REACTION_TIME).await;
     assert!(!world.cluster_exists("blue").await && world.value("a").await.is_none(), "nothing is written");
 
-    let kubeconfig = world.cluster.plane.kubeconfig_path().to_owned();
+    let kubeconfig = world.cluster.plane.kubeconfig_path().clone();
     let output = tokio::task::spawn_blocking(move || {
         let mut command = std::process::Command::new(programs::chandler());
         command.args(["resume", "sync", "base", "--namespace", NAMESPACE, "--kubeconfig"]).arg(kubeconfig);

@@ -33,16 +33,15 @@ const PREFIXES: [&str; 3] = ["HEAD", "refs/heads/", "refs/tags/"];
 /// Lists the branches and tags of a repository.
 pub(super) fn list_refs(connection: &Arc<Connection>) -> Result<RemoteRefs, SourceError> {
     let (mut transport, mut handshake) = open(connection)?;
-    let refs = match handshake.refs.take() {
-        // Old servers send all refs at once.
-        Some(refs) => refs,
-        None => {
-            let mut prefixes = RefPrefixes::new();
-            prefixes.extend(PREFIXES.map(BString::from));
-            let command = LsRefsCommand::new(Some(prefixes), &handshake.capabilities, agent());
-            let listed = command.invoke_blocking(&mut transport, &mut Discard, false);
-            listed.map_err(|error| connection.error(&error))?
-        }
+    // Old servers send all refs at once.
+    let refs = if let Some(refs) = handshake.refs.take() {
+        refs
+    } else {
+        let mut prefixes = RefPrefixes::new();
+        prefixes.extend(PREFIXES.map(BString::from));
+        let command = LsRefsCommand::new(Some(prefixes), &handshake.capabilities, agent());
+        let listed = command.invoke_blocking(&mut transport, &mut Discard, false);
+        listed.map_err(|error| connection.error(&error))?
     };
     Ok(RemoteRefs(refs.into_iter().filter_map(remote_ref).collect()))
 }

@@ -61,7 +61,7 @@ impl TreeReader<'_> {
             let Entry { kind, path, id } = entry;
             match kind {
                 EntryKind::Tree => self.folder(id, &path, depth + 1)?,
-                EntryKind::Blob | EntryKind::BlobExecutable => self.file(id, path)?,
+                EntryKind::Blob | EntryKind::BlobExecutable => self.file(id, &path)?,
                 EntryKind::Link => self.links.push(path),
                 EntryKind::Commit => {
                     return Err(self.unusable(format!(
@@ -81,9 +81,8 @@ impl TreeReader<'_> {
         let invalid = |error: &gix_error::Error| {
             fetch.unusable(format!("the folder {folder:?} cannot be read: {error}"))
         };
-        let data = match self.objects.read(&id).map_err(|error| invalid(&error))? {
-            Some((Kind::Tree, data)) => data,
-            _ => return Err(fetch.unusable(format!("the server did not send the folder {folder:?}"))),
+        let Some((Kind::Tree, data)) = self.objects.read(&id).map_err(|error| invalid(&error))? else {
+            return Err(fetch.unusable(format!("the server did not send the folder {folder:?}")));
         };
         let mut entries = Vec::new();
         for entry in TreeRefIter::from_bytes(data, HashKind::Sha1) {
@@ -107,23 +106,21 @@ impl TreeReader<'_> {
         Ok(entries)
     }
 
-    fn file(&mut self, id: ObjectId, path: String) -> Result<(), SourceError> {
-        self.bytes += self.check_size(id, &path)?;
+    fn file(&mut self, id: ObjectId, path: &str) -> Result<(), SourceError> {
+        self.bytes += self.check_size(id, path)?;
         if self.bytes > self.fetch.limits.tree_bytes {
-            return Err(self.too_large(&path));
+            return Err(self.too_large(path));
         }
-        let unreadable = |why: String| self.fetch.unusable(format!("the file {path} cannot be read: {why}"));
-        let data = match self.objects.read(&id).map_err(|error| unreadable(error.to_string()))? {
-            Some((Kind::Blob, data)) => data,
-            _ => return Err(unreadable("the server did not send it".to_owned())),
-        };
+        let unreadable = |why: &str| self.fetch.unusable(format!("the file {path} cannot be read: {why}"));
+        let found = self.objects.read(&id).map_err(|error| unreadable(&error.to_string()))?;
+        let Some((Kind::Blob, data)) = found else { return Err(unreadable("the server did not send it")) };
         if data.starts_with(LFS_POINTER) {
             return Err(self.fetch.unusable(format!(
                 "{path} is stored in Git LFS, which is not supported; store the file itself, or add {path} to spec.ignore"
             )));
         }
         let data = Bytes::copy_from_slice(data);
-        match self.files.insert(path.clone(), data) {
+        match self.files.insert(path.to_owned(), data) {
             None => Ok(()),
             Some(_) => Err(self.unusable(format!("it contains {path} twice"))),
         }

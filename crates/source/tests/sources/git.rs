@@ -110,8 +110,8 @@ async fn credentials_are_sent_and_never_shown() {
         Authentication::Bearer("canary".to_owned()),
     ];
     for (index, guard) in guards.into_iter().enumerate() {
-        let served = env.path(&format!("served-{index}"));
-        let server = GitServer::start_with_authentication(&env.authority, &served, guard).await.unwrap();
+        let folder = env.path(&format!("served-{index}"));
+        let server = GitServer::start_with_authentication(&env.authority, &folder, guard).await.unwrap();
         let tree = server.create(&format!("fleet-{index}")).await.unwrap();
         tree.commit("first", &[("a", "1")]).await.unwrap();
         let url = server.url(&format!("fleet-{index}"));
@@ -150,7 +150,8 @@ async fn the_server_is_verified_and_its_address_is_checked() {
 async fn limits_hold() {
     let env = TestEnv::new();
     let (server, tree) = start(&env).await;
-    let noise: String = (0..20_000_u32).map(|n| format!("{:08x}", n.wrapping_mul(2_654_435_761))).collect();
+    let noise: Vec<_> = (0..20_000_u32).map(|n| format!("{:08x}", n.wrapping_mul(2_654_435_761))).collect();
+    let noise = noise.concat();
     tree.commit("first", &[("a/b/c/d", "1"), ("big", &noise)]).await.unwrap();
     let (url, access) = (server.url("fleet"), env.access());
     let default = GitLimits::default();

@@ -63,8 +63,8 @@ async fn only_signatures_of_the_given_keys_count() {
 
     let signed = fetch(&env, &url, &json!({"tag": "v1.1.0"})).await;
     for mode in [VerificationMode::Commit, VerificationMode::Tag, VerificationMode::TagAndCommit] {
-        let signer = signed.verify(mode, &keys).unwrap();
-        assert!(signer.starts_with("anna (SHA256:"), "{mode:?}: {signer}");
+        let key = signed.verify(mode, &keys).unwrap();
+        assert!(key.starts_with("anna (SHA256:"), "{mode:?}: {key}");
         let refused = refusal(&signed, mode, &others);
         assert!(refused.contains("which is none of the keys of spec.verify.keys"), "{mode:?}: {refused}");
     }
