@@ -19,7 +19,7 @@ use self::changes::CatalogChanges;
 pub use self::{
     access::{catalog_access, repository_access},
     handle::Catalogs,
-    signers::{catalog_signers, public_keys},
+    signers::{catalog_signers, public_keys, required_signers},
 };
 use crate::{
     events::Events,

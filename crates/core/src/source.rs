@@ -1,5 +1,5 @@
-//! Sources: which commit of a repository is fetched, which of its files count, what they are, which namespaces may use
-//! them, polling, the history and the status.
+//! Sources: which commit of a repository or which artifact is fetched, which of its files count, what they are, which
+//! namespaces may use them, polling, the history and the status.
 
 mod commit_record;
 mod content;
@@ -7,12 +7,14 @@ mod git_ref;
 mod history;
 mod ignore;
 mod namespace_access;
+mod oci_ref;
+mod origin;
 mod polling;
 mod report;
 mod stored;
 
 pub use chandler_api::extensions::{CommitRecord, VerificationMode};
-pub use commit_record::commit_record;
+pub use commit_record::{artifact_record, commit_record, summary};
 pub use content::{Content, content_of, is_manifest};
 pub use git_ref::{
     RemoteRef, RemoteRefs, SelectedCommit, SelectedTag, pinned_commit, select_commit, tag_names,
@@ -20,6 +22,8 @@ pub use git_ref::{
 pub use history::history;
 pub use ignore::Ignore;
 pub use namespace_access::may_use_source;
+pub use oci_ref::{ArtifactSelector, select_tag};
+pub use origin::Origin;
 pub use polling::{content_key, max_refs_age, poll_seed};
 pub use report::{FetchedRevision, PollResult, report};
 pub use stored::StoredFor;

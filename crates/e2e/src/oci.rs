@@ -5,8 +5,8 @@ use chandler_sandbox::registry::Registry;
 use kube::{Client, Config, client::Body};
 use serde_json::{Value, json};
 
-/// Pushes an artifact with one layer.
-pub async fn push(registry: &Registry, name: &str, tag: &str, artifact_type: &str, content: &[u8]) {
+/// Pushes an artifact with one layer. Returns the digest of its manifest.
+pub async fn push(registry: &Registry, name: &str, tag: &str, artifact_type: &str, content: &[u8]) -> Digest {
     let client = client(registry);
     let empty = b"{}".as_slice();
     for blob in [content, empty] {
@@ -21,12 +21,14 @@ pub async fn push(registry: &Registry, name: &str, tag: &str, artifact_type: &st
         "artifactType": artifact_type,
         "config": descriptor("application/vnd.oci.empty.v1+json", empty),
         "layers": [descriptor(artifact_type, content)],
-    });
+    })
+    .to_string();
     let request = http::Request::put(format!("/v2/charts/{name}/manifests/{tag}"))
         .header("content-type", "application/vnd.oci.image.manifest.v1+json")
-        .body(Body::from(manifest.to_string().into_bytes()))
+        .body(Body::from(manifest.clone().into_bytes()))
         .unwrap();
     assert_eq!(client.send(request).await.unwrap().status(), 201);
+    Digest::of(&manifest)
 }
 
 /// A Kubernetes client is an HTTP client that trusts a given authority.

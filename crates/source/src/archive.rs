@@ -1,7 +1,9 @@
-//! Validates a chart archive in bounded time and memory, before it is stored.
+//! Validates a chart archive in bounded time and memory, before it is stored, and reads the files of other archives.
 //!
 //! Helm's loader limits one archive to 100 MiB, but limits neither the number of files nor the unpacked size of subcharts, so a
 //! small package could exhaust the memory of the package tool. The archive is read once, as a stream.
+
+mod files;
 
 use std::{
     io::{self, Read},
@@ -10,6 +12,8 @@ use std::{
 
 use flate2::read::MultiGzDecoder;
 use tar::EntryType;
+
+pub(crate) use self::files::read_files;
 
 /// Unpacked size of all files, including those of subcharts. Helm has the same limit for one archive.
 const MAX_UNPACKED: u64 = 100 << 20;
@@ -49,7 +53,7 @@ pub(crate) enum ArchiveError {
     Sparse,
     #[error("it contains a name that is not UTF-8")]
     NameNotUtf8,
-    #[error("the name {0:?} is outside the chart")]
+    #[error("the name {0:?} is outside the archive")]
     PathTraversal(String),
 }
 

@@ -32,6 +32,8 @@ pub enum SourceError {
     PackageNotFound { url: String, name: String },
     #[error("repository {url} has no version {version} of chart {name}; newest there: {newest}")]
     VersionNotFound { url: String, name: String, version: String, newest: String },
+    #[error("{url} has no artifact {reference}; check spec.oci")]
+    ArtifactNotFound { url: String, reference: String },
     #[error("{url} has digest {actual}, expected {expected}: it was corrupted or replaced")]
     DigestMismatch { url: String, expected: String, actual: String },
     #[error("{url} has {actual} bytes, expected {expected}: it was corrupted or replaced")]
@@ -54,6 +56,11 @@ pub enum SourceError {
         "{package} is not installed: packages of https repositories cannot be verified; publish it in an OCI registry"
     )]
     Unverifiable { package: String },
+    #[error(
+        "the files of {url} are not used: the signature policy of the platform has changed since they were fetched; they are \
+         verified at the next poll"
+    )]
+    NotVerifiedYet { url: String },
     #[error("nothing is installed: {0}")]
     PolicyUnavailable(#[from] PolicyUnavailable),
     #[error("cannot read the Git repository {url}: {reason}")]
@@ -78,6 +85,7 @@ impl From<SourceError> for Failure {
             | SourceError::InvalidCredentials { .. } => Category::InvalidSpec,
             SourceError::PackageNotFound { .. }
             | SourceError::VersionNotFound { .. }
+            | SourceError::ArtifactNotFound { .. }
             | SourceError::PathMissing { .. } => Category::PackageNotFound,
             SourceError::NotAChart { .. }
             | SourceError::InvalidArchive { .. }
@@ -95,6 +103,7 @@ impl From<SourceError> for Failure {
             | SourceError::Git { .. } => Category::SourceUnavailable,
             SourceError::Unverified { .. }
             | SourceError::Unverifiable { .. }
+            | SourceError::NotVerifiedYet { .. }
             | SourceError::UnverifiedRevision { .. }
             | SourceError::PolicyUnavailable(_) => Category::VerificationFailed,
             SourceError::Store(_) => Category::Internal,

@@ -12,16 +12,14 @@ mod tree_reader;
 
 use std::{
     sync::{
-        Arc, Weak,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use bytes::Bytes;
 use chandler_core::source::{Ignore, RemoteRefs, SelectedCommit};
 use reqwest::Url;
-use tokio::sync::Semaphore;
 
 pub use self::{
     commit::GitCommit,
@@ -31,14 +29,10 @@ use self::{exchange::Connection, session::Fetch};
 use crate::{
     Access, SourceError, Store,
     http::{Deadline, HttpClient, redacted},
+    shared_fetches::SharedFetches,
     single_flight::SingleFlightCache,
 };
 
-/// Number of revisions that are fetched at the same time. It limits memory and temporary files.
-const CONCURRENT_FETCHES: usize = 4;
-/// How long a fetched commit is kept in memory, and the largest one that is.
-const HELD_FOR: Duration = Duration::from_secs(10);
-const HELD_BYTES: usize = 4 << 20;
 /// How long a list of refs can be used by callers that accept one of that age.
 const REFS_TTL: Duration = Duration::from_hours(1);
 
@@ -67,19 +61,12 @@ pub(crate) struct GitRepositories {
     http: Arc<HttpClient>,
     store: Store,
     refs: SingleFlightCache<(Url, Access), Arc<RemoteRefs>>,
-    commits: SingleFlightCache<CommitKey, Weak<GitCommit>>,
-    fetches: Semaphore,
+    commits: SharedFetches<CommitKey, GitCommit>,
 }
 
 impl GitRepositories {
     pub fn new(http: Arc<HttpClient>, store: Store) -> Self {
-        Self {
-            http,
-            store,
-            refs: SingleFlightCache::new(REFS_TTL),
-            commits: SingleFlightCache::new(Duration::from_mins(1)),
-            fetches: Semaphore::new(CONCURRENT_FETCHES),
-        }
+        Self { http, store, refs: SingleFlightCache::new(REFS_TTL), commits: SharedFetches::new() }
     }
 
     /// Lists the branches and tags of a repository, unless a list that is not older than `max_age` is known.
@@ -111,25 +98,10 @@ impl GitRepositories {
             tag: request.selected.tag.as_ref().map(|tag| tag.id.clone()),
             ignore: request.ignore.to_vec(),
         };
-        // The cache does not keep files in memory: only callers do, and `hold` for a moment.
-        let mut fetched = None;
-        let (from, own) = (&url, &mut fetched);
-        let fetch = move |_| async move {
-            let commit = self.fetch(from, request).await?;
-            hold(commit.clone());
-            let shared = Arc::downgrade(&commit);
-            *own = Some(commit);
-            Ok::<_, SourceError>(shared)
-        };
-        let shared = self.commits.get(key, fetch).await?;
-        match fetched.or_else(|| shared.upgrade()) {
-            Some(commit) => Ok(commit),
-            None => self.fetch(&url, request).await,
-        }
+        self.commits.get(key, || self.fetch(&url, request)).await
     }
 
-    async fn fetch(&self, url: &Url, request: GitRequest<'_>) -> Result<Arc<GitCommit>, SourceError> {
-        let _slot = self.fetches.acquire().await.map_err(|error| broken(url, &error.to_string()))?;
+    async fn fetch(&self, url: &Url, request: GitRequest<'_>) -> Result<GitCommit, SourceError> {
         let limits = self.http.limits.git;
         let interrupt = Interrupt(Arc::new(AtomicBool::new(false)));
         let fetch = Fetch {
@@ -137,6 +109,7 @@ impl GitRepositories {
             selected: request.selected.clone(),
             ignore: Ignore::new(request.ignore),
             limits,
+            tree: self.http.limits.tree,
             folder: self.store.temp_folder()?,
             interrupt: interrupt.0.clone(),
         };
@@ -144,7 +117,7 @@ impl GitRepositories {
         // A caller that goes away, or the end of the time limit, interrupts the fetch.
         let fetched = tokio::time::timeout(limits.timeout, fetched).await;
         let timeout = |_| SourceError::Timeout { url: url.to_string(), limit: limits.timeout };
-        fetched.map_err(timeout)?.map_err(|error| broken(url, &error.to_string()))?.map(Arc::new)
+        fetched.map_err(timeout)?.map_err(|error| broken(url, &error.to_string()))?
     }
 
     fn connect(&self, url: &Url, access: &Access, limit: u64) -> Result<Arc<Connection>, SourceError> {
@@ -157,18 +130,6 @@ impl GitRepositories {
             Deadline::after(self.http.limits.git.timeout),
             limit,
         )))
-    }
-}
-
-/// Keeps a commit with few bytes in memory for a moment, so that Sources of the same repository that are polled one after the
-/// other share its fetch.
-fn hold(commit: Arc<GitCommit>) {
-    let bytes: usize = commit.tree.files.values().map(Bytes::len).sum();
-    if bytes <= HELD_BYTES {
-        tokio::spawn(async move {
-            tokio::time::sleep(HELD_FOR).await;
-            drop(commit);
-        });
     }
 }
 

@@ -1,5 +1,5 @@
-//! Package sources (Helm repositories and OCI registries), Git repositories, and the content-addressed store of what was
-//! downloaded.
+//! Package sources (Helm repositories and OCI registries), Git repositories and OCI artifacts, and the content-addressed store
+//! of what was downloaded.
 
 mod access;
 mod addresses;
@@ -16,6 +16,7 @@ mod oci;
 mod pack;
 mod packages;
 mod repositories;
+mod shared_fetches;
 mod signature;
 mod single_flight;
 mod store;
@@ -29,7 +30,8 @@ pub use catalog::{Catalog, CatalogRequest, Chart, ChartSummary};
 pub use error::SourceError;
 pub use git::{GitCommit, GitKeyError, GitKeys, GitRequest};
 pub use hyper_util::client::proxy::matcher::Matcher as ProxyMatcher;
-pub use limits::{GitLimits, Limits};
+pub use limits::{GitLimits, Limits, TreeLimits};
+pub use oci::{Artifact, ArtifactFiles};
 pub use pack::PackedFiles;
 pub use packages::{Packages, PublishedVersion, ResolvedPackage, SourceOptions};
 pub use signature::{

@@ -17,6 +17,8 @@ pub struct Limits {
     pub total_timeout: Duration,
     /// Limits of Git repositories.
     pub git: GitLimits,
+    /// Limits of the files of one revision of a Source.
+    pub tree: TreeLimits,
     /// How long responses are cached, shared by all callers.
     pub cache_ttl: Duration,
 }
@@ -31,12 +33,13 @@ impl Default for Limits {
             read_timeout: Duration::from_secs(30),
             total_timeout: Duration::from_mins(2),
             git: GitLimits::default(),
+            tree: TreeLimits::default(),
             cache_ttl: Duration::from_mins(1),
         }
     }
 }
 
-/// Limits of a Git repository and of the files of one revision.
+/// Limits of a Git repository.
 #[derive(Clone, Copy, Debug)]
 pub struct GitLimits {
     /// Limit of the list of refs.
@@ -45,12 +48,6 @@ pub struct GitLimits {
     pub pack_bytes: u64,
     /// Limit of one object of the pack, uncompressed. It holds for files that are left out, too.
     pub object_bytes: usize,
-    /// Limit of all files of a revision together.
-    pub tree_bytes: u64,
-    /// Limit of the number of files and folders of a revision.
-    pub entries: usize,
-    /// Limit of nested folders.
-    pub depth: usize,
     /// Limit of the time that listing the refs, or fetching a revision, may take.
     pub timeout: Duration,
 }
@@ -61,10 +58,24 @@ impl Default for GitLimits {
             refs_bytes: 32 << 20,
             pack_bytes: 256 << 20,
             object_bytes: 128 << 20,
-            tree_bytes: 64 << 20,
-            entries: 50_000,
-            depth: 32,
             timeout: Duration::from_mins(5),
         }
+    }
+}
+
+/// Limits of the files of one revision of a Source. What `spec.ignore` leaves out does not count.
+#[derive(Clone, Copy, Debug)]
+pub struct TreeLimits {
+    /// Limit of all files together.
+    pub bytes: u64,
+    /// Limit of the number of files and folders.
+    pub entries: usize,
+    /// Limit of nested folders.
+    pub depth: usize,
+}
+
+impl Default for TreeLimits {
+    fn default() -> Self {
+        Self { bytes: 64 << 20, entries: 50_000, depth: 32 }
     }
 }

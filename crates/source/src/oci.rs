@@ -1,14 +1,15 @@
-//! Charts in OCI registries.
+//! Charts and artifacts with files in OCI registries.
 //!
 //! No registry crate is used, because all requests have to go through [`crate::http`], which restricts addresses, credentials,
 //! size and time.
 
+mod artifacts;
 mod challenge;
 mod listing;
 mod session;
 mod signatures;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_core::{digest::Digest, package_format::PackageFormat, release::PackageReference, version};
 use reqwest::{
@@ -17,7 +18,9 @@ use reqwest::{
 };
 use serde::Deserialize;
 
-use self::session::Session;
+pub(crate) use self::artifacts::artifact_url;
+pub use self::artifacts::{Artifact, ArtifactFiles};
+use self::{artifacts::Artifacts, session::Session};
 use crate::{
     Access, ResolvedPackage, SourceError, Store, http::HttpClient, packages::Location,
     single_flight::SingleFlightCache,
@@ -36,6 +39,7 @@ pub(crate) struct Registries {
     http: Arc<HttpClient>,
     store: Store,
     resolved: SingleFlightCache<(PackageReference, Access), ResolvedPackage>,
+    artifacts: Artifacts,
 }
 
 /// A layer of a manifest.
@@ -55,6 +59,7 @@ struct Manifest {
     config: Option<Layer>,
     #[serde(default)]
     artifact_type: String,
+    annotations: Option<BTreeMap<String, String>>,
 }
 
 impl Manifest {
@@ -87,7 +92,8 @@ impl Manifest {
 
 impl Registries {
     pub fn new(http: Arc<HttpClient>, store: Store) -> Self {
-        Self { resolved: SingleFlightCache::new(http.limits.cache_ttl), http, store }
+        let resolved = SingleFlightCache::new(http.limits.cache_ttl);
+        Self { resolved, artifacts: Artifacts::new(), http, store }
     }
 
     /// Returns the base URL of the repository of a chart.
@@ -133,6 +139,19 @@ impl Registries {
         format: &PackageFormat,
         access: &Access,
     ) -> Result<Digest, SourceError> {
+        let mut writer = self.store.create()?;
+        let url = self.download(base_url, layer, access, |chunk| writer.write(chunk)).await?;
+        writer.commit(url.as_str(), Digest::parse(&layer.digest).as_ref(), format).await
+    }
+
+    /// Calls `consume` with each chunk of a layer, whose digest is not checked. Returns its URL.
+    async fn download(
+        &self,
+        base_url: &Url,
+        layer: &Layer,
+        access: &Access,
+        mut consume: impl FnMut(&[u8]) -> Result<(), SourceError>,
+    ) -> Result<Url, SourceError> {
         let limit = self.http.limits.package_bytes;
         let url = endpoint_url(base_url, &["blobs", &layer.digest])?;
         if layer.size > limit {
@@ -140,13 +159,16 @@ impl Registries {
         }
         let mut session = self.session(base_url, access)?;
         let response = session.get(url.clone(), HeaderMap::new()).await?.error_for_status()?;
-        let mut writer = self.store.create()?;
-        response.for_each_chunk(limit, |chunk| writer.write(chunk)).await?;
-        if writer.size() != layer.size {
-            let (expected, actual) = (layer.size, writer.size());
-            return Err(SourceError::SizeMismatch { url: url.to_string(), expected, actual });
+        let mut actual = 0;
+        let count = |chunk: &[u8]| {
+            actual += chunk.len() as u64;
+            consume(chunk)
+        };
+        response.for_each_chunk(limit, count).await?;
+        if actual != layer.size {
+            return Err(SourceError::SizeMismatch { url: url.to_string(), expected: layer.size, actual });
         }
-        writer.commit(url.as_str(), Digest::parse(&layer.digest).as_ref(), format).await
+        Ok(url)
     }
 
     /// Returns the digest of the manifest, the format of the package and its layer.

@@ -14,8 +14,8 @@ use reqwest::Url;
 use tokio::sync::watch;
 
 use crate::{
-    Access, AddressPolicy, GitCommit, GitRequest, Limits, PackedFiles, Retention, SourceError, SourceTree,
-    Store, StoredPackage, StoredRevision,
+    Access, AddressPolicy, Artifact, ArtifactFiles, GitCommit, GitRequest, Limits, PackedFiles, Retention,
+    SourceError, SourceTree, Store, StoredPackage, StoredRevision,
     git::GitRepositories,
     http::HttpClient,
     oci::{Layer, Registries},
@@ -188,15 +188,16 @@ impl Packages {
         packed.store(&self.store, origin).await
     }
 
-    /// Returns the package with this digest that was made of files of the Git repository `url`, if it is in the store. Fails if
-    /// the policy of the platform requires signatures for packages of this URL.
+    /// Returns the package with this digest that was made of files of a Source with this URL, if it is in the store. Fails as
+    /// [`Packages::check_files`] does.
     pub fn stored_files(
         &self,
         url: &str,
+        signers: Option<&str>,
         digest: &Digest,
         format: &PackageFormat,
     ) -> Result<Option<StoredPackage>, SourceError> {
-        self.check_unsigned(url)?;
+        self.check_files(url, signers)?;
         let stored = self.store.get(digest, format);
         self.package_hits.record(stored.is_some());
         Ok(stored)
@@ -216,6 +217,40 @@ impl Packages {
     /// Fetches the files of a commit. Concurrent callers share the fetch.
     pub async fn git_commit(&self, request: GitRequest<'_>) -> Result<Arc<GitCommit>, SourceError> {
         self.git.commit(request).await
+    }
+
+    /// Returns the artifact with a tag or digest, unless one that is not older than `max_age` is known. Callers with the same
+    /// URL and access share it.
+    pub async fn artifact(
+        &self,
+        url: &str,
+        reference: &str,
+        access: &Access,
+        max_age: Duration,
+    ) -> Result<Arc<Artifact>, SourceError> {
+        self.registries.artifact(url, reference, access, max_age).await
+    }
+
+    /// Lists the tags of a repository of artifacts, unless a list that is not older than `max_age` is known. Callers with the
+    /// same URL and access share it.
+    pub async fn artifact_tags(
+        &self,
+        url: &str,
+        access: &Access,
+        max_age: Duration,
+    ) -> Result<Arc<Vec<String>>, SourceError> {
+        self.registries.artifact_tags(url, access, max_age).await
+    }
+
+    /// Verifies the required signatures of an artifact, and fetches its files. Concurrent callers share the fetch.
+    pub async fn artifact_files(
+        &self,
+        artifact: &Artifact,
+        access: &Access,
+        ignore: &[String],
+    ) -> Result<Arc<ArtifactFiles>, SourceError> {
+        self.verify_artifact(artifact, access).await?;
+        self.registries.artifact_files(artifact, access, ignore).await
     }
 
     /// Returns the revision whose files are stored under `key`.

@@ -125,10 +125,6 @@ impl PackageWriter {
         self.file.write_all(chunk).map_err(failed)
     }
 
-    pub fn size(&self) -> u64 {
-        self.size
-    }
-
     /// Moves the package into the store if it has the expected digest. A chart or a bundle must also be a valid archive;
     /// packages of other formats are validated by their tool.
     pub async fn commit(

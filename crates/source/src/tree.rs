@@ -53,6 +53,15 @@ impl SourceTree {
     }
 }
 
+/// Returns what to say about symbolic links that were left out of a tree. Empty if there were none.
+pub(crate) fn link_remarks(links: &[String]) -> String {
+    match links {
+        [] => String::new(),
+        [only] => format!("the symbolic link {only} is left out"),
+        [first, ..] => format!("{} symbolic links are left out, the first is {first}", links.len()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,6 +85,14 @@ mod tests {
             let error = all.below(missing).unwrap_err();
             assert!(matches!(error, SourceError::PathMissing { .. }), "{missing}");
         }
+    }
+
+    #[test]
+    fn left_out_links_are_remarked() {
+        let links = ["a".to_owned(), "b".to_owned()];
+        assert_eq!(link_remarks(&[]), "");
+        assert_eq!(link_remarks(&links[..1]), "the symbolic link a is left out");
+        assert_eq!(link_remarks(&links), "2 symbolic links are left out, the first is a");
     }
 
     #[test]

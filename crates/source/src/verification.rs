@@ -10,9 +10,9 @@ use chandler_core::{digest::Digest, package_format::PackageFormat, release::Pack
 use reqwest::Url;
 
 use crate::{
-    Access, Packages, PolicyUnavailable, ResolvedPackage, SignaturePolicy, Signers, SourceError,
+    Access, Artifact, Packages, PolicyUnavailable, ResolvedPackage, SignaturePolicy, Signers, SourceError,
     StoredPackage, VerificationError,
-    oci::Registries,
+    oci::{Registries, artifact_url},
     packages::Location,
     repositories::Repositories,
     signature::{Requirement, verify},
@@ -89,13 +89,51 @@ impl Packages {
         }
     }
 
-    /// Fails if packages of a URL must be signed, for sources whose packages cannot be.
-    pub fn check_unsigned(&self, url: &str) -> Result<(), SourceError> {
-        let parsed = Url::parse(url).map_err(|_| SourceError::InvalidUrl { url: url.to_owned() })?;
-        match self.verification.policy()?.requirement("https", &parsed) {
-            Requirement::NotRequired => Ok(()),
-            Requirement::SignedBy(_) => Err(SourceError::Unverifiable { package: url.to_owned() }),
+    /// Fails if the policy of the platform requires signatures for packages of the URL of a Source, unless it is an artifact
+    /// that was verified with the signers of the policy. `signers` is what [`Packages::artifact_signers`] returned then.
+    pub fn check_files(&self, url: &str, signers: Option<&str>) -> Result<(), SourceError> {
+        let is_artifact = url.starts_with("oci://");
+        let (scheme, base_url) = if is_artifact {
+            ("oci", artifact_url(url)?)
+        } else {
+            ("https", Url::parse(url).map_err(|_| SourceError::InvalidUrl { url: url.to_owned() })?)
+        };
+        let Requirement::SignedBy(required) = self.verification.policy()?.requirement(scheme, &base_url)
+        else {
+            return Ok(());
+        };
+        if !is_artifact {
+            return Err(SourceError::Unverifiable { package: url.to_owned() });
         }
+        let mut verified = signers.unwrap_or_default().split(' ');
+        if verified.any(|digest| digest == required.digest().as_str()) {
+            Ok(())
+        } else {
+            Err(SourceError::NotVerifiedYet { url: url.to_owned() })
+        }
+    }
+
+    /// Returns the signers whose signatures an artifact must have: digests of those of the policy and of `access`, with
+    /// spaces between them. `None` if no signature is required.
+    pub fn artifact_signers(&self, url: &str, access: &Access) -> Result<Option<String>, SourceError> {
+        let required = self.required_signers("oci", &artifact_url(url)?, access.signers.as_ref())?;
+        let digests: Vec<_> = required.iter().map(|signers| signers.digest().as_str()).collect();
+        Ok((!digests.is_empty()).then(|| digests.join(" ")))
+    }
+
+    /// Verifies the signatures that an artifact must have.
+    pub(crate) async fn verify_artifact(
+        &self,
+        artifact: &Artifact,
+        access: &Access,
+    ) -> Result<(), SourceError> {
+        let Artifact { base_url, digest, .. } = artifact;
+        for signers in self.required_signers("oci", base_url, access.signers.as_ref())? {
+            let key = (base_url.clone(), digest.clone(), signers.clone(), access.clone());
+            let verify = |_| self.verify_manifest(base_url, digest, &signers, access);
+            self.verification.running.get(key, verify).await?;
+        }
+        Ok(())
     }
 
     pub(crate) async fn verify(

@@ -4,6 +4,7 @@
 mod support;
 
 mod sources {
+    mod artifacts;
     mod catalogs;
     mod forwarder;
     mod git;

@@ -53,6 +53,27 @@ pub(super) fn commit_id() -> Rule {
         .message("must be the full id of a commit: 40 hexadecimal digits")
 }
 
+pub(super) fn oci_url() -> Rule {
+    Rule::new("self.matches('^oci://[^/@]+(/[a-z0-9._-]+)+$')").message(
+        "must name a registry and a repository, without a tag, such as oci://registry.example/platform/fleet",
+    )
+}
+
+pub(super) fn oci_tag() -> Rule {
+    Rule::new(r"self.matches(r'^\w[\w.-]*$')").message("must be a tag such as v1.2.0")
+}
+
+pub(super) fn sha256_digest() -> Rule {
+    Rule::new("self.matches('^sha256:[0-9a-f]{64}$')")
+        .message("must be a digest: sha256: and 64 hexadecimal digits")
+}
+
+/// Signatures of artifacts are made by other tools than those of commits.
+pub(super) fn verify_requires_git() -> Rule {
+    Rule::new("!has(self.verify) || has(self.git)")
+        .message("verify is for a Git repository: for an artifact, set oci.verify")
+}
+
 /// Requires exactly one of `fields`.
 pub(crate) fn one_of(fields: &[&str]) -> Rule {
     let set: Vec<_> = fields.iter().map(|field| format!("has(self.{field})")).collect();

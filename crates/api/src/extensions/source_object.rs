@@ -3,13 +3,13 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{KeyReference, Reference, SecretName, rules};
+use super::{KeyReference, Reference, SecretName, Verification, rules};
 use crate::addons::{Timeout, is_default, rules::go_duration};
 
 /// A reference to a Source.
 pub type SourceRef = Reference;
 
-/// A Git repository whose files other objects use.
+/// A Git repository or an OCI artifact whose files other objects use.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "chandler.dev",
@@ -18,7 +18,7 @@ pub type SourceRef = Reference;
     plural = "sources",
     shortname = "src",
     category = "chandler",
-    doc = "A Git repository whose files other objects use.",
+    doc = "A Git repository or an OCI artifact whose files other objects use.",
     namespaced,
     status = "SourceStatus",
     derive = "PartialEq",
@@ -33,7 +33,7 @@ pub type SourceRef = Reference;
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Ready')].reason"
     ),
-    printcolumn(name = "URL", type_ = "string", json_path = ".spec.git.url"),
+    printcolumn(name = "URL", type_ = "string", json_path = ".spec['git','oci'].url"),
     printcolumn(name = "Revision", type_ = "string", json_path = ".status.revision"),
     printcolumn(name = "Subject", type_ = "string", json_path = ".status.commit.subject"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
@@ -45,12 +45,21 @@ pub type SourceRef = Reference;
         json_path = ".status.conditions[?(@.type=='Ready')].message"
     )
 )]
-#[x_kube(crates(kube_core = "kube_core"))]
+#[x_kube(
+    crates(kube_core = "kube_core"),
+    validation = rules::one_of(&["git", "oci"]),
+    validation = rules::verify_requires_git()
+)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceSpec {
     /// The Git repository and what to fetch of it.
-    pub git: GitRepository,
-    /// Interval at which Chandler polls the repository, as a Go duration. Sources with the same URL and credentials share a poll.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git: Option<GitRepository>,
+    /// The artifact in an OCI registry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oci: Option<OciArtifact>,
+    /// Interval at which Chandler polls the repository or registry, as a Go duration. Sources with the same URL and credentials
+    /// share a poll.
     #[serde(default = "default_interval")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = go_duration())]
@@ -62,7 +71,7 @@ pub struct SourceSpec {
     /// Key of a Secret in the same namespace with the certificate authority to trust.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_authority: Option<KeyReference>,
-    /// Signatures that commits or tags must have. If unset, signatures are not verified.
+    /// Signatures that commits or tags of the Git repository must have. If unset, signatures are not verified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<GitVerification>,
     /// Files and folders that are left out. A pattern without `/` matches a name at any depth, a pattern with `/` a path
@@ -127,6 +136,43 @@ pub struct GitReference {
     pub commit: Option<String>,
 }
 
+/// An artifact in an OCI registry: a layer with an archive, as `flux push artifact`, `oras push` and `helm push` create it.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "kube_core"))]
+pub struct OciArtifact {
+    /// The repository in the registry, such as `oci://registry.example/platform/fleet`, without a tag.
+    #[schemars(length(max = 2048))]
+    #[x_kube(validation = rules::oci_url(), validation = rules::no_login())]
+    pub url: String,
+    /// What to fetch. If unset, the tag `latest`.
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub reference: Option<OciReference>,
+    /// Signatures that the artifact must have. If unset, only those that the platform requires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<Verification>,
+}
+
+/// A tag, the newest tag in a range of versions, or a digest.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "kube_core"), validation = rules::one_of(&["tag", "semver", "digest"]))]
+pub struct OciReference {
+    /// Name of a tag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    #[x_kube(validation = rules::oci_tag())]
+    pub tag: Option<String>,
+    /// A range of versions. The tag with the newest version in the range is fetched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    #[x_kube(validation = rules::range())]
+    pub semver: Option<String>,
+    /// The digest of a manifest. It pins the Source: nothing moves until it is changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 71))]
+    #[x_kube(validation = rules::sha256_digest())]
+    pub digest: Option<String>,
+}
+
 /// Signatures that commits or tags must have.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
@@ -160,13 +206,13 @@ pub struct SourceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = kube_core::ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// The revision that other objects use: for Git, the id of the commit.
+    /// The revision that other objects use: the id of the commit, or the digest of the artifact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// The commit of the revision.
+    /// The commit of the revision, or the description of the artifact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<CommitRecord>,
-    /// The keys that signed the revision. Unset if no signature is required.
+    /// The keys that signed the commit, or the rules that the signatures of the artifact meet. Unset if no signature is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_by: Option<String>,
     /// The last ten revisions, newest first.
@@ -177,16 +223,16 @@ pub struct SourceStatus {
     pub observed_generation: Option<i64>,
 }
 
-/// A commit.
+/// A commit, or an artifact.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CommitRecord {
-    /// Id of the commit.
+    /// Id of the commit, or digest of the artifact.
     pub id: String,
-    /// Name and email address of the author, as the commit states them.
+    /// Name and email address of the author, as the commit or the annotations of the artifact state them.
     pub author: String,
-    /// First line of the message.
+    /// First line of the message. Of an artifact, the revision that its annotations name.
     pub subject: String,
-    /// When it was committed. Unset if the commit does not state a valid time.
+    /// When it was committed or created. Unset if it does not state a valid time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
 }

@@ -1,4 +1,4 @@
-//! The signers that a catalog requires, from a Secret and a ConfigMap in its namespace.
+//! The signers that a catalog or a Source requires, from a Secret and a ConfigMap in its namespace.
 
 use std::sync::Arc;
 
@@ -17,6 +17,18 @@ pub async fn catalog_signers(
     spec: &ExtensionCatalogSpec,
 ) -> Result<Option<Arc<Signers>>, Failure> {
     let Some(verify) = &spec.verify else { return Ok(None) };
+    required_signers(client, namespace, verify, "spec.verify of the catalog").await.map(Some)
+}
+
+/// Reads the signers that `verify` requires. `field` names it in messages.
+pub async fn required_signers(
+    client: &Client,
+    namespace: &str,
+    verify: &Verification,
+    field: &str,
+) -> Result<Arc<Signers>, Failure> {
+    let invalid =
+        |problem: &str| Failure::new(Category::VerificationFailed, format!("{field} is invalid: {problem}"));
     let Verification { verifier: _, keys, identities, trusted_root } = verify;
     let keys = match keys {
         Some(secret) => {
@@ -34,7 +46,7 @@ pub async fn catalog_signers(
     };
     let identities = identities.iter().map(identity).collect();
     let signers = Signers::new(&SignersSpec { keys, identities, trusted_root });
-    signers.map(|signers| Some(Arc::new(signers))).map_err(|error| invalid(&error.to_string()))
+    signers.map(Arc::new).map_err(|error| invalid(&error.to_string()))
 }
 
 fn identity(identity: &SignerIdentity) -> ExpectedIdentity {
@@ -56,8 +68,4 @@ pub async fn public_keys(client: &Client, namespace: &str, name: &str) -> Result
             .map_err(|_| failure(&format!("has a value at {key} that is not UTF-8 text")))
     };
     data.into_iter().map(text).collect()
-}
-
-fn invalid(problem: &str) -> Failure {
-    Failure::new(Category::VerificationFailed, format!("spec.verify of the catalog is invalid: {problem}"))
 }

@@ -10,7 +10,7 @@ use chandler_core::{
     catalog::Namespace,
     extension::namespace_of,
     failure::{Category, Failure},
-    source::{content_key, may_use_source},
+    source::{Origin, content_key, may_use_source},
 };
 use chandler_source::{Packages, SourceTree, StoredRevision};
 use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
@@ -43,7 +43,7 @@ pub struct CurrentSource {
     /// Kind, namespace and name, for messages.
     pub named: String,
     pub uid: String,
-    /// The address of the repository.
+    /// The address of the repository or artifact.
     pub url: String,
     pub revision: StoredRevision,
 }
@@ -93,7 +93,8 @@ impl Sources {
         let stored = self.packages.stored_revision(&uid);
         let stored = stored.filter(|stored| stored.content_key == wanted.as_str());
         let revision = stored.ok_or_else(|| unavailable(&named, "has not been fetched yet"))?;
-        Ok(CurrentSource { named, uid, url: source.spec.git.url.clone(), revision })
+        let url = Origin::of(&source.spec)?.url().to_owned();
+        Ok(CurrentSource { named, uid, url, revision })
     }
 
     /// Returns the files of a Source. They may be those of a newer revision, if it was fetched meanwhile.

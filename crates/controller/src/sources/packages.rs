@@ -75,7 +75,7 @@ impl SourcePackages {
     pub async fn make(&self, folder: Folder<'_>, values: Option<&str>) -> Result<PinnedPackage, Failure> {
         let content = self.content(folder).await?;
         let current = self.current(folder).await?;
-        self.packages.check_unsigned(&current.url)?;
+        self.packages.check_files(&current.url, current.revision.keys.as_deref())?;
         let values = values.filter(|_| content == Content::Kustomization);
         let key = (key(&current, folder.path()), values.map(Digest::of));
         let made = self.made.get(&key, self.made_now(&current, folder.path(), content, values));
@@ -96,15 +96,18 @@ impl SourcePackages {
         let format = PackageFormat::stored(pinned.format.as_deref());
         let digest = Digest::parse(&pinned.digest)
             .ok_or_else(|| Failure::new(Category::Internal, "spec.pinned.digest is not a digest"))?;
-        if let Some(stored) = self.packages.stored_files(&current.url, &digest, &format)? {
+        let find = || {
+            let signers = current.revision.keys.as_deref();
+            self.packages.stored_files(&current.url, signers, &digest, &format)
+        };
+        if let Some(stored) = find()? {
             return Ok(stored);
         }
         let content = self.content(folder).await?;
         let values = values.as_deref().filter(|_| pinned.includes_values);
         let made = self.made_now(&current, path, content, values).await;
         let made = made.map_err(|failure| about(&current, path, &failure))?;
-        let stored = self.packages.stored_files(&current.url, &digest, &format)?;
-        stored.filter(|_| made.digest == pinned.digest).ok_or_else(|| {
+        find()?.filter(|_| made.digest == pinned.digest).ok_or_else(|| {
             let message = format!(
                 "the package of revision {} is no longer stored, and revision {} has another one; the release is \
                  updated to it as soon as its instance is reconciled",

@@ -6,7 +6,7 @@ use chandler_api::extensions::{Source, SourceStatus};
 use chandler_core::{
     catalog::{LastPoll, interval, poll_delay},
     failure::Failure,
-    source::{PollResult, max_refs_age, poll_seed, report},
+    source::{PollResult, max_refs_age, poll_seed, report, summary},
 };
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::controller::Action};
@@ -142,8 +142,7 @@ impl Reconciler<'_> {
         let Some(commit) = &status.commit else { return };
         let (namespace, name) = (self.source.namespace().unwrap_or_default(), self.source.name_any());
         tracing::info!(namespace, name, revision = commit.id, "source has another revision");
-        let note = format!("{} by {}: {}", commit.id, commit.author, commit.subject);
-        self.context.events.normal(self.source, NEW_REVISION, &note);
+        self.context.events.normal(self.source, NEW_REVISION, &summary(commit));
     }
 
     fn publish_state(&self, status: &SourceStatus) {

@@ -1,16 +1,19 @@
 //! Finds the revision that a Source asks for, and fetches, verifies and stores it unless it is stored.
 
+mod artifact;
+mod commit;
+
 use std::{sync::Arc, time::Duration};
 
 use chandler_api::extensions::Source;
 use chandler_core::{
     failure::{Category, Failure},
-    source::{FetchedRevision, SelectedCommit, StoredFor, content_key, pinned_commit, select_commit},
+    source::{FetchedRevision, Origin, StoredFor, content_key},
 };
-use chandler_source::{Access, GitKeys, GitRequest, Packages, StoredRevision};
+use chandler_source::{Access, Packages, SourceTree, StoredRevision};
 use kube::{Client, ResourceExt as _};
 
-use crate::catalog::{public_keys, repository_access};
+use crate::catalog::repository_access;
 
 /// The last revision of a Source.
 pub(super) struct Revision<'a> {
@@ -27,29 +30,12 @@ pub(super) struct Current {
 }
 
 impl Revision<'_> {
-    /// Returns the revision that the repository has now. A list of refs may be `max_age` old.
+    /// Returns the revision that the repository or registry has now. What it lists may be `max_age` old.
     pub async fn current(&self, max_age: Duration) -> Result<Current, Failure> {
-        let keys = self.keys().await?;
-        let spec = &self.source.spec;
-        let namespace = self.source.namespace().unwrap_or_default();
-        let (authority, credentials) = (spec.certificate_authority.as_ref(), spec.credentials.as_ref());
-        let access = repository_access(self.client, &namespace, authority, credentials).await?;
-        let selected = if let Some(pinned) = pinned_commit(&spec.git) {
-            pinned
-        } else {
-            let refs = self.packages.git_refs(&spec.git.url, &access, max_age).await?;
-            select_commit(&spec.git, &refs)?
-        };
-        let digest = keys.as_ref().map(|keys| keys.digest().as_str());
-        if let Some(stored) = self.stored().filter(|stored| stored_for(stored).is_current(&selected, digest))
-        {
-            return Ok(Current { revision: fetched(stored), is_new: false });
+        match Origin::of(&self.source.spec)? {
+            Origin::Git(git) => self.current_commit(git, max_age).await,
+            Origin::Oci(oci) => self.current_artifact(oci, max_age).await,
         }
-        let fetched_now = self.fetch(&access, &selected, keys.as_ref()).await;
-        if let Err(failure) = &fetched_now {
-            self.remove_distrusted(failure.category, digest);
-        }
-        Ok(Current { revision: fetched(fetched_now?), is_new: true })
     }
 
     /// Returns the stored revision, if it was fetched for the current spec.
@@ -59,50 +45,32 @@ impl Revision<'_> {
         stored.filter(|stored| stored.content_key == wanted.as_str())
     }
 
-    /// Reads the keys whose signatures the Source accepts. `None` means that no signature is required.
-    async fn keys(&self) -> Result<Option<GitKeys>, Failure> {
-        let Some(verify) = &self.source.spec.verify else { return Ok(None) };
-        let (namespace, name) = (self.source.namespace().unwrap_or_default(), &verify.keys.name);
-        let texts = public_keys(self.client, &namespace, name).await;
-        let keys = texts.and_then(|texts| {
-            let keys = GitKeys::parse(texts.iter().map(String::as_str));
-            keys.map_err(|error| format!("Secret {namespace}/{name}: {error}"))
-        });
-        keys.map(Some).map_err(|problem| {
-            Failure::new(
-                Category::VerificationFailed,
-                format!("spec.verify of the Source is invalid: {problem}"),
-            )
-        })
-    }
-
-    /// Fetches, verifies and stores a commit.
-    async fn fetch(
-        &self,
-        access: &Access,
-        selected: &SelectedCommit,
-        keys: Option<&GitKeys>,
-    ) -> Result<StoredRevision, Failure> {
+    /// Reads the certificate authority and the credentials of the Source.
+    async fn access(&self) -> Result<Access, Failure> {
         let spec = &self.source.spec;
-        let request = GitRequest { url: &spec.git.url, access, selected, ignore: &spec.ignore };
-        let commit = self.packages.git_commit(request).await?;
-        let verified_by = match (&spec.verify, keys) {
-            (Some(verify), Some(keys)) => Some(commit.verify(verify.mode, keys)?),
-            _ => None,
-        };
-        let stored = StoredRevision {
-            content_key: content_key(spec).as_str().to_owned(),
-            keys: keys.map(|keys| keys.digest().as_str().to_owned()),
-            commit: commit.record.clone(),
-            tag: selected.tag.as_ref().map(|tag| tag.id.clone()),
-            verified_by,
-            remarks: commit.remarks.clone(),
-        };
-        self.packages.store_tree(self.uid, stored.clone(), commit.tree.clone()).await?;
-        Ok(stored)
+        let (authority, credentials) = (spec.certificate_authority.as_ref(), spec.credentials.as_ref());
+        repository_access(self.client, &self.namespace(), authority, credentials).await
     }
 
-    /// Removes the stored files if the failure of a fetch means that they must not be used any more.
+    fn namespace(&self) -> String {
+        self.source.namespace().unwrap_or_default()
+    }
+
+    /// Stores a fetched revision. If the fetch failed, removes the stored files if they must not be used any more. `keys` is the
+    /// digest of the keys or signers that are accepted now.
+    async fn store(
+        &self,
+        fetched: Result<(StoredRevision, SourceTree), Failure>,
+        keys: Option<&str>,
+    ) -> Result<Current, Failure> {
+        if let Err(failure) = &fetched {
+            self.remove_distrusted(failure.category, keys);
+        }
+        let (stored, tree) = fetched?;
+        self.packages.store_tree(self.uid, stored.clone(), tree).await?;
+        Ok(Current { revision: describe(stored), is_new: true })
+    }
+
     fn remove_distrusted(&self, failure: Category, keys: Option<&str>) {
         if self.stored().is_some_and(|stored| stored_for(&stored).is_distrusted(failure, keys)) {
             self.packages.remove_tree(self.uid);
@@ -114,7 +82,12 @@ fn stored_for(stored: &StoredRevision) -> StoredFor<'_> {
     StoredFor { commit: &stored.commit.id, tag: stored.tag.as_deref(), keys: stored.keys.as_deref() }
 }
 
-fn fetched(stored: StoredRevision) -> FetchedRevision {
+fn describe(stored: StoredRevision) -> FetchedRevision {
     let StoredRevision { commit, verified_by, remarks, .. } = stored;
     FetchedRevision { commit, verified_by, remarks }
+}
+
+/// Returns a stored revision, which was not fetched now.
+fn known(stored: StoredRevision) -> Current {
+    Current { revision: describe(stored), is_new: false }
 }

@@ -1,12 +1,12 @@
-//! The tags of a Source's repository, for packages that name one instead of the revision of the Source.
+//! The tags of a Source's repository or artifact, for packages that name one instead of the revision of the Source.
 
 use std::time::Duration;
 
-use chandler_api::extensions::{GitReference, Source, SourceRef};
+use chandler_api::extensions::{GitReference, OciReference, Source, SourceRef};
 use chandler_core::{
     catalog::interval,
     failure::{Category, Failure},
-    source::tag_names,
+    source::{Origin, tag_names},
 };
 use kube::ResourceExt as _;
 
@@ -20,15 +20,23 @@ const DEFAULT_AGE: Duration = Duration::from_mins(1);
 pub(super) const CACHED: Duration = Duration::from_secs(5);
 
 impl Sources {
-    /// Returns the names of the tags of a Source's repository.
+    /// Returns the names of the tags of a Source's repository or artifact.
     pub async fn tags(&self, reference: &SourceRef, namespace: &str) -> Result<Vec<String>, Failure> {
         let source = self.get(reference, namespace).await?;
         let spec = &source.spec;
         let home = source.namespace().unwrap_or_default();
         let (authority, credentials) = (spec.certificate_authority.as_ref(), spec.credentials.as_ref());
         let access = repository_access(&self.client, &home, authority, credentials).await?;
-        let refs = self.packages.git_refs(&spec.git.url, &access, max_age(&source)).await?;
-        Ok(tag_names(&refs).map(str::to_owned).collect())
+        match Origin::of(spec)? {
+            Origin::Git(git) => {
+                let refs = self.packages.git_refs(&git.url, &access, max_age(&source)).await?;
+                Ok(tag_names(&refs).map(str::to_owned).collect())
+            }
+            Origin::Oci(oci) => {
+                let tags = self.packages.artifact_tags(&oci.url, &access, max_age(&source)).await?;
+                Ok(tags.to_vec())
+            }
+        }
     }
 
     /// Returns the revision of a tag. Fetches, verifies and stores it, unless it is stored. If that fails, the stored revision
@@ -41,8 +49,9 @@ impl Sources {
     ) -> Result<CurrentSource, Failure> {
         let source = self.get(reference, namespace).await?;
         let named = format!("Source {}/{}", source.namespace().unwrap_or_default(), source.name_any());
-        if source.spec.git.reference.as_ref().is_some_and(is_pinned) {
-            let message = format!("{named} is pinned by spec.git.ref, so the tag {tag} cannot be used");
+        let origin = Origin::of(&source.spec)?;
+        if origin.is_pinned() {
+            let message = format!("{named} is pinned by its ref, so the tag {tag} cannot be used");
             return Err(Failure::new(Category::InvalidSpec, message));
         }
         let uid = format!("{}/{tag}", source.uid().unwrap_or_default());
@@ -60,13 +69,8 @@ impl Sources {
         };
         let key = (uid.clone(), source.metadata.generation);
         let stored = self.tagged.get(&key, read).await?;
-        Ok(CurrentSource { named, uid, url: source.spec.git.url.clone(), revision: stored })
+        Ok(CurrentSource { named, uid, url: origin.url().to_owned(), revision: stored })
     }
-}
-
-/// Returns whether the owner of a Source has chosen one revision.
-fn is_pinned(reference: &GitReference) -> bool {
-    reference.commit.is_some() || reference.tag.is_some()
 }
 
 fn max_age(source: &Source) -> Duration {
@@ -76,6 +80,12 @@ fn max_age(source: &Source) -> Duration {
 /// Returns the Source as if it asked for a tag.
 fn at_tag(source: &Source, tag: &str) -> Source {
     let mut tagged = source.clone();
-    tagged.spec.git.reference = Some(GitReference { tag: Some(tag.to_owned()), ..GitReference::default() });
+    let tag = Some(tag.to_owned());
+    if let Some(git) = &mut tagged.spec.git {
+        git.reference = Some(GitReference { tag: tag.clone(), ..GitReference::default() });
+    }
+    if let Some(oci) = &mut tagged.spec.oci {
+        oci.reference = Some(OciReference { tag, ..OciReference::default() });
+    }
     tagged
 }

@@ -114,7 +114,8 @@ fn newest_tag<'a>(git: &GitRepository, refs: &'a RemoteRefs, range: &str) -> Res
     })
 }
 
-fn shown<'a>(names: impl Iterator<Item = &'a str>) -> String {
+/// Returns the first names, for a message.
+pub(super) fn shown<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<_> = names.collect();
     match names.len() {
         0 => "none".to_owned(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use chandler_api::extensions::SourceSpec;
 use serde_json::json;
 
+use super::Origin;
 use crate::digest::Digest;
 
 /// How old a list of refs may be after a spec change: enough for Sources that are applied together.
@@ -14,7 +15,7 @@ const MOMENT: Duration = Duration::from_secs(2);
 /// that they share a poll.
 pub fn poll_seed(namespace: &str, spec: &SourceSpec) -> String {
     let credentials = spec.credentials.as_ref().map(|reference| (namespace, &reference.name, &reference.key));
-    json!([spec.git.url, credentials]).to_string()
+    json!([Origin::of(spec).ok().map(Origin::url), credentials]).to_string()
 }
 
 /// Returns how old a list of refs may be, depending on whether the poll is due by its schedule or because of a changed spec.
@@ -25,7 +26,7 @@ pub fn max_refs_age(scheduled: bool, interval: Duration) -> Duration {
 /// Returns a digest of the fields that decide about the content. Files that were fetched for another digest do not belong
 /// to the Source any more.
 pub fn content_key(spec: &SourceSpec) -> Digest {
-    Digest::of(json!([spec.git, spec.ignore, spec.verify]).to_string())
+    Digest::of(json!([spec.git, spec.oci, spec.ignore, spec.verify]).to_string())
 }
 
 #[cfg(test)]
@@ -69,6 +70,7 @@ mod tests {
             json!({"git": {"url": "https://git.example/a", "ref": {"branch": "main"}}}),
             json!({"ignore": ["docs"]}),
             json!({"verify": {"keys": {"name": "keys"}}}),
+            json!({"oci": {"url": "oci://registry.example/a"}}),
         ];
         for change in changes {
             assert_ne!(plain, key(change.clone()), "{change}");

@@ -13,7 +13,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-fn sources(world: &World) -> Api<Source> {
+pub fn sources(world: &World) -> Api<Source> {
     Api::namespaced(world.client.clone(), &world.namespace)
 }
 
@@ -30,7 +30,7 @@ async fn apply_source(world: &World, name: &str, url: &str, fields: Value) {
         .await;
 }
 
-async fn patch(world: &World, name: &str, spec: Value) {
+pub async fn patch(world: &World, name: &str, spec: Value) {
     let patch = Patch::Merge(json!({"spec": spec}));
     sources(world).patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
@@ -51,7 +51,7 @@ async fn wait_status(
     .await
 }
 
-async fn wait_revision(world: &World, name: &str, revision: &str) -> SourceStatus {
+pub async fn wait_revision(world: &World, name: &str, revision: &str) -> SourceStatus {
     wait_status(world, name, revision, |status| {
         status.revision.as_deref() == Some(revision) && reason(status) == Some("Ready")
     })
@@ -59,7 +59,7 @@ async fn wait_revision(world: &World, name: &str, revision: &str) -> SourceStatu
 }
 
 /// Waits until the condition `Ready` has this reason. Returns the status and the message.
-async fn wait_reason(world: &World, name: &str, expected: &str) -> (SourceStatus, String) {
+pub async fn wait_reason(world: &World, name: &str, expected: &str) -> (SourceStatus, String) {
     let status = wait_status(world, name, expected, |status| reason(status) == Some(expected)).await;
     let message = ready(&status).unwrap().message.clone();
     (status, message)

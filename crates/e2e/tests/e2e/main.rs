@@ -7,6 +7,7 @@
 )]
 
 mod adoption;
+mod artifact_sources;
 mod atomic;
 mod caaph;
 mod caaph_regressions;

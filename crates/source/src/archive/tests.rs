@@ -35,15 +35,15 @@ fn charts_are_valid() {
 fn names_outside_the_chart_are_rejected() {
     let traversals = ["../x", "web/../../x", "/etc/passwd", "web\\..\\..\\x", "web/c:/x", "web/a\nb"];
     for name in traversals {
-        assert_rejected(&pack(&[(name, Regular, b"x")]), "is outside the chart");
+        assert_rejected(&pack(&[(name, Regular, b"x")]), "is outside the archive");
     }
     let long = "web/../../x".to_owned();
     assert_rejected(
         &pack(&[("././@LongLink", GNULongName, long.as_bytes()), ("web/x", Regular, b"x")]),
-        "is outside the chart",
+        "is outside the archive",
     );
     let record = b"18 path=../../etc\n";
-    assert_rejected(&pack(&[("pax", XHeader, record), ("web/x", Regular, b"x")]), "is outside the chart");
+    assert_rejected(&pack(&[("pax", XHeader, record), ("web/x", Regular, b"x")]), "is outside the archive");
 }
 
 #[test]

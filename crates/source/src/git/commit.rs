@@ -30,6 +30,12 @@ struct FetchedTag {
     object: Vec<u8>,
 }
 
+impl AsRef<SourceTree> for GitCommit {
+    fn as_ref(&self) -> &SourceTree {
+        &self.tree
+    }
+}
+
 impl GitCommit {
     pub(super) fn read(objects: &mut Objects, fetch: &Fetch) -> Result<Self, SourceError> {
         let id = fetch.id(&fetch.selected.commit)?;

@@ -25,7 +25,10 @@ use gix_utils::progress::{Discard, DynNestedProgress};
 use tempfile::TempDir;
 
 use super::{commit::GitCommit, exchange::Connection, objects::Objects, transport::GitHttp};
-use crate::{SourceError, limits::GitLimits};
+use crate::{
+    SourceError,
+    limits::{GitLimits, TreeLimits},
+};
 
 /// The refs that a Source can ask for.
 const PREFIXES: [&str; 3] = ["HEAD", "refs/heads/", "refs/tags/"];
@@ -63,6 +66,7 @@ pub(super) struct Fetch {
     pub selected: SelectedCommit,
     pub ignore: Ignore,
     pub limits: GitLimits,
+    pub tree: TreeLimits,
     /// Temporary folder of the pack.
     pub folder: TempDir,
     pub interrupt: Arc<AtomicBool>,

@@ -7,7 +7,7 @@ use gix_hash::{Kind as HashKind, ObjectId};
 use gix_object::{Kind, TreeRefIter, tree::EntryKind};
 
 use super::{objects::Objects, session::Fetch};
-use crate::SourceError;
+use crate::{SourceError, tree::link_remarks};
 
 /// The first line of a file of Git LFS, which stands for a file elsewhere.
 const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
@@ -21,16 +21,7 @@ pub(super) fn read(
     let mut reader =
         TreeReader { objects, fetch, files: BTreeMap::new(), bytes: 0, entries: 0, links: Vec::new() };
     reader.folder(root, "", 0)?;
-    let remarks = remarks(&reader.links);
-    Ok((reader.files, remarks))
-}
-
-fn remarks(links: &[String]) -> String {
-    match links {
-        [] => String::new(),
-        [only] => format!("the symbolic link {only} is left out"),
-        [first, ..] => format!("{} symbolic links are left out, the first is {first}", links.len()),
-    }
+    Ok((reader.files, link_remarks(&reader.links)))
 }
 
 struct Entry {
@@ -50,7 +41,7 @@ struct TreeReader<'a> {
 
 impl TreeReader<'_> {
     fn folder(&mut self, id: ObjectId, path: &str, depth: usize) -> Result<(), SourceError> {
-        let limit = self.fetch.limits.depth;
+        let limit = self.fetch.tree.depth;
         if depth > limit {
             return Err(self.unusable(format!("{path} is nested more than {limit} folders deep")));
         }
@@ -88,8 +79,8 @@ impl TreeReader<'_> {
         for entry in TreeRefIter::from_bytes(data, HashKind::Sha1) {
             let entry = entry.map_err(|error| invalid(&error))?;
             self.entries += 1;
-            if self.entries > fetch.limits.entries {
-                let limit = fetch.limits.entries;
+            if self.entries > fetch.tree.entries {
+                let limit = fetch.tree.entries;
                 return Err(fetch.unusable(format!("it has more than {limit} files and folders")));
             }
             let name = safe_name(entry.filename).ok_or_else(|| {
@@ -108,7 +99,7 @@ impl TreeReader<'_> {
 
     fn file(&mut self, id: ObjectId, path: &str) -> Result<(), SourceError> {
         self.bytes += self.check_size(id, path)?;
-        if self.bytes > self.fetch.limits.tree_bytes {
+        if self.bytes > self.fetch.tree.bytes {
             return Err(self.too_large(path));
         }
         let unreadable = |why: &str| self.fetch.unusable(format!("the file {path} cannot be read: {why}"));
@@ -130,11 +121,11 @@ impl TreeReader<'_> {
     fn check_size(&mut self, id: ObjectId, path: &str) -> Result<u64, SourceError> {
         let size = self.objects.size(&id).map_err(|error| self.fetch.connection.error(&error))?;
         let size = size.ok_or_else(|| self.unusable(format!("the server did not send {path:?}")))?;
-        if size > self.fetch.limits.tree_bytes { Err(self.too_large(path)) } else { Ok(size) }
+        if size > self.fetch.tree.bytes { Err(self.too_large(path)) } else { Ok(size) }
     }
 
     fn too_large(&self, path: &str) -> SourceError {
-        let limit = self.fetch.limits.tree_bytes;
+        let limit = self.fetch.tree.bytes;
         self.unusable(format!(
             "its files up to {path:?} have more than {limit} bytes; add large folders to spec.ignore"
         ))
@@ -164,13 +155,5 @@ mod tests {
         for bad in [&b""[..], b".", b"..", b"a/b", b"a\\b", b".GIT", b"a\0", b"\xff"] {
             assert_eq!(safe_name(bad), None, "{bad:?}");
         }
-    }
-
-    #[test]
-    fn left_out_links_are_remarked() {
-        let links = ["a".to_owned(), "b".to_owned()];
-        assert_eq!(remarks(&[]), "");
-        assert_eq!(remarks(&links[..1]), "the symbolic link a is left out");
-        assert_eq!(remarks(&links), "2 symbolic links are left out, the first is a");
     }
 }

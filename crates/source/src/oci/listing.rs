@@ -93,9 +93,14 @@ impl Registries {
     }
 
     pub(super) async fn versions(&self, session: &mut Session<'_>) -> Result<Vec<String>, SourceError> {
+        Ok(self.tags(session).await?.iter().map(|tag| from_tag(tag)).collect())
+    }
+
+    /// Returns all tags of the repository.
+    pub(super) async fn tags(&self, session: &mut Session<'_>) -> Result<Vec<String>, SourceError> {
         let url = endpoint_url(session.base_url, &["tags", "list"])?;
         let pages = self.pages::<Tags>(session, url).await?;
-        Ok(pages.iter().flat_map(|page| page.tags.iter().flatten()).map(|tag| from_tag(tag)).collect())
+        Ok(pages.into_iter().flat_map(|page| page.tags.unwrap_or_default()).collect())
     }
 
     /// Returns all pages of a list. Links to other origins are not followed.

@@ -10,7 +10,9 @@ use chandler_sandbox::{
     git_server::{GitServer, WorkTree},
     repository::Authentication,
 };
-use chandler_source::{Access, GitCommit, GitLimits, GitRequest, Limits, Packages, SourceOptions};
+use chandler_source::{
+    Access, GitCommit, GitLimits, GitRequest, Limits, Packages, SourceOptions, TreeLimits,
+};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
@@ -154,24 +156,25 @@ async fn limits_hold() {
     let noise = noise.concat();
     tree.commit("first", &[("a/b/c/d", "1"), ("big", &noise)]).await.unwrap();
     let (url, access) = (server.url("fleet"), env.access());
-    let default = GitLimits::default();
+    let (git, tree) = (GitLimits::default(), TreeLimits::default());
     let rows = [
-        (GitLimits { refs_bytes: 10, ..default }, "is larger than the limit of 10 bytes"),
-        (GitLimits { pack_bytes: 1000, ..default }, "is larger than the limit of 1000 bytes"),
+        (GitLimits { refs_bytes: 10, ..git }, tree, "is larger than the limit of 10 bytes"),
+        (GitLimits { pack_bytes: 1000, ..git }, tree, "is larger than the limit of 1000 bytes"),
         (
-            GitLimits { tree_bytes: 10_000, ..default },
+            git,
+            TreeLimits { bytes: 10_000, ..tree },
             "have more than 10000 bytes; add large folders to spec.ignore",
         ),
-        (GitLimits { entries: 3, ..default }, "it has more than 3 files and folders"),
-        (GitLimits { depth: 2, ..default }, "a/b/c is nested more than 2 folders deep"),
+        (git, TreeLimits { entries: 3, ..tree }, "it has more than 3 files and folders"),
+        (git, TreeLimits { depth: 2, ..tree }, "a/b/c is nested more than 2 folders deep"),
     ];
-    for (git, expected) in rows {
-        let limits = Limits { git, ..options().limits };
+    for (git, tree, expected) in rows {
+        let limits = Limits { git, tree, ..options().limits };
         let packages = env.packages_with(SourceOptions { limits, ..options() });
         let refused = message(fetch(&packages, &url, &access, &json!(null), &[]).await);
         assert!(refused.contains(expected), "{refused}");
     }
-    let limits = Limits { git: GitLimits { tree_bytes: 10_000, ..default }, ..options().limits };
+    let limits = Limits { tree: TreeLimits { bytes: 10_000, ..tree }, ..options().limits };
     let packages = env.packages_with(SourceOptions { limits, ..options() });
     let commit = fetch(&packages, &url, &access, &json!(null), &["big"]).await.unwrap();
     assert_eq!(texts(&commit), [("a/b/c/d", "1")], "what is left out does not count");

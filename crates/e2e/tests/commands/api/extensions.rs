@@ -129,7 +129,7 @@ async fn required_fields_are_enforced() {
         (ADDON, "cluster", "spec.cluster: Required value"),
         (ADDON, "release", "spec.release: Required value"),
         (ADDON, "source", "spec.source: Required value"),
-        (SOURCE, "git", "spec.git: Required value"),
+        (SOURCE, "git", "exactly one of git, oci must be set"),
         (SYNC, "source", "spec.source: Required value"),
         (SYNC, "serviceAccountName", "spec.serviceAccountName: Required value"),
     ] {
@@ -287,6 +287,39 @@ async fn source_fields_are_validated() {
         ],
     )
     .await;
+}
+
+#[tokio::test]
+async fn artifact_sources_are_validated() {
+    let (registry, both) =
+        (Some("must name a registry and a repository, without a tag"), Some("exactly one of git, oci"));
+    let (one, key) = (Some("exactly one of tag, semver, digest"), json!({"keys": {"name": "keys"}}));
+    let cosign = json!({"verifier": "Cosign", "keys": {"name": "keys"}});
+    let url = |url: &str| json!({"oci": {"url": url}});
+    let reference = |fields: Value| json!({"oci": {"url": "oci://registry.example/a", "ref": fields}});
+    let rows = [
+        (url("oci://registry.example:5000/a/b"), None),
+        (url("https://registry.example/a"), registry),
+        (url("oci://registry.example"), registry),
+        (url("oci://registry.example/a:v1"), registry),
+        (url("oci://user@registry.example/a"), registry),
+        (reference(json!({"tag": "v1.2.0_build"})), None),
+        (reference(json!({"semver": ">=1.0.0"})), None),
+        (reference(json!({"digest": format!("sha256:{}", "0".repeat(64))})), None),
+        (reference(json!({"tag": "a:b"})), Some("must be a tag such as v1.2.0")),
+        (reference(json!({"digest": "sha256:00"})), Some("must be a digest")),
+        (reference(json!({})), one),
+        (reference(json!({"tag": "a", "semver": "1.x"})), one),
+        (json!({"oci": {"url": "oci://registry.example/a", "verify": cosign}}), None),
+        (json!({"oci": {"url": "oci://registry.example/a"}, "verify": key}), Some("set oci.verify")),
+        (json!({"oci": {"url": "oci://registry.example/a"}, "git": {"url": "https://git.example/a"}}), both),
+    ];
+    let server = Server::shared().await;
+    for (fields, error) in rows {
+        let mut source = without(SOURCE, "git");
+        source["spec"].as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        check(&server, &source, error).await;
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,80 @@
+//! The commit of a Git repository that a Source asks for.
+
+use std::time::Duration;
+
+use chandler_api::extensions::GitRepository;
+use chandler_core::{
+    failure::{Category, Failure},
+    source::{SelectedCommit, content_key, pinned_commit, select_commit},
+};
+use chandler_source::{Access, GitKeys, GitRequest, SourceTree, StoredRevision};
+
+use super::{Current, Revision, known, stored_for};
+use crate::catalog::public_keys;
+
+impl Revision<'_> {
+    pub(super) async fn current_commit(
+        &self,
+        git: &GitRepository,
+        max_age: Duration,
+    ) -> Result<Current, Failure> {
+        let keys = self.keys().await?;
+        let access = self.access().await?;
+        let selected = if let Some(pinned) = pinned_commit(git) {
+            pinned
+        } else {
+            let refs = self.packages.git_refs(&git.url, &access, max_age).await?;
+            select_commit(git, &refs)?
+        };
+        let digest = keys.as_ref().map(|keys| keys.digest().as_str());
+        if let Some(stored) = self.stored().filter(|stored| stored_for(stored).is_current(&selected, digest))
+        {
+            return Ok(known(stored));
+        }
+        let fetched = self.fetch_commit(git, &access, &selected, keys.as_ref()).await;
+        self.store(fetched, digest).await
+    }
+
+    /// Reads the keys whose signatures the Source accepts. `None` means that no signature is required.
+    async fn keys(&self) -> Result<Option<GitKeys>, Failure> {
+        let Some(verify) = &self.source.spec.verify else { return Ok(None) };
+        let (namespace, name) = (self.namespace(), &verify.keys.name);
+        let texts = public_keys(self.client, &namespace, name).await;
+        let keys = texts.and_then(|texts| {
+            let keys = GitKeys::parse(texts.iter().map(String::as_str));
+            keys.map_err(|error| format!("Secret {namespace}/{name}: {error}"))
+        });
+        keys.map(Some).map_err(|problem| {
+            Failure::new(
+                Category::VerificationFailed,
+                format!("spec.verify of the Source is invalid: {problem}"),
+            )
+        })
+    }
+
+    /// Fetches and verifies a commit.
+    async fn fetch_commit(
+        &self,
+        git: &GitRepository,
+        access: &Access,
+        selected: &SelectedCommit,
+        keys: Option<&GitKeys>,
+    ) -> Result<(StoredRevision, SourceTree), Failure> {
+        let spec = &self.source.spec;
+        let request = GitRequest { url: &git.url, access, selected, ignore: &spec.ignore };
+        let commit = self.packages.git_commit(request).await?;
+        let verified_by = match (&spec.verify, keys) {
+            (Some(verify), Some(keys)) => Some(commit.verify(verify.mode, keys)?),
+            _ => None,
+        };
+        let stored = StoredRevision {
+            content_key: content_key(spec).as_str().to_owned(),
+            keys: keys.map(|keys| keys.digest().as_str().to_owned()),
+            commit: commit.record.clone(),
+            tag: selected.tag.as_ref().map(|tag| tag.id.clone()),
+            verified_by,
+            remarks: commit.remarks.clone(),
+        };
+        Ok((stored, commit.tree.clone()))
+    }
+}

@@ -1,0 +1,83 @@
+//! Where the files of a Source come from.
+
+use chandler_api::extensions::{GitRepository, OciArtifact, SourceSpec};
+
+use crate::failure::{Category, Failure};
+
+/// Where the files of a Source come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin<'a> {
+    Git(&'a GitRepository),
+    Oci(&'a OciArtifact),
+}
+
+impl<'a> Origin<'a> {
+    /// Returns the origin that the spec names. The API server accepts only specs with exactly one.
+    pub fn of(spec: &'a SourceSpec) -> Result<Self, Failure> {
+        match (&spec.git, &spec.oci) {
+            (Some(git), None) => Ok(Self::Git(git)),
+            (None, Some(oci)) => Ok(Self::Oci(oci)),
+            _ => {
+                let why = "exactly one of spec.git, spec.oci of the Source must be set";
+                Err(Failure::new(Category::InvalidSpec, why))
+            }
+        }
+    }
+
+    pub fn url(self) -> &'a str {
+        match self {
+            Self::Git(git) => &git.url,
+            Self::Oci(oci) => &oci.url,
+        }
+    }
+
+    /// Returns whether the owner of the Source has chosen one revision, so that no other tag may be used.
+    pub fn is_pinned(self) -> bool {
+        match self {
+            Self::Git(git) => {
+                git.reference.as_ref().is_some_and(|chosen| chosen.commit.is_some() || chosen.tag.is_some())
+            }
+            Self::Oci(oci) => {
+                oci.reference.as_ref().is_some_and(|chosen| chosen.digest.is_some() || chosen.tag.is_some())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn spec(fields: Value) -> SourceSpec {
+        serde_json::from_value(fields).unwrap()
+    }
+
+    #[test]
+    fn a_source_has_one_origin() {
+        let (git, oci) = (json!({"url": "https://git.example/a"}), json!({"url": "oci://r.example/a"}));
+        assert_eq!(Origin::of(&spec(json!({"git": git}))).unwrap().url(), "https://git.example/a");
+        assert_eq!(Origin::of(&spec(json!({"oci": oci}))).unwrap().url(), "oci://r.example/a");
+        for invalid in [json!({}), json!({"git": git, "oci": oci})] {
+            assert_eq!(Origin::of(&spec(invalid)).unwrap_err().category, Category::InvalidSpec);
+        }
+    }
+
+    #[test]
+    fn commits_digests_and_tags_pin_a_source() {
+        let rows = [
+            (json!({"git": {"url": "u"}}), false),
+            (json!({"git": {"url": "u", "ref": {"branch": "main"}}}), false),
+            (json!({"git": {"url": "u", "ref": {"tag": "v1"}}}), true),
+            (json!({"git": {"url": "u", "ref": {"commit": "c"}}}), true),
+            (json!({"oci": {"url": "u"}}), false),
+            (json!({"oci": {"url": "u", "ref": {"semver": "1.x"}}}), false),
+            (json!({"oci": {"url": "u", "ref": {"tag": "v1"}}}), true),
+            (json!({"oci": {"url": "u", "ref": {"digest": "d"}}}), true),
+        ];
+        for (fields, expected) in rows {
+            assert_eq!(Origin::of(&spec(fields.clone())).unwrap().is_pinned(), expected, "{fields}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Reads the files of an archive into memory.
+
+use std::{collections::BTreeMap, io::Read};
+
+use bytes::Bytes;
+use chandler_core::source::Ignore;
+use flate2::read::MultiGzDecoder;
+use tar::EntryType;
+
+use super::{ArchiveError, MAX_UNPACKED, Totals, pax_name, read_header, validated_name};
+use crate::limits::TreeLimits;
+
+/// The files of an archive cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FilesError {
+    #[error("its archive is not used: {0}")]
+    Archive(#[from] ArchiveError),
+    #[error("its files up to {path:?} have more than {limit} bytes; add large folders to spec.ignore")]
+    TooLarge { path: String, limit: u64 },
+    #[error("it has more than {limit} files and folders")]
+    TooManyEntries { limit: usize },
+    #[error("{path} is nested more than {limit} folders deep")]
+    TooDeep { path: String, limit: usize },
+    #[error("it contains {path} twice")]
+    Twice { path: String },
+}
+
+impl From<std::io::Error> for FilesError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Archive(error.into())
+    }
+}
+
+/// The files of an archive by their path, and the symbolic links that are left out.
+#[derive(Debug, Default)]
+pub(crate) struct ArchivedFiles {
+    pub files: BTreeMap<String, Bytes>,
+    pub links: Vec<String>,
+}
+
+/// Reads the files of an archive of `packed` bytes, except those that `ignore` leaves out.
+pub(crate) fn read_files(
+    archive: impl Read,
+    packed: u64,
+    limits: TreeLimits,
+    ignore: &Ignore,
+) -> Result<ArchivedFiles, FilesError> {
+    let mut reader = FilesReader {
+        totals: Totals { bytes: 0, files: 0, packed },
+        limits,
+        ignore,
+        found: ArchivedFiles::default(),
+        entries: 0,
+        bytes: 0,
+    };
+    // Limits headers and padding, too: they take time, even if they do not take memory.
+    let unpacked = MultiGzDecoder::new(archive).take(2 * MAX_UNPACKED);
+    let mut archive = tar::Archive::new(unpacked);
+    let mut long_name = None;
+    for entry in archive.entries()?.raw(true) {
+        let mut entry = entry?;
+        reader.totals.add_file()?;
+        let kind = entry.header().entry_type();
+        match kind {
+            EntryType::Regular | EntryType::Directory | EntryType::Symlink => {
+                let name = match long_name.take() {
+                    Some(name) => name,
+                    None => entry.path_bytes().into_owned(),
+                };
+                let (name, size) = (validated_name(&name)?, entry.size());
+                reader.entry(kind, &name, size, &mut entry)?;
+            }
+            EntryType::GNULongName => long_name = Some(read_header(&mut entry)?),
+            EntryType::XHeader => {
+                if let Some(name) = pax_name(&read_header(&mut entry)?)? {
+                    long_name = Some(name);
+                }
+            }
+            EntryType::XGlobalHeader | EntryType::GNULongLink => {
+                read_header(&mut entry)?;
+            }
+            // The content of a hard link is in another entry, which may be left out.
+            EntryType::Link => return Err(ArchiveError::Link.into()),
+            _ => return Err(ArchiveError::UnsupportedEntry.into()),
+        }
+    }
+    Ok(reader.found)
+}
+
+struct FilesReader<'a> {
+    /// Everything that was read, including what is left out.
+    totals: Totals,
+    limits: TreeLimits,
+    ignore: &'a Ignore,
+    found: ArchivedFiles,
+    entries: usize,
+    bytes: u64,
+}
+
+impl FilesReader<'_> {
+    fn entry(
+        &mut self,
+        kind: EntryType,
+        name: &str,
+        size: u64,
+        content: &mut impl Read,
+    ) -> Result<(), FilesError> {
+        self.totals.add_bytes(size)?;
+        let parts: Vec<_> = name.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+        let path = parts.join("/");
+        if path.is_empty() || self.is_ignored(&parts) {
+            return Ok(());
+        }
+        self.entries += 1;
+        let TreeLimits { bytes, entries, depth } = self.limits;
+        if self.entries > entries {
+            return Err(FilesError::TooManyEntries { limit: entries });
+        }
+        if parts.len() > depth + 1 {
+            return Err(FilesError::TooDeep { path, limit: depth });
+        }
+        match kind {
+            EntryType::Symlink => self.found.links.push(path),
+            // Old archives mark folders only by a slash at the end of the name.
+            EntryType::Regular if !name.ends_with('/') => {
+                self.bytes += size;
+                if self.bytes > bytes {
+                    return Err(FilesError::TooLarge { path, limit: bytes });
+                }
+                let mut data = Vec::new();
+                content.read_to_end(&mut data)?;
+                if self.found.files.insert(path.clone(), data.into()).is_some() {
+                    return Err(FilesError::Twice { path });
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Returns whether the path or a folder above it is left out.
+    fn is_ignored(&self, parts: &[&str]) -> bool {
+        (1..=parts.len()).any(|length| self.ignore.matches(&parts[..length].join("/")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::testing::{gzip, pack};
+
+    const LIMITS: TreeLimits = TreeLimits { bytes: 100, entries: 10, depth: 2 };
+
+    fn read(archive: &[u8], ignore: &[&str]) -> Result<ArchivedFiles, String> {
+        let ignore: Vec<_> = ignore.iter().map(|pattern| (*pattern).to_owned()).collect();
+        read_files(archive, archive.len() as u64, LIMITS, &Ignore::new(&ignore))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn files_are_read_by_their_paths() {
+        let archive = pack(&[
+            ("./", EntryType::Directory, b""),
+            ("./apps/", EntryType::Directory, b""),
+            ("./apps/a.yaml", EntryType::Regular, b"a: 1"),
+            ("old/", EntryType::Regular, b""),
+            ("docs/x/y.md", EntryType::Regular, b"text"),
+            ("link", EntryType::Symlink, b""),
+        ]);
+        let found = read(&archive, &["docs"]).unwrap();
+        let files: Vec<_> = found.files.iter().map(|(path, data)| (path.as_str(), &data[..])).collect();
+        assert_eq!(files, [("apps/a.yaml", &b"a: 1"[..])]);
+        assert_eq!(found.links, ["link"]);
+        assert!(read(&gzip(&[0; 1024]), &[]).unwrap().files.is_empty());
+    }
+
+    #[test]
+    fn limits_hold_and_hostile_entries_are_refused() {
+        let big = [0_u8; 101];
+        let many: Vec<_> = (0..11).map(|number| format!("f{number}")).collect();
+        let many: Vec<_> = many.iter().map(|name| (name.as_str(), EntryType::Regular, &b""[..])).collect();
+        let one = |name, kind| pack(&[(name, kind, b"")]);
+        let rows = [
+            (pack(&[("big", EntryType::Regular, &big)]), "100 bytes; add large folders to spec.ignore"),
+            (pack(&many), "more than 10 files and folders"),
+            (one("a/b/c/d", EntryType::Regular), "a/b/c/d is nested more than 2 folders deep"),
+            (pack(&[("a", EntryType::Regular, b""), ("./a", EntryType::Regular, b"")]), "contains a twice"),
+            (one("../a", EntryType::Regular), "is outside the archive"),
+            (one("a", EntryType::Link), "contains a link"),
+            (one("a", EntryType::Char), "neither a file nor a directory"),
+        ];
+        for (archive, expected) in rows {
+            let refused = read(&archive, &[]).unwrap_err();
+            assert!(refused.contains(expected), "{refused}");
+        }
+        let archive = pack(&[("big", EntryType::Regular, &big), ("a", EntryType::Regular, b"1")]);
+        assert_eq!(read(&archive, &["big"]).unwrap().files.len(), 1, "what is left out does not count");
+        assert!(read(b"text", &[]).unwrap_err().contains("cannot be read"));
+    }
+}
