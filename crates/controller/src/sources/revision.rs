@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use chandler_api::extensions::Source;
 use chandler_core::{
     failure::{Category, Failure},
-    source::{FetchedRevision, SelectedCommit, StoredFor, content_key, pinned_commit, select_commit},
+    source::{
+        FetchedRevision, RemoteRefs, SelectedCommit, StoredFor, content_key, pinned_commit, select_commit,
+    },
 };
 use chandler_source::{Access, GitKeys, GitRequest, Packages, StoredRevision};
 use kube::{Client, ResourceExt as _};
@@ -27,8 +29,13 @@ pub(super) struct Current {
 }
 
 impl Revision<'_> {
-    /// Returns the revision that the repository has now. A list of refs may be `max_age` old.
-    pub async fn current(&self, max_age: Duration) -> Result<Current, Failure> {
+    /// Returns the revision that the repository has now. A list of refs may be `max_age` old. `on_refs` gets it, unless the Source
+    /// is pinned to a commit.
+    pub async fn current(
+        &self,
+        max_age: Duration,
+        on_refs: impl FnOnce(&RemoteRefs),
+    ) -> Result<Current, Failure> {
         let keys = self.keys().await?;
         let spec = &self.source.spec;
         let namespace = self.source.namespace().unwrap_or_default();
@@ -38,6 +45,7 @@ impl Revision<'_> {
             pinned
         } else {
             let refs = self.packages.git_refs(&spec.git.url, &access, max_age).await?;
+            on_refs(&refs);
             select_commit(&spec.git, &refs)?
         };
         let digest = keys.as_ref().map(|keys| keys.digest().as_str());
