@@ -43,8 +43,12 @@ pub struct GitLimits {
     pub refs_bytes: u64,
     /// Limit of the pack with all files of a revision, compressed.
     pub pack_bytes: u64,
+    /// Limit of the number of objects of the pack. It holds for files that are left out, too.
+    pub objects: u32,
     /// Limit of one object of the pack, uncompressed. It holds for files that are left out, too.
     pub object_bytes: usize,
+    /// Limit of the objects that have to be in memory at the same time, because they are stored as differences to each other.
+    pub chain_bytes: u64,
     /// Limit of all files of a revision together.
     pub tree_bytes: u64,
     /// Limit of the number of files and folders of a revision.
@@ -60,7 +64,9 @@ impl Default for GitLimits {
         Self {
             refs_bytes: 32 << 20,
             pack_bytes: 256 << 20,
-            object_bytes: 128 << 20,
+            objects: 500_000,
+            object_bytes: 64 << 20,
+            chain_bytes: 128 << 20,
             tree_bytes: 64 << 20,
             entries: 50_000,
             depth: 32,
