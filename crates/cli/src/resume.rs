@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail};
 use chandler_api::extensions::{RESUMED_ANNOTATION, SyncObject};
 use clap::{Args, Subcommand};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     Api,
@@ -46,7 +46,7 @@ async fn resume_sync(arguments: ResumeSyncArgs) -> Result<()> {
     let syncs: Api<SyncObject> = Api::namespaced(client, &namespace);
     let found = syncs.get_opt(&name).await.with_context(|| format!("reading Sync {namespace}/{name}"))?;
     let Some(sync) = found else { bail!("Sync {namespace}/{name} does not exist") };
-    let Some(patch) = patch(&sync, Timestamp::now()) else {
+    let Some(patch) = patch(&sync) else {
         println!("Sync {namespace}/{name} is not suspended.");
         return Ok(());
     };
@@ -59,17 +59,24 @@ async fn resume_sync(arguments: ResumeSyncArgs) -> Result<()> {
 }
 
 /// Returns the change that resumes a Sync, or `None` if it is not suspended.
-fn patch(sync: &SyncObject, now: Timestamp) -> Option<Value> {
-    let is_moving = |condition: &Condition| condition.type_ == "Moving" && condition.status == "True";
-    let moving = sync.status.as_ref().is_some_and(|status| status.conditions.iter().any(is_moving));
-    if !moving && !sync.spec.suspend {
-        return None;
+fn patch(sync: &SyncObject) -> Option<Value> {
+    let mut patch = json!({});
+    if let Some(at) = resumed_at(sync) {
+        patch["metadata"] = json!({"annotations": {RESUMED_ANNOTATION: at.to_string()}});
     }
-    let mut patch = json!({"metadata": {"annotations": {RESUMED_ANNOTATION: now.to_string()}}});
     if sync.spec.suspend {
         patch["spec"] = json!({"suspend": false});
     }
-    Some(patch)
+    (patch != json!({})).then_some(patch)
+}
+
+/// Returns a time after which the Sync has not suspended itself, or `None` if it has not at all. The clock of the user is not
+/// used: with a time in the future, the Sync would ignore the next move.
+fn resumed_at(sync: &SyncObject) -> Option<Timestamp> {
+    let is_moving = |condition: &&Condition| condition.type_ == "Moving" && condition.status == "True";
+    let moving = sync.status.as_ref()?.conditions.iter().find(is_moving)?;
+    // The time of a condition has no fractions of a second.
+    moving.last_transition_time.0.checked_add(SignedDuration::from_secs(1)).ok()
 }
 
 #[cfg(test)]
@@ -78,11 +85,11 @@ mod tests {
 
     #[test]
     fn a_suspended_or_moved_sync_is_resumed() {
-        let now = Timestamp::from_second(0).unwrap();
-        let annotations = json!({"annotations": {"chandler.dev/resumed-at": "1970-01-01T00:00:00Z"}});
+        let annotations = json!({"annotations": {"chandler.dev/resumed-at": "1970-01-01T00:00:01Z"}});
         let rows = [
             (false, "False", None),
-            (true, "False", Some(json!({"metadata": annotations, "spec": {"suspend": false}}))),
+            (true, "False", Some(json!({"spec": {"suspend": false}}))),
+            (true, "True", Some(json!({"metadata": annotations, "spec": {"suspend": false}}))),
             (false, "True", Some(json!({"metadata": annotations}))),
         ];
         for (suspend, moving, expected) in rows {
@@ -96,7 +103,7 @@ mod tests {
                     "lastTransitionTime": "1970-01-01T00:00:00Z",
                 }]},
             }));
-            assert_eq!(patch(&sync.unwrap(), now), expected, "{suspend} {moving}");
+            assert_eq!(patch(&sync.unwrap()), expected, "{suspend} {moving}");
         }
     }
 }

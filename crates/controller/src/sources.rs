@@ -18,6 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Client, ResourceExt as _, api::ApiResource};
 use tokio::sync::watch as channel;
 
+use self::tags::KnownTags;
 pub use self::{
     handle::{CurrentSource, Sources},
     packages::{Folder, SourcePackages},
@@ -40,10 +41,11 @@ struct SourceContext {
     client: Client,
     packages: Arc<Packages>,
     events: Events,
-    /// Counts fetched revisions and deleted Sources.
+    /// Counts fetched revisions, changes of tags, and deleted Sources.
     changes: channel::Sender<u64>,
     /// By uid.
     polls: Mutex<HashMap<String, LastPoll>>,
+    tags: KnownTags,
 }
 
 impl SourceContext {
@@ -59,6 +61,7 @@ impl SourceContext {
         if let Change::Deleted(source) = change {
             let uid = source.uid().unwrap_or_default();
             self.polls().remove(&uid);
+            self.tags.forget(&uid);
             self.packages.remove_tree(&uid);
             self.changed();
         }
@@ -90,6 +93,7 @@ impl SourceControllers {
                 events: shared.events.clone(),
                 changes: self.changes.clone(),
                 polls: Mutex::default(),
+                tags: KnownTags::default(),
             });
             let (router, watching) = (shared.router.clone(), context.clone());
             let resource = ApiResource::erase::<Source>(&());

@@ -27,4 +27,4 @@ pub use plan::{
 };
 pub use report::{ANOTHER_NAME, Progress, Report, report};
 pub use state::State;
-pub use tool::{RecordState, ToolChoice, tool_with_record};
+pub use tool::{RecordState, ToolChoice, check_same_tool, tool_with_record};

@@ -17,7 +17,7 @@ pub use chandler_api::extensions::{CommitRecord, VerificationMode};
 pub use commit_record::{artifact_record, commit_record, summary};
 pub use content::{Content, content_of, is_manifest};
 pub use git_ref::{
-    RemoteRef, RemoteRefs, SelectedCommit, SelectedTag, pinned_commit, select_commit, tag_names,
+    RemoteRef, RemoteRefs, SelectedCommit, SelectedTag, pinned_commit, select_commit, tag_names, tags_digest,
 };
 pub use history::history;
 pub use ignore::Ignore;

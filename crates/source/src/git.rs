@@ -5,6 +5,7 @@
 mod commit;
 mod exchange;
 mod objects;
+mod pack_check;
 mod session;
 mod signature;
 mod transport;

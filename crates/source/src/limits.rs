@@ -46,8 +46,12 @@ pub struct GitLimits {
     pub refs_bytes: u64,
     /// Limit of the pack with all files of a revision, compressed.
     pub pack_bytes: u64,
+    /// Limit of the number of objects of the pack. It holds for files that are left out, too.
+    pub objects: u32,
     /// Limit of one object of the pack, uncompressed. It holds for files that are left out, too.
     pub object_bytes: usize,
+    /// Limit of the objects that have to be in memory at the same time, because they are stored as differences to each other.
+    pub chain_bytes: u64,
     /// Limit of the time that listing the refs, or fetching a revision, may take.
     pub timeout: Duration,
 }
@@ -57,7 +61,9 @@ impl Default for GitLimits {
         Self {
             refs_bytes: 32 << 20,
             pack_bytes: 256 << 20,
-            object_bytes: 128 << 20,
+            objects: 500_000,
+            object_bytes: 64 << 20,
+            chain_bytes: 128 << 20,
             timeout: Duration::from_mins(5),
         }
     }

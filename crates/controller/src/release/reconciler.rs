@@ -16,8 +16,8 @@ use chandler_core::{
     poll::Poll,
     release::{
         ClusterState, Collision, Desired, InFlight, InputState, InventoryState, Observed, Operation,
-        OperationKind, Plan, RecordState, ReleaseKind, ToolChoice, Wait, failure_key, history, plan,
-        tool_with_record,
+        OperationKind, Plan, RecordState, ReleaseKind, ToolChoice, Wait, check_same_tool, failure_key,
+        history, plan, tool_with_record,
     },
     target::Target,
 };
@@ -287,8 +287,11 @@ where
 
     async fn resolve(&mut self, desired: &Desired, view: &View) {
         let control_plane = view.facts.control_plane.as_ref();
-        let inputs = self.context.inputs(desired, &self.status, control_plane).await;
-        match inputs.and_then(|inputs| self.check_format(view, inputs)) {
+        let inputs = match self.context.inputs(desired, &self.status, control_plane).await {
+            Ok(inputs) => self.check_tool(view, &inputs).await.map(|()| inputs),
+            Err(failure) => Err(failure),
+        };
+        match inputs {
             Ok(inputs) => {
                 self.status.package = Some(inputs.package.clone());
                 self.status.values = Some(inputs.values.clone());
@@ -302,25 +305,19 @@ where
         }
     }
 
-    /// Refuses a package of another format than that of the installed release: its tool would install it beside the first.
-    /// A release counts as installed unless it is known not to be.
-    fn check_format(&self, view: &View, inputs: Inputs) -> Result<Inputs, Failure> {
+    /// Refuses a package for another tool than that of the installed release. A release counts as installed unless it is known
+    /// not to be.
+    async fn check_tool(&self, view: &View, inputs: &Inputs) -> Result<(), Failure> {
         let absent = matches!(view.inventory, InventoryView::Known(_))
             && self.status.revision.is_none()
             && self.context.operations.running(&self.uid).is_none();
         let installed = self.status.package.as_ref().filter(|_| !absent).map(package_format);
         let resolved = package_format(&inputs.package);
-        match installed.filter(|installed| *installed != resolved) {
-            Some(installed) => Err(Failure::new(
-                Category::InvalidPackage,
-                format!(
-                    "{} is a package of type {resolved}, but the release was installed from one of type {installed}; \
-                     remove the release first, then install the new package",
-                    inputs.package.reference
-                ),
-            )),
-            None => Ok(inputs),
-        }
+        let Some(installed) = installed.filter(|installed| *installed != resolved) else { return Ok(()) };
+        let tools = &self.context.tools;
+        let (before, now) =
+            (tools.for_format(&installed).await?.id(), tools.for_format(&resolved).await?.id());
+        check_same_tool(&inputs.package.reference, (&installed, before), (&resolved, now))
     }
 
     /// Reads the release to fill in the details of the status.

@@ -20,7 +20,7 @@ use kube::{
 };
 use tokio::sync::watch;
 
-use super::tags;
+use super::tags::{self, TagKey};
 use crate::{single_flight::SingleFlight, sync::Mutex};
 
 /// The watched Sources and the files that were fetched for them. Clones share the data.
@@ -34,8 +34,8 @@ pub struct Sources {
     changes: watch::Sender<u64>,
     /// Files that a caller still holds, by uid.
     held: Arc<Mutex<HashMap<String, Weak<SourceTree>>>>,
-    /// Revisions of tags, by their key in the store and the generation of the Source.
-    pub(super) tagged: Arc<SingleFlight<(String, Option<i64>), StoredRevision>>,
+    /// Revisions of tags.
+    pub(super) tagged: Arc<SingleFlight<TagKey, StoredRevision>>,
 }
 
 /// A Source and its last revision.
@@ -147,7 +147,12 @@ impl Sources {
         Ok(found.labels().clone())
     }
 
-    /// Returns a receiver that is notified when a revision was fetched or a Source was deleted.
+    /// Returns how often something has changed.
+    pub(super) fn changes_so_far(&self) -> u64 {
+        *self.changes.borrow()
+    }
+
+    /// Returns a receiver that is notified when a revision was fetched, tags have changed, or a Source was deleted.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }

@@ -6,7 +6,7 @@ use chandler_api::extensions::{Source, SourceStatus};
 use chandler_core::{
     catalog::{LastPoll, interval, poll_delay},
     failure::Failure,
-    source::{PollResult, max_refs_age, poll_seed, report, summary},
+    source::{PollResult, RemoteRefs, max_refs_age, poll_seed, report, summary},
 };
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::controller::Action};
@@ -100,7 +100,14 @@ impl Reconciler<'_> {
         interval(&self.source.spec.interval)?;
         let generation = self.source.metadata.generation;
         let is_scheduled = self.last_poll().is_some_and(|last| last.generation == generation);
-        self.revision().current(max_refs_age(is_scheduled, self.interval())).await
+        let max_age = max_refs_age(is_scheduled, self.interval());
+        // Packages may name a tag instead of the revision of the Source.
+        let on_refs = |refs: &RemoteRefs| {
+            if self.context.tags.have_changed(&self.uid, refs) {
+                self.context.changed();
+            }
+        };
+        self.revision().current(max_age, on_refs).await
     }
 
     /// Returns whether the files of the revision in the status are still used.

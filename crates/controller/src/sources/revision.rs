@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use chandler_api::extensions::Source;
 use chandler_core::{
     failure::{Category, Failure},
-    source::{FetchedRevision, Origin, StoredFor, content_key},
+    source::{FetchedRevision, Origin, RemoteRefs, StoredFor, content_key},
 };
 use chandler_source::{Access, Packages, SourceTree, StoredRevision};
 use kube::{Client, ResourceExt as _};
@@ -30,10 +30,15 @@ pub(super) struct Current {
 }
 
 impl Revision<'_> {
-    /// Returns the revision that the repository or registry has now. What it lists may be `max_age` old.
-    pub async fn current(&self, max_age: Duration) -> Result<Current, Failure> {
+    /// Returns the revision that the repository or registry has now. What it lists may be `max_age` old. `on_refs` gets the refs
+    /// of a Git repository, unless the Source is pinned to a commit.
+    pub async fn current(
+        &self,
+        max_age: Duration,
+        on_refs: impl FnOnce(&RemoteRefs),
+    ) -> Result<Current, Failure> {
         match Origin::of(&self.source.spec)? {
-            Origin::Git(git) => self.current_commit(git, max_age).await,
+            Origin::Git(git) => self.current_commit(git, max_age, on_refs).await,
             Origin::Oci(oci) => self.current_artifact(oci, max_age).await,
         }
     }

@@ -1,23 +1,45 @@
 //! The tags of a Source's repository or artifact, for packages that name one instead of the revision of the Source.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use chandler_api::extensions::{GitReference, OciReference, Source, SourceRef};
 use chandler_core::{
     catalog::interval,
+    digest::Digest,
     failure::{Category, Failure},
-    source::{Origin, tag_names},
+    source::{Origin, RemoteRefs, tag_names, tags_digest},
 };
 use kube::ResourceExt as _;
 
 use super::{CurrentSource, Sources, handle::unavailable, revision::Revision};
-use crate::catalog::repository_access;
+use crate::{catalog::repository_access, sync::Mutex};
 
 /// The age of a list of tags if the interval of the Source is invalid.
 const DEFAULT_AGE: Duration = Duration::from_mins(1);
 /// How long the revision of a tag is used before the list of tags is read again: long enough for a fleet that reads it at
 /// the same time.
 pub(super) const CACHED: Duration = Duration::from_secs(5);
+
+/// The key of a tag's revision: its key in the store, the generation of the Source, and the number of changes of all Sources,
+/// so that a tag that was moved is read again at once.
+pub(super) type TagKey = (String, Option<i64>, u64);
+
+/// The tags that repositories had at the last polls, by the uids of their Sources.
+#[derive(Debug, Default)]
+pub(super) struct KnownTags(Mutex<HashMap<String, Digest>>);
+
+impl KnownTags {
+    /// Records the tags. Returns whether the repository had others at the last poll.
+    pub fn have_changed(&self, uid: &str, refs: &RemoteRefs) -> bool {
+        let tags = tags_digest(refs);
+        let before = self.0.lock().insert(uid.to_owned(), tags.clone());
+        before.is_some_and(|before| before != tags)
+    }
+
+    pub fn forget(&self, uid: &str) {
+        self.0.lock().remove(uid);
+    }
+}
 
 impl Sources {
     /// Returns the names of the tags of a Source's repository or artifact.
@@ -59,15 +81,18 @@ impl Sources {
         let revision =
             Revision { client: &self.client, packages: &self.packages, source: &tagged, uid: &uid };
         let read = async {
-            let polled =
-                if source.spec.suspend { Ok(()) } else { revision.current(max_age(&source)).await.map(drop) };
+            let polled = if source.spec.suspend {
+                Ok(())
+            } else {
+                revision.current(max_age(&source), |_| {}).await.map(drop)
+            };
             match (revision.stored(), polled) {
                 (Some(stored), _) => Ok(stored),
                 (None, Err(failure)) => Err(failure),
                 (None, Ok(())) => Err(unavailable(&named, &format!("has not fetched the tag {tag} yet"))),
             }
         };
-        let key = (uid.clone(), source.metadata.generation);
+        let key = (uid.clone(), source.metadata.generation, self.changes_so_far());
         let stored = self.tagged.get(&key, read).await?;
         Ok(CurrentSource { named, uid, url: origin.url().to_owned(), revision: stored })
     }
@@ -88,4 +113,26 @@ fn at_tag(source: &Source, tag: &str) -> Source {
         oci.reference = Some(OciReference { tag, ..OciReference::default() });
     }
     tagged
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_core::source::RemoteRef;
+
+    use super::*;
+
+    #[test]
+    fn a_tag_that_was_moved_is_noticed_once() {
+        let refs = |commit: &str| {
+            let name = "refs/tags/v1.34".to_owned();
+            RemoteRefs(vec![RemoteRef { name, commit: commit.to_owned(), tag: None }])
+        };
+        let tags = KnownTags::default();
+        assert!(!tags.have_changed("uid", &refs("c1")), "the first poll");
+        assert!(!tags.have_changed("uid", &refs("c1")));
+        assert!(tags.have_changed("uid", &refs("c2")));
+        assert!(!tags.have_changed("uid", &refs("c2")));
+        tags.forget("uid");
+        assert!(!tags.have_changed("uid", &refs("c3")), "another Source of the same name");
+    }
 }

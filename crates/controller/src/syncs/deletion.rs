@@ -9,7 +9,7 @@ use chandler_api::{
 use chandler_core::{
     backoff,
     failure::Failure,
-    sync::{ObjectId, Outcome, PruneInput, is_resumed, plan_deletion},
+    sync::{ObjectId, Outcome, PruneInput, is_resumed, own_move, plan_deletion},
 };
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::controller::Action};
@@ -38,7 +38,8 @@ pub async fn reconcile(
     }
     let keeps = sync.spec.deletion_policy == DeletionPolicy::Orphan
         || sync.spec.suspend
-        || is_resumed(sync) == Some(false);
+        || is_resumed(sync) == Some(false)
+        || own_move(sync).is_some();
     if !keeps && let Err(failure) = prune(context, sync, account).await {
         let category = failure.category;
         let advice = "set deletionPolicy: Orphan to delete the Sync and keep the rest of its objects";

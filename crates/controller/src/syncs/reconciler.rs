@@ -7,7 +7,7 @@ use chandler_core::{
     failure::{Category, Failure},
     sync::{
         Dependency, LastRun, Move, ObjectId, Outcome, check_dependencies, interval, is_due_by_revision_only,
-        is_resumed, run_delay,
+        is_resumed, own_move, run_delay,
     },
 };
 use chandler_source::SourceTree;
@@ -97,6 +97,9 @@ impl Reconciler<'_> {
     fn suspended(&self) -> Option<Outcome> {
         if self.sync.spec.suspend {
             return Some(Outcome::Suspended);
+        }
+        if let Some(why) = own_move(self.sync) {
+            return Some(Outcome::Moving(why));
         }
         match is_resumed(self.sync) {
             Some(false) => Some(Outcome::StillMoving),

@@ -396,3 +396,23 @@ async fn a_deleted_sync_deletes_its_objects_only_if_the_policy_says_so() {
         assert!(world.sync().metadata.finalizers.unwrap_or_default().is_empty(), "{policy}");
     }
 }
+
+#[tokio::test]
+async fn a_sync_that_is_moved_itself_keeps_its_objects() {
+    let world = World::new(&json!({"deletionPolicy": "Prune"}));
+    world.push("r1", &[("clusters/a.yaml", map("a"))]);
+    world.reconcile().await;
+    let mut sync = world.server.get(SYNC).unwrap();
+    sync["metadata"]["annotations"]["clusterctl.cluster.x-k8s.io/delete-for-move"] = json!("");
+    world.server.put(SYNC, sync);
+    world.push("r2", &[("clusters/b.yaml", map("b"))]);
+    world.reconcile().await;
+    assert_eq!(world.reason("Ready"), "Moving");
+    assert!(world.exists(&map_path("a")) && !world.exists(&map_path("b")));
+    let mut sync = world.server.get(SYNC).unwrap();
+    sync["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    world.server.put(SYNC, sync);
+    world.reconcile().await;
+    assert!(world.exists(&map_path("a")));
+    assert!(world.sync().metadata.finalizers.unwrap_or_default().is_empty());
+}

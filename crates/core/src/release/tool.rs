@@ -1,6 +1,10 @@
 //! Selects the package tool of a release.
 
-use crate::package_format::PackageFormat;
+use crate::{
+    failure::{Category, Failure},
+    identity::ToolId,
+    package_format::PackageFormat,
+};
 
 /// How to find the package tool of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,9 +45,44 @@ pub fn tool_with_record(records: &[RecordState]) -> usize {
     position(RecordState::Present).or_else(|| position(RecordState::Unknown)).unwrap_or(0)
 }
 
+/// Checks that a package is for the tool that has installed the release: another one would install it beside the first. A tool
+/// may read several formats, so that a chart can replace a bundle and the other way round.
+pub fn check_same_tool(
+    reference: &str,
+    installed: (&PackageFormat, ToolId),
+    resolved: (&PackageFormat, ToolId),
+) -> Result<(), Failure> {
+    if installed.1 == resolved.1 {
+        return Ok(());
+    }
+    let message = format!(
+        "{reference} is a package of type {}, but the release was installed by another tool from one of type {}; remove the \
+         release first, then install the new package",
+        resolved.0, installed.0
+    );
+    Err(Failure::new(Category::InvalidPackage, message))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_release_stays_with_its_tool_and_may_change_its_format() {
+        let (chart, bundle, other) =
+            (PackageFormat::default(), PackageFormat::manifests(), PackageFormat::new("text/yaml"));
+        let (helm, second) = (ToolId(0), ToolId(1));
+        let check = |installed, resolved| check_same_tool("oci://a/b:1", installed, resolved);
+        for (installed, resolved) in [(&chart, &chart), (&chart, &bundle), (&bundle, &chart)] {
+            assert_eq!(check((installed, helm), (resolved, helm)), Ok(()), "{installed} {resolved}");
+        }
+        for (installed, resolved) in [((&chart, helm), (&other, second)), ((&other, second), (&bundle, helm))]
+        {
+            let refused = check(installed, resolved).unwrap_err();
+            assert_eq!(refused.category, Category::InvalidPackage);
+            assert!(refused.message.contains("remove the release first"), "{refused}");
+        }
+    }
 
     #[test]
     fn the_format_selects_the_tool_then_the_record_of_a_deleted_release() {

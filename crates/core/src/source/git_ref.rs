@@ -1,8 +1,12 @@
 //! Selects the commit of a Git repository that a Source asks for.
 
+use std::collections::BTreeSet;
+
 use chandler_api::extensions::{GitReference, GitRepository};
+use serde_json::json;
 
 use crate::{
+    digest::Digest,
     failure::{Category, Failure},
     resolution::Range,
     version,
@@ -59,6 +63,13 @@ impl RemoteRefs {
 /// Returns the names of all tags.
 pub fn tag_names(refs: &RemoteRefs) -> impl Iterator<Item = &str> {
     refs.names(TAGS)
+}
+
+/// Returns a digest of all tags. It changes with every tag that is added, moved or removed.
+pub fn tags_digest(refs: &RemoteRefs) -> Digest {
+    let tags = refs.0.iter().filter(|one| one.name.starts_with(TAGS));
+    let tags: BTreeSet<_> = tags.map(|one| (&one.name, &one.commit, &one.tag)).collect();
+    Digest::of(json!(tags).to_string())
 }
 
 /// Returns the commit if the Source is pinned to one, so that its refs need not be listed.
@@ -194,6 +205,24 @@ mod tests {
         assert!(empty.message.contains("no default branch"), "{empty}");
         let many = (0..9).map(|n| format!("b{n}")).collect::<Vec<_>>();
         assert_eq!(shown(many.iter().map(String::as_str)), "b0, b1, b2, b3, b4 and 4 more");
+    }
+
+    #[test]
+    fn the_digest_of_the_tags_changes_with_every_tag_and_with_nothing_else() {
+        let before = tags_digest(&refs());
+        let changed = |change: fn(&mut Vec<RemoteRef>)| {
+            let mut refs = refs();
+            change(&mut refs.0);
+            tags_digest(&refs) != before
+        };
+        assert!(!changed(|refs| refs[1].commit = "c9".to_owned()), "a push to a branch");
+        assert!(!changed(|refs| refs.reverse()), "another order");
+        assert!(changed(|refs| refs[4].commit = "c9".to_owned()), "a moved tag");
+        assert!(
+            changed(|refs| refs[3].tag = Some("t9".to_owned())),
+            "another annotated tag of the same commit"
+        );
+        assert!(changed(|refs| drop(refs.pop())), "a deleted tag");
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chandler_api::extensions::{RESUMED_ANNOTATION, SyncObject, SyncedObject};
+use chandler_api::{
+    capi::DELETE_FOR_MOVE_ANNOTATION,
+    extensions::{GROUP, RESUMED_ANNOTATION, SyncObject, SyncedObject},
+};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -56,6 +59,15 @@ pub fn moving(
         id.is_cluster() && !object.uid.is_empty() && rendered.contains(id) && live.get(id) == Some(&None)
     };
     objects().find(|(id, object)| missing(id, object)).map(|(id, _)| Move::ClusterMissing(id))
+}
+
+/// Returns the move of a Sync that `clusterctl move` deletes itself, because a user has labeled it. Its objects stay.
+pub fn own_move(sync: &SyncObject) -> Option<Move> {
+    let annotations = sync.metadata.annotations.as_ref()?;
+    annotations.get(DELETE_FOR_MOVE_ANNOTATION)?;
+    let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
+    let name = sync.metadata.name.as_deref().unwrap_or_default();
+    Some(Move::Deleting(ObjectId::new(&format!("{GROUP}/v1alpha1"), "Sync", namespace, name)))
 }
 
 /// Returns whether a user has resumed a Sync after it had suspended itself. `None` means that it has not suspended itself.
@@ -116,6 +128,22 @@ mod tests {
             let live: BTreeMap<_, _> = read.map(|read| (id, read)).into_iter().collect();
             assert_eq!(moving(std::slice::from_ref(object), &rendered, &live, &seen), expected, "{what}");
         }
+    }
+
+    #[test]
+    fn a_sync_that_is_moved_itself_applies_and_deletes_nothing() {
+        let sync = |annotations: Value| -> SyncObject {
+            serde_json::from_value(json!({
+                "apiVersion": "chandler.dev/v1alpha1", "kind": "Sync",
+                "metadata": {"name": "base", "namespace": "fleet", "annotations": annotations},
+                "spec": {"source": {"sourceRef": {"name": "a"}}, "serviceAccountName": "b"},
+            }))
+            .unwrap()
+        };
+        assert_eq!(own_move(&sync(json!(null))), None);
+        assert_eq!(own_move(&sync(json!({"other": ""}))), None);
+        let moved = own_move(&sync(json!({"clusterctl.cluster.x-k8s.io/delete-for-move": ""}))).unwrap();
+        assert!(moved.message("base").contains("deletes Sync fleet/base"), "{moved:?}");
     }
 
     #[test]

@@ -145,16 +145,18 @@ impl PruneInput<'_> {
         is_protected(id).then_some(HeldReason::ProtectedKind)
     }
 
-    fn sticky(&self) -> BTreeMap<ObjectId, HeldReason> {
+    /// Returns the objects that the guard held before, with the reasons.
+    fn held_before(&self) -> BTreeMap<ObjectId, HeldReason> {
         let reason = |held: &HeldObject| {
             let reason = HeldReason::ALL.into_iter().find(|reason| reason.as_str() == held.reason)?;
             let id = ObjectId::new(&held.api_version, &held.kind, &held.namespace, &held.name);
-            reason.is_sticky().then_some((id, reason))
+            (reason != HeldReason::PruneDisabled).then_some((id, reason))
         };
         self.held.iter().filter_map(reason).collect()
     }
 
-    /// Returns why all of `count` deletions are held.
+    /// Returns why all deletions are held. `count` objects were removed from the folder since the guard decided last, also those
+    /// that are held anyway: they show how much is missing.
     fn held_together(&self, count: usize) -> Option<HeldReason> {
         let total = self.inventory.len();
         if self.rendered.is_empty() {
@@ -202,18 +204,22 @@ pub fn plan_prune(input: &PruneInput<'_>) -> PrunePlan {
             gone.map(|object| Held { object: object.clone(), reason: HeldReason::PruneDisabled }).collect();
         return plan;
     }
-    let (sticky, mut together) = (input.sticky(), Vec::new());
+    let (before, mut together, mut newly_held) = (input.held_before(), Vec::new(), 0);
     for object in gone {
         let id = ObjectId::from(object);
         let alone = input.held_alone(&id);
         let confirmed = input.is_confirmed(&id);
-        match alone.or_else(|| sticky.get(&id).copied().filter(|_| !confirmed)) {
-            Some(reason) => plan.held.push(Held { object: object.clone(), reason }),
+        let sticky = || before.get(&id).copied().filter(|reason| reason.is_sticky() && !confirmed);
+        match alone.or_else(sticky) {
+            Some(reason) => {
+                newly_held += usize::from(!before.contains_key(&id));
+                plan.held.push(Held { object: object.clone(), reason });
+            }
             None if confirmed => plan.delete.push(object.clone()),
             None => together.push(object.clone()),
         }
     }
-    match input.held_together(together.len()) {
+    match input.held_together(together.len() + newly_held) {
         Some(reason) => plan.held.extend(together.into_iter().map(|object| Held { object, reason })),
         None => plan.delete.extend(together),
     }

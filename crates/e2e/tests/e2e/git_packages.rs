@@ -181,6 +181,18 @@ async fn plain_manifests_are_a_release_with_pruning_and_history() {
         (config_value(&alpha, "a", "value").await.as_deref() == Some("large")).then_some(())
     })
     .await;
+
+    // The folder becomes a chart. The same tool installs both, so it is still the same release.
+    repository.tree.git(&["rm", "-r", "--quiet", "maps"]).await.unwrap();
+    let chart = [
+        ("maps/Chart.yaml", CHART),
+        ("maps/values.yaml", "greeting: Hello\n"),
+        ("maps/templates/map.yaml", TEMPLATE),
+    ];
+    let fourth = repository.push(&chart).await;
+    wait_pinned(&test, "maps", "alpha", &fourth).await;
+    assert_eq!(config_value(&alpha, "maps", "greeting").await.as_deref(), Some("Hello"));
+    assert_eq!(config_value(&alpha, "a", "value").await, None);
 }
 
 #[tokio::test]
@@ -284,4 +296,11 @@ async fn tags_of_a_source_are_followed_by_kubernetes_versions() {
     let release = test.wait_ready("maps", "alpha", "v1.34").await;
     assert_eq!(release.spec.pinned.unwrap().revision, tagged);
     assert_eq!(config_value(&alpha, "a", "value").await, Some("34".to_owned()));
+
+    // The branch stays where it is, so only a poll of the tags can notice this.
+    let moved = repository.tree.git(&["rev-list", "-n", "1", "v1.35"]).await.unwrap();
+    repository.tree.git(&["tag", "--force", "v1.34", &moved]).await.unwrap();
+    repository.tree.push().await.unwrap();
+    wait_pinned(&test, "maps", "alpha", &moved).await;
+    assert_eq!(config_value(&alpha, "a", "value").await, Some("35".to_owned()));
 }

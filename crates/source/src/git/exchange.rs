@@ -29,7 +29,7 @@ pub(super) struct Connection {
     /// Limit of a response, in bytes.
     limit: u64,
     runtime: Handle,
-    /// The first failure of a request. The Git library reports only that reading failed.
+    /// The first failure. The Git library reports only that reading failed.
     failure: Mutex<Option<SourceError>>,
 }
 
@@ -47,7 +47,7 @@ impl Connection {
         Self { http, url, access, authorization, deadline, limit, runtime, failure }
     }
 
-    /// Returns the first failure of a request, or else the error of the Git library.
+    /// Returns the first failure, or else the error of the Git library.
     pub fn error(&self, error: &gix_error::Error) -> SourceError {
         let failed = lock(&self.failure).take();
         failed.unwrap_or_else(|| {
@@ -57,8 +57,13 @@ impl Connection {
         })
     }
 
-    fn fail(&self, error: SourceError) -> io::Error {
+    /// Records why the conversation fails. The first failure counts.
+    pub fn refuse(&self, error: SourceError) {
         lock(&self.failure).get_or_insert(error);
+    }
+
+    fn fail(&self, error: SourceError) -> io::Error {
+        self.refuse(error);
         io::Error::other("the request failed")
     }
 

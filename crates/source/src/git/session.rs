@@ -1,13 +1,18 @@
 //! The conversations with a repository. They block, so they run outside of async tasks.
 
 use std::{
-    io::BufRead,
+    fs::File,
+    io::{self, BufRead, BufReader, Seek as _, Write as _},
     num::NonZeroU32,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use chandler_core::source::{Ignore, RemoteRef, RemoteRefs, SelectedCommit};
+use gix_error::{ErrorExt as _, message};
 use gix_hash::{Kind, ObjectId};
 use gix_object::bstr::BString;
 use gix_pack::{Bundle, bundle::write};
@@ -24,7 +29,7 @@ use gix_transport::{Protocol, Service, client::blocking_io::http::Transport};
 use gix_utils::progress::{Discard, DynNestedProgress};
 use tempfile::TempDir;
 
-use super::{commit::GitCommit, exchange::Connection, objects::Objects, transport::GitHttp};
+use super::{commit::GitCommit, exchange::Connection, objects::Objects, pack_check, transport::GitHttp};
 use crate::{
     SourceError,
     limits::{GitLimits, TreeLimits},
@@ -132,6 +137,10 @@ impl Fetch {
         progress: &mut dyn DynNestedProgress,
         interrupt: &AtomicBool,
     ) -> gix_error::Result<Option<PathBuf>> {
+        let pack = self.receive_checked(reader, interrupt).map_err(|error| {
+            self.connection.refuse(error);
+            message("the pack is refused").raise()
+        })?;
         let options = write::Options {
             thread_limit: Some(1),
             alloc_limit_bytes: Some(self.limits.object_bytes),
@@ -140,7 +149,7 @@ impl Fetch {
         let base_objects = None::<gix_object::find::Never>;
         let folder: &Path = self.folder.path();
         let written = Bundle::write_to_directory(
-            reader,
+            &mut BufReader::new(pack),
             Some(folder),
             progress,
             interrupt,
@@ -149,6 +158,37 @@ impl Fetch {
             options,
         )?;
         Ok(written.data_path)
+    }
+
+    /// Receives the pack into a temporary file, and checks it.
+    fn receive_checked(&self, reader: &mut dyn BufRead, interrupt: &AtomicBool) -> Result<File, SourceError> {
+        let failed = |error: io::Error| {
+            let url = self.connection.url.to_string();
+            SourceError::Git { url, reason: error.to_string() }
+        };
+        let mut pack = tempfile::tempfile_in(self.folder.path()).map_err(failed)?;
+        copy(reader, &mut pack, interrupt).map_err(failed)?;
+        pack.rewind().map_err(failed)?;
+        pack_check::check(&mut BufReader::new(&pack), &self.limits, interrupt)
+            .map_err(|reason| self.unusable(reason))?;
+        pack.rewind().map_err(failed)?;
+        Ok(pack)
+    }
+}
+
+/// Copies everything, until it is interrupted.
+fn copy(from: &mut dyn BufRead, to: &mut File, interrupt: &AtomicBool) -> io::Result<()> {
+    loop {
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let chunk = from.fill_buf()?;
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        to.write_all(chunk)?;
+        let length = chunk.len();
+        from.consume(length);
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chandler_api::extensions::GitRepository;
 use chandler_core::{
     failure::{Category, Failure},
-    source::{SelectedCommit, content_key, pinned_commit, select_commit},
+    source::{RemoteRefs, SelectedCommit, content_key, pinned_commit, select_commit},
 };
 use chandler_source::{Access, GitKeys, GitRequest, SourceTree, StoredRevision};
 
@@ -17,6 +17,7 @@ impl Revision<'_> {
         &self,
         git: &GitRepository,
         max_age: Duration,
+        on_refs: impl FnOnce(&RemoteRefs),
     ) -> Result<Current, Failure> {
         let keys = self.keys().await?;
         let access = self.access().await?;
@@ -24,6 +25,7 @@ impl Revision<'_> {
             pinned
         } else {
             let refs = self.packages.git_refs(&git.url, &access, max_age).await?;
+            on_refs(&refs);
             select_commit(git, &refs)?
         };
         let digest = keys.as_ref().map(|keys| keys.digest().as_str());

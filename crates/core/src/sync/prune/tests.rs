@@ -254,6 +254,27 @@ fn held_objects_do_not_keep_others_from_being_deleted() {
 }
 
 #[test]
+fn protected_objects_count_when_they_are_removed() {
+    let clusters = |count: usize| -> Vec<_> { (0..count).map(|n| cluster(&format!("c-{n}"))).collect() };
+    // Nine Clusters and two ConfigMaps are removed from a folder with twenty objects.
+    let removed = [clusters(9), maps(2)].concat();
+    let inventory = [removed.clone(), (10..19).map(map).collect()].concat();
+    let row = Row::removed(inventory.clone(), removed.len());
+    let (deleted, held) = row.outcome();
+    let count = |reason| held.iter().filter(|held| **held == reason).count();
+    assert_eq!((deleted, count(HeldReason::ProtectedKind), count(HeldReason::TooManyDeletions)), (0, 9, 2));
+    // They were removed earlier, so that only the ConfigMaps are removed now.
+    let before = |object: &SyncedObject, reason| HeldObject::from(&Held { object: object.clone(), reason });
+    let held: Vec<_> = clusters(9).iter().map(|cluster| before(cluster, HeldReason::ProtectedKind)).collect();
+    let row = Row { held, ..Row::removed(inventory.clone(), removed.len()) };
+    assert_eq!(row.outcome(), (2, vec![HeldReason::ProtectedKind; 9]));
+    // Pruning was disabled when they were removed: the guard has not decided about them yet.
+    let held: Vec<_> = removed.iter().map(|object| before(object, HeldReason::PruneDisabled)).collect();
+    let row = Row { held, ..Row::removed(inventory, removed.len()) };
+    assert_eq!(row.outcome().0, 0);
+}
+
+#[test]
 fn a_deleted_sync_leaves_protected_and_held_objects() {
     let own = object("v1", "ServiceAccount", "fleet", "deployer");
     let inventory = [maps(30), vec![cluster("blue"), own]].concat();
