@@ -17,6 +17,7 @@ mod manager;
 mod output;
 mod packages;
 mod progress;
+mod receiver;
 mod resume;
 mod support_bundle;
 mod traces;

@@ -25,6 +25,7 @@ use crate::{
     hooks::HookArgs,
     lease::LeaseArgs,
     logging::{self, LogFormat},
+    receiver::ReceiverArgs,
     traces::{self, TraceArgs},
 };
 
@@ -106,6 +107,8 @@ pub struct ManagerArgs {
     lease: LeaseArgs,
     #[command(flatten)]
     hooks: HookArgs,
+    #[command(flatten)]
+    receiver: ReceiverArgs,
     /// Hand Clusters over to Fleet, as the FleetAddonConfig says; requires the ClusterRole chandler-system-fleet
     #[arg(long)]
     fleet: bool,
@@ -182,6 +185,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         watch_silence_seconds,
         lease,
         hooks,
+        receiver,
         fleet,
         traces,
         log_level,
@@ -194,6 +198,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     raise_open_files_limit();
     let tracing = traces.start()?;
     let hooks = hooks.options(&leader_election_namespace)?;
+    let receiver = receiver.options(&leader_election_namespace)?;
     let lease_times = lease.times()?;
     let requests = RequestCounter::default();
     let watch_silence = Duration::from_secs(watch_silence_seconds);
@@ -224,6 +229,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         watch_silence,
         election,
         hooks,
+        receiver,
         fleet,
         poll_interval: Duration::from_secs(poll_seconds),
         platform_namespace,

@@ -29,7 +29,7 @@ use crate::{
     release::NamedCatalogs,
     routing::{Index, Queues, Router},
     run::{ManagementCaches, Shared},
-    sources::{SourceControllers, SourcePackages},
+    sources::{SourceControllers, SourcePackages, start_receiver},
     sync::Mutex,
     syncs::{SyncContext, SyncController},
     tasks::Tasks,
@@ -133,6 +133,10 @@ impl Controllers {
             return Err(StartupError::WatchEnded);
         }
         ready.store(true, Ordering::Release);
+        if let Some(options) = shared.receiver.clone() {
+            let (client, router) = (shared.client.clone(), shared.router.clone());
+            start_receiver(tasks, options, client, sources.clone(), router).await?;
+        }
         let caches = ManagementCaches {
             clusters: cluster_cache,
             references: References::new(shared.client.clone(), shared.scope.clone(), shared.router.clone()),

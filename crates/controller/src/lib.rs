@@ -45,4 +45,4 @@ pub use hooks::HookOptions;
 pub use leader::{Connect, Election};
 pub use parameters::{ParameterSources, Read};
 pub use run::{Options, run};
-pub use sources::Sources;
+pub use sources::{ReceiverOptions, ReceiverService, Sources};

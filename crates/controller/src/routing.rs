@@ -141,8 +141,13 @@ impl Router {
 
     pub fn on_source_object(&self, change: &Change<'_, Source>) {
         if let Change::Applied(source) = change {
-            self.queues.enqueue(&Enqueue::Source(ObjectKey::of(*source)));
+            self.enqueue_source(source);
         }
+    }
+
+    /// Enqueues a Source, for example because a webhook requests a poll.
+    pub fn enqueue_source(&self, source: &Source) {
+        self.queues.enqueue(&Enqueue::Source(ObjectKey::of(source)));
     }
 
     /// Enqueues a Sync, for example because its Source or a Sync that it depends on has changed.

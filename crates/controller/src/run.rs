@@ -40,7 +40,7 @@ use crate::{
     routing::Router,
     server::{self, Served},
     signatures::SignaturePolicySource,
-    sources::SourcePackages,
+    sources::{ReceiverOptions, SourcePackages},
     tasks::Tasks,
     watch::Scope,
 };
@@ -89,6 +89,8 @@ pub struct Options {
     pub election: Option<Election>,
     /// `None` means that no runtime hooks are served.
     pub hooks: Option<HookOptions>,
+    /// `None` means that no webhooks are received.
+    pub receiver: Option<ReceiverOptions>,
     /// Whether Clusters are handed over to Fleet.
     pub fleet: bool,
 }
@@ -111,6 +113,7 @@ pub struct Shared {
     pub parameters_interval: Duration,
     pub platform_version_from: Option<ConfigMapKey>,
     pub hooks: Option<HookOptions>,
+    pub receiver: Option<ReceiverOptions>,
     pub fleet: bool,
 }
 
@@ -159,6 +162,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         watch_silence,
         election,
         hooks,
+        receiver,
         fleet,
     } = options;
     let platform = Platform::new(platform_namespace, platform_version);
@@ -199,6 +203,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         parameters_interval,
         platform_version_from,
         hooks,
+        receiver,
         fleet,
     };
     let (ready, standby) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));

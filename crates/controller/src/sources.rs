@@ -3,7 +3,9 @@
 
 mod handle;
 mod packages;
+mod receiver;
 mod reconciler;
+mod requests;
 mod revision;
 mod tags;
 #[cfg(test)]
@@ -18,11 +20,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Client, ResourceExt as _, api::ApiResource};
 use tokio::sync::watch as channel;
 
-use self::tags::KnownTags;
 pub use self::{
     handle::{CurrentSource, Sources},
     packages::{Folder, SourcePackages},
+    receiver::{ReceiverOptions, ReceiverService, start as start_receiver},
 };
+use self::{requests::PollRequests, tags::KnownTags};
 use crate::{
     events::Events,
     metrics::Metrics,
@@ -46,6 +49,7 @@ struct SourceContext {
     /// By uid.
     polls: Mutex<HashMap<String, LastPoll>>,
     tags: KnownTags,
+    requests: Arc<PollRequests>,
 }
 
 impl SourceContext {
@@ -62,6 +66,7 @@ impl SourceContext {
             let uid = source.uid().unwrap_or_default();
             self.polls().remove(&uid);
             self.tags.forget(&uid);
+            self.requests.take(&uid);
             self.packages.remove_tree(&uid);
             self.changed();
         }
@@ -94,6 +99,7 @@ impl SourceControllers {
                 changes: self.changes.clone(),
                 polls: Mutex::default(),
                 tags: KnownTags::default(),
+                requests: sources.requests.clone(),
             });
             let (router, watching) = (shared.router.clone(), context.clone());
             let resource = ApiResource::erase::<Source>(&());

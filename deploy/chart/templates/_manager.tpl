@@ -40,6 +40,10 @@
 - --hooks-endpoint={{ .Values.hooks.endpoint | default "pod" }}
 - --hooks-failure-policy={{ .Values.hooks.failurePolicy }}
 {{- end }}
+{{- if .Values.receiver.enabled }}
+- --receiver-address=0.0.0.0:9292
+- --receiver-service=chandler-receiver
+{{- end }}
 {{- if .Values.fleet.enabled }}
 - --fleet
 {{- end }}

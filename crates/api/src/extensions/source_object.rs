@@ -85,6 +85,9 @@ pub struct SourceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub namespaces: Option<LabelSelector>,
+    /// Accepts webhooks that request a poll. If unset, webhooks for the Source are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receiver: Option<SourceReceiver>,
     /// Keeps the last revision: Chandler does not poll the repository until this is `false` again.
     #[serde(default, skip_serializing_if = "is_default")]
     pub suspend: bool,
@@ -195,6 +198,14 @@ pub enum VerificationMode {
     Tag,
     /// Both the annotated tag and its commit.
     TagAndCommit,
+}
+
+/// Accepts webhooks of Git hosts and registries.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "kube_core"))]
+pub struct SourceReceiver {
+    /// Key of a Secret in the same namespace with the secret that webhooks are signed with.
+    pub secret: KeyReference,
 }
 
 /// Observed state of a Source.

@@ -20,7 +20,10 @@ use kube::{
 };
 use tokio::sync::watch;
 
-use super::tags::{self, TagKey};
+use super::{
+    requests::PollRequests,
+    tags::{self, TagKey},
+};
 use crate::{single_flight::SingleFlight, sync::Mutex};
 
 /// The watched Sources and the files that were fetched for them. Clones share the data.
@@ -36,6 +39,7 @@ pub struct Sources {
     held: Arc<Mutex<HashMap<String, Weak<SourceTree>>>>,
     /// Revisions of tags.
     pub(super) tagged: Arc<SingleFlight<TagKey, StoredRevision>>,
+    pub(super) requests: Arc<PollRequests>,
 }
 
 /// A Source and its last revision.
@@ -74,6 +78,7 @@ impl Sources {
             changes,
             held: Arc::default(),
             tagged: Arc::new(SingleFlight::new(tags::CACHED)),
+            requests: Arc::default(),
         }
     }
 
@@ -121,8 +126,7 @@ impl Sources {
     /// Returns the Source that an object of `namespace` refers to, if that namespace may use it.
     pub(super) async fn get(&self, reference: &SourceRef, namespace: &str) -> Result<Arc<Source>, Failure> {
         let home = namespace_of(reference.scope, namespace, &self.platform);
-        let object = ObjectRef::new(&reference.name).within(home);
-        let found = self.objects.iter().find_map(|objects| objects.get(&object)).ok_or_else(|| {
+        let found = self.find(home, &reference.name).ok_or_else(|| {
             let name = &reference.name;
             let why =
                 format!("Source {home}/{name} does not exist; what was applied from it is left unchanged");
@@ -132,6 +136,18 @@ impl Sources {
         let platform: &str = &self.platform;
         may_use_source(&found, Some(platform), Namespace { name: namespace, labels: &labels })?;
         Ok(found)
+    }
+
+    /// Returns a Source, without checking who may use it.
+    pub(super) fn find(&self, namespace: &str, name: &str) -> Option<Arc<Source>> {
+        let object = ObjectRef::new(name).within(namespace);
+        self.objects.iter().find_map(|objects| objects.get(&object))
+    }
+
+    /// Returns the Sources of a namespace.
+    pub(super) fn all(&self, namespace: &str) -> Vec<Arc<Source>> {
+        let is_there = |source: &Source| source.metadata.namespace.as_deref() == Some(namespace);
+        self.objects.iter().flat_map(|objects| objects.state_filter(is_there)).collect()
     }
 
     /// Returns the labels of a namespace, if the Source selects by them.

@@ -6,7 +6,7 @@ use chandler_api::extensions::{Source, SourceStatus};
 use chandler_core::{
     catalog::{LastPoll, interval, poll_delay},
     failure::Failure,
-    source::{PollResult, RemoteRefs, max_refs_age, poll_seed, report, summary},
+    source::{PollCause, PollResult, RemoteRefs, max_refs_age, poll_seed, report, summary},
 };
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::controller::Action};
@@ -54,6 +54,7 @@ impl Reconciler<'_> {
     /// Reports that the Source is suspended. It is polled as soon as it is resumed.
     async fn suspend(&self) -> Result<Action, ReconcileError> {
         self.context.polls().remove(&self.uid);
+        self.context.requests.take(&self.uid);
         let kept = self.revision().stored().is_some();
         self.update_status(&PollResult::Suspended { kept }, Timestamp::now()).await?;
         Ok(Action::await_change())
@@ -64,7 +65,10 @@ impl Reconciler<'_> {
         let last = self.last_poll();
         let namespace = self.source.namespace().unwrap_or_default();
         let seed = poll_seed(&namespace, &self.source.spec);
-        poll_delay(last.as_ref(), self.source.metadata.generation, self.interval(), &seed, now)
+        let generation = self.source.metadata.generation;
+        let due = poll_delay(last.as_ref(), generation, self.interval(), &seed, now);
+        let request = self.context.requests.get(&self.uid);
+        request.map_or(due, |request| due.min(request.delay(last.as_ref(), now)))
     }
 
     fn interval(&self) -> Duration {
@@ -85,10 +89,14 @@ impl Reconciler<'_> {
     }
 
     async fn poll(&self) -> PollResult {
-        match self.current().await {
+        let request = self.context.requests.take(&self.uid);
+        match self.current(request.is_some()).await {
             Ok(Current { revision, is_new }) => {
                 if is_new {
                     self.context.changed();
+                }
+                if let Some(next) = request.and_then(|request| request.next(is_new, Timestamp::now())) {
+                    self.context.requests.add_next(&self.uid, next);
                 }
                 PollResult::Fetched(revision)
             }
@@ -96,11 +104,17 @@ impl Reconciler<'_> {
         }
     }
 
-    async fn current(&self) -> Result<Current, Failure> {
+    async fn current(&self, is_requested: bool) -> Result<Current, Failure> {
         interval(&self.source.spec.interval)?;
         let generation = self.source.metadata.generation;
-        let is_scheduled = self.last_poll().is_some_and(|last| last.generation == generation);
-        let max_age = max_refs_age(is_scheduled, self.interval());
+        let cause = if is_requested {
+            PollCause::Request
+        } else if self.last_poll().is_some_and(|last| last.generation == generation) {
+            PollCause::Schedule
+        } else {
+            PollCause::Change
+        };
+        let max_age = max_refs_age(cause, self.interval());
         // Packages may name a tag instead of the revision of the Source.
         let on_refs = |refs: &RemoteRefs| {
             if self.context.tags.have_changed(&self.uid, refs) {

@@ -18,9 +18,23 @@ pub fn poll_seed(namespace: &str, spec: &SourceSpec) -> String {
     json!([Origin::of(spec).ok().map(Origin::url), credentials]).to_string()
 }
 
-/// Returns how old a list of refs may be, depending on whether the poll is due by its schedule or because of a changed spec.
-pub fn max_refs_age(scheduled: bool, interval: Duration) -> Duration {
-    if scheduled { interval / 2 } else { MOMENT.min(interval) }
+/// Why a Source is polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PollCause {
+    Schedule,
+    /// The spec has changed, or the manager has started.
+    Change,
+    /// A user or a webhook has asked for it.
+    Request,
+}
+
+/// Returns how old a list of refs may be.
+pub fn max_refs_age(cause: PollCause, interval: Duration) -> Duration {
+    match cause {
+        PollCause::Schedule => interval / 2,
+        PollCause::Change => MOMENT.min(interval),
+        PollCause::Request => Duration::ZERO,
+    }
 }
 
 /// Returns a digest of the fields that decide about the content. Files that were fetched for another digest do not belong
@@ -52,18 +66,24 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_spec_needs_a_fresher_list_than_the_schedule() {
+    fn a_changed_spec_needs_a_fresher_list_than_the_schedule_and_a_request_a_new_one() {
         let minute = Duration::from_mins(1);
-        assert_eq!(max_refs_age(true, minute), Duration::from_secs(30));
-        assert_eq!(max_refs_age(false, minute), MOMENT);
-        assert_eq!(max_refs_age(false, Duration::from_secs(1)), Duration::from_secs(1));
+        assert_eq!(max_refs_age(PollCause::Schedule, minute), Duration::from_secs(30));
+        assert_eq!(max_refs_age(PollCause::Change, minute), MOMENT);
+        assert_eq!(max_refs_age(PollCause::Change, Duration::from_secs(1)), Duration::from_secs(1));
+        assert_eq!(max_refs_age(PollCause::Request, minute), Duration::ZERO);
     }
 
     #[test]
     fn only_what_decides_about_the_content_changes_the_key() {
         let key = |fields: Value| content_key(&spec(&fields));
         let plain = key(json!({}));
-        assert_eq!(plain, key(json!({"interval": "5m", "suspend": true})));
+        assert_eq!(
+            plain,
+            key(
+                json!({"interval": "5m", "suspend": true, "receiver": {"secret": {"name": "a", "key": "b"}}})
+            )
+        );
         assert_eq!(plain, key(json!({"credentials": {"name": "token", "key": "x"}})));
         let changes = [
             json!({"git": {"url": "https://git.example/b"}}),

@@ -39,6 +39,7 @@ mod namespaced_rbac;
 mod no_op;
 mod own_chart;
 mod real_charts;
+mod receiver;
 mod recorded;
 mod recovery;
 mod rollouts;

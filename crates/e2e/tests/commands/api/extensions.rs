@@ -278,6 +278,8 @@ async fn source_fields_are_validated() {
             (git(&json!({"commit": "abc1234"})), id),
             (json!({"interval": "30s", "suspend": true, "ignore": ["docs", "*.md"]}), None),
             (json!({"interval": "often"}), Some("must be a duration such as")),
+            (json!({"receiver": {"secret": {"name": "hook", "key": "token"}}}), None),
+            (json!({"receiver": {}}), Some("spec.receiver.secret: Required value")),
             (json!({"ignore": ["docs", "docs"]}), Some("Duplicate value")),
             (json!({"ignore": [""]}), Some("spec.ignore[0]")),
             (json!({"verify": {"keys": {"name": "keys"}}}), None),
