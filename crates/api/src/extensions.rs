@@ -32,8 +32,9 @@ pub use parameters::{ObjectField, ParametersFrom};
 pub use reference::{ExtensionReference, KeyReference, Reference, Scope, SecretName};
 pub use source::PackageSource;
 pub use source_object::{
-    CommitRecord, GitReference, GitRepository, GitVerification, OciArtifact, OciReference, Source,
-    SourceReceiver, SourceRef, SourceRevision, SourceSpec, SourceStatus, VerificationMode,
+    Bucket, BucketProvider, CommitRecord, GitReference, GitRepository, GitVerification, OciArtifact,
+    OciReference, Source, SourceReceiver, SourceRef, SourceRevision, SourceSpec, SourceStatus,
+    VerificationMode,
 };
 pub use sync::{
     AppliedRevision, ConfirmedObject, DeletionPolicy, HeldObject, Prune, PruneConfirmation, SyncObject,

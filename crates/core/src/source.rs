@@ -14,7 +14,7 @@ mod polling;
 mod report;
 mod stored;
 
-pub use chandler_api::extensions::{CommitRecord, VerificationMode};
+pub use chandler_api::extensions::{Bucket, BucketProvider, CommitRecord, VerificationMode};
 pub use commit_record::{artifact_record, commit_record, summary};
 pub use content::{Content, content_of, is_manifest};
 pub use git_ref::{

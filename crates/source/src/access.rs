@@ -49,12 +49,30 @@ pub struct Credentials {
     bearer: Option<String>,
     /// Certificate and key in PEM.
     client_certificate: Option<Vec<u8>>,
+    bucket: Option<BucketKeys>,
+}
+
+/// Keys of an object store.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) enum BucketKeys {
+    S3 {
+        access_key: String,
+        secret_key: String,
+    },
+    /// The key of a service account in JSON.
+    Gcs(String),
+    Azure {
+        account_key: String,
+    },
 }
 
 /// A Secret with credentials is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    #[error("has no key {0}, nor any of username, bearerToken and tls.crt")]
+    #[error(
+        "has no key {0}, nor any of username, bearerToken, tls.crt, accessKey (S3), serviceAccount (GCS) and accountKey \
+         (Azure)"
+    )]
     Empty(String),
     #[error("has {0} but not {1}; both are required")]
     Incomplete(&'static str, &'static str),
@@ -99,12 +117,27 @@ impl Credentials {
         if basic.is_some() && bearer.is_some() {
             return Err(SecretError::Ambiguous);
         }
-        if docker_config.is_none() && bearer.is_none() && basic.is_none() && certificate.is_none() {
+        let bucket = bucket_keys(&mut data)?;
+        let is_empty =
+            docker_config.is_none() && bearer.is_none() && basic.is_none() && certificate.is_none();
+        if is_empty && bucket.is_none() {
             return Err(SecretError::Empty(key.to_owned()));
         }
         let client_certificate = certificate.map(|(certificate, key)| [certificate, key].join(&b'\n'));
-        Ok(Self { docker_config, basic, bearer, client_certificate })
+        Ok(Self { docker_config, basic, bearer, client_certificate, bucket })
     }
+}
+
+/// Reads the keys of an object store. `None` if the Secret has none.
+fn bucket_keys(data: &mut BTreeMap<String, Vec<u8>>) -> Result<Option<BucketKeys>, SecretError> {
+    let s3 = both(("accessKey", text(data, "accessKey")?), ("secretKey", text(data, "secretKey")?))?;
+    if let Some((access_key, secret_key)) = s3 {
+        return Ok(Some(BucketKeys::S3 { access_key, secret_key }));
+    }
+    if let Some(service_account) = text(data, "serviceAccount")? {
+        return Ok(Some(BucketKeys::Gcs(service_account)));
+    }
+    Ok(text(data, "accountKey")?.map(|account_key| BucketKeys::Azure { account_key }))
 }
 
 fn text(data: &mut BTreeMap<String, Vec<u8>>, key: &'static str) -> Result<Option<String>, SecretError> {
@@ -194,6 +227,10 @@ impl Access {
             credentials.client_certificate = None;
         }
         access
+    }
+
+    pub(crate) fn bucket_keys(&self) -> Option<&BucketKeys> {
+        self.credentials.as_ref()?.bucket.as_ref()
     }
 
     pub(crate) fn client_certificate(&self) -> Option<&[u8]> {
@@ -353,6 +390,9 @@ mod tests {
             Credentials::from_secret(data, "config.json").err().map(|error| error.to_string())
         };
         assert_eq!(error(&["username"]).unwrap(), "has username but not password; both are required");
+        assert_eq!(error(&["secretKey"]).unwrap(), "has secretKey but not accessKey; both are required");
+        let azure = access(&[("accountKey", "key\n")]);
+        assert!(azure.bucket_keys() == Some(&BucketKeys::Azure { account_key: "key".to_owned() }));
         assert_eq!(error(&["tls.key"]).unwrap(), "has tls.key but not tls.crt; both are required");
         assert!(error(&["username", "password", "bearerToken"]).is_some());
         assert!(error(&["other"]).unwrap().contains("config.json"));

@@ -65,6 +65,8 @@ pub enum SourceError {
     PolicyUnavailable(#[from] PolicyUnavailable),
     #[error("cannot read the Git repository {url}: {reason}")]
     Git { url: String, reason: String },
+    #[error("cannot read the bucket {url}: {reason}")]
+    Bucket { url: String, reason: String },
     #[error("revision {revision} of {url} cannot be used: {reason}")]
     UnusableRevision { url: String, revision: String, reason: String },
     #[error("revision {revision} of {url} is not used: {reason}")]
@@ -100,6 +102,7 @@ impl From<SourceError> for Failure {
             | SourceError::Timeout { .. }
             | SourceError::TooLarge { .. }
             | SourceError::InvalidIndex { .. }
+            | SourceError::Bucket { .. }
             | SourceError::Git { .. } => Category::SourceUnavailable,
             SourceError::Unverified { .. }
             | SourceError::Unverifiable { .. }

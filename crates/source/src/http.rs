@@ -10,7 +10,7 @@ use bytes::Bytes;
 use chandler_core::failure::root_cause;
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{
-    StatusCode, Url,
+    Method, StatusCode, Url,
     header::{AUTHORIZATION, HeaderMap, HeaderValue, LOCATION},
 };
 use tokio::time::Instant;
@@ -76,6 +76,8 @@ enum RequestBody<'a> {
     None,
     Form(&'a [(String, String)]),
     Bytes(Vec<u8>),
+    /// A body with another method.
+    Any(Method, Vec<u8>),
 }
 
 impl HttpClient {
@@ -129,6 +131,18 @@ impl HttpClient {
         deadline.run(&request.url, response).await?
     }
 
+    /// Sends a request with any method. Redirects are not followed, because its headers may contain a signature for this URL.
+    pub async fn execute(
+        &self,
+        method: Method,
+        request: HttpRequest<'_>,
+        body: Vec<u8>,
+    ) -> Result<HttpResponse, SourceError> {
+        let deadline = Deadline::after(self.limits.total_timeout);
+        let response = self.send(&request, request.url.clone(), RequestBody::Any(method, body), deadline);
+        deadline.run(&request.url, response).await?
+    }
+
     async fn send(
         &self,
         request: &HttpRequest<'_>,
@@ -144,6 +158,7 @@ impl HttpClient {
             RequestBody::None => client.get(url.clone()),
             RequestBody::Form(form) => client.post(url.clone()).form(form),
             RequestBody::Bytes(bytes) => client.post(url.clone()).body(bytes),
+            RequestBody::Any(method, bytes) => client.request(method, url.clone()).body(bytes),
         };
         let mut builder = builder.headers(request.headers.clone());
         if let Some(authorization) = request.authorization.as_ref().filter(|_| is_same_origin) {
@@ -176,6 +191,10 @@ impl HttpClient {
 impl HttpResponse {
     pub fn status(&self) -> StatusCode {
         self.response.status()
+    }
+
+    pub fn headers(&self) -> &HeaderMap {
+        self.response.headers()
     }
 
     pub fn header(&self, name: impl reqwest::header::AsHeaderName) -> Option<&str> {

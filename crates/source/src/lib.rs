@@ -4,6 +4,7 @@
 mod access;
 mod addresses;
 mod archive;
+mod bucket;
 mod catalog;
 mod error;
 mod file_range;
@@ -26,6 +27,7 @@ mod verification;
 
 pub use access::{Access, Credentials, SecretError};
 pub use addresses::{AddressPolicy, AddressRange, AddressRangeError, RefusedAddress};
+pub use bucket::BucketObjects;
 pub use catalog::{Catalog, CatalogRequest, Chart, ChartSummary};
 pub use error::SourceError;
 pub use git::{GitCommit, GitKeyError, GitKeys, GitRequest};

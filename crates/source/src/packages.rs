@@ -6,7 +6,10 @@ use std::{
 };
 
 use chandler_core::{
-    digest::Digest, package_format::PackageFormat, release::PackageReference, source::RemoteRefs,
+    digest::Digest,
+    package_format::PackageFormat,
+    release::PackageReference,
+    source::{Bucket, RemoteRefs},
 };
 use chandler_telemetry::CacheHits;
 use hyper_util::client::proxy::matcher::Matcher;
@@ -14,8 +17,9 @@ use reqwest::Url;
 use tokio::sync::watch;
 
 use crate::{
-    Access, AddressPolicy, Artifact, ArtifactFiles, GitCommit, GitRequest, Limits, PackedFiles, Retention,
-    SourceError, SourceTree, Store, StoredPackage, StoredRevision,
+    Access, AddressPolicy, Artifact, ArtifactFiles, BucketObjects, GitCommit, GitRequest, Limits,
+    PackedFiles, Retention, SourceError, SourceTree, Store, StoredPackage, StoredRevision,
+    bucket::Buckets,
     git::GitRepositories,
     http::HttpClient,
     oci::{Layer, Registries},
@@ -80,6 +84,7 @@ pub struct Packages {
     pub(crate) repositories: Repositories,
     pub(crate) registries: Registries,
     git: GitRepositories,
+    buckets: Buckets,
     downloads: SingleFlightCache<(Url, Option<Digest>, Access), Digest>,
     pub(crate) package_hits: CacheHits,
     pub(crate) verification: Verification,
@@ -92,7 +97,8 @@ impl Packages {
         Self {
             repositories: Repositories::new(http.clone(), store.clone()),
             registries: Registries::new(http.clone(), store.clone()),
-            git: GitRepositories::new(http, store.clone()),
+            git: GitRepositories::new(http.clone(), store.clone()),
+            buckets: Buckets::new(http),
             downloads: SingleFlightCache::new(limits.cache_ttl),
             package_hits: CacheHits::default(),
             verification: Verification::new(limits.cache_ttl),
@@ -251,6 +257,27 @@ impl Packages {
     ) -> Result<Arc<ArtifactFiles>, SourceError> {
         self.verify_artifact(artifact, access).await?;
         self.registries.artifact_files(artifact, access, ignore).await
+    }
+
+    /// Lists the objects of a bucket that `ignore` does not leave out, unless a list that is not older than `max_age` is known.
+    /// Callers with the same bucket and access share it.
+    pub async fn bucket_objects(
+        &self,
+        bucket: &Bucket,
+        access: &Access,
+        ignore: &[String],
+        max_age: Duration,
+    ) -> Result<BucketObjects, SourceError> {
+        self.buckets.objects(bucket, access, ignore, max_age).await
+    }
+
+    /// Fetches the objects of a bucket. Concurrent callers share the fetch.
+    pub async fn bucket_files(
+        &self,
+        objects: &BucketObjects,
+        access: &Access,
+    ) -> Result<Arc<SourceTree>, SourceError> {
+        self.buckets.files(objects, access).await
     }
 
     /// Returns the revision whose files are stored under `key`.

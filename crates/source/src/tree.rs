@@ -19,6 +19,12 @@ pub struct SourceTree {
     pub files: BTreeMap<String, Bytes>,
 }
 
+impl AsRef<Self> for SourceTree {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 impl SourceTree {
     /// Returns the files below a folder, with paths relative to it. An empty path, `.` and `/` are the root.
     pub fn below(&self, path: &str) -> Result<Self, SourceError> {

@@ -5,6 +5,7 @@ mod support;
 
 mod sources {
     mod artifacts;
+    mod buckets;
     mod catalogs;
     mod forwarder;
     mod git;

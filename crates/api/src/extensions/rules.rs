@@ -59,6 +59,11 @@ pub(super) fn oci_url() -> Rule {
     )
 }
 
+pub(super) fn bucket_name() -> Rule {
+    Rule::new("self.matches('^[a-z0-9][a-z0-9._-]*$')")
+        .message("must be the name of a bucket: lower-case letters, digits, '.', '_' and '-'")
+}
+
 pub(super) fn oci_tag() -> Rule {
     Rule::new(r"self.matches(r'^\w[\w.-]*$')").message("must be a tag such as v1.2.0")
 }

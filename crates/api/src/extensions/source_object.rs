@@ -9,7 +9,7 @@ use crate::addons::{Timeout, is_default, rules::go_duration};
 /// A reference to a Source.
 pub type SourceRef = Reference;
 
-/// A Git repository or an OCI artifact whose files other objects use.
+/// A Git repository, an OCI artifact or a bucket whose files other objects use.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "chandler.dev",
@@ -18,7 +18,7 @@ pub type SourceRef = Reference;
     plural = "sources",
     shortname = "src",
     category = "chandler",
-    doc = "A Git repository or an OCI artifact whose files other objects use.",
+    doc = "A Git repository, an OCI artifact or a bucket whose files other objects use.",
     namespaced,
     status = "SourceStatus",
     derive = "PartialEq",
@@ -33,7 +33,7 @@ pub type SourceRef = Reference;
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Ready')].reason"
     ),
-    printcolumn(name = "URL", type_ = "string", json_path = ".spec['git','oci'].url"),
+    printcolumn(name = "URL", type_ = "string", json_path = ".spec['git','oci','bucket']['url','endpoint']"),
     printcolumn(name = "Revision", type_ = "string", json_path = ".status.revision"),
     printcolumn(name = "Subject", type_ = "string", json_path = ".status.commit.subject"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
@@ -47,7 +47,7 @@ pub type SourceRef = Reference;
 )]
 #[x_kube(
     crates(kube_core = "kube_core"),
-    validation = rules::one_of(&["git", "oci"]),
+    validation = rules::one_of(&["git", "oci", "bucket"]),
     validation = rules::verify_requires_git()
 )]
 #[serde(rename_all = "camelCase")]
@@ -58,6 +58,9 @@ pub struct SourceSpec {
     /// The artifact in an OCI registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oci: Option<OciArtifact>,
+    /// The bucket of an object store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<Bucket>,
     /// Interval at which Chandler polls the repository or registry, as a Go duration. Sources with the same URL and credentials
     /// share a poll.
     #[serde(default = "default_interval")]
@@ -65,7 +68,8 @@ pub struct SourceSpec {
     #[x_kube(validation = go_duration())]
     pub interval: Timeout,
     /// A Secret in the same namespace with `username` and `password`, `bearerToken`, or `tls.crt` and `tls.key`. `key` is
-    /// the key of a Docker config, which is used if the Secret has none of these.
+    /// the key of a Docker config, which is used if the Secret has none of these. For a bucket: `accessKey` and `secretKey` of
+    /// S3, `serviceAccount` of GCS, or `accountKey` of Azure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<KeyReference>,
     /// Key of a Secret in the same namespace with the certificate authority to trust.
@@ -176,6 +180,44 @@ pub struct OciReference {
     pub digest: Option<String>,
 }
 
+/// A bucket of an object store.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "kube_core"))]
+pub struct Bucket {
+    /// The protocol of the object store.
+    pub provider: BucketProvider,
+    /// The address of the object store, such as `https://s3.eu-central-1.amazonaws.com`, `https://storage.googleapis.com` or
+    /// `https://ACCOUNT.blob.core.windows.net`.
+    #[schemars(length(max = 2048))]
+    #[x_kube(validation = rules::https_url(), validation = rules::no_login())]
+    pub endpoint: String,
+    /// Name of the bucket, or of the container of Azure.
+    #[schemars(length(min = 3, max = 222))]
+    #[x_kube(validation = rules::bucket_name())]
+    pub name: String,
+    /// Region of the bucket, for S3. If unset, `us-east-1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub region: Option<String>,
+    /// Folder of the bucket whose objects are the files. If unset, the whole bucket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    #[x_kube(validation = rules::relative_path())]
+    pub prefix: Option<String>,
+}
+
+/// The protocol of an object store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum BucketProvider {
+    /// Amazon S3 and compatible stores.
+    S3,
+    /// Google Cloud Storage.
+    #[serde(rename = "GCS")]
+    Gcs,
+    /// Azure Blob Storage.
+    Azure,
+}
+
 /// Signatures that commits or tags must have.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
@@ -217,7 +259,8 @@ pub struct SourceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = kube_core::ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// The revision that other objects use: the id of the commit, or the digest of the artifact.
+    /// The revision that other objects use: the id of the commit, the digest of the artifact, or a
+    /// digest of the list of objects of the bucket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
     /// The commit of the revision, or the description of the artifact.

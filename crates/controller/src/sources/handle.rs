@@ -98,7 +98,7 @@ impl Sources {
         let stored = self.packages.stored_revision(&uid);
         let stored = stored.filter(|stored| stored.content_key == wanted.as_str());
         let revision = stored.ok_or_else(|| unavailable(&named, "has not been fetched yet"))?;
-        let url = Origin::of(&source.spec)?.url().to_owned();
+        let url = Origin::of(&source.spec)?.url();
         Ok(CurrentSource { named, uid, url, revision })
     }
 

@@ -131,7 +131,7 @@ impl Receiver {
 
     /// Returns the Sources of the same namespace with the same URL, which one webhook serves.
     fn same_repository(&self, source: &Source) -> Vec<Arc<Source>> {
-        let url = |source: &Source| Origin::of(&source.spec).ok().map(|origin| origin.url().to_owned());
+        let url = |source: &Source| Origin::of(&source.spec).ok().map(Origin::url);
         let wanted = url(source);
         let all = self.sources.all(&source.namespace().unwrap_or_default());
         all.into_iter().filter(|other| url(other) == wanted).collect()

@@ -1,6 +1,7 @@
 //! Finds the revision that a Source asks for, and fetches, verifies and stores it unless it is stored.
 
 mod artifact;
+mod bucket;
 mod commit;
 
 use std::{sync::Arc, time::Duration};
@@ -40,6 +41,7 @@ impl Revision<'_> {
         match Origin::of(&self.source.spec)? {
             Origin::Git(git) => self.current_commit(git, max_age, on_refs).await,
             Origin::Oci(oci) => self.current_artifact(oci, max_age).await,
+            Origin::Bucket(bucket) => self.current_bucket(bucket, max_age).await,
         }
     }
 

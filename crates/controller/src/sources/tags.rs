@@ -58,6 +58,7 @@ impl Sources {
                 let tags = self.packages.artifact_tags(&oci.url, &access, max_age(&source)).await?;
                 Ok(tags.to_vec())
             }
+            Origin::Bucket(_) => Err(no_tags(&reference.name)),
         }
     }
 
@@ -72,6 +73,9 @@ impl Sources {
         let source = self.get(reference, namespace).await?;
         let named = format!("Source {}/{}", source.namespace().unwrap_or_default(), source.name_any());
         let origin = Origin::of(&source.spec)?;
+        if matches!(origin, Origin::Bucket(_)) {
+            return Err(no_tags(&reference.name));
+        }
         if origin.is_pinned() {
             let message = format!("{named} is pinned by its ref, so the tag {tag} cannot be used");
             return Err(Failure::new(Category::InvalidSpec, message));
@@ -94,8 +98,14 @@ impl Sources {
         };
         let key = (uid.clone(), source.metadata.generation, self.changes_so_far());
         let stored = self.tagged.get(&key, read).await?;
-        Ok(CurrentSource { named, uid, url: origin.url().to_owned(), revision: stored })
+        Ok(CurrentSource { named, uid, url: origin.url(), revision: stored })
     }
+}
+
+fn no_tags(name: &str) -> Failure {
+    let message =
+        format!("Source {name} is a bucket, which has no tags; remove `version` next to the sourceRef");
+    Failure::new(Category::InvalidSpec, message)
 }
 
 fn max_age(source: &Source) -> Duration {

@@ -1,6 +1,6 @@
 //! Where the files of a Source come from.
 
-use chandler_api::extensions::{GitRepository, OciArtifact, SourceSpec};
+use chandler_api::extensions::{Bucket, GitRepository, OciArtifact, SourceSpec};
 
 use crate::failure::{Category, Failure};
 
@@ -9,25 +9,28 @@ use crate::failure::{Category, Failure};
 pub enum Origin<'a> {
     Git(&'a GitRepository),
     Oci(&'a OciArtifact),
+    Bucket(&'a Bucket),
 }
 
 impl<'a> Origin<'a> {
     /// Returns the origin that the spec names. The API server accepts only specs with exactly one.
     pub fn of(spec: &'a SourceSpec) -> Result<Self, Failure> {
-        match (&spec.git, &spec.oci) {
-            (Some(git), None) => Ok(Self::Git(git)),
-            (None, Some(oci)) => Ok(Self::Oci(oci)),
+        match (&spec.git, &spec.oci, &spec.bucket) {
+            (Some(git), None, None) => Ok(Self::Git(git)),
+            (None, Some(oci), None) => Ok(Self::Oci(oci)),
+            (None, None, Some(bucket)) => Ok(Self::Bucket(bucket)),
             _ => {
-                let why = "exactly one of spec.git, spec.oci of the Source must be set";
+                let why = "exactly one of spec.git, spec.oci, spec.bucket of the Source must be set";
                 Err(Failure::new(Category::InvalidSpec, why))
             }
         }
     }
 
-    pub fn url(self) -> &'a str {
+    pub fn url(self) -> String {
         match self {
-            Self::Git(git) => &git.url,
-            Self::Oci(oci) => &oci.url,
+            Self::Git(git) => git.url.clone(),
+            Self::Oci(oci) => oci.url.clone(),
+            Self::Bucket(bucket) => format!("{}/{}", bucket.endpoint.trim_end_matches('/'), bucket.name),
         }
     }
 
@@ -40,6 +43,7 @@ impl<'a> Origin<'a> {
             Self::Oci(oci) => {
                 oci.reference.as_ref().is_some_and(|chosen| chosen.digest.is_some() || chosen.tag.is_some())
             }
+            Self::Bucket(_) => false,
         }
     }
 }
@@ -59,7 +63,9 @@ mod tests {
         let (git, oci) = (json!({"url": "https://git.example/a"}), json!({"url": "oci://r.example/a"}));
         assert_eq!(Origin::of(&spec(json!({"git": git}))).unwrap().url(), "https://git.example/a");
         assert_eq!(Origin::of(&spec(json!({"oci": oci}))).unwrap().url(), "oci://r.example/a");
-        for invalid in [json!({}), json!({"git": git, "oci": oci})] {
+        let bucket = json!({"provider": "S3", "endpoint": "https://s3.example/", "name": "fleet"});
+        assert_eq!(Origin::of(&spec(json!({"bucket": bucket}))).unwrap().url(), "https://s3.example/fleet");
+        for invalid in [json!({}), json!({"git": git, "oci": oci}), json!({"git": git, "bucket": bucket})] {
             assert_eq!(Origin::of(&spec(invalid)).unwrap_err().category, Category::InvalidSpec);
         }
     }

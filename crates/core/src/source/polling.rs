@@ -40,7 +40,7 @@ pub fn max_refs_age(cause: PollCause, interval: Duration) -> Duration {
 /// Returns a digest of the fields that decide about the content. Files that were fetched for another digest do not belong
 /// to the Source any more.
 pub fn content_key(spec: &SourceSpec) -> Digest {
-    Digest::of(json!([spec.git, spec.oci, spec.ignore, spec.verify]).to_string())
+    Digest::of(json!([spec.git, spec.oci, spec.bucket, spec.ignore, spec.verify]).to_string())
 }
 
 #[cfg(test)]

@@ -129,7 +129,7 @@ async fn required_fields_are_enforced() {
         (ADDON, "cluster", "spec.cluster: Required value"),
         (ADDON, "release", "spec.release: Required value"),
         (ADDON, "source", "spec.source: Required value"),
-        (SOURCE, "git", "exactly one of git, oci must be set"),
+        (SOURCE, "git", "exactly one of git, oci, bucket must be set"),
         (SYNC, "source", "spec.source: Required value"),
         (SYNC, "serviceAccountName", "spec.serviceAccountName: Required value"),
     ] {
@@ -293,8 +293,10 @@ async fn source_fields_are_validated() {
 
 #[tokio::test]
 async fn artifact_sources_are_validated() {
-    let (registry, both) =
-        (Some("must name a registry and a repository, without a tag"), Some("exactly one of git, oci"));
+    let (registry, both) = (
+        Some("must name a registry and a repository, without a tag"),
+        Some("exactly one of git, oci, bucket"),
+    );
     let (one, key) = (Some("exactly one of tag, semver, digest"), json!({"keys": {"name": "keys"}}));
     let cosign = json!({"verifier": "Cosign", "keys": {"name": "keys"}});
     let url = |url: &str| json!({"oci": {"url": url}});
@@ -315,6 +317,31 @@ async fn artifact_sources_are_validated() {
         (json!({"oci": {"url": "oci://registry.example/a", "verify": cosign}}), None),
         (json!({"oci": {"url": "oci://registry.example/a"}, "verify": key}), Some("set oci.verify")),
         (json!({"oci": {"url": "oci://registry.example/a"}, "git": {"url": "https://git.example/a"}}), both),
+    ];
+    let server = Server::shared().await;
+    for (fields, error) in rows {
+        let mut source = without(SOURCE, "git");
+        source["spec"].as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        check(&server, &source, error).await;
+    }
+}
+
+#[tokio::test]
+async fn bucket_sources_are_validated() {
+    let bucket = |fields: Value| {
+        let mut bucket = json!({"provider": "S3", "endpoint": "https://s3.example", "name": "fleet"});
+        bucket.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        json!({"bucket": bucket})
+    };
+    let rows = [
+        (bucket(json!({"region": "eu-central-1", "prefix": "clusters/prod"})), None),
+        (bucket(json!({"provider": "GCS"})), None),
+        (bucket(json!({"provider": "Azure"})), None),
+        (bucket(json!({"provider": "Other"})), Some("Unsupported value")),
+        (bucket(json!({"endpoint": "http://s3.example"})), Some("must begin with https://")),
+        (bucket(json!({"name": "Fleet/x"})), Some("must be the name of a bucket")),
+        (bucket(json!({"prefix": "/a"})), Some("must be relative")),
+        (bucket(json!({"prefix": "a/../b"})), Some("must be relative")),
     ];
     let server = Server::shared().await;
     for (fields, error) in rows {

@@ -1,0 +1,41 @@
+//! The objects of a bucket that a Source asks for.
+
+use std::time::Duration;
+
+use chandler_api::extensions::Bucket;
+use chandler_core::{
+    failure::Failure,
+    source::{SelectedCommit, content_key},
+};
+use chandler_source::StoredRevision;
+
+use super::{Current, Revision, known, stored_for};
+
+impl Revision<'_> {
+    pub(super) async fn current_bucket(
+        &self,
+        bucket: &Bucket,
+        max_age: Duration,
+    ) -> Result<Current, Failure> {
+        let access = self.access().await?;
+        let spec = &self.source.spec;
+        let listed = self.packages.bucket_objects(bucket, &access, &spec.ignore, max_age).await?;
+        let selected = SelectedCommit { commit: listed.record.id.clone(), tag: None };
+        if let Some(stored) = self.stored().filter(|stored| stored_for(stored).is_current(&selected, None)) {
+            return Ok(known(stored));
+        }
+        let fetched = self.packages.bucket_files(&listed, &access).await;
+        let fetched = fetched.map(|tree| {
+            let stored = StoredRevision {
+                content_key: content_key(spec).as_str().to_owned(),
+                keys: None,
+                commit: listed.record.clone(),
+                tag: None,
+                verified_by: None,
+                remarks: String::new(),
+            };
+            (stored, (*tree).clone())
+        });
+        self.store(fetched.map_err(Failure::from), None).await
+    }
+}
