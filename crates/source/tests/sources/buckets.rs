@@ -53,7 +53,7 @@ async fn start(env: &TestEnv, size: usize) -> (Server, Objects) {
         if path.starts_with("/fleet?") {
             return list(&objects, size);
         }
-        let found = objects.iter().find(|(key, _)| path.strip_prefix("/fleet/") == Some(key));
+        let found = objects.iter().find(|(key, _)| path.strip_prefix("/fleet/") == Some(*key));
         found.map_or_else(not_found, |(_, text)| content(text))
     };
     (Server::start(&env.authority, respond).await, objects)
