@@ -15,8 +15,8 @@ use chandler_core::{
     failure::{Category, Failure},
     sync::{
         Applied, Claim, Claims, Held, Live, MOST_OBJECTS, Manifest, Move, ObjectId, Outcome, PruneInput,
-        Skipped, WriteDecision, decide_write, definitions, is_established, kinds, merge_inventory, moving,
-        plan_prune, rendered_digest, resolve, steps,
+        Skipped, WriteDecision, add_uids, decide_write, definitions, is_established, kinds, merge_inventory,
+        moving, plan_prune, rendered_digest, resolve, steps,
     },
 };
 use chandler_source::SourceTree;
@@ -128,7 +128,7 @@ impl Run<'_> {
         }
         let rendered: BTreeSet<_> = manifests.iter().map(|manifest| manifest.id.clone()).collect();
         let records: Vec<_> = manifests.iter().map(Manifest::record).collect();
-        let inventory = merge_inventory(recorded, &records);
+        let mut inventory = merge_inventory(recorded, &records);
         if inventory.len() > MOST_RECORDED {
             let message = format!(
                 "the inventory would have {} objects, but at most {MOST_RECORDED} fit into the status; confirm the \
@@ -143,6 +143,7 @@ impl Run<'_> {
         }
         let claims = self.context.claims();
         let own = claim_of(self.sync);
+        add_uids(&mut inventory, &live, &own.label());
         let (mut writes, mut skipped) = (Vec::new(), Vec::new());
         for manifest in manifests {
             let existing = live.get(&manifest.id).and_then(Option::as_ref).map(Live);
