@@ -25,6 +25,6 @@ pub use prune::{
     DeleteDecision, Held, HeldReason, PruneInput, PrunePlan, decide_delete, plan_deletion, plan_prune,
 };
 pub use report::{Applied, Outcome, report};
-pub use resolve::{Manifest, Scope, kinds, rendered_digest, resolve};
+pub use resolve::{Manifest, Scope, kinds, needs_others, rendered_digest, resolve};
 pub use schedule::{LastRun, interval, is_due_by_revision_only, run_delay};
 pub use write::{Skipped, WriteDecision, decide_write};

@@ -16,7 +16,7 @@ use chandler_core::{
     sync::{
         Applied, Claim, Claims, Held, Live, MOST_OBJECTS, Manifest, Move, ObjectId, Outcome, PruneInput,
         Skipped, WriteDecision, add_uids, decide_write, definitions, is_established, kinds, merge_inventory,
-        moving, plan_prune, rendered_digest, resolve, steps,
+        moving, needs_others, plan_prune, rendered_digest, resolve, steps,
     },
 };
 use chandler_source::SourceTree;
@@ -196,7 +196,7 @@ impl Run<'_> {
         stream::iter(reads.collect::<Vec<_>>()).buffer_unordered(CONCURRENT_REQUESTS).try_collect().await
     }
 
-    /// Lets the API server validate all objects, so that a bad revision changes nothing. Objects whose namespace or kind is
+    /// Lets the API server validate all objects, so that a bad revision changes nothing. Objects whose namespace, kind or role is
     /// created by the same revision cannot be validated yet.
     async fn check(&self, prepared: &Prepared) -> Result<(), Failure> {
         let options = ApplyOptions { dry_run: true, force: self.sync.spec.force };
@@ -206,7 +206,7 @@ impl Run<'_> {
                 let checked =
                     self.account.apply(kind.location(&manifest.id), &manifest.object, options).await;
                 match checked {
-                    Err(error) if !(error.missing && creates_namespace(prepared, &manifest.id)) => {
+                    Err(error) if !(error.missing && needs_others(manifest, &prepared.rendered)) => {
                         Some(manifest.failure(error.failure.category, &error.failure.message))
                     }
                     _ => None,
@@ -428,11 +428,6 @@ fn set_uid(inventory: &mut [SyncedObject], id: &ObjectId, uid: &str) {
     if let Some(object) = inventory.iter_mut().find(|object| ObjectId::from(&**object) == *id) {
         uid.clone_into(&mut object.uid);
     }
-}
-
-/// Returns whether the revision creates the namespace of an object.
-fn creates_namespace(prepared: &Prepared, id: &ObjectId) -> bool {
-    prepared.rendered.contains(&ObjectId::new("v1", "Namespace", "", &id.namespace))
 }
 
 /// Returns the objects that stay held because nothing is deleted.
