@@ -61,18 +61,18 @@ impl Store {
         stored(&text).map(|stored| stored.revision)
     }
 
-    /// Reads the files that are stored under `key`. `None` means that there are none, or that they are damaged.
+    /// Reads the files that are stored under `key`. `None` means that there are none. Damaged files are removed, so that they
+    /// are fetched again: their revision may still be readable.
     pub(crate) fn stored_tree(&self, key: &str) -> Option<(StoredRevision, SourceTree)> {
-        let mut content = Bytes::from(std::fs::read(self.tree_path(key)).ok()?);
-        let Stored { digest, revision, .. } = stored(&part(&mut content)?)?;
-        let sizes: Vec<(String, u64)> = serde_json::from_slice(&part(&mut content)?).ok()?;
-        let mut files = BTreeMap::new();
-        for (path, size) in sizes {
-            let size = usize::try_from(size).ok().filter(|size| *size <= content.len())?;
-            files.insert(path, content.split_to(size));
+        let content = std::fs::read(self.tree_path(key)).ok()?;
+        let tree = read_tree(Bytes::from(content));
+        if tree.is_none() {
+            tracing::warn!(
+                "the stored files of a Source are damaged; they are fetched again at its next poll"
+            );
+            self.remove_tree(key);
         }
-        let tree = SourceTree { revision: revision.commit.id.clone(), files };
-        (tree.digest().as_str() == digest).then_some((revision, tree))
+        tree
     }
 
     /// Stores the files of a revision under `key` and replaces older ones. Fails if the files of all Sources together would
@@ -144,6 +144,19 @@ impl Store {
     }
 }
 
+/// Reads the content of a file. `None` means that it is damaged.
+fn read_tree(mut content: Bytes) -> Option<(StoredRevision, SourceTree)> {
+    let Stored { digest, revision, .. } = stored(&part(&mut content)?)?;
+    let sizes: Vec<(String, u64)> = serde_json::from_slice(&part(&mut content)?).ok()?;
+    let mut files = BTreeMap::new();
+    for (path, size) in sizes {
+        let size = usize::try_from(size).ok().filter(|size| *size <= content.len())?;
+        files.insert(path, content.split_to(size));
+    }
+    let tree = SourceTree { revision: revision.commit.id.clone(), files };
+    (tree.digest().as_str() == digest).then_some((revision, tree))
+}
+
 fn stored(text: &[u8]) -> Option<Stored> {
     serde_json::from_slice(text).ok().filter(|stored: &Stored| stored.format == FORMAT)
 }
@@ -210,6 +223,7 @@ mod tests {
         {
             std::fs::write(&path, damaged).unwrap();
             assert!(store.stored_tree("uid").is_none(), "{} bytes", damaged.len());
+            assert!(store.stored_revision("uid").is_none(), "it is fetched again");
         }
     }
 
