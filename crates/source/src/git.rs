@@ -37,6 +37,8 @@ use crate::{
 
 /// Number of revisions that are fetched at the same time. It limits memory and temporary files.
 const CONCURRENT_FETCHES: usize = 4;
+/// Number of repositories whose refs are listed at the same time. Each occupies a thread, and other work needs some, too.
+const CONCURRENT_LISTS: usize = 32;
 /// How long a fetched commit is kept in memory, and the largest one that is.
 const HELD_FOR: Duration = Duration::from_secs(10);
 const HELD_BYTES: usize = 4 << 20;
@@ -69,6 +71,7 @@ pub(crate) struct GitRepositories {
     store: Store,
     refs: SingleFlightCache<(Url, Access), Arc<RemoteRefs>>,
     commits: SingleFlightCache<CommitKey, Weak<GitCommit>>,
+    lists: Semaphore,
     fetches: Semaphore,
 }
 
@@ -79,6 +82,7 @@ impl GitRepositories {
             store,
             refs: SingleFlightCache::new(REFS_TTL),
             commits: SingleFlightCache::new(Duration::from_mins(1)),
+            lists: Semaphore::new(CONCURRENT_LISTS),
             fetches: Semaphore::new(CONCURRENT_FETCHES),
         }
     }
@@ -96,7 +100,9 @@ impl GitRepositories {
     }
 
     async fn list(&self, url: &Url, access: &Access) -> Result<Arc<RemoteRefs>, SourceError> {
-        let connection = self.connect(url, access, self.http.limits.git.refs_bytes)?;
+        let _slot = self.lists.acquire().await.map_err(|error| broken(url, &error.to_string()))?;
+        let limits = self.http.limits;
+        let connection = self.connect(url, access, limits.git.refs_bytes, limits.total_timeout)?;
         let list = move || session::list_refs(&connection);
         let listed = tokio::task::spawn_blocking(list).await;
         listed.map_err(|error| broken(url, &error.to_string()))?.map(Arc::new)
@@ -134,7 +140,7 @@ impl GitRepositories {
         let limits = self.http.limits.git;
         let interrupt = Interrupt(Arc::new(AtomicBool::new(false)));
         let fetch = Fetch {
-            connection: self.connect(url, request.access, limits.pack_bytes)?,
+            connection: self.connect(url, request.access, limits.pack_bytes, limits.timeout)?,
             selected: request.selected.clone(),
             ignore: Ignore::new(request.ignore),
             limits,
@@ -148,14 +154,21 @@ impl GitRepositories {
         fetched.map_err(timeout)?.map_err(|error| broken(url, &error.to_string()))?.map(Arc::new)
     }
 
-    fn connect(&self, url: &Url, access: &Access, limit: u64) -> Result<Arc<Connection>, SourceError> {
+    /// `limit` is that of a response, in bytes.
+    fn connect(
+        &self,
+        url: &Url,
+        access: &Access,
+        limit: u64,
+        timeout: Duration,
+    ) -> Result<Arc<Connection>, SourceError> {
         let authorization = access.authorization(url)?.and_then(|authorization| authorization.header());
         Ok(Arc::new(Connection::new(
             self.http.clone(),
             url.clone(),
             access.clone(),
             authorization,
-            Deadline::after(self.http.limits.git.timeout),
+            Deadline::after(timeout),
             limit,
         )))
     }

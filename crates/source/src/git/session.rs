@@ -48,7 +48,8 @@ pub(super) fn list_refs(connection: &Arc<Connection>) -> Result<RemoteRefs, Sour
         let listed = command.invoke_blocking(&mut transport, &mut Discard, false);
         listed.map_err(|error| connection.error(&error))?
     };
-    Ok(RemoteRefs(refs.into_iter().filter_map(remote_ref).collect()))
+    let is_wanted = |one: &RemoteRef| PREFIXES.iter().any(|prefix| one.name.starts_with(prefix));
+    Ok(RemoteRefs(refs.into_iter().filter_map(remote_ref).filter(is_wanted).collect()))
 }
 
 fn remote_ref(one: Ref) -> Option<RemoteRef> {
