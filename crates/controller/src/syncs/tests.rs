@@ -416,3 +416,26 @@ async fn a_sync_that_is_moved_itself_keeps_its_objects() {
     assert!(world.exists(&map_path("a")));
     assert!(world.sync().metadata.finalizers.unwrap_or_default().is_empty());
 }
+
+#[tokio::test]
+async fn a_sync_does_not_keep_its_namespace_from_being_deleted() {
+    for deleted in [false, true] {
+        let world = World::new(&json!({"deletionPolicy": "Prune"}));
+        world.push("r1", &[("clusters/a.yaml", map("a"))]);
+        world.reconcile().await;
+        let mut namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fleet"}});
+        if deleted {
+            namespace["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        world.server.put("/api/v1/namespaces/fleet", namespace);
+        let mut sync = world.server.get(SYNC).unwrap();
+        sync["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        world.server.put(SYNC, sync);
+        // The bindings of the account were deleted first.
+        world.server.refuse_users();
+        world.reconcile().await;
+        assert!(world.exists(&map_path("a")));
+        let finalizers = world.sync().metadata.finalizers.unwrap_or_default();
+        assert_eq!(finalizers.is_empty(), deleted, "without a deleted namespace, permissions may come back");
+    }
+}
