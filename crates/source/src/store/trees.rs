@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::File,
+    fs::{DirEntry, File},
     io::{self, Read as _, Write as _},
     path::PathBuf,
     time::{Duration, SystemTime},
@@ -21,6 +21,10 @@ use crate::{SourceError, SourceTree};
 
 /// Changes with the format of the files. Files of another format are not read.
 const FORMAT: u32 = 1;
+/// The beginning of the names of temporary files and folders, which the crate `tempfile` creates.
+const TEMPORARY: &str = ".tmp";
+/// After this time a temporary file or folder is of a process that was killed: longer than a fetch may take.
+const LEFT_OVER_AFTER: Duration = Duration::from_mins(15);
 /// The longest first part.
 const MAX_REVISION_BYTES: u64 = 64 << 10;
 
@@ -107,9 +111,9 @@ impl Store {
 
     fn bytes_of_other_trees(&self, key: &str) -> io::Result<u64> {
         let own = self.tree_path(key);
-        let others = std::fs::read_dir(&self.sources)?.flatten().filter(|entry| entry.path() != own);
-        let files = others.filter_map(|entry| entry.metadata().ok()).filter(std::fs::Metadata::is_file);
-        Ok(files.map(|file| file.len()).sum())
+        let others = std::fs::read_dir(&self.sources)?.flatten();
+        let others = others.filter(|entry| entry.path() != own && !is_temporary(entry));
+        Ok(others.filter_map(|entry| entry.metadata().ok()).map(|file| file.len()).sum())
     }
 
     pub(crate) fn remove_tree(&self, key: &str) {
@@ -122,12 +126,13 @@ impl Store {
         tempfile::tempdir_in(&self.sources).map_err(failed)
     }
 
-    /// Removes files that were not used for `age`, and folders of fetches that were interrupted. Returns their number.
+    /// Removes files that were not used for `age`, and what processes that were killed have left over. Returns their number.
     pub(crate) fn remove_unused_trees(&self, age: Duration, now: SystemTime) -> io::Result<usize> {
         let mut removed = 0;
         for entry in std::fs::read_dir(&self.sources)?.flatten() {
             let Ok(metadata) = entry.metadata() else { continue };
             let unused = metadata.modified().ok().and_then(|used| now.duration_since(used).ok());
+            let age = if is_temporary(&entry) { age.min(LEFT_OVER_AFTER) } else { age };
             if unused.is_none_or(|unused| unused <= age) {
                 continue;
             }
@@ -142,6 +147,10 @@ impl Store {
     fn tree_path(&self, key: &str) -> PathBuf {
         self.sources.join(Digest::of(key).hex())
     }
+}
+
+fn is_temporary(entry: &DirEntry) -> bool {
+    entry.file_name().to_string_lossy().starts_with(TEMPORARY)
 }
 
 /// Reads the content of a file. `None` means that it is damaged.
@@ -247,9 +256,14 @@ mod tests {
         store.store_tree("uid", &revision("c1"), &tree("c1"), LIMIT).unwrap();
         let left_over = store.temp_folder().unwrap().keep();
         std::fs::write(left_over.join("pack"), "half a pack").unwrap();
+        let half = NamedTempFile::new_in(&store.sources).unwrap().into_temp_path().keep().unwrap();
+        std::fs::write(&half, vec![0_u8; 2000]).unwrap();
+        store.store_tree("other", &revision("c1"), &tree("c1"), LIMIT).unwrap();
         let (now, age) = (SystemTime::now(), Duration::from_hours(24));
         assert_eq!(store.remove_unused_trees(age, now).unwrap(), 0);
+        assert_eq!(store.remove_unused_trees(age, now + Duration::from_mins(20)).unwrap(), 2);
+        assert!(!left_over.exists() && !half.exists(), "what a process that was killed has left over");
         assert_eq!(store.remove_unused_trees(age, now + Duration::from_hours(25)).unwrap(), 2);
-        assert!(store.stored_revision("uid").is_none() && !left_over.exists());
+        assert!(store.stored_revision("uid").is_none());
     }
 }
