@@ -314,6 +314,39 @@ async fn a_removed_cluster_is_held_until_it_is_confirmed_for_the_revision() {
 }
 
 #[tokio::test]
+async fn a_branch_that_is_reset_and_another_folder_delete_nothing() {
+    let both =
+        || vec![("clusters/a.yaml", map("a")), ("clusters/b.yaml", map("b")), ("other/a.yaml", map("a"))];
+    for reset in [true, false] {
+        let world = World::pruning();
+        world.push("r1", &both()[..1]);
+        world.reconcile().await;
+        world.push("r2", &both());
+        world.reconcile().await;
+        if reset {
+            world.push("r1", &both()[..1]);
+        } else {
+            let mut sync = world.server.get(SYNC).unwrap();
+            sync["metadata"]["generation"] = json!(2);
+            sync["spec"]["source"]["path"] = json!("other");
+            world.server.put(SYNC, sync);
+        }
+        // The cause is gone at the second reconcile, and a restart does not forget it.
+        for _ in 0..2 {
+            world.reconcile().await;
+            let expected = if reset { "RevisionReturned" } else { "SourceChanged" };
+            assert_eq!(world.status().held[0].reason, expected);
+            assert!(world.exists(&map_path("b")));
+            let mut sync = world.server.get(SYNC).unwrap();
+            sync["spec"]["interval"] = json!("9m");
+            sync["metadata"]["generation"] = json!(3);
+            world.server.put(SYNC, sync);
+        }
+        assert_eq!(world.server.deletions(), 0);
+    }
+}
+
+#[tokio::test]
 async fn an_object_that_another_sync_owns_now_is_not_deleted() {
     let world = World::pruning();
     world.push("r1", &[("clusters/a.yaml", map("a")), ("clusters/b.yaml", map("b"))]);
