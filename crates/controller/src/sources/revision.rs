@@ -99,6 +99,7 @@ impl Revision<'_> {
             _ => None,
         };
         let stored = StoredRevision {
+            namespace: self.source.namespace().unwrap_or_default(),
             content_key: content_key(spec).as_str().to_owned(),
             keys: keys.map(|keys| keys.digest().as_str().to_owned()),
             commit: commit.record.clone(),

@@ -25,12 +25,16 @@ const FORMAT: u32 = 1;
 const TEMPORARY: &str = ".tmp";
 /// After this time a temporary file or folder is of a process that was killed: longer than a fetch may take.
 const LEFT_OVER_AFTER: Duration = Duration::from_mins(15);
+/// The files of one namespace may have one part in this number of what the files of all may have.
+const SHARE: u64 = 4;
 /// The longest first part.
 const MAX_REVISION_BYTES: u64 = 64 << 10;
 
 /// The revision whose files are stored, and what they were fetched for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoredRevision {
+    /// The namespace of the Source.
+    pub namespace: String,
     /// Digest of the fields of the Source that decide about the content.
     pub content_key: String,
     /// Digest of the keys that the signatures were verified with. `None` if none were required.
@@ -53,16 +57,11 @@ struct Stored {
 impl Store {
     /// Returns the revision that is stored under `key`, and updates its time of last use.
     pub(crate) fn stored_revision(&self, key: &str) -> Option<StoredRevision> {
-        let mut file = File::open(self.tree_path(key)).ok()?;
+        let file = File::open(self.tree_path(key)).ok()?;
         if let Err(error) = file.set_modified(SystemTime::now()) {
             tracing::debug!(%error, "cannot update the time of last use");
         }
-        let mut length = [0; 8];
-        file.read_exact(&mut length).ok()?;
-        let length = Some(u64::from_be_bytes(length)).filter(|length| *length <= MAX_REVISION_BYTES)?;
-        let mut text = Vec::new();
-        file.take(length).read_to_end(&mut text).ok()?;
-        stored(&text).map(|stored| stored.revision)
+        read_revision(file)
     }
 
     /// Reads the files that are stored under `key`. `None` means that there are none. Damaged files are removed, so that they
@@ -80,7 +79,7 @@ impl Store {
     }
 
     /// Stores the files of a revision under `key` and replaces older ones. Fails if the files of all Sources together would
-    /// have more than `limit` bytes.
+    /// have more than `limit` bytes, or those of its namespace more than their share.
     pub(crate) fn store_tree(
         &self,
         key: &str,
@@ -89,11 +88,15 @@ impl Store {
         limit: u64,
     ) -> Result<(), SourceError> {
         let added: u64 = tree.files.values().map(|content| content.len() as u64).sum();
-        if self.bytes_of_other_trees(key).map_err(failed)? + added > limit {
-            return Err(SourceError::Store(format!(
-                "the files of all Sources together would exceed {limit} bytes; leave out large folders with spec.ignore, or \
-                 increase --store-limit"
-            )));
+        let (all, own) = self.bytes_of_other_trees(key, &revision.namespace).map_err(failed)?;
+        let namespace = format!("all Sources of namespace {}", revision.namespace);
+        for (whose, bytes, limit) in [("all Sources", all, limit), (&*namespace, own, limit / SHARE)] {
+            if bytes + added > limit {
+                return Err(SourceError::Store(format!(
+                    "the files of {whose} together would exceed {limit} bytes; leave out large folders with spec.ignore, \
+                     or increase --store-limit"
+                )));
+            }
         }
         let digest = tree.digest().as_str().to_owned();
         let stored = Stored { format: FORMAT, digest, revision: revision.clone() };
@@ -109,11 +112,22 @@ impl Store {
         Ok(())
     }
 
-    fn bytes_of_other_trees(&self, key: &str) -> io::Result<u64> {
+    /// Returns the sizes of all files except those under `key`, and of those of a namespace.
+    fn bytes_of_other_trees(&self, key: &str, namespace: &str) -> io::Result<(u64, u64)> {
         let own = self.tree_path(key);
-        let others = std::fs::read_dir(&self.sources)?.flatten();
-        let others = others.filter(|entry| entry.path() != own && !is_temporary(entry));
-        Ok(others.filter_map(|entry| entry.metadata().ok()).map(|file| file.len()).sum())
+        let (mut all, mut of_namespace) = (0, 0);
+        for entry in std::fs::read_dir(&self.sources)?.flatten() {
+            if entry.path() == own || is_temporary(&entry) {
+                continue;
+            }
+            let Ok(metadata) = entry.metadata() else { continue };
+            all += metadata.len();
+            let revision = File::open(entry.path()).ok().and_then(read_revision);
+            if revision.is_some_and(|revision| revision.namespace == namespace) {
+                of_namespace += metadata.len();
+            }
+        }
+        Ok((all, of_namespace))
     }
 
     pub(crate) fn remove_tree(&self, key: &str) {
@@ -153,6 +167,16 @@ fn is_temporary(entry: &DirEntry) -> bool {
     entry.file_name().to_string_lossy().starts_with(TEMPORARY)
 }
 
+/// Reads the first part of a file. `None` means that it is damaged.
+fn read_revision(mut file: File) -> Option<StoredRevision> {
+    let mut length = [0; 8];
+    file.read_exact(&mut length).ok()?;
+    let length = Some(u64::from_be_bytes(length)).filter(|length| *length <= MAX_REVISION_BYTES)?;
+    let mut text = Vec::new();
+    file.take(length).read_to_end(&mut text).ok()?;
+    stored(&text).map(|stored| stored.revision)
+}
+
 /// Reads the content of a file. `None` means that it is damaged.
 fn read_tree(mut content: Bytes) -> Option<(StoredRevision, SourceTree)> {
     let Stored { digest, revision, .. } = stored(&part(&mut content)?)?;
@@ -185,10 +209,11 @@ fn write_part(file: &mut NamedTempFile, part: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    const LIMIT: u64 = 1000;
+    const LIMIT: u64 = 100_000;
 
     fn revision(id: &str) -> StoredRevision {
         StoredRevision {
+            namespace: "team".to_owned(),
             content_key: "sha256:spec".to_owned(),
             keys: None,
             commit: CommitRecord { id: id.to_owned(), ..CommitRecord::default() },
@@ -237,16 +262,23 @@ mod tests {
     }
 
     #[test]
-    fn the_files_of_all_sources_are_limited_together() {
+    fn the_files_of_all_sources_and_of_a_namespace_are_limited() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
-        let store_as = |key: &str, limit| store.store_tree(key, &revision("c1"), &tree("c1"), limit);
-        assert!(store_as("one", 9).is_err(), "ten bytes are too many");
-        store_as("one", 10).unwrap();
-        store_as("one", 10).unwrap();
-        let full = store_as("two", 20).unwrap_err().to_string();
-        assert!(full.contains("--store-limit"), "{full}");
-        assert!(store.stored_tree("one").is_some() && store.stored_tree("two").is_none());
+        let store_as = |key: &str, namespace: &str, limit| {
+            let revision = StoredRevision { namespace: namespace.to_owned(), ..revision("c1") };
+            store.store_tree(key, &revision, &tree("c1"), limit)
+        };
+        assert!(store_as("one", "team", 39).is_err(), "ten bytes are more than a quarter");
+        store_as("one", "team", 40).unwrap();
+        store_as("one", "team", 40).unwrap();
+        let size = std::fs::metadata(store.tree_path("one")).unwrap().len();
+        let full = store_as("two", "team", 4 * size).unwrap_err().to_string();
+        assert!(full.contains("namespace team") && full.contains("--store-limit"), "{full}");
+        store_as("two", "other", 4 * size).unwrap();
+        let full = store_as("three", "third", 2 * size).unwrap_err().to_string();
+        assert!(full.contains("all Sources together"), "{full}");
+        assert!(store.stored_tree("one").is_some() && store.stored_tree("three").is_none());
     }
 
     #[test]
