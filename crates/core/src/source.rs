@@ -3,6 +3,7 @@
 
 mod commit_record;
 mod content;
+mod folder;
 mod git_ref;
 mod history;
 mod ignore;
@@ -14,6 +15,7 @@ mod stored;
 pub use chandler_api::extensions::{CommitRecord, VerificationMode};
 pub use commit_record::commit_record;
 pub use content::{Content, content_of, is_manifest};
+pub use folder::evaluated_path;
 pub use git_ref::{
     RemoteRef, RemoteRefs, SelectedCommit, SelectedTag, pinned_commit, select_commit, tag_names, tags_digest,
 };
