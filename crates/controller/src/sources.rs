@@ -4,6 +4,7 @@
 mod handle;
 mod packages;
 mod reconciler;
+mod refused;
 mod revision;
 mod tags;
 #[cfg(test)]
@@ -18,11 +19,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Client, ResourceExt as _, api::ApiResource};
 use tokio::sync::watch as channel;
 
-use self::tags::KnownTags;
 pub use self::{
     handle::{CurrentSource, Sources},
     packages::{Folder, SourcePackages},
 };
+use self::{refused::RefusedRevisions, tags::KnownTags};
 use crate::{
     events::Events,
     metrics::Metrics,
@@ -46,6 +47,7 @@ struct SourceContext {
     /// By uid.
     polls: Mutex<HashMap<String, LastPoll>>,
     tags: KnownTags,
+    refused: RefusedRevisions,
 }
 
 impl SourceContext {
@@ -94,6 +96,7 @@ impl SourceControllers {
                 changes: self.changes.clone(),
                 polls: Mutex::default(),
                 tags: KnownTags::default(),
+                refused: RefusedRevisions::default(),
             });
             let (router, watching) = (shared.router.clone(), context.clone());
             let resource = ApiResource::erase::<Source>(&());

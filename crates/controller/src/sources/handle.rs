@@ -20,7 +20,10 @@ use kube::{
 };
 use tokio::sync::watch;
 
-use super::tags::{self, TagKey};
+use super::{
+    refused::RefusedRevisions,
+    tags::{self, TagKey},
+};
 use crate::{single_flight::SingleFlight, sync::Mutex};
 
 /// The watched Sources and the files that were fetched for them. Clones share the data.
@@ -34,6 +37,8 @@ pub struct Sources {
     changes: watch::Sender<u64>,
     /// Files that a caller still holds, by uid.
     held: Arc<Mutex<HashMap<String, Weak<SourceTree>>>>,
+    /// Tags whose revisions cannot be used.
+    pub(super) refused: Arc<RefusedRevisions>,
     /// Revisions of tags.
     pub(super) tagged: Arc<SingleFlight<TagKey, StoredRevision>>,
 }
@@ -73,6 +78,7 @@ impl Sources {
             platform: platform.into(),
             changes,
             held: Arc::default(),
+            refused: Arc::default(),
             tagged: Arc::new(SingleFlight::new(tags::CACHED)),
         }
     }

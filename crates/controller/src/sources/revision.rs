@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use chandler_api::extensions::Source;
+use chandler_api::extensions::{Source, SourceSpec};
 use chandler_core::{
     failure::{Category, Failure},
     source::{
@@ -12,12 +12,14 @@ use chandler_core::{
 use chandler_source::{Access, GitKeys, GitRequest, Packages, StoredRevision};
 use kube::{Client, ResourceExt as _};
 
+use super::refused::RefusedRevisions;
 use crate::catalog::{public_keys, repository_access};
 
 /// The last revision of a Source.
 pub(super) struct Revision<'a> {
     pub client: &'a Client,
     pub packages: &'a Arc<Packages>,
+    pub refused: &'a RefusedRevisions,
     pub source: &'a Source,
     pub uid: &'a str,
 }
@@ -53,9 +55,14 @@ impl Revision<'_> {
         {
             return Ok(Current { revision: fetched(stored), is_new: false });
         }
+        let attempt = attempt(&self.source.spec, &selected, digest);
+        if let Some(failure) = self.refused.get(self.uid, &attempt) {
+            return Err(failure);
+        }
         let fetched_now = self.fetch(&access, &selected, keys.as_ref()).await;
         if let Err(failure) = &fetched_now {
             self.remove_distrusted(failure.category, digest);
+            self.refused.record(self.uid, attempt, failure);
         }
         Ok(Current { revision: fetched(fetched_now?), is_new: true })
     }
@@ -117,6 +124,12 @@ impl Revision<'_> {
             self.packages.remove_tree(self.uid);
         }
     }
+}
+
+/// Returns what decides whether a revision can be used: the spec, the commit, the tag and the keys.
+fn attempt(spec: &SourceSpec, selected: &SelectedCommit, keys: Option<&str>) -> String {
+    let SelectedCommit { commit, tag } = selected;
+    format!("{} {commit} {tag:?} {keys:?}", content_key(spec).as_str())
 }
 
 fn stored_for(stored: &StoredRevision) -> StoredFor<'_> {
