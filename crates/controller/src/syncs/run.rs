@@ -15,8 +15,8 @@ use chandler_core::{
     failure::{Category, Failure},
     sync::{
         Applied, Claim, Claims, Held, Live, MOST_OBJECTS, Manifest, Move, ObjectId, Outcome, PruneInput,
-        Skipped, WriteDecision, add_uids, decide_write, definitions, is_established, kinds, merge_inventory,
-        moving, needs_others, plan_prune, rendered_digest, resolve, steps,
+        Skipped, WriteDecision, accept_missing, add_uids, decide_write, definitions, is_established, kinds,
+        merge_inventory, moving, needs_others, plan_prune, rendered_digest, resolve, steps,
     },
 };
 use chandler_source::SourceTree;
@@ -107,7 +107,7 @@ impl Run<'_> {
                 }));
             }
         };
-        if prepared.inventory != status.current().inventory {
+        if self.resumed || prepared.inventory != status.current().inventory {
             let recorded = Outcome::Recorded { inventory: prepared.inventory.clone() };
             status.write(Some(&tree.revision), &recorded).await?;
         }
@@ -143,6 +143,9 @@ impl Run<'_> {
         }
         let claims = self.context.claims();
         let own = claim_of(self.sync);
+        if self.resumed {
+            accept_missing(&mut inventory, &live);
+        }
         add_uids(&mut inventory, &live, &own.label());
         let (mut writes, mut skipped) = (Vec::new(), Vec::new());
         for manifest in manifests {

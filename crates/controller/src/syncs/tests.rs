@@ -414,6 +414,44 @@ async fn a_moved_cluster_is_not_created_again_until_the_sync_is_resumed() {
 }
 
 #[tokio::test]
+async fn a_resumed_sync_notices_the_next_move_also_if_it_was_killed() {
+    let world = World::pruning();
+    world.push("r1", &[("clusters/b.yaml", cluster())]);
+    world.reconcile().await;
+    world.server.remove(CLUSTER);
+    world.push("r2", &[("clusters/b.yaml", cluster()), ("clusters/a.yaml", map("a"))]);
+    world.reconcile().await;
+    assert_eq!(world.reason("Moving"), "ClusterMissing");
+
+    let suspended = world.status();
+    let suspended = conditions::find(&suspended.conditions, "Moving").unwrap().last_transition_time.0;
+    let mut sync = world.server.get(SYNC).unwrap();
+    let resumed = suspended.checked_add(jiff::SignedDuration::from_secs(1)).unwrap();
+    sync["metadata"]["annotations"]["chandler.dev/resumed-at"] = json!(resumed.to_string());
+    world.server.put(SYNC, sync);
+    // It is killed after it has recorded what it is about to write.
+    world.server.kill_at(1);
+    let context = world.context();
+    tokio::select! {
+        () = world.reconcile_in(&context) => panic!("it is killed"),
+        () = world.server.killed() => {}
+    }
+    world.server.live();
+    assert_eq!((world.reason("Moving"), world.exists(CLUSTER)), ("NotMoving".to_owned(), false));
+    world.reconcile().await;
+    assert!(world.exists(CLUSTER), "it is still resumed");
+
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    world.server.remove(CLUSTER);
+    world.push("r3", &[("clusters/b.yaml", cluster())]);
+    for _ in 0..2 {
+        world.reconcile().await;
+        assert_eq!(world.reason("Moving"), "ClusterMissing", "the next move");
+        assert!(!world.exists(CLUSTER));
+    }
+}
+
+#[tokio::test]
 async fn a_deleted_sync_deletes_its_objects_only_if_the_policy_says_so() {
     for (policy, deleted) in [("Orphan", false), ("Prune", true)] {
         let world = World::new(&json!({"deletionPolicy": policy}));
