@@ -80,7 +80,8 @@ impl Fetch {
         let wanted = self.id(wanted)?;
         let pack = self.receive(wanted)?;
         let bundle = Bundle::at(pack, Kind::Sha1).map_err(|error| self.connection.error(&error))?;
-        let mut objects = Objects::new(bundle, self.limits.object_bytes);
+        // An object that is stored as a difference needs space for its base, for itself and for the differences.
+        let mut objects = Objects::new(bundle, self.limits.object_bytes.saturating_mul(3));
         GitCommit::read(&mut objects, &self)
     }
 
