@@ -5,6 +5,7 @@ mod handle;
 mod packages;
 mod receiver;
 mod reconciler;
+mod refused;
 mod requests;
 mod revision;
 mod tags;
@@ -25,7 +26,7 @@ pub use self::{
     packages::{Folder, SourcePackages},
     receiver::{ReceiverOptions, ReceiverService, start as start_receiver},
 };
-use self::{requests::PollRequests, tags::KnownTags};
+use self::{refused::RefusedRevisions, requests::PollRequests, tags::KnownTags};
 use crate::{
     events::Events,
     metrics::Metrics,
@@ -49,6 +50,7 @@ struct SourceContext {
     /// By uid.
     polls: Mutex<HashMap<String, LastPoll>>,
     tags: KnownTags,
+    refused: RefusedRevisions,
     requests: Arc<PollRequests>,
 }
 
@@ -99,6 +101,7 @@ impl SourceControllers {
                 changes: self.changes.clone(),
                 polls: Mutex::default(),
                 tags: KnownTags::default(),
+                refused: RefusedRevisions::default(),
                 requests: sources.requests.clone(),
             });
             let (router, watching) = (shared.router.clone(), context.clone());

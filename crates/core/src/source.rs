@@ -3,6 +3,7 @@
 
 mod commit_record;
 mod content;
+mod folder;
 mod git_ref;
 mod history;
 mod ignore;
@@ -17,6 +18,7 @@ mod stored;
 pub use chandler_api::extensions::{Bucket, BucketProvider, CommitRecord, VerificationMode};
 pub use commit_record::{artifact_record, commit_record, summary};
 pub use content::{Content, content_of, is_manifest};
+pub use folder::evaluated_path;
 pub use git_ref::{
     RemoteRef, RemoteRefs, SelectedCommit, SelectedTag, pinned_commit, select_commit, tag_names, tags_digest,
 };

@@ -17,14 +17,14 @@ mod write;
 pub use dependencies::{Dependency, check_dependencies};
 pub use live::Live;
 pub use manifests::{BuiltDocument, Document, MOST_OBJECTS, check_files, files_below, read_objects};
-pub use moving::{Move, is_resumed, moving, own_move};
-pub use object::{ObjectId, merge_inventory};
+pub use moving::{Move, accept_missing, is_resumed, moving, own_move};
+pub use object::{ObjectId, add_uids, merge_inventory};
 pub use order::{definitions, is_established, steps};
 pub use ownership::{Claim, Claims, Ownership, owner_label, ownership};
 pub use prune::{
     DeleteDecision, Held, HeldReason, PruneInput, PrunePlan, decide_delete, plan_deletion, plan_prune,
 };
 pub use report::{Applied, Outcome, report};
-pub use resolve::{Manifest, Scope, kinds, rendered_digest, resolve};
+pub use resolve::{Manifest, Scope, kinds, needs_others, rendered_digest, resolve};
 pub use schedule::{LastRun, interval, is_due_by_revision_only, run_delay};
 pub use write::{Skipped, WriteDecision, decide_write};

@@ -21,6 +21,7 @@ use std::{
 
 use chandler_core::source::{Ignore, RemoteRefs, SelectedCommit};
 use reqwest::Url;
+use tokio::sync::Semaphore;
 
 pub use self::{
     commit::GitCommit,
@@ -34,6 +35,8 @@ use crate::{
     single_flight::SingleFlightCache,
 };
 
+/// Number of repositories whose refs are listed at the same time. Each occupies a thread, and other work needs some, too.
+const CONCURRENT_LISTS: usize = 32;
 /// How long a list of refs can be used by callers that accept one of that age.
 const REFS_TTL: Duration = Duration::from_hours(1);
 
@@ -63,11 +66,18 @@ pub(crate) struct GitRepositories {
     store: Store,
     refs: SingleFlightCache<(Url, Access), Arc<RemoteRefs>>,
     commits: SharedFetches<CommitKey, GitCommit>,
+    lists: Semaphore,
 }
 
 impl GitRepositories {
     pub fn new(http: Arc<HttpClient>, store: Store) -> Self {
-        Self { http, store, refs: SingleFlightCache::new(REFS_TTL), commits: SharedFetches::new() }
+        Self {
+            http,
+            store,
+            refs: SingleFlightCache::new(REFS_TTL),
+            commits: SharedFetches::new(),
+            lists: Semaphore::new(CONCURRENT_LISTS),
+        }
     }
 
     /// Lists the branches and tags of a repository, unless a list that is not older than `max_age` is known.
@@ -83,7 +93,9 @@ impl GitRepositories {
     }
 
     async fn list(&self, url: &Url, access: &Access) -> Result<Arc<RemoteRefs>, SourceError> {
-        let connection = self.connect(url, access, self.http.limits.git.refs_bytes)?;
+        let _slot = self.lists.acquire().await.map_err(|error| broken(url, &error.to_string()))?;
+        let limits = self.http.limits;
+        let connection = self.connect(url, access, limits.git.refs_bytes, limits.total_timeout)?;
         let list = move || session::list_refs(&connection);
         let listed = tokio::task::spawn_blocking(list).await;
         listed.map_err(|error| broken(url, &error.to_string()))?.map(Arc::new)
@@ -106,7 +118,7 @@ impl GitRepositories {
         let limits = self.http.limits.git;
         let interrupt = Interrupt(Arc::new(AtomicBool::new(false)));
         let fetch = Fetch {
-            connection: self.connect(url, request.access, limits.pack_bytes)?,
+            connection: self.connect(url, request.access, limits.pack_bytes, limits.timeout)?,
             selected: request.selected.clone(),
             ignore: Ignore::new(request.ignore),
             limits,
@@ -121,14 +133,21 @@ impl GitRepositories {
         fetched.map_err(timeout)?.map_err(|error| broken(url, &error.to_string()))?
     }
 
-    fn connect(&self, url: &Url, access: &Access, limit: u64) -> Result<Arc<Connection>, SourceError> {
+    /// `limit` is that of a response, in bytes.
+    fn connect(
+        &self,
+        url: &Url,
+        access: &Access,
+        limit: u64,
+        timeout: Duration,
+    ) -> Result<Arc<Connection>, SourceError> {
         let authorization = access.authorization(url)?.and_then(|authorization| authorization.header());
         Ok(Arc::new(Connection::new(
             self.http.clone(),
             url.clone(),
             access.clone(),
             authorization,
-            Deadline::after(self.http.limits.git.timeout),
+            Deadline::after(timeout),
             limit,
         )))
     }

@@ -52,14 +52,14 @@ pub struct GitLimits {
     pub object_bytes: usize,
     /// Limit of the objects that have to be in memory at the same time, because they are stored as differences to each other.
     pub chain_bytes: u64,
-    /// Limit of the time that listing the refs, or fetching a revision, may take.
+    /// Limit of the time that fetching a revision may take.
     pub timeout: Duration,
 }
 
 impl Default for GitLimits {
     fn default() -> Self {
         Self {
-            refs_bytes: 32 << 20,
+            refs_bytes: 8 << 20,
             pack_bytes: 256 << 20,
             objects: 500_000,
             object_bytes: 64 << 20,

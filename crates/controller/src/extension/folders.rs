@@ -10,7 +10,7 @@ use chandler_core::{
     failure::{Category, Failure},
     identity::{ClusterKey, ClusterMap},
     placement::{ReleaseContent, pin},
-    source::Content,
+    source::{Content, evaluated_path},
 };
 use kube::{ResourceExt as _, api::DynamicObject};
 
@@ -96,11 +96,15 @@ impl FolderPackages {
                 concerned.filter_map(|key| Some((key.clone(), clusters.get(&key)?.clone()))).collect();
             for (key, path) in self.templates.evaluate_all(&placement, &template, &concerned).await? {
                 match (path, drafts.get_mut(&key)) {
-                    (Ok(path), Some(draft)) => {
-                        let path = Some(path.trim().to_owned()).filter(|path| !path.is_empty());
-                        draft.content.source.path.clone_from(&path);
-                        draft.layers.source.path = path;
-                    }
+                    (Ok(path), Some(draft)) => match evaluated_path(&template, &path) {
+                        Ok(path) => {
+                            draft.content.source.path = Some(path.clone());
+                            draft.layers.source.path = Some(path);
+                        }
+                        Err(failure) => {
+                            failed.insert(key, failure.into());
+                        }
+                    },
                     (Err(error), _) => {
                         failed.insert(key, error);
                     }

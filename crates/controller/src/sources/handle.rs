@@ -21,6 +21,7 @@ use kube::{
 use tokio::sync::watch;
 
 use super::{
+    refused::RefusedRevisions,
     requests::PollRequests,
     tags::{self, TagKey},
 };
@@ -37,6 +38,8 @@ pub struct Sources {
     changes: watch::Sender<u64>,
     /// Files that a caller still holds, by uid.
     held: Arc<Mutex<HashMap<String, Weak<SourceTree>>>>,
+    /// Tags whose revisions cannot be used.
+    pub(super) refused: Arc<RefusedRevisions>,
     /// Revisions of tags.
     pub(super) tagged: Arc<SingleFlight<TagKey, StoredRevision>>,
     pub(super) requests: Arc<PollRequests>,
@@ -77,6 +80,7 @@ impl Sources {
             platform: platform.into(),
             changes,
             held: Arc::default(),
+            refused: Arc::default(),
             tagged: Arc::new(SingleFlight::new(tags::CACHED)),
             requests: Arc::default(),
         }

@@ -83,6 +83,7 @@ impl Reconciler<'_> {
         Revision {
             client: &self.context.client,
             packages: &self.context.packages,
+            refused: &self.context.refused,
             source: self.source,
             uid: &self.uid,
         }

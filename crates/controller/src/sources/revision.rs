@@ -6,20 +6,22 @@ mod commit;
 
 use std::{sync::Arc, time::Duration};
 
-use chandler_api::extensions::Source;
+use chandler_api::extensions::{Source, SourceSpec};
 use chandler_core::{
     failure::{Category, Failure},
-    source::{FetchedRevision, Origin, RemoteRefs, StoredFor, content_key},
+    source::{FetchedRevision, Origin, RemoteRefs, SelectedCommit, StoredFor, content_key},
 };
 use chandler_source::{Access, Packages, SourceTree, StoredRevision};
 use kube::{Client, ResourceExt as _};
 
+use super::refused::RefusedRevisions;
 use crate::catalog::repository_access;
 
 /// The last revision of a Source.
 pub(super) struct Revision<'a> {
     pub client: &'a Client,
     pub packages: &'a Arc<Packages>,
+    pub refused: &'a RefusedRevisions,
     pub source: &'a Source,
     pub uid: &'a str,
 }
@@ -63,15 +65,25 @@ impl Revision<'_> {
         self.source.namespace().unwrap_or_default()
     }
 
-    /// Stores a fetched revision. If the fetch failed, removes the stored files if they must not be used any more. `keys` is the
-    /// digest of the keys or signers that are accepted now.
+    /// Fetches and stores a revision, unless it could not be used a moment ago. If the fetch fails, removes the stored files if
+    /// they must not be used any more. `keys` is the digest of the keys or signers that are accepted now.
     async fn store(
         &self,
-        fetched: Result<(StoredRevision, SourceTree), Failure>,
+        selected: &SelectedCommit,
         keys: Option<&str>,
+        fetch: impl Future<Output = Result<(StoredRevision, SourceTree), Failure>>,
     ) -> Result<Current, Failure> {
+        let attempt = attempt(&self.source.spec, selected, keys);
+        if let Some(failure) = self.refused.get(self.uid, &attempt) {
+            return Err(failure);
+        }
+        let fetched = fetch.await;
         if let Err(failure) = &fetched {
             self.remove_distrusted(failure.category, keys);
+            // The signature of a commit is part of it, that of an artifact can be added later.
+            if self.source.spec.oci.is_none() || failure.category != Category::VerificationFailed {
+                self.refused.record(self.uid, attempt, failure);
+            }
         }
         let (stored, tree) = fetched?;
         self.packages.store_tree(self.uid, stored.clone(), tree).await?;
@@ -83,6 +95,12 @@ impl Revision<'_> {
             self.packages.remove_tree(self.uid);
         }
     }
+}
+
+/// Returns what decides whether a revision can be used: the spec, the commit, the tag and the keys.
+fn attempt(spec: &SourceSpec, selected: &SelectedCommit, keys: Option<&str>) -> String {
+    let SelectedCommit { commit, tag } = selected;
+    format!("{} {commit} {tag:?} {keys:?}", content_key(spec).as_str())
 }
 
 fn stored_for(stored: &StoredRevision) -> StoredFor<'_> {

@@ -82,8 +82,13 @@ impl Sources {
         }
         let uid = format!("{}/{tag}", source.uid().unwrap_or_default());
         let tagged = at_tag(&source, tag);
-        let revision =
-            Revision { client: &self.client, packages: &self.packages, source: &tagged, uid: &uid };
+        let revision = Revision {
+            client: &self.client,
+            packages: &self.packages,
+            refused: &self.refused,
+            source: &tagged,
+            uid: &uid,
+        };
         let read = async {
             let polled = if source.spec.suspend {
                 Ok(())

@@ -27,6 +27,7 @@ pub fn source(branch: &str) -> Source {
 /// Returns the revision and the files of a commit, as they are stored for a Source.
 pub fn stored(source: &Source, id: &str, files: &[(&str, &'static str)]) -> (StoredRevision, SourceTree) {
     let revision = StoredRevision {
+        namespace: "team".to_owned(),
         content_key: content_key(&source.spec).as_str().to_owned(),
         keys: None,
         commit: CommitRecord { id: id.to_owned(), ..CommitRecord::default() },

@@ -8,11 +8,12 @@ use chandler_api::{
 };
 use chandler_core::{
     backoff,
-    failure::Failure,
+    failure::{Category, Failure},
     sync::{ObjectId, Outcome, PruneInput, is_resumed, own_move, plan_deletion},
 };
 use jiff::Timestamp;
-use kube::{ResourceExt as _, runtime::controller::Action};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, ResourceExt as _, runtime::controller::Action};
 
 use super::{
     SyncContext,
@@ -40,7 +41,10 @@ pub async fn reconcile(
         || sync.spec.suspend
         || is_resumed(sync) == Some(false)
         || own_move(sync).is_some();
-    if !keeps && let Err(failure) = prune(context, sync, account).await {
+    if !keeps
+        && let Err(failure) = prune(context, sync, account).await
+        && !lost_account(context, sync, &failure).await
+    {
         let category = failure.category;
         let advice = "set deletionPolicy: Orphan to delete the Sync and keep the rest of its objects";
         let failure = Failure::new(category, format!("{}; {advice}", failure.message));
@@ -51,6 +55,22 @@ pub async fn reconcile(
     }
     status::remove_finalizer(&context.client, sync, SYNC_FINALIZER).await?;
     Ok(Action::await_change())
+}
+
+/// Returns whether the permissions of the account are gone for good, because its namespace is being deleted. A Sync that waited
+/// for them would keep the namespace from being deleted, and nobody could add them again. What is left is kept.
+async fn lost_account(context: &SyncContext, sync: &SyncObject, failure: &Failure) -> bool {
+    if failure.category != Category::Forbidden {
+        return false;
+    }
+    let namespaces: Api<Namespace> = Api::all(context.client.clone());
+    let found = namespaces.get_metadata_opt(&sync.namespace().unwrap_or_default()).await;
+    let deleted = found.ok().flatten().is_some_and(|found| found.metadata.deletion_timestamp.is_some());
+    if deleted {
+        let note = format!("the namespace is being deleted, so these objects are kept: {}", failure.message);
+        context.events.warning(sync, Reason::from(SyncReason::Held).as_str(), &note);
+    }
+    deleted
 }
 
 fn retry_delay(context: &SyncContext, sync: &SyncObject) -> Duration {

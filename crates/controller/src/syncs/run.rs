@@ -15,8 +15,8 @@ use chandler_core::{
     failure::{Category, Failure},
     sync::{
         Applied, Claim, Claims, Held, Live, MOST_OBJECTS, Manifest, Move, ObjectId, Outcome, PruneInput,
-        Skipped, WriteDecision, decide_write, definitions, is_established, kinds, merge_inventory, moving,
-        plan_prune, rendered_digest, resolve, steps,
+        Skipped, WriteDecision, accept_missing, add_uids, decide_write, definitions, is_established, kinds,
+        merge_inventory, moving, needs_others, plan_prune, rendered_digest, resolve, steps,
     },
 };
 use chandler_source::SourceTree;
@@ -107,7 +107,7 @@ impl Run<'_> {
                 }));
             }
         };
-        if prepared.inventory != status.current().inventory {
+        if self.resumed || prepared.inventory != status.current().inventory {
             let recorded = Outcome::Recorded { inventory: prepared.inventory.clone() };
             status.write(Some(&tree.revision), &recorded).await?;
         }
@@ -128,7 +128,7 @@ impl Run<'_> {
         }
         let rendered: BTreeSet<_> = manifests.iter().map(|manifest| manifest.id.clone()).collect();
         let records: Vec<_> = manifests.iter().map(Manifest::record).collect();
-        let inventory = merge_inventory(recorded, &records);
+        let mut inventory = merge_inventory(recorded, &records);
         if inventory.len() > MOST_RECORDED {
             let message = format!(
                 "the inventory would have {} objects, but at most {MOST_RECORDED} fit into the status; confirm the \
@@ -143,6 +143,10 @@ impl Run<'_> {
         }
         let claims = self.context.claims();
         let own = claim_of(self.sync);
+        if self.resumed {
+            accept_missing(&mut inventory, &live);
+        }
+        add_uids(&mut inventory, &live, &own.label());
         let (mut writes, mut skipped) = (Vec::new(), Vec::new());
         for manifest in manifests {
             let existing = live.get(&manifest.id).and_then(Option::as_ref).map(Live);
@@ -195,7 +199,7 @@ impl Run<'_> {
         stream::iter(reads.collect::<Vec<_>>()).buffer_unordered(CONCURRENT_REQUESTS).try_collect().await
     }
 
-    /// Lets the API server validate all objects, so that a bad revision changes nothing. Objects whose namespace or kind is
+    /// Lets the API server validate all objects, so that a bad revision changes nothing. Objects whose namespace, kind or role is
     /// created by the same revision cannot be validated yet.
     async fn check(&self, prepared: &Prepared) -> Result<(), Failure> {
         let options = ApplyOptions { dry_run: true, force: self.sync.spec.force };
@@ -205,7 +209,7 @@ impl Run<'_> {
                 let checked =
                     self.account.apply(kind.location(&manifest.id), &manifest.object, options).await;
                 match checked {
-                    Err(error) if !(error.missing && creates_namespace(prepared, &manifest.id)) => {
+                    Err(error) if !(error.missing && needs_others(manifest, &prepared.rendered)) => {
                         Some(manifest.failure(error.failure.category, &error.failure.message))
                     }
                     _ => None,
@@ -427,11 +431,6 @@ fn set_uid(inventory: &mut [SyncedObject], id: &ObjectId, uid: &str) {
     if let Some(object) = inventory.iter_mut().find(|object| ObjectId::from(&**object) == *id) {
         uid.clone_into(&mut object.uid);
     }
-}
-
-/// Returns whether the revision creates the namespace of an object.
-fn creates_namespace(prepared: &Prepared, id: &ObjectId) -> bool {
-    prepared.rendered.contains(&ObjectId::new("v1", "Namespace", "", &id.namespace))
 }
 
 /// Returns the objects that stay held because nothing is deleted.

@@ -314,6 +314,39 @@ async fn a_removed_cluster_is_held_until_it_is_confirmed_for_the_revision() {
 }
 
 #[tokio::test]
+async fn a_branch_that_is_reset_and_another_folder_delete_nothing() {
+    let both =
+        || vec![("clusters/a.yaml", map("a")), ("clusters/b.yaml", map("b")), ("other/a.yaml", map("a"))];
+    for reset in [true, false] {
+        let world = World::pruning();
+        world.push("r1", &both()[..1]);
+        world.reconcile().await;
+        world.push("r2", &both());
+        world.reconcile().await;
+        if reset {
+            world.push("r1", &both()[..1]);
+        } else {
+            let mut sync = world.server.get(SYNC).unwrap();
+            sync["metadata"]["generation"] = json!(2);
+            sync["spec"]["source"]["path"] = json!("other");
+            world.server.put(SYNC, sync);
+        }
+        // The cause is gone at the second reconcile, and a restart does not forget it.
+        for _ in 0..2 {
+            world.reconcile().await;
+            let expected = if reset { "RevisionReturned" } else { "SourceChanged" };
+            assert_eq!(world.status().held[0].reason, expected);
+            assert!(world.exists(&map_path("b")));
+            let mut sync = world.server.get(SYNC).unwrap();
+            sync["spec"]["interval"] = json!("9m");
+            sync["metadata"]["generation"] = json!(3);
+            world.server.put(SYNC, sync);
+        }
+        assert_eq!(world.server.deletions(), 0);
+    }
+}
+
+#[tokio::test]
 async fn an_object_that_another_sync_owns_now_is_not_deleted() {
     let world = World::pruning();
     world.push("r1", &[("clusters/a.yaml", map("a")), ("clusters/b.yaml", map("b"))]);
@@ -381,6 +414,44 @@ async fn a_moved_cluster_is_not_created_again_until_the_sync_is_resumed() {
 }
 
 #[tokio::test]
+async fn a_resumed_sync_notices_the_next_move_also_if_it_was_killed() {
+    let world = World::pruning();
+    world.push("r1", &[("clusters/b.yaml", cluster())]);
+    world.reconcile().await;
+    world.server.remove(CLUSTER);
+    world.push("r2", &[("clusters/b.yaml", cluster()), ("clusters/a.yaml", map("a"))]);
+    world.reconcile().await;
+    assert_eq!(world.reason("Moving"), "ClusterMissing");
+
+    let suspended = world.status();
+    let suspended = conditions::find(&suspended.conditions, "Moving").unwrap().last_transition_time.0;
+    let mut sync = world.server.get(SYNC).unwrap();
+    let resumed = suspended.checked_add(jiff::SignedDuration::from_secs(1)).unwrap();
+    sync["metadata"]["annotations"]["chandler.dev/resumed-at"] = json!(resumed.to_string());
+    world.server.put(SYNC, sync);
+    // It is killed after it has recorded what it is about to write.
+    world.server.kill_at(1);
+    let context = world.context();
+    tokio::select! {
+        () = world.reconcile_in(&context) => panic!("it is killed"),
+        () = world.server.killed() => {}
+    }
+    world.server.live();
+    assert_eq!((world.reason("Moving"), world.exists(CLUSTER)), ("NotMoving".to_owned(), false));
+    world.reconcile().await;
+    assert!(world.exists(CLUSTER), "it is still resumed");
+
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    world.server.remove(CLUSTER);
+    world.push("r3", &[("clusters/b.yaml", cluster())]);
+    for _ in 0..2 {
+        world.reconcile().await;
+        assert_eq!(world.reason("Moving"), "ClusterMissing", "the next move");
+        assert!(!world.exists(CLUSTER));
+    }
+}
+
+#[tokio::test]
 async fn a_deleted_sync_deletes_its_objects_only_if_the_policy_says_so() {
     for (policy, deleted) in [("Orphan", false), ("Prune", true)] {
         let world = World::new(&json!({"deletionPolicy": policy}));
@@ -415,4 +486,27 @@ async fn a_sync_that_is_moved_itself_keeps_its_objects() {
     world.reconcile().await;
     assert!(world.exists(&map_path("a")));
     assert!(world.sync().metadata.finalizers.unwrap_or_default().is_empty());
+}
+
+#[tokio::test]
+async fn a_sync_does_not_keep_its_namespace_from_being_deleted() {
+    for deleted in [false, true] {
+        let world = World::new(&json!({"deletionPolicy": "Prune"}));
+        world.push("r1", &[("clusters/a.yaml", map("a"))]);
+        world.reconcile().await;
+        let mut namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fleet"}});
+        if deleted {
+            namespace["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        world.server.put("/api/v1/namespaces/fleet", namespace);
+        let mut sync = world.server.get(SYNC).unwrap();
+        sync["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        world.server.put(SYNC, sync);
+        // The bindings of the account were deleted first.
+        world.server.refuse_users();
+        world.reconcile().await;
+        assert!(world.exists(&map_path("a")));
+        let finalizers = world.sync().metadata.finalizers.unwrap_or_default();
+        assert_eq!(finalizers.is_empty(), deleted, "without a deleted namespace, permissions may come back");
+    }
 }

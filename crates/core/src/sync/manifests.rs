@@ -61,10 +61,12 @@ pub fn files_below<B: Clone>(
 /// its objects must not be missed.
 pub fn check_files<B: AsRef<[u8]>>(files: &BTreeMap<String, B>) -> Result<(), Failure> {
     let manifests = || files.iter().filter(|(file, _)| is_manifest(file));
-    if manifests().next().is_none() {
+    let content = content_of(files.keys().map(String::as_str));
+    // A kustomization may consist of a file without an extension that refers to other folders.
+    if manifests().next().is_none() && content != Ok(Content::Kustomization) {
         return Err(no_objects());
     }
-    if content_of(files.keys().map(String::as_str))? == Content::Chart {
+    if content? == Content::Chart {
         return Err(invalid(
             "Chart.yaml",
             1,
@@ -252,6 +254,7 @@ mod tests {
     fn charts_and_half_written_files_are_refused() {
         check_files(&files(&[("a.yaml", MAP), ("README.md", ""), (".github/ci.yaml", "")])).unwrap();
         check_files(&files(&[("a.yaml", MAP), ("kustomization.yaml", "resources: [a.yaml]")])).unwrap();
+        check_files(&files(&[("Kustomization", "resources: [../base]")])).unwrap();
         let rows = [
             (("Chart.yaml", "name: a"), "Chart.yaml:1: a Helm chart cannot be applied"),
             (("bad.yaml", ""), "bad.yaml:1: the file is empty"),

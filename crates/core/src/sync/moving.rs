@@ -70,6 +70,17 @@ pub fn own_move(sync: &SyncObject) -> Option<Move> {
     Some(Move::Deleting(ObjectId::new(&format!("{GROUP}/v1alpha1"), "Sync", namespace, name)))
 }
 
+/// Lets Clusters that do not exist be created again, because a user has resumed the Sync. Others that disappear later may be
+/// moved again.
+pub fn accept_missing(inventory: &mut [SyncedObject], live: &BTreeMap<ObjectId, Option<Value>>) {
+    for object in inventory {
+        let id = ObjectId::from(&*object);
+        if id.is_cluster() && live.get(&id) == Some(&None) {
+            object.uid.clear();
+        }
+    }
+}
+
 /// Returns whether a user has resumed a Sync after it had suspended itself. `None` means that it has not suspended itself.
 pub fn is_resumed(sync: &SyncObject) -> Option<bool> {
     let status = sync.status.as_ref()?;
@@ -127,6 +138,24 @@ mod tests {
             let seen: BTreeSet<_> = was_seen.then(|| id.clone()).into_iter().collect();
             let live: BTreeMap<_, _> = read.map(|read| (id, read)).into_iter().collect();
             assert_eq!(moving(std::slice::from_ref(object), &rendered, &live, &seen), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn only_clusters_that_do_not_exist_are_accepted_as_missing() {
+        let (cluster, class) = (object("Cluster", "1"), object("ClusterClass", "1"));
+        for (read, missing) in [(Some(None), true), (Some(Some(json!({}))), false), (None, false)] {
+            let live: BTreeMap<_, _> = [&cluster, &class]
+                .into_iter()
+                .filter_map(|object| Some((ObjectId::from(object), read.clone()?)))
+                .collect();
+            let mut inventory = [cluster.clone(), class.clone()];
+            accept_missing(&mut inventory, &live);
+            assert_eq!(inventory.map(|object| object.uid.is_empty()), [missing, false], "{read:?}");
+            let rendered = BTreeSet::from([ObjectId::from(&cluster)]);
+            let mut accepted = [cluster.clone()];
+            accept_missing(&mut accepted, &live);
+            assert_eq!(moving(&accepted, &rendered, &live, &BTreeSet::new()), None, "{read:?}");
         }
     }
 

@@ -6,6 +6,9 @@ use std::{
 };
 
 use chandler_api::extensions::{ConfirmedObject, SyncedObject};
+use serde_json::Value;
+
+use super::Live;
 
 /// Group, kind, namespace and name of an object. The version is no part of it: all versions show the same object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,8 +81,22 @@ pub fn merge_inventory<'a>(
     merged.into_values().collect()
 }
 
+/// Adds the uids of objects that exist and carry the label of the Sync. A manager that was killed, or ran out of time, after it
+/// had created an object has not recorded its uid, without which a Cluster that is moved would be created again.
+pub fn add_uids(inventory: &mut [SyncedObject], live: &BTreeMap<ObjectId, Option<Value>>, label: &str) {
+    for object in inventory.iter_mut().filter(|object| object.uid.is_empty()) {
+        let live = live.get(&ObjectId::from(&*object)).and_then(Option::as_ref).map(Live);
+        let own = live.filter(|live| live.owner() == Some(label));
+        if let Some(uid) = own.and_then(Live::uid) {
+            uid.clone_into(&mut object.uid);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn object(api_version: &str, name: &str, uid: &str) -> SyncedObject {
@@ -112,5 +129,23 @@ mod tests {
             object("x.example/v1", "gone", "2"),
         ];
         assert_eq!(merge_inventory(&recorded, &rendered), expected);
+    }
+
+    #[test]
+    fn the_uids_of_own_objects_that_exist_are_added() {
+        let live = |uid: &str, label: &str| {
+            Some(json!({"metadata": {"uid": uid, "labels": {"chandler.dev/sync": label}}}))
+        };
+        let objects = ["own", "foreign", "missing", "unread", "known"];
+        let mut inventory = objects.map(|name| object("v1", name, if name == "known" { "1" } else { "" }));
+        let id = |name: &str| ObjectId::from(&object("v1", name, ""));
+        let found = BTreeMap::from([
+            (id("own"), live("7", "fleet.base")),
+            (id("foreign"), live("8", "fleet.other")),
+            (id("missing"), None),
+            (id("known"), live("9", "fleet.base")),
+        ]);
+        add_uids(&mut inventory, &found, "fleet.base");
+        assert_eq!(inventory.map(|object| object.uid), ["7", "", "", "", "1"]);
     }
 }

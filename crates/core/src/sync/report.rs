@@ -2,12 +2,12 @@
 
 use chandler_api::{
     extensions::{AppliedRevision, HeldObject, SyncObject, SyncStatus, SyncedObject},
-    reasons::SyncReason,
+    reasons::{Reason, SyncReason},
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::{HeldReason, Move, ObjectId};
+use super::{HeldReason, Move, ObjectId, is_resumed};
 use crate::{
     conditions::{NewCondition, Status, find, merge},
     digest::Digest,
@@ -83,7 +83,7 @@ pub fn report(
     let conditions = vec![
         ready(&old.conditions, outcome, name),
         prune_held(&status),
-        moving(&old.conditions, outcome, name),
+        moving(sync, &old.conditions, outcome, name),
     ];
     status.conditions = merge(&old.conditions, conditions, generation, now);
     status
@@ -116,8 +116,9 @@ fn ready(old: &[Condition], outcome: &Outcome, name: &str) -> NewCondition {
         ),
         Outcome::Moving(why) => (Status::False, moving_reason(why), why.message(name)),
         Outcome::StillMoving => {
-            let message = find(old, "Moving").map(|moving| moving.message.clone()).unwrap_or_default();
-            (Status::False, SyncReason::Moving, message)
+            let (reason, message) =
+                find(old, "Moving").map_or((SyncReason::Moving, String::new()), still_moving);
+            (Status::False, reason, message)
         }
         Outcome::Waiting(why) => (Status::False, SyncReason::WaitingForDependencies, why.clone()),
         Outcome::Recorded { .. } => {
@@ -148,13 +149,27 @@ fn moving_reason(why: &Move) -> SyncReason {
     }
 }
 
-/// Returns the condition `Moving`. Only a complete run ends it, so that a Sync that was resumed stays resumed after a failure.
-fn moving(old: &[Condition], outcome: &Outcome, name: &str) -> NewCondition {
+/// Returns the reason and the message of a condition `Moving` that stays.
+fn still_moving(old: &Condition) -> (SyncReason, String) {
+    let missing = Reason::from(SyncReason::ClusterMissing).as_str();
+    let reason = if old.reason == missing { SyncReason::ClusterMissing } else { SyncReason::Moving };
+    (reason, old.message.clone())
+}
+
+/// Returns the condition `Moving`. A Sync that was resumed stays resumed after a failure, until the inventory says which
+/// Clusters may be created again: then the next move is noticed.
+fn moving(sync: &SyncObject, old: &[Condition], outcome: &Outcome, name: &str) -> NewCondition {
     let (status, reason, message) = match outcome {
         Outcome::Moving(why) => (Status::True, moving_reason(why), why.message(name)),
         Outcome::Applied(_) => (Status::False, SyncReason::NotMoving, String::new()),
+        Outcome::Recorded { .. } if is_resumed(sync) == Some(true) => {
+            (Status::False, SyncReason::NotMoving, String::new())
+        }
         _ => match find(old, "Moving").filter(|condition| condition.status == "True") {
-            Some(old) => (Status::True, SyncReason::Moving, old.message.clone()),
+            Some(old) => {
+                let (reason, message) = still_moving(old);
+                (Status::True, reason, message)
+            }
             None => (Status::False, SyncReason::NotMoving, String::new()),
         },
     };
@@ -200,6 +215,7 @@ fn listed(names: impl ExactSizeIterator<Item = String>, one: &str, many: &str) -
 
 #[cfg(test)]
 mod tests {
+    use chandler_api::extensions::RESUMED_ANNOTATION;
     use serde_json::json;
 
     use super::*;
@@ -321,10 +337,23 @@ mod tests {
         let suspended = report(&sync(), &status, None, &Outcome::Suspended, at(2));
         let still = report(&sync(), &suspended, None, &Outcome::StillMoving, at(2));
         assert_eq!((condition(&still, "Ready").1, condition(&still, "Moving").0), ("Moving", "True"));
+        let missing = ObjectId::new("cluster.x-k8s.io/v1beta2", "Cluster", "fleet", "green");
+        let missing = Outcome::Moving(Move::ClusterMissing(missing));
+        let missing = report(&sync(), &SyncStatus::default(), Some("r1"), &missing, at(1));
+        let still = report(&sync(), &missing, None, &Outcome::StillMoving, at(2));
+        assert_eq!(still, missing, "the reason stays");
         let failure = Failure::new(Category::Timeout, "why");
         let failed =
             report(&sync(), &status, Some("r1"), &Outcome::Failed { failure, inventory: None }, at(2));
         assert_eq!(condition(&failed, "Moving").0, "True");
+        let recorded = Outcome::Recorded { inventory: vec![object("a")] };
+        for (resumed, moving) in [("1970-01-01T00:00:00Z", "True"), ("1970-01-01T00:00:09Z", "False")] {
+            let mut sync = sync();
+            sync.status = Some(failed.clone());
+            sync.metadata.annotations = Some([(RESUMED_ANNOTATION.to_owned(), resumed.to_owned())].into());
+            let status = report(&sync, &failed, Some("r1"), &recorded, at(10));
+            assert_eq!(condition(&status, "Moving").0, moving, "resumed at {resumed}");
+        }
         let ended = report(&sync(), &failed, Some("r1"), &applied(&[], vec![]), at(3));
         assert_eq!((condition(&ended, "Moving").0, condition(&ended, "Ready").0), ("False", "True"));
     }

@@ -1,6 +1,6 @@
 //! Turns documents into the objects to apply: with a namespace, and each of them once.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use chandler_api::extensions::SyncedObject;
 use kube_core::{GroupVersion, GroupVersionKind};
@@ -11,6 +11,9 @@ use crate::{
     digest::Digest,
     failure::{Category, Failure},
 };
+
+/// The group of roles.
+const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// Whether the objects of a kind are in a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +48,25 @@ impl Manifest {
     pub fn failure(&self, category: Category, problem: &str) -> Failure {
         Failure::new(category, format!("{}: {}: {problem}", self.origin, self.id))
     }
+}
+
+/// Returns whether an object cannot be validated before others of the same revision are written: its namespace, or the role
+/// that it binds, whose permissions the API server compares with those of the account.
+pub fn needs_others(manifest: &Manifest, rendered: &BTreeSet<ObjectId>) -> bool {
+    let namespace = ObjectId::new("v1", "Namespace", "", &manifest.id.namespace);
+    rendered.contains(&namespace) || bound_role(manifest).is_some_and(|role| rendered.contains(&role))
+}
+
+/// Returns the role of a RoleBinding or a ClusterRoleBinding.
+fn bound_role(manifest: &Manifest) -> Option<ObjectId> {
+    let Manifest { id, object, .. } = manifest;
+    if id.group != RBAC || !id.kind.ends_with("RoleBinding") {
+        return None;
+    }
+    let text = |field| object.pointer(field).and_then(Value::as_str);
+    let (kind, name) = (text("/roleRef/kind")?, text("/roleRef/name")?);
+    let namespace = if kind == "Role" { &*id.namespace } else { "" };
+    Some(ObjectId::new(&format!("{RBAC}/v1"), kind, namespace, name))
 }
 
 /// Returns the kinds of the documents.
@@ -204,6 +226,34 @@ mod tests {
         let mut unserved = widget;
         unserved["apiVersion"] = json!("x.example/v2");
         assert!(resolve(vec![document(1, unserved), document(2, definition)], "fleet", served).is_err());
+    }
+
+    #[test]
+    fn an_object_may_need_a_namespace_or_a_role_of_the_same_revision() {
+        let manifest = |kind: &str, namespace: &str, role: Value| Manifest {
+            id: ObjectId::new("rbac.authorization.k8s.io/v1", kind, namespace, "a"),
+            kind: GroupVersionKind::gvk(RBAC, "v1", kind),
+            origin: String::new(),
+            object: json!({"roleRef": role}),
+        };
+        let role = |kind: &str| json!({"apiGroup": RBAC, "kind": kind, "name": "reader"});
+        let rendered = BTreeSet::from([
+            ObjectId::new("v1", "Namespace", "", "new"),
+            ObjectId::new("rbac.authorization.k8s.io/v1", "Role", "fleet", "reader"),
+            ObjectId::new("rbac.authorization.k8s.io/v1", "ClusterRole", "", "reader"),
+        ]);
+        let rows = [
+            (manifest("Widget", "new", json!(null)), true),
+            (manifest("Widget", "fleet", role("Role")), false),
+            (manifest("RoleBinding", "fleet", role("Role")), true),
+            (manifest("RoleBinding", "team", role("Role")), false),
+            (manifest("RoleBinding", "team", role("ClusterRole")), true),
+            (manifest("ClusterRoleBinding", "", role("ClusterRole")), true),
+            (manifest("RoleBinding", "fleet", json!(null)), false),
+        ];
+        for (manifest, expected) in rows {
+            assert_eq!(needs_others(&manifest, &rendered), expected, "{manifest:?}");
+        }
     }
 
     #[test]

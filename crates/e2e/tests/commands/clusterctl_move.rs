@@ -4,16 +4,26 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use chandler_api::{
     addons::HelmReleaseProxy,
-    extensions::{AddonRelease, ExtensionInstance},
+    extensions::{AddonRelease, ExtensionInstance, Source, SyncObject},
     status::ReleaseStatus,
 };
-use chandler_e2e::shell::Shell;
+use chandler_e2e::{shell::Shell, wait::until};
 use chandler_sandbox::{
-    Sandbox, apply, plane::Plane, process::Child, progress::Silent, provider::ClusterKey,
-    repository::ChartRepository, sandbox::Options, testing,
+    Sandbox, apply,
+    git_server::GitServer,
+    plane::Plane,
+    process::Child,
+    progress::Silent,
+    provider::{ClusterKey, cluster_resource},
+    repository::ChartRepository,
+    sandbox::Options,
+    testing,
 };
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, ResourceExt as _, api::ListParams};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DynamicObject, ListParams},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -105,7 +115,59 @@ impl Side {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
+
+    /// Waits until a condition of the Sync is true.
+    async fn wait_sync(&self, type_: &str) {
+        let syncs: Api<SyncObject> = self.api().await;
+        until(&format!("the Sync is {type_}"), async || {
+            let status = syncs.get("clusters").await.unwrap().status.unwrap_or_default();
+            status.conditions.iter().any(|condition| condition.type_ == type_ && condition.status == "True")
+        })
+        .await;
+    }
+
+    async fn cluster_exists(&self, name: &str) -> bool {
+        let client = self.plane().client().await.unwrap();
+        let clusters: Api<DynamicObject> = Api::namespaced_with(client, "default", &cluster_resource());
+        clusters.get_opt(name).await.unwrap().is_some()
+    }
 }
+
+/// Returns a Source, a Sync of its root, and what the Sync needs.
+fn gitops(url: &str) -> [Value; 5] {
+    let binding = |kind: &str, role: &str, namespace: &str, account: &str| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+            "metadata": {"name": role, "namespace": (kind == "RoleBinding").then_some("default")},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+        })
+    };
+    let mut admin = binding("ClusterRoleBinding", "cluster-admin", "default", "deployer");
+    admin["metadata"] = json!({"name": "deployer"});
+    [
+        json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "deployer", "namespace": "default"},
+        }),
+        admin,
+        binding("RoleBinding", "chandler-impersonator", "chandler-system", "chandler-manager"),
+        json!({
+            "apiVersion": "chandler.dev/v1alpha1", "kind": "Source",
+            "metadata": {"name": "git", "namespace": "default"},
+            "spec": {"git": {"url": url}, "certificateAuthority": {"name": "ca", "key": "ca.crt"}},
+        }),
+        json!({
+            "apiVersion": "chandler.dev/v1alpha1", "kind": "Sync",
+            "metadata": {"name": "clusters", "namespace": "default"},
+            "spec": {"source": {"sourceRef": {"name": "git"}}, "serviceAccountName": "deployer"},
+        }),
+    ]
+}
+
+/// The Cluster of the test, which the Sync writes.
+const CLUSTER: &str = "apiVersion: cluster.x-k8s.io/v1beta2\nkind: Cluster\n\
+                       metadata: {name: alpha, labels: {team: blue}}\n";
 
 /// Returns the revision at which a release is Ready.
 fn ready_revision(status: Option<&ReleaseStatus>) -> Option<u32> {
@@ -170,6 +232,10 @@ async fn the_commands_of_the_guide_move_running_addons() {
     repository.publish(&root().join("examples/charts/hello")).unwrap();
     let (old_manager, new_manager) = (old.start_manager().await, new.start_manager().await);
     old.apply(&addons(&repository)).await;
+    let git = GitServer::start(old.sandbox.authority(), &old.dir.join("served")).await.unwrap();
+    git.create("fleet").await.unwrap().commit("first", &[("alpha.yaml", CLUSTER)]).await.unwrap();
+    old.apply(&gitops(&git.url("fleet"))).await;
+    old.wait_sync("Ready").await;
     let before = old.wait_ready(2).await;
     let revisions = stored_revisions(&alpha).await;
     assert_eq!(revisions.len(), 2, "{revisions:?}");
@@ -187,5 +253,10 @@ async fn the_commands_of_the_guide_move_running_addons() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(stored_revisions(&alpha).await, revisions, "no revision is added, none is lost");
     assert_eq!(audit.chandler_writes().unwrap(), [], "nothing is written to the workload cluster");
+    old.wait_sync("Moving").await;
+    assert!(!old.cluster_exists("alpha").await && new.cluster_exists("alpha").await);
+    let (sources, syncs): (Api<Source>, Api<SyncObject>) = (new.api().await, new.api().await);
+    assert!(sources.get_opt("git").await.unwrap().is_some(), "a Source is moved");
+    assert!(syncs.get_opt("clusters").await.unwrap().is_none(), "a Sync is not moved");
     assert!(old_manager.is_running() && new_manager.is_running());
 }

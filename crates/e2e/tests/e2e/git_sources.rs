@@ -200,14 +200,12 @@ async fn sources_of_one_repository_share_a_poll() {
     for number in 0..20 {
         wait_revision(&world, &format!("fleet-{number}"), &first).await;
     }
-    let fetches = server.requests()["fetch"];
-    assert!(fetches < 20, "{fetches} fetches for 20 Sources");
-    // By the schedule, one list of refs per interval serves all; a busy machine may need another one.
-    let before = server.requests()["ls-refs"];
-    tokio::time::sleep(Duration::from_secs(15)).await;
-    let lists = server.requests()["ls-refs"] - before;
-    assert!((2..=8).contains(&lists), "{lists} lists of refs for 20 Sources in three intervals");
-    assert_eq!(server.requests()["fetch"], fetches, "nothing has changed");
+    let (lists, fetches) = (server.requests()["ls-refs"], server.requests()["fetch"]);
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    let requests = server.requests();
+    // Two or three intervals have passed.
+    assert!((1..=6).contains(&(requests["ls-refs"] - lists)), "{requests:?}, before: {lists}");
+    assert_eq!(requests["fetch"], fetches, "nothing is fetched without a push");
 }
 
 #[tokio::test]

@@ -192,6 +192,21 @@ async fn a_push_is_applied_a_bad_push_changes_nothing_and_a_revert_restores() {
         world.push(&[("clusters/a.yaml", map("a", "three")), ("clusters/b.yaml", cluster("blue"))]).await;
     world.wait("Ready", "Applied", Some(&fourth)).await;
     assert_eq!(world.value("a").await.as_deref(), Some("three"));
+
+    // A field that someone else has set is a conflict, unless `force` is set.
+    let maps: Api<ConfigMap> = Api::namespaced(world.cluster.client.clone(), NAMESPACE);
+    let mine = Patch::Apply(json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"value": "mine"},
+    }));
+    maps.patch("a", &PatchParams::apply("user").force(), &mine).await.unwrap();
+    let fifth =
+        world.push(&[("clusters/a.yaml", map("a", "five")), ("clusters/b.yaml", cluster("blue"))]).await;
+    let status = world.wait("Ready", "Conflict", Some(&fifth)).await;
+    assert!(ready_message(&status).contains(".data.value"), "{}", ready_message(&status));
+    assert_eq!(world.value("a").await.as_deref(), Some("mine"));
+    world.apply_sync(&json!({"force": true})).await;
+    world.wait("Ready", "Applied", Some(&fifth)).await;
+    assert_eq!(world.value("a").await.as_deref(), Some("five"));
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// Creates a reader that refuses to allocate more than `largest` bytes for an object.
+    /// Creates a reader that refuses to allocate more than `largest` bytes while it reads an object.
     pub fn new(bundle: Bundle, largest: usize) -> Self {
         let Bundle { pack, index } = bundle;
         let bundle = Bundle { pack: pack.with_alloc_limit_bytes(Some(largest)), index };

@@ -56,7 +56,10 @@ pub(super) fn check(
 fn check_size(size: u64, limits: &GitLimits) -> Result<(), String> {
     let limit = limits.object_bytes;
     if size > limit as u64 {
-        return Err(format!("one of its files or folders has {size} bytes, more than {limit}"));
+        return Err(format!(
+            "one of its files or folders has {size} bytes, more than {limit}; that counts even if spec.ignore leaves it out, so \
+             remove it from the branch"
+        ));
     }
     Ok(())
 }

@@ -51,7 +51,8 @@ pub(super) fn list_refs(connection: &Arc<Connection>) -> Result<RemoteRefs, Sour
         let listed = command.invoke_blocking(&mut transport, &mut Discard, false);
         listed.map_err(|error| connection.error(&error))?
     };
-    Ok(RemoteRefs(refs.into_iter().filter_map(remote_ref).collect()))
+    let is_wanted = |one: &RemoteRef| PREFIXES.iter().any(|prefix| one.name.starts_with(prefix));
+    Ok(RemoteRefs(refs.into_iter().filter_map(remote_ref).filter(is_wanted).collect()))
 }
 
 fn remote_ref(one: Ref) -> Option<RemoteRef> {
@@ -83,7 +84,8 @@ impl Fetch {
         let wanted = self.id(wanted)?;
         let pack = self.receive(wanted)?;
         let bundle = Bundle::at(pack, Kind::Sha1).map_err(|error| self.connection.error(&error))?;
-        let mut objects = Objects::new(bundle, self.limits.object_bytes);
+        // An object that is stored as a difference needs space for its base, for itself and for the differences.
+        let mut objects = Objects::new(bundle, self.limits.object_bytes.saturating_mul(3));
         GitCommit::read(&mut objects, &self)
     }
 

@@ -5,6 +5,10 @@ use ssh_key::{Algorithm, EcdsaCurve, HashAlg, PublicKey, SshSig};
 
 /// The namespace of signatures that Git makes.
 const NAMESPACE: &str = "git";
+/// The only option of a key that is supported: it is the default.
+const GIT_ONLY: &str = "namespaces=\"git\"";
+/// Options without a value. A key for another purpose is never taken for one that may sign commits.
+const FLAGS: [&str; 2] = ["cert-authority", "restrict"];
 /// The beginnings of the names of key types.
 const KEY_TYPES: [&str; 4] = ["ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-"];
 
@@ -92,6 +96,12 @@ fn name(key: &PublicKey) -> String {
     }
 }
 
+/// Returns whether the word before a key is an option, not the names of users.
+fn is_option(word: &str) -> bool {
+    let flag = word.split(',').any(|one| FLAGS.contains(&one) || one.starts_with("no-"));
+    flag || word.contains('=') || word.contains('"')
+}
+
 /// Parses a line: `[principals [options]] type key [comment]`. Returns `None` for empty lines and comments.
 fn parse_line(number: usize, line: &str) -> Result<Option<PublicKey>, GitKeyError> {
     if line.is_empty() || line.starts_with('#') {
@@ -102,8 +112,8 @@ fn parse_line(number: usize, line: &str) -> Result<Option<PublicKey>, GitKeyErro
     let at = words.iter().position(is_type).ok_or(GitKeyError::Invalid(number))?;
     let (before, rest) = words.split_at(at);
     let comment = match before {
-        [] => rest.get(2..).unwrap_or_default().join(" "),
-        [principals] | [principals, "namespaces=\"git\""] => (*principals).to_owned(),
+        [] | [GIT_ONLY] => rest.get(2..).unwrap_or_default().join(" "),
+        [principals] | [principals, GIT_ONLY] if !is_option(principals) => (*principals).to_owned(),
         _ => return Err(GitKeyError::Options(number)),
     };
     let key = rest.get(..2).ok_or(GitKeyError::Invalid(number))?.join(" ");
@@ -133,6 +143,7 @@ mod tests {
             format!("{KEY} anna@example"),
             format!("# the team\n\nanna@example {KEY}\n"),
             format!("anna@example namespaces=\"git\" {KEY}"),
+            format!("namespaces=\"git\" {KEY} anna@example"),
         ];
         for text in &texts {
             assert_eq!(GitKeys::parse([text.as_str()]).unwrap().keys.len(), 1, "{text}");
@@ -154,6 +165,19 @@ mod tests {
         ];
         for (text, expected) in rows {
             assert_eq!(GitKeys::parse([text]).unwrap_err(), expected, "{text}");
+        }
+        let options = [
+            "cert-authority",
+            "restrict,cert-authority",
+            "no-pty",
+            "namespaces=\"file\"",
+            "valid-before=\"20200101\"",
+            "anna namespaces=\"file\"",
+            "cert-authority namespaces=\"git\"",
+        ];
+        for options in options {
+            let refused = GitKeys::parse([&*format!("{options} {KEY}")]).unwrap_err();
+            assert_eq!(refused, GitKeyError::Options(1), "{options}");
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::File,
+    fs::{DirEntry, File},
     io::{self, Read as _, Write as _},
     path::PathBuf,
     time::{Duration, SystemTime},
@@ -21,12 +21,20 @@ use crate::{SourceError, SourceTree};
 
 /// Changes with the format of the files. Files of another format are not read.
 const FORMAT: u32 = 1;
+/// The beginning of the names of temporary files and folders, which the crate `tempfile` creates.
+const TEMPORARY: &str = ".tmp";
+/// After this time a temporary file or folder is of a process that was killed: longer than a fetch may take.
+const LEFT_OVER_AFTER: Duration = Duration::from_mins(15);
+/// The files of one namespace may have one part in this number of what the files of all may have.
+const SHARE: u64 = 4;
 /// The longest first part.
 const MAX_REVISION_BYTES: u64 = 64 << 10;
 
 /// The revision whose files are stored, and what they were fetched for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoredRevision {
+    /// The namespace of the Source.
+    pub namespace: String,
     /// Digest of the fields of the Source that decide about the content.
     pub content_key: String,
     /// Digest of the keys that the signatures were verified with. `None` if none were required.
@@ -49,34 +57,29 @@ struct Stored {
 impl Store {
     /// Returns the revision that is stored under `key`, and updates its time of last use.
     pub(crate) fn stored_revision(&self, key: &str) -> Option<StoredRevision> {
-        let mut file = File::open(self.tree_path(key)).ok()?;
+        let file = File::open(self.tree_path(key)).ok()?;
         if let Err(error) = file.set_modified(SystemTime::now()) {
             tracing::debug!(%error, "cannot update the time of last use");
         }
-        let mut length = [0; 8];
-        file.read_exact(&mut length).ok()?;
-        let length = Some(u64::from_be_bytes(length)).filter(|length| *length <= MAX_REVISION_BYTES)?;
-        let mut text = Vec::new();
-        file.take(length).read_to_end(&mut text).ok()?;
-        stored(&text).map(|stored| stored.revision)
+        read_revision(file)
     }
 
-    /// Reads the files that are stored under `key`. `None` means that there are none, or that they are damaged.
+    /// Reads the files that are stored under `key`. `None` means that there are none. Damaged files are removed, so that they
+    /// are fetched again: their revision may still be readable.
     pub(crate) fn stored_tree(&self, key: &str) -> Option<(StoredRevision, SourceTree)> {
-        let mut content = Bytes::from(std::fs::read(self.tree_path(key)).ok()?);
-        let Stored { digest, revision, .. } = stored(&part(&mut content)?)?;
-        let sizes: Vec<(String, u64)> = serde_json::from_slice(&part(&mut content)?).ok()?;
-        let mut files = BTreeMap::new();
-        for (path, size) in sizes {
-            let size = usize::try_from(size).ok().filter(|size| *size <= content.len())?;
-            files.insert(path, content.split_to(size));
+        let content = std::fs::read(self.tree_path(key)).ok()?;
+        let tree = read_tree(Bytes::from(content));
+        if tree.is_none() {
+            tracing::warn!(
+                "the stored files of a Source are damaged; they are fetched again at its next poll"
+            );
+            self.remove_tree(key);
         }
-        let tree = SourceTree { revision: revision.commit.id.clone(), files };
-        (tree.digest().as_str() == digest).then_some((revision, tree))
+        tree
     }
 
     /// Stores the files of a revision under `key` and replaces older ones. Fails if the files of all Sources together would
-    /// have more than `limit` bytes.
+    /// have more than `limit` bytes, or those of its namespace more than their share.
     pub(crate) fn store_tree(
         &self,
         key: &str,
@@ -85,11 +88,15 @@ impl Store {
         limit: u64,
     ) -> Result<(), SourceError> {
         let added: u64 = tree.files.values().map(|content| content.len() as u64).sum();
-        if self.bytes_of_other_trees(key).map_err(failed)? + added > limit {
-            return Err(SourceError::Store(format!(
-                "the files of all Sources together would exceed {limit} bytes; leave out large folders with spec.ignore, or \
-                 increase --store-limit"
-            )));
+        let (all, own) = self.bytes_of_other_trees(key, &revision.namespace).map_err(failed)?;
+        let namespace = format!("all Sources of namespace {}", revision.namespace);
+        for (whose, bytes, limit) in [("all Sources", all, limit), (&*namespace, own, limit / SHARE)] {
+            if bytes + added > limit {
+                return Err(SourceError::Store(format!(
+                    "the files of {whose} together would exceed {limit} bytes; leave out large folders with spec.ignore, \
+                     or increase --store-limit"
+                )));
+            }
         }
         let digest = tree.digest().as_str().to_owned();
         let stored = Stored { format: FORMAT, digest, revision: revision.clone() };
@@ -105,11 +112,22 @@ impl Store {
         Ok(())
     }
 
-    fn bytes_of_other_trees(&self, key: &str) -> io::Result<u64> {
+    /// Returns the sizes of all files except those under `key`, and of those of a namespace.
+    fn bytes_of_other_trees(&self, key: &str, namespace: &str) -> io::Result<(u64, u64)> {
         let own = self.tree_path(key);
-        let others = std::fs::read_dir(&self.sources)?.flatten().filter(|entry| entry.path() != own);
-        let files = others.filter_map(|entry| entry.metadata().ok()).filter(std::fs::Metadata::is_file);
-        Ok(files.map(|file| file.len()).sum())
+        let (mut all, mut of_namespace) = (0, 0);
+        for entry in std::fs::read_dir(&self.sources)?.flatten() {
+            if entry.path() == own || is_temporary(&entry) {
+                continue;
+            }
+            let Ok(metadata) = entry.metadata() else { continue };
+            all += metadata.len();
+            let revision = File::open(entry.path()).ok().and_then(read_revision);
+            if revision.is_some_and(|revision| revision.namespace == namespace) {
+                of_namespace += metadata.len();
+            }
+        }
+        Ok((all, of_namespace))
     }
 
     pub(crate) fn remove_tree(&self, key: &str) {
@@ -122,12 +140,13 @@ impl Store {
         tempfile::tempdir_in(&self.sources).map_err(failed)
     }
 
-    /// Removes files that were not used for `age`, and folders of fetches that were interrupted. Returns their number.
+    /// Removes files that were not used for `age`, and what processes that were killed have left over. Returns their number.
     pub(crate) fn remove_unused_trees(&self, age: Duration, now: SystemTime) -> io::Result<usize> {
         let mut removed = 0;
         for entry in std::fs::read_dir(&self.sources)?.flatten() {
             let Ok(metadata) = entry.metadata() else { continue };
             let unused = metadata.modified().ok().and_then(|used| now.duration_since(used).ok());
+            let age = if is_temporary(&entry) { age.min(LEFT_OVER_AFTER) } else { age };
             if unused.is_none_or(|unused| unused <= age) {
                 continue;
             }
@@ -142,6 +161,33 @@ impl Store {
     fn tree_path(&self, key: &str) -> PathBuf {
         self.sources.join(Digest::of(key).hex())
     }
+}
+
+fn is_temporary(entry: &DirEntry) -> bool {
+    entry.file_name().to_string_lossy().starts_with(TEMPORARY)
+}
+
+/// Reads the first part of a file. `None` means that it is damaged.
+fn read_revision(mut file: File) -> Option<StoredRevision> {
+    let mut length = [0; 8];
+    file.read_exact(&mut length).ok()?;
+    let length = Some(u64::from_be_bytes(length)).filter(|length| *length <= MAX_REVISION_BYTES)?;
+    let mut text = Vec::new();
+    file.take(length).read_to_end(&mut text).ok()?;
+    stored(&text).map(|stored| stored.revision)
+}
+
+/// Reads the content of a file. `None` means that it is damaged.
+fn read_tree(mut content: Bytes) -> Option<(StoredRevision, SourceTree)> {
+    let Stored { digest, revision, .. } = stored(&part(&mut content)?)?;
+    let sizes: Vec<(String, u64)> = serde_json::from_slice(&part(&mut content)?).ok()?;
+    let mut files = BTreeMap::new();
+    for (path, size) in sizes {
+        let size = usize::try_from(size).ok().filter(|size| *size <= content.len())?;
+        files.insert(path, content.split_to(size));
+    }
+    let tree = SourceTree { revision: revision.commit.id.clone(), files };
+    (tree.digest().as_str() == digest).then_some((revision, tree))
 }
 
 fn stored(text: &[u8]) -> Option<Stored> {
@@ -163,10 +209,11 @@ fn write_part(file: &mut NamedTempFile, part: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    const LIMIT: u64 = 1000;
+    const LIMIT: u64 = 100_000;
 
     fn revision(id: &str) -> StoredRevision {
         StoredRevision {
+            namespace: "team".to_owned(),
             content_key: "sha256:spec".to_owned(),
             keys: None,
             commit: CommitRecord { id: id.to_owned(), ..CommitRecord::default() },
@@ -210,20 +257,28 @@ mod tests {
         {
             std::fs::write(&path, damaged).unwrap();
             assert!(store.stored_tree("uid").is_none(), "{} bytes", damaged.len());
+            assert!(store.stored_revision("uid").is_none(), "it is fetched again");
         }
     }
 
     #[test]
-    fn the_files_of_all_sources_are_limited_together() {
+    fn the_files_of_all_sources_and_of_a_namespace_are_limited() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
-        let store_as = |key: &str, limit| store.store_tree(key, &revision("c1"), &tree("c1"), limit);
-        assert!(store_as("one", 9).is_err(), "ten bytes are too many");
-        store_as("one", 10).unwrap();
-        store_as("one", 10).unwrap();
-        let full = store_as("two", 20).unwrap_err().to_string();
-        assert!(full.contains("--store-limit"), "{full}");
-        assert!(store.stored_tree("one").is_some() && store.stored_tree("two").is_none());
+        let store_as = |key: &str, namespace: &str, limit| {
+            let revision = StoredRevision { namespace: namespace.to_owned(), ..revision("c1") };
+            store.store_tree(key, &revision, &tree("c1"), limit)
+        };
+        assert!(store_as("one", "team", 39).is_err(), "ten bytes are more than a quarter");
+        store_as("one", "team", 40).unwrap();
+        store_as("one", "team", 40).unwrap();
+        let size = std::fs::metadata(store.tree_path("one")).unwrap().len();
+        let full = store_as("two", "team", 4 * size).unwrap_err().to_string();
+        assert!(full.contains("namespace team") && full.contains("--store-limit"), "{full}");
+        store_as("two", "other", 4 * size).unwrap();
+        let full = store_as("three", "third", 2 * size).unwrap_err().to_string();
+        assert!(full.contains("all Sources together"), "{full}");
+        assert!(store.stored_tree("one").is_some() && store.stored_tree("three").is_none());
     }
 
     #[test]
@@ -233,9 +288,14 @@ mod tests {
         store.store_tree("uid", &revision("c1"), &tree("c1"), LIMIT).unwrap();
         let left_over = store.temp_folder().unwrap().keep();
         std::fs::write(left_over.join("pack"), "half a pack").unwrap();
+        let half = NamedTempFile::new_in(&store.sources).unwrap().into_temp_path().keep().unwrap();
+        std::fs::write(&half, vec![0_u8; 2000]).unwrap();
+        store.store_tree("other", &revision("c1"), &tree("c1"), LIMIT).unwrap();
         let (now, age) = (SystemTime::now(), Duration::from_hours(24));
         assert_eq!(store.remove_unused_trees(age, now).unwrap(), 0);
+        assert_eq!(store.remove_unused_trees(age, now + Duration::from_mins(20)).unwrap(), 2);
+        assert!(!left_over.exists() && !half.exists(), "what a process that was killed has left over");
         assert_eq!(store.remove_unused_trees(age, now + Duration::from_hours(25)).unwrap(), 2);
-        assert!(store.stored_revision("uid").is_none() && !left_over.exists());
+        assert!(store.stored_revision("uid").is_none());
     }
 }

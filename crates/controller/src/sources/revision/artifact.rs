@@ -7,7 +7,7 @@ use chandler_core::{
     failure::Failure,
     source::{ArtifactSelector, SelectedCommit, content_key, select_tag},
 };
-use chandler_source::{Access, SourceTree, StoredRevision};
+use chandler_source::{Access, Artifact, SourceTree, StoredRevision};
 
 use super::{Current, Revision, known, stored_for};
 use crate::catalog::required_signers;
@@ -21,32 +21,43 @@ impl Revision<'_> {
         let access = self.artifact_access(oci).await?;
         let signers = self.packages.artifact_signers(&oci.url, &access)?;
         let reference = self.reference(oci, &access, max_age).await?;
-        let is_current = |stored: &StoredRevision, digest: &str| {
-            let selected = SelectedCommit { commit: digest.to_owned(), tag: None };
-            stored_for(stored).is_current(&selected, signers.as_deref())
+        let selected = |digest: &str| SelectedCommit { commit: digest.to_owned(), tag: None };
+        let find = |selected: &SelectedCommit| {
+            self.stored().filter(|stored| stored_for(stored).is_current(selected, signers.as_deref()))
         };
         // What a digest names never changes, so that the registry need not be asked.
-        if let Some(stored) = self.stored().filter(|stored| is_current(stored, &reference)) {
+        if let Some(stored) = find(&selected(&reference)) {
             return Ok(known(stored));
         }
         let artifact = self.packages.artifact(&oci.url, &reference, &access, max_age).await?;
-        if let Some(stored) = self.stored().filter(|stored| is_current(stored, &artifact.record.id)) {
+        let selected = selected(&artifact.record.id);
+        if let Some(stored) = find(&selected) {
             return Ok(known(stored));
         }
+        let fetch = self.fetch_artifact(oci, &artifact, &access, signers.as_deref());
+        self.store(&selected, signers.as_deref(), fetch).await
+    }
+
+    /// Fetches and verifies an artifact.
+    async fn fetch_artifact(
+        &self,
+        oci: &OciArtifact,
+        artifact: &Artifact,
+        access: &Access,
+        signers: Option<&str>,
+    ) -> Result<(StoredRevision, SourceTree), Failure> {
         let spec = &self.source.spec;
-        let fetched = self.packages.artifact_files(&artifact, &access, &spec.ignore).await;
-        let fetched = fetched.map(|files| {
-            let stored = StoredRevision {
-                content_key: content_key(spec).as_str().to_owned(),
-                keys: signers.clone(),
-                commit: artifact.record.clone(),
-                tag: None,
-                verified_by: verified_by(oci, signers.as_deref()),
-                remarks: files.remarks.clone(),
-            };
-            (stored, SourceTree::clone(&files.tree))
-        });
-        self.store(fetched.map_err(Failure::from), signers.as_deref()).await
+        let files = self.packages.artifact_files(artifact, access, &spec.ignore).await?;
+        let stored = StoredRevision {
+            namespace: self.namespace(),
+            content_key: content_key(spec).as_str().to_owned(),
+            keys: signers.map(str::to_owned),
+            commit: artifact.record.clone(),
+            tag: None,
+            verified_by: verified_by(oci, signers),
+            remarks: files.remarks.clone(),
+        };
+        Ok((stored, files.tree.clone()))
     }
 
     /// Reads the certificate authority, the credentials and the required signers of the Source.

@@ -7,7 +7,7 @@ use chandler_core::{
     failure::Failure,
     source::{SelectedCommit, content_key},
 };
-use chandler_source::StoredRevision;
+use chandler_source::{Access, BucketObjects, SourceTree, StoredRevision};
 
 use super::{Current, Revision, known, stored_for};
 
@@ -24,18 +24,25 @@ impl Revision<'_> {
         if let Some(stored) = self.stored().filter(|stored| stored_for(stored).is_current(&selected, None)) {
             return Ok(known(stored));
         }
-        let fetched = self.packages.bucket_files(&listed, &access).await;
-        let fetched = fetched.map(|tree| {
-            let stored = StoredRevision {
-                content_key: content_key(spec).as_str().to_owned(),
-                keys: None,
-                commit: listed.record.clone(),
-                tag: None,
-                verified_by: None,
-                remarks: String::new(),
-            };
-            (stored, (*tree).clone())
-        });
-        self.store(fetched.map_err(Failure::from), None).await
+        self.store(&selected, None, self.fetch_bucket(&listed, &access)).await
+    }
+
+    /// Fetches the objects of a bucket.
+    async fn fetch_bucket(
+        &self,
+        listed: &BucketObjects,
+        access: &Access,
+    ) -> Result<(StoredRevision, SourceTree), Failure> {
+        let tree = self.packages.bucket_files(listed, access).await?;
+        let stored = StoredRevision {
+            namespace: self.namespace(),
+            content_key: content_key(&self.source.spec).as_str().to_owned(),
+            keys: None,
+            commit: listed.record.clone(),
+            tag: None,
+            verified_by: None,
+            remarks: String::new(),
+        };
+        Ok((stored, SourceTree::clone(&tree)))
     }
 }

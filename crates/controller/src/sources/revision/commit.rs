@@ -33,8 +33,7 @@ impl Revision<'_> {
         {
             return Ok(known(stored));
         }
-        let fetched = self.fetch_commit(git, &access, &selected, keys.as_ref()).await;
-        self.store(fetched, digest).await
+        self.store(&selected, digest, self.fetch_commit(git, &access, &selected, keys.as_ref())).await
     }
 
     /// Reads the keys whose signatures the Source accepts. `None` means that no signature is required.
@@ -70,6 +69,7 @@ impl Revision<'_> {
             _ => None,
         };
         let stored = StoredRevision {
+            namespace: self.namespace(),
             content_key: content_key(spec).as_str().to_owned(),
             keys: keys.map(|keys| keys.digest().as_str().to_owned()),
             commit: commit.record.clone(),

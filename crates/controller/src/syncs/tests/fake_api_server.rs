@@ -35,6 +35,8 @@ struct State {
     requests: Vec<Logged>,
     /// The number of writes after which the client is killed.
     writes_left: Option<usize>,
+    /// Whether impersonated users may do nothing.
+    refuses_users: bool,
 }
 
 #[derive(Clone, Default)]
@@ -82,6 +84,11 @@ impl FakeApiServer {
     /// Stores the `count`-th write from now on, and answers neither it nor what follows.
     pub fn kill_at(&self, count: usize) {
         self.state().writes_left = Some(count);
+    }
+
+    /// Removes all permissions of impersonated users.
+    pub fn refuse_users(&self) {
+        self.state().refuses_users = true;
     }
 
     /// Returns when a client was killed.
@@ -142,6 +149,7 @@ impl State {
             *left -= 1;
         }
         let (code, body) = match logged.method {
+            _ if self.refuses_users && logged.user.is_some() => failure(403),
             Method::GET => {
                 self.objects.get(&logged.path).cloned().map_or_else(|| failure(404), |one| (200, one))
             }
@@ -213,6 +221,7 @@ fn resources(path: &str) -> Option<Value> {
 
 fn failure(code: u16) -> (u16, Value) {
     let reason = match code {
+        403 => "Forbidden",
         404 => "NotFound",
         409 => "Conflict",
         _ => "MethodNotAllowed",
