@@ -185,6 +185,9 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
         "sizeLimit: 6144Mi",
         "--hooks-endpoint=fleet/hooks:8443",
         "--hooks-failure-policy=ignore",
+        "--receiver-address=0.0.0.0:9292",
+        "--receiver-service=chandler-receiver",
+        "name: chandler-receiver",
         "- --fleet\n",
         "name: chandler-system-fleet",
         "--poll-seconds=60",
@@ -201,6 +204,7 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
         "owner: platform",
         "kubernetes.io/metadata.name: capi-system",
         "kubernetes.io/metadata.name: monitoring",
+        "kubernetes.io/metadata.name: ingress",
         "169.254.0.0/16",
     ] {
         assert!(manifest.contains(value), "{value} is missing");
