@@ -9,6 +9,7 @@ mod ignore;
 mod namespace_access;
 mod polling;
 mod report;
+mod short_revision;
 mod stored;
 
 pub use chandler_api::extensions::{CommitRecord, VerificationMode};
@@ -20,6 +21,7 @@ pub use git_ref::{
 pub use history::history;
 pub use ignore::Ignore;
 pub use namespace_access::may_use_source;
-pub use polling::{content_key, max_refs_age, poll_seed};
+pub use polling::{PollCause, content_key, max_refs_age, poll_request, poll_seed};
 pub use report::{FetchedRevision, PollResult, report};
+pub use short_revision::short_revision;
 pub use stored::StoredFor;

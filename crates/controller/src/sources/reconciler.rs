@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use chandler_api::extensions::{Source, SourceStatus};
+use chandler_api::extensions::{RECONCILE_ANNOTATION, Source, SourceStatus};
 use chandler_core::{
     catalog::{LastPoll, interval, poll_delay},
     failure::Failure,
-    source::{PollResult, max_refs_age, poll_seed, report},
+    source::{PollCause, PollResult, max_refs_age, poll_request, poll_seed, report},
 };
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::controller::Action};
@@ -34,7 +34,7 @@ pub(super) async fn reconcile(
         return reconciler.suspend().await;
     }
     let wait = reconciler.wait(Timestamp::now());
-    if !wait.is_zero() {
+    if !wait.is_zero() && poll_request(&source).is_none() {
         return Ok(Action::requeue(wait));
     }
     let result = reconciler.poll().await;
@@ -99,8 +99,14 @@ impl Reconciler<'_> {
     async fn current(&self) -> Result<Current, Failure> {
         interval(&self.source.spec.interval)?;
         let generation = self.source.metadata.generation;
-        let is_scheduled = self.last_poll().is_some_and(|last| last.generation == generation);
-        self.revision().current(max_refs_age(is_scheduled, self.interval())).await
+        let cause = if poll_request(self.source).is_some() {
+            PollCause::Request
+        } else if self.last_poll().is_some_and(|last| last.generation == generation) {
+            PollCause::Schedule
+        } else {
+            PollCause::Change
+        };
+        self.revision().current(max_refs_age(cause, self.interval())).await
     }
 
     /// Returns whether the files of the revision in the status are still used.
@@ -124,7 +130,10 @@ impl Reconciler<'_> {
     /// Writes the status if it has changed, and publishes an Event if the revision or the condition `Ready` has.
     async fn update_status(&self, result: &PollResult, now: Timestamp) -> Result<(), ReconcileError> {
         let old = self.source.status.clone().unwrap_or_default();
-        let new = report(&old, result, self.source.metadata.generation, now);
+        let new = SourceStatus {
+            last_handled_reconcile_at: self.source.annotations().get(RECONCILE_ANNOTATION).cloned(),
+            ..report(&old, result, self.source.metadata.generation, now)
+        };
         if new == old {
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chandler_api::extensions::SourceSpec;
+use chandler_api::extensions::{RECONCILE_ANNOTATION, Source, SourceSpec};
 use serde_json::json;
 
 use crate::digest::Digest;
@@ -17,9 +17,30 @@ pub fn poll_seed(namespace: &str, spec: &SourceSpec) -> String {
     json!([spec.git.url, credentials]).to_string()
 }
 
-/// Returns how old a list of refs may be, depending on whether the poll is due by its schedule or because of a changed spec.
-pub fn max_refs_age(scheduled: bool, interval: Duration) -> Duration {
-    if scheduled { interval / 2 } else { MOMENT.min(interval) }
+/// Why a Source is polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PollCause {
+    Schedule,
+    /// The spec has changed, or the manager has started.
+    Change,
+    /// A user has asked for it.
+    Request,
+}
+
+/// Returns how old a list of refs may be.
+pub fn max_refs_age(cause: PollCause, interval: Duration) -> Duration {
+    match cause {
+        PollCause::Schedule => interval / 2,
+        PollCause::Change => MOMENT.min(interval),
+        PollCause::Request => Duration::ZERO,
+    }
+}
+
+/// Returns the request of a user to poll a Source, unless it has been handled.
+pub fn poll_request(source: &Source) -> Option<&str> {
+    let requested = source.metadata.annotations.as_ref()?.get(RECONCILE_ANNOTATION)?;
+    let handled = source.status.as_ref().and_then(|status| status.last_handled_reconcile_at.as_ref());
+    (handled != Some(requested)).then_some(requested)
 }
 
 /// Returns a digest of the fields that decide about the content. Files that were fetched for another digest do not belong
@@ -51,11 +72,31 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_spec_needs_a_fresher_list_than_the_schedule() {
+    fn a_changed_spec_needs_a_fresher_list_than_the_schedule_and_a_request_a_new_one() {
         let minute = Duration::from_mins(1);
-        assert_eq!(max_refs_age(true, minute), Duration::from_secs(30));
-        assert_eq!(max_refs_age(false, minute), MOMENT);
-        assert_eq!(max_refs_age(false, Duration::from_secs(1)), Duration::from_secs(1));
+        assert_eq!(max_refs_age(PollCause::Schedule, minute), Duration::from_secs(30));
+        assert_eq!(max_refs_age(PollCause::Change, minute), MOMENT);
+        assert_eq!(max_refs_age(PollCause::Change, Duration::from_secs(1)), Duration::from_secs(1));
+        assert_eq!(max_refs_age(PollCause::Request, minute), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_request_is_handled_once() {
+        let rows = [
+            (json!({}), json!(null), None),
+            (json!({"chandler.dev/reconcile-at": "t1"}), json!(null), Some("t1")),
+            (json!({"chandler.dev/reconcile-at": "t1"}), json!({"lastHandledReconcileAt": "t1"}), None),
+            (json!({"chandler.dev/reconcile-at": "t2"}), json!({"lastHandledReconcileAt": "t1"}), Some("t2")),
+        ];
+        for (annotations, status, expected) in rows {
+            let source: Source = serde_json::from_value(json!({
+                "apiVersion": "chandler.dev/v1alpha1", "kind": "Source",
+                "metadata": {"name": "apps", "annotations": annotations},
+                "spec": {"git": {"url": "https://git.example/a"}}, "status": status,
+            }))
+            .unwrap();
+            assert_eq!(poll_request(&source), expected, "{annotations} {status}");
+        }
     }
 
     #[test]
