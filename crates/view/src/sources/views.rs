@@ -1,0 +1,158 @@
+//! Sources as commands show them. Pure.
+
+use chandler_api::extensions::{
+    CommitRecord, GitReference, RevisionCount, Source, SourceRef, SourceRevision, SyncObject,
+};
+use chandler_core::{conditions, extension::namespace_of};
+use kube::ResourceExt as _;
+use serde::Serialize;
+
+use crate::fleet::{Fleet, ObjectName};
+
+/// A Source.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceView {
+    pub namespace: String,
+    pub name: String,
+    pub url: String,
+    /// What is fetched, for example `branch main`.
+    #[serde(rename = "ref")]
+    pub reference: String,
+    pub interval: String,
+    pub pinned: bool,
+    pub suspended: bool,
+    /// Status of the condition `Ready`.
+    pub ready: String,
+    pub reason: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<CommitRecord>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verified_by: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<SourceRevision>,
+}
+
+/// An object that uses a Source.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceUser {
+    pub object: ObjectName,
+    /// The last revision that packages were made of, or that was applied completely.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    /// The revisions of the releases. Empty for a Sync.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub revisions: Vec<RevisionCount>,
+    /// Number of clusters that do not have the package of `revision`.
+    pub behind: u32,
+}
+
+impl SourceView {
+    pub fn new(source: &Source) -> Self {
+        let (spec, status) = (&source.spec, source.status.clone().unwrap_or_default());
+        let ready = conditions::find(&status.conditions, "Ready");
+        let text = |field: fn(&_) -> &String| ready.map(|ready| field(ready).clone());
+        Self {
+            namespace: source.namespace().unwrap_or_default(),
+            name: source.name_any(),
+            url: spec.git.url.clone(),
+            reference: reference_text(spec.git.reference.as_ref()),
+            interval: spec.interval.0.clone(),
+            pinned: spec.git.reference.as_ref().is_some_and(|reference| reference.commit.is_some()),
+            suspended: spec.suspend,
+            ready: text(|ready| &ready.status).unwrap_or_else(|| "Unknown".to_owned()),
+            reason: text(|ready| &ready.reason).unwrap_or_else(|| "NotPolledYet".to_owned()),
+            message: text(|ready| &ready.message).unwrap_or_default(),
+            revision: status.revision,
+            commit: status.commit,
+            verified_by: status.verified_by,
+            history: status.history,
+        }
+    }
+
+    /// Returns the ExtensionInstances and Syncs that use the Source. `platform` is the namespace of the platform.
+    pub fn users(&self, fleet: &Fleet, syncs: &[SyncObject], platform: &str) -> Vec<SourceUser> {
+        let is_this = |reference: &SourceRef, namespace: &str| {
+            reference.name == self.name
+                && namespace_of(reference.scope, namespace, platform) == self.namespace
+        };
+        let mut users = Vec::new();
+        for placement in &fleet.placements {
+            let namespace = &placement.object.namespace;
+            for progress in placement.sources.iter().filter(|one| is_this(&one.source_ref, namespace)) {
+                users.push(SourceUser {
+                    object: placement.object.clone(),
+                    revision: progress.revision.clone(),
+                    revisions: progress.revisions.clone(),
+                    behind: progress.behind,
+                });
+            }
+        }
+        for sync in syncs {
+            let namespace = sync.namespace().unwrap_or_default();
+            if is_this(&sync.spec.source.source_ref, &namespace) {
+                let applied = sync.status.as_ref().and_then(|status| status.last_applied.as_ref());
+                users.push(SourceUser {
+                    object: ObjectName { kind: "Sync".to_owned(), namespace, name: sync.name_any() },
+                    revision: applied.map(|applied| applied.revision.clone()),
+                    revisions: Vec::new(),
+                    behind: 0,
+                });
+            }
+        }
+        users.sort_by(|a, b| a.object.cmp(&b.object));
+        users
+    }
+}
+
+/// Returns what a reference selects, for example `branch main`.
+pub fn reference_text(reference: Option<&GitReference>) -> String {
+    let Some(GitReference { branch, tag, semver, commit }) = reference else {
+        return "default branch".to_owned();
+    };
+    let kinds = [("branch", branch), ("tag", tag), ("semver", semver), ("commit", commit)];
+    let set = kinds.into_iter().find_map(|(kind, value)| Some(format!("{kind} {}", value.as_ref()?)));
+    set.unwrap_or_else(|| "default branch".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures::{folder_fleet, source};
+
+    #[test]
+    fn a_source_without_a_status_has_not_been_polled() {
+        let view = SourceView::new(&source("apps", &[]));
+        assert_eq!(
+            (&*view.ready, &*view.reason, &*view.reference),
+            ("Unknown", "NotPolledYet", "branch main")
+        );
+        assert!(!view.pinned && !view.suspended && view.revision.is_none());
+    }
+
+    #[test]
+    fn references_are_named_by_their_kind() {
+        let text =
+            |reference: serde_json::Value| reference_text(Some(&serde_json::from_value(reference).unwrap()));
+        assert_eq!(reference_text(None), "default branch");
+        assert_eq!(text(json!({"semver": "1.x"})), "semver 1.x");
+        assert_eq!(text(json!({"commit": "c1"})), "commit c1");
+    }
+
+    #[test]
+    fn instances_of_the_namespace_use_a_source() {
+        let view = SourceView::new(&source("apps", &["c2", "c1"]));
+        let fleet = folder_fleet(&[("alpha", "c2", "True")], "c2", &["bravo"]);
+        let users = view.users(&fleet, &[], "platform");
+        assert_eq!((users.len(), users[0].behind, users[0].revision.as_deref()), (1, 1, Some("c2")));
+        let of_platform = SourceView { namespace: "platform".to_owned(), ..view };
+        assert_eq!(of_platform.users(&fleet, &[], "platform"), []);
+    }
+}
