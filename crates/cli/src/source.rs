@@ -201,7 +201,7 @@ async fn suspend(arguments: TargetArgs) -> Result<()> {
 async fn resume(arguments: TargetArgs) -> Result<()> {
     let target = arguments.open().await?;
     let name = target.named();
-    match sources::resume(&target.source) {
+    match sources::resume(&target.source, Timestamp::now()) {
         Some(patch) => {
             target.change(patch).await?;
             println!("Source {name} is resumed.");
@@ -222,7 +222,7 @@ async fn pin(arguments: PinArgs) -> Result<()> {
 
 async fn unpin(arguments: TargetArgs) -> Result<()> {
     let target = arguments.open().await?;
-    let unpin = sources::unpin(&target.source)?;
+    let unpin = sources::unpin(&target.source, Timestamp::now())?;
     target.change(unpin.patch).await?;
     println!("Source {} follows {} again.", target.named(), unpin.reference);
     Ok(())

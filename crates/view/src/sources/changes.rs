@@ -64,9 +64,14 @@ pub fn suspend(source: &Source) -> Option<Value> {
     (!source.spec.suspend).then(|| json!({"spec": {"suspend": true}}))
 }
 
-/// Returns the merge patch that resumes a Source. `None` means that it is not suspended.
-pub fn resume(source: &Source) -> Option<Value> {
-    source.spec.suspend.then(|| json!({"spec": {"suspend": false}}))
+/// Returns the merge patch that resumes a Source and asks the manager to poll its repository. `None` means that it is not
+/// suspended.
+pub fn resume(source: &Source, now: Timestamp) -> Option<Value> {
+    source.spec.suspend.then(|| {
+        json!({
+            "metadata": {"annotations": {RECONCILE_ANNOTATION: now.to_string()}}, "spec": {"suspend": false},
+        })
+    })
 }
 
 /// Returns the merge patch that asks the manager to poll a repository, and the value that it acknowledges in the status.
@@ -100,8 +105,8 @@ pub fn pin(source: &Source, commit: Option<&str>) -> Result<Pin, ChangeError> {
     Ok(Pin { commit, patch })
 }
 
-/// Returns the change that lets a pinned Source follow what it followed before.
-pub fn unpin(source: &Source) -> Result<Unpin, ChangeError> {
+/// Returns the change that lets a pinned Source follow what it followed before, and asks the manager to poll its repository.
+pub fn unpin(source: &Source, now: Timestamp) -> Result<Unpin, ChangeError> {
     refuse_synced(source)?;
     let name = namespaced_name(source);
     if !is_pinned(source) {
@@ -115,9 +120,8 @@ pub fn unpin(source: &Source) -> Result<Unpin, ChangeError> {
     if let Some(fields) = reference.as_object_mut() {
         fields.insert("commit".to_owned(), Value::Null);
     }
-    let patch = json!({
-        "metadata": {"annotations": {UNPINNED_REF_ANNOTATION: null}}, "spec": {"git": {"ref": reference}},
-    });
+    let annotations = json!({UNPINNED_REF_ANNOTATION: null, RECONCILE_ANNOTATION: now.to_string()});
+    let patch = json!({"metadata": {"annotations": annotations}, "spec": {"git": {"ref": reference}}});
     Ok(Unpin { reference: reference_text(before.as_ref()), patch })
 }
 
@@ -189,12 +193,14 @@ mod tests {
                 "metadata": {"annotations": {"chandler.dev/unpinned-ref": r#"{"branch":"main"}"#}},
             })
         );
-        let unpin = unpin(&pinned(&source, &pin)).unwrap();
+        let unpin = unpin(&pinned(&source, &pin), Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(unpin.reference, "branch main");
         assert_eq!(
             unpin.patch,
             json!({
-                "metadata": {"annotations": {"chandler.dev/unpinned-ref": null}},
+                "metadata": {"annotations": {
+                    "chandler.dev/unpinned-ref": null, "chandler.dev/reconcile-at": "1970-01-01T00:00:00Z",
+                }},
                 "spec": {"git": {"ref": {"branch": "main", "commit": null}}},
             })
         );
@@ -208,7 +214,7 @@ mod tests {
         let again = pinned(&source, &first);
         let second = pin(&again, Some(OLD)).unwrap();
         assert_eq!((second.commit.as_str(), second.patch.get("metadata")), (OLD, None));
-        let unpin = unpin(&again).unwrap();
+        let unpin = unpin(&again, Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!((&*unpin.reference, &unpin.patch["spec"]["git"]["ref"]), ("default branch", &Value::Null));
     }
 
@@ -236,15 +242,15 @@ mod tests {
 
     #[test]
     fn a_source_that_cannot_be_pinned_or_unpinned_says_why() {
-        let name = || "fleet/apps".to_owned();
+        let (name, now) = (|| "fleet/apps".to_owned(), Timestamp::UNIX_EPOCH);
         let unfetched = source("apps", &[]);
         assert_eq!(pin(&unfetched, None).unwrap_err(), ChangeError::NoRevision { name: name() });
         let reference = "branch main".to_owned();
-        assert_eq!(unpin(&unfetched).unwrap_err(), ChangeError::NotPinned { name: name(), reference });
+        assert_eq!(unpin(&unfetched, now).unwrap_err(), ChangeError::NotPinned { name: name(), reference });
         let mut by_hand = source("apps", &[NEW]);
         by_hand.spec.git.reference =
             Some(GitReference { commit: Some(NEW.to_owned()), ..GitReference::default() });
-        assert_eq!(unpin(&by_hand).unwrap_err(), ChangeError::UnknownReference { name: name() });
+        assert_eq!(unpin(&by_hand, now).unwrap_err(), ChangeError::UnknownReference { name: name() });
         let mut synced = source("apps", &[NEW]);
         synced.labels_mut().insert(SYNC_LABEL.to_owned(), "fleet.base".to_owned());
         let sync = "fleet.base".to_owned();
@@ -258,9 +264,12 @@ mod tests {
     fn suspending_and_resuming_change_nothing_twice() {
         let mut source = source("apps", &[]);
         assert_eq!(suspend(&source), Some(json!({"spec": {"suspend": true}})));
-        assert_eq!(resume(&source), None);
+        assert_eq!(resume(&source, Timestamp::UNIX_EPOCH), None);
         source.spec.suspend = true;
         assert_eq!(suspend(&source), None);
-        assert_eq!(resume(&source), Some(json!({"spec": {"suspend": false}})));
+        let resumed = resume(&source, Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(resumed["spec"], json!({"suspend": false}));
+        let polled = &resumed["metadata"]["annotations"]["chandler.dev/reconcile-at"];
+        assert_eq!(polled, "1970-01-01T00:00:00Z");
     }
 }
