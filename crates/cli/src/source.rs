@@ -61,7 +61,6 @@ pub struct GetArgs {
     output: OutputFormat,
 }
 
-/// Selects a Source.
 #[derive(Debug, Args)]
 pub struct TargetArgs {
     /// Name of the Source

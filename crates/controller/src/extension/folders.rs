@@ -34,11 +34,12 @@ pub struct FolderPackages {
     checks: Mutex<HashMap<String, SourceChecks>>,
 }
 
-/// The package of a folder, which clusters share. `None` means a kustomization, which is built with the values.
+/// The package of a folder, which clusters share.
 #[derive(Clone)]
 struct Made {
     /// The revision of the Source. `None` for a tag, or if it is unavailable.
     revision: Option<String>,
+    /// `None` means a kustomization, which is built with the values.
     package: Result<Option<PinnedPackage>, Failure>,
 }
 
@@ -69,6 +70,13 @@ impl FolderPackages {
         self.checks.lock().remove(&instance.uid().unwrap_or_default());
     }
 
+    /// Records that the package of a cluster does not come from a Source.
+    fn clear(&self, instance: &ExtensionInstance, cluster: &ClusterKey) {
+        if let Some(checks) = self.checks.lock().get_mut(&instance.uid().unwrap_or_default()) {
+            checks.clear(cluster);
+        }
+    }
+
     fn with_checks(&self, instance: &ExtensionInstance, change: impl FnOnce(&mut SourceChecks)) {
         change(self.checks.lock().entry(instance.uid().unwrap_or_default()).or_default());
     }
@@ -87,9 +95,13 @@ impl FolderPackages {
         for (done, (key, draft)) in drafts.iter_mut().enumerate() {
             take_turns(done).await;
             let source = &draft.content.source;
-            let Some(reference) = source.source_ref.as_ref().filter(|_| !failed.contains_key(key)) else {
+            let Some(reference) = &source.source_ref else {
+                self.clear(instance, key);
                 continue;
             };
+            if failed.contains_key(key) {
+                continue;
+            }
             let folder = Folder { source, namespace: &key.namespace };
             let made = match all.get(source) {
                 Some(made) => made.clone(),

@@ -48,6 +48,11 @@ impl SourceChecks {
         }
     }
 
+    /// Records that the package of a cluster does not come from a Source.
+    pub fn clear(&mut self, cluster: &ClusterKey) {
+        self.clusters.remove(cluster);
+    }
+
     /// Removes all clusters but these.
     pub fn retain(&mut self, is_selected: impl Fn(&ClusterKey) -> bool) {
         self.clusters.retain(|cluster, _| is_selected(cluster));
@@ -252,7 +257,10 @@ mod tests {
         checks.finish(&key("alpha"), "sha256:1");
         let progress = checks.progress([key("alpha")].iter(), &releases);
         assert_eq!((progress[0].revision.as_deref(), progress[0].behind), (None, 0));
-        checks.retain(|cluster| cluster.name != "alpha");
+        checks.clear(&key("bravo"));
+        checks.retain(|cluster| cluster.name == "alpha");
+        assert_eq!(checks.clusters.len(), 1);
+        checks.clear(&key("alpha"));
         assert!(checks.clusters.is_empty());
     }
 }

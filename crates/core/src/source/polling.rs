@@ -40,7 +40,7 @@ pub fn max_refs_age(cause: PollCause, interval: Duration) -> Duration {
 pub fn poll_request(source: &Source) -> Option<&str> {
     let requested = source.metadata.annotations.as_ref()?.get(RECONCILE_ANNOTATION)?;
     let handled = source.status.as_ref().and_then(|status| status.last_handled_reconcile_at.as_ref());
-    (handled != Some(requested)).then_some(requested)
+    (handled != Some(requested)).then_some(requested.as_str())
 }
 
 /// Returns a digest of the fields that decide about the content. Files that were fetched for another digest do not belong
