@@ -192,6 +192,9 @@ fn places_of_source(objects: Objects<'_>, source: &str, order: &Order<'_>) -> Ve
             places.extend(release_place(objects.fleet, release, folder, source, order));
         }
     }
+    if !order.is_followed() {
+        return places;
+    }
     for placement in &objects.fleet.placements {
         for progress in &placement.sources {
             if source_name(objects, &progress.source_ref, &placement.object.namespace) == source {
