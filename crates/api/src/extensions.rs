@@ -26,7 +26,7 @@ pub use extension::{
 };
 pub use instance::{
     ClusterResolution, Clusters, DependencyPolicy, ExtensionInstance, ExtensionInstanceSpec, InstanceStatus,
-    ReleaseTarget,
+    ReleaseTarget, RevisionCount, SourceProgress,
 };
 pub use parameters::{ObjectField, ParametersFrom};
 pub use reference::{ExtensionReference, KeyReference, Reference, Scope, SecretName};
@@ -68,5 +68,9 @@ pub const SYNC_FINALIZER: &str = "sync.chandler.dev";
 pub const SYNC_LABEL: &str = "chandler.dev/sync";
 /// Annotation of a Sync with the time at which a user has resumed it.
 pub const RESUMED_ANNOTATION: &str = "chandler.dev/resumed-at";
+/// Annotation of a Source with the time at which a user has asked to poll its repository.
+pub const RECONCILE_ANNOTATION: &str = "chandler.dev/reconcile-at";
+/// Annotation of a Source that `chandler source pin` has pinned, with its earlier `ref` as JSON.
+pub const UNPINNED_REF_ANNOTATION: &str = "chandler.dev/unpinned-ref";
 /// The field manager of the objects that Syncs write.
 pub const SYNC_FIELD_MANAGER: &str = "chandler-sync";

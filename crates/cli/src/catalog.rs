@@ -1,6 +1,5 @@
 //! `chandler catalog`: the catalogs of a management cluster and their charts.
 
-mod output;
 mod text;
 
 use std::path::PathBuf;
@@ -15,8 +14,7 @@ use chandler_view::catalog::{
 };
 use clap::{Args, Subcommand};
 
-use self::output::OutputFormat;
-use crate::{connection::Connection, packages::SourceArgs};
+use crate::{connection::Connection, output::OutputFormat, packages::SourceArgs};
 
 /// List catalogs, search for charts and show them.
 #[derive(Debug, Subcommand)]

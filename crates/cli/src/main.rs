@@ -19,9 +19,11 @@ mod packages;
 mod progress;
 mod receiver;
 mod resume;
+mod source;
 mod support_bundle;
 mod traces;
 mod upgrade_check;
+mod where_commit;
 
 use std::{path::Path, process::ExitCode};
 
@@ -61,6 +63,10 @@ enum Command {
     /// List catalogs, search for charts and show them
     #[command(subcommand)]
     Catalog(catalog::CatalogCommand),
+    /// List Sources, show and poll them, suspend, resume, pin and unpin them
+    #[command(subcommand)]
+    Source(source::SourceCommand),
+    Where(where_commit::WhereArgs),
     UpgradeCheck(upgrade_check::UpgradeCheckArgs),
     /// Print the CustomResourceDefinitions, to be piped into `kubectl apply -f -`
     Crds,
@@ -113,6 +119,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Resume(command) => runtime()?.block_on(resume::run(command)),
         Command::SupportBundle(arguments) => runtime()?.block_on(support_bundle::run(arguments)),
         Command::Catalog(command) => runtime()?.block_on(catalog::run(command)),
+        Command::Source(command) => runtime()?.block_on(source::run(command)),
+        Command::Where(arguments) => runtime()?.block_on(where_commit::run(arguments)),
         Command::Crds => {
             print!("{}", crds::yaml()?);
             Ok(())

@@ -1,5 +1,7 @@
 //! Output of commands: colors on a terminal, columns, structured formats.
 
+mod text_table;
+
 use std::{fmt::Write as _, io::IsTerminal as _};
 
 use anyhow::Result;
@@ -7,6 +9,8 @@ use chandler_view::fleet::State;
 use clap::ValueEnum;
 use jiff::Timestamp;
 use serde::Serialize;
+
+pub use self::text_table::{OutputFormat, table, truncate};
 
 /// Machine-readable output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

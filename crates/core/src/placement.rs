@@ -7,6 +7,7 @@ mod helm_chart_proxy;
 mod kind;
 mod report;
 mod selection;
+mod source_progress;
 mod template_paths;
 mod templates;
 
@@ -18,6 +19,7 @@ pub use helm_chart_proxy::{release_object, rendered_release_object};
 pub use kind::PlacementKind;
 pub use report::{ClusterFailure, DeleteFailure, PlacementSummary, report};
 pub use selection::{Selection, SelectionError};
+pub use source_progress::{SourceChecks, revisions_text};
 pub use templates::{
     RENDERED_FROM_ANNOTATION, Rendering, TemplateObjects, referenced_objects, render_inputs, rendering,
     visible_to_templates,

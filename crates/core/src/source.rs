@@ -13,6 +13,7 @@ mod origin;
 mod poll_request;
 mod polling;
 mod report;
+mod short_revision;
 mod stored;
 
 pub use chandler_api::extensions::{Bucket, BucketProvider, CommitRecord, VerificationMode};
@@ -30,4 +31,5 @@ pub use origin::Origin;
 pub use poll_request::PollRequest;
 pub use polling::{PollCause, content_key, max_refs_age, poll_seed};
 pub use report::{FetchedRevision, PollResult, report};
+pub use short_revision::{revision_digits, short_revision};
 pub use stored::StoredFor;

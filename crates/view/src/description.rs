@@ -68,6 +68,9 @@ pub struct ReleaseView {
     pub release: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<u32>,
+    /// The commit at which the package was made, if it comes from a Source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
     /// Helm's status of the release.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub status: String,
@@ -156,6 +159,7 @@ impl ReleaseView {
             version: release.version().map(str::to_owned),
             release: release.release_name.clone(),
             revision: status.revision,
+            commit: release.folder.as_ref().map(|folder| folder.revision.clone()),
             status: status.status.clone(),
             finalizers: if deletion_timestamp.is_some() { release.finalizers.clone() } else { Vec::new() },
             deletion_timestamp,

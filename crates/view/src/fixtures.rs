@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use chandler_api::extensions::Source;
 use chandler_core::{
     extension::{Kubernetes, ResolutionInput},
     resolution::{
@@ -71,6 +72,76 @@ pub fn fleet() -> Fleet {
                 &ready("False", "HelmInstallOrUpgradeFailed", "Conflict: it is taken"),
             ),
         ],
+    }
+}
+
+/// Returns a Source of the branch `main` that had these revisions, newest first.
+pub fn source(name: &str, history: &[&str]) -> Source {
+    let revisions: Vec<_> =
+        history.iter().map(|revision| json!({"revision": revision, "at": "2026-01-01T00:00:00Z"})).collect();
+    let commit = history.first().map(|id| json!({"id": id, "author": "Anna", "subject": "a change"}));
+    serde_json::from_value(json!({
+        "apiVersion": "chandler.dev/v1alpha1", "kind": "Source",
+        "metadata": {"name": name, "namespace": "fleet"},
+        "spec": {"git": {"url": "https://git.example/apps.git", "ref": {"branch": "main"}}},
+        "status": {"revision": history.first(), "commit": commit, "history": revisions},
+    }))
+    .unwrap()
+}
+
+/// Returns an AddonRelease of the instance `web` whose package is made of a folder of the Source `apps`.
+pub fn folder_release(cluster: &str, revision: &str, ready: &str) -> Release {
+    let object = json!({
+        "apiVersion": "chandler.dev/v1alpha1", "kind": "AddonRelease",
+        "metadata": {
+            "name": format!("web-{cluster}"), "namespace": "fleet", "generation": 1,
+            "ownerReferences": [{
+                "apiVersion": "chandler.dev/v1alpha1", "kind": "ExtensionInstance", "name": "web", "uid": "",
+                "controller": true,
+            }],
+        },
+        "spec": {
+            "cluster": cluster, "release": {"name": "web", "namespace": "web"},
+            "source": {"sourceRef": {"name": "apps"}, "path": "web"},
+            "pinned": {"revision": revision, "digest": "sha256:00"},
+        },
+        "status": {"observedGeneration": 1, "conditions": [{
+            "type": "Ready", "status": ready, "reason": if ready == "True" { "Ready" } else { "ApplyFailed" },
+            "message": if ready == "True" { "" } else { "a.yaml, line 3: bad" },
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]},
+    });
+    Release::from_object(find_kinds("ar")[0], &serde_json::from_value(object).unwrap())
+}
+
+/// Returns the ExtensionInstance `web` with these releases: cluster, revision and whether it is ready. Packages were made of
+/// the revision `checked`, but not for the clusters in `behind`.
+pub fn folder_fleet(releases: &[(&str, &str, &str)], checked: &str, behind: &[&str]) -> Fleet {
+    let failed = !behind.is_empty();
+    let object = json!({
+        "apiVersion": "chandler.dev/v1alpha1", "kind": "ExtensionInstance",
+        "metadata": {"name": "web", "namespace": "fleet"},
+        "spec": {"source": {"sourceRef": {"name": "apps"}, "path": "web"}},
+        "status": {
+            "sources": [{
+                "sourceRef": {"name": "apps"}, "revision": checked, "behind": behind.len(),
+                "behindClusters": behind,
+            }],
+            "conditions": [{
+                "type": "Ready", "status": if failed { "False" } else { "True" },
+                "reason": if failed { "ResolutionFailed" } else { "Ready" },
+                "message": if failed { "the folder is missing" } else { "" },
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }],
+        },
+    });
+    let releases = releases.iter().map(|(cluster, revision, ready)| folder_release(cluster, revision, ready));
+    Fleet {
+        placements: vec![Placement::from_object(
+            find_kinds("exti")[0],
+            &serde_json::from_value(object).unwrap(),
+        )],
+        releases: releases.collect(),
     }
 }
 

@@ -7,7 +7,7 @@ mod reader;
 mod state;
 
 pub use kinds::{KINDS, Kind, find_kinds};
-pub use model::{ObjectName, Placement, Release};
+pub use model::{ObjectName, PackageFolder, Placement, Release};
 pub use next_step::next_step;
 pub use reader::{Error, Fleet, FleetReader};
 pub use state::State;

@@ -1,6 +1,7 @@
 //! Models of what the CLI shows of a management cluster: reads objects and shapes them. Printing is left to the caller.
 
 pub mod catalog;
+pub mod commits;
 pub mod description;
 #[cfg(any(test, feature = "fixtures"))]
 #[allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "only tests use it")]
@@ -8,6 +9,7 @@ pub mod fixtures;
 pub mod fleet;
 pub mod listing;
 pub mod paging;
+pub mod sources;
 pub mod upgrade_check;
 
 /// Displays which objects are being read while a command takes long.

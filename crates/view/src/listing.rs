@@ -35,6 +35,9 @@ pub struct Row {
     pub version: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<u32>,
+    /// The commit at which the package was made, if it comes from a Source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -90,6 +93,7 @@ fn release_row(release: &Release) -> Row {
         package: release.package.clone(),
         version: release.version().map(str::to_owned),
         revision: release.status.revision,
+        commit: release.folder.as_ref().map(|folder| folder.revision.clone()),
         reason: ready.map(|ready| ready.reason.clone()).unwrap_or_default(),
         message: ready.map(|ready| ready.message.clone()).unwrap_or_default(),
         since: ready.map(|ready| ready.last_transition_time.clone()),
@@ -134,6 +138,7 @@ fn missing_row(placement: &Placement, cluster: String) -> Row {
         package: placement.package.clone(),
         version: placement.version.clone(),
         revision: None,
+        commit: None,
         reason: ready.map(|ready| ready.reason.clone()).unwrap_or_default(),
         message: ready.map(|ready| ready.message.clone()).unwrap_or_default(),
         since: ready.map(|ready| ready.last_transition_time.clone()),

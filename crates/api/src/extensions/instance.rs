@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{ExtensionReference, PackageSource, ParametersFrom, ReleaseOptions, rules};
-use crate::status::PlacementStatus;
+use super::{ExtensionReference, PackageSource, ParametersFrom, Reference, ReleaseOptions, rules};
+use crate::{addons::is_default, status::PlacementStatus};
 
 /// Installs an extension on clusters.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,6 +33,7 @@ use crate::status::PlacementStatus;
     ),
     printcolumn(name = "Extension", type_ = "string", json_path = ".spec.extension.name"),
     printcolumn(name = "Version", type_ = "string", json_path = ".status.versions"),
+    printcolumn(name = "Commit", type_ = "string", json_path = ".status.sourceRevisions"),
     printcolumn(name = "Clusters", type_ = "string", json_path = ".status.readyClusters"),
     printcolumn(
         name = "Since",
@@ -153,6 +154,12 @@ pub struct InstanceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = kube_core::ListMerge::Map(vec!["cluster".into()]))]
     pub resolution: Vec<ClusterResolution>,
+    /// How many clusters run which revisions of Sources, for example `3f1a354: 940, 9c1d2aa: 58, not ready: 2`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_revisions: Option<String>,
+    /// The Sources of the packages, and which clusters have their revisions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceProgress>,
 }
 
 impl AsRef<PlacementStatus> for InstanceStatus {
@@ -174,4 +181,36 @@ pub struct ClusterResolution {
     pub kubernetes: Option<String>,
     /// Why this version was selected, or why no version fits.
     pub message: String,
+}
+
+/// Which clusters of an instance have which revisions of a Source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceProgress {
+    /// The Source.
+    pub source_ref: Reference,
+    /// The last revision of the Source that Chandler made packages of. Unset if the packages are those of tags.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    /// The revisions at which the packages of the releases were made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub revisions: Vec<RevisionCount>,
+    /// Number of clusters whose release does not have the package of `revision`, because the package could not be made or
+    /// because the cluster is paused. All other clusters have it, also if it was made at an earlier revision.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub behind: u32,
+    /// Names of these Clusters, at most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub behind_clusters: Vec<String>,
+}
+
+/// How many clusters have the package that was made at a revision of a Source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RevisionCount {
+    /// The revision.
+    pub revision: String,
+    /// Number of clusters whose release object has the package.
+    pub clusters: u32,
+    /// Number of these clusters on which the release is ready.
+    pub ready: u32,
 }

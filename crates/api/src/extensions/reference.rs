@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::addons::is_default;
 
 /// The namespace of a referenced object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 pub enum Scope {
     /// The namespace of the referring object.
     #[default]
@@ -15,7 +17,7 @@ pub enum Scope {
 }
 
 /// A reference to an object of a known kind.
-#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct Reference {

@@ -272,6 +272,9 @@ pub struct SourceStatus {
     /// The last ten revisions, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<SourceRevision>,
+    /// The value of the annotation `chandler.dev/reconcile-at` at the last poll.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_handled_reconcile_at: Option<String>,
     /// The generation of the spec that the status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use chandler_core::catalog::Entry;
 use chandler_view::catalog::{CatalogView, ChartView, PackageView, SearchResultView};
 
-use super::output::{table, truncate};
+use crate::output::{table, truncate};
 
 /// Maximum length of a description in a table.
 const DESCRIPTION_LENGTH: usize = 60;

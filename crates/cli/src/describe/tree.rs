@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use chandler_api::status::ObjectRecord;
-use chandler_core::conditions;
+use chandler_core::{conditions, source::short_revision};
 use chandler_view::description::{Description, PlacementView, ReleaseView};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -79,14 +79,18 @@ impl Writer {
         let state = self.screen.paint(release.state.as_str(), Some(Color::for_state(release.state)));
         let version = release.version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
         let revision = release.revision.map(|revision| format!(", revision {revision}")).unwrap_or_default();
+        let commit = release.commit.as_deref().map(|commit| format!(", commit {}", short_revision(commit)));
+        let commit = commit.unwrap_or_default();
         let helm = Some(&release.status).filter(|status| !status.is_empty());
         let helm = helm.map(|status| format!(", {status}")).unwrap_or_default();
         let ready = conditions::find(&release.conditions, "Ready");
         let since = ready
             .map(|ready| format!(", since {}", self.age(ready.last_transition_time.0)))
             .unwrap_or_default();
-        let mut node =
-            Node::leaf(format!("{name}: {state}, {}{version}{revision}{helm}{since}", release.package));
+        let mut node = Node::leaf(format!(
+            "{name}: {state}, {}{version}{commit}{revision}{helm}{since}",
+            release.package
+        ));
         let object = &release.object;
         let location = if by_cluster { String::new() } else { format!(" on cluster {}", release.cluster) };
         node.push(format!("release {}{location}, from {} {}", release.release, object.kind, object.name));

@@ -5,6 +5,7 @@ use std::{
     fmt::Write as _,
 };
 
+use chandler_core::source::short_revision;
 use chandler_view::{
     fleet::State,
     listing::{Listing, Row},
@@ -44,7 +45,8 @@ pub fn matrix(listing: &Listing, screen: Screen) -> String {
 
 /// Returns one line per release.
 pub fn wide(listing: &Listing, screen: Screen, now: Timestamp) -> String {
-    let titles = ["ADD-ON", "PACKAGE", "STATE", "VERSION", "REVISION", "SINCE", "REASON", "MESSAGE"];
+    let titles =
+        ["ADD-ON", "PACKAGE", "STATE", "VERSION", "COMMIT", "REVISION", "SINCE", "REASON", "MESSAGE"];
     let mut table = vec![header("CLUSTER", titles.into_iter().map(str::to_owned))];
     let labels = Labels::new(&listing.releases);
     for row in &listing.releases {
@@ -55,6 +57,7 @@ pub fn wide(listing: &Listing, screen: Screen, now: Timestamp) -> String {
             Cell::plain(&row.package),
             Cell::state(row.state),
             or_dash(row.version.clone()),
+            or_dash(row.commit.as_deref().map(|commit| short_revision(commit).to_owned())),
             or_dash(row.revision.map(|revision| revision.to_string())),
             or_dash(row.since.as_ref().map(|since| age(since.0, now))),
             Cell::plain(&row.reason),
@@ -197,8 +200,8 @@ bravo     -        Missing
         let line = text.lines().find(|line| line.contains("faulty")).unwrap();
         let cells: Vec<_> = line.split_whitespace().collect();
         assert_eq!(
-            cells[..8],
-            ["alpha", "faulty", "faulty", "Failed", "1.0.0", "2", "5m", "HelmInstallOrUpgradeFailed"]
+            cells[..9],
+            ["alpha", "faulty", "faulty", "Failed", "1.0.0", "-", "2", "5m", "HelmInstallOrUpgradeFailed"]
         );
         assert!(line.ends_with("Conflict: it is taken"), "{line}");
     }

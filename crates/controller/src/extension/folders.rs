@@ -5,11 +5,13 @@ use std::{
     sync::Arc,
 };
 
-use chandler_api::extensions::{AddonRelease, ExtensionInstance, PackageSource, PinnedPackage};
+use chandler_api::extensions::{
+    AddonRelease, ExtensionInstance, PackageSource, PinnedPackage, SourceProgress,
+};
 use chandler_core::{
     failure::{Category, Failure},
     identity::{ClusterKey, ClusterMap},
-    placement::{ReleaseContent, pin},
+    placement::{ReleaseContent, SourceChecks, pin},
     source::{Content, evaluated_path},
 };
 use kube::{ResourceExt as _, api::DynamicObject};
@@ -19,17 +21,66 @@ use crate::{
     ReconcileError,
     placement::ComposeError,
     sources::{Folder, SourcePackages},
+    sync::Mutex,
     tasks::take_turns,
     templates::Templates,
 };
 
 /// Finds the folder of each cluster, and pins the package that is made of it.
 pub struct FolderPackages {
-    pub packages: SourcePackages,
-    pub templates: Templates,
+    packages: SourcePackages,
+    templates: Templates,
+    /// What was made for each instance, by uid.
+    checks: Mutex<HashMap<String, SourceChecks>>,
+}
+
+/// The package of a folder, which clusters share.
+#[derive(Clone)]
+struct Made {
+    /// The revision of the Source. `None` for a tag, or if it is unavailable.
+    revision: Option<String>,
+    /// `None` means a kustomization, which is built with the values.
+    package: Result<Option<PinnedPackage>, Failure>,
 }
 
 impl FolderPackages {
+    pub fn new(packages: SourcePackages, templates: Templates) -> Self {
+        Self { packages, templates, checks: Mutex::default() }
+    }
+
+    /// Returns which of the selected clusters of an instance have which revisions of Sources.
+    pub fn progress(
+        &self,
+        instance: &ExtensionInstance,
+        selected: &ClusterMap<Arc<DynamicObject>>,
+        releases: &ClusterMap<Arc<AddonRelease>>,
+    ) -> Vec<SourceProgress> {
+        let mut all = self.checks.lock();
+        match all.get_mut(&instance.uid().unwrap_or_default()) {
+            Some(checks) => {
+                checks.retain(|cluster| selected.contains_key(cluster));
+                checks.progress(selected.keys(), releases)
+            }
+            None => SourceChecks::default().progress(selected.keys(), releases),
+        }
+    }
+
+    /// Removes what is known about a deleted instance.
+    pub fn forget(&self, instance: &ExtensionInstance) {
+        self.checks.lock().remove(&instance.uid().unwrap_or_default());
+    }
+
+    /// Records that the package of a cluster does not come from a Source.
+    fn clear(&self, instance: &ExtensionInstance, cluster: &ClusterKey) {
+        if let Some(checks) = self.checks.lock().get_mut(&instance.uid().unwrap_or_default()) {
+            checks.clear(cluster);
+        }
+    }
+
+    fn with_checks(&self, instance: &ExtensionInstance, change: impl FnOnce(&mut SourceChecks)) {
+        change(self.checks.lock().entry(instance.uid().unwrap_or_default()).or_default());
+    }
+
     /// Sets the folders and packages of drafts whose package is in a Source. Removes drafts that fail, and returns why.
     pub(super) async fn pin(
         &self,
@@ -40,20 +91,30 @@ impl FolderPackages {
     ) -> Result<ClusterMap<ComposeError>, ReconcileError> {
         let mut failed = self.set_paths(instance, clusters, drafts).await?;
         // The clusters of one folder share the result, also if it is a failure.
-        let mut made: HashMap<PackageSource, Result<Option<PinnedPackage>, Failure>> = HashMap::new();
+        let mut all: HashMap<PackageSource, Made> = HashMap::new();
         for (done, (key, draft)) in drafts.iter_mut().enumerate() {
             take_turns(done).await;
             let source = &draft.content.source;
-            if source.source_ref.is_none() || failed.contains_key(key) {
+            let Some(reference) = &source.source_ref else {
+                self.clear(instance, key);
+                continue;
+            };
+            if failed.contains_key(key) {
                 continue;
             }
             let folder = Folder { source, namespace: &key.namespace };
-            let result = match made.get(source) {
-                Some(result) => result.clone(),
-                None => self.package(folder).await,
+            let made = match all.get(source) {
+                Some(made) => made.clone(),
+                None => self.make(folder).await,
             };
-            made.insert(source.clone(), result.clone());
-            match result {
+            all.insert(source.clone(), made.clone());
+            self.with_checks(instance, |checks| {
+                checks.start(key, reference, made.revision.as_deref());
+                if let Ok(Some(package)) = &made.package {
+                    checks.finish(key, &package.digest);
+                }
+            });
+            match made.package {
                 Ok(package) => {
                     let there = existing.get(key).map(AsRef::as_ref);
                     let package = package.map(|package| pin(there, source, package));
@@ -67,6 +128,16 @@ impl FolderPackages {
         }
         drafts.retain(|key, _| !failed.contains_key(key));
         Ok(failed)
+    }
+
+    /// Makes the package of a folder.
+    async fn make(&self, folder: Folder<'_>) -> Made {
+        let revision = self.packages.revision(folder).await;
+        let package = self.package(folder).await;
+        let made = package.as_ref().ok().and_then(Option::as_ref).map(|package| package.revision.clone());
+        // The Source may have got another revision meanwhile.
+        let revision = revision.map(|revision| made.unwrap_or(revision));
+        Made { revision, package }
     }
 
     /// Returns the package of a folder. `None` means a kustomization, which is built with the values.
@@ -118,13 +189,14 @@ impl FolderPackages {
     /// Builds the package of a kustomization, with the values of its release.
     pub(super) async fn build(
         &self,
+        instance: &ExtensionInstance,
         cluster: &ClusterKey,
         content: ReleaseContent,
         existing: Option<&AddonRelease>,
     ) -> Result<ReleaseContent, ComposeError> {
-        if content.source.source_ref.is_none() || content.pinned.is_some() {
+        let Some(reference) = content.source.source_ref.as_ref().filter(|_| content.pinned.is_none()) else {
             return Ok(content);
-        }
+        };
         if content.values_secret.is_some() {
             let message = "a kustomization cannot have parameters of a Secret, because they would be part of its package; \
                            use a chart or plain manifests";
@@ -132,6 +204,11 @@ impl FolderPackages {
         }
         let folder = Folder { source: &content.source, namespace: &cluster.namespace };
         let made = self.packages.make(folder, content.values.as_deref()).await?;
+        let revision = Some(made.revision.as_str()).filter(|_| content.source.version.is_none());
+        self.with_checks(instance, |checks| {
+            checks.start(cluster, reference, revision);
+            checks.finish(cluster, &made.digest);
+        });
         let pinned = Some(pin(existing, &content.source, made));
         Ok(ReleaseContent { pinned, ..content })
     }

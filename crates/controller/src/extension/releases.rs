@@ -101,7 +101,7 @@ impl InstanceReleases {
             let object = match values.remove(&key).unwrap_or(Err(ComposeError::NoValues)) {
                 Ok((values, values_secret)) => {
                     let content = ReleaseContent { values, values_secret, ..draft.content };
-                    let content = self.folders.build(&key, content, there).await;
+                    let content = self.folders.build(instance, &key, content, there).await;
                     content.map(|content| addon_release(instance, &key, content, there))
                 }
                 Err(error) => Err(error),

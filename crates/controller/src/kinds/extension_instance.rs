@@ -6,7 +6,7 @@ use chandler_api::{
     extensions::{AddonRelease, ExtensionInstance, InstanceStatus},
     status::PlacementStatus,
 };
-use chandler_core::{identity::ClusterMap, poll::Poll};
+use chandler_core::{identity::ClusterMap, placement::revisions_text, poll::Poll};
 use futures::{FutureExt as _, future::BoxFuture};
 use jiff::Timestamp;
 use kube::{ResourceExt as _, api::DynamicObject};
@@ -28,10 +28,7 @@ impl ManagedKind for ExtensionInstance {
         Box::new(Composer {
             releases: InstanceReleases {
                 resolver: Arc::clone(resolver),
-                folders: FolderPackages {
-                    packages: caches.source_packages.clone(),
-                    templates: templates.clone(),
-                },
+                folders: FolderPackages::new(caches.source_packages.clone(), templates.clone()),
                 values: Values {
                     client: shared.client.clone(),
                     templates: templates.clone(),
@@ -69,6 +66,7 @@ impl Compose<ExtensionInstance> for Composer {
         &self,
         instance: &ExtensionInstance,
         clusters: &ClusterMap<Arc<DynamicObject>>,
+        releases: &ClusterMap<Arc<AddonRelease>>,
         placement: PlacementStatus,
     ) -> InstanceStatus {
         let resolution: Vec<_> =
@@ -76,11 +74,18 @@ impl Compose<ExtensionInstance> for Composer {
         let mut versions: Vec<_> = resolution.iter().filter_map(|one| one.version.clone()).collect();
         versions.sort();
         versions.dedup();
+        let sources = self.releases.folders.progress(instance, clusters, releases);
         InstanceStatus {
             placement,
             versions: (!versions.is_empty()).then(|| versions.join(", ")),
             resolution: resolution.into_iter().take(MAX_LISTED_CLUSTERS).collect(),
+            source_revisions: revisions_text(&sources, clusters.len()),
+            sources,
         }
+    }
+
+    fn forget(&self, instance: &ExtensionInstance) {
+        self.releases.folders.forget(instance);
     }
 
     /// The sources that `parametersFrom` names are not watched.

@@ -47,10 +47,13 @@ impl Compose<HelmChartProxy> for Composer {
         &self,
         _: &HelmChartProxy,
         _: &ClusterMap<Arc<DynamicObject>>,
+        _: &ClusterMap<Arc<HelmReleaseProxy>>,
         status: PlacementStatus,
     ) -> PlacementStatus {
         status
     }
+
+    fn forget(&self, _: &HelmChartProxy) {}
 
     fn requeue_after(&self, _: &HelmChartProxy) -> Option<Duration> {
         None

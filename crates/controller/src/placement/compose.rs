@@ -72,13 +72,18 @@ pub trait Compose<P: PlacementKind>: Send + Sync {
         existing: &'a ClusterMap<Arc<P::Release>>,
     ) -> BoxFuture<'a, Result<Composed<P::Release>, ReconcileError>>;
 
-    /// Returns the status of a placement. `common` is the part that all kinds have.
+    /// Returns the status of a placement with these selected clusters and release objects. `common` is the part that all
+    /// kinds have.
     fn status(
         &self,
         placement: &P,
         clusters: &ClusterMap<Arc<DynamicObject>>,
+        releases: &ClusterMap<Arc<P::Release>>,
         common: PlacementStatus,
     ) -> P::Status;
+
+    /// Removes what is kept in memory about a deleted placement.
+    fn forget(&self, placement: &P);
 
     /// Returns when a placement has to be reconciled again without an event. `None` means at the next resync.
     fn requeue_after(&self, placement: &P) -> Option<Duration>;

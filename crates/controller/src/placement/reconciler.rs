@@ -93,7 +93,7 @@ where
             Err(error) => {
                 summary.selection_failed = Some(error.to_string());
                 self.record_applied(reference, scope);
-                return self.finish(reference, &BTreeMap::new(), summary).await;
+                return self.finish(reference, &BTreeMap::new(), &BTreeMap::new(), summary).await;
             }
         };
         let selected = self.selected(&selection, scope);
@@ -145,8 +145,9 @@ where
         let (existing, _) = self.existing(reference, &ReconcileScope::All);
         let selected = self.selected(selection, &ReconcileScope::All);
         self.context.throttle.record_count(reference, selected.len());
-        Self::count(&selected, &by_cluster::<P>(&existing), &mut summary);
-        self.finish(reference, &selected, summary).await
+        let releases = by_cluster::<P>(&existing);
+        Self::count(&selected, &releases, &mut summary);
+        self.finish(reference, &selected, &releases, summary).await
     }
 
     /// Records that the release objects of all clusters reflect the spec, as far as they could be composed and written.
@@ -324,6 +325,7 @@ where
         &self,
         reference: &ObjectRef<P>,
         selected: &ClusterMap<Arc<DynamicObject>>,
+        releases: &ClusterMap<Arc<P::Release>>,
         mut summary: PlacementSummary,
     ) -> Result<Action, ReconcileError> {
         let before = self.context.throttle.current(&self.object);
@@ -339,7 +341,7 @@ where
             ready_clusters: Some(format!("{}/{}", summary.ready, summary.selected)),
             observed_generation: generation,
         };
-        let status = self.context.compose.status(&self.object, selected, common);
+        let status = self.context.compose.status(&self.object, selected, releases, common);
         if status != before {
             if let Some(wait) = self.context.throttle.delay(reference, old, status.as_ref()) {
                 // The timer is for the status only.
@@ -378,6 +380,7 @@ where
             self.context.queue.pending.forget(reference);
             self.context.written.forget(reference);
             self.context.throttle.forget(reference);
+            self.context.compose.forget(&self.object);
             status::remove_finalizer(&self.context.client, &*self.object, P::FINALIZER).await?;
             return Ok(Action::await_change());
         }
@@ -390,7 +393,7 @@ where
         let (deletions, still_needed) = self.without_needed(deletions);
         let is_needed = !still_needed.is_empty();
         if is_needed {
-            self.report_still_needed(still_needed).await?;
+            self.report_still_needed(still_needed, existing).await?;
         }
         let (_, failures) = self.write(reference, deletions).await;
         for DeleteFailure { object, cluster, message } in failures {
@@ -402,7 +405,11 @@ where
     }
 
     /// Reports why the deletion of a placement has to wait.
-    async fn report_still_needed(&self, still_needed: Vec<ClusterFailure>) -> Result<(), ReconcileError> {
+    async fn report_still_needed(
+        &self,
+        still_needed: Vec<ClusterFailure>,
+        existing: &[Arc<P::Release>],
+    ) -> Result<(), ReconcileError> {
         let before = self.context.throttle.current(&self.object);
         let old = before.as_ref();
         let summary = PlacementSummary { still_needed, ..PlacementSummary::default() };
@@ -416,7 +423,7 @@ where
         let selected = selection.map(|selection| self.selected(&selection, &ReconcileScope::All));
         let selected = selected.unwrap_or_default();
         let common = PlacementStatus { conditions, ..old.clone() };
-        let status = self.context.compose.status(&self.object, &selected, common);
+        let status = self.context.compose.status(&self.object, &selected, &by_cluster::<P>(existing), common);
         if status == before {
             return Ok(());
         }

@@ -300,7 +300,7 @@ where
             }
             Err(failure) => {
                 let key = failure_key::resolve(self.object.meta().generation);
-                self.note_failure(key, &failure);
+                self.note_failure(desired, key, &failure);
             }
         }
     }
@@ -344,7 +344,7 @@ where
             Err(failure) if matches!(failure.category, Category::InvalidValues | Category::InvalidSpec) => {
                 self.state.absence_confirmed = true;
             }
-            Err(failure) => self.note_failure(failure_key::remove(), &failure),
+            Err(failure) => self.note_failure(desired, failure_key::remove(), &failure),
         }
     }
 

@@ -60,6 +60,14 @@ impl SourcePackages {
         &self.sources
     }
 
+    /// Returns the revision of the Source of a folder. `None` if the folder is read at a tag, or if no revision is available.
+    pub async fn revision(&self, folder: Folder<'_>) -> Option<String> {
+        if folder.source.version.is_some() {
+            return None;
+        }
+        Some(self.current(folder).await.ok()?.revision.commit.id)
+    }
+
     /// Returns what a folder contains.
     pub async fn content(&self, folder: Folder<'_>) -> Result<Content, Failure> {
         let current = self.current(folder).await?;

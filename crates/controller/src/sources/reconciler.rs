@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use chandler_api::extensions::{Source, SourceStatus};
+use chandler_api::extensions::{RECONCILE_ANNOTATION, Source, SourceStatus};
 use chandler_core::{
     catalog::{LastPoll, interval, poll_delay},
     failure::Failure,
-    source::{PollCause, PollResult, RemoteRefs, max_refs_age, poll_seed, report, summary},
+    source::{PollCause, PollRequest, PollResult, RemoteRefs, max_refs_age, poll_seed, report, summary},
 };
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::controller::Action};
@@ -33,7 +33,11 @@ pub(super) async fn reconcile(
     if source.spec.suspend {
         return reconciler.suspend().await;
     }
-    let wait = reconciler.wait(Timestamp::now());
+    let now = Timestamp::now();
+    if let Some(request) = PollRequest::of_user(&source, now) {
+        context.requests.add_if_none(&reconciler.uid, request);
+    }
+    let wait = reconciler.wait(now);
     if !wait.is_zero() {
         return Ok(Action::requeue(wait));
     }
@@ -97,7 +101,7 @@ impl Reconciler<'_> {
                     self.context.changed();
                 }
                 if let Some(next) = request.and_then(|request| request.next(is_new, Timestamp::now())) {
-                    self.context.requests.add_next(&self.uid, next);
+                    self.context.requests.add_if_none(&self.uid, next);
                 }
                 PollResult::Fetched(revision)
             }
@@ -146,7 +150,10 @@ impl Reconciler<'_> {
     /// Writes the status if it has changed, and publishes an Event if the revision or the condition `Ready` has.
     async fn update_status(&self, result: &PollResult, now: Timestamp) -> Result<(), ReconcileError> {
         let old = self.source.status.clone().unwrap_or_default();
-        let new = report(&old, result, self.source.metadata.generation, now);
+        let new = SourceStatus {
+            last_handled_reconcile_at: self.source.annotations().get(RECONCILE_ANNOTATION).cloned(),
+            ..report(&old, result, self.source.metadata.generation, now)
+        };
         if new == old {
             return Ok(());
         }

@@ -12,8 +12,9 @@ use crate::sync::Mutex;
 pub(super) struct PollRequests(Mutex<HashMap<String, PollRequest>>);
 
 impl PollRequests {
+    /// Adds the request of a webhook. It replaces an earlier one, so that its poll is repeated if it finds nothing new.
     pub fn add(&self, uid: &str, now: Timestamp) {
-        self.0.lock().insert(uid.to_owned(), PollRequest::new(now));
+        self.0.lock().insert(uid.to_owned(), PollRequest::of_webhook(now));
     }
 
     pub fn get(&self, uid: &str) -> Option<PollRequest> {
@@ -25,8 +26,8 @@ impl PollRequests {
         self.0.lock().remove(uid)
     }
 
-    /// Adds the request that follows a poll, unless another one was added meanwhile.
-    pub fn add_next(&self, uid: &str, next: PollRequest) {
-        self.0.lock().entry(uid.to_owned()).or_insert(next);
+    /// Adds the request of a user, or the one that follows a poll, unless there is another one.
+    pub fn add_if_none(&self, uid: &str, request: PollRequest) {
+        self.0.lock().entry(uid.to_owned()).or_insert(request);
     }
 }

@@ -119,6 +119,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::failure::Category;
 
     #[test]
     fn defaults_are_applied() {
@@ -162,6 +163,11 @@ mod tests {
         assert_eq!(desired.package.to_string(), "source://platform/apps/cni:sha256:00");
         assert_eq!(desired.values, Values::Text(String::new()), "they are in the package");
         assert_eq!(desired.access.folder.unwrap().values.as_deref(), Some("a: 1\n"));
+        let failure = Failure::new(Category::InvalidPackage, "a.yaml, line 3: the document is not YAML");
+        assert_eq!(
+            desired.failure_note(&failure),
+            "cluster blue: Source apps, revision c1, folder \"cni\": a.yaml, line 3: the document is not YAML"
+        );
         let mut unpinned = object("Namespace", false);
         unpinned.spec.pinned = None;
         assert!(unpinned.desired().unwrap_err().message.contains("spec.pinned is not set"));

@@ -4,7 +4,10 @@ use std::{fmt, time::Duration};
 
 use chandler_api::extensions::{PinnedPackage, Reference};
 
-use crate::identity::{ClusterKey, ReleaseId};
+use crate::{
+    failure::Failure,
+    identity::{ClusterKey, ReleaseId},
+};
 
 /// The desired state of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +25,21 @@ pub struct Desired {
     pub strategy: Strategy,
     pub rendering: RenderingOptions,
     pub execution: ExecutionOptions,
+}
+
+impl Desired {
+    /// Returns the note of an Event about a failure. If the package is made of a folder of a Source, it names the cluster and
+    /// the revision, so that users find the bad commit.
+    pub fn failure_note(&self, failure: &Failure) -> String {
+        let (cluster, message) = (&self.cluster.name, &failure.message);
+        match &self.access.folder {
+            Some(folder) if message.contains(&folder.pinned.revision) => {
+                format!("cluster {cluster}: {message}")
+            }
+            Some(folder) => format!("cluster {cluster}: {folder}: {message}"),
+            None => message.clone(),
+        }
+    }
 }
 
 /// The values of a release.
@@ -77,6 +95,13 @@ pub struct SourceFolder {
     pub pinned: PinnedPackage,
     /// The values that are part of the package.
     pub values: Option<String>,
+}
+
+impl fmt::Display for SourceFolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { source, path, pinned, .. } = self;
+        write!(f, "Source {}, revision {}, folder {path:?}", source.name, pinned.revision)
+    }
 }
 
 /// The key of a Secret on the management cluster.

@@ -17,13 +17,13 @@ const TEMPLATE: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .
 const SCHEMA: &str = r#"{"properties": {"greeting": {"type": "string"}}}"#;
 
 /// A repository that a Source named `apps` fetches every second.
-struct Repository {
+pub struct Repository {
     _server: GitServer,
-    tree: WorkTree,
+    pub tree: WorkTree,
 }
 
 impl Repository {
-    async fn new(test: &ExtensionWorld) -> Self {
+    pub async fn new(test: &ExtensionWorld) -> Self {
         let world = &test.world;
         let server = GitServer::start(world.sandbox.authority(), &world.dir.join("served")).await.unwrap();
         let tree = server.create("apps").await.unwrap();
@@ -40,17 +40,17 @@ impl Repository {
         Self { _server: server, tree }
     }
 
-    async fn push(&self, files: &[(&str, &str)]) -> String {
+    pub async fn push(&self, files: &[(&str, &str)]) -> String {
         self.tree.commit("change", files).await.unwrap()
     }
 }
 
-fn map(name: &str, value: &str) -> String {
+pub fn map(name: &str, value: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  value: \"{value}\"\n")
 }
 
 /// Applies an instance for all clusters whose package is in a folder of the Source; `fields` adds fields to its spec.
-async fn apply_folder(test: &ExtensionWorld, name: &str, path: &str, fields: Value) {
+pub async fn apply_folder(test: &ExtensionWorld, name: &str, path: &str, fields: Value) {
     let mut spec = json!({
         "source": {"sourceRef": {"name": "apps"}, "path": path}, "release": {"namespace": "default"},
         "clusters": {"selector": {"matchLabels": {"fleet": "test"}}},
@@ -65,7 +65,12 @@ async fn apply_folder(test: &ExtensionWorld, name: &str, path: &str, fields: Val
 }
 
 /// Waits until the release of an instance on a cluster is ready with a package of this revision.
-async fn wait_pinned(test: &ExtensionWorld, instance: &str, cluster: &str, revision: &str) -> AddonRelease {
+pub async fn wait_pinned(
+    test: &ExtensionWorld,
+    instance: &str,
+    cluster: &str,
+    revision: &str,
+) -> AddonRelease {
     eventually(&format!("{instance} on {cluster} is ready at {revision}"), || async {
         let all = test.releases().list(&ListParams::default()).await.unwrap();
         let release = all.items.into_iter().find(|release| {
@@ -145,7 +150,7 @@ async fn a_push_upgrades_a_chart_and_a_commit_elsewhere_does_not() {
 }
 
 /// Waits until the Source has fetched a revision.
-async fn wait_revision(test: &ExtensionWorld, revision: &str) {
+pub async fn wait_revision(test: &ExtensionWorld, revision: &str) {
     let sources: kube::Api<chandler_api::extensions::Source> =
         kube::Api::namespaced(test.world.client.clone(), &test.world.namespace);
     eventually(&format!("the Source is at {revision}"), || async {

@@ -26,6 +26,7 @@ mod fencing;
 mod fleet;
 mod git_packages;
 mod git_sources;
+mod git_where;
 mod hooks;
 mod isolation;
 mod kubeconfigs;

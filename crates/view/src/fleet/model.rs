@@ -2,6 +2,7 @@
 //! out.
 
 use chandler_api::{
+    extensions::{SourceProgress, SourceRef},
     reasons::{PlacementReason, ReleaseReason},
     status::{PlacementStatus, ReleaseStatus},
 };
@@ -32,6 +33,8 @@ pub struct Placement {
     pub deletion_timestamp: Option<Timestamp>,
     pub finalizers: Vec<String>,
     pub status: PlacementStatus,
+    /// Which clusters have which revisions of Sources.
+    pub sources: Vec<SourceProgress>,
 }
 
 /// A package on one cluster.
@@ -51,6 +54,18 @@ pub struct Release {
     pub deletion_timestamp: Option<Timestamp>,
     pub finalizers: Vec<String>,
     pub status: ReleaseStatus,
+    /// The folder of a Source that its package is made of.
+    pub folder: Option<PackageFolder>,
+}
+
+/// A folder of a Source, and the revision at which a package was made of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackageFolder {
+    pub source: SourceRef,
+    /// The tag that is used instead of the revision of the Source.
+    pub tag: Option<String>,
+    pub path: String,
+    pub revision: String,
 }
 
 impl Placement {
@@ -66,6 +81,7 @@ impl Placement {
                 conditions: vec![condition],
                 ..PlacementStatus::default()
             }),
+            sources: parsed(object, "/status/sources").unwrap_or_default(),
         }
     }
 
@@ -103,6 +119,7 @@ impl Release {
                 conditions: vec![condition],
                 ..ReleaseStatus::default()
             }),
+            folder: folder(object),
         }
     }
 
@@ -166,6 +183,21 @@ fn controller(object: &DynamicObject) -> Option<&OwnerReference> {
     object.owner_references().iter().find(|owner| owner.controller == Some(true))
 }
 
+/// Returns the folder of a release whose package is made of one.
+fn folder(object: &DynamicObject) -> Option<PackageFolder> {
+    Some(PackageFolder {
+        source: parsed(object, "/spec/source/sourceRef")?,
+        tag: first_string(object, &["/spec/source/version"]),
+        path: first_string(object, &["/spec/source/path"]).unwrap_or_default(),
+        revision: first_string(object, &["/spec/pinned/revision"])?,
+    })
+}
+
+/// Returns a field. `None` if it is absent or of another type.
+fn parsed<T: DeserializeOwned>(object: &DynamicObject, pointer: &str) -> Option<T> {
+    T::deserialize(object.data.pointer(pointer)?).ok()
+}
+
 /// Returns the first of the fields that is a non-empty string.
 fn first_string(object: &DynamicObject, pointers: &[&str]) -> Option<String> {
     let at = |pointer: &&str| match *pointer {
@@ -219,17 +251,24 @@ mod tests {
         let release = Release::from_object(&KINDS[2], &proxy);
         assert_eq!((&*release.cluster, &*release.package), ("alpha", "hello"));
         assert_eq!((&*release.release_name, release.version()), ("default/hi", Some("1.2.3")));
+        assert_eq!(release.folder, None);
         assert_eq!(release.add_on(), "hello");
 
         let addon = object(json!({
             "apiVersion": "chandler.dev/v1alpha1", "kind": "AddonRelease",
             "metadata": meta("ExtensionInstance"),
-            "spec": {"cluster": "alpha", "release": {"name": "hi", "namespace": "there"}, "version": "1.0.0"},
+            "spec": {
+                "cluster": "alpha", "release": {"name": "hi", "namespace": "there"}, "version": "1.0.0",
+                "source": {"sourceRef": {"name": "apps"}, "path": "hello"},
+                "pinned": {"revision": "c1", "digest": "sha256:00"},
+            },
         }));
         let release = Release::from_object(&KINDS[3], &addon);
         assert_eq!((&*release.cluster, &*release.package), ("alpha", "hello-alpha"));
         assert_eq!((&*release.release_name, release.version()), ("there/hi", Some("1.0.0")));
         assert_eq!(release.placement, Some(("ExtensionInstance".to_owned(), "hello".to_owned())));
+        let folder = release.folder.unwrap();
+        assert_eq!((&*folder.source.name, &*folder.path, &*folder.revision), ("apps", "hello", "c1"));
     }
 
     #[test]

@@ -46,7 +46,7 @@ where
                     self.context.connections.to(&desired.cluster, uid.as_deref(), outcome.tool).list_again();
                 }
                 if !outcome.canceled {
-                    self.note_failure(outcome.key, &error.failure);
+                    self.note_failure(desired, outcome.key, &error.failure);
                 }
             }
         }
@@ -90,11 +90,11 @@ where
     pub(super) fn note_read_failure(&mut self, desired: &Desired, view: &View, failure: &Failure) {
         let generation = self.object.meta().generation;
         if let Some(inputs) = self.known_inputs(desired, view) {
-            self.note_failure(failure_key::read(generation, &inputs.digest), failure);
+            self.note_failure(desired, failure_key::read(generation, &inputs.digest), failure);
         }
     }
 
-    pub(super) fn note_failure(&mut self, key: String, failure: &Failure) {
+    pub(super) fn note_failure(&mut self, desired: &Desired, key: String, failure: &Failure) {
         self.context.metrics.failed(status::kind::<R>(), failure.category);
         let last = self.status.last_failure.as_ref();
         let count = last.filter(|last| last.input == key).map_or(1, |last| last.count.saturating_add(1));
@@ -108,7 +108,8 @@ where
         });
         self.now = Timestamp::now();
         if !is_known {
-            self.context.events.warning(&*self.object, failure.category.as_str(), &failure.message);
+            let note = desired.failure_note(failure);
+            self.context.events.warning(&*self.object, failure.category.as_str(), &note);
         }
     }
 
@@ -135,5 +136,9 @@ fn applied(kind: ApplyKind, desired: &Desired, details: &ReleaseDetails) -> (&'s
         details.revision,
         desired.cluster.name
     );
+    let note = match &desired.access.folder {
+        Some(folder) => format!("{note}, from {folder}"),
+        None => note,
+    };
     (reason, note)
 }

@@ -1,10 +1,10 @@
-//! Prints catalogs and charts.
+//! Prints tables of plain text, or a structured format.
 
 use anyhow::Result;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::output::{Cell, Screen, StructuredFormat, align_columns};
+use super::{Cell, Screen, StructuredFormat, align_columns};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
@@ -34,7 +34,8 @@ pub fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String 
     align_columns(&rows, Screen { colors: false, width: None })
 }
 
-/// Removes control characters. The metadata of charts is not trusted and could contain terminal escape sequences.
+/// Removes control characters. The metadata of charts and commits is not trusted and could contain terminal escape
+/// sequences.
 fn strip_control_characters(text: &str) -> String {
     text.chars().filter(|character| !character.is_control() || matches!(character, '\n' | '\t')).collect()
 }
