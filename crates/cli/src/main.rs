@@ -1,6 +1,7 @@
 //! The `chandler` binary.
 
 mod api_reference;
+mod bundle;
 mod catalog;
 mod connection;
 mod control;
@@ -60,6 +61,9 @@ enum Command {
     /// List catalogs, search for charts and show them
     #[command(subcommand)]
     Catalog(catalog::CatalogCommand),
+    /// Migrate plain manifests to bundles
+    #[command(subcommand)]
+    Bundle(bundle::BundleCommand),
     UpgradeCheck(upgrade_check::UpgradeCheckArgs),
     /// Print the CustomResourceDefinitions, to be piped into `kubectl apply -f -`
     Crds,
@@ -112,6 +116,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Resume(command) => runtime()?.block_on(resume::run(command)),
         Command::SupportBundle(arguments) => runtime()?.block_on(support_bundle::run(arguments)),
         Command::Catalog(command) => runtime()?.block_on(catalog::run(command)),
+        Command::Bundle(command) => runtime()?.block_on(bundle::run(command)),
         Command::Crds => {
             print!("{}", crds::yaml()?);
             Ok(())
