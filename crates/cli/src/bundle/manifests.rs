@@ -77,12 +77,15 @@ fn split(text: &str) -> Vec<(usize, String)> {
     for (number, line) in text.split_inclusive('\n').enumerate() {
         let rest =
             line.strip_prefix("---").filter(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace));
-        match (rest, documents.last_mut()) {
+        match rest {
             // A document may begin on the line of its separator.
-            (Some(rest), _) if has_content(rest) => documents.push((number + 1, rest.to_owned())),
-            (Some(_), _) => documents.push((number + 2, String::new())),
-            (None, Some((_, document))) => document.push_str(line),
-            (None, None) => {}
+            Some(rest) if has_content(rest) => documents.push((number + 1, rest.to_owned())),
+            Some(_) => documents.push((number + 2, String::new())),
+            None => {
+                if let Some((_, document)) = documents.last_mut() {
+                    document.push_str(line);
+                }
+            }
         }
     }
     documents

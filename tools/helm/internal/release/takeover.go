@@ -2,11 +2,13 @@ package release
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 
 	"helm.sh/helm/v4/pkg/kube"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/cli-runtime/pkg/resource"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
@@ -43,32 +45,32 @@ func (r *Release) takeOverFields(objects []bundle.Object) error {
 	}
 	var due []migration
 	for _, info := range resources {
-		live, err := getLive(info)
+		object, found, err := findTakeOver(info)
 		if err != nil {
-			return err
+			return fmt.Errorf("%s %s: %w", info.Mapping.GroupVersionKind.Kind, info.Name, err)
 		}
-		if live == nil || !slices.ContainsFunc(live.GetManagedFields(), isUpdate) {
-			continue
-		}
-		applied, found, err := dryRunApply(info)
-		if err != nil {
-			return err
-		}
-		if !found {
-			continue
-		}
-		_, changes, err := takeOverManagedFields(live.GetManagedFields(), applied)
-		if err != nil {
-			return err
-		}
-		if changes {
-			due = append(due, migration{info: info, applied: applied, move: takeOverManagedFields})
+		if found {
+			due = append(due, object)
 		}
 	}
 	if len(due) > 0 {
 		r.operation.Step(toolv1.StepKind_STEP_KIND_APPLYING, "taking over the fields of "+countObjects(len(due)))
 	}
 	return migrateAll(due)
+}
+
+// findTakeOver returns an object with fields to take over, and false if there are none.
+func findTakeOver(info *resource.Info) (migration, bool, error) {
+	live, err := getLive(info)
+	if err != nil || live == nil || !slices.ContainsFunc(live.GetManagedFields(), isUpdate) {
+		return migration{}, false, err
+	}
+	applied, found, err := dryRunApply(info)
+	if err != nil || !found {
+		return migration{}, false, err
+	}
+	_, found, err = takeOverManagedFields(live.GetManagedFields(), applied)
+	return migration{info: info, applied: applied, move: takeOverManagedFields}, found, err
 }
 
 // takeOverManifest returns the objects as another client has written them: without the annotation that is added to CRDs.
