@@ -51,7 +51,7 @@ pub struct MigrateArgs {
     /// Namespace of the releases on the clusters, for their records; objects keep their own namespaces
     #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
     release_namespace: String,
-    /// Leave Secrets out of the bundle: they stay on the clusters, and nothing manages them
+    /// Leave Secrets out of the bundle: they stay on the clusters, and Chandler does not manage them
     #[arg(long)]
     leave_secrets: bool,
     /// Apply resources that have changed since the ClusterResourceSet was applied, which changes objects on clusters

@@ -10,7 +10,10 @@ use kube::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{plan::Plan, resource_set, resource_set::ResourceSet};
+use super::{
+    plan::Plan,
+    resource_set::{self, ResourceSet},
+};
 
 const FIELD_MANAGER: &str = "chandler";
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
