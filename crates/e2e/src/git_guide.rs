@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Longer than any command of a guide takes, including those that wait for a cluster.
-const LIMIT: Duration = Duration::from_mins(5);
+const LIMIT: Duration = Duration::from_mins(6);
 /// The repository of the guides.
 const REPOSITORY: &str = "https://git.example/fleet.git";
 
