@@ -1,6 +1,7 @@
 //! The `chandler` binary.
 
 mod api_reference;
+mod bundle;
 mod catalog;
 mod connection;
 mod control;
@@ -67,6 +68,9 @@ enum Command {
     #[command(subcommand)]
     Source(source::SourceCommand),
     Where(where_commit::WhereArgs),
+    /// Migrate plain manifests to bundles
+    #[command(subcommand)]
+    Bundle(bundle::BundleCommand),
     UpgradeCheck(upgrade_check::UpgradeCheckArgs),
     /// Print the CustomResourceDefinitions, to be piped into `kubectl apply -f -`
     Crds,
@@ -121,6 +125,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Catalog(command) => runtime()?.block_on(catalog::run(command)),
         Command::Source(command) => runtime()?.block_on(source::run(command)),
         Command::Where(arguments) => runtime()?.block_on(where_commit::run(arguments)),
+        Command::Bundle(command) => runtime()?.block_on(bundle::run(command)),
         Command::Crds => {
             print!("{}", crds::yaml()?);
             Ok(())

@@ -14,6 +14,7 @@ mod crds;
 mod diagnostics;
 pub mod extension_world;
 pub mod fleet;
+pub mod git_guide;
 pub mod go_module;
 mod kubectl;
 pub mod management_cluster;

@@ -3,6 +3,7 @@
 mod chart;
 mod cluster_class;
 mod next_steps;
+mod push;
 mod walkthrough;
 
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ use chandler_sandbox::{
 };
 use clap::Args;
 
-use self::walkthrough::Walkthrough;
+use self::{push::Repository, walkthrough::Walkthrough};
 use crate::programs::{ProgramArgs, ProgramPaths};
 
 /// The number of workload clusters.
@@ -65,8 +66,9 @@ async fn run_in(sandbox: &Sandbox, dir: &std::path::Path, programs: ProgramPaths
     for chart in [chart::HELLO, chart::NETWORK, chart::CLOUD_PROVIDER] {
         repository.publish(&chart.write(dir)?)?;
     }
+    let git = Repository::start(sandbox, dir).await?;
     let walkthrough = Walkthrough::start(sandbox, &repository, dir, programs).await?;
-    let ready = show(&walkthrough, &repository).await;
+    let ready = show(&walkthrough, &repository, &git).await;
     if ready.is_ok() && !exit {
         walkthrough.print_next_steps()?;
         tokio::signal::ctrl_c().await.context("waiting for Ctrl-C")?;
@@ -75,9 +77,10 @@ async fn run_in(sandbox: &Sandbox, dir: &std::path::Path, programs: ProgramPaths
     ready
 }
 
-async fn show(walkthrough: &Walkthrough<'_>, repository: &ChartRepository) -> Result<()> {
+async fn show(walkthrough: &Walkthrough<'_>, charts: &ChartRepository, git: &Repository) -> Result<()> {
     walkthrough.wait_addon_ready().await?;
-    walkthrough.show_cluster_class(repository).await
+    walkthrough.show_cluster_class(charts).await?;
+    walkthrough.show_push(git).await
 }
 
 /// Terminates the processes and removes the clusters of an earlier demo that was killed.

@@ -47,6 +47,12 @@ pub const CASES: &[Case] = &[
         "An object that does not belong to the release is a CONFLICT unless the release may take it over."
     ),
     case!(
+        "bundles/fields",
+        [Manifests, TakeOwnership],
+        fields,
+        "The fields of an object that a release takes over belong to it: an upgrade changes and removes them."
+    ),
+    case!(
         "bundles/immutable",
         [Manifests],
         immutable,
@@ -201,6 +207,27 @@ async fn foreign_object(context: &Context) -> Result<(), CaseError> {
     let request = context.install("web", &package, json!({})).with(|options| options.take_ownership = true);
     context.apply(request).await?;
     ensure!(text_of(context, "one").await? == "1", "the object was not taken over");
+    Ok(())
+}
+
+async fn fields(context: &Context) -> Result<(), CaseError> {
+    let mut created = ConfigMap::default();
+    created.metadata.name = Some("one".to_owned());
+    created.data =
+        Some([("text", "1"), ("old", "x")].map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+    let created: ConfigMap = context.api().create(&PostParams::default(), &created).await?;
+    let package = context.pack_bundle(&[("one.yaml", config("one", "1") + "  old: x\n")])?;
+    let request = context.install("web", &package, json!({})).with(|options| options.take_ownership = true);
+    context.apply(request).await?;
+
+    let package = context.pack_bundle(&[("one.yaml", config("one", "2"))])?;
+    let request = context.upgrade("web", &package, json!({})).with(|options| options.take_ownership = true);
+    context.apply(request).await?;
+    let upgraded = context.get::<ConfigMap>("one").await?;
+    ensure!(upgraded.uid() == created.uid(), "the object was replaced");
+    let data = upgraded.data.unwrap_or_default();
+    ensure!(data.get("text").is_some_and(|text| text == "2"), "the upgrade left {data:?}");
+    ensure!(!data.contains_key("old"), "a field that is no longer in the bundle was not removed");
     Ok(())
 }
 

@@ -15,7 +15,7 @@ const SHELLS: [&str; 5] = ["", "sh", "bash", "console", "shell"];
 const RUN_BY_CI: [&str; 3] = ["cargo xtask demo", "cargo xtask test", "cargo xtask chaos"];
 
 /// Prefixes of commands, and the tests that run them.
-const RUN_BY_TESTS: [(&str, &str); 12] = [
+const RUN_BY_TESTS: [(&str, &str); 19] = [
     ("cargo xtask dist", "a_release_needs_a_section_in_the_changelog"),
     ("cargo xtask bench", "the_bench_measures_every_phase"),
     ("chandler hooks unregister", "a_kubernetes_upgrade_waits_for_running_operations_unless_overridden"),
@@ -35,7 +35,20 @@ const RUN_BY_TESTS: [(&str, &str); 12] = [
         "kubectl --namespace chandler-system create configmap signatures ",
         "the_commands_of_the_guide_to_signed_charts_work",
     ),
+    (
+        "chandler bundle migrate-clusterresourceset ",
+        "a_cluster_resource_set_becomes_a_bundle_without_a_restart",
+    ),
+    // Both tests check that they run every command of their guide.
+    ("git ", GITOPS_GUIDE),
+    ("cp -r examples/gitops/. fleet", GITOPS_GUIDE),
+    ("sed -i ", GITOPS_GUIDE),
+    ("kubectl apply -f fleet/bootstrap.yaml", GITOPS_GUIDE),
+    ("kubectl --namespace fleet ", GITOPS_GUIDE),
+    ("chandler get --namespace fleet", GITOPS_GUIDE),
 ];
+
+const GITOPS_GUIDE: &str = "the_gitops_guide_works_from_an_empty_namespace";
 
 pub fn document(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap()

@@ -20,6 +20,8 @@ const COMMANDS: &str = r#"
   chandler-sandbox kubectl get ext,exti,ar                      # the extensions of cluster harbour
   chandler-sandbox kubectl describe cluster harbour
   chandler describe --cluster harbour
+  chandler-sandbox kubectl get src,ar                           # which commit is where
+  chandler-sandbox kubectl --cluster alpha get configmap greeting --output yaml
 
 Ctrl-C ends the demo and removes everything."#;
 

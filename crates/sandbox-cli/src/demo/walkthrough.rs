@@ -1,11 +1,12 @@
-//! The steps of the demo: the manager installs a HelmChartProxy, then the extensions of a Cluster with a ClusterClass.
+//! The steps of the demo: the manager installs a HelmChartProxy, then the extensions of a Cluster with a ClusterClass, then a
+//! bundle of a Git repository.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use anyhow::{Result, bail};
 use chandler_api::{
     addons::{HelmChartProxy, HelmReleaseProxy},
-    extensions::{AddonRelease, Extension, ExtensionCatalog, ExtensionInstance},
+    extensions::{AddonRelease, Extension, ExtensionCatalog, ExtensionInstance, Source},
     status::ReleaseStatus,
 };
 use chandler_sandbox::{
@@ -24,6 +25,7 @@ use serde_json::{Value, json};
 use super::{
     cluster_class::{self, ClusterProgress},
     next_steps,
+    push::{PushProgress, Repository},
 };
 use crate::programs::ProgramPaths;
 
@@ -61,6 +63,7 @@ impl<'a> Walkthrough<'a> {
             ApiResource::erase::<Extension>(&()),
             ApiResource::erase::<ExtensionInstance>(&()),
             ApiResource::erase::<AddonRelease>(&()),
+            ApiResource::erase::<Source>(&()),
         ] {
             wait_served(&client, &resource).await?;
         }
@@ -108,6 +111,24 @@ impl<'a> Walkthrough<'a> {
     pub async fn show_cluster_class(&self, repository: &ChartRepository) -> Result<()> {
         cluster_class::apply_example(&self.client, repository).await?;
         let mut progress = ClusterProgress::new(&self.client);
+        while !progress.poll().await? {
+            self.manager.check()?;
+            self.sandbox.check().await?;
+        }
+        Ok(())
+    }
+
+    /// Installs a bundle of a Git repository on all clusters, changes it by a push, and prints how the commits arrive.
+    pub async fn show_push(&self, repository: &Repository) -> Result<()> {
+        let first = repository.push("Hello").await?;
+        repository.apply(&self.client).await?;
+        self.wait_reached(first).await?;
+        let second = repository.push("Good morning").await?;
+        self.wait_reached(second).await
+    }
+
+    async fn wait_reached(&self, commit: String) -> Result<()> {
+        let mut progress = PushProgress::new(&self.client, commit);
         while !progress.poll().await? {
             self.manager.check()?;
             self.sandbox.check().await?;

@@ -29,6 +29,9 @@ pub struct SandboxClusterSpec {
     /// The address of the API server. The sandbox chooses one if it is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_endpoint: Option<Endpoint>,
+    /// The region of the cluster. The sandbox ignores it; values of add-ons may depend on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

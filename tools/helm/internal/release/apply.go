@@ -92,7 +92,7 @@ func (r *Release) execute(spec ApplySpec, plan applyPlan, last *rspb.Release) (*
 		return nil, err
 	}
 	if spec.rendered != nil {
-		err = r.applyBundleCRDs(spec)
+		err = r.prepareBundle(spec, method)
 	} else {
 		err = r.applyCRDs(spec)
 	}

@@ -29,7 +29,14 @@ func clientSideManagers(entries []metav1.ManagedFieldsEntry) sets.Set[string] {
 // defaults of the API server, keep their values and have no owner, so that no later apply removes them. It returns
 // false if there is nothing to migrate.
 func migrateManagedFields(entries []metav1.ManagedFieldsEntry, applied metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsEntry, bool, error) {
-	managers := clientSideManagers(entries)
+	return moveFields(entries, applied, clientSideManagers(entries))
+}
+
+// moveFields returns the managed fields of an object after the applied fields were moved to FieldManager, without the
+// client-side entries of the given managers. It returns false if there is none.
+func moveFields(
+	entries []metav1.ManagedFieldsEntry, applied metav1.ManagedFieldsEntry, managers sets.Set[string],
+) ([]metav1.ManagedFieldsEntry, bool, error) {
 	if managers.Len() == 0 {
 		return nil, false, nil
 	}

@@ -31,7 +31,11 @@ import (
 type migration struct {
 	info    *resource.Info
 	applied metav1.ManagedFieldsEntry
+	move    fieldMover
 }
+
+// fieldMover returns the managed fields of an object after the migration, and false if there is nothing to migrate.
+type fieldMover func(entries []metav1.ManagedFieldsEntry, applied metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsEntry, bool, error)
 
 // migrateToServerSide migrates the objects of a release that was applied client-side. It returns false if the release
 // was applied server-side.
@@ -53,13 +57,17 @@ func (r *Release) migrateToServerSide(last *rspb.Release) (bool, error) {
 	if len(due) > 0 {
 		r.operation.Step(toolv1.StepKind_STEP_KIND_APPLYING, "migrating the field ownership of "+countObjects(len(due)))
 	}
+	return true, migrateAll(due)
+}
+
+func migrateAll(due []migration) error {
 	for _, object := range due {
 		if err := object.migrate(); err != nil {
-			return false, fmt.Errorf("migrating the field ownership of %s %s: %w",
+			return fmt.Errorf("migrating the field ownership of %s %s: %w",
 				object.info.Mapping.GroupVersionKind.Kind, object.info.Name, err)
 		}
 	}
-	return true, nil
+	return nil
 }
 
 // needsMigration reports whether an object may have been written last by a client-side revision. A failed server-side
@@ -116,7 +124,7 @@ func (r *Release) findMigrations(manifest string) ([]migration, error) {
 			return nil, err
 		}
 		if found {
-			due = append(due, migration{info: info, applied: applied})
+			due = append(due, migration{info: info, applied: applied, move: migrateManagedFields})
 		}
 	}
 	return due, nil
@@ -149,7 +157,7 @@ func (m migration) migrate() error {
 		if live == nil || err != nil {
 			return err
 		}
-		entries, due, err := migrateManagedFields(live.GetManagedFields(), m.applied)
+		entries, due, err := m.move(live.GetManagedFields(), m.applied)
 		if !due || err != nil {
 			return err
 		}
