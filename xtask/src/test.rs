@@ -12,10 +12,14 @@ use crate::{
 
 /// Runs all tests. With `full`, also runs the ignored ones, which need programs that are not built otherwise.
 pub fn run(root: &Path, full: bool) -> Result<()> {
-    let binaries = build(root)?;
+    run_built(root, &build(root)?, full)
+}
+
+/// Runs all tests with binaries that are built already.
+pub fn run_built(root: &Path, binaries: &Binaries, full: bool) -> Result<()> {
     let ignored: &[&str] = if full { &["--", "--include-ignored"] } else { &[] };
-    run_command(cargo_test(root, &binaries, &[&["--no-fail-fast"], ignored].concat()))?;
-    if full { Ok(()) } else { list_ignored(root, &binaries) }
+    run_command(cargo_test(root, binaries, &[&["--no-fail-fast"], ignored].concat()))?;
+    if full { Ok(()) } else { list_ignored(root, binaries) }
 }
 
 /// Runs the tests that do not need the sandbox.

@@ -13,7 +13,7 @@ use chandler_core::{
 use chandler_source::{Packages, PublishedVersion};
 use kube::ResourceExt as _;
 
-use crate::release::NamedCatalogs;
+use crate::{queue::outside_of_limit, release::NamedCatalogs};
 
 /// A chart of a source, without a version.
 type Chart = PackageSource;
@@ -55,7 +55,7 @@ impl Offers {
 
     async fn versions(&self, own: &str, chart: &Chart) -> Result<Vec<PublishedVersion>, Failure> {
         let (repository, access) = self.catalogs.repository(own, chart).await?;
-        Ok(self.packages.versions(&repository, &chart.chart, &access).await?)
+        Ok(outside_of_limit(self.packages.versions(&repository, &chart.chart, &access)).await?)
     }
 }
 
