@@ -44,6 +44,18 @@ pub fn output(mut command: Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
+/// Runs a command to completion and returns everything that it prints.
+pub fn all_output(mut command: Command) -> Result<String> {
+    let line = command_line(&command);
+    let output = command
+        .output()
+        .with_context(|| format!("cannot start `{line}`; is it installed and on the PATH?"))?;
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed);
+    ensure!(output.status.success(), "`{line}` failed with {}:\n{printed}", output.status);
+    Ok(printed.into_owned())
+}
+
 fn command_line(command: &Command) -> String {
     let parts = std::iter::once(command.get_program()).chain(command.get_args());
     parts.map(|part| part.to_string_lossy()).collect::<Vec<_>>().join(" ")

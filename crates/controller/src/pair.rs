@@ -299,7 +299,7 @@ fn watch_releases<P: PlacementKind>(shared: &Shared, writer: Writer<P::Release>)
     watch(shared.client.clone(), &shared.scope, &resource, writer, move |change| {
         router.on_release::<P>(change);
         match change {
-            Change::Applied(release) => release_caches.shown(*release),
+            Change::Applied(release) => release_caches.on_applied(*release),
             Change::Deleted(release) => release_caches.forget(&all_kinds, *release),
         }
     })

@@ -26,8 +26,9 @@ use kube::{
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
+pub use self::slow::outside_of_limit;
 use self::{
-    slow::{Next, Outside, SlowReconciles},
+    slow::{Next, SlowExecutor, SlowReconciles},
     waiting::Waiting,
 };
 use crate::{ReconcileError, metrics::Metrics};
@@ -39,6 +40,9 @@ const DEBOUNCE: Duration = Duration::from_millis(20);
 /// Number of concurrent reconciles of a kind. It protects the API server of the management cluster.
 const CONCURRENT_RECONCILES: u16 = 32;
 const RETRY: Duration = Duration::from_secs(10);
+
+/// Namespace and name of an object.
+type ObjectName = (Option<String>, String);
 
 /// Enqueues objects of one kind.
 #[derive(Debug)]
@@ -99,18 +103,17 @@ pub async fn run<K, C, F>(
 {
     let Queue { receiver, sender, waiting, slow } = queue;
     let queue = UnboundedReceiverStream::new(receiver).map(Ok::<_, Infallible>);
-    let (began, failed, skipped) = (waiting.clone(), metrics.clone(), waiting);
-    let gone = slow.clone();
-    let (outside, slow_reconciles) = Outside::new();
+    let (skipped, gone) = (waiting.clone(), slow.clone());
+    let (executor, slow_reconciles) = SlowExecutor::new();
     let reconciles = applier(
         move |object: Arc<K>, context| {
             let key = (object.namespace(), object.name_any());
-            let waited = began.end(&key);
             match slow.next(&key) {
                 Next::Reconcile => {}
                 Next::Wait => return ready(Ok(Action::await_change())).boxed(),
                 Next::Ended(result) => return ready(result).boxed(),
             }
+            let waited = waiting.end(&key);
             metrics.reconcile_started(kind, waited.map(|waited| waited.as_secs_f64()));
             let span = Span::new("reconcile").map(|span| {
                 span.with("chandler.kind", kind)
@@ -126,22 +129,18 @@ pub async fn run<K, C, F>(
                 }
             };
             let (reconcile, metrics, started) = (reconcile(object, context), metrics.clone(), Instant::now());
+            let reconciled = key.clone();
             let reconcile = async move {
                 reconcile.await.inspect_err(|error| trace::record_failure(error.category().as_str()))
             };
             let reconcile = async move {
                 let result = trace::in_span(span, reconcile).await;
                 metrics.reconcile_ended(kind, started.elapsed().as_secs_f64());
-                result
+                result.inspect_err(|error| report(kind, &reconciled, error, &metrics))
             };
-            slow.clone().run(outside.clone(), key, reconcile.boxed(), enqueue).boxed()
+            slow.clone().run(executor.clone(), key, reconcile, enqueue).boxed()
         },
-        move |object, error: &ReconcileError, _| {
-            failed.reconcile_failed(kind, error.category());
-            let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-            tracing::warn!(kind, namespace, name, category = %error.category(), "reconcile failed: {error}");
-            Action::requeue(RETRY)
-        },
+        |_, _: &ReconcileError, _| Action::requeue(RETRY),
         context,
         store,
         queue,
@@ -160,6 +159,13 @@ pub async fn run<K, C, F>(
         () = reconciles => {}
         () = slow_reconciles => {}
     }
+}
+
+/// Logs and counts a failed reconcile.
+fn report(kind: &'static str, (namespace, name): &ObjectName, error: &ReconcileError, metrics: &Metrics) {
+    metrics.reconcile_failed(kind, error.category());
+    let namespace = namespace.as_deref().unwrap_or_default();
+    tracing::warn!(kind, namespace, name, category = %error.category(), "reconcile failed: {error}");
 }
 
 /// Requeues an object for the next resync.

@@ -99,9 +99,9 @@ pub struct ReleaseCaches {
 }
 
 impl ReleaseCaches {
-    /// Drops what is in the object now.
-    pub fn shown<R: ReleaseKind>(&self, applied: &R) {
-        self.reconcile_states.shown(&applied.uid().unwrap_or_default(), applied.status());
+    /// Drops the kept status if the watch shows the same one.
+    pub fn on_applied<R: ReleaseKind>(&self, applied: &R) {
+        self.reconcile_states.drop_status_if_current(&applied.uid().unwrap_or_default(), applied.status());
     }
 
     /// Drops the state of a deleted object. The object may be deleted without a reconcile: `clusterctl move` removes

@@ -24,12 +24,12 @@ impl<K> Kind for K where
 {
 }
 
-/// Writes the status of an object.
+/// Writes the status of an object. Returns the object as the API server has stored it, or `None` if it has been deleted.
 pub async fn write<K: Kind, S: Serialize>(
     client: &Client,
     object: &K,
     status: &S,
-) -> Result<(), ManagementError> {
+) -> Result<Option<K>, ManagementError> {
     let name = object.name_any();
     let patch = json!({
         "apiVersion": K::api_version(&()), "kind": K::kind(&()),
@@ -38,9 +38,8 @@ pub async fn write<K: Kind, S: Serialize>(
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
     let written = api(client, object).patch_status(&name, &parameters, &Patch::Apply(patch)).await;
     match written {
-        Ok(_) => Ok(()),
-        // The object has been deleted in the meantime.
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Ok(stored) => Ok(Some(stored)),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(source) => Err(ManagementError::Write { kind: kind::<K>(), name, source }),
     }
 }

@@ -5,7 +5,7 @@
 //! that hang cannot occupy all.
 //!
 //! Clusters take turns. If more clusters wait than a package tool keeps connections for, each gets several operations per
-//! turn, so that the tool does not connect anew for every operation.
+//! turn, so that the tool does not connect again for every operation.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -92,19 +92,19 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
         }
         let per_turn = if self.turn.len() > MANY_CLUSTERS { OPERATIONS_PER_TURN } else { 1 };
         let waiting: HashSet<_> = self.waiting.values().collect();
-        let (turn, at) = self
+        let (position, at) = self
             .turn
             .iter()
             .enumerate()
-            .find_map(|(turn, cluster)| Some((turn, self.startable(cluster, &waiting)?)))?;
-        let cluster = self.turn.remove(turn)?;
+            .find_map(|(position, cluster)| Some((position, self.startable(cluster, &waiting)?)))?;
+        let cluster = self.turn.remove(position)?;
         let queue = self.queued.get_mut(&cluster)?;
         let Queued { id, .. } = queue.operations.remove(at)?;
         queue.started += 1;
         if queue.operations.is_empty() {
             self.queued.remove(&cluster);
         } else if queue.started < per_turn {
-            self.turn.insert(turn, cluster.clone());
+            self.turn.insert(position, cluster.clone());
         } else {
             queue.started = 0;
             self.turn.push_back(cluster.clone());
@@ -116,7 +116,12 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
     /// Returns the position of the first operation of a cluster that may start. `waiting` are the clusters with operations that
     /// only wait.
     fn startable(&self, cluster: &ClusterKey, waiting: &HashSet<&ClusterKey>) -> Option<usize> {
-        let slots = if self.answering.contains(cluster) { self.limits.per_cluster } else { 1 };
+        let slots = match (self.answering.contains(cluster), self.turn.len() > MANY_CLUSTERS) {
+            (false, _) => 1,
+            // So that few clusters with slow operations cannot occupy all slots for several turns.
+            (true, true) => self.limits.per_cluster.min(2),
+            (true, false) => self.limits.per_cluster,
+        };
         if self.active.values().filter(|active| *active == cluster).count() >= slots {
             return None;
         }
@@ -127,8 +132,20 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
     /// Records whether the cluster of an operation with a slot has answered it. Returns whether that is new, so that further
     /// operations may start.
     pub fn answered(&mut self, id: &Id, answered: bool) -> bool {
-        let Some(cluster) = self.active.get(id) else { return false };
-        if answered { self.answering.insert(cluster.clone()) } else { self.answering.remove(cluster) }
+        let Some(cluster) = self.active.get(id).cloned() else { return false };
+        if answered {
+            return self.answering.insert(cluster);
+        }
+        self.end_turn(&cluster);
+        self.answering.remove(&cluster)
+    }
+
+    /// Lets all other clusters take their turn first.
+    fn end_turn(&mut self, cluster: &ClusterKey) {
+        let Some(queue) = self.queued.get_mut(cluster) else { return };
+        queue.started = 0;
+        self.turn.retain(|other| other != cluster);
+        self.turn.push_back(cluster.clone());
     }
 
     /// Forgets whether a cluster has answered, because it is gone.
@@ -200,9 +217,10 @@ mod tests {
         assert_eq!(started(&mut schedule), [1, 4, 5, 2, 3]);
     }
 
-    #[test]
-    fn many_clusters_get_several_operations_per_turn() {
-        let mut schedule = Schedule::new(limits(4, usize::MAX));
+    /// A schedule with so many clusters that each gets several operations per turn: 0 to 19 on the first one, 100 to 119 on the
+    /// second one, and so on.
+    fn schedule_of_many_clusters() -> Schedule<u32> {
+        let mut schedule = Schedule::new(limits(4, 16));
         for number in 0..=u32::try_from(MANY_CLUSTERS).unwrap() {
             let name = format!("cluster-{number}");
             schedule.answering.insert(cluster(&name));
@@ -210,6 +228,12 @@ mod tests {
                 schedule.submit(number * 100 + operation, cluster(&name), false);
             }
         }
+        schedule
+    }
+
+    #[test]
+    fn many_clusters_get_several_operations_per_turn() {
+        let mut schedule = schedule_of_many_clusters();
         let mut next = || {
             let id = schedule.start_next().unwrap();
             schedule.release(&id);
@@ -217,6 +241,21 @@ mod tests {
         };
         let first: Vec<_> = (0..17).map(|_| next()).collect();
         assert_eq!(first, (0..16).chain([100]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn with_many_clusters_a_cluster_does_not_occupy_more_than_two_slots() {
+        let mut schedule = schedule_of_many_clusters();
+        assert_eq!(started(&mut schedule)[..4], [0, 1, 100, 101]);
+    }
+
+    #[test]
+    fn the_turn_of_a_cluster_ends_when_it_does_not_answer() {
+        let mut schedule = schedule_of_many_clusters();
+        let id = schedule.start_next().unwrap();
+        schedule.answered(&id, false);
+        schedule.release(&id);
+        assert_eq!(schedule.start_next(), Some(100));
     }
 
     #[test]

@@ -36,6 +36,10 @@ pub enum Error {
     Exited { name: String, status: ExitStatus, log: PathBuf, tail: String },
 }
 
+/// The variables that child processes inherit: the path, and the settings of Go's garbage collector, with which processes take less
+/// CPU time and more memory.
+const INHERITED: [&str; 3] = ["PATH", "GOGC", "GOMEMLIMIT"];
+
 /// The program, arguments and environment of a child process.
 #[derive(Debug, Clone)]
 pub struct Spec {
@@ -43,7 +47,7 @@ pub struct Spec {
     pub name: String,
     pub program: PathBuf,
     pub args: Vec<String>,
-    /// The environment in addition to `PATH`. Nothing else is inherited.
+    /// The environment in addition to [`INHERITED`].
     pub env: Vec<(String, String)>,
     /// The working directory, with the subfolders `logs` and `run`.
     pub home: PathBuf,
@@ -71,7 +75,7 @@ impl Child {
         command
             .args(&spec.args)
             .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
             .envs(spec.env.iter().map(|(key, value)| (key, value)))
             .current_dir(&spec.home)
             .stdin(Stdio::null())

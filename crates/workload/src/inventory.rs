@@ -166,7 +166,7 @@ impl InventoryWatch {
             };
             let event = tokio::select! {
                 event = events.next() => event,
-                silent = until_silent(&self.client, self.last_answer) => return silent,
+                silent = until_silent(&self.client, &mut self.last_answer) => return silent,
                 () = list_again.notified() => return WatchEnd::ListAgain,
             };
             let Some(event) = event else {
@@ -228,16 +228,15 @@ fn broken(error: &kube::Error) -> WatchEnd {
 }
 
 /// Waits until the cluster has stopped answering: asks whenever nothing was heard for a while. Any answer counts, even a
-/// refusal.
-async fn until_silent(client: &Client, last_answer: Instant) -> WatchEnd {
-    let mut last_answer = last_answer;
+/// refusal, and is recorded in `last_answer`.
+async fn until_silent(client: &Client, last_answer: &mut Instant) -> WatchEnd {
     loop {
         let start = *START;
         tokio::time::sleep_until(start + probe_at(last_answer.saturating_duration_since(start))).await;
         if let Err(failure) = wait_for_answer(client).await {
-            return WatchEnd::Broken { failure, silent_since: Some(last_answer) };
+            return WatchEnd::Broken { failure, silent_since: Some(*last_answer) };
         }
-        last_answer = Instant::now();
+        *last_answer = Instant::now();
     }
 }
 

@@ -30,6 +30,7 @@ use hyper_util::{
 };
 use rustls::ServerConfig;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
+use serde_json::json;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
@@ -47,6 +48,8 @@ use super::{
 const CONNECT_LATENCY: Duration = Duration::from_millis(20);
 /// Pause after a connection could not be accepted, for example because there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often a watch sends a bookmark.
+const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 /// How long a watch stays open whose request has no `timeoutSeconds`.
 const WATCH_TIMEOUT: Duration = Duration::from_mins(30);
 
@@ -185,7 +188,7 @@ impl Connection {
         }
         match kind {
             RequestKind::Write => StatusCode::FORBIDDEN.into_response(),
-            RequestKind::Watch => quiet_watch(watch_timeout(request.uri())),
+            RequestKind::Watch => quiet_watch(request.uri()),
             RequestKind::List | RequestKind::Probe | RequestKind::OtherRead => {
                 self.endpoint.recording.answer(read_request(&request)).await
             }
@@ -198,18 +201,31 @@ fn read_request(request: &Request) -> ReadRequest {
     ReadRequest { path, accept: request.headers().get(ACCEPT).cloned() }
 }
 
-/// A watch without events, which the server ends after its timeout.
-fn quiet_watch(timeout: Duration) -> Response {
-    let events = stream::pending::<Result<Bytes, Infallible>>().take_until(tokio::time::sleep(timeout));
+/// A watch without changes. As an API server does, it sends a bookmark every minute, and ends after its timeout.
+fn quiet_watch(uri: &Uri) -> Response {
+    let bookmark = bookmark(parameter(uri, "resourceVersion").unwrap_or_default());
+    let timeout = parameter(uri, "timeoutSeconds").and_then(|seconds| seconds.parse().ok());
+    let bookmarks = stream::unfold(bookmark, |bookmark| async {
+        tokio::time::sleep(BOOKMARK_INTERVAL).await;
+        Some((Ok::<_, Infallible>(bookmark.clone()), bookmark))
+    });
+    let events = bookmarks.take_until(tokio::time::sleep(timeout.map_or(WATCH_TIMEOUT, Duration::from_secs)));
     let mut response = Response::new(Body::from_stream(events));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-fn watch_timeout(uri: &Uri) -> Duration {
-    let parameters = uri.query().unwrap_or_default().split('&');
-    let seconds = parameters.filter_map(|parameter| parameter.strip_prefix("timeoutSeconds=")?.parse().ok());
-    seconds.map(Duration::from_secs).next().unwrap_or(WATCH_TIMEOUT)
+fn bookmark(version: &str) -> Bytes {
+    let object = json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"resourceVersion": version},
+    });
+    Bytes::from(format!("{}\n", json!({"type": "BOOKMARK", "object": object})))
+}
+
+fn parameter<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
+    let parameters =
+        uri.query().unwrap_or_default().split('&').filter_map(|parameter| parameter.split_once('='));
+    parameters.filter(|(key, _)| *key == name).map(|(_, value)| value).next()
 }
 
 #[cfg(test)]
@@ -217,14 +233,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watch_ends_when_its_client_asks_for_it() {
-        let rows = [
-            ("/api/v1/secrets?watch=true&timeoutSeconds=290&x=1", Duration::from_secs(290)),
-            ("/api/v1/secrets?watch=true", WATCH_TIMEOUT),
-            ("/api/v1/secrets", WATCH_TIMEOUT),
-        ];
-        for (uri, expected) in rows {
-            assert_eq!(watch_timeout(&uri.parse().unwrap()), expected, "{uri}");
+    fn the_parameters_of_a_watch_are_found() {
+        let uri = "/api/v1/secrets?watch=true&timeoutSeconds=290&resourceVersion=7".parse().unwrap();
+        let rows = [("timeoutSeconds", Some("290")), ("resourceVersion", Some("7")), ("limit", None)];
+        for (name, expected) in rows {
+            assert_eq!(parameter(&uri, name), expected, "{name}");
         }
+        assert_eq!(parameter(&"/api/v1/secrets".parse().unwrap(), "limit"), None);
     }
 }

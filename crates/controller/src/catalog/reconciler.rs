@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::controller::Action};
 
 use super::{CatalogContext, access::catalog_access, ready};
-use crate::{ReconcileError, status};
+use crate::{ReconcileError, queue::outside_of_limit, status};
 
 /// The poll interval of a catalog whose `spec.interval` is invalid.
 const DEFAULT_INTERVAL: Duration = Duration::from_hours(1);
@@ -83,7 +83,7 @@ impl Reconciler<'_> {
         let access = catalog_access(&self.context.client, &namespace, &self.catalog.spec).await?;
         let request = self.request(&access, &selection);
         let before = self.context.packages.stored_catalog(request).map(|kept| kept.digest().to_owned());
-        let read = self.context.packages.read_catalog(request).await?;
+        let read = outside_of_limit(self.context.packages.read_catalog(request)).await?;
         if before.as_deref() != Some(read.digest()) {
             self.context.changes.changed();
         }

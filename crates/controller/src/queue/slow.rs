@@ -1,23 +1,43 @@
-//! Reconciles that take long, for example because a repository or a cluster does not answer. They go on outside of the limit
-//! of concurrent reconciles, so that they do not delay other objects.
+//! Reconciles that wait long for a repository or a workload cluster. They go on outside of the limit of concurrent
+//! reconciles, so that they do not delay other objects. Those that wait for the management cluster count: the limit protects
+//! it.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture};
 use kube::runtime::controller::Action;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::waiting::Waiter;
+use super::ObjectName;
 use crate::{
     ReconcileError,
     sync::{Mutex, MutexGuard},
 };
 
-/// After this time, a reconcile does not count towards the limit of concurrent reconciles any more.
-const SLOW_AFTER: Duration = Duration::from_secs(1);
+/// After waiting for this time, a reconcile does not count towards the limit of concurrent reconciles any more.
+const SLOW_AFTER: Duration = Duration::from_millis(200);
 /// How many reconciles of a kind may go on outside of the limit.
-const MOST_SLOW: usize = 1_000;
+const MAX_SLOW_RECONCILES: usize = 1_000;
+
+tokio::task_local! {
+    /// Notified when the current reconcile waits long.
+    static WAITS_LONG: Arc<Notify>;
+}
+
+/// Waits for a repository or a workload cluster. If that takes long, the current reconcile goes on outside of the limit of
+/// concurrent reconciles.
+pub fn outside_of_limit<F: Future>(waiting: F) -> impl Future<Output = F::Output> {
+    let mut waiting = Box::pin(waiting);
+    async move {
+        if let Ok(output) = tokio::time::timeout(SLOW_AFTER, &mut waiting).await {
+            return output;
+        }
+        // Fails in a task that is not a reconcile, which has no limit.
+        let _ = WAITS_LONG.try_with(|waits_long| waits_long.notify_one());
+        waiting.await
+    }
+}
 
 type ReconcileResult = Result<Action, ReconcileError>;
 
@@ -41,13 +61,13 @@ pub enum Next {
 
 /// The slow reconciles of one kind.
 #[derive(Debug, Default)]
-pub struct SlowReconciles(Mutex<HashMap<Waiter, SlowReconcile>>);
+pub struct SlowReconciles(Mutex<HashMap<ObjectName, SlowReconcile>>);
 
 /// Where slow reconciles go on.
 #[derive(Debug, Clone)]
-pub struct Outside(mpsc::UnboundedSender<BoxFuture<'static, ()>>);
+pub struct SlowExecutor(mpsc::UnboundedSender<BoxFuture<'static, ()>>);
 
-impl Outside {
+impl SlowExecutor {
     /// Also returns the future that runs the slow reconciles. They end when it is dropped, as the others do.
     pub fn new() -> (Self, impl Future<Output = ()>) {
         let (sender, receiver) = mpsc::unbounded_channel();
@@ -60,18 +80,22 @@ impl Outside {
 
 impl SlowReconciles {
     /// Records that an object was enqueued because something has changed.
-    pub fn object_changed(&self, object: &Waiter) {
+    pub fn object_changed(&self, object: &ObjectName) {
         if let Some(slow) = self.lock().get_mut(object) {
             slow.outdated = true;
         }
     }
 
     /// Returns what to do with an object that is due.
-    pub fn next(&self, object: &Waiter) -> Next {
+    pub fn next(&self, object: &ObjectName) -> Next {
         let mut all = self.lock();
-        match all.get(object) {
+        match all.get_mut(object) {
             None => Next::Reconcile,
-            Some(SlowReconcile { result: None, .. }) => Next::Wait,
+            Some(slow) if slow.result.is_none() => {
+                // It may have been enqueued before the reconcile was known to be slow.
+                slow.outdated = true;
+                Next::Wait
+            }
             Some(_) => match all.remove(object) {
                 Some(SlowReconcile { result: Some(result), outdated: false }) => Next::Ended(result),
                 _ => Next::Reconcile,
@@ -81,23 +105,27 @@ impl SlowReconciles {
 
     /// Forgets an object that is gone. A reconcile that still runs is kept: if the object is created again, it must not be
     /// reconciled twice at a time.
-    pub fn forget(&self, object: &Waiter) {
+    pub fn forget(&self, object: &ObjectName) {
         let mut all = self.lock();
         if all.get(object).is_some_and(|slow| slow.result.is_some()) {
             all.remove(object);
         }
     }
 
-    /// Reconciles an object. If that takes long, it goes on outside of the limit, and `enqueue` is called when it has ended.
+    /// Reconciles an object. If it waits long for others, it goes on outside of the limit, and `enqueue` is called when it has
+    /// ended.
     pub async fn run(
         self: Arc<Self>,
-        outside: Outside,
-        object: Waiter,
-        mut reconcile: BoxFuture<'static, ReconcileResult>,
+        executor: SlowExecutor,
+        object: ObjectName,
+        reconcile: impl Future<Output = ReconcileResult> + Send + 'static,
         enqueue: impl FnOnce() + Send + 'static,
     ) -> ReconcileResult {
-        if let Ok(result) = tokio::time::timeout(SLOW_AFTER, &mut reconcile).await {
-            return result;
+        let waits_long = Arc::new(Notify::new());
+        let mut reconcile = WAITS_LONG.scope(waits_long.clone(), reconcile).boxed();
+        tokio::select! {
+            result = &mut reconcile => return result,
+            () = waits_long.notified() => {}
         }
         if !self.begin(&object) {
             return reconcile.await;
@@ -108,27 +136,27 @@ impl SlowReconciles {
             enqueue();
         };
         // Fails only when the queue is closed.
-        let _ = outside.0.send(rest.boxed());
+        let _ = executor.0.send(rest.boxed());
         Ok(Action::await_change())
     }
 
     /// Records that a reconcile goes on. Returns `false` if there are too many already.
-    fn begin(&self, object: &Waiter) -> bool {
+    fn begin(&self, object: &ObjectName) -> bool {
         let mut all = self.lock();
-        if all.len() >= MOST_SLOW {
+        if all.len() >= MAX_SLOW_RECONCILES {
             return false;
         }
         all.insert(object.clone(), SlowReconcile { result: None, outdated: false });
         true
     }
 
-    fn end(&self, object: &Waiter, result: ReconcileResult) {
+    fn end(&self, object: &ObjectName, result: ReconcileResult) {
         if let Some(slow) = self.lock().get_mut(object) {
             slow.result = Some(result);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Waiter, SlowReconcile>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectName, SlowReconcile>> {
         self.0.lock()
     }
 }
@@ -139,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    fn object() -> Waiter {
+    fn object() -> ObjectName {
         (Some("fleet".to_owned()), "blue".to_owned())
     }
 
@@ -149,11 +177,11 @@ mod tests {
     ) -> (oneshot::Sender<ReconcileResult>, mpsc::UnboundedReceiver<()>) {
         let (end, ended) = oneshot::channel();
         let (enqueue, enqueued) = mpsc::unbounded_channel();
-        let reconcile = async move { ended.await.unwrap() }.boxed();
+        let reconcile = async move { outside_of_limit(ended).await.unwrap() };
         let enqueue = move || enqueue.send(()).unwrap();
-        let (outside, reconciles) = Outside::new();
+        let (executor, reconciles) = SlowExecutor::new();
         tokio::spawn(reconciles);
-        let result = slow.clone().run(outside, object(), reconcile, enqueue).await;
+        let result = slow.clone().run(executor, object(), reconcile, enqueue).await;
         assert_eq!(result.unwrap(), Action::await_change());
         (end, enqueued)
     }
@@ -163,7 +191,6 @@ mod tests {
         let slow = Arc::new(SlowReconciles::default());
         assert!(matches!(slow.next(&object()), Next::Reconcile));
         let (end, mut enqueued) = start(&slow).await;
-        assert!(matches!(slow.next(&object()), Next::Wait));
         end.send(Ok(Action::requeue(Duration::from_mins(1)))).unwrap();
         enqueued.recv().await;
         let Next::Ended(Ok(action)) = slow.next(&object()) else { panic!("the result is not used") };
@@ -187,6 +214,16 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_object_that_is_due_during_a_slow_reconcile_is_reconciled_again() {
+        let slow = Arc::new(SlowReconciles::default());
+        let (end, mut enqueued) = start(&slow).await;
+        assert!(matches!(slow.next(&object()), Next::Wait), "enqueued before the reconcile was slow");
+        end.send(Ok(Action::await_change())).unwrap();
+        enqueued.recv().await;
+        assert!(matches!(slow.next(&object()), Next::Reconcile));
+    }
+
+    #[tokio::test]
     async fn an_object_that_is_created_again_waits_for_the_reconcile_of_its_predecessor() {
         let slow = Arc::new(SlowReconciles::default());
         let (end, mut enqueued) = start(&slow).await;
@@ -201,12 +238,24 @@ mod tests {
     #[tokio::test]
     async fn slow_reconciles_end_with_their_queue() {
         let slow = Arc::new(SlowReconciles::default());
-        let (outside, reconciles) = Outside::new();
-        let (mut end, ended) = oneshot::channel::<()>();
-        let reconcile =
-            async move { ended.await.map(|()| Action::await_change()).map_err(|_| unreachable!()) };
-        slow.run(outside, object(), reconcile.boxed(), || {}).await.unwrap();
+        let (executor, reconciles) = SlowExecutor::new();
+        let (mut end, ended) = oneshot::channel::<ReconcileResult>();
+        let reconcile = async move { outside_of_limit(ended).await.unwrap() };
+        slow.run(executor, object(), reconcile, || {}).await.unwrap();
         drop(reconciles);
         end.closed().await;
+    }
+
+    #[tokio::test]
+    async fn a_reconcile_that_waits_for_the_management_cluster_counts() {
+        let slow = Arc::new(SlowReconciles::default());
+        let (executor, _reconciles) = SlowExecutor::new();
+        let action = Action::requeue(Duration::from_mins(1));
+        let waiting = async move {
+            tokio::time::sleep(SLOW_AFTER + Duration::from_millis(100)).await;
+            Ok(Action::requeue(Duration::from_mins(1)))
+        };
+        assert_eq!(slow.clone().run(executor, object(), waiting, || {}).await.unwrap(), action);
+        assert!(matches!(slow.next(&object()), Next::Reconcile));
     }
 }

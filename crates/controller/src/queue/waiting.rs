@@ -7,15 +7,13 @@ use std::{
 
 use prometheus_client::metrics::gauge::Gauge;
 
+use super::ObjectName;
 use crate::sync::{Mutex, MutexGuard};
-
-/// Namespace and name of an object.
-pub type Waiter = (Option<String>, String);
 
 /// The enqueued objects of one kind, and since when they wait.
 #[derive(Debug)]
 pub struct Waiting {
-    since: Mutex<HashMap<Waiter, Instant>>,
+    since: Mutex<HashMap<ObjectName, Instant>>,
     depth: Gauge,
 }
 
@@ -25,7 +23,7 @@ impl Waiting {
     }
 
     /// Records that an object was enqueued. Has no effect if it waits already.
-    pub fn begin(&self, object: Waiter) {
+    pub fn begin(&self, object: ObjectName) {
         if let Entry::Vacant(entry) = self.lock().entry(object) {
             entry.insert(Instant::now());
             self.depth.inc();
@@ -33,13 +31,13 @@ impl Waiting {
     }
 
     /// Records that an object is reconciled. Returns how long it has waited, or `None` if it was not enqueued.
-    pub fn end(&self, object: &Waiter) -> Option<Duration> {
+    pub fn end(&self, object: &ObjectName) -> Option<Duration> {
         let since = self.lock().remove(object)?;
         self.depth.dec();
         Some(since.elapsed())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Waiter, Instant>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectName, Instant>> {
         self.since.lock()
     }
 }

@@ -16,6 +16,7 @@ use chandler_source::{Access, Credentials, Signers, StoredPackage};
 use chandler_tool::{PackageFile, PackageTool};
 
 use super::{ReleaseContext, secrets::unusable};
+use crate::queue::outside_of_limit;
 
 /// The inputs of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,8 +72,8 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             return Ok(stored);
         }
         let access = self.access(desired).await?;
-        let resolved = self.packages.resolve(&desired.package, &access).await?;
-        let stored = self.packages.fetch(&resolved, &access).await?;
+        let resolved = outside_of_limit(self.packages.resolve(&desired.package, &access)).await?;
+        let stored = outside_of_limit(self.packages.fetch(&resolved, &access)).await?;
         if stored.digest == digest {
             return Ok(stored);
         }
@@ -96,7 +97,8 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             return self.folder_package(desired, folder, known, reference).await;
         }
         let access = self.access(desired).await?;
-        let resolved = match (self.packages.resolve(&desired.package, &access).await, known) {
+        let resolved = match (outside_of_limit(self.packages.resolve(&desired.package, &access)).await, known)
+        {
             (Ok(resolved), _) => resolved,
             // The source is unavailable: the known version stays.
             (Err(error), Some(known)) if known.reference == reference => {
@@ -113,7 +115,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         if let (Some(known), Some(announced)) = (same, announced) {
             return Ok(self.keep_republished(desired, known, &announced));
         }
-        let stored = self.packages.fetch(&resolved, &access).await?;
+        let stored = outside_of_limit(self.packages.fetch(&resolved, &access)).await?;
         if let Some(known) = same.filter(|known| known.digest != stored.digest.as_str()) {
             return Ok(self.keep_republished(desired, known, stored.digest.as_str()));
         }

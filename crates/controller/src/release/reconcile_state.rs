@@ -52,7 +52,7 @@ impl ReconcileStates {
     }
 
     /// Drops the status that was written, if the watch shows it. It is large, and there may be many thousands of them.
-    pub fn shown(&self, uid: &str, status: Option<&ReleaseStatus>) {
+    pub fn drop_status_if_current(&self, uid: &str, status: Option<&ReleaseStatus>) {
         if let Some(state) = self.lock().get_mut(uid)
             && state.status.as_ref() == status
         {
@@ -79,10 +79,10 @@ mod tests {
         let all = ReconcileStates::default();
         all.insert("uid", ReconcileState { status: Some(status(2)), ..ReconcileState::default() });
         for other in [None, Some(status(1))] {
-            all.shown("uid", other.as_ref());
+            all.drop_status_if_current("uid", other.as_ref());
             assert_eq!(all.get("uid").status, Some(status(2)), "the watch lags behind");
         }
-        all.shown("uid", Some(&status(2)));
+        all.drop_status_if_current("uid", Some(&status(2)));
         assert_eq!(all.get("uid").status, None);
     }
 }

@@ -35,7 +35,10 @@ use super::{
     inputs::{Inputs, package_format},
     reconcile_state::{InputsKey, ReconcileState},
 };
-use crate::{ReconcileError, clusters::ClusterFacts, operations::NumberedOutcome, queue, status};
+use crate::{
+    ReconcileError, clusters::ClusterFacts, operations::NumberedOutcome, queue, queue::outside_of_limit,
+    status,
+};
 
 /// How long the reported result of an operation takes precedence over the watch.
 const CATCH_UP: Duration = Duration::from_secs(30);
@@ -88,6 +91,9 @@ where
             field: "uid",
         })?;
         let mut state = context.reconcile_states.get(&uid);
+        // The cache is read after the state: a status that was dropped because the watch shows it is in the cache by now.
+        let newest = context.releases.by_reference(&ObjectRef::from_obj(&*object));
+        let object = newest.filter(|newest| newest.uid().as_ref() == Some(&uid)).unwrap_or(object);
         // The watch has caught up: the cache holds the status, which may list many objects.
         state.status = state.status.filter(|written| object.status() != Some(written));
         let written = state.status.clone().or_else(|| object.status().cloned()).unwrap_or_default();
@@ -365,7 +371,7 @@ where
         }
         let mark = InputMark { digest: inputs.digest.clone(), revision };
         let marked = match view.connection() {
-            Some(connection) => connection.mark(&desired.release, &mark).await,
+            Some(connection) => outside_of_limit(connection.mark(&desired.release, &mark)).await,
             None => return,
         };
         match marked {
@@ -384,7 +390,7 @@ where
             return Err(Failure::new(Category::Unreachable, "the cluster is not connected"));
         };
         self.context.metrics.tool_call("observe");
-        tool.observe(&target, &desired.release).await
+        outside_of_limit(tool.observe(&target, &desired.release)).await
     }
 
     fn start(&mut self, kind: OperationKind, desired: &Desired, view: &View) {

@@ -12,7 +12,7 @@ use chandler_core::{
 use kube::ResourceExt as _;
 
 use super::{CurrentSource, Sources, handle::unavailable, revision::Revision};
-use crate::{catalog::repository_access, sync::Mutex};
+use crate::{catalog::repository_access, queue::outside_of_limit, sync::Mutex};
 
 /// The age of a list of tags if the interval of the Source is invalid.
 const DEFAULT_AGE: Duration = Duration::from_mins(1);
@@ -51,11 +51,13 @@ impl Sources {
         let access = repository_access(&self.client, &home, authority, credentials).await?;
         match Origin::of(spec)? {
             Origin::Git(git) => {
-                let refs = self.packages.git_refs(&git.url, &access, max_age(&source)).await?;
+                let refs =
+                    outside_of_limit(self.packages.git_refs(&git.url, &access, max_age(&source))).await?;
                 Ok(tag_names(&refs).map(str::to_owned).collect())
             }
             Origin::Oci(oci) => {
-                let tags = self.packages.artifact_tags(&oci.url, &access, max_age(&source)).await?;
+                let tags = outside_of_limit(self.packages.artifact_tags(&oci.url, &access, max_age(&source)))
+                    .await?;
                 Ok(tags.to_vec())
             }
             Origin::Bucket(_) => Err(no_tags(&reference.name)),
@@ -102,7 +104,7 @@ impl Sources {
             }
         };
         let key = (uid.clone(), source.metadata.generation, self.changes_so_far());
-        let stored = self.tagged.get(&key, read).await?;
+        let stored = outside_of_limit(self.tagged.get(&key, read)).await?;
         Ok(CurrentSource { named, uid, url: origin.url(), revision: stored })
     }
 }

@@ -64,6 +64,27 @@ async fn a_stopped_api_server_is_reported_after_20_seconds_and_harms_no_other_cl
 }
 
 #[tokio::test]
+async fn an_outage_after_a_quiet_time_is_not_reported_at_once() {
+    let world = World::new("quiet").await;
+    let alpha = world.create_cluster("alpha").await;
+    let manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({})).await;
+    world.wait_ready("hello", "alpha", 1).await;
+    manager.wait_idle().await;
+    // Nothing changes for longer than an outage is held back. Meanwhile, the cluster answers the manager's own requests.
+    tokio::time::sleep(REPORTED).await;
+
+    let before = world.release("hello", "alpha").await.unwrap().resource_version();
+    alpha.stop().await;
+    // Long enough to connect again in vain, and short enough even if the last of those requests was 13 s ago.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(world.release("hello", "alpha").await.unwrap().resource_version(), before);
+    alpha.restart().await.unwrap();
+    world.patch_placement("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
+    world.wait_ready("hello", "alpha", 2).await;
+}
+
+#[tokio::test]
 async fn a_cluster_that_never_answers_or_never_opens_the_watch_is_reported() {
     let management = ManagementCluster::new("silent-server").await;
     let dir = testing::fresh_dir("silent-servers").await.unwrap();

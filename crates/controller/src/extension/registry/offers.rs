@@ -14,6 +14,7 @@ use chandler_source::{Packages, PublishedVersion};
 use kube::ResourceExt as _;
 
 use crate::{
+    queue::outside_of_limit,
     release::NamedCatalogs,
     sources::{Folder, SourcePackages},
 };
@@ -65,7 +66,7 @@ impl Offers {
             return Ok(vec![self.folder(own, chart).await?]);
         }
         let (repository, access) = self.catalogs.repository(own, chart).await?;
-        Ok(self.packages.versions(&repository, &chart.chart, &access).await?)
+        Ok(outside_of_limit(self.packages.versions(&repository, &chart.chart, &access)).await?)
     }
 
     /// Reads the package in a folder of a Source. Its own version is not used.

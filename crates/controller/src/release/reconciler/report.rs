@@ -77,8 +77,9 @@ where
     pub(super) async fn write(&mut self) -> Result<(), ReconcileError> {
         if self.status != self.written {
             self.context.reconcile_states.insert(&self.uid, self.state.clone());
-            status::write(&self.context.client, &*self.object, &self.status).await?;
-            self.state.status = Some(self.status.clone());
+            let stored = status::write(&self.context.client, &*self.object, &self.status).await?;
+            // As it was stored, because the watch shows times without fractions of a second.
+            self.state.status = stored.and_then(|stored| stored.status().cloned());
         }
         if let Some(number) = self.outcome_number.take() {
             self.context.operations.acknowledge(&self.uid, number);
@@ -86,7 +87,7 @@ where
         self.context.reconcile_states.insert(&self.uid, std::mem::take(&mut self.state));
         // The watch may have shown the status before the response of the write arrived.
         if let Some(cached) = self.context.releases.by_reference(&ObjectRef::from_obj(&*self.object)) {
-            self.context.reconcile_states.shown(&self.uid, cached.status());
+            self.context.reconcile_states.drop_status_if_current(&self.uid, cached.status());
         }
         Ok(())
     }

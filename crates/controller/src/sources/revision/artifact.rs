@@ -10,7 +10,7 @@ use chandler_core::{
 use chandler_source::{Access, Artifact, SourceTree, StoredRevision};
 
 use super::{Current, Revision, known, stored_for};
-use crate::catalog::required_signers;
+use crate::{catalog::required_signers, queue::outside_of_limit};
 
 impl Revision<'_> {
     pub(super) async fn current_artifact(
@@ -29,7 +29,8 @@ impl Revision<'_> {
         if let Some(stored) = find(&selected(&reference)) {
             return Ok(known(stored));
         }
-        let artifact = self.packages.artifact(&oci.url, &reference, &access, max_age).await?;
+        let artifact =
+            outside_of_limit(self.packages.artifact(&oci.url, &reference, &access, max_age)).await?;
         let selected = selected(&artifact.record.id);
         if let Some(stored) = find(&selected) {
             return Ok(known(stored));
@@ -47,7 +48,7 @@ impl Revision<'_> {
         signers: Option<&str>,
     ) -> Result<(StoredRevision, SourceTree), Failure> {
         let spec = &self.source.spec;
-        let files = self.packages.artifact_files(artifact, access, &spec.ignore).await?;
+        let files = outside_of_limit(self.packages.artifact_files(artifact, access, &spec.ignore)).await?;
         let stored = StoredRevision {
             namespace: self.namespace(),
             content_key: content_key(spec).as_str().to_owned(),
@@ -83,7 +84,7 @@ impl Revision<'_> {
         match ArtifactSelector::of(oci) {
             ArtifactSelector::Digest(text) | ArtifactSelector::Tag(text) => Ok(text.to_owned()),
             ArtifactSelector::Range(range) => {
-                let tags = self.packages.artifact_tags(&oci.url, access, max_age).await?;
+                let tags = outside_of_limit(self.packages.artifact_tags(&oci.url, access, max_age)).await?;
                 select_tag(oci, range, &tags).map(str::to_owned)
             }
         }

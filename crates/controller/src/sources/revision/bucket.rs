@@ -10,6 +10,7 @@ use chandler_core::{
 use chandler_source::{Access, BucketObjects, SourceTree, StoredRevision};
 
 use super::{Current, Revision, known, stored_for};
+use crate::queue::outside_of_limit;
 
 impl Revision<'_> {
     pub(super) async fn current_bucket(
@@ -19,7 +20,8 @@ impl Revision<'_> {
     ) -> Result<Current, Failure> {
         let access = self.access().await?;
         let spec = &self.source.spec;
-        let listed = self.packages.bucket_objects(bucket, &access, &spec.ignore, max_age).await?;
+        let listed =
+            outside_of_limit(self.packages.bucket_objects(bucket, &access, &spec.ignore, max_age)).await?;
         let selected = SelectedCommit { commit: listed.record.id.clone(), tag: None };
         if let Some(stored) = self.stored().filter(|stored| stored_for(stored).is_current(&selected, None)) {
             return Ok(known(stored));
@@ -33,7 +35,7 @@ impl Revision<'_> {
         listed: &BucketObjects,
         access: &Access,
     ) -> Result<(StoredRevision, SourceTree), Failure> {
-        let tree = self.packages.bucket_files(listed, access).await?;
+        let tree = outside_of_limit(self.packages.bucket_files(listed, access)).await?;
         let stored = StoredRevision {
             namespace: self.namespace(),
             content_key: content_key(&self.source.spec).as_str().to_owned(),

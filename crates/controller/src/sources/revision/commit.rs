@@ -10,7 +10,7 @@ use chandler_core::{
 use chandler_source::{Access, GitKeys, GitRequest, SourceTree, StoredRevision};
 
 use super::{Current, Revision, known, stored_for};
-use crate::catalog::public_keys;
+use crate::{catalog::public_keys, queue::outside_of_limit};
 
 impl Revision<'_> {
     pub(super) async fn current_commit(
@@ -24,7 +24,7 @@ impl Revision<'_> {
         let selected = if let Some(pinned) = pinned_commit(git) {
             pinned
         } else {
-            let refs = self.packages.git_refs(&git.url, &access, max_age).await?;
+            let refs = outside_of_limit(self.packages.git_refs(&git.url, &access, max_age)).await?;
             on_refs(&refs);
             select_commit(git, &refs)?
         };
@@ -63,7 +63,7 @@ impl Revision<'_> {
     ) -> Result<(StoredRevision, SourceTree), Failure> {
         let spec = &self.source.spec;
         let request = GitRequest { url: &git.url, access, selected, ignore: &spec.ignore };
-        let commit = self.packages.git_commit(request).await?;
+        let commit = outside_of_limit(self.packages.git_commit(request)).await?;
         let verified_by = match (&spec.verify, keys) {
             (Some(verify), Some(keys)) => Some(commit.verify(verify.mode, keys)?),
             _ => None,
