@@ -162,7 +162,7 @@ mod tests {
         let desired = object("Platform", true).desired().unwrap();
         assert_eq!(desired.package.to_string(), "source://platform/apps/cni:sha256:00");
         assert_eq!(desired.values, Values::Text(String::new()), "they are in the package");
-        assert_eq!(desired.access.folder.unwrap().values.as_deref(), Some("a: 1\n"));
+        assert_eq!(desired.access.folder.as_ref().unwrap().values.as_deref(), Some("a: 1\n"));
         let failure = Failure::new(Category::InvalidPackage, "a.yaml, line 3: the document is not YAML");
         assert_eq!(
             desired.failure_note(&failure),
