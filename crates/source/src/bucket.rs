@@ -260,7 +260,7 @@ mod tests {
         let one = record(&[object("a", 1, "1")]);
         assert!(one.id.starts_with("sha256:") && one.subject == "1 objects" && one.time.is_some());
         for other in [object("b", 1, "1"), object("a", 2, "1"), object("a", 1, "2")] {
-            assert_ne!(record(&[other.clone()]).id, one.id, "{other:?}");
+            assert_ne!(record(std::slice::from_ref(&other)).id, one.id, "{other:?}");
         }
     }
 

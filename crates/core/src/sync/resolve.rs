@@ -57,7 +57,7 @@ pub fn needs_others(manifest: &Manifest, rendered: &BTreeSet<ObjectId>) -> bool 
     rendered.contains(&namespace) || bound_role(manifest).is_some_and(|role| rendered.contains(&role))
 }
 
-/// Returns the role of a RoleBinding or a ClusterRoleBinding.
+/// Returns the role of a `RoleBinding` or a `ClusterRoleBinding`.
 fn bound_role(manifest: &Manifest) -> Option<ObjectId> {
     let Manifest { id, object, .. } = manifest;
     if id.group != RBAC || !id.kind.ends_with("RoleBinding") {

@@ -89,14 +89,13 @@ fn open(
                 .with_bucket_name(&bucket.name)
                 .with_retry(no_retries())
                 .with_http_connector(connector);
-            let builder = match keys {
-                Some(BucketKeys::Gcs(service_account)) => builder.with_service_account_key(service_account),
+            let builder = if let Some(BucketKeys::Gcs(service_account)) = keys {
+                builder.with_service_account_key(service_account)
+            } else {
                 // Without credentials, the builder would look for those of the machine.
-                _ => {
-                    let none = GcpCredential { bearer: String::new() };
-                    let none = Arc::new(StaticCredentialProvider::new(none));
-                    builder.with_credentials(none).with_skip_signature(true)
-                }
+                let none = GcpCredential { bearer: String::new() };
+                let none = Arc::new(StaticCredentialProvider::new(none));
+                builder.with_credentials(none).with_skip_signature(true)
             };
             Box::new(builder.build().map_err(unusable)?)
         }
