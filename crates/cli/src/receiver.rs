@@ -10,25 +10,30 @@ use clap::Args;
 #[derive(Debug, Args)]
 pub struct ReceiverArgs {
     /// Receive webhooks that request polls of Sources at this listen address, such as 0.0.0.0:9292 [default: none]
-    #[arg(long, value_name = "ADDRESS")]
-    receiver_address: Option<SocketAddr>,
+    #[arg(long = "receiver-address", id = "receiver_address", value_name = "ADDRESS")]
+    address: Option<SocketAddr>,
     /// Service without a selector, in the manager's namespace, whose only endpoint is the leader; its port is named
     /// `receiver`
-    #[arg(long, value_name = "NAME", requires = "receiver_address")]
-    receiver_service: Option<String>,
+    #[arg(
+        long = "receiver-service",
+        id = "receiver_service",
+        value_name = "NAME",
+        requires = "receiver_address"
+    )]
+    service: Option<String>,
     /// IP address of the Pod, for `--receiver-service`
-    #[arg(long, value_name = "IP", env = "POD_IP")]
-    receiver_pod_ip: Option<IpAddr>,
+    #[arg(long = "receiver-pod-ip", id = "receiver_pod_ip", value_name = "IP", env = "POD_IP")]
+    pod_ip: Option<IpAddr>,
 }
 
 impl ReceiverArgs {
     /// Returns the options of the receiver. Returns `None` if it is disabled. `namespace` is the manager's own.
     pub fn options(self, namespace: &str) -> Result<Option<ReceiverOptions>> {
-        let Self { receiver_address, receiver_service, receiver_pod_ip } = self;
-        let Some(address) = receiver_address else { return Ok(None) };
-        let service = match receiver_service {
+        let Self { address, service, pod_ip } = self;
+        let Some(address) = address else { return Ok(None) };
+        let service = match service {
             Some(name) => {
-                let pod_ip = receiver_pod_ip.context(
+                let pod_ip = pod_ip.context(
                     "--receiver-service needs the IP address of the Pod: set the environment variable POD_IP from the field \
                      status.podIP, or --receiver-pod-ip",
                 )?;
@@ -48,9 +53,9 @@ mod tests {
     fn a_service_needs_the_address_of_the_pod() {
         let options = |address: Option<&str>, service: Option<&str>, ip: Option<&str>| {
             let arguments = ReceiverArgs {
-                receiver_address: address.map(|address| address.parse().unwrap()),
-                receiver_service: service.map(str::to_owned),
-                receiver_pod_ip: ip.map(|ip| ip.parse().unwrap()),
+                address: address.map(|address| address.parse().unwrap()),
+                service: service.map(str::to_owned),
+                pod_ip: ip.map(|ip| ip.parse().unwrap()),
             };
             arguments.options("system")
         };

@@ -222,10 +222,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     tracing::info!(%address, "serving /metrics, /healthz and /readyz");
     let packages = shared.packages.clone();
     let _collecting = AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_garbage().await }));
-    let _demanding = match verify_policy {
-        Some(from) => Some(demand_signatures(&shared, from).await),
-        None => None,
-    };
+    let _demanding = demand_signatures(&shared, verify_policy).await;
     let (tools, templates) = (shared.tools.clone(), shared.template_service.clone());
     let (metrics, operations) = (shared.metrics.clone(), shared.release_caches.operations.clone());
     let work = async |tasks: &mut Tasks| {
@@ -257,12 +254,13 @@ fn records_of(tools: &Tools) -> RecordsOf {
     })
 }
 
-/// Reads the signature policy once, before anything is installed, then polls it.
-async fn demand_signatures(shared: &Shared, from: ConfigMapKey) -> AbortOnDropHandle<()> {
+/// Reads the signature policy, if there is one, once before anything is installed, then polls it.
+async fn demand_signatures(shared: &Shared, from: Option<ConfigMapKey>) -> Option<AbortOnDropHandle<()>> {
+    let from = from?;
     let (client, packages) = (shared.client.clone(), shared.packages.clone());
     let (demands, every) = (SignaturePolicySource { client, packages, from }, shared.parameters_interval);
     let known = demands.read(None).await;
-    AbortOnDropHandle::new(tokio::spawn(async move { demands.follow(known, every).await }))
+    Some(AbortOnDropHandle::new(tokio::spawn(async move { demands.follow(known, every).await })))
 }
 
 /// How long tasks may take to end before the Lease is left to run out.

@@ -199,10 +199,11 @@ fn parse(resource: &Resource) -> Result<Vec<(String, Vec<Document>)>, Vec<String
 
 /// Returns a file with the documents of a key. Its name starts with the number of the resource, which makes it unique.
 fn file(number: usize, resource: &ResourceRef, key: &str, documents: &[Document]) -> BundleFile {
-    let has_extension = [".yaml", ".yml", ".json"].iter().any(|extension| key.ends_with(extension));
     // A file with several documents is YAML, whatever its key.
-    let extension =
-        if has_extension && (documents.len() == 1 || !key.ends_with(".json")) { "" } else { ".yaml" };
+    let extensions: &[&str] =
+        if documents.len() == 1 { &[".yaml", ".yml", ".json"] } else { &[".yaml", ".yml"] };
+    let has_extension = extensions.iter().any(|extension| key.ends_with(extension));
+    let extension = if has_extension { "" } else { ".yaml" };
     let texts: Vec<_> = documents.iter().map(|document| with_newline(&document.text)).collect();
     BundleFile {
         name: format!("{number:02}-{}-{key}{extension}", resource.name),

@@ -87,8 +87,9 @@ async fn where_shows_how_far_a_commit_has_come() {
     assert!(table.contains("arrived at 2 of 2 places: 1 current, 1 unchanged"), "{table}");
     eventually("the status counts the revisions", || async {
         let status = instance(&test).await.status?;
-        let text = status.source_revisions?;
-        let counted = [&first, &second].iter().all(|commit| text.contains(&format!("{}: 1", &commit[..7])));
+        let revisions = status.source_revisions?;
+        let counted =
+            [&first, &second].iter().all(|commit| revisions.contains(&format!("{}: 1", &commit[..7])));
         let progress = status.sources.first()?;
         (counted && progress.revision.as_ref() == Some(&second) && progress.behind == 0).then_some(())
     })

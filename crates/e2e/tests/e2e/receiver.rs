@@ -100,10 +100,10 @@ async fn a_signed_webhook_requests_a_poll_from_the_leader() {
     // One webhook serves all Sources of the repository.
     wait_revision(&world, "github", &two).await;
     wait_revision(&world, "gitlab", &two).await;
-    let three = tree.commit("three", &[("a.yaml", "a: 3\n")]).await.unwrap();
+    let last = tree.commit("three", &[("a.yaml", "a: 3\n")]).await.unwrap();
     let accepted = post(&address, &path("gitlab"), &token).await;
     assert!(accepted.contains("202"), "{accepted}");
-    wait_revision(&world, "gitlab", &three).await;
+    wait_revision(&world, "gitlab", &last).await;
 
     // Both have the same address: only the leader listens, and only the leader is an endpoint.
     let second = start(&world, &address, "10.0.0.8");

@@ -29,9 +29,9 @@ impl<'a> Order<'a> {
         let status = source.and_then(|source| source.status.as_ref());
         let history: Vec<_> =
             status.into_iter().flat_map(|status| &status.history).map(|one| one.revision.as_str()).collect();
-        let uses: Vec<_> = used.iter().filter(|(revision, _)| revision == commit).collect();
-        let is_followed = history.contains(&commit) || uses.iter().any(|(_, follows)| *follows);
-        Self { commit, history, is_used: !uses.is_empty(), is_followed }
+        let same: Vec<_> = used.iter().filter(|(revision, _)| revision == commit).collect();
+        let is_followed = history.contains(&commit) || same.iter().any(|(_, follows)| *follows);
+        Self { commit, history, is_used: !same.is_empty(), is_followed }
     }
 
     /// Returns whether the Source has or had the commit, as far as is known.

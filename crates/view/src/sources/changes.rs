@@ -99,12 +99,11 @@ pub fn pin(source: &Source, revision: Option<&str>) -> Result<Pin, ChangeError> 
     if matches!(reference, SourceReference::Bucket { .. }) {
         return Err(ChangeError::Bucket { name });
     }
-    let revision = match revision {
-        Some(revision) => resolve(source, &reference, revision)?,
-        None => {
-            let current = source.status.as_ref().and_then(|status| status.revision.clone());
-            current.ok_or(ChangeError::NoRevision { name })?
-        }
+    let revision = if let Some(revision) = revision {
+        resolve(source, &reference, revision)?
+    } else {
+        let current = source.status.as_ref().and_then(|status| status.revision.clone());
+        current.ok_or(ChangeError::NoRevision { name })?
     };
     let mut patch = json!({"spec": reference.pinned(&revision)});
     if !reference.is_pinned() {
