@@ -190,7 +190,16 @@ mod tests {
             required.iter().filter(|access| access.namespace.is_some()).map(describe).collect();
         assert_eq!(
             namespaced,
-            ["get", "create", "update"].map(|verb| format!("{verb} leases (coordination.k8s.io)"))
+            [
+                "get leases (coordination.k8s.io)",
+                "create leases (coordination.k8s.io)",
+                "update leases (coordination.k8s.io)",
+                "get services",
+                "create endpointslices (discovery.k8s.io)",
+                // One for each of the two names.
+                "patch endpointslices (discovery.k8s.io)",
+                "patch endpointslices (discovery.k8s.io)",
+            ]
         );
         assert!(
             !all.iter().any(|description| description.contains("impersonate")),
