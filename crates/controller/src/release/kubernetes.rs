@@ -26,7 +26,9 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             let message = format!(
                 "the chart reads the Kubernetes version of cluster {cluster}, which is unknown: {error}"
             );
-            Failure::new(Category::InvalidSpec, message)
+            // A request that failed may succeed soon; a missing control plane needs a change.
+            let category = if error.is_transient() { Category::NotReady } else { Category::InvalidSpec };
+            Failure::new(category, message)
         })?;
         let minor = minor_of(&object);
         if minor.is_none() && object.data.pointer("/spec/version").is_some() {
