@@ -6,12 +6,12 @@ use serde::Serialize;
 
 /// One of the two management clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub enum Side {
+pub enum ManagementCluster {
     A,
     B,
 }
 
-impl Side {
+impl ManagementCluster {
     pub const ALL: [Self; 2] = [Self::A, Self::B];
 
     #[must_use]
@@ -44,22 +44,22 @@ impl Cluster {
 /// A control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum PlaneId {
-    Management(Side),
+    Management(ManagementCluster),
     Workload(Cluster),
 }
 
 impl PlaneId {
     pub const ALL: [Self; 4] = [
-        Self::Management(Side::A),
-        Self::Management(Side::B),
+        Self::Management(ManagementCluster::A),
+        Self::Management(ManagementCluster::B),
         Self::Workload(Cluster::Alpha),
         Self::Workload(Cluster::Bravo),
     ];
 
     pub fn name(self) -> &'static str {
         match self {
-            Self::Management(Side::A) => "management-a",
-            Self::Management(Side::B) => "management-b",
+            Self::Management(ManagementCluster::A) => "management-a",
+            Self::Management(ManagementCluster::B) => "management-b",
             Self::Workload(cluster) => cluster.name(),
         }
     }
@@ -154,7 +154,7 @@ impl ChartVersion {
     }
 }
 
-/// A fault. Delays, resets, held data and stopped processes last until the next [`Action::Heal`].
+/// A fault. Delays, resets, held data and suspended processes last until the next [`Action::Heal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Fault {
     /// Everything that is sent to or by an API server is delayed.
@@ -166,15 +166,15 @@ pub enum Fault {
     /// What is sent on open connections never arrives, new connections work.
     DropConnections(PlaneId),
     /// SIGKILL to a manager; another one is started.
-    KillManager(Side),
+    KillManager(ManagementCluster),
     /// SIGSTOP to a manager.
-    StopManager(Side),
+    SuspendManager(ManagementCluster),
     /// SIGSTOP to a manager; another one is started.
-    ReplaceManager(Side),
+    ReplaceManager(ManagementCluster),
     /// SIGKILL to the Helm driver of a manager.
-    KillDriver(Side),
+    KillDriver(ManagementCluster),
     /// SIGSTOP to the Helm driver of a manager.
-    StopDriver(Side),
+    SuspendDriver(ManagementCluster),
     /// The API server ends and starts again.
     RestartApiServer(PlaneId),
     /// The API server and etcd end and start again.

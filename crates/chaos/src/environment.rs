@@ -24,7 +24,7 @@ use chandler_sandbox::{
 use kube::Client;
 
 use crate::{
-    action::{ChartVersion, Cluster, PlaneId, Side},
+    action::{ChartVersion, Cluster, ManagementCluster, PlaneId},
     chart,
     client_process::address_of_client,
     manager::{ManagerCommand, Managers},
@@ -74,7 +74,7 @@ pub struct Environment {
     /// The archive of the chart, for the helm CLI.
     pub archive: PathBuf,
     planes: BTreeMap<PlaneId, ProxiedPlane>,
-    managers: BTreeMap<Side, Managers>,
+    managers: BTreeMap<ManagementCluster, Managers>,
 }
 
 impl Environment {
@@ -95,16 +95,16 @@ impl Environment {
         let (repository, archive) = publish_chart(dir).await?;
         let mut environment =
             Self { dir: dir.to_owned(), assets, repository, archive, planes, managers: BTreeMap::new() };
-        for side in Side::ALL {
-            let kubeconfig = environment.prepare_management(side).await?;
+        for management in ManagementCluster::ALL {
+            let kubeconfig = environment.prepare_management(management).await?;
             let command = ManagerCommand {
-                name: PlaneId::Management(side).name().to_owned(),
+                name: PlaneId::Management(management).name().to_owned(),
                 chandler: chandler.to_owned(),
                 tool: tool.to_owned(),
                 kubeconfig,
                 home: dir.to_owned(),
             };
-            environment.managers.insert(side, Managers::start(command)?);
+            environment.managers.insert(management, Managers::start(command)?);
         }
         progress.finish(step);
         Ok(environment)
@@ -114,16 +114,18 @@ impl Environment {
         self.planes.get(&id).with_context(|| format!("there is no control plane {}", id.name()))
     }
 
-    pub fn management(&self, side: Side) -> Result<&Client> {
-        Ok(&self.plane(PlaneId::Management(side))?.client)
+    pub fn management(&self, management: ManagementCluster) -> Result<&Client> {
+        Ok(&self.plane(PlaneId::Management(management))?.client)
     }
 
     pub fn workload(&self, cluster: Cluster) -> Result<&ProxiedPlane> {
         self.plane(PlaneId::Workload(cluster))
     }
 
-    pub fn managers(&mut self, side: Side) -> Result<&mut Managers> {
-        self.managers.get_mut(&side).with_context(|| format!("there are no managers on side {side:?}"))
+    pub fn managers(&mut self, management: ManagementCluster) -> Result<&mut Managers> {
+        self.managers
+            .get_mut(&management)
+            .with_context(|| format!("there are no managers of management cluster {management:?}"))
     }
 
     /// Starts managers that have ended.
@@ -164,8 +166,8 @@ impl Environment {
     }
 
     /// Installs the CRDs and the RBAC rules. Returns the path of the manager's kubeconfig, whose server is the proxy.
-    async fn prepare_management(&self, side: Side) -> Result<PathBuf> {
-        let plane = self.plane(PlaneId::Management(side))?;
+    async fn prepare_management(&self, management: ManagementCluster) -> Result<PathBuf> {
+        let plane = self.plane(PlaneId::Management(management))?;
         apply(&plane.client, &cluster_without_schema()).await?;
         for crd in chandler_api::crds() {
             apply(&plane.client, &serde_json::to_value(&crd)?).await?;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::{
-    action::{ReleaseId, Side},
+    action::{ManagementCluster, ReleaseId},
     model::Content,
 };
 
@@ -36,7 +36,7 @@ pub struct Record {
 /// The status of a HelmReleaseProxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseObject {
-    pub side: Side,
+    pub management: ManagementCluster,
     /// The status of the condition `Ready`.
     pub ready: String,
     /// Whether the status describes the current generation.
@@ -53,8 +53,8 @@ pub struct Events {
     pub removals: BTreeSet<ReleaseId>,
     /// When objects were moved to another management cluster: start and end.
     pub moves: Vec<(Timestamp, Timestamp)>,
-    /// The drivers that were stopped with SIGSTOP at some time.
-    pub stopped_drivers: BTreeSet<u32>,
+    /// The drivers that were suspended with SIGSTOP at some time.
+    pub suspended_drivers: BTreeSet<u32>,
 }
 
 /// A write to a release record.

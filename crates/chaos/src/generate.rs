@@ -3,7 +3,10 @@
 use fastrand::Rng;
 
 use crate::{
-    action::{Action, ChartVersion, Cluster, Fault, Placement, PlaneId, ReleaseId, Side, Step, UserAction},
+    action::{
+        Action, ChartVersion, Cluster, Fault, ManagementCluster, Placement, PlaneId, ReleaseId, Step,
+        UserAction,
+    },
     model::Model,
 };
 
@@ -77,19 +80,19 @@ impl Generator {
 
     fn fault(&mut self) -> Fault {
         let plane = self.pick(&PlaneId::ALL);
-        let side = self.pick(&Side::ALL);
+        let management = self.pick(&ManagementCluster::ALL);
         // Most faults of managers hit the one that has the objects.
-        let side = if self.percent(75) { self.model.side() } else { side };
+        let management = if self.percent(75) { self.model.management() } else { management };
         let faults = [
             Fault::Delay(plane),
             Fault::Reset(plane),
             Fault::Hold(plane),
             Fault::DropConnections(plane),
-            Fault::KillManager(side),
-            Fault::StopManager(side),
-            Fault::ReplaceManager(side),
-            Fault::KillDriver(side),
-            Fault::StopDriver(side),
+            Fault::KillManager(management),
+            Fault::SuspendManager(management),
+            Fault::ReplaceManager(management),
+            Fault::KillDriver(management),
+            Fault::SuspendDriver(management),
             Fault::RestartApiServer(plane),
             Fault::RestartEtcd(plane),
             Fault::Compact(plane),
@@ -146,9 +149,9 @@ fn lasts(fault: Fault) -> bool {
         Fault::Delay(_)
         | Fault::Reset(_)
         | Fault::Hold(_)
-        | Fault::StopManager(_)
+        | Fault::SuspendManager(_)
         | Fault::ReplaceManager(_)
-        | Fault::StopDriver(_) => true,
+        | Fault::SuspendDriver(_) => true,
         Fault::DropConnections(_)
         | Fault::KillManager(_)
         | Fault::KillDriver(_)

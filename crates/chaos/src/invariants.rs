@@ -63,7 +63,11 @@ fn check_absent(found: &ObservedRelease) -> Vec<String> {
 
 fn check_no_release_object(found: &ObservedRelease) -> Vec<String> {
     let objects = found.release_objects.iter();
-    objects.map(|object| format!("there still is a HelmReleaseProxy on side {:?}", object.side)).collect()
+    objects
+        .map(|object| {
+            format!("there still is a HelmReleaseProxy on management cluster {:?}", object.management)
+        })
+        .collect()
 }
 
 /// Checks that there is one HelmReleaseProxy, on the right management cluster, and that it is Ready with the newest
@@ -73,8 +77,12 @@ fn check_status(model: &Model, found: &ObservedRelease) -> Vec<String> {
         return vec![format!("there are {} HelmReleaseProxies, not 1", found.release_objects.len())];
     };
     let mut problems = Vec::new();
-    if object.side != model.side() {
-        problems.push(format!("its HelmReleaseProxy is on side {:?}, not {:?}", object.side, model.side()));
+    if object.management != model.management() {
+        problems.push(format!(
+            "its HelmReleaseProxy is on management cluster {:?}, not {:?}",
+            object.management,
+            model.management()
+        ));
     }
     if object.ready != "True" || !object.is_current {
         problems.push(format!("Ready is {:?}, current: {}", object.ready, object.is_current));
@@ -108,7 +116,7 @@ pub fn check_events(model: &Model, events: &Events) -> Vec<String> {
 }
 
 /// Checks that no driver writes to a release after another one has taken over. A driver may return if the objects were
-/// moved meanwhile. Each operation of a driver that was stopped with SIGSTOP may send one request late, which the
+/// moved meanwhile. Each operation of a driver that was suspended with SIGSTOP may send one request late, which the
 /// documentation names as a limit. Writes of unknown processes are not judged.
 fn check_single_driver(events: &Events) -> Vec<String> {
     let mut problems = Vec::new();
@@ -127,7 +135,7 @@ fn check_single_driver(events: &Events) -> Vec<String> {
             }
             let count = late.entry(pid).or_default();
             *count += 1;
-            if !(events.stopped_drivers.contains(&pid) && *count == 1) {
+            if !(events.suspended_drivers.contains(&pid) && *count == 1) {
                 problems.push(format!(
                     "{release}: driver {pid} wrote a record at {} after driver {:?} at {}",
                     write.at, successor.pid, successor.at
@@ -183,7 +191,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        action::{Action, ChartVersion, Cluster, Placement, Side, UserAction},
+        action::{Action, ChartVersion, Cluster, ManagementCluster, Placement, UserAction},
         facts::{Record, ReleaseObject},
     };
 
@@ -207,7 +215,7 @@ mod tests {
             newest: Some(Record { revision: 1, status: "deployed".to_owned() }),
             objects: vec![Some(CONTENT); OBJECTS],
             release_objects: vec![ReleaseObject {
-                side: Side::A,
+                management: ManagementCluster::A,
                 ready: "True".to_owned(),
                 is_current: true,
                 revision: Some(1),
@@ -231,7 +239,10 @@ mod tests {
             (|release| release.objects[0] = None, "an object has None"),
             (|release| release.objects.truncate(2), "1 of 3 objects are missing"),
             (|release| release.release_objects.clear(), "0 HelmReleaseProxies"),
-            (|release| release.release_objects[0].side = Side::B, "on side B, not A"),
+            (
+                |release| release.release_objects[0].management = ManagementCluster::B,
+                "on management cluster B, not A",
+            ),
             (|release| release.release_objects[0].is_current = false, "current: false"),
             (|release| release.release_objects[0].revision = Some(7), "says revision Some(7)"),
         ];
@@ -301,10 +312,10 @@ mod tests {
         assert_eq!(problems(&moved), 0);
         let moved_long_before = Events { moves: vec![(second(-90), second(-80))], ..writes(&[1, 2, 1]) };
         assert_eq!(problems(&moved_long_before), 1);
-        let stopped = |pids: &[u32]| Events { stopped_drivers: [1].into(), ..writes(pids) };
-        assert_eq!(problems(&stopped(&[1, 2, 1])), 0, "one late request");
-        assert_eq!(problems(&stopped(&[1, 2, 1, 2])), 0, "the successor continues");
-        assert_eq!(problems(&stopped(&[1, 2, 1, 2, 1])), 1, "one late request only");
+        let suspended = |pids: &[u32]| Events { suspended_drivers: [1].into(), ..writes(pids) };
+        assert_eq!(problems(&suspended(&[1, 2, 1])), 0, "one late request");
+        assert_eq!(problems(&suspended(&[1, 2, 1, 2])), 0, "the successor continues");
+        assert_eq!(problems(&suspended(&[1, 2, 1, 2, 1])), 1, "one late request only");
     }
 
     #[test]

@@ -54,10 +54,8 @@ pub struct Options {
     pub sequences: u64,
     /// The seed of the first sequence. The next ones are counted up from it. `None` means a random seed.
     pub seed: Option<u64>,
-    /// No sequence is started after this time, except the first ones. `None` means no limit.
+    /// No sequence is started after this time. `None` means no limit.
     pub limit: Option<Duration>,
-    /// The number of sequences that are run even if they take longer.
-    pub at_least: u64,
     /// The numbers of the steps that are performed. `None` means all.
     pub steps: Option<Vec<usize>>,
     /// Whether a failing sequence is shrunk.
@@ -70,7 +68,7 @@ pub struct Options {
 
 /// Runs sequences, prints a summary, and fails if an invariant was violated.
 pub async fn run_sequences(options: Options) -> Result<()> {
-    let Options { chandler, tool, sequences, seed, limit, at_least, steps, shrink, json, dir } = options;
+    let Options { chandler, tool, sequences, seed, limit, steps, shrink, json, dir } = options;
     let progress = progress::display();
     let assets = Assets::ensure(&BINARIES, progress.as_ref()).await?;
     let temporary = tempfile::tempdir().context("creating a temporary folder")?;
@@ -81,21 +79,13 @@ pub async fn run_sequences(options: Options) -> Result<()> {
 
     let mut chaos = Chaos { environment, progress, steps, shrink, runs: 0 };
     let mut summary = Summary { seed, ..Summary::default() };
-    let limits = SequenceLimits { sequences, at_least, time: limit };
-    let result = chaos.run(limits, &mut summary).await;
+    let result = chaos.run(sequences, limit, &mut summary).await;
     chaos.environment.kill().await;
     // The results are printed even if the environment fails.
     summary.publish(json.as_deref())?;
     result?;
     ensure!(summary.failed == 0, "{} of {} sequences failed", summary.failed, summary.sequences.len());
     Ok(())
-}
-
-/// How many sequences are run.
-struct SequenceLimits {
-    sequences: u64,
-    at_least: u64,
-    time: Option<Duration>,
 }
 
 struct Chaos {
@@ -108,11 +98,10 @@ struct Chaos {
 }
 
 impl Chaos {
-    async fn run(&mut self, limits: SequenceLimits, summary: &mut Summary) -> Result<()> {
-        let SequenceLimits { sequences, at_least, time } = limits;
+    async fn run(&mut self, sequences: u64, limit: Option<Duration>, summary: &mut Summary) -> Result<()> {
         let start = Instant::now();
         for index in 0..sequences {
-            if index >= at_least && time.is_some_and(|time| start.elapsed() >= time) {
+            if limit.is_some_and(|limit| start.elapsed() >= limit) {
                 self.progress.note(&format!("the time is over after {index} of {sequences} sequences"));
                 break;
             }

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::action::{Action, ChartVersion, Cluster, Placement, ReleaseId, Side, UserAction};
+use crate::action::{Action, ChartVersion, Cluster, ManagementCluster, Placement, ReleaseId, UserAction};
 
 /// The state that users have asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    side: Side,
+    management: ManagementCluster,
     placements: BTreeMap<Placement, PlacementModel>,
     clusters: BTreeMap<Cluster, ClusterModel>,
     histories: BTreeMap<ReleaseId, ReleaseHistory>,
@@ -67,7 +67,7 @@ impl Default for Model {
             paused: false,
         };
         Self {
-            side: Side::A,
+            management: ManagementCluster::A,
             placements: BTreeMap::new(),
             clusters: Cluster::ALL.into_iter().map(|name| (name, cluster())).collect(),
             histories: BTreeMap::new(),
@@ -78,8 +78,8 @@ impl Default for Model {
 
 impl Model {
     /// Returns the management cluster that has the objects.
-    pub fn side(&self) -> Side {
-        self.side
+    pub fn management(&self) -> ManagementCluster {
+        self.management
     }
 
     /// Returns whether an action makes sense now. Others are skipped, such as an edit of a placement that does not exist.
@@ -164,7 +164,7 @@ impl Model {
                 self.change_selected(|release| release.cluster == cluster);
             }
             UserAction::Move => {
-                self.side = self.side.other();
+                self.management = self.management.other();
                 self.change_selected(|_| true);
             }
             UserAction::HelmUpgrade(release) | UserAction::HelmUninstall(release) => {
@@ -386,9 +386,9 @@ mod tests {
     }
 
     #[test]
-    fn faults_allow_revisions_and_a_move_changes_the_side() {
+    fn faults_allow_revisions_and_a_move_changes_the_management_cluster() {
         let mut model = after(&[UserAction::CreatePlacement(P), UserAction::Move]);
-        model.apply(Action::Fault(Fault::Compact(PlaneId::Management(Side::A))));
-        assert_eq!((model.side(), model.revision_limit(ON_ALPHA)), (Side::B, 3));
+        model.apply(Action::Fault(Fault::Compact(PlaneId::Management(ManagementCluster::A))));
+        assert_eq!((model.management(), model.revision_limit(ON_ALPHA)), (ManagementCluster::B, 3));
     }
 }

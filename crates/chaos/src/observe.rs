@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
 use crate::{
-    action::{Cluster, PlaneId, ReleaseId, Side},
+    action::{Cluster, ManagementCluster, PlaneId, ReleaseId},
     chart,
     client_process::process_of_address,
     environment::Environment,
@@ -29,13 +29,13 @@ pub async fn end_state(environment: &Environment, namespace: &str) -> Result<End
         };
         state.releases.insert(release, observed);
     }
-    for side in Side::ALL {
+    for management in ManagementCluster::ALL {
         let objects: Api<HelmReleaseProxy> =
-            Api::namespaced(environment.management(side)?.clone(), namespace);
+            Api::namespaced(environment.management(management)?.clone(), namespace);
         for object in objects.list(&ListParams::default()).await? {
             let release = ReleaseId::all().find(|release| is_of(&object, *release));
             if let Some(observed) = release.and_then(|release| state.releases.get_mut(&release)) {
-                observed.release_objects.push(release_object(side, &object));
+                observed.release_objects.push(release_object(management, &object));
             }
         }
     }
@@ -47,11 +47,11 @@ fn is_of(object: &HelmReleaseProxy, release: ReleaseId) -> bool {
         && object.spec.cluster_ref.name.as_deref() == Some(release.cluster.name())
 }
 
-fn release_object(side: Side, object: &HelmReleaseProxy) -> ReleaseObject {
+fn release_object(management: ManagementCluster, object: &HelmReleaseProxy) -> ReleaseObject {
     let status = object.status.clone().unwrap_or_default();
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
     ReleaseObject {
-        side,
+        management,
         ready: ready.map_or_else(|| "missing".to_owned(), |ready| ready.status.clone()),
         is_current: status.observed_generation == object.metadata.generation,
         revision: status.revision,

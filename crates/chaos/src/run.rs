@@ -15,7 +15,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::{
-    action::{Action, Cluster, Placement, Side, Step, UserAction},
+    action::{Action, Cluster, ManagementCluster, Placement, Step, UserAction},
     environment::Environment,
     facts::Events,
     invariants::{check_end_state, check_events, check_ready_is_true},
@@ -81,11 +81,11 @@ pub async fn run(
 
 impl Run<'_> {
     async fn create_clusters(&mut self) -> Result<()> {
-        for side in Side::ALL {
-            apply(self.environment.management(side)?, &objects::namespace(&self.namespace)).await?;
+        for management in ManagementCluster::ALL {
+            apply(self.environment.management(management)?, &objects::namespace(&self.namespace)).await?;
         }
         let ca = objects::ca_secret(&self.namespace, self.environment.repository.ca_pem());
-        apply(self.environment.management(Side::A)?, &ca).await?;
+        apply(self.environment.management(ManagementCluster::A)?, &ca).await?;
         for cluster in Cluster::ALL {
             self.create_cluster(cluster).await?;
         }
@@ -169,14 +169,14 @@ impl Run<'_> {
     /// Removes all objects from the management clusters, so that they do not affect the next run. After a failure, also
     /// replaces the managers.
     async fn clean_up(&mut self, has_failed: bool) -> Result<()> {
-        for side in Side::ALL {
+        for management in ManagementCluster::ALL {
             for (api_version, kind) in [
                 (ADDONS, "HelmChartProxy"),
                 (ADDONS, "HelmReleaseProxy"),
                 (CAPI, "Cluster"),
                 ("v1", "Secret"),
             ] {
-                self.delete_all(side, api_version, kind).await?;
+                self.delete_all(management, api_version, kind).await?;
             }
         }
         if has_failed {
@@ -185,9 +185,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    async fn delete_all(&self, side: Side, api_version: &str, kind: &str) -> Result<()> {
-        let api =
-            dynamic_api::namespaced(self.environment.management(side)?, &self.namespace, api_version, kind);
+    async fn delete_all(&self, management: ManagementCluster, api_version: &str, kind: &str) -> Result<()> {
+        let api = dynamic_api::namespaced(
+            self.environment.management(management)?,
+            &self.namespace,
+            api_version,
+            kind,
+        );
         let strip = Patch::Merge(json!({"metadata": {"finalizers": []}}));
         for object in api.list(&ListParams::default()).await? {
             let name = object.metadata.name.unwrap_or_default();

@@ -131,10 +131,10 @@ impl Run<'_> {
     }
 
     async fn move_objects(&mut self) -> Result<bool> {
-        let side = self.model.side();
+        let management = self.model.management();
         let mover = Mover {
-            source: self.environment.management(side)?,
-            target: self.environment.management(side.other())?,
+            source: self.environment.management(management)?,
+            target: self.environment.management(management.other())?,
             namespace: &self.namespace,
         };
         let start = Timestamp::now();
@@ -197,7 +197,7 @@ impl Run<'_> {
 
     /// Returns the client of the management cluster that has the objects.
     fn client(&self) -> Result<&Client> {
-        self.environment.management(self.model.side())
+        self.environment.management(self.model.management())
     }
 
     fn placements(&self) -> Result<Api<DynamicObject>> {
