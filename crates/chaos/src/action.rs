@@ -65,12 +65,35 @@ impl PlaneId {
     }
 }
 
-/// A HelmChartProxy.
+/// A HelmChartProxy or an ExtensionInstance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Placement(pub u8);
 
 impl Placement {
-    pub const ALL: [Self; 3] = [Self(0), Self(1), Self(2)];
+    pub const ALL: [Self; 4] = [Self(0), Self(1), Self(2), Self(3)];
+
+    /// Returns the kind of the placement. Every sequence begins with one of each kind.
+    pub fn kind(self) -> PlacementKind {
+        if self.0.is_multiple_of(2) {
+            PlacementKind::HelmChartProxy
+        } else {
+            PlacementKind::ExtensionInstance
+        }
+    }
+
+    /// Returns whether its releases have hooks: those of one placement of each kind have.
+    pub fn has_hooks(self) -> bool {
+        matches!(self, Self(1 | 2))
+    }
+}
+
+/// The kind of a placement. It determines the kind of its release objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacementKind {
+    /// Its release objects are HelmReleaseProxies. Its chart has the version that users choose.
+    HelmChartProxy,
+    /// Its release objects are AddonReleases. Its chart has a version for the Kubernetes version of the cluster.
+    ExtensionInstance,
 }
 
 impl fmt::Display for Placement {
@@ -134,9 +157,11 @@ pub enum UserAction {
     DeleteObject(ReleaseId),
     /// Replaces the kubeconfig Secret of a cluster by one with other credentials.
     RotateCredentials(Cluster),
+    /// Upgrades the control plane of a cluster to the next Kubernetes version.
+    UpgradeKubernetes(Cluster),
 }
 
-/// A published version of the chart.
+/// The version of the chart that users choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum ChartVersion {
     First,
@@ -146,10 +171,11 @@ pub enum ChartVersion {
 impl ChartVersion {
     pub const ALL: [Self; 2] = [Self::First, Self::Second];
 
-    pub fn as_str(self) -> &'static str {
+    /// Returns the minor version of the chart.
+    pub fn minor(self) -> u64 {
         match self {
-            Self::First => "1.0.0",
-            Self::Second => "1.1.0",
+            Self::First => 0,
+            Self::Second => 1,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Generates a sequence of actions and faults from a seed. Equal seeds give equal sequences.
+//! Generates a sequence of actions and faults from a seed. Equal seeds give equal sequences, as long as the generator does
+//! not change.
 
 use fastrand::Rng;
 
@@ -10,6 +11,9 @@ use crate::{
     model::Model,
 };
 
+/// The version of the generator. It is counted up whenever a change of this file, of the actions or of the model changes
+/// the sequences of seeds.
+pub const VERSION: u32 = 2;
 /// The number of steps after the first two, which create placements.
 const STEPS: std::ops::RangeInclusive<usize> = 5..=10;
 /// How long a step waits. Short waits let actions overlap with operations, long ones let them end.
@@ -124,6 +128,9 @@ impl Generator {
             UserAction::Annotate(cluster, value),
             UserAction::RecreateCluster(cluster),
             UserAction::RotateCredentials(cluster),
+            // Possible only once per cluster, so it is chosen more often.
+            UserAction::UpgradeKubernetes(cluster),
+            UserAction::UpgradeKubernetes(cluster),
             UserAction::Move,
             UserAction::HelmUpgrade(release),
             UserAction::HelmUninstall(release),
@@ -201,7 +208,7 @@ mod tests {
                 _ => {}
             }
         }
-        assert_eq!((faults.len(), actions.len()), (12, 18));
+        assert_eq!((faults.len(), actions.len()), (12, 19));
         assert!(steps.iter().any(|step| step.action == Action::Heal));
     }
 

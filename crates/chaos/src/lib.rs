@@ -22,13 +22,14 @@ mod run;
 mod shrink;
 
 use std::{
+    collections::BTreeMap,
     path::PathBuf,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
 use chandler_sandbox::{
-    assets::{Assets, Binary},
+    assets::{Assets, Binary, KubernetesVersion},
     progress::{self, ProgressReporter},
 };
 
@@ -70,15 +71,15 @@ pub struct Options {
 pub async fn run_sequences(options: Options) -> Result<()> {
     let Options { chandler, tool, sequences, seed, limit, steps, shrink, json, dir } = options;
     let progress = progress::display();
-    let assets = Assets::ensure(&BINARIES, progress.as_ref()).await?;
+    let assets = find_programs(progress.as_ref()).await?;
     let temporary = tempfile::tempdir().context("creating a temporary folder")?;
     let dir = dir.unwrap_or_else(|| temporary.path().to_owned());
     let environment = Environment::start(assets, &dir, &chandler, &tool, progress.as_ref()).await?;
     let seed = seed.unwrap_or_else(|| fastrand::u64(0..1 << 32));
-    progress.note(&format!("seed {seed}, logs in {}", dir.display()));
+    progress.note(&format!("seed {seed}, generator {}, logs in {}", generate::VERSION, dir.display()));
 
     let mut chaos = Chaos { environment, progress, steps, shrink, runs: 0 };
-    let mut summary = Summary { seed, ..Summary::default() };
+    let mut summary = Summary { generator: generate::VERSION, seed, ..Summary::default() };
     let result = chaos.run(sequences, limit, &mut summary).await;
     chaos.environment.kill().await;
     // The results are printed even if the environment fails.
@@ -86,6 +87,16 @@ pub async fn run_sequences(options: Options) -> Result<()> {
     result?;
     ensure!(summary.failed == 0, "{} of {} sequences failed", summary.failed, summary.sequences.len());
     Ok(())
+}
+
+/// Finds or builds the programs for clusters of each Kubernetes version.
+async fn find_programs(progress: &dyn ProgressReporter) -> Result<BTreeMap<KubernetesVersion, Assets>> {
+    let oldest = Assets::ensure(&BINARIES, progress).await?;
+    let mut programs = BTreeMap::new();
+    for version in KubernetesVersion::SUPPORTED {
+        programs.insert(version, oldest.with_version(version, progress).await?);
+    }
+    Ok(programs)
 }
 
 struct Chaos {

@@ -43,6 +43,8 @@ pub struct ManagerCommand {
     pub chandler: PathBuf,
     pub tool: PathBuf,
     pub kubeconfig: PathBuf,
+    /// The certificate authority of the chart repository. An Extension cannot name one without a catalog.
+    pub trusted: PathBuf,
     pub home: PathBuf,
 }
 
@@ -140,14 +142,14 @@ impl Managers {
 }
 
 fn spawn(command: &ManagerCommand, number: u32) -> Result<Child> {
-    let ManagerCommand { name, chandler, tool, kubeconfig, home } = command;
+    let ManagerCommand { name, chandler, tool, kubeconfig, trusted, home } = command;
     let name = format!("{name}-manager-{number}");
     let text = |path: &Path| path.to_string_lossy().into_owned();
     // Each manager has its own store, as each Pod has.
     let (kubeconfig, tool, store) = (text(kubeconfig), text(tool), text(&home.join("stores").join(&name)));
     let specific = ["manager", "--kubeconfig", &kubeconfig, "--tool", &tool, "--store", &store];
     let args = specific.iter().chain(&ARGUMENTS).map(|argument| (*argument).to_owned()).collect();
-    let env = vec![("HOME".to_owned(), text(home))];
+    let env = vec![("HOME".to_owned(), text(home)), ("SSL_CERT_FILE".to_owned(), text(trusted))];
     let spec = Spec { name: name.clone(), program: chandler.clone(), args, env, home: home.clone() };
     Child::spawn(&spec).with_context(|| format!("starting {name}"))
 }

@@ -52,12 +52,13 @@ impl Run<'_> {
 
     /// An upgrade to the same version restarts everything but etcd.
     async fn restart_api_server(&self, id: PlaneId) -> Result<()> {
-        self.environment.plane(id)?.plane.upgrade(&self.environment.assets).await?;
+        let plane = &self.environment.plane(id)?.plane;
+        plane.upgrade(self.environment.assets(plane.version())?).await?;
         self.wait_reconnected(id).await
     }
 
     /// Waits until requests of users succeed again: open connections of their client ended with the API server.
-    async fn wait_reconnected(&self, id: PlaneId) -> Result<()> {
+    pub(super) async fn wait_reconnected(&self, id: PlaneId) -> Result<()> {
         let client = &self.environment.plane(id)?.client;
         let deadline = Instant::now() + RECONNECT_TIMEOUT;
         while let Err(error) = client.apiserver_version().await {
