@@ -38,7 +38,7 @@ fn target(server: &str, ca: &str) -> Target {
 /// Reads a file of the server. The repository stands for an API server: it is an https server with a known file.
 async fn read(target: &Target) -> Result<String, Failure> {
     let TargetClient { client, .. } = client(target, &RequestCounter::default(), WATCH_SILENCE)?;
-    let request = http::Request::get("/index.yaml").body(Vec::new()).unwrap();
+    let request = Request::get("/index.yaml").body(Vec::new()).unwrap();
     client.request_text(request).await.map_err(|error| failure_of(&error))
 }
 
