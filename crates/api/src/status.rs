@@ -1,5 +1,7 @@
 //! The status types that all kinds of placements and of releases share.
 
+mod object_records;
+
 use k8s_openapi::{
     api::core::v1::ObjectReference,
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -7,6 +9,8 @@ use k8s_openapi::{
 use kube_derive::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use self::object_records::ObjectRecords;
 
 /// Observed state of a placement. Every kind of placement has it.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,8 +63,8 @@ pub struct ReleaseStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<ValuesRecord>,
     /// Objects of the release on the workload cluster.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub inventory: Vec<ObjectRecord>,
+    #[serde(default, skip_serializing_if = "ObjectRecords::is_empty")]
+    pub inventory: ObjectRecords,
     /// The revision that `inventory` describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inventory_revision: Option<u32>,
@@ -101,7 +105,7 @@ pub struct ValuesRecord {
 }
 
 /// An object on the workload cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectRecord {
     /// Group and version.

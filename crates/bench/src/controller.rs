@@ -16,6 +16,9 @@ use chandler_sandbox::{
 use crate::environment::Environment;
 
 const RBAC: &str = include_str!("../../../deploy/rbac.yaml");
+/// Go's own settings of its garbage collector. The control planes inherit those of the environment, but what is measured does
+/// not.
+pub const GO_DEFAULTS: [(&str, &str); 2] = [("GOGC", "100"), ("GOMEMLIMIT", "off")];
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub enum Controller {
@@ -72,7 +75,9 @@ impl Controller {
                 ("/bin/sh".into(), vec!["-c".to_owned(), format!("exec {command}")])
             }
         };
-        let env = vec![("KUBECONFIG".to_owned(), kubeconfig), ("HOME".to_owned(), dir)];
+        let own = [("KUBECONFIG", kubeconfig.as_str()), ("HOME", dir.as_str())];
+        let env = own.into_iter().chain(GO_DEFAULTS);
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let home = environment.dir().to_owned();
         Ok(Child::spawn(&Spec { name: "controller".to_owned(), program, args, env, home })?)
     }

@@ -1,7 +1,7 @@
 //! The environment of a benchmark: a management cluster, workload clusters and a chart repository.
 //!
 //! Cluster API does not run in it, so that only the controller is measured. The Clusters are written by hand, and their
-//! control planes are only etcd and the API server.
+//! control planes are only API servers, which share one etcd: idle etcds would take much of the machine's CPU time.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use chandler_sandbox::{
     certificates::Authority,
     clusters,
     crds::wait_served,
-    plane::{Plane, PlaneOptions},
+    plane::{Plane, PlaneOptions, SharedEtcd},
     progress::ProgressReporter,
     provider::cluster_resource,
     repository::ChartRepository,
@@ -54,6 +54,8 @@ pub struct Environment {
     dir: PathBuf,
     management: Plane,
     workloads: Vec<Plane>,
+    /// The etcd of all workload clusters.
+    etcd: SharedEtcd,
     repository: ChartRepository,
     client: Client,
 }
@@ -68,11 +70,12 @@ impl Environment {
     ) -> Result<Self> {
         let management =
             Plane::start(assets, PlaneOptions::bare("management", &dir.join("management"))).await?;
+        let etcd = SharedEtcd::start(assets, &dir.join("etcd")).await?;
         let step = format!("starting {clusters} workload clusters");
         progress.begin(&step, None);
         let starting = (0..clusters).map(|index| {
             let name = clusters::name(index);
-            Plane::start(assets, PlaneOptions::bare(&name, &dir.join(&name)))
+            Plane::start(assets, PlaneOptions::sharing(&etcd, &name, &dir.join(&name)))
         });
         let workloads = stream::iter(starting).buffered(PARALLEL_STARTS).try_collect().await?;
         progress.finish(&step);
@@ -83,7 +86,7 @@ impl Environment {
             repository.publish_version(&chart, version)?;
         }
         let client = management.client_as(USER_AGENT).await?;
-        let environment = Self { dir: dir.to_owned(), management, workloads, repository, client };
+        let environment = Self { dir: dir.to_owned(), management, workloads, etcd, repository, client };
         environment.install_crds(assets, crds).await?;
         environment.register_clusters().await?;
         Ok(environment)
@@ -93,6 +96,7 @@ impl Environment {
         for plane in self.workloads.iter().chain([&self.management]) {
             plane.kill().await;
         }
+        self.etcd.kill().await;
     }
 
     pub fn dir(&self) -> &Path {

@@ -222,7 +222,7 @@ impl<'a> Fleet<'a> {
     }
 
     fn end(&mut self, result: Phase) {
-        self.progress.finish(result.name);
+        self.progress.finish(&result.name);
         self.phases.push(result);
     }
 }

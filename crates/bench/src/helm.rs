@@ -9,6 +9,7 @@ use tokio::process::Command;
 
 use crate::{
     chart,
+    controller::GO_DEFAULTS,
     environment::{Environment, VERSIONS},
     meter::{Cpu, Meter},
     report::Phase,
@@ -68,6 +69,7 @@ impl Cli<'_> {
         for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
             command.env(variable, self.environment.dir().join("helm"));
         }
+        command.envs(GO_DEFAULTS);
         let piped = std::process::Stdio::piped;
         let child = command.stdout(piped()).stderr(piped()).kill_on_drop(true).spawn()?;
         let pid = child.id();

@@ -11,6 +11,8 @@ mod placement;
 mod plot;
 mod releases;
 mod report;
+mod results;
+mod scaling;
 mod traffic;
 mod usage;
 
@@ -26,8 +28,16 @@ use chandler_sandbox::{
 };
 use serde_json::Value;
 
-pub use self::placement::{PlacementOptions, PlacementSize, placement, plot_placement};
-use crate::{controller::Controller, environment::Environment, fleet::Fleet, report::Phase};
+pub use self::{
+    placement::{PlacementOptions, PlacementSize, placement},
+    results::{compare_fleets, plot_results},
+};
+use crate::{
+    controller::Controller,
+    environment::Environment,
+    fleet::Fleet,
+    report::{Phase, Results},
+};
 
 /// The programs that the benchmark needs. The Cluster API manager does not run; only its CRDs are used.
 const BINARIES: [Binary; 4] = [Binary::Etcd, Binary::KubeApiserver, Binary::CapiManager, Binary::Helm];
@@ -94,7 +104,8 @@ pub async fn fleet(options: Options) -> Result<()> {
     let error = other_phases.map(|other_phases| phases.extend(other_phases)).err();
     print!("{}", report::table(&phases));
     if let Some(path) = json {
-        report::write(&path, &phases)?;
+        let results = Results { clusters: size.clusters, addons: size.addons, phases };
+        report::write(&path, &results)?;
     }
     error.map_or(Ok(()), Err)
 }

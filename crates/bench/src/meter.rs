@@ -98,7 +98,7 @@ impl<'a> Meter<'a> {
         let (management, workload) =
             (self.traffic.count(Side::Management), self.traffic.count(Side::Workload));
         Phase {
-            name: phase.name,
+            name: phase.name.to_owned(),
             controller: self.controller.clone(),
             releases,
             wall_s: rounded(wall.as_secs_f64()),

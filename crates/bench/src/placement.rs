@@ -15,10 +15,7 @@ mod replayed_clusters;
 mod requests;
 mod run;
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result};
 use chandler_sandbox::{
@@ -26,8 +23,9 @@ use chandler_sandbox::{
     progress::{self, ProgressReporter},
 };
 
+pub use self::figures::{Figures, panels, write};
 use self::run::Run;
-use crate::{chandler_crds, controller::Controller, environment::Environment, plot};
+use crate::{chandler_crds, controller::Controller, environment::Environment};
 
 /// The programs that the benchmark needs. The Cluster API manager does not run; only its CRDs are used.
 const BINARIES: [Binary; 3] = [Binary::Etcd, Binary::KubeApiserver, Binary::CapiManager];
@@ -76,7 +74,7 @@ pub async fn placement(options: PlacementOptions) -> Result<()> {
     environment.kill().await;
     let figures = figures?;
     print!("{}", figures::table(&figures));
-    json.map_or(Ok(()), |path| figures::write(&path, &figures))
+    json.map_or(Ok(()), |path| write(&path, &figures))
 }
 
 async fn measure(
@@ -84,14 +82,6 @@ async fn measure(
     controller: &Controller,
     size: PlacementSize,
     progress: &dyn ProgressReporter,
-) -> Result<figures::Figures> {
+) -> Result<Figures> {
     Run::start(environment, controller, size, progress).await?.run().await
-}
-
-/// Draws the results of several runs over the number of clusters, as SVG.
-pub fn plot_placement(results: &[PathBuf], svg: &Path) -> Result<()> {
-    let mut figures = results.iter().map(|path| figures::read(path)).collect::<Result<Vec<_>>>()?;
-    figures.sort_by_key(|figures| figures.clusters);
-    let drawing = plot::svg("Cost over the number of clusters", "clusters", &figures::panels(&figures));
-    std::fs::write(svg, drawing).with_context(|| format!("writing {}", svg.display()))
 }

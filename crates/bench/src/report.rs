@@ -3,12 +3,29 @@
 use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 
 use anyhow::{Context as _, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+/// The results of a run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Results {
+    /// The number of workload clusters.
+    pub clusters: u32,
+    /// The number of add-ons on every cluster.
+    pub addons: u32,
+    pub phases: Vec<Phase>,
+}
+
+impl Results {
+    /// Returns a phase of Chandler or the helm CLI.
+    pub fn phase(&self, name: &str) -> Option<&Phase> {
+        self.phases.iter().find(|phase| phase.name == name && phase.controller.is_none())
+    }
+}
 
 /// The results of a phase.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Phase {
-    pub name: &'static str,
+    pub name: String,
     /// The other controller. `None` for Chandler and the helm CLI.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<String>,
@@ -39,8 +56,24 @@ pub struct Phase {
 const COMPARED: [(&str, &str); 3] =
     [("install", "helm-cli-install"), ("upgrade", "helm-cli-upgrade"), ("version", "helm-cli-upgrade")];
 
-pub fn write(path: &Path, phases: &[Phase]) -> Result<()> {
-    let text = serde_json::to_string_pretty(&serde_json::json!({"phases": phases}))?;
+impl Phase {
+    /// Returns the CPU time for each release in milliseconds.
+    pub fn cpu_per_release_ms(&self) -> f64 {
+        self.cpu_s * 1000.0 / self.release_count()
+    }
+
+    /// Returns the requests to all API servers for each release.
+    pub fn requests_per_release(&self) -> f64 {
+        as_float(self.requests) / self.release_count()
+    }
+
+    fn release_count(&self) -> f64 {
+        as_float(u64::try_from(self.releases.max(1)).unwrap_or(u64::MAX))
+    }
+}
+
+pub fn write(path: &Path, results: &Results) -> Result<()> {
+    let text = serde_json::to_string_pretty(results)?;
     std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
 }
 
@@ -64,7 +97,7 @@ const HEADER: &str = "phase              releases   wall s    CPU s  CPU/rel  re
                       MiB     peak  helm CLI: wall, CPU, requests";
 
 fn row(phase: &Phase, phases: &[Phase]) -> String {
-    let releases = as_float(u64::try_from(phase.releases.max(1)).unwrap_or(u64::MAX));
+    let releases = phase.release_count();
     let split = format!(
         "{:.1}+{:.1}",
         as_float(phase.requests_management) / releases,
@@ -76,7 +109,7 @@ fn row(phase: &Phase, phases: &[Phase]) -> String {
         phase.releases,
         phase.wall_s,
         phase.cpu_s,
-        phase.cpu_s / releases * 1000.0,
+        phase.cpu_per_release_ms(),
         phase.requests,
         split,
         phase.downloads,
@@ -108,8 +141,8 @@ fn as_float(count: u64) -> f64 {
 mod tests {
     use super::*;
 
-    fn phase(name: &'static str, cpu_s: f64, controller: Option<&str>) -> Phase {
-        let controller = controller.map(str::to_owned);
+    fn phase(name: &str, cpu_s: f64, controller: Option<&str>) -> Phase {
+        let (name, controller) = (name.to_owned(), controller.map(str::to_owned));
         Phase { name, controller, releases: 4, wall_s: 1.0, cpu_s, requests: 40, ..Phase::default() }
     }
 

@@ -46,7 +46,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Waits until there was at least one request and then none for the duration `quiet`. Ignores renewals of Leases.
+    /// Waits until there was at least one request and then none for the duration `quiet`. Ignores periodic requests.
     pub async fn wait_quiet(&mut self, quiet: Duration, timeout: Duration) -> Result<()> {
         let deadline = Instant::now() + timeout;
         let mut quiet_since = Instant::now();
@@ -76,17 +76,17 @@ impl Traffic {
         counts.map(|((side, request), count)| (format!("{} {request}", label(*side)), *count)).collect()
     }
 
-    /// Returns when the last request was received, ignoring renewals of Leases.
+    /// Returns when the last request was received, ignoring periodic requests.
     pub fn last(&self) -> Option<SystemTime> {
         self.last
     }
 
-    /// Reads new entries of the audit logs. Returns the number of new requests, ignoring renewals of Leases.
+    /// Reads new entries of the audit logs. Returns the number of new requests, ignoring periodic requests.
     pub fn read(&mut self) -> Result<usize> {
         let mut requests = 0;
         for (side, log) in &mut self.logs {
             for entry in log.read()?.into_iter().filter(|entry| entry.user_agent != USER_AGENT) {
-                if entry.resource != "leases" {
+                if !is_periodic(&entry) {
                     requests += 1;
                     self.last = self.last.max(Some(entry.received.into()));
                 }
@@ -97,9 +97,18 @@ impl Traffic {
     }
 }
 
+/// Returns whether a controller sends the request again and again without work: it renews a Lease, or asks whether a quiet
+/// cluster still answers.
+fn is_periodic(entry: &AuditEntry) -> bool {
+    entry.resource == "leases" || path(entry) == "/version"
+}
+
+fn path(entry: &AuditEntry) -> &str {
+    entry.uri.split('?').next().unwrap_or_default()
+}
+
 fn request_name(entry: &AuditEntry) -> String {
-    let path = || entry.uri.split('?').next().unwrap_or_default().to_owned();
-    let resource = if entry.resource.is_empty() { path() } else { entry.resource.clone() };
+    let resource = if entry.resource.is_empty() { path(entry) } else { entry.resource.as_str() };
     let slash = if entry.subresource.is_empty() { "" } else { "/" };
     let error = if entry.code >= 400 { format!(" → {}", entry.code) } else { String::new() };
     format!("{} {resource}{slash}{}{error}", entry.verb, entry.subresource)

@@ -6,12 +6,12 @@ use serde::Serialize;
 
 /// One of the two management clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub enum Side {
+pub enum ManagementCluster {
     A,
     B,
 }
 
-impl Side {
+impl ManagementCluster {
     pub const ALL: [Self; 2] = [Self::A, Self::B];
 
     #[must_use]
@@ -44,33 +44,56 @@ impl Cluster {
 /// A control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum PlaneId {
-    Management(Side),
+    Management(ManagementCluster),
     Workload(Cluster),
 }
 
 impl PlaneId {
     pub const ALL: [Self; 4] = [
-        Self::Management(Side::A),
-        Self::Management(Side::B),
+        Self::Management(ManagementCluster::A),
+        Self::Management(ManagementCluster::B),
         Self::Workload(Cluster::Alpha),
         Self::Workload(Cluster::Bravo),
     ];
 
     pub fn name(self) -> &'static str {
         match self {
-            Self::Management(Side::A) => "management-a",
-            Self::Management(Side::B) => "management-b",
+            Self::Management(ManagementCluster::A) => "management-a",
+            Self::Management(ManagementCluster::B) => "management-b",
             Self::Workload(cluster) => cluster.name(),
         }
     }
 }
 
-/// A HelmChartProxy.
+/// A HelmChartProxy or an ExtensionInstance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Placement(pub u8);
 
 impl Placement {
-    pub const ALL: [Self; 3] = [Self(0), Self(1), Self(2)];
+    pub const ALL: [Self; 4] = [Self(0), Self(1), Self(2), Self(3)];
+
+    /// Returns the kind of the placement. Every sequence begins with one of each kind.
+    pub fn kind(self) -> PlacementKind {
+        if self.0.is_multiple_of(2) {
+            PlacementKind::HelmChartProxy
+        } else {
+            PlacementKind::ExtensionInstance
+        }
+    }
+
+    /// Returns whether its releases have hooks: those of one placement of each kind have.
+    pub fn has_hooks(self) -> bool {
+        matches!(self, Self(1 | 2))
+    }
+}
+
+/// The kind of a placement. It determines the kind of its release objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacementKind {
+    /// Its release objects are HelmReleaseProxies. Its chart has the version that users choose.
+    HelmChartProxy,
+    /// Its release objects are AddonReleases. Its chart has a version for the Kubernetes version of the cluster.
+    ExtensionInstance,
 }
 
 impl fmt::Display for Placement {
@@ -134,9 +157,11 @@ pub enum UserAction {
     DeleteObject(ReleaseId),
     /// Replaces the kubeconfig Secret of a cluster by one with other credentials.
     RotateCredentials(Cluster),
+    /// Upgrades the control plane of a cluster to the next Kubernetes version.
+    UpgradeKubernetes(Cluster),
 }
 
-/// A published version of the chart.
+/// The version of the chart that users choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum ChartVersion {
     First,
@@ -146,15 +171,16 @@ pub enum ChartVersion {
 impl ChartVersion {
     pub const ALL: [Self; 2] = [Self::First, Self::Second];
 
-    pub fn as_str(self) -> &'static str {
+    /// Returns the minor version of the chart.
+    pub fn minor(self) -> u64 {
         match self {
-            Self::First => "1.0.0",
-            Self::Second => "1.1.0",
+            Self::First => 0,
+            Self::Second => 1,
         }
     }
 }
 
-/// A fault. Delays, resets, held data and stopped processes last until the next [`Action::Heal`].
+/// A fault. Delays, resets, held data and suspended processes last until the next [`Action::Heal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Fault {
     /// Everything that is sent to or by an API server is delayed.
@@ -166,15 +192,15 @@ pub enum Fault {
     /// What is sent on open connections never arrives, new connections work.
     DropConnections(PlaneId),
     /// SIGKILL to a manager; another one is started.
-    KillManager(Side),
+    KillManager(ManagementCluster),
     /// SIGSTOP to a manager.
-    StopManager(Side),
+    SuspendManager(ManagementCluster),
     /// SIGSTOP to a manager; another one is started.
-    ReplaceManager(Side),
+    ReplaceManager(ManagementCluster),
     /// SIGKILL to the Helm driver of a manager.
-    KillDriver(Side),
+    KillDriver(ManagementCluster),
     /// SIGSTOP to the Helm driver of a manager.
-    StopDriver(Side),
+    SuspendDriver(ManagementCluster),
     /// The API server ends and starts again.
     RestartApiServer(PlaneId),
     /// The API server and etcd end and start again.

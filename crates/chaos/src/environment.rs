@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use chandler_sandbox::{
     apply::{apply, apply_all},
-    assets::{Assets, Binary},
+    assets::{Assets, Binary, KubernetesVersion},
     certificates::{Authority, write_private},
     chart::Package,
     crds::{cluster_without_schema, wait_served},
@@ -18,14 +18,15 @@ use chandler_sandbox::{
     kubeconfig,
     plane::{Plane, PlaneOptions},
     progress::ProgressReporter,
+    provider::sandbox_control_plane::SandboxControlPlane,
     repository::ChartRepository,
     service_account,
 };
-use kube::Client;
+use kube::{Client, CustomResourceExt as _};
 
 use crate::{
-    action::{ChartVersion, Cluster, PlaneId, Side},
-    chart,
+    action::{ChartVersion, Cluster, ManagementCluster, PlaneId},
+    chart::{self, PublishedVersion},
     client_process::address_of_client,
     manager::{ManagerCommand, Managers},
     objects,
@@ -45,7 +46,7 @@ pub struct ProxiedPlane {
 
 impl ProxiedPlane {
     async fn start(assets: &Assets, dir: &Path, id: PlaneId) -> Result<Self> {
-        let plane = Plane::start(assets, PlaneOptions::bare(id.name(), &dir.join(id.name()))).await?;
+        let plane = Plane::start(assets, PlaneOptions::bare(id.name(), dir)).await?;
         let proxy = FaultProxy::start_with_source(plane.port(), address_of_client).await;
         let proxy = proxy.context("starting a proxy")?;
         let client = plane.client_as(USER_AGENT).await?;
@@ -69,17 +70,20 @@ impl ProxiedPlane {
 
 pub struct Environment {
     pub dir: PathBuf,
-    pub assets: Assets,
+    /// The programs of each Kubernetes version.
+    assets: BTreeMap<KubernetesVersion, Assets>,
     pub repository: ChartRepository,
     /// The archive of the chart, for the helm CLI.
     pub archive: PathBuf,
     planes: BTreeMap<PlaneId, ProxiedPlane>,
-    managers: BTreeMap<Side, Managers>,
+    managers: BTreeMap<ManagementCluster, Managers>,
+    /// The number of workload clusters that were replaced.
+    replaced: u32,
 }
 
 impl Environment {
     pub async fn start(
-        assets: Assets,
+        assets: BTreeMap<KubernetesVersion, Assets>,
         dir: &Path,
         chandler: &Path,
         tool: &Path,
@@ -87,43 +91,81 @@ impl Environment {
     ) -> Result<Self> {
         let step = "starting 4 control planes and 2 managers";
         progress.begin(step, None);
-        let mut planes = BTreeMap::new();
+        let (repository, archive) = publish_chart(dir).await?;
+        let trusted = dir.join("repository.pem");
+        std::fs::write(&trusted, repository.ca_pem())
+            .with_context(|| format!("writing {}", trusted.display()))?;
+        let mut environment = Self {
+            dir: dir.to_owned(),
+            assets,
+            repository,
+            archive,
+            planes: BTreeMap::new(),
+            managers: BTreeMap::new(),
+            replaced: 0,
+        };
         for id in PlaneId::ALL {
             progress.advance(id.name());
-            planes.insert(id, ProxiedPlane::start(&assets, dir, id).await?);
+            let oldest = environment.assets(KubernetesVersion::default())?;
+            let plane = ProxiedPlane::start(oldest, &dir.join(id.name()), id).await?;
+            environment.planes.insert(id, plane);
         }
-        let (repository, archive) = publish_chart(dir).await?;
-        let mut environment =
-            Self { dir: dir.to_owned(), assets, repository, archive, planes, managers: BTreeMap::new() };
-        for side in Side::ALL {
-            let kubeconfig = environment.prepare_management(side).await?;
+        for management in ManagementCluster::ALL {
+            let kubeconfig = environment.prepare_management(management).await?;
             let command = ManagerCommand {
-                name: PlaneId::Management(side).name().to_owned(),
+                name: PlaneId::Management(management).name().to_owned(),
                 chandler: chandler.to_owned(),
                 tool: tool.to_owned(),
                 kubeconfig,
+                trusted: trusted.clone(),
                 home: dir.to_owned(),
             };
-            environment.managers.insert(side, Managers::start(command)?);
+            environment.managers.insert(management, Managers::start(command)?);
         }
         progress.finish(step);
         Ok(environment)
+    }
+
+    /// Returns the programs of a Kubernetes version.
+    pub fn assets(&self, version: KubernetesVersion) -> Result<&Assets> {
+        self.assets.get(&version).with_context(|| format!("there are no programs of Kubernetes {version}"))
     }
 
     pub fn plane(&self, id: PlaneId) -> Result<&ProxiedPlane> {
         self.planes.get(&id).with_context(|| format!("there is no control plane {}", id.name()))
     }
 
-    pub fn management(&self, side: Side) -> Result<&Client> {
-        Ok(&self.plane(PlaneId::Management(side))?.client)
+    pub fn management(&self, management: ManagementCluster) -> Result<&Client> {
+        Ok(&self.plane(PlaneId::Management(management))?.client)
     }
 
     pub fn workload(&self, cluster: Cluster) -> Result<&ProxiedPlane> {
         self.plane(PlaneId::Workload(cluster))
     }
 
-    pub fn managers(&mut self, side: Side) -> Result<&mut Managers> {
-        self.managers.get_mut(&side).with_context(|| format!("there are no managers on side {side:?}"))
+    pub fn managers(&mut self, management: ManagementCluster) -> Result<&mut Managers> {
+        self.managers
+            .get_mut(&management)
+            .with_context(|| format!("there are no managers of management cluster {management:?}"))
+    }
+
+    /// Replaces the workload clusters whose Kubernetes was upgraded, because every run begins with the oldest version and a
+    /// control plane cannot be downgraded. There must be no Cluster of them any more.
+    pub async fn replace_upgraded_clusters(&mut self) -> Result<()> {
+        let oldest = KubernetesVersion::default();
+        for cluster in Cluster::ALL {
+            if self.workload(cluster)?.plane.version() == oldest {
+                continue;
+            }
+            self.replaced += 1;
+            let id = PlaneId::Workload(cluster);
+            let dir = self.dir.join(format!("{}-{}", id.name(), self.replaced));
+            let plane = ProxiedPlane::start(self.assets(oldest)?, &dir, id).await?;
+            if let Some(upgraded) = self.planes.insert(id, plane) {
+                upgraded.plane.kill().await;
+            }
+        }
+        Ok(())
     }
 
     /// Starts managers that have ended.
@@ -159,23 +201,20 @@ impl Environment {
         }
     }
 
-    pub fn helm(&self) -> &Path {
-        self.assets.path(Binary::Helm)
+    pub fn helm(&self) -> Result<&Path> {
+        Ok(self.assets(KubernetesVersion::default())?.path(Binary::Helm))
     }
 
     /// Installs the CRDs and the RBAC rules. Returns the path of the manager's kubeconfig, whose server is the proxy.
-    async fn prepare_management(&self, side: Side) -> Result<PathBuf> {
-        let plane = self.plane(PlaneId::Management(side))?;
+    async fn prepare_management(&self, management: ManagementCluster) -> Result<PathBuf> {
+        let plane = self.plane(PlaneId::Management(management))?;
         apply(&plane.client, &cluster_without_schema()).await?;
+        apply(&plane.client, &serde_json::to_value(SandboxControlPlane::crd())?).await?;
         for crd in chandler_api::crds() {
             apply(&plane.client, &serde_json::to_value(&crd)?).await?;
         }
         apply_all(&plane.client, RBAC).await?;
-        for (api_version, kind) in [
-            (objects::CAPI, "Cluster"),
-            (objects::ADDONS, "HelmChartProxy"),
-            (objects::ADDONS, "HelmReleaseProxy"),
-        ] {
+        for (api_version, kind) in objects::custom_kinds() {
             wait_served(&plane.client, &dynamic_api::resource(api_version, kind)).await?;
         }
         let direct = service_account::kubeconfig(&plane.plane, "chandler-system", "chandler-manager").await?;
@@ -189,10 +228,11 @@ async fn publish_chart(dir: &Path) -> Result<(ChartRepository, PathBuf)> {
     let authority = Authority::open(&dir.join("pki"), "chaos")?;
     let repository = ChartRepository::start(&authority, &dir.join("charts")).await?;
     let folder = chart::write(&dir.join("chart"))?;
-    for version in ChartVersion::ALL {
-        repository.publish_version(&folder, version.as_str())?;
+    for version in PublishedVersion::all() {
+        repository.publish_version(&folder, &version.to_string())?;
     }
-    let package = Package::pack(&folder, Some(ChartVersion::First.as_str()))?;
+    let first = PublishedVersion::independent(ChartVersion::First);
+    let package = Package::pack(&folder, Some(&first.to_string()))?;
     let archive = dir.join(package.file_name());
     std::fs::write(&archive, &package.bytes).with_context(|| format!("writing {}", archive.display()))?;
     Ok((repository, archive))

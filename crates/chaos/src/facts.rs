@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::{
-    action::{ReleaseId, Side},
+    action::{ManagementCluster, ReleaseId},
+    chart::Hook,
     model::Content,
 };
 
@@ -22,7 +23,7 @@ pub struct ObservedRelease {
     pub newest: Option<Record>,
     /// The content of each object that exists. `None` for content that no chart of ours renders.
     pub objects: Vec<Option<Content>>,
-    /// The HelmReleaseProxies on both management clusters.
+    /// The HelmReleaseProxies or AddonReleases on both management clusters.
     pub release_objects: Vec<ReleaseObject>,
 }
 
@@ -33,10 +34,10 @@ pub struct Record {
     pub status: String,
 }
 
-/// The status of a HelmReleaseProxy.
+/// The status of a HelmReleaseProxy or an AddonRelease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseObject {
-    pub side: Side,
+    pub management: ManagementCluster,
     /// The status of the condition `Ready`.
     pub ready: String,
     /// Whether the status describes the current generation.
@@ -49,12 +50,14 @@ pub struct ReleaseObject {
 pub struct Events {
     /// The successful writes of Chandler to release records, in the order in which the API servers received them.
     pub record_writes: Vec<RecordWrite>,
-    /// The releases of which Chandler has deleted an object.
+    /// The revisions that any client has created, and the hooks that have run, in any order.
+    pub revisions: Vec<RevisionEvent>,
+    /// The releases of which Chandler has deleted an object. Objects of hooks do not count.
     pub removals: BTreeSet<ReleaseId>,
     /// When objects were moved to another management cluster: start and end.
     pub moves: Vec<(Timestamp, Timestamp)>,
-    /// The drivers that were stopped with SIGSTOP at some time.
-    pub stopped_drivers: BTreeSet<u32>,
+    /// The drivers that were suspended with SIGSTOP at some time.
+    pub suspended_drivers: BTreeSet<u32>,
 }
 
 /// A write to a release record.
@@ -65,4 +68,24 @@ pub struct RecordWrite {
     pub pid: Option<u32>,
     pub verb: String,
     pub at: Timestamp,
+}
+
+/// A step of a revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RevisionEvent {
+    pub release: ReleaseId,
+    pub revision: u32,
+    pub step: RevisionStep,
+    /// The driver, or `None` for the helm CLI and for a driver that ended before its connection was identified.
+    pub pid: Option<u32>,
+    pub at: Timestamp,
+}
+
+/// What happened to a revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RevisionStep {
+    /// Its record was created.
+    Created,
+    /// The object of a hook was created.
+    HookRan(Hook),
 }

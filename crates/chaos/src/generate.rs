@@ -1,12 +1,19 @@
-//! Generates a sequence of actions and faults from a seed. Equal seeds give equal sequences.
+//! Generates a sequence of actions and faults from a seed. Equal seeds give equal sequences, as long as the generator does
+//! not change.
 
 use fastrand::Rng;
 
 use crate::{
-    action::{Action, ChartVersion, Cluster, Fault, Placement, PlaneId, ReleaseId, Side, Step, UserAction},
+    action::{
+        Action, ChartVersion, Cluster, Fault, ManagementCluster, Placement, PlaneId, ReleaseId, Step,
+        UserAction,
+    },
     model::Model,
 };
 
+/// The version of the generator. It is counted up whenever a change of this file, of the actions or of the model changes
+/// the sequences of seeds.
+pub const VERSION: u32 = 2;
 /// The number of steps after the first two, which create placements.
 const STEPS: std::ops::RangeInclusive<usize> = 5..=10;
 /// How long a step waits. Short waits let actions overlap with operations, long ones let them end.
@@ -77,19 +84,19 @@ impl Generator {
 
     fn fault(&mut self) -> Fault {
         let plane = self.pick(&PlaneId::ALL);
-        let side = self.pick(&Side::ALL);
+        let management = self.pick(&ManagementCluster::ALL);
         // Most faults of managers hit the one that has the objects.
-        let side = if self.percent(75) { self.model.side() } else { side };
+        let management = if self.percent(75) { self.model.management() } else { management };
         let faults = [
             Fault::Delay(plane),
             Fault::Reset(plane),
             Fault::Hold(plane),
             Fault::DropConnections(plane),
-            Fault::KillManager(side),
-            Fault::StopManager(side),
-            Fault::ReplaceManager(side),
-            Fault::KillDriver(side),
-            Fault::StopDriver(side),
+            Fault::KillManager(management),
+            Fault::SuspendManager(management),
+            Fault::ReplaceManager(management),
+            Fault::KillDriver(management),
+            Fault::SuspendDriver(management),
             Fault::RestartApiServer(plane),
             Fault::RestartEtcd(plane),
             Fault::Compact(plane),
@@ -121,6 +128,9 @@ impl Generator {
             UserAction::Annotate(cluster, value),
             UserAction::RecreateCluster(cluster),
             UserAction::RotateCredentials(cluster),
+            // Possible only once per cluster, so it is chosen more often.
+            UserAction::UpgradeKubernetes(cluster),
+            UserAction::UpgradeKubernetes(cluster),
             UserAction::Move,
             UserAction::HelmUpgrade(release),
             UserAction::HelmUninstall(release),
@@ -146,9 +156,9 @@ fn lasts(fault: Fault) -> bool {
         Fault::Delay(_)
         | Fault::Reset(_)
         | Fault::Hold(_)
-        | Fault::StopManager(_)
+        | Fault::SuspendManager(_)
         | Fault::ReplaceManager(_)
-        | Fault::StopDriver(_) => true,
+        | Fault::SuspendDriver(_) => true,
         Fault::DropConnections(_)
         | Fault::KillManager(_)
         | Fault::KillDriver(_)
@@ -198,7 +208,7 @@ mod tests {
                 _ => {}
             }
         }
-        assert_eq!((faults.len(), actions.len()), (12, 18));
+        assert_eq!((faults.len(), actions.len()), (12, 19));
         assert!(steps.iter().any(|step| step.action == Action::Heal));
     }
 

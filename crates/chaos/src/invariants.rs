@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     action::ReleaseId,
-    facts::{EndState, Events, ObservedRelease, RecordWrite},
+    chart::Hook,
+    facts::{EndState, Events, ObservedRelease, RecordWrite, RevisionEvent, RevisionStep},
     model::{Content, Expected, Model},
 };
 
@@ -63,18 +64,25 @@ fn check_absent(found: &ObservedRelease) -> Vec<String> {
 
 fn check_no_release_object(found: &ObservedRelease) -> Vec<String> {
     let objects = found.release_objects.iter();
-    objects.map(|object| format!("there still is a HelmReleaseProxy on side {:?}", object.side)).collect()
+    objects
+        .map(|object| {
+            format!("there still is a release object on management cluster {:?}", object.management)
+        })
+        .collect()
 }
 
-/// Checks that there is one HelmReleaseProxy, on the right management cluster, and that it is Ready with the newest
-/// revision.
+/// Checks that there is one release object, on the right management cluster, and that it is Ready with the newest revision.
 fn check_status(model: &Model, found: &ObservedRelease) -> Vec<String> {
     let [object] = found.release_objects.as_slice() else {
-        return vec![format!("there are {} HelmReleaseProxies, not 1", found.release_objects.len())];
+        return vec![format!("there are {} release objects, not 1", found.release_objects.len())];
     };
     let mut problems = Vec::new();
-    if object.side != model.side() {
-        problems.push(format!("its HelmReleaseProxy is on side {:?}, not {:?}", object.side, model.side()));
+    if object.management != model.management() {
+        problems.push(format!(
+            "its release object is on management cluster {:?}, not {:?}",
+            object.management,
+            model.management()
+        ));
     }
     if object.ready != "True" || !object.is_current {
         problems.push(format!("Ready is {:?}, current: {}", object.ready, object.is_current));
@@ -108,7 +116,7 @@ pub fn check_events(model: &Model, events: &Events) -> Vec<String> {
 }
 
 /// Checks that no driver writes to a release after another one has taken over. A driver may return if the objects were
-/// moved meanwhile. Each operation of a driver that was stopped with SIGSTOP may send one request late, which the
+/// moved meanwhile. Each operation of a driver that was suspended with SIGSTOP may send one request late, which the
 /// documentation names as a limit. Writes of unknown processes are not judged.
 fn check_single_driver(events: &Events) -> Vec<String> {
     let mut problems = Vec::new();
@@ -127,7 +135,7 @@ fn check_single_driver(events: &Events) -> Vec<String> {
             }
             let count = late.entry(pid).or_default();
             *count += 1;
-            if !(events.stopped_drivers.contains(&pid) && *count == 1) {
+            if !(events.suspended_drivers.contains(&pid) && *count == 1) {
                 problems.push(format!(
                     "{release}: driver {pid} wrote a record at {} after driver {:?} at {}",
                     write.at, successor.pid, successor.at
@@ -177,20 +185,98 @@ fn check_revisions(model: &Model, events: &Events) -> Vec<String> {
     by_release(events).into_iter().filter_map(exceeds).collect()
 }
 
+/// Checks that each hook has run at most once for each revision, and that those of a deployed revision have run. An
+/// operation of a driver that was suspended with SIGSTOP may run a hook late; a driver that was suspended is not judged.
+pub fn check_hooks(observed: &EndState, events: &Events) -> Vec<String> {
+    let revisions = hook_runs(events);
+    [check_repeated_hooks(events, &revisions), check_missing_hooks(observed, &revisions)].concat()
+}
+
+/// A revision, and the drivers that have run each of its hooks.
+struct RevisionHooks {
+    release: ReleaseId,
+    revision: u32,
+    runs: BTreeMap<Hook, Vec<Option<u32>>>,
+}
+
+/// Returns the revisions in the order of their creation. A number can occur again after the release was uninstalled.
+fn hook_runs(events: &Events) -> Vec<RevisionHooks> {
+    let mut sorted: Vec<&RevisionEvent> = events.revisions.iter().collect();
+    sorted.sort_by_key(|event| event.at);
+    let mut revisions: Vec<RevisionHooks> = Vec::new();
+    for RevisionEvent { release, revision, step, pid, .. } in sorted {
+        match step {
+            RevisionStep::Created => {
+                let runs = BTreeMap::new();
+                revisions.push(RevisionHooks { release: *release, revision: *revision, runs });
+            }
+            RevisionStep::HookRan(hook) => {
+                let mut newest_first = revisions.iter_mut().rev();
+                let of = newest_first.find(|of| of.release == *release && of.revision == *revision);
+                if let Some(of) = of {
+                    of.runs.entry(*hook).or_default().push(*pid);
+                }
+            }
+        }
+    }
+    revisions
+}
+
+fn check_repeated_hooks(events: &Events, revisions: &[RevisionHooks]) -> Vec<String> {
+    let is_judged = |pid: &&Option<u32>| pid.is_none_or(|pid| !events.suspended_drivers.contains(&pid));
+    let mut problems = Vec::new();
+    for RevisionHooks { release, revision, runs } in revisions {
+        for (hook, pids) in runs {
+            let count = pids.iter().filter(is_judged).count();
+            if count > 1 {
+                problems.push(format!("{release}: hook {hook:?} of revision {revision} ran {count} times"));
+            }
+        }
+    }
+    problems
+}
+
+fn check_missing_hooks(observed: &EndState, revisions: &[RevisionHooks]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (release, found) in observed.releases.iter().filter(|(release, _)| release.placement.has_hooks()) {
+        let Some(newest) = found.newest.as_ref().filter(|newest| newest.status == "deployed") else {
+            continue;
+        };
+        let mut newest_first = revisions.iter().rev();
+        let of = newest_first.find(|of| of.release == *release && of.revision == newest.revision);
+        let Some(of) = of else { continue };
+        for hook in Hook::ALL.into_iter().filter(|hook| !of.runs.contains_key(hook)) {
+            let revision = newest.revision;
+            problems.push(format!(
+                "{release}: hook {hook:?} of revision {revision} did not run, but it is deployed"
+            ));
+        }
+    }
+    problems
+}
+
 #[cfg(test)]
 mod tests {
+    use chandler_sandbox::assets::KubernetesVersion;
     use jiff::Timestamp;
 
     use super::*;
     use crate::{
-        action::{Action, ChartVersion, Cluster, Placement, Side, UserAction},
+        action::{Action, ChartVersion, Cluster, ManagementCluster, Placement, UserAction},
+        chart::PublishedVersion,
         facts::{Record, ReleaseObject},
     };
 
     const P: Placement = Placement(0);
     const ON_ALPHA: ReleaseId = ReleaseId { placement: P, cluster: Cluster::Alpha };
     const ON_BRAVO: ReleaseId = ReleaseId { placement: P, cluster: Cluster::Bravo };
-    const CONTENT: Content = Content { value: 0, version: ChartVersion::First, annotation: 0 };
+    const CONTENT: Content = Content {
+        value: 0,
+        version: PublishedVersion { kubernetes: None, version: ChartVersion::First },
+        annotation: 0,
+        kubernetes: KubernetesVersion::V1_34,
+    };
+    const HOOKED: ReleaseId = ReleaseId { placement: Placement(1), cluster: Cluster::Alpha };
 
     type Change = fn(&mut ObservedRelease);
 
@@ -207,7 +293,7 @@ mod tests {
             newest: Some(Record { revision: 1, status: "deployed".to_owned() }),
             objects: vec![Some(CONTENT); OBJECTS],
             release_objects: vec![ReleaseObject {
-                side: Side::A,
+                management: ManagementCluster::A,
                 ready: "True".to_owned(),
                 is_current: true,
                 revision: Some(1),
@@ -230,8 +316,11 @@ mod tests {
             (|release| release.newest.as_mut().unwrap().status = "failed".to_owned(), "is failed"),
             (|release| release.objects[0] = None, "an object has None"),
             (|release| release.objects.truncate(2), "1 of 3 objects are missing"),
-            (|release| release.release_objects.clear(), "0 HelmReleaseProxies"),
-            (|release| release.release_objects[0].side = Side::B, "on side B, not A"),
+            (|release| release.release_objects.clear(), "0 release objects"),
+            (
+                |release| release.release_objects[0].management = ManagementCluster::B,
+                "on management cluster B, not A",
+            ),
             (|release| release.release_objects[0].is_current = false, "current: false"),
             (|release| release.release_objects[0].revision = Some(7), "says revision Some(7)"),
         ];
@@ -301,10 +390,10 @@ mod tests {
         assert_eq!(problems(&moved), 0);
         let moved_long_before = Events { moves: vec![(second(-90), second(-80))], ..writes(&[1, 2, 1]) };
         assert_eq!(problems(&moved_long_before), 1);
-        let stopped = |pids: &[u32]| Events { stopped_drivers: [1].into(), ..writes(pids) };
-        assert_eq!(problems(&stopped(&[1, 2, 1])), 0, "one late request");
-        assert_eq!(problems(&stopped(&[1, 2, 1, 2])), 0, "the successor continues");
-        assert_eq!(problems(&stopped(&[1, 2, 1, 2, 1])), 1, "one late request only");
+        let suspended = |pids: &[u32]| Events { suspended_drivers: [1].into(), ..writes(pids) };
+        assert_eq!(problems(&suspended(&[1, 2, 1])), 0, "one late request");
+        assert_eq!(problems(&suspended(&[1, 2, 1, 2])), 0, "the successor continues");
+        assert_eq!(problems(&suspended(&[1, 2, 1, 2, 1])), 1, "one late request only");
     }
 
     #[test]
@@ -320,5 +409,41 @@ mod tests {
         assert_eq!(check_events(&created, &events), [""; 0]);
         events.record_writes[1].verb = "create".to_owned();
         assert_eq!(check_events(&created, &events).len(), 1);
+    }
+
+    /// Returns the events of a release, one per second: a revision is created, or a driver runs one of its hooks.
+    fn revisions(steps: &[(u32, RevisionStep, u32)]) -> Events {
+        let event = |(at, (revision, step, pid)): (i64, &(u32, RevisionStep, u32))| RevisionEvent {
+            release: HOOKED,
+            revision: *revision,
+            step: *step,
+            pid: Some(*pid),
+            at: second(at),
+        };
+        Events { revisions: (0..).zip(steps).map(event).collect(), ..Events::default() }
+    }
+
+    #[test]
+    fn hooks_run_once_per_revision() {
+        const CREATED: RevisionStep = RevisionStep::Created;
+        const PRE: RevisionStep = RevisionStep::HookRan(Hook::Pre);
+        const POST: RevisionStep = RevisionStep::HookRan(Hook::Post);
+        let state = |revision| {
+            let mut observed = deployed();
+            observed.newest = Some(Record { revision, status: "deployed".to_owned() });
+            EndState { releases: [(HOOKED, observed)].into() }
+        };
+        let problems = |revision, events: &Events| check_hooks(&state(revision), events).len();
+        let installed = [(1, CREATED, 7), (1, PRE, 7), (1, POST, 7)];
+        assert_eq!(problems(1, &revisions(&installed)), 0);
+        let interrupted = [(1, CREATED, 7), (1, PRE, 7), (2, CREATED, 8), (2, PRE, 8), (2, POST, 8)];
+        assert_eq!(problems(2, &revisions(&interrupted)), 0, "a later revision runs them again");
+        assert_eq!(problems(1, &revisions(&interrupted[..2])), 1, "one did not run");
+        let installed_again = [installed, installed].concat();
+        assert_eq!(problems(1, &revisions(&installed_again)), 0, "the release was uninstalled meanwhile");
+        let repeated = [&installed[..], &[(1, POST, 8)]].concat();
+        assert_eq!(problems(1, &revisions(&repeated)), 1);
+        let suspended = Events { suspended_drivers: [8].into(), ..revisions(&repeated) };
+        assert_eq!(problems(1, &suspended), 0, "a driver that was suspended sends a request late");
     }
 }

@@ -22,13 +22,14 @@ mod run;
 mod shrink;
 
 use std::{
+    collections::BTreeMap,
     path::PathBuf,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
 use chandler_sandbox::{
-    assets::{Assets, Binary},
+    assets::{Assets, Binary, KubernetesVersion},
     progress::{self, ProgressReporter},
 };
 
@@ -54,10 +55,8 @@ pub struct Options {
     pub sequences: u64,
     /// The seed of the first sequence. The next ones are counted up from it. `None` means a random seed.
     pub seed: Option<u64>,
-    /// No sequence is started after this time, except the first ones. `None` means no limit.
+    /// No sequence is started after this time. `None` means no limit.
     pub limit: Option<Duration>,
-    /// The number of sequences that are run even if they take longer.
-    pub at_least: u64,
     /// The numbers of the steps that are performed. `None` means all.
     pub steps: Option<Vec<usize>>,
     /// Whether a failing sequence is shrunk.
@@ -70,19 +69,18 @@ pub struct Options {
 
 /// Runs sequences, prints a summary, and fails if an invariant was violated.
 pub async fn run_sequences(options: Options) -> Result<()> {
-    let Options { chandler, tool, sequences, seed, limit, at_least, steps, shrink, json, dir } = options;
+    let Options { chandler, tool, sequences, seed, limit, steps, shrink, json, dir } = options;
     let progress = progress::display();
-    let assets = Assets::ensure(&BINARIES, progress.as_ref()).await?;
+    let assets = find_programs(progress.as_ref()).await?;
     let temporary = tempfile::tempdir().context("creating a temporary folder")?;
     let dir = dir.unwrap_or_else(|| temporary.path().to_owned());
     let environment = Environment::start(assets, &dir, &chandler, &tool, progress.as_ref()).await?;
     let seed = seed.unwrap_or_else(|| fastrand::u64(0..1 << 32));
-    progress.note(&format!("seed {seed}, logs in {}", dir.display()));
+    progress.note(&format!("seed {seed}, generator {}, logs in {}", generate::VERSION, dir.display()));
 
     let mut chaos = Chaos { environment, progress, steps, shrink, runs: 0 };
-    let mut summary = Summary { seed, ..Summary::default() };
-    let limits = SequenceLimits { sequences, at_least, time: limit };
-    let result = chaos.run(limits, &mut summary).await;
+    let mut summary = Summary { generator: generate::VERSION, seed, ..Summary::default() };
+    let result = chaos.run(sequences, limit, &mut summary).await;
     chaos.environment.kill().await;
     // The results are printed even if the environment fails.
     summary.publish(json.as_deref())?;
@@ -91,11 +89,14 @@ pub async fn run_sequences(options: Options) -> Result<()> {
     Ok(())
 }
 
-/// How many sequences are run.
-struct SequenceLimits {
-    sequences: u64,
-    at_least: u64,
-    time: Option<Duration>,
+/// Finds or builds the programs for clusters of each Kubernetes version.
+async fn find_programs(progress: &dyn ProgressReporter) -> Result<BTreeMap<KubernetesVersion, Assets>> {
+    let oldest = Assets::ensure(&BINARIES, progress).await?;
+    let mut programs = BTreeMap::new();
+    for version in KubernetesVersion::SUPPORTED {
+        programs.insert(version, oldest.with_version(version, progress).await?);
+    }
+    Ok(programs)
 }
 
 struct Chaos {
@@ -108,11 +109,10 @@ struct Chaos {
 }
 
 impl Chaos {
-    async fn run(&mut self, limits: SequenceLimits, summary: &mut Summary) -> Result<()> {
-        let SequenceLimits { sequences, at_least, time } = limits;
+    async fn run(&mut self, sequences: u64, limit: Option<Duration>, summary: &mut Summary) -> Result<()> {
         let start = Instant::now();
         for index in 0..sequences {
-            if index >= at_least && time.is_some_and(|time| start.elapsed() >= time) {
+            if limit.is_some_and(|limit| start.elapsed() >= limit) {
                 self.progress.note(&format!("the time is over after {index} of {sequences} sequences"));
                 break;
             }

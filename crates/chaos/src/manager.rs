@@ -43,6 +43,8 @@ pub struct ManagerCommand {
     pub chandler: PathBuf,
     pub tool: PathBuf,
     pub kubeconfig: PathBuf,
+    /// The certificate authority of the chart repository. An Extension cannot name one without a catalog.
+    pub trusted: PathBuf,
     pub home: PathBuf,
 }
 
@@ -51,8 +53,8 @@ pub struct Managers {
     command: ManagerCommand,
     current: Child,
     replaced: Vec<Child>,
-    /// The processes that are stopped now.
-    stopped: BTreeSet<u32>,
+    /// The processes that are suspended now.
+    suspended: BTreeSet<u32>,
     /// The number of managers that have been started.
     started: u32,
 }
@@ -60,7 +62,7 @@ pub struct Managers {
 impl Managers {
     pub fn start(command: ManagerCommand) -> Result<Self> {
         let current = spawn(&command, 1)?;
-        Ok(Self { command, current, replaced: Vec::new(), stopped: BTreeSet::new(), started: 1 })
+        Ok(Self { command, current, replaced: Vec::new(), suspended: BTreeSet::new(), started: 1 })
     }
 
     /// Starts a manager if the current one has ended, as a Deployment would do.
@@ -75,14 +77,14 @@ impl Managers {
         Ok(())
     }
 
-    /// Stops the current manager with SIGSTOP. Its drivers go on.
-    pub fn stop(&mut self) {
-        self.send_stop(self.current.pid());
+    /// Suspends the current manager with SIGSTOP. Its drivers go on.
+    pub fn suspend(&mut self) {
+        self.suspend_process(self.current.pid());
     }
 
-    /// Stops the current manager with SIGSTOP and starts another one.
+    /// Suspends the current manager with SIGSTOP and starts another one.
     pub fn replace(&mut self) -> Result<()> {
-        self.stop();
+        self.suspend();
         let replaced = self.start_another()?;
         self.replaced.push(replaced);
         Ok(())
@@ -94,18 +96,18 @@ impl Managers {
         }
     }
 
-    /// Stops the drivers of the current manager with SIGSTOP. Returns their process IDs.
-    pub fn stop_drivers(&mut self) -> Vec<u32> {
+    /// Suspends the drivers of the current manager with SIGSTOP. Returns their process IDs.
+    pub fn suspend_drivers(&mut self) -> Vec<u32> {
         let drivers = child_processes(self.current.pid());
         for pid in &drivers {
-            self.send_stop(*pid);
+            self.suspend_process(*pid);
         }
         drivers
     }
 
-    /// Continues all stopped processes.
+    /// Continues all suspended processes.
     pub fn heal(&mut self) {
-        for pid in std::mem::take(&mut self.stopped) {
+        for pid in std::mem::take(&mut self.suspended) {
             send(pid, Signal::CONT);
         }
     }
@@ -133,21 +135,21 @@ impl Managers {
         Ok(std::mem::replace(&mut self.current, next))
     }
 
-    fn send_stop(&mut self, pid: u32) {
-        self.stopped.insert(pid);
+    fn suspend_process(&mut self, pid: u32) {
+        self.suspended.insert(pid);
         send(pid, Signal::STOP);
     }
 }
 
 fn spawn(command: &ManagerCommand, number: u32) -> Result<Child> {
-    let ManagerCommand { name, chandler, tool, kubeconfig, home } = command;
+    let ManagerCommand { name, chandler, tool, kubeconfig, trusted, home } = command;
     let name = format!("{name}-manager-{number}");
     let text = |path: &Path| path.to_string_lossy().into_owned();
     // Each manager has its own store, as each Pod has.
     let (kubeconfig, tool, store) = (text(kubeconfig), text(tool), text(&home.join("stores").join(&name)));
     let specific = ["manager", "--kubeconfig", &kubeconfig, "--tool", &tool, "--store", &store];
     let args = specific.iter().chain(&ARGUMENTS).map(|argument| (*argument).to_owned()).collect();
-    let env = vec![("HOME".to_owned(), text(home))];
+    let env = vec![("HOME".to_owned(), text(home)), ("SSL_CERT_FILE".to_owned(), text(trusted))];
     let spec = Spec { name: name.clone(), program: chandler.clone(), args, env, home: home.clone() };
     Child::spawn(&spec).with_context(|| format!("starting {name}"))
 }

@@ -2,15 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::action::{Action, ChartVersion, Cluster, Placement, ReleaseId, Side, UserAction};
+use chandler_sandbox::assets::KubernetesVersion;
+
+use crate::{
+    action::{
+        Action, ChartVersion, Cluster, ManagementCluster, Placement, PlacementKind, ReleaseId, UserAction,
+    },
+    chart::PublishedVersion,
+};
 
 /// The state that users have asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    side: Side,
+    management: ManagementCluster,
     placements: BTreeMap<Placement, PlacementModel>,
     clusters: BTreeMap<Cluster, ClusterModel>,
     histories: BTreeMap<ReleaseId, ReleaseHistory>,
+    /// The number of faults, including upgrades of Kubernetes, which restart an API server.
     faults: u32,
 }
 
@@ -27,6 +35,7 @@ pub struct ClusterModel {
     pub selected_by: BTreeSet<Placement>,
     pub annotation: u32,
     pub paused: bool,
+    pub kubernetes: KubernetesVersion,
 }
 
 /// What users have done to a release.
@@ -46,8 +55,10 @@ struct ReleaseHistory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
     pub value: u32,
-    pub version: ChartVersion,
+    pub version: PublishedVersion,
     pub annotation: u32,
+    /// The Kubernetes version of the cluster, which the templates read.
+    pub kubernetes: KubernetesVersion,
 }
 
 /// The state that a release must have in the end.
@@ -65,9 +76,10 @@ impl Default for Model {
             selected_by: Placement::ALL.into_iter().collect(),
             annotation: 0,
             paused: false,
+            kubernetes: KubernetesVersion::default(),
         };
         Self {
-            side: Side::A,
+            management: ManagementCluster::A,
             placements: BTreeMap::new(),
             clusters: Cluster::ALL.into_iter().map(|name| (name, cluster())).collect(),
             histories: BTreeMap::new(),
@@ -78,8 +90,8 @@ impl Default for Model {
 
 impl Model {
     /// Returns the management cluster that has the objects.
-    pub fn side(&self) -> Side {
-        self.side
+    pub fn management(&self) -> ManagementCluster {
+        self.management
     }
 
     /// Returns whether an action makes sense now. Others are skipped, such as an edit of a placement that does not exist.
@@ -105,6 +117,7 @@ impl Model {
             | UserAction::HelmUninstall(release)
             | UserAction::EditObject(release)
             | UserAction::DeleteObject(release) => self.is_selected(*release),
+            UserAction::UpgradeKubernetes(cluster) => self.next_kubernetes(*cluster).is_some(),
             UserAction::Annotate(..)
             | UserAction::RecreateCluster(_)
             | UserAction::RotateCredentials(_)
@@ -163,8 +176,9 @@ impl Model {
             UserAction::RotateCredentials(cluster) => {
                 self.change_selected(|release| release.cluster == cluster);
             }
+            UserAction::UpgradeKubernetes(cluster) => self.upgrade_kubernetes(cluster),
             UserAction::Move => {
-                self.side = self.side.other();
+                self.management = self.management.other();
                 self.change_selected(|_| true);
             }
             UserAction::HelmUpgrade(release) | UserAction::HelmUninstall(release) => {
@@ -191,10 +205,12 @@ impl Model {
         let history = self.histories.get(&release);
         match (self.placements.get(&release.placement), self.cluster(release.cluster)) {
             (Some(placement), Some(cluster)) if cluster.selected_by.contains(&release.placement) => {
+                let kind = release.placement.kind();
                 Expected::Deployed(Content {
                     value: placement.value,
-                    version: placement.version,
+                    version: PublishedVersion::installed_by(kind, placement.version, cluster.kubernetes),
                     annotation: cluster.annotation,
+                    kubernetes: cluster.kubernetes,
                 })
             }
             _ if history.is_some_and(|history| history.may_be_left) => Expected::Unmanaged,
@@ -230,6 +246,17 @@ impl Model {
     /// Returns whether a cluster is paused.
     pub fn is_paused(&self, cluster: Cluster) -> bool {
         self.cluster(cluster).is_some_and(|found| found.paused)
+    }
+
+    /// Returns the Kubernetes version of a cluster.
+    pub fn kubernetes(&self, cluster: Cluster) -> KubernetesVersion {
+        self.cluster(cluster).map_or_else(KubernetesVersion::default, |found| found.kubernetes)
+    }
+
+    /// Returns the Kubernetes version to which a cluster can be upgraded, or `None` if it has the newest one.
+    pub fn next_kubernetes(&self, cluster: Cluster) -> Option<KubernetesVersion> {
+        let current = self.kubernetes(cluster);
+        KubernetesVersion::SUPPORTED.into_iter().find(|version| *version > current)
     }
 
     fn has_label(&self, release: ReleaseId) -> bool {
@@ -281,8 +308,21 @@ impl Model {
         }
     }
 
+    /// The templates of all releases read the Kubernetes version. The version of an extension changes too, maybe later. An
+    /// operation that runs while the API server restarts may fail.
+    fn upgrade_kubernetes(&mut self, cluster: Cluster) {
+        if let Some(next) = self.next_kubernetes(cluster) {
+            self.change_cluster(cluster, |found| found.kubernetes = next);
+        }
+        self.change_selected(|release| release.cluster == cluster);
+        self.change_selected(|release| {
+            release.cluster == cluster && release.placement.kind() == PlacementKind::ExtensionInstance
+        });
+        self.faults += 1;
+    }
+
     /// A release whose Cluster is deleted stays on its control plane, and is adopted afterwards if it is selected. Its
-    /// HelmReleaseProxy is deleted with the Cluster; if the new Cluster exists before this is complete, the release may be
+    /// release object is deleted with the Cluster; if the new Cluster exists before this is complete, the release may be
     /// removed and installed again.
     fn recreate(&mut self, cluster: Cluster) {
         for release in ReleaseId::all().filter(|release| release.cluster == cluster) {
@@ -302,6 +342,8 @@ mod tests {
     const P: Placement = Placement(0);
     const ON_ALPHA: ReleaseId = ReleaseId { placement: P, cluster: Cluster::Alpha };
     const ON_BRAVO: ReleaseId = ReleaseId { placement: P, cluster: Cluster::Bravo };
+    const EXTENSION: Placement = Placement(1);
+    const EXTENSION_ON_ALPHA: ReleaseId = ReleaseId { placement: EXTENSION, cluster: Cluster::Alpha };
 
     fn after(actions: &[UserAction]) -> Model {
         let mut model = Model::default();
@@ -313,7 +355,8 @@ mod tests {
     }
 
     fn content(value: u32, version: ChartVersion, annotation: u32) -> Expected {
-        Expected::Deployed(Content { value, version, annotation })
+        let version = PublishedVersion::independent(version);
+        Expected::Deployed(Content { value, version, annotation, kubernetes: KubernetesVersion::V1_34 })
     }
 
     #[test]
@@ -358,6 +401,34 @@ mod tests {
     }
 
     #[test]
+    fn an_upgrade_of_kubernetes_moves_extensions_and_is_possible_once() {
+        use UserAction::{CreatePlacement, RecreateCluster, UpgradeKubernetes};
+        let version = |model: &Model, release| match model.expected(release) {
+            Expected::Deployed(Content { version, kubernetes, .. }) => {
+                (version.to_string(), kubernetes.minor())
+            }
+            expected => panic!("{expected:?}"),
+        };
+        let created = after(&[CreatePlacement(P), CreatePlacement(EXTENSION)]);
+        assert_eq!(version(&created, ON_ALPHA), ("1.0.0".to_owned(), 34));
+        assert_eq!(version(&created, EXTENSION_ON_ALPHA), ("34.0.0".to_owned(), 34));
+        let upgraded = after(&[
+            CreatePlacement(P),
+            CreatePlacement(EXTENSION),
+            UpgradeKubernetes(Cluster::Alpha),
+            RecreateCluster(Cluster::Alpha),
+        ]);
+        assert_eq!(version(&upgraded, ON_ALPHA), ("1.0.0".to_owned(), 35));
+        assert_eq!(version(&upgraded, EXTENSION_ON_ALPHA), ("35.0.0".to_owned(), 35));
+        assert_eq!(version(&upgraded, ON_BRAVO), ("1.0.0".to_owned(), 34));
+        assert!(!upgraded.allows(Action::User(UpgradeKubernetes(Cluster::Alpha))));
+        assert!(upgraded.allows(Action::User(UpgradeKubernetes(Cluster::Bravo))));
+        // The fault, the recreated Cluster, the creation, and one or two changes.
+        let limits = (upgraded.revision_limit(ON_ALPHA), upgraded.revision_limit(EXTENSION_ON_ALPHA));
+        assert_eq!(limits, (4, 5));
+    }
+
+    #[test]
     fn closing_actions_end_all_pauses() {
         use UserAction::{CreatePlacement, PauseCluster, PausePlacement};
         let mut model = after(&[CreatePlacement(P), PausePlacement(P), PauseCluster(Cluster::Bravo)]);
@@ -386,9 +457,9 @@ mod tests {
     }
 
     #[test]
-    fn faults_allow_revisions_and_a_move_changes_the_side() {
+    fn faults_allow_revisions_and_a_move_changes_the_management_cluster() {
         let mut model = after(&[UserAction::CreatePlacement(P), UserAction::Move]);
-        model.apply(Action::Fault(Fault::Compact(PlaneId::Management(Side::A))));
-        assert_eq!((model.side(), model.revision_limit(ON_ALPHA)), (Side::B, 3));
+        model.apply(Action::Fault(Fault::Compact(PlaneId::Management(ManagementCluster::A))));
+        assert_eq!((model.management(), model.revision_limit(ON_ALPHA)), (ManagementCluster::B, 3));
     }
 }

@@ -8,10 +8,12 @@ use kube::{
     Client,
     api::{ListParams, Patch, PatchParams},
 };
+use serde_json::Value;
 
 use crate::{
     action::Cluster,
-    objects::{ADDONS, CA_SECRET, CAPI, initialized},
+    model::Model,
+    objects::{CA_SECRET, CLUSTERS, CONTROL_PLANES, Kind, MANAGED_KINDS, initialized, running},
 };
 
 /// Long enough for a manager to react to a change.
@@ -27,9 +29,9 @@ pub struct Mover<'a> {
 }
 
 impl Mover<'_> {
-    /// Moves all objects. Clusters stay paused on the target if `is_paused`. Returns false without a change if objects
-    /// are being deleted, because clusterctl refuses to move those.
-    pub async fn run(&self, is_paused: impl Fn(Cluster) -> bool) -> Result<bool> {
+    /// Moves all objects. Clusters stay paused on the target if they are paused in the model. Returns false without a change
+    /// if objects are being deleted, because clusterctl refuses to move those.
+    pub async fn run(&self, model: &Model) -> Result<bool> {
         if !self.wait_no_deletions().await? {
             return Ok(false);
         }
@@ -43,8 +45,9 @@ impl Mover<'_> {
         // Managers that do not react in time may create or delete objects meanwhile.
         clusterctl.run(&nodes).await?;
         for cluster in Cluster::ALL {
-            self.set_initialized(cluster).await?;
-            clusterctl.set_paused(target, cluster.name(), is_paused(cluster)).await?;
+            self.set_status(CONTROL_PLANES, cluster, running(model.kubernetes(cluster))).await?;
+            self.set_status(CLUSTERS, cluster, initialized()).await?;
+            clusterctl.set_paused(target, cluster.name(), model.is_paused(cluster)).await?;
         }
         Ok(true)
     }
@@ -53,8 +56,8 @@ impl Mover<'_> {
         let deadline = Instant::now() + DELETIONS_TIMEOUT;
         loop {
             let mut deleting = 0;
-            for kind in ["HelmChartProxy", "HelmReleaseProxy"] {
-                let objects = namespaced(self.source, self.namespace, ADDONS, kind);
+            for (api_version, kind) in MANAGED_KINDS {
+                let objects = namespaced(self.source, self.namespace, api_version, kind);
                 let all = objects.list(&ListParams::default()).await?;
                 deleting += all.iter().filter(|object| object.metadata.deletion_timestamp.is_some()).count();
             }
@@ -65,10 +68,11 @@ impl Mover<'_> {
         }
     }
 
-    async fn set_initialized(&self, cluster: Cluster) -> Result<()> {
-        let clusters = namespaced(self.target, self.namespace, CAPI, "Cluster");
-        let patch = Patch::Merge(initialized());
-        clusters.patch_status(cluster.name(), &PatchParams::default(), &patch).await?;
+    /// Sets the status that a provider sets on the target, because a move does not copy it.
+    async fn set_status(&self, kind: Kind, cluster: Cluster, status: Value) -> Result<()> {
+        let (api_version, kind) = kind;
+        let objects = namespaced(self.target, self.namespace, api_version, kind);
+        objects.patch_status(cluster.name(), &PatchParams::default(), &Patch::Merge(status)).await?;
         Ok(())
     }
 }

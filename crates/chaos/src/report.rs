@@ -10,6 +10,8 @@ use crate::action::Step;
 /// The results of all sequences.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
+    /// The version of the generator, which determines the sequence of a seed.
+    pub generator: u32,
     /// The seed of the first sequence.
     pub seed: u64,
     pub passed: usize,

@@ -15,12 +15,12 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::{
-    action::{Action, Cluster, Placement, Side, Step, UserAction},
+    action::{Action, Cluster, ManagementCluster, Placement, PlacementKind, Step, UserAction},
     environment::Environment,
-    facts::Events,
-    invariants::{check_end_state, check_events, check_ready_is_true},
+    facts::{EndState, Events},
+    invariants::{check_end_state, check_events, check_hooks, check_ready_is_true},
     model::Model,
-    objects::{self, ADDONS, CAPI},
+    objects,
     observe::{self, AuditLogs},
 };
 
@@ -55,6 +55,7 @@ pub async fn run(
     steps: &[Step],
     progress: &dyn ProgressReporter,
 ) -> Result<Vec<String>> {
+    within(STEP_TIMEOUT, environment.replace_upgraded_clusters()).await.context("replacing clusters")?;
     let logs = AuditLogs::new(environment)?;
     let mut run = Run {
         environment,
@@ -81,11 +82,17 @@ pub async fn run(
 
 impl Run<'_> {
     async fn create_clusters(&mut self) -> Result<()> {
-        for side in Side::ALL {
-            apply(self.environment.management(side)?, &objects::namespace(&self.namespace)).await?;
+        for management in ManagementCluster::ALL {
+            apply(self.environment.management(management)?, &objects::namespace(&self.namespace)).await?;
         }
         let ca = objects::ca_secret(&self.namespace, self.environment.repository.ca_pem());
-        apply(self.environment.management(Side::A)?, &ca).await?;
+        apply(self.environment.management(ManagementCluster::A)?, &ca).await?;
+        let is_extension = |placement: &Placement| placement.kind() == PlacementKind::ExtensionInstance;
+        for placement in Placement::ALL.into_iter().filter(is_extension) {
+            let repository = self.environment.repository.url();
+            let extension = objects::extension(&self.namespace, placement, repository);
+            apply(self.environment.management(ManagementCluster::A)?, &extension).await?;
+        }
         for cluster in Cluster::ALL {
             self.create_cluster(cluster).await?;
         }
@@ -122,14 +129,16 @@ impl Run<'_> {
         for action in self.model.closing_actions() {
             self.perform(Action::User(action)).await?;
         }
-        let mut violations = self.converge().await?;
+        let (state, mut violations) = self.converge().await?;
         violations.extend(self.check_quiet().await?);
         violations.extend(check_events(&self.model, &self.events));
+        violations.extend(check_hooks(&state, &self.events));
         Ok(violations)
     }
 
-    /// Waits until the end state is as the model predicts. Returns the differences that are left at the timeout.
-    async fn converge(&mut self) -> Result<Vec<String>> {
+    /// Waits until the end state is as the model predicts. Returns the state, and the differences that are left at the
+    /// timeout.
+    async fn converge(&mut self) -> Result<(EndState, Vec<String>)> {
         let deadline = Instant::now() + CONVERGENCE_TIMEOUT;
         loop {
             self.environment.supervise()?;
@@ -137,12 +146,12 @@ impl Run<'_> {
             let state = within(STEP_TIMEOUT, observing).await.context("reading the end state")?;
             let mut violations = check_end_state(&self.model, &state);
             if violations.is_empty() {
-                return Ok(Vec::new());
+                return Ok((state, Vec::new()));
             }
             self.progress.advance(&format!("waiting for the end state: {}", violations.join("; ")));
             if Instant::now() > deadline {
                 violations.extend(check_ready_is_true(&self.model, &state));
-                return Ok(violations);
+                return Ok((state, violations));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
@@ -162,21 +171,16 @@ impl Run<'_> {
         for placement in Placement::ALL {
             self.perform(Action::User(UserAction::DeletePlacement(placement))).await?;
         }
-        let violations = self.converge().await?;
+        let (_, violations) = self.converge().await?;
         Ok(violations.into_iter().map(|violation| format!("after the end: {violation}")).collect())
     }
 
     /// Removes all objects from the management clusters, so that they do not affect the next run. After a failure, also
     /// replaces the managers.
     async fn clean_up(&mut self, has_failed: bool) -> Result<()> {
-        for side in Side::ALL {
-            for (api_version, kind) in [
-                (ADDONS, "HelmChartProxy"),
-                (ADDONS, "HelmReleaseProxy"),
-                (CAPI, "Cluster"),
-                ("v1", "Secret"),
-            ] {
-                self.delete_all(side, api_version, kind).await?;
+        for management in ManagementCluster::ALL {
+            for (api_version, kind) in objects::custom_kinds().chain([("v1", "Secret")]) {
+                self.delete_all(management, api_version, kind).await?;
             }
         }
         if has_failed {
@@ -185,9 +189,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    async fn delete_all(&self, side: Side, api_version: &str, kind: &str) -> Result<()> {
-        let api =
-            dynamic_api::namespaced(self.environment.management(side)?, &self.namespace, api_version, kind);
+    async fn delete_all(&self, management: ManagementCluster, api_version: &str, kind: &str) -> Result<()> {
+        let api = dynamic_api::namespaced(
+            self.environment.management(management)?,
+            &self.namespace,
+            api_version,
+            kind,
+        );
         let strip = Patch::Merge(json!({"metadata": {"finalizers": []}}));
         for object in api.list(&ListParams::default()).await? {
             let name = object.metadata.name.unwrap_or_default();

@@ -17,7 +17,9 @@ pub enum BenchCommand {
     /// The management cluster and the manager are real. One real workload cluster gets all releases; its answers are
     /// replayed for all others.
     Placement(PlacementArgs),
-    /// Draw results of `bench placement` over the number of clusters, as SVG
+    /// Compare results of `bench fleet`: how the CPU time of a release grows with the number of clusters
+    Compare(CompareArgs),
+    /// Draw results of `bench fleet` or of `bench placement` over the number of clusters, as SVG
     Plot(PlotArgs),
 }
 
@@ -125,8 +127,15 @@ impl PlacementArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// Results of `bench fleet --json`, one for each number of clusters
+    #[arg(required = true, num_args = 2..)]
+    results: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub struct PlotArgs {
-    /// Results of `bench placement --json`, one for each number of clusters
+    /// Results of `bench fleet --json` or of `bench placement --json`, one for each number of clusters
     #[arg(required = true)]
     results: Vec<PathBuf>,
     /// Write the drawing to this file
@@ -139,8 +148,9 @@ pub async fn run(command: BenchCommand) -> Result<()> {
         BenchCommand::Fleet(arguments) => Box::pin(chandler_bench::fleet(arguments.options()?)),
         BenchCommand::Placement(arguments) => Box::pin(chandler_bench::placement(arguments.options()?)),
         BenchCommand::Plot(PlotArgs { results, svg }) => {
-            return chandler_bench::plot_placement(&results, &svg);
+            return chandler_bench::plot_results(&results, &svg);
         }
+        BenchCommand::Compare(CompareArgs { results }) => return chandler_bench::compare_fleets(&results),
     };
     tokio::select! {
         done = bench => done,

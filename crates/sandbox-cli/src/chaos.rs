@@ -19,9 +19,6 @@ pub struct ChaosArgs {
     /// Start no sequence after this time [default: no limit]
     #[arg(long)]
     minutes: Option<u64>,
-    /// Number of sequences that are run even if they take longer than --minutes
-    #[arg(long, default_value_t = 0)]
-    at_least: u64,
     /// Numbers of the steps to perform, such as 0,3,4, to replay a part of a sequence [default: all]
     #[arg(long, value_delimiter = ',')]
     steps: Option<Vec<usize>>,
@@ -40,10 +37,10 @@ pub struct ChaosArgs {
 
 impl ChaosArgs {
     fn options(self) -> Result<Options> {
-        let Self { sequences, seed, minutes, at_least, steps, no_shrink, json, programs, dir } = self;
+        let Self { sequences, seed, minutes, steps, no_shrink, json, programs, dir } = self;
         let ProgramPaths { chandler, tool } = programs.find()?;
         let limit = minutes.map(|minutes| Duration::from_secs(minutes.saturating_mul(60)));
-        Ok(Options { chandler, tool, sequences, at_least, seed, limit, steps, shrink: !no_shrink, json, dir })
+        Ok(Options { chandler, tool, sequences, seed, limit, steps, shrink: !no_shrink, json, dir })
     }
 }
 

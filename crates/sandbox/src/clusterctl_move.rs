@@ -14,6 +14,8 @@ use crate::dynamic_api::{ignore_not_found, namespaced};
 
 const ADDONS: &str = "addons.cluster.x-k8s.io/v1alpha1";
 const CAPI: &str = "cluster.x-k8s.io/v1beta2";
+const CONTROL_PLANES: &str = "controlplane.cluster.x-k8s.io/v1alpha1";
+const EXTENSIONS: &str = "chandler.dev/v1alpha1";
 const DELETION_TIMEOUT: Duration = Duration::from_mins(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -90,7 +92,8 @@ impl ClusterctlMove<'_> {
     }
 
     /// Returns the objects of the namespace in the order of their creation, owners first: the Secrets and Clusters with
-    /// these names, all HelmChartProxies, the kubeconfigs of the Clusters, and all HelmReleaseProxies.
+    /// these names, all ExtensionCatalogs, Extensions, HelmChartProxies and ExtensionInstances, the kubeconfigs of the
+    /// Clusters, every SandboxControlPlane, and all HelmReleaseProxies and AddonReleases.
     pub async fn graph(&self, secrets: &[&str], clusters: &[&str]) -> Result<Vec<Node>, Error> {
         let cluster_id = |name: &str| ObjectId::new(CAPI, "Cluster", name);
         let mut nodes = Vec::new();
@@ -100,12 +103,25 @@ impl ClusterctlMove<'_> {
         for cluster in clusters {
             nodes.push(Node { object: cluster_id(cluster), owner: None });
         }
-        nodes.extend(self.list("HelmChartProxy").await?);
+        for (api_version, kind) in [
+            (EXTENSIONS, "ExtensionCatalog"),
+            (EXTENSIONS, "Extension"),
+            (ADDONS, "HelmChartProxy"),
+            (EXTENSIONS, "ExtensionInstance"),
+        ] {
+            nodes.extend(self.list(api_version, kind).await?);
+        }
         for cluster in clusters {
             let object = ObjectId::new("v1", "Secret", &format!("{cluster}-kubeconfig"));
             nodes.push(Node { object, owner: Some(cluster_id(cluster)) });
         }
-        nodes.extend(self.list("HelmReleaseProxy").await?);
+        for (api_version, kind) in [
+            (CONTROL_PLANES, "SandboxControlPlane"),
+            (ADDONS, "HelmReleaseProxy"),
+            (EXTENSIONS, "AddonRelease"),
+        ] {
+            nodes.extend(self.list(api_version, kind).await?);
+        }
         Ok(nodes)
     }
 
@@ -171,12 +187,18 @@ impl ClusterctlMove<'_> {
         Ok(is_deleted)
     }
 
-    /// Returns the objects of a kind, each with its controller as its owner.
-    async fn list(&self, kind: &str) -> Result<Vec<Node>, Error> {
-        let listed = namespaced(self.source, self.namespace, ADDONS, kind).list(&ListParams::default()).await;
-        let all = listed.map_err(Error::request("list", &ObjectId::new(ADDONS, kind, "objects")))?;
+    /// Returns the objects of a kind, each with its controller as its owner. A kind that is not served has none.
+    async fn list(&self, api_version: &str, kind: &str) -> Result<Vec<Node>, Error> {
+        let objects = namespaced(self.source, self.namespace, api_version, kind);
+        let all = match objects.list(&ListParams::default()).await {
+            Ok(all) => all.items,
+            Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+            Err(error) => {
+                return Err(Error::request("list", &ObjectId::new(api_version, kind, "objects"))(error));
+            }
+        };
         let node = |object: &DynamicObject| Node {
-            object: ObjectId::new(ADDONS, kind, &object.name_any()),
+            object: ObjectId::new(api_version, kind, &object.name_any()),
             owner: ObjectId::controller_of(object),
         };
         Ok(all.iter().map(node).collect())

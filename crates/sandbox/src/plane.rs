@@ -4,6 +4,7 @@ mod components;
 mod layout;
 mod nodes;
 mod ports;
+mod shared_etcd;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use tracing::subscriber::NoSubscriber;
 
 use self::layout::{Layout, PROBE};
 pub use self::ports::{NoFreePort, free_port};
+pub use self::shared_etcd::SharedEtcd;
 use crate::assets::{Assets, Binary, KubernetesVersion};
 use crate::process::{Child, GRACE_PERIOD};
 use crate::requests::{AuditLog, RequestCounts};
@@ -66,12 +68,19 @@ pub struct PlaneOptions {
     pub nodes: Option<u32>,
     /// `None` means the port of the last start if it is free, otherwise any free port.
     pub port: Option<u16>,
+    /// The folder of a [`SharedEtcd`] in which the name is the prefix of all data. `None` means an etcd of its own.
+    pub shared_etcd: Option<PathBuf>,
 }
 
 impl PlaneOptions {
     /// Only etcd and the API server.
     pub fn bare(name: &str, dir: &Path) -> Self {
-        Self { name: name.to_owned(), dir: dir.to_owned(), nodes: None, port: None }
+        Self { name: name.to_owned(), dir: dir.to_owned(), nodes: None, port: None, shared_etcd: None }
+    }
+
+    /// Only the API server, with a shared etcd. Takes the least CPU time and memory.
+    pub fn sharing(etcd: &SharedEtcd, name: &str, dir: &Path) -> Self {
+        Self { shared_etcd: Some(etcd.dir().to_owned()), ..Self::bare(name, dir) }
     }
 
     /// With controller manager, scheduler and Nodes.
@@ -88,7 +97,7 @@ pub struct Plane {
     assets: std::sync::Mutex<Assets>,
     port: u16,
     kubeconfig: String,
-    /// In the order in which they were started; etcd is the first.
+    /// In the order in which they were started; etcd is the first, unless it is shared.
     children: Mutex<Vec<Child>>,
     /// Set by [`Plane::stop`] and [`Plane::kill`]. The provider does not restart a control plane that was stopped.
     stopped: AtomicBool,
@@ -129,6 +138,9 @@ impl Plane {
         let layout = Layout::new(&options.dir);
         let kubeconfig = layout.prepare(&options.name, &endpoint(port))?;
         layout.store_port(port)?;
+        if let Some(etcd) = &options.shared_etcd {
+            layout.link_etcd(etcd)?;
+        }
         Ok(Self {
             options: options.clone(),
             assets: std::sync::Mutex::new(assets.clone()),
@@ -148,10 +160,11 @@ impl Plane {
         let home = &self.options.dir;
         let assets = self.assets();
         let bare = self.options.nodes.is_none();
-        if children.is_empty() {
+        if children.is_empty() && self.options.shared_etcd.is_none() {
             children.push(Child::spawn(&components::etcd(&assets, home))?);
         }
-        children.push(Child::spawn(&components::apiserver(&assets, home, self.port, bare))?);
+        let prefix = self.options.shared_etcd.is_some().then_some(self.options.name.as_str());
+        children.push(Child::spawn(&components::apiserver(&assets, home, self.port, bare, prefix))?);
         let probe = self.probe().await?;
         self.wait_ready(&probe, children).await?;
         Layout::new(home).store_version(assets.kubernetes())?;
@@ -249,7 +262,8 @@ impl Plane {
     /// stopped, and the next restart uses the new version again.
     pub async fn upgrade(&self, assets: &Assets) -> Result<(), Error> {
         let mut children = self.children.lock().await;
-        stop_after(1, &mut children).await;
+        let etcd = usize::from(self.options.shared_etcd.is_none());
+        stop_after(etcd, &mut children).await;
         *self.assets.lock().unwrap_or_else(PoisonError::into_inner) = assets.clone();
         let launched = self.launch_missing(&mut children).await;
         if launched.is_err() {

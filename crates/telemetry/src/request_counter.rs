@@ -14,6 +14,8 @@ use http::{Method, Request, Response, Uri};
 use tower::{Layer, Service};
 
 const VERBS: [&str; 7] = ["get", "watch", "post", "put", "patch", "delete", "other"];
+/// The index of `get`.
+const GET: usize = 0;
 const RESULTS: [&str; 9] = [
     "success",
     "not_found",
@@ -61,6 +63,11 @@ impl RequestCounter {
     pub fn labels(verb: &str, result: &str) -> Option<(&'static str, &'static str)> {
         let label = |known: &[&'static str], text| known.iter().copied().find(|known| *known == text);
         Some((label(&VERBS, verb)?, label(&RESULTS, result)?))
+    }
+
+    /// Counts a GET that was not sent through the layer. A `status` of `None` means that there was no response.
+    pub fn count_get(&self, status: Option<u16>) {
+        self.record(GET, status);
     }
 
     fn record(&self, verb: usize, status: Option<u16>) {
@@ -175,7 +182,8 @@ mod tests {
         }
         let broken = service_fn(|_: Request<()>| async { Err::<Response<()>, _>("no route") });
         counter.layer(broken).oneshot(Request::new(())).await.unwrap_err();
-        let expected = RequestCount { verb: "get", result: "unreachable", count: 1 };
+        counter.count_get(None);
+        let expected = RequestCount { verb: "get", result: "unreachable", count: 2 };
         assert!(counter.counts().contains(&expected));
         assert_eq!(counter.counts().len(), rows.len() + 1);
     }

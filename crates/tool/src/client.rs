@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use chandler_api::status::ObjectRecord;
+use chandler_api::status::ObjectRecords;
 use chandler_core::{
     digest::{Digest, InputDigest, InputMark},
     failure::{Category, Failure},
@@ -80,7 +80,7 @@ pub struct ReleaseDetails {
     pub values: Option<Digest>,
     /// `None` means that Chandler did not make this revision.
     pub inputs: Option<InputDigest>,
-    pub inventory: Vec<ObjectRecord>,
+    pub inventory: ObjectRecords,
     pub description: String,
 }
 
@@ -429,7 +429,7 @@ mod tests {
             package_version: "1.0.0".to_owned(),
             values: None,
             inputs,
-            inventory: Vec::new(),
+            inventory: ObjectRecords::default(),
             description: String::new(),
         };
         assert_eq!(details(None).seen().mark, None, "gone back to after a failed upgrade");

@@ -168,7 +168,7 @@ impl ReleaseView {
             next_retry: release.next_retry().map(Time),
             next_step: next_step(release),
             inventory_revision: status.inventory_revision,
-            inventory: status.inventory.clone(),
+            inventory: status.inventory.to_vec(),
             history: status.history.clone(),
         }
     }

@@ -29,7 +29,11 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::follower::Follower;
-use crate::{inventory, kubeconfig::target_from_kubeconfig, reach};
+use crate::{
+    inventory,
+    kubeconfig::target_from_kubeconfig,
+    reach::{self, TargetClient},
+};
 
 /// Maximum number of concurrent attempts to connect.
 const CONCURRENT_CONNECTS: usize = 64;
@@ -75,7 +79,7 @@ struct State {
 #[derive(Clone)]
 struct Reached {
     target: Target,
-    client: Client,
+    client: TargetClient,
     records: Arc<ReleaseRecords>,
 }
 
@@ -108,7 +112,7 @@ impl Connection {
             Failure::new(Category::Unreachable, format!("cluster {} is not connected", self.cluster))
         })?;
         let resource = inventory::resource(&records)?;
-        let stored: Api<DynamicObject> = Api::namespaced_with(client, &release.namespace, &resource);
+        let stored: Api<DynamicObject> = Api::namespaced_with(client.client, &release.namespace, &resource);
         let name = records.object_name(release, mark.revision);
         let patch = serde_json::json!({"metadata": {"labels": {InputMark::LABEL: mark.to_string()}}});
         stored

@@ -16,15 +16,17 @@ use chandler_core::{
     reachability::{ANSWER_TIMEOUT, probe_at},
 };
 use futures::{Stream, StreamExt as _};
-use http::Request;
 use kube::{
-    Api, Client, ResourceExt as _,
+    Api, ResourceExt as _,
     api::{ApiResource, DynamicObject, ListParams, TypeMeta, WatchEvent, WatchParams},
     core::{GroupVersionKind, PartialObjectMeta},
 };
 use tokio::{sync::Notify, time::Instant};
 
-use crate::reach::failure_of;
+use crate::{
+    probe::Probe,
+    reach::{TargetClient, failure_of},
+};
 
 /// How often a cluster that does not serve the kind of the records is asked again.
 const NOT_SERVED_RETRY: Duration = Duration::from_mins(1);
@@ -73,7 +75,7 @@ pub enum WatchEnd {
 
 /// The records of a tool on a cluster, listed and watched.
 pub struct InventoryWatch {
-    client: Client,
+    probe: Probe,
     api: Api<DynamicObject>,
     records: Arc<ReleaseRecords>,
     inventory: Arc<ReleaseInventory>,
@@ -85,10 +87,10 @@ pub struct InventoryWatch {
 
 impl InventoryWatch {
     /// Lists the records and opens the watch.
-    pub async fn open(client: Client, records: Arc<ReleaseRecords>) -> Result<Self, Failure> {
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(&records)?);
+    pub async fn open(target: TargetClient, records: Arc<ReleaseRecords>) -> Result<Self, Failure> {
+        let api: Api<DynamicObject> = Api::all_with(target.client, &resource(&records)?);
         let mut watch = Self {
-            client,
+            probe: target.probe,
             api,
             records,
             inventory: Arc::default(),
@@ -166,7 +168,7 @@ impl InventoryWatch {
             };
             let event = tokio::select! {
                 event = events.next() => event,
-                silent = until_silent(&self.client, &mut self.last_answer) => return silent,
+                silent = until_silent(&self.probe, &mut self.last_answer) => return silent,
                 () = list_again.notified() => return WatchEnd::ListAgain,
             };
             let Some(event) = event else {
@@ -229,11 +231,11 @@ fn broken(error: &kube::Error) -> WatchEnd {
 
 /// Waits until the cluster has stopped answering: asks whenever nothing was heard for a while. Any answer counts, even a
 /// refusal, and is recorded in `last_answer`.
-async fn until_silent(client: &Client, last_answer: &mut Instant) -> WatchEnd {
+async fn until_silent(probe: &Probe, last_answer: &mut Instant) -> WatchEnd {
     loop {
         let start = *START;
         tokio::time::sleep_until(start + probe_at(last_answer.saturating_duration_since(start))).await;
-        if let Err(failure) = wait_for_answer(client).await {
+        if let Err(failure) = wait_for_answer(probe).await {
             return WatchEnd::Broken { failure, silent_since: Some(*last_answer) };
         }
         *last_answer = Instant::now();
@@ -242,15 +244,15 @@ async fn until_silent(client: &Client, last_answer: &mut Instant) -> WatchEnd {
 
 /// Waits for an answer. Asks several times, because a connection that is kept open may have been dropped on its way while
 /// the cluster is reachable with a new one.
-async fn wait_for_answer(client: &Client) -> Result<(), Failure> {
+async fn wait_for_answer(probe: &Probe) -> Result<(), Failure> {
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     let mut last = None;
     while Instant::now() < deadline {
         let until = deadline.min(Instant::now() + PROBE_TIMEOUT);
-        match tokio::time::timeout_at(until, probe(client)).await {
+        match tokio::time::timeout_at(until, probe.answer()).await {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => {
-                last = Some(failure_of(&error));
+            Ok(Err(failure)) => {
+                last = Some(failure);
                 tokio::time::sleep_until(deadline.min(Instant::now() + PROBE_PAUSE)).await;
             }
             Err(_) => last = None,
@@ -259,12 +261,4 @@ async fn wait_for_answer(client: &Client) -> Result<(), Failure> {
     let silent =
         || Failure::new(Category::Unreachable, "the API server of the workload cluster does not answer");
     Err(last.unwrap_or_else(silent))
-}
-
-async fn probe(client: &Client) -> kube::Result<()> {
-    let request = Request::get("/version").body(Vec::new()).map_err(kube::Error::HttpError)?;
-    match client.request_text(request).await {
-        Ok(_) | Err(kube::Error::Api(_)) => Ok(()),
-        Err(error) => Err(error),
-    }
 }

@@ -5,6 +5,7 @@ mod credentials;
 mod deadline;
 mod inventory;
 mod kubeconfig;
+mod probe;
 mod proxy;
 mod reach;
 

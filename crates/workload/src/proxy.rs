@@ -39,7 +39,7 @@ fn credentials(authority: &str) -> Option<Result<(String, String), KubeconfigErr
     Some(decoded(user).and_then(|user| Ok((user, decoded(password)?))))
 }
 
-/// Returns the value of `Proxy-Authorization`.
+/// Returns the value of a header with basic authentication.
 pub fn basic_authorization(user: &str, password: &str) -> Option<HeaderValue> {
     let encoded = BASE64_STANDARD.encode(format!("{user}:{password}"));
     let mut header = HeaderValue::try_from(format!("Basic {encoded}")).ok()?;

@@ -9,7 +9,10 @@ use chandler_core::{
 };
 use chandler_telemetry::RequestCounter;
 use chandler_tls::{ClientCertificate, Trust, certificates, client_config};
-use http::{HeaderValue, Uri, header::USER_AGENT};
+use http::{
+    HeaderName, HeaderValue, Request, Uri,
+    header::{AUTHORIZATION, USER_AGENT},
+};
 use hyper::rt::{Read, Write};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
@@ -26,13 +29,13 @@ use hyper_util::{
 use kube::{
     Client, Config,
     client::{Body, ClientBuilder, ConfigExt as _, retry::RetryPolicy},
-    config::AuthInfo,
 };
 use rustls::{ClientConfig, pki_types::ServerName};
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, retry::RetryLayer};
 
 use crate::{
     deadline::ResponseDeadlines,
+    probe::{self, Probe},
     proxy::{ProxyFailed, basic_authorization},
 };
 
@@ -40,13 +43,20 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection on which nothing arrives for so long is broken: the API server ends every watch before that.
 const READ_TIMEOUT: Duration = Duration::from_mins(5);
 
+/// A client for a target, and a probe that uses the same connections.
+#[derive(Clone)]
+pub struct TargetClient {
+    pub client: Client,
+    pub probe: Probe,
+}
+
 /// A client for `target`, whose requests are counted. It is configured by the target alone: kube would also read the proxies
 /// of the environment, and verify certificates in another way.
 pub fn client(
     target: &Target,
     requests: &RequestCounter,
     watch_silence: Duration,
-) -> Result<Client, Failure> {
+) -> Result<TargetClient, Failure> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     let Some(proxy) = &target.proxy else { return client_over(tcp, target, requests, watch_silence) };
@@ -97,7 +107,7 @@ fn client_over<C>(
     target: &Target,
     requests: &RequestCounter,
     watch_silence: Duration,
-) -> Result<Client, Failure>
+) -> Result<TargetClient, Failure>
 where
     C: Service<Uri, Error: Into<BoxError>, Future: Send + 'static> + Clone + Send + Sync + 'static,
     C::Response: Connection + Read + Write + Send + Unpin + 'static,
@@ -112,37 +122,46 @@ where
     connector.set_write_timeout(Some(target.request_timeout));
     let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(connector);
 
-    let config = config(target)?;
+    let headers = headers(target)?;
+    let probe = Probe::new(http.clone(), probe_request(target, &headers)?, requests.clone());
+    let mut config = Config::new(target.server.parse().map_err(|error| unusable(&error))?);
+    config.headers = headers;
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .layer(RetryLayer::new(RetryPolicy::server_retry()))
-        .option_layer(config.auth_layer().map_err(|error| unusable(&error))?)
         .layer(config.extra_headers_layer().map_err(|error| unusable(&error))?)
         .map_err(BoxError::from)
         .service(http);
     let builder = ClientBuilder::new(service, config.default_namespace);
     let deadlines = ResponseDeadlines { response: ANSWER_TIMEOUT, watch_silence };
-    Ok(builder.with_layer(&deadlines).with_layer(requests).build())
+    Ok(TargetClient { client: builder.with_layer(&deadlines).with_layer(requests).build(), probe })
 }
 
-/// The address, credentials and headers of the requests.
-fn config(target: &Target) -> Result<Config, Failure> {
-    let mut config = Config::new(target.server.parse().map_err(|error| unusable(&error))?);
-    config
-        .headers
-        .push((USER_AGENT, HeaderValue::from_static(concat!("chandler/", env!("CARGO_PKG_VERSION")))));
-    config.auth_info = match &target.auth {
-        Some(TargetAuth::BearerToken(token)) => {
-            AuthInfo { token: Some(token.clone().into()), ..AuthInfo::default() }
-        }
-        Some(TargetAuth::Basic { username, password }) => AuthInfo {
-            username: Some(username.clone()),
-            password: Some(password.clone().into()),
-            ..AuthInfo::default()
-        },
-        None => AuthInfo::default(),
+/// The headers of every request: who asks, and the credentials.
+fn headers(target: &Target) -> Result<Vec<(HeaderName, HeaderValue)>, Failure> {
+    let agent = HeaderValue::from_static(concat!("chandler/", env!("CARGO_PKG_VERSION")));
+    let mut headers = vec![(USER_AGENT, agent)];
+    let authorization = match &target.auth {
+        Some(TargetAuth::BearerToken(token)) => bearer_authorization(token),
+        Some(TargetAuth::Basic { username, password }) => basic_authorization(username, password),
+        None => return Ok(headers),
     };
-    Ok(config)
+    let refused = || unusable(&"its token contains characters that HTTP does not allow");
+    headers.push((AUTHORIZATION, authorization.ok_or_else(refused)?));
+    Ok(headers)
+}
+
+fn bearer_authorization(token: &str) -> Option<HeaderValue> {
+    let mut header = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
+    header.set_sensitive(true);
+    Some(header)
+}
+
+fn probe_request(target: &Target, headers: &[(HeaderName, HeaderValue)]) -> Result<Request<()>, Failure> {
+    let uri = format!("{}{}", target.server.trim_end_matches('/'), probe::PATH);
+    let mut request = Request::get(uri).body(()).map_err(|error| unusable(&error))?;
+    request.headers_mut().extend(headers.iter().cloned());
+    Ok(request)
 }
 
 fn https<C>(
@@ -196,11 +215,16 @@ pub fn failure_of(error: &kube::Error) -> Failure {
             Category::Internal,
             format!("the workload cluster answered {}: {}", status.code, status.message),
         ),
-        other => Failure::new(
-            Category::Unreachable,
-            format!("the workload cluster cannot be reached: {}", root_cause(other)),
-        ),
+        other => unreachable(other),
     }
+}
+
+/// Converts an error of a request that got no answer.
+pub fn unreachable(error: &dyn Error) -> Failure {
+    Failure::new(
+        Category::Unreachable,
+        format!("the workload cluster cannot be reached: {}", root_cause(error)),
+    )
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The results of the placement benchmark and their goals, as JSON and as a table.
 
-use std::{fmt::Write as _, path::Path, time::Duration};
+use std::{collections::BTreeMap, fmt::Write as _, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
@@ -55,24 +55,10 @@ pub struct Figures {
     pub silent_p99_ratio: f64,
 }
 
-/// The content of the result file.
-#[derive(Debug, Serialize, Deserialize)]
-struct ResultFile {
-    placement: Figures,
-}
-
 /// Writes the results to a file.
 pub fn write(path: &Path, figures: &Figures) -> Result<()> {
-    let text = serde_json::to_string_pretty(&ResultFile { placement: figures.clone() })?;
+    let text = serde_json::to_string_pretty(&BTreeMap::from([("placement", figures)]))?;
     std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
-}
-
-/// Reads the results of an earlier run.
-pub fn read(path: &Path) -> Result<Figures> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    let file: ResultFile = serde_json::from_str(&text)
-        .with_context(|| format!("{} is no result of `bench placement`", path.display()))?;
-    Ok(file.placement)
 }
 
 /// A measured value and the highest value that reaches the goal.
@@ -248,17 +234,6 @@ mod tests {
             let converted = rounded(per_minute(0.5, Duration::from_secs(seconds)));
             assert_eq!(number(converted), number(expected), "{seconds} s");
         }
-    }
-
-    #[test]
-    fn results_read_back() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("figures.json");
-        let figures = Figures { clusters: 7, change_p99_s: 0.125, ..Figures::default() };
-        write(&path, &figures).unwrap();
-        assert_eq!(read(&path).unwrap(), figures);
-        std::fs::write(&path, r#"{"phases": []}"#).unwrap();
-        assert!(read(&path).unwrap_err().to_string().contains("bench placement"));
     }
 
     #[test]

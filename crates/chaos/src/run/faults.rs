@@ -23,13 +23,13 @@ impl Run<'_> {
             Fault::Reset(id) => self.set_mode(id, Mode::Reset)?,
             Fault::Hold(id) => self.set_mode(id, Mode::Hold)?,
             Fault::DropConnections(id) => self.environment.plane(id)?.proxy.drop_open_connections(),
-            Fault::KillManager(side) => self.environment.managers(side)?.kill().await?,
-            Fault::StopManager(side) => self.environment.managers(side)?.stop(),
-            Fault::ReplaceManager(side) => self.environment.managers(side)?.replace()?,
-            Fault::KillDriver(side) => self.environment.managers(side)?.kill_drivers(),
-            Fault::StopDriver(side) => {
-                let stopped = self.environment.managers(side)?.stop_drivers();
-                self.events.stopped_drivers.extend(stopped);
+            Fault::KillManager(management) => self.environment.managers(management)?.kill().await?,
+            Fault::SuspendManager(management) => self.environment.managers(management)?.suspend(),
+            Fault::ReplaceManager(management) => self.environment.managers(management)?.replace()?,
+            Fault::KillDriver(management) => self.environment.managers(management)?.kill_drivers(),
+            Fault::SuspendDriver(management) => {
+                let suspended = self.environment.managers(management)?.suspend_drivers();
+                self.events.suspended_drivers.extend(suspended);
             }
             Fault::RestartApiServer(id) => self.restart_api_server(id).await?,
             Fault::RestartEtcd(id) => {
@@ -52,12 +52,13 @@ impl Run<'_> {
 
     /// An upgrade to the same version restarts everything but etcd.
     async fn restart_api_server(&self, id: PlaneId) -> Result<()> {
-        self.environment.plane(id)?.plane.upgrade(&self.environment.assets).await?;
+        let plane = &self.environment.plane(id)?.plane;
+        plane.upgrade(self.environment.assets(plane.version())?).await?;
         self.wait_reconnected(id).await
     }
 
     /// Waits until requests of users succeed again: open connections of their client ended with the API server.
-    async fn wait_reconnected(&self, id: PlaneId) -> Result<()> {
+    pub(super) async fn wait_reconnected(&self, id: PlaneId) -> Result<()> {
         let client = &self.environment.plane(id)?.client;
         let deadline = Instant::now() + RECONNECT_TIMEOUT;
         while let Err(error) = client.apiserver_version().await {

@@ -22,10 +22,10 @@ use tokio::process::Command;
 
 use super::{Run, within};
 use crate::{
-    action::{Cluster, Placement, ReleaseId, UserAction},
+    action::{Cluster, Placement, PlaneId, ReleaseId, UserAction},
     chart,
     mover::Mover,
-    objects::{self, ADDONS, CAPI, kubeconfig_secret_name, release_name},
+    objects::{self, CLUSTERS, CONTROL_PLANES, Kind, kubeconfig_secret_name, release_name},
     observe::newest_record,
 };
 
@@ -40,16 +40,19 @@ impl Run<'_> {
         match action {
             UserAction::CreatePlacement(placement) => return self.create_placement(placement).await,
             UserAction::DeletePlacement(placement) => {
-                let deleted =
-                    self.placements()?.delete(&placement.to_string(), &DeleteParams::default()).await;
+                let deleted = self
+                    .objects(objects::kind_of(placement))?
+                    .delete(&placement.to_string(), &DeleteParams::default())
+                    .await;
                 ignore_not_found(deleted.map(drop))?;
             }
             UserAction::EditValues(placement, value) => {
-                let spec = json!({"spec": {"valuesTemplate": chart::values_template(value)}});
-                self.patch_placement(placement, spec).await?;
+                let (field, content) = objects::values(placement, value);
+                self.patch_placement(placement, json!({"spec": {field: content}})).await?;
             }
             UserAction::EditVersion(placement, version) => {
-                self.patch_placement(placement, json!({"spec": {"version": version.as_str()}})).await?;
+                let (field, content) = objects::version(placement, version);
+                self.patch_placement(placement, json!({"spec": {field: content}})).await?;
             }
             UserAction::PausePlacement(placement) => {
                 self.patch_placement(placement, annotations(PAUSED_ANNOTATION, Some(""))).await?;
@@ -71,6 +74,7 @@ impl Run<'_> {
             }
             UserAction::RecreateCluster(cluster) => self.recreate_cluster(cluster).await?,
             UserAction::RotateCredentials(cluster) => self.apply_kubeconfig(cluster).await?,
+            UserAction::UpgradeKubernetes(cluster) => self.upgrade_kubernetes(cluster).await?,
             UserAction::Move => return self.move_objects().await,
             UserAction::HelmUpgrade(release) => return self.helm_upgrade(release).await,
             UserAction::HelmUninstall(release) => return self.helm_uninstall(release).await,
@@ -90,18 +94,20 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Creates a Cluster as the model describes it, and its kubeconfig.
+    /// Creates a Cluster as the model describes it, its control plane and its kubeconfig.
     pub(super) async fn create_cluster(&mut self, cluster: Cluster) -> Result<()> {
+        let version = self.model.kubernetes(cluster);
+        apply(self.client()?, &objects::control_plane(&self.namespace, cluster, version)).await?;
+        self.set_status(CONTROL_PLANES, cluster, objects::running(version)).await?;
         self.apply_kubeconfig(cluster).await?;
         let model = self.model.cluster(cluster).with_context(|| format!("no model of {}", cluster.name()))?;
         apply(self.client()?, &objects::cluster(&self.namespace, cluster, model)).await?;
-        let status = Patch::Merge(objects::initialized());
-        self.clusters()?.patch_status(cluster.name(), &PatchParams::default(), &status).await?;
-        Ok(())
+        self.set_status(CLUSTERS, cluster, objects::initialized()).await
     }
 
     async fn create_placement(&self, placement: Placement) -> Result<bool> {
-        if !wait_deleted(&self.placements()?, &placement.to_string()).await? {
+        let placements = self.objects(objects::kind_of(placement))?;
+        if !wait_deleted(&placements, &placement.to_string()).await? {
             return Ok(false);
         }
         let object = objects::placement(&self.namespace, placement, self.environment.repository.url());
@@ -111,14 +117,26 @@ impl Run<'_> {
 
     async fn recreate_cluster(&mut self, cluster: Cluster) -> Result<()> {
         let secrets = dynamic_api::namespaced(self.client()?, &self.namespace, "v1", "Secret");
-        let clusters = self.clusters()?;
+        let (clusters, control_planes) = (self.objects(CLUSTERS)?, self.objects(CONTROL_PLANES)?);
         ignore_not_found(clusters.delete(cluster.name(), &DeleteParams::default()).await.map(drop))?;
         let secret = kubeconfig_secret_name(cluster);
         ignore_not_found(secrets.delete(&secret, &DeleteParams::default()).await.map(drop))?;
         if !wait_deleted(&clusters, cluster.name()).await? {
             anyhow::bail!("Cluster {} was not deleted within {DELETION_TIMEOUT:?}", cluster.name());
         }
+        ignore_not_found(control_planes.delete(cluster.name(), &DeleteParams::default()).await.map(drop))?;
         self.create_cluster(cluster).await
+    }
+
+    /// Upgrades the API server. The control plane announces the version before, and reports it afterwards.
+    async fn upgrade_kubernetes(&self, cluster: Cluster) -> Result<()> {
+        let next = self.model.next_kubernetes(cluster);
+        let next = next.with_context(|| format!("{} has the newest Kubernetes version", cluster.name()))?;
+        let spec = Patch::Merge(json!({"spec": {"version": next.to_string()}}));
+        self.objects(CONTROL_PLANES)?.patch(cluster.name(), &PatchParams::default(), &spec).await?;
+        self.environment.workload(cluster)?.plane.upgrade(self.environment.assets(next)?).await?;
+        self.wait_reconnected(PlaneId::Workload(cluster)).await?;
+        self.set_status(CONTROL_PLANES, cluster, objects::running(next)).await
     }
 
     /// Writes a kubeconfig with new credentials.
@@ -131,14 +149,14 @@ impl Run<'_> {
     }
 
     async fn move_objects(&mut self) -> Result<bool> {
-        let side = self.model.side();
+        let management = self.model.management();
         let mover = Mover {
-            source: self.environment.management(side)?,
-            target: self.environment.management(side.other())?,
+            source: self.environment.management(management)?,
+            target: self.environment.management(management.other())?,
             namespace: &self.namespace,
         };
         let start = Timestamp::now();
-        let is_moved = mover.run(|cluster| self.model.is_paused(cluster)).await?;
+        let is_moved = mover.run(&self.model).await?;
         if is_moved {
             self.events.moves.push((start, Timestamp::now()));
         }
@@ -163,7 +181,7 @@ impl Run<'_> {
         if newest.is_none_or(|record| record.status != "deployed") {
             return Ok(false);
         }
-        let mut command = Command::new(self.environment.helm());
+        let mut command = Command::new(self.environment.helm()?);
         command.args([verb, &name]).args(arguments).args(["--namespace", &name, "--timeout", "20s"]);
         command.arg("--kubeconfig").arg(workload.plane.kubeconfig_path());
         for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
@@ -185,27 +203,31 @@ impl Run<'_> {
     }
 
     async fn patch_placement(&self, placement: Placement, patch: Value) -> Result<()> {
-        let (placements, name) = (self.placements()?, placement.to_string());
+        let (placements, name) = (self.objects(objects::kind_of(placement))?, placement.to_string());
         placements.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(())
     }
 
     async fn patch_cluster(&self, cluster: Cluster, patch: Value) -> Result<()> {
-        self.clusters()?.patch(cluster.name(), &PatchParams::default(), &Patch::Merge(patch)).await?;
+        self.objects(CLUSTERS)?.patch(cluster.name(), &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    /// Sets the status of an object that has the name of a cluster.
+    async fn set_status(&self, kind: Kind, cluster: Cluster, status: Value) -> Result<()> {
+        let patch = Patch::Merge(status);
+        self.objects(kind)?.patch_status(cluster.name(), &PatchParams::default(), &patch).await?;
         Ok(())
     }
 
     /// Returns the client of the management cluster that has the objects.
     fn client(&self) -> Result<&Client> {
-        self.environment.management(self.model.side())
+        self.environment.management(self.model.management())
     }
 
-    fn placements(&self) -> Result<Api<DynamicObject>> {
-        Ok(dynamic_api::namespaced(self.client()?, &self.namespace, ADDONS, "HelmChartProxy"))
-    }
-
-    fn clusters(&self) -> Result<Api<DynamicObject>> {
-        Ok(dynamic_api::namespaced(self.client()?, &self.namespace, CAPI, "Cluster"))
+    /// Returns the objects of a kind on that management cluster.
+    fn objects(&self, (api_version, kind): Kind) -> Result<Api<DynamicObject>> {
+        Ok(dynamic_api::namespaced(self.client()?, &self.namespace, api_version, kind))
     }
 
     /// Returns the ConfigMaps of a release, and the name of one of them.

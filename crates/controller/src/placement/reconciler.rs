@@ -31,6 +31,7 @@ use super::{
     ComposeError, PlacementContext,
     pending::ReconcileScope,
     recent_writes::CATCH_UP,
+    status_throttle::MANY_CLUSTERS,
     unfinished::{Unfinished, unfinished},
 };
 use crate::{ManagementError, ReconcileError, clusters, overwrite, queue, status};
@@ -303,7 +304,8 @@ where
         summary.selected = selected.len();
         for (key, cluster) in selected {
             let release = existing.get(key);
-            if release.is_some_and(|release| release.meta().deletion_timestamp.is_some()) {
+            let is_deleting = release.is_some_and(|release| release.meta().deletion_timestamp.is_some());
+            if is_deleting {
                 summary.reinstalling += 1;
             } else if release.is_none_or(|release| release.current_status().is_none())
                 && !clusters::is_paused_or_deleting(cluster)
@@ -315,6 +317,9 @@ where
                 Some(ready) => {
                     let message = ready.message.clone();
                     summary.not_ready.push(ClusterFailure { cluster: key.clone(), message });
+                }
+                None if !is_deleting && release.is_some_and(|release| release.was_ready()) => {
+                    summary.settling += 1;
                 }
                 None => {}
             }
@@ -331,8 +336,14 @@ where
         let before = self.context.throttle.current(&self.object);
         let old = before.as_ref();
         let generation = self.object.meta().generation;
-        if !was_changed::<P>(old, generation) {
+        let was_changed = was_changed::<P>(old, generation);
+        if !was_changed {
             summary.updating = 0;
+        }
+        if was_changed || summary.selected <= MANY_CLUSTERS {
+            // With many clusters, some release often has a new spec for a moment. The status is long: to write all of them twice
+            // for each change of a Cluster would delay the release objects of the next.
+            summary.settling = 0;
         }
         let conditions = report(&summary, P::VOCABULARY);
         let common = PlacementStatus {

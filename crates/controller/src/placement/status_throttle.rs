@@ -17,7 +17,7 @@ const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 /// The minimum time between such writes for a placement with many clusters, because the status lists all of them.
 const LONG_COUNT_INTERVAL: Duration = Duration::from_secs(10);
 /// A placement with more clusters than this has many.
-const MANY_CLUSTERS: usize = 100;
+pub const MANY_CLUSTERS: usize = 100;
 
 /// How long the last written status takes precedence over that of the watch.
 const CATCH_UP: Duration = Duration::from_secs(10);

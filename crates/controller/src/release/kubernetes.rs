@@ -12,6 +12,7 @@ use chandler_core::{
 use kube::api::DynamicObject;
 
 use super::ReleaseContext;
+use crate::references::ReferenceError;
 
 impl<R: ReleaseKind> ReleaseContext<R> {
     /// Returns for example `1.34`, or `None` if the Cluster has no control plane with a version. A version that is not known
@@ -26,7 +27,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             let message = format!(
                 "the chart reads the Kubernetes version of cluster {cluster}, which is unknown: {error}"
             );
-            Failure::new(Category::InvalidSpec, message)
+            Failure::new(category(&error), message)
         })?;
         let minor = minor_of(&object);
         if minor.is_none() && object.data.pointer("/spec/version").is_some() {
@@ -45,6 +46,16 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         control_plane: Option<&ContractReference>,
     ) -> Option<String> {
         minor_of(&*self.references.known(&cluster.namespace, control_plane?)?)
+    }
+}
+
+/// A request that failed may succeed soon, and a control plane may be created or seen soon after its Cluster.
+fn category(error: &ReferenceError) -> Category {
+    match error {
+        ReferenceError::NoContract { .. } => Category::InvalidSpec,
+        ReferenceError::NotServed { .. }
+        | ReferenceError::Missing { .. }
+        | ReferenceError::NotListed { .. } => Category::NotReady,
     }
 }
 
@@ -70,6 +81,19 @@ mod tests {
         {
             assert_eq!(minor(version).as_deref(), expected);
         }
+    }
+
+    #[test]
+    fn only_a_kind_without_a_contract_needs_a_change_by_a_user() {
+        let (group, kind) = ("controlplane.cluster.x-k8s.io".to_owned(), "SandboxControlPlane".to_owned());
+        let missing = ReferenceError::Missing {
+            kind: kind.clone(),
+            namespace: "fleet".to_owned(),
+            name: "blue".to_owned(),
+        };
+        let not_listed = ReferenceError::NotListed { group: group.clone(), kind: kind.clone() };
+        assert_eq!([category(&missing), category(&not_listed)], [Category::NotReady; 2]);
+        assert_eq!(category(&ReferenceError::NoContract { group, kind }), Category::InvalidSpec);
     }
 
     #[test]

@@ -28,6 +28,9 @@ pub struct PlacementSummary {
     pub reinstalling: usize,
     /// Number of clusters whose release object has not been reconciled with its current spec yet.
     pub updating: usize,
+    /// Number of clusters whose release was ready before it got its current spec, which has not been reconciled yet. They
+    /// are not counted as ready, but do not make the placement unready.
+    pub settling: usize,
     /// Clusters whose release is not ready, and why.
     pub not_ready: Vec<ClusterFailure>,
 }
@@ -108,7 +111,7 @@ fn specs(summary: &PlacementSummary, vocabulary: PlacementVocabulary) -> NewCond
 }
 
 fn releases(summary: &PlacementSummary, vocabulary: PlacementVocabulary) -> NewCondition {
-    let (status, reason, message) = if summary.ready == summary.selected {
+    let (status, reason, message) = if summary.ready + summary.settling == summary.selected {
         (Status::True, PlacementReason::AllReady, String::new())
     } else {
         let waiting = format!("ready on {} of {} clusters", summary.ready, summary.selected);
@@ -172,6 +175,14 @@ mod tests {
             (PlacementSummary::default(), (Status::True, "Ready")),
             (
                 PlacementSummary { selected: 2, ready: 1, ..PlacementSummary::default() },
+                (Status::False, "NotAllReady"),
+            ),
+            (
+                PlacementSummary { selected: 2, ready: 1, settling: 1, ..PlacementSummary::default() },
+                (Status::True, "Ready"),
+            ),
+            (
+                PlacementSummary { selected: 3, ready: 1, settling: 1, ..PlacementSummary::default() },
                 (Status::False, "NotAllReady"),
             ),
             (

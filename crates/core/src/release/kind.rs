@@ -43,6 +43,12 @@ pub trait ReleaseKind:
         conditions::find(&self.current_status()?.conditions, "Ready")
     }
 
+    /// Returns whether its last status says that it is ready, whichever generation that describes.
+    fn was_ready(&self) -> bool {
+        let ready = self.status().and_then(|status| conditions::find(&status.conditions, "Ready"));
+        ready.is_some_and(|ready| ready.status == "True")
+    }
+
     fn is_ready(&self) -> bool {
         self.readiness().is_some_and(|ready| ready.status == "True")
     }

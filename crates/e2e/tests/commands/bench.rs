@@ -47,6 +47,16 @@ async fn the_bench_measures_every_phase() {
         }
         assert!(stdout.contains(phase["name"].as_str().unwrap()), "{stdout}");
     }
+    assert_eq!(figures["clusters"], 1);
+    let drawing = shell.home.join("figures.svg");
+    let line = format!("chandler-sandbox bench plot {} --svg {}", file.display(), drawing.display());
+    let output = shell.run(&line, &[], LIMIT).await;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(std::fs::read_to_string(&drawing).unwrap().starts_with("<svg "));
+    let line = format!("chandler-sandbox bench compare {0} {0}", file.display());
+    let output = shell.run(&line, &[], LIMIT).await;
+    assert!(text(&output.stderr).contains("all results have 1 clusters"), "{}", text(&output.stderr));
+
     let requests =
         |name: &str| phases.iter().find(|p| p["name"] == name).unwrap()["requests"].as_u64().unwrap();
     for name in ["install", "upgrade", "version", "helm-cli-install"] {

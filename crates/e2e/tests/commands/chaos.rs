@@ -21,6 +21,7 @@ async fn a_sequence_is_replayed_from_its_seed() {
     assert!(output.status.success(), "{stdout}\n{stderr}");
     let summary: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!((&summary["passed"], &summary["failed"]), (&1.into(), &0.into()), "{summary}");
+    assert!(summary["generator"].is_u64(), "{summary}");
     assert_eq!(summary["sequences"][0]["seed"], 1);
     assert_eq!(summary["sequences"][0]["steps"], 2);
 }

@@ -73,7 +73,9 @@ impl TestEnv {
             let config = configs.get_opt(&self.options.registration.name).await.unwrap()?;
             let condition = condition(&config, "Discovered")?;
             let current = condition["observedGeneration"] == Value::from(config.metadata.generation);
-            (condition["status"] == "True" && current).then_some(config)
+            // Cluster API writes the conditions first, then the handlers.
+            let listed = config.data["status"]["handlers"].is_array();
+            (condition["status"] == "True" && current && listed).then_some(config)
         })
         .await
     }

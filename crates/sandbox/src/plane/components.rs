@@ -9,6 +9,9 @@ use crate::process::Spec;
 // Relative to the control plane's folder, because the path of a socket is limited to 107 characters.
 const ETCD: &str = "unix://etcd.sock:0";
 const ETCD_PEER: &str = "unix://etcd-peer.sock:0";
+const SHARED_ETCD: &str = "unix://shared-etcd/etcd.sock:0";
+/// The link in the folder of a control plane to that of a shared etcd.
+pub(super) const SHARED_ETCD_LINK: &str = "shared-etcd";
 
 /// Controllers that are disabled because there are no machines, volumes or load balancers.
 const DISABLED_CONTROLLERS: [&str; 9] = [
@@ -43,11 +46,12 @@ pub(super) fn etcd(assets: &Assets, home: &Path) -> Spec {
     )
 }
 
-pub(super) fn apiserver(assets: &Assets, home: &Path, port: u16, bare: bool) -> Spec {
+/// The API server. `prefix` is that of its data in a shared etcd; `None` means an etcd of its own.
+pub(super) fn apiserver(assets: &Assets, home: &Path, port: u16, bare: bool, prefix: Option<&str>) -> Spec {
     let layout = Layout::new(home);
     let pki = |file: &str| layout.pki().join(file).display().to_string();
     let mut args = vec![
-        format!("--etcd-servers={ETCD}"),
+        format!("--etcd-servers={}", if prefix.is_some() { SHARED_ETCD } else { ETCD }),
         "--bind-address=127.0.0.1".to_owned(),
         "--advertise-address=127.0.0.1".to_owned(),
         format!("--secure-port={port}"),
@@ -67,6 +71,9 @@ pub(super) fn apiserver(assets: &Assets, home: &Path, port: u16, bare: bool) -> 
         "--audit-log-maxsize=256".to_owned(),
         "--audit-log-maxbackup=1".to_owned(),
     ];
+    if let Some(prefix) = prefix {
+        args.push(format!("--etcd-prefix=/{prefix}"));
+    }
     if bare {
         // Without the controller manager there are no default ServiceAccounts, and the plugin would reject every Pod.
         args.push("--disable-admission-plugins=ServiceAccount".to_owned());

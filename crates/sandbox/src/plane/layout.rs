@@ -1,9 +1,11 @@
 //! The files in a control plane's folder: keys, kubeconfigs and policies. They are created once and reused by a restart.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::Error;
+use super::components::SHARED_ETCD_LINK;
 use super::ports::is_free;
 use crate::assets::KubernetesVersion;
 use crate::certificates::{Authority, write_private, write_signing_key};
@@ -78,6 +80,17 @@ impl Layout {
         Ok(write_private(&self.root.join("version"), &version.to_string())?)
     }
 
+    /// Links the folder of a shared etcd. The path of its socket may be too long otherwise.
+    pub(super) fn link_etcd(&self, etcd: &Path) -> Result<(), Error> {
+        let path = self.root.join(SHARED_ETCD_LINK);
+        match std::os::unix::fs::symlink(etcd, &path) {
+            Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+                Err(Error::Folder { path, source })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Creates missing files and returns the administrator's kubeconfig.
     pub(super) fn prepare(&self, name: &str, server: &str) -> Result<String, Error> {
         fs::create_dir_all(&self.root).map_err(|source| Error::Folder { path: self.root.clone(), source })?;
@@ -112,7 +125,7 @@ impl Layout {
 }
 
 /// Makes the folder accessible only to its owner, because the etcd socket in it gives full access to the cluster.
-fn restrict_permissions(path: &Path) -> Result<(), Error> {
+pub(super) fn restrict_permissions(path: &Path) -> Result<(), Error> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(path, fs::Permissions::from_mode(0o700))
         .map_err(|source| Error::Folder { path: path.to_owned(), source })

@@ -112,6 +112,7 @@ impl Planes {
             dir: Self::folder(&self.root, key),
             nodes: Some(desired.nodes),
             port: Some(desired.port),
+            shared_etcd: None,
         };
         let plane = Arc::new(Plane::start(&desired.assets, options).await?);
         *running = Some(plane.clone());

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use chandler_sandbox::plane::Plane;
+use chandler_sandbox::plane::{Plane, PlaneOptions, SharedEtcd};
 use chandler_sandbox::testing;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -33,6 +33,25 @@ async fn a_bare_plane_keeps_its_data_after_a_restart() {
     for pid in pids {
         assert!(chandler_sandbox::process::Identity::of(pid).is_none());
     }
+}
+
+#[tokio::test]
+async fn planes_that_share_an_etcd_have_separate_data() {
+    let assets = testing::assets().await.unwrap();
+    let dir = testing::fresh_dir("sharing").await.unwrap();
+    let etcd = SharedEtcd::start(assets, &dir.join("etcd")).await.unwrap();
+    let start = |name: &str| Plane::start(assets, PlaneOptions::sharing(&etcd, name, &dir.join(name)));
+    let (one, other) = (start("one").await.unwrap(), start("other").await.unwrap());
+    config_maps(&one).await.create(&PostParams::default(), &config_map("kept")).await.unwrap();
+
+    assert!(config_maps(&other).await.get_opt("kept").await.unwrap().is_none());
+    assert_eq!(one.processes().await.len(), 1);
+    one.restart().await.unwrap();
+    config_maps(&one).await.get("kept").await.unwrap();
+    for plane in [one, other] {
+        plane.kill().await;
+    }
+    etcd.kill().await;
 }
 
 #[tokio::test]

@@ -1,14 +1,18 @@
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
 use chandler_core::{identity::ClusterKey, target::TargetTls};
 use chandler_sandbox::{certificates::Authority, connect_proxy::ConnectProxy, repository::ChartRepository};
+use chandler_telemetry::RequestCount;
 use rustls::{
     ServerConfig,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
     net::{TcpListener, TcpStream},
 };
 use tokio_rustls::TlsAcceptor;
@@ -33,8 +37,8 @@ fn target(server: &str, ca: &str) -> Target {
 
 /// Reads a file of the server. The repository stands for an API server: it is an https server with a known file.
 async fn read(target: &Target) -> Result<String, Failure> {
-    let client = client(target, &RequestCounter::default(), WATCH_SILENCE)?;
-    let request = http::Request::get("/index.yaml").body(Vec::new()).unwrap();
+    let TargetClient { client, .. } = client(target, &RequestCounter::default(), WATCH_SILENCE)?;
+    let request = Request::get("/index.yaml").body(Vec::new()).unwrap();
     client.request_text(request).await.map_err(|error| failure_of(&error))
 }
 
@@ -113,16 +117,7 @@ async fn an_https_proxy_is_verified_and_used() {
 
 /// Accepts TLS connections, and forwards what they contain. Returns the port.
 async fn terminate_tls(authority: &Authority, address: String) -> u16 {
-    let pair = authority.server(&[]).unwrap();
-    let chain = vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()];
-    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
-    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let acceptor = acceptor(authority);
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -132,6 +127,19 @@ async fn terminate_tls(authority: &Authority, address: String) -> u16 {
         let _ = copy_bidirectional(&mut near, &mut far).await;
     });
     port
+}
+
+fn acceptor(authority: &Authority) -> TlsAcceptor {
+    let pair = authority.server(&[]).unwrap();
+    let chain = vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    TlsAcceptor::from(Arc::new(config))
 }
 
 #[tokio::test]
@@ -163,4 +171,92 @@ async fn serve_socks(listener: TcpListener, address: String) -> String {
     near.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
     tokio::spawn(async move { copy_bidirectional(&mut near, &mut far).await });
     String::from_utf8(name).unwrap()
+}
+
+/// A server that refuses every request, and records the heads of the requests of each connection.
+struct RefusingServer {
+    port: u16,
+    heads: Arc<Mutex<Vec<Vec<String>>>>,
+}
+
+impl RefusingServer {
+    async fn start(authority: &Authority) -> Self {
+        let acceptor = acceptor(authority);
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let heads: Arc<Mutex<Vec<Vec<String>>>> = Arc::default();
+        let recorded = heads.clone();
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+                recorded.lock().unwrap().push(Vec::new());
+                while let Some(head) = head(&mut stream).await {
+                    recorded.lock().unwrap().last_mut().unwrap().push(head);
+                    let refusal = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 4\r\n\r\nbusy";
+                    stream.write_all(refusal.as_bytes()).await.unwrap();
+                    stream.flush().await.unwrap();
+                }
+            }
+        });
+        Self { port, heads }
+    }
+}
+
+/// Reads the head of a request. `None` means that the connection has ended.
+async fn head(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    Some(String::from_utf8(head).unwrap())
+}
+
+#[tokio::test]
+async fn probes_take_any_answer_and_share_a_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::open(&folder.path().join("pki"), "test").unwrap();
+    let server = RefusingServer::start(&authority).await;
+    let url = format!("https://127.0.0.1:{}/clusters/blue/", server.port);
+    let auth = Some(TargetAuth::BearerToken("canary".to_owned()));
+    let target = Target { auth, ..target(&url, authority.certificate()) };
+    let requests = RequestCounter::default();
+    let TargetClient { probe, .. } = client(&target, &requests, WATCH_SILENCE).unwrap();
+    for _ in 0..3 {
+        probe.answer().await.unwrap();
+        // The connection is put back after the answer was read.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let connections = server.heads.lock().unwrap().clone();
+    let [heads] = connections.as_slice() else { panic!("{connections:?}") };
+    assert_eq!(heads.len(), 3);
+    for head in heads {
+        assert!(head.starts_with("GET /clusters/blue/version HTTP/1.1\r\n"), "{head}");
+        assert!(head.contains("\r\nauthorization: Bearer canary\r\n"), "{head}");
+        assert!(head.contains("\r\nuser-agent: chandler/"), "{head}");
+    }
+    let expected = RequestCount { verb: "get", result: "server_error", count: 3 };
+    assert_eq!(requests.counts(), [expected]);
+}
+
+#[tokio::test]
+async fn a_probe_without_an_answer_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::open(&folder.path().join("pki"), "test").unwrap();
+    let target = target("https://127.0.0.1:1", authority.certificate());
+    let requests = RequestCounter::default();
+    let TargetClient { probe, .. } = client(&target, &requests, WATCH_SILENCE).unwrap();
+    let failure = probe.answer().await.unwrap_err();
+    assert_eq!(failure.category, Category::Unreachable);
+    assert!(failure.message.contains("refused"), "{failure}");
+    assert_eq!(requests.counts(), [RequestCount { verb: "get", result: "unreachable", count: 1 }]);
+}
+
+#[test]
+fn a_token_that_no_header_can_contain_is_refused() {
+    let auth = Some(TargetAuth::BearerToken("canary\n".to_owned()));
+    let target = Target { auth, ..target("https://127.0.0.1:1", "") };
+    let failure = headers(&target).unwrap_err();
+    assert_eq!(failure.category, Category::InvalidSpec);
+    assert!(!failure.message.contains("canary"), "{failure}");
 }
