@@ -71,12 +71,15 @@ fn cargo(root: &Path, release: bool, packages: &[&str]) -> Result<()> {
     command::run(command(root, "cargo", &[&["build", "--locked", "--profile", profile], packages].concat()))
 }
 
-/// Runs both functions to completion. If both fail, returns the error of `rust`.
-fn in_parallel(rust: impl FnOnce() -> Result<()>, go: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+/// Runs both functions to completion. If both fail, returns the error of the first one.
+pub fn in_parallel(
+    first: impl FnOnce() -> Result<()>,
+    second: impl FnOnce() -> Result<()> + Send,
+) -> Result<()> {
     thread::scope(|scope| {
-        let go = scope.spawn(go);
-        let rust = rust();
-        let go = go.join().map_err(|_| anyhow!("the thread that runs Go panicked"))?;
-        rust.and(go)
+        let second = scope.spawn(second);
+        let first = first();
+        let second = second.join().map_err(|_| anyhow!("a thread panicked"))?;
+        first.and(second)
     })
 }

@@ -3,12 +3,13 @@
 mod runner;
 mod timing;
 
-use std::{path::Path, thread};
+use std::path::Path;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use self::runner::Step;
 use crate::{
+    build,
     command::{command, output, run as run_command},
     demo, generate, go, sandbox, supply_chain, test, workflows,
 };
@@ -36,16 +37,18 @@ pub fn run(root: &Path) -> Result<()> {
     runner::run(root, STEPS)
 }
 
-/// Runs the random faults beside the tests: both mostly wait.
+/// Runs the random faults, which mostly wait, beside the tests. What they print is printed at their end, not between the tests.
 fn tests_and_random_faults(root: &Path) -> Result<()> {
     let binaries = test::build(root)?;
-    thread::scope(|scope| {
-        let chaos = scope.spawn(|| sandbox::output_of_built(root, &binaries, "chaos", CHAOS));
-        let tests = test::run_built(root, &binaries, false);
-        let chaos = chaos.join().map_err(|_| anyhow!("the thread of the random faults panicked"))?;
-        chaos.inspect(|output| eprint!("{output}")).context("random faults")?;
-        tests
-    })
+    let random_faults = || {
+        let printed = sandbox::output_of_built(root, &binaries, "chaos", CHAOS);
+        printed
+            .inspect(|printed| eprint!("{printed}"))
+            .inspect_err(|error| eprintln!("xtask: random faults: {error:#}"))
+            .map(drop)
+            .context("random faults")
+    };
+    build::in_parallel(|| test::run_built(root, &binaries, false), random_faults)
 }
 
 fn clippy(root: &Path) -> Result<()> {

@@ -1,6 +1,9 @@
 //! Runs other programs. Errors contain the command line.
 
-use std::{path::Path, process::Command};
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -33,11 +36,8 @@ pub fn status(mut command: Command) -> Result<i32> {
 }
 
 /// Runs a command to completion and returns its standard output.
-pub fn output(mut command: Command) -> Result<String> {
-    let line = command_line(&command);
-    let output = command
-        .output()
-        .with_context(|| format!("cannot start `{line}`; is it installed and on the PATH?"))?;
+pub fn output(command: Command) -> Result<String> {
+    let (line, output) = capture(command)?;
     if !output.status.success() {
         bail!("`{line}` failed with {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
     }
@@ -45,15 +45,21 @@ pub fn output(mut command: Command) -> Result<String> {
 }
 
 /// Runs a command to completion and returns everything that it prints.
-pub fn all_output(mut command: Command) -> Result<String> {
-    let line = command_line(&command);
-    let output = command
-        .output()
-        .with_context(|| format!("cannot start `{line}`; is it installed and on the PATH?"))?;
+pub fn all_output(command: Command) -> Result<String> {
+    let (line, output) = capture(command)?;
     let printed = [output.stdout, output.stderr].concat();
     let printed = String::from_utf8_lossy(&printed);
     ensure!(output.status.success(), "`{line}` failed with {}:\n{printed}", output.status);
     Ok(printed.into_owned())
+}
+
+/// Runs a command to completion. Returns its command line, its exit status and what it prints.
+fn capture(mut command: Command) -> Result<(String, Output)> {
+    let line = command_line(&command);
+    let output = command
+        .output()
+        .with_context(|| format!("cannot start `{line}`; is it installed and on the PATH?"))?;
+    Ok((line, output))
 }
 
 fn command_line(command: &Command) -> String {

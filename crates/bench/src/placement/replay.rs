@@ -204,15 +204,19 @@ fn read_request(request: &Request) -> ReadRequest {
 /// A watch without changes. As an API server does, it sends a bookmark every minute, and ends after its timeout.
 fn quiet_watch(uri: &Uri) -> Response {
     let bookmark = bookmark(parameter(uri, "resourceVersion").unwrap_or_default());
-    let timeout = parameter(uri, "timeoutSeconds").and_then(|seconds| seconds.parse().ok());
     let bookmarks = stream::unfold(bookmark, |bookmark| async {
         tokio::time::sleep(BOOKMARK_INTERVAL).await;
         Some((Ok::<_, Infallible>(bookmark.clone()), bookmark))
     });
-    let events = bookmarks.take_until(tokio::time::sleep(timeout.map_or(WATCH_TIMEOUT, Duration::from_secs)));
+    let events = bookmarks.take_until(tokio::time::sleep(watch_timeout(uri)));
     let mut response = Response::new(Body::from_stream(events));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
+}
+
+fn watch_timeout(uri: &Uri) -> Duration {
+    let seconds = parameter(uri, "timeoutSeconds").and_then(|seconds| seconds.parse().ok());
+    seconds.map_or(WATCH_TIMEOUT, Duration::from_secs)
 }
 
 fn bookmark(version: &str) -> Bytes {
@@ -231,6 +235,18 @@ fn parameter<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_watch_ends_when_its_client_asks_for_it() {
+        let rows = [
+            ("/api/v1/secrets?watch=true&timeoutSeconds=290&x=1", Duration::from_secs(290)),
+            ("/api/v1/secrets?watch=true", WATCH_TIMEOUT),
+            ("/api/v1/secrets", WATCH_TIMEOUT),
+        ];
+        for (uri, expected) in rows {
+            assert_eq!(watch_timeout(&uri.parse().unwrap()), expected, "{uri}");
+        }
+    }
 
     #[test]
     fn the_parameters_of_a_watch_are_found() {
