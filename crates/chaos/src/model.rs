@@ -248,6 +248,11 @@ impl Model {
         self.cluster(cluster).is_some_and(|found| found.paused)
     }
 
+    /// Returns a placement that is paused.
+    pub fn paused_placement(&self) -> Option<Placement> {
+        self.placements.iter().find(|(_, found)| found.paused).map(|(placement, _)| *placement)
+    }
+
     /// Returns the Kubernetes version of a cluster.
     pub fn kubernetes(&self, cluster: Cluster) -> KubernetesVersion {
         self.cluster(cluster).map_or_else(KubernetesVersion::default, |found| found.kubernetes)
