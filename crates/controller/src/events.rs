@@ -1,20 +1,42 @@
 //! Publishes Events: one per change of state, none per retry.
 
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
 use kube::{
     Client, Resource,
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
 
+use crate::sync::Mutex;
+
 /// Publishes Events.
 #[derive(Clone)]
-pub struct Events(Recorder);
+pub struct Events {
+    client: Client,
+    recorders: Arc<Mutex<Recorders>>,
+}
 
+/// The recorders by note. A recorder publishes the first note of an object and a reason, and only counts the others that
+/// follow within minutes, also if their notes differ. With a recorder per note, each new problem is an Event of its own.
+#[derive(Default)]
+struct Recorders {
+    by_note: HashMap<String, (Recorder, Instant)>,
+    cleaned: Option<Instant>,
+}
+
+/// How long a recorder counts equal Events.
+const COUNTING: Duration = Duration::from_mins(6);
+const CLEANING: Duration = Duration::from_mins(1);
 /// The longest note that the API accepts, in bytes.
 const MAX_NOTE: usize = 1024;
 
 impl Events {
     pub fn new(client: Client) -> Self {
-        Self(Recorder::new(client, Reporter { controller: "chandler".into(), instance: None }))
+        Self { client, recorders: Arc::default() }
     }
 
     /// Publishes an Event of type `Normal`.
@@ -37,11 +59,28 @@ impl Events {
             action: reason.to_owned(),
             secondary: None,
         };
-        let (recorder, regarding) = (self.0.clone(), object.object_ref(&()));
+        let recorder = self.recorders.lock().of(&note[..end], &self.client, Instant::now());
+        let regarding = object.object_ref(&());
         tokio::spawn(async move {
             if let Err(error) = recorder.publish(&event, &regarding).await {
                 tracing::warn!(%error, reason = event.reason, "cannot publish an Event");
             }
         });
+    }
+}
+
+impl Recorders {
+    /// Returns the recorder of a note.
+    fn of(&mut self, note: &str, client: &Client, now: Instant) -> Recorder {
+        if self.cleaned.is_none_or(|cleaned| now - cleaned > CLEANING) {
+            self.by_note.retain(|_, (_, used)| now - *used < COUNTING);
+            self.cleaned = Some(now);
+        }
+        let (recorder, used) = self.by_note.entry(note.to_owned()).or_insert_with(|| {
+            let reporter = Reporter { controller: "chandler".into(), instance: None };
+            (Recorder::new(client.clone(), reporter), now)
+        });
+        *used = now;
+        recorder.clone()
     }
 }
