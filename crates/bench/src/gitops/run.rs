@@ -7,6 +7,7 @@ use chandler_api::extensions::{AddonRelease, ExtensionInstance, Source};
 use chandler_sandbox::{
     crds::wait_served, git_server::GitServer, process::Child, progress::ProgressReporter,
 };
+use futures::future::try_join;
 use kube::api::ApiResource;
 use tokio::time::Instant;
 
@@ -136,7 +137,7 @@ impl<'a> Run<'a> {
             self.wait_listed(lists).await;
             Ok::<_, anyhow::Error>(started.elapsed())
         };
-        let (delay, ()) = tokio::try_join!(polled, self.wait_ready(addon))?;
+        let (delay, ()) = try_join(polled, self.wait_ready(addon)).await?;
         self.end(phase, delay).await
     }
 
