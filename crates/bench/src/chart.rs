@@ -96,6 +96,11 @@ pub fn write_large(folder: &Path) -> Result<PathBuf> {
     chart::write(folder, &LARGE_FILES).with_context(|| format!("writing {}", folder.display()))
 }
 
+/// Returns the file `values.yaml` of the chart of the fleet with another greeting.
+pub fn values(greeting: &str) -> String {
+    format!("greeting: {greeting}\ncluster: none\n")
+}
+
 /// Writes the chart of the fleet to a folder.
 pub fn write(folder: &Path) -> Result<PathBuf> {
     chart::write(folder, &FILES).with_context(|| format!("writing {}", folder.display()))
@@ -104,6 +109,11 @@ pub fn write(folder: &Path) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_values_with_a_greeting_are_those_of_the_chart() {
+        assert!(FILES.iter().any(|(name, text)| *name == "values.yaml" && *text == values("none")));
+    }
 
     #[test]
     fn the_large_chart_has_the_stated_number_of_objects() {

@@ -5,11 +5,11 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use chandler_sandbox::{
     apply::apply_all,
     certificates::write_private,
-    process::{Child, Spec},
+    process::{Child, Spec, last_lines},
     service_account,
 };
 
@@ -22,8 +22,15 @@ pub const GO_DEFAULTS: [(&str, &str); 2] = [("GOGC", "100"), ("GOMEMLIMIT", "off
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub enum Controller {
-    Chandler { chandler: PathBuf, tool: PathBuf },
-    Other { command: String },
+    Chandler {
+        chandler: PathBuf,
+        tool: PathBuf,
+        /// Further arguments.
+        arguments: Vec<String>,
+    },
+    Other {
+        command: String,
+    },
 }
 
 impl Controller {
@@ -66,8 +73,10 @@ impl Controller {
         let kubeconfig = text(&self.kubeconfig(environment));
         let dir = text(environment.dir());
         let (program, args) = match self {
-            Self::Chandler { chandler, tool } => {
-                (chandler.clone(), chandler_arguments(environment.dir(), &kubeconfig, tool))
+            Self::Chandler { chandler, tool, arguments } => {
+                let mut all = chandler_arguments(environment.dir(), &kubeconfig, tool);
+                all.extend_from_slice(arguments);
+                (chandler.clone(), all)
             }
             Self::Other { command } => {
                 let command = command.replace("{kubeconfig}", &kubeconfig).replace("{dir}", &dir);
@@ -91,6 +100,12 @@ pub async fn exit_error(child: &Child) -> anyhow::Error {
             return error.into();
         }
     }
+}
+
+/// Adds the end of the controller's log to an error.
+pub fn with_log<T>(environment: &Environment, result: Result<T>) -> Result<T> {
+    let log = environment.dir().join("logs/controller.log");
+    result.with_context(|| format!("{} ends with:\n{}", log.display(), last_lines(&log, 12)))
 }
 
 fn chandler_arguments(dir: &Path, kubeconfig: &str, tool: &Path) -> Vec<String> {

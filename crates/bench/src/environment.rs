@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use chandler_sandbox::{
     apply::apply,
-    assets::Assets,
+    assets::{Assets, Binary},
     certificates::Authority,
     clusters,
     crds::wait_served,
@@ -38,16 +38,20 @@ pub const TARGET_NAMESPACE: &str = "fleet";
 pub const VERSIONS: [&str; 2] = ["1.0.0", "1.1.0"];
 
 pub const GROUP: &str = "addons.cluster.x-k8s.io";
-/// The Secret with the certificate authority of the chart repository.
+/// The Secret with the certificate authority of the chart repository and of Git servers, and its key.
 pub const CA_SECRET: &str = "charts-ca";
+pub const CA_KEY: &str = "ca.crt";
 /// The number of control planes that start in parallel. More of them would not be faster.
 const PARALLEL_STARTS: usize = 2;
 
+/// The programs that an environment needs. The Cluster API manager does not run; only its CRDs are used.
+pub const BINARIES: [Binary; 3] = [Binary::Etcd, Binary::KubeApiserver, Binary::CapiManager];
+
 /// The desired version and values of every add-on.
 #[derive(Clone, Copy, Debug)]
-pub struct DesiredAddon {
-    pub version: &'static str,
-    pub greeting: &'static str,
+pub struct DesiredAddon<'a> {
+    pub version: &'a str,
+    pub greeting: &'a str,
 }
 
 pub struct Environment {
@@ -56,6 +60,7 @@ pub struct Environment {
     workloads: Vec<Plane>,
     /// The etcd of all workload clusters.
     etcd: SharedEtcd,
+    authority: Authority,
     repository: ChartRepository,
     client: Client,
 }
@@ -86,7 +91,8 @@ impl Environment {
             repository.publish_version(&chart, version)?;
         }
         let client = management.client_as(USER_AGENT).await?;
-        let environment = Self { dir: dir.to_owned(), management, workloads, etcd, repository, client };
+        let environment =
+            Self { dir: dir.to_owned(), management, workloads, etcd, authority, repository, client };
         environment.install_crds(assets, crds).await?;
         environment.register_clusters().await?;
         Ok(environment)
@@ -115,6 +121,11 @@ impl Environment {
         &self.workloads
     }
 
+    /// Returns the authority of the certificates of servers, whose certificate is in the Secret [`CA_SECRET`].
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
     pub fn repository(&self) -> &ChartRepository {
         &self.repository
     }
@@ -124,7 +135,7 @@ impl Environment {
     }
 
     /// Applies the `HelmChartProxy` objects of add-ons.
-    pub async fn apply_addons(&self, addons: &[String], desired: &DesiredAddon) -> Result<()> {
+    pub async fn apply_addons(&self, addons: &[String], desired: &DesiredAddon<'_>) -> Result<()> {
         let objects: Vec<_> = addons.iter().map(|addon| self.helm_chart_proxy(addon, desired)).collect();
         try_join_all(objects.iter().map(|object| apply(&self.client, object))).await?;
         Ok(())
@@ -154,7 +165,7 @@ impl Environment {
         Ok(())
     }
 
-    fn helm_chart_proxy(&self, name: &str, desired: &DesiredAddon) -> Value {
+    fn helm_chart_proxy(&self, name: &str, desired: &DesiredAddon<'_>) -> Value {
         json!({
             "apiVersion": format!("{GROUP}/v1alpha1"), "kind": "HelmChartProxy",
             "metadata": {"name": name, "namespace": NAMESPACE},
@@ -186,7 +197,7 @@ impl Environment {
     async fn register_clusters(&self) -> Result<()> {
         let ca = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": CA_SECRET, "namespace": NAMESPACE},
-            "stringData": {"ca.crt": self.repository.ca_pem()},
+            "stringData": {CA_KEY: self.repository.ca_pem()},
         });
         apply(&self.client, &ca).await?;
         try_join_all(self.workloads.iter().map(|plane| self.register(plane))).await?;

@@ -1,36 +1,24 @@
 //! The phases of the benchmark.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
-use chandler_sandbox::{
-    plane::Plane,
-    process::{Child, GRACE_PERIOD, last_lines},
-    progress::ProgressReporter,
-};
+use chandler_sandbox::{process::Child, progress::ProgressReporter};
 
 use crate::{
     Size,
-    controller::{Controller, exit_error},
+    controller::{Controller, with_log},
     environment::{DesiredAddon, Environment, NAMESPACE, VERSIONS},
-    meter::{Cpu, Meter, RunningPhase},
-    releases::{Key, ReleaseSnapshot, Releases},
+    meter::{Cpu, Meter, RunningPhase, START_QUIET},
+    releases::{DesiredReleases, Key, ReleaseKind, ReleaseSnapshot, Releases, TIMEOUT, keys},
     report::Phase,
 };
 
-const TIMEOUT: Duration = Duration::from_mins(5);
-/// How long a restarted controller must send no requests until it counts as idle. Longer than in other phases, because a
-/// controller may delay its first requests.
-const RESTART_QUIET: Duration = Duration::from_secs(4);
-const START_TIMEOUT: Duration = Duration::from_mins(1);
-
 /// The phases that change the add-ons, with the desired state. Each adds one revision.
-const STEPS: [(&str, DesiredAddon); 3] = [
+const STEPS: [(&str, DesiredAddon<'static>); 3] = [
     ("install", DesiredAddon { version: VERSIONS[0], greeting: "first" }),
     ("upgrade", DesiredAddon { version: VERSIONS[0], greeting: "second" }),
     ("version", DesiredAddon { version: VERSIONS[1], greeting: "second" }),
 ];
-const UNREACHABLE: DesiredAddon = DesiredAddon { version: VERSIONS[1], greeting: "third" };
+const UNREACHABLE: DesiredAddon<'static> = DesiredAddon { version: VERSIONS[1], greeting: "third" };
 
 pub struct Fleet<'a> {
     environment: &'a Environment,
@@ -41,7 +29,7 @@ pub struct Fleet<'a> {
     meter: Meter<'a>,
     releases: Releases,
     addons: Vec<String>,
-    desired: DesiredAddon,
+    desired: DesiredAddon<'static>,
     revision: u64,
     phases: Vec<Phase>,
 }
@@ -55,14 +43,9 @@ impl<'a> Fleet<'a> {
     ) -> Result<Self> {
         let mut meter = Meter::new(environment, Cpu::ProcessTree, controller.label());
         controller.prepare_access(environment).await?;
-        let child = controller.start(environment)?;
-        meter.processes.add(child.pid());
-        tokio::select! {
-            result = meter.traffic.wait_quiet(RESTART_QUIET, START_TIMEOUT) => result?,
-            error = exit_error(&child) => return Err(error),
-        }
+        let child = meter.start(controller).await?;
         Ok(Self {
-            releases: Releases::watch(environment.client().clone(), NAMESPACE),
+            releases: Releases::watch(environment.client().clone(), NAMESPACE, ReleaseKind::HelmReleaseProxy),
             addons: (1..=size.addons).map(|index| format!("addon-{index:02}")).collect(),
             phases: Vec::new(),
             revision: 0,
@@ -79,15 +62,13 @@ impl<'a> Fleet<'a> {
     pub async fn run(mut self) -> Result<Vec<Phase>> {
         let result = self.run_phases().await;
         self.stop().await;
-        let log = self.environment.dir().join("logs/controller.log");
-        result.with_context(|| format!("{} ends with:\n{}", log.display(), last_lines(&log, 12)))?;
+        with_log(self.environment, result)?;
         Ok(self.phases)
     }
 
     async fn stop(&mut self) {
         if let Some(child) = self.child.take() {
-            self.meter.processes.remove(child.pid());
-            child.stop(GRACE_PERIOD).await;
+            self.meter.stop(child).await;
         }
     }
 
@@ -106,7 +87,7 @@ impl<'a> Fleet<'a> {
         self.unreachable().await
     }
 
-    async fn change(&mut self, name: &'static str, desired: DesiredAddon) -> Result<()> {
+    async fn change(&mut self, name: &'static str, desired: DesiredAddon<'static>) -> Result<()> {
         let phase = self.begin(name)?;
         self.apply(desired).await?;
         let keys = keys(&self.addons, self.environment.workloads());
@@ -123,7 +104,7 @@ impl<'a> Fleet<'a> {
         self.meter.processes.add(child.pid());
         self.child = Some(child);
         let releases = keys(&self.addons, self.environment.workloads()).len();
-        let result = self.meter.finish_when_quiet(phase, releases, RESTART_QUIET).await?;
+        let result = self.meter.finish_when_quiet(phase, releases, START_QUIET).await?;
         self.end(result);
         self.check()?;
         self.check_unchanged()
@@ -182,36 +163,25 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    async fn apply(&mut self, desired: DesiredAddon) -> Result<()> {
+    async fn apply(&mut self, desired: DesiredAddon<'static>) -> Result<()> {
         self.desired = desired;
         self.revision += 1;
         self.environment.apply_addons(&self.addons, &desired).await
     }
 
-    /// Waits until the releases are done. Returns an error if the controller exits first.
     async fn wait_done(&self, name: &str, keys: &[Key]) -> Result<()> {
-        let (desired, revision) = (self.desired, self.revision);
-        let done = self
-            .releases
-            .wait_for(TIMEOUT, |snapshot| snapshot.count_done(keys, &desired, revision) == keys.len());
-        let result = match &self.child {
-            Some(child) => tokio::select! {
-                result = done => result,
-                error = exit_error(child) => Err(error),
-            },
-            None => done.await,
-        };
-        let snapshot = self.releases.snapshot();
-        result.with_context(|| {
-            let count = snapshot.count_done(keys, &desired, revision);
-            format!("phase {name}: {count} of {} releases are ready at revision {revision}", keys.len())
-        })
+        let done = self.releases.wait_done(self.child.as_ref(), &self.desired_releases(keys)).await;
+        done.with_context(|| format!("phase {name}"))
+    }
+
+    fn desired_releases<'k>(&self, keys: &'k [Key]) -> DesiredReleases<'k> {
+        DesiredReleases { keys, addon: self.desired, revision: self.revision }
     }
 
     /// Returns an error if a release has changed although its add-on has not.
     fn check_unchanged(&self) -> Result<()> {
         let keys = keys(&self.addons, self.environment.workloads());
-        let done = self.releases.snapshot().count_done(&keys, &self.desired, self.revision);
+        let done = self.releases.snapshot().count_done(&self.desired_releases(&keys));
         ensure!(done == keys.len(), "{} releases changed although their add-ons did not", keys.len() - done);
         Ok(())
     }
@@ -225,11 +195,4 @@ impl<'a> Fleet<'a> {
         self.progress.finish(&result.name);
         self.phases.push(result);
     }
-}
-
-fn keys(addons: &[String], planes: &[Plane]) -> Vec<Key> {
-    let on_planes = |addon: &String| {
-        planes.iter().map(|plane| (addon.clone(), plane.name().to_owned())).collect::<Vec<_>>()
-    };
-    addons.iter().flat_map(on_planes).collect()
 }

@@ -5,8 +5,11 @@ mod cluster_registration;
 mod controller;
 mod environment;
 mod fleet;
+mod gitops;
+mod goals;
 mod helm;
 mod meter;
+mod numbers;
 mod placement;
 mod plot;
 mod releases;
@@ -29,18 +32,16 @@ use chandler_sandbox::{
 use serde_json::Value;
 
 pub use self::{
+    gitops::{GitopsOptions, GitopsSize, gitops},
     placement::{PlacementOptions, PlacementSize, placement},
     results::{compare_fleets, plot_results},
 };
 use crate::{
     controller::Controller,
-    environment::Environment,
+    environment::{BINARIES, Environment},
     fleet::Fleet,
     report::{Phase, Results},
 };
-
-/// The programs that the benchmark needs. The Cluster API manager does not run; only its CRDs are used.
-const BINARIES: [Binary; 4] = [Binary::Etcd, Binary::KubeApiserver, Binary::CapiManager, Binary::Helm];
 
 /// The size of the benchmark.
 #[derive(Clone, Copy, Debug)]
@@ -85,12 +86,13 @@ pub struct Options {
 /// Measures add-ons on many clusters and prints the results as a table.
 pub async fn fleet(options: Options) -> Result<()> {
     let Options { size, chandler, tool, other, json, dir } = options;
-    let chandler = Controller::Chandler { chandler, tool };
+    let chandler = Controller::Chandler { chandler, tool, arguments: Vec::new() };
     let other_crds =
         other.as_ref().and_then(|other| other.crds.as_deref()).map_or_else(chandler_crds, read_crds)?;
     let other = other.map(|other| Controller::Other { command: other.command });
     let progress = progress::display();
-    let assets = Assets::ensure(&BINARIES, progress.as_ref()).await?;
+    let binaries = [&BINARIES[..], &[Binary::Helm]].concat();
+    let assets = Assets::ensure(&binaries, progress.as_ref()).await?;
     let temporary = tempfile::tempdir().context("creating a temporary folder")?;
     let dir = dir.unwrap_or_else(|| temporary.path().to_owned());
 

@@ -3,9 +3,12 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
+use chandler_sandbox::process::{Child, GRACE_PERIOD};
 
 use crate::{
+    controller::{Controller, exit_error},
     environment::Environment,
+    numbers::{rounded, seconds},
     report::Phase,
     traffic::{Side, Traffic},
     usage::{Peak, Processes, exited_children_cpu},
@@ -14,6 +17,9 @@ use crate::{
 /// A phase has ended when there was no request for this duration.
 const QUIET: Duration = Duration::from_millis(1500);
 const QUIET_TIMEOUT: Duration = Duration::from_mins(1);
+/// How long a started controller must send no requests until it counts as idle. Longer than in other phases, because a
+/// controller may delay its first requests.
+pub const START_QUIET: Duration = Duration::from_secs(4);
 
 /// The processes whose CPU time is measured.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +59,24 @@ impl<'a> Meter<'a> {
     pub fn new(environment: &'a Environment, cpu: Cpu, controller: Option<String>) -> Self {
         let traffic = environment.traffic();
         Self { environment, cpu, controller, traffic, processes: Processes::default() }
+    }
+
+    /// Starts a controller, and waits until it has nothing to do.
+    pub async fn start(&mut self, controller: &Controller) -> Result<Child> {
+        self.traffic.reset()?;
+        let child = controller.start(self.environment)?;
+        self.processes.add(child.pid());
+        tokio::select! {
+            result = self.traffic.wait_quiet(START_QUIET, QUIET_TIMEOUT) => result?,
+            error = exit_error(&child) => return Err(error),
+        }
+        Ok(child)
+    }
+
+    /// Stops a controller.
+    pub async fn stop(&self, child: Child) {
+        self.processes.remove(child.pid());
+        child.stop(GRACE_PERIOD).await;
     }
 
     pub fn begin(&mut self, name: &'static str) -> Result<RunningPhase> {
@@ -101,7 +125,7 @@ impl<'a> Meter<'a> {
             name: phase.name.to_owned(),
             controller: self.controller.clone(),
             releases,
-            wall_s: rounded(wall.as_secs_f64()),
+            wall_s: seconds(wall),
             cpu_s: rounded(self.cpu() - phase.cpu),
             requests: management + workload,
             requests_management: management,
@@ -131,8 +155,4 @@ impl<'a> Meter<'a> {
         };
         Downloads { index: count(|path| path == "/index.yaml"), chart: count(|path| path != "/index.yaml") }
     }
-}
-
-fn rounded(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
 }

@@ -19,16 +19,17 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result};
 use chandler_sandbox::{
-    assets::{Assets, Binary},
+    assets::Assets,
     progress::{self, ProgressReporter},
 };
 
 pub use self::figures::{Figures, panels, write};
 use self::run::Run;
-use crate::{chandler_crds, controller::Controller, environment::Environment};
-
-/// The programs that the benchmark needs. The Cluster API manager does not run; only its CRDs are used.
-const BINARIES: [Binary; 3] = [Binary::Etcd, Binary::KubeApiserver, Binary::CapiManager];
+use crate::{
+    chandler_crds,
+    controller::Controller,
+    environment::{BINARIES, Environment},
+};
 
 /// The size of the placement benchmark.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +68,7 @@ pub async fn placement(options: PlacementOptions) -> Result<()> {
     let assets = Assets::ensure(&BINARIES, progress.as_ref()).await?;
     let temporary = tempfile::tempdir().context("creating a temporary folder")?;
     let dir = dir.unwrap_or_else(|| temporary.path().to_owned());
-    let controller = Controller::Chandler { chandler, tool };
+    let controller = Controller::Chandler { chandler, tool, arguments: Vec::new() };
 
     let environment = Environment::start(&assets, &dir, 1, &chandler_crds()?, progress.as_ref()).await?;
     let figures = measure(&environment, &controller, size, progress.as_ref()).await;

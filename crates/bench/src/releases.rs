@@ -1,9 +1,13 @@
-//! Watches the `HelmReleaseProxy` objects of the management cluster.
+//! Watches the release objects of the management cluster.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use anyhow::{Result, bail};
-use chandler_api::addons::{CHART_PROXY_NAME_LABEL, HelmReleaseProxy};
+use anyhow::{Context as _, Result, bail};
+use chandler_api::{
+    addons::{CHART_PROXY_NAME_LABEL, HelmReleaseProxy},
+    extensions::{AddonRelease, INSTANCE_LABEL},
+};
+use chandler_sandbox::{plane::Plane, process::Child};
 use futures::StreamExt as _;
 use kube::{
     Api, Client, ResourceExt as _,
@@ -17,10 +21,61 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::environment::DesiredAddon;
+use crate::{controller::exit_error, environment::DesiredAddon};
+
+pub const TIMEOUT: Duration = Duration::from_mins(5);
 
 /// A release, as the names of its add-on and its cluster.
 pub type Key = (String, String);
+
+/// Returns the releases of add-ons on clusters.
+pub fn keys(addons: &[String], planes: &[Plane]) -> Vec<Key> {
+    let on_planes = |addon: &String| {
+        planes.iter().map(|plane| (addon.clone(), plane.name().to_owned())).collect::<Vec<_>>()
+    };
+    addons.iter().flat_map(on_planes).collect()
+}
+
+/// The kind of the release objects.
+#[derive(Clone, Copy, Debug)]
+pub enum ReleaseKind {
+    HelmReleaseProxy,
+    /// The version of such a release is the commit that its package was made of.
+    AddonRelease,
+}
+
+impl ReleaseKind {
+    fn resource(self) -> ApiResource {
+        match self {
+            Self::HelmReleaseProxy => ApiResource::erase::<HelmReleaseProxy>(&()),
+            Self::AddonRelease => ApiResource::erase::<AddonRelease>(&()),
+        }
+    }
+
+    /// Returns the label with the name of the add-on.
+    fn addon_label(self) -> &'static str {
+        match self {
+            Self::HelmReleaseProxy => CHART_PROXY_NAME_LABEL,
+            Self::AddonRelease => INSTANCE_LABEL,
+        }
+    }
+
+    /// Returns the name of the cluster and the version in a spec.
+    fn cluster_and_version(self, spec: &Value) -> (&Value, &Value) {
+        match self {
+            Self::HelmReleaseProxy => (&spec["clusterRef"]["name"], &spec["version"]),
+            Self::AddonRelease => (&spec["cluster"], &spec["pinned"]["revision"]),
+        }
+    }
+}
+
+/// The state that releases have to reach.
+#[derive(Clone, Copy, Debug)]
+pub struct DesiredReleases<'a> {
+    pub keys: &'a [Key],
+    pub addon: DesiredAddon<'a>,
+    pub revision: u64,
+}
 
 /// All releases at a point in time.
 #[derive(Clone, Debug, Default)]
@@ -36,16 +91,17 @@ struct Release {
 }
 
 impl ReleaseSnapshot {
-    /// Returns how many of the releases are Ready in the desired state at a revision.
-    pub fn count_done(&self, keys: &[Key], desired: &DesiredAddon, revision: u64) -> usize {
+    /// Returns how many of the releases are Ready in the desired state.
+    pub fn count_done(&self, desired: &DesiredReleases<'_>) -> usize {
+        let DesiredReleases { keys, addon, revision } = desired;
         keys.iter()
             .filter(|key| {
                 self.0.values().any(|release| {
                     release.key == **key
                         && release.ready
-                        && release.revision == Some(revision)
-                        && release.version == desired.version
-                        && release.values.contains(desired.greeting)
+                        && release.revision == Some(*revision)
+                        && release.version == addon.version
+                        && release.values.contains(addon.greeting)
                 })
             })
             .count()
@@ -67,14 +123,13 @@ pub struct Releases {
 }
 
 impl Releases {
-    pub fn watch(client: Client, namespace: &str) -> Self {
-        let resource = ApiResource::erase::<HelmReleaseProxy>(&());
-        let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource);
+    pub fn watch(client: Client, namespace: &str, kind: ReleaseKind) -> Self {
+        let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &kind.resource());
         let (sender, snapshot) = watch::channel(ReleaseSnapshot::default());
         let task = tokio::spawn(async move {
             let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
             while let Some(event) = events.next().await {
-                sender.send_modify(|snapshot| apply_event(snapshot, event));
+                sender.send_modify(|snapshot| apply_event(snapshot, event, kind));
             }
         });
         Self { snapshot, _task: AbortOnDropHandle::new(task) }
@@ -82,6 +137,23 @@ impl Releases {
 
     pub fn snapshot(&self) -> ReleaseSnapshot {
         self.snapshot.borrow().clone()
+    }
+
+    /// Waits until the releases have reached a state. Returns an error if the controller exits first.
+    pub async fn wait_done(&self, controller: Option<&Child>, desired: &DesiredReleases<'_>) -> Result<()> {
+        let DesiredReleases { keys, revision, .. } = desired;
+        let done = self.wait_for(TIMEOUT, |snapshot| snapshot.count_done(desired) == keys.len());
+        let result = match controller {
+            Some(child) => tokio::select! {
+                result = done => result,
+                error = exit_error(child) => Err(error),
+            },
+            None => done.await,
+        };
+        result.with_context(|| {
+            let count = self.snapshot().count_done(desired);
+            format!("{count} of {} releases are ready at revision {revision}", keys.len())
+        })
     }
 
     /// Waits until the releases match a predicate.
@@ -99,10 +171,14 @@ impl Releases {
     }
 }
 
-fn apply_event(snapshot: &mut ReleaseSnapshot, event: Result<Event<DynamicObject>, watcher::Error>) {
+fn apply_event(
+    snapshot: &mut ReleaseSnapshot,
+    event: Result<Event<DynamicObject>, watcher::Error>,
+    kind: ReleaseKind,
+) {
     match event {
         Ok(Event::Apply(object) | Event::InitApply(object)) => {
-            snapshot.0.insert(object.name_any(), release(&object));
+            snapshot.0.insert(object.name_any(), release(&object, kind));
         }
         Ok(Event::Delete(object)) => {
             snapshot.0.remove(&object.name_any());
@@ -113,17 +189,15 @@ fn apply_event(snapshot: &mut ReleaseSnapshot, event: Result<Event<DynamicObject
 }
 
 /// Reads a release from an untyped object, because another controller may omit fields that Chandler always sets.
-fn release(object: &DynamicObject) -> Release {
+fn release(object: &DynamicObject, kind: ReleaseKind) -> Release {
     let (spec, status) = (&object.data["spec"], &object.data["status"]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let observed = status["observedGeneration"].as_i64();
     let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+    let (cluster, version) = kind.cluster_and_version(spec);
     Release {
-        key: (
-            object.labels().get(CHART_PROXY_NAME_LABEL).cloned().unwrap_or_default(),
-            text(&spec["clusterRef"]["name"]),
-        ),
-        version: text(&spec["version"]),
+        key: (object.labels().get(kind.addon_label()).cloned().unwrap_or_default(), text(cluster)),
+        version: text(version),
         values: text(&spec["values"]),
         revision: status["revision"].as_u64(),
         ready: status["conditions"].as_array().into_iter().flatten().any(is_ready)
@@ -135,7 +209,13 @@ fn release(object: &DynamicObject) -> Release {
 mod tests {
     use super::*;
 
-    fn snapshot(changes: &[(&str, Value)]) -> ReleaseSnapshot {
+    fn snapshot(object: Value, kind: ReleaseKind) -> ReleaseSnapshot {
+        let mut snapshot = ReleaseSnapshot::default();
+        apply_event(&mut snapshot, Ok(Event::Apply(serde_json::from_value(object).unwrap())), kind);
+        snapshot
+    }
+
+    fn changed(changes: &[(&str, Value)]) -> ReleaseSnapshot {
         let mut object = serde_json::json!({
             "apiVersion": "v1", "kind": "X",
             "metadata": {"name": "a-1", "generation": 2, "labels": {CHART_PROXY_NAME_LABEL: "a"}},
@@ -145,15 +225,14 @@ mod tests {
         for (pointer, value) in changes {
             *object.pointer_mut(pointer).unwrap() = value.clone();
         }
-        let mut snapshot = ReleaseSnapshot::default();
-        apply_event(&mut snapshot, Ok(Event::Apply(serde_json::from_value(object).unwrap())));
-        snapshot
+        snapshot(object, ReleaseKind::HelmReleaseProxy)
     }
 
     #[test]
     fn a_release_is_done_when_it_is_ready_in_the_desired_state() {
-        let desired = DesiredAddon { version: "1.0.0", greeting: "one" };
+        let addon = DesiredAddon { version: "1.0.0", greeting: "one" };
         let keys = [("a".to_owned(), "alpha".to_owned())];
+        let desired = DesiredReleases { keys: &keys, addon, revision: 1 };
         let rows: [(&[(&str, Value)], usize); 6] = [
             (&[], 1),
             (&[("/status/observedGeneration", Value::Null)], 1),
@@ -163,7 +242,24 @@ mod tests {
             (&[("/status/conditions/0/status", "False".into())], 0),
         ];
         for (changes, expected) in rows {
-            assert_eq!(snapshot(changes).count_done(&keys, &desired, 1), expected, "{changes:?}");
+            assert_eq!(changed(changes).count_done(&desired), expected, "{changes:?}");
+        }
+    }
+
+    #[test]
+    fn the_version_of_an_addon_release_is_its_commit() {
+        let object = serde_json::json!({
+            "apiVersion": "v1", "kind": "X",
+            "metadata": {"name": "a-1", "labels": {INSTANCE_LABEL: "a"}},
+            "spec": {"cluster": "alpha", "pinned": {"revision": "c1"}, "values": "greeting: one"},
+            "status": {"revision": 1, "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        let keys = [("a".to_owned(), "alpha".to_owned())];
+        let snapshot = snapshot(object, ReleaseKind::AddonRelease);
+        for (version, expected) in [("c1", 1), ("c2", 0)] {
+            let addon = DesiredAddon { version, greeting: "one" };
+            let desired = DesiredReleases { keys: &keys, addon, revision: 1 };
+            assert_eq!(snapshot.count_done(&desired), expected, "{version}");
         }
     }
 }

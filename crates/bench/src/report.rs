@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::numbers::as_float;
+
 /// The results of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Results {
@@ -72,7 +74,8 @@ impl Phase {
     }
 }
 
-pub fn write(path: &Path, results: &Results) -> Result<()> {
+/// Writes results to a file.
+pub fn write(path: &Path, results: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(results)?;
     std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
 }
@@ -130,11 +133,6 @@ fn ratios(phase: &Phase, phases: &[Phase]) -> Option<String> {
         ratio(helm.cpu_s, phase.cpu_s),
         ratio(as_float(helm.requests), as_float(phase.requests))
     ))
-}
-
-/// Converts a count, which is far below the limit of exact floats.
-fn as_float(count: u64) -> f64 {
-    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]

@@ -46,7 +46,12 @@ impl Processes {
 
     /// Returns the resident memory of the processes without their descendants, in MiB.
     pub fn resident_roots(&self) -> f64 {
-        total(self.roots().iter().filter_map(|pid| memory(*pid, "VmRSS:")))
+        self.sum_roots("VmRSS:")
+    }
+
+    /// Returns the sum of the peaks of the processes without their descendants, in MiB.
+    pub fn high_water_roots(&self) -> f64 {
+        self.sum_roots("VmHWM:")
     }
 
     /// Samples the peak of the resident memory until the returned value is dropped.
@@ -64,6 +69,10 @@ impl Processes {
 
     fn sum(&self, field: &str) -> f64 {
         total(self.all().iter().filter_map(|pid| memory(*pid, field)))
+    }
+
+    fn sum_roots(&self, field: &str) -> f64 {
+        total(self.roots().iter().filter_map(|pid| memory(*pid, field)))
     }
 
     fn all(&self) -> Vec<u32> {
@@ -161,7 +170,8 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         }
         assert!(processes.resident() > processes.resident_roots());
-        assert!(processes.high_water() > 0.0);
+        assert!(processes.high_water() > processes.high_water_roots());
+        assert!(processes.high_water_roots() >= processes.resident_roots());
         for pid in [sleep, shell.id()] {
             let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
             rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();

@@ -3,7 +3,9 @@
 use std::{path::PathBuf, pin::Pin, time::Duration};
 
 use anyhow::{Result, bail};
-use chandler_bench::{Options, OtherController, PlacementOptions, PlacementSize, Size};
+use chandler_bench::{
+    GitopsOptions, GitopsSize, Options, OtherController, PlacementOptions, PlacementSize, Size,
+};
 use clap::{Args, Subcommand};
 
 use crate::programs::{ProgramArgs, ProgramPaths};
@@ -17,6 +19,11 @@ pub enum BenchCommand {
     /// The management cluster and the manager are real. One real workload cluster gets all releases; its answers are
     /// replayed for all others.
     Placement(PlacementArgs),
+    /// Measure GitOps: a push that changes an add-on on many clusters, Sources of one repository, a large repository
+    ///
+    /// The Git server is real, and so are all clusters. The change by a push is compared with the same change of the
+    /// ExtensionInstance.
+    Gitops(GitopsArgs),
     /// Compare results of `bench fleet`: how the CPU time of a release grows with the number of clusters
     Compare(CompareArgs),
     /// Draw results of `bench fleet` or of `bench placement` over the number of clusters, as SVG
@@ -127,6 +134,60 @@ impl PlacementArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct GitopsArgs {
+    /// Number of workload clusters; the goal of the push is shown for at least 40
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..))]
+    clusters: u32,
+    /// Number of pushes and of changes by apply to measure; the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Number of Sources of one repository
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    sources: u32,
+    /// Poll interval of these Sources
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    interval_seconds: u64,
+    /// Number of intervals for which their polls are counted
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
+    intervals: u32,
+    /// Number of files of the large repository, 4 KiB each; the goal of its memory is shown for at most 10000
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=15_000))]
+    files: u32,
+    /// Size of the history of the large repository in megabytes
+    #[arg(long, default_value_t = 500)]
+    history_mb: u32,
+    /// Write the results to this file
+    #[arg(long)]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    programs: ProgramArgs,
+    /// Empty folder for repositories, logs and audit logs [default: a temporary folder]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+impl GitopsArgs {
+    fn options(self) -> Result<GitopsOptions> {
+        let Self {
+            clusters,
+            rounds,
+            sources,
+            interval_seconds,
+            intervals,
+            files,
+            history_mb,
+            json,
+            programs,
+            dir,
+        } = self;
+        let ProgramPaths { chandler, tool } = programs.find()?;
+        let interval = Duration::from_secs(interval_seconds);
+        let size = GitopsSize { clusters, rounds, sources, interval, intervals, files, history_mb };
+        Ok(GitopsOptions { size, chandler, tool, json, dir })
+    }
+}
+
+#[derive(Debug, Args)]
 pub struct CompareArgs {
     /// Results of `bench fleet --json`, one for each number of clusters
     #[arg(required = true, num_args = 2..)]
@@ -147,6 +208,7 @@ pub async fn run(command: BenchCommand) -> Result<()> {
     let bench: Pin<Box<dyn Future<Output = Result<()>>>> = match command {
         BenchCommand::Fleet(arguments) => Box::pin(chandler_bench::fleet(arguments.options()?)),
         BenchCommand::Placement(arguments) => Box::pin(chandler_bench::placement(arguments.options()?)),
+        BenchCommand::Gitops(arguments) => Box::pin(chandler_bench::gitops(arguments.options()?)),
         BenchCommand::Plot(PlotArgs { results, svg }) => {
             return chandler_bench::plot_results(&results, &svg);
         }

@@ -1,6 +1,8 @@
 //! Git repositories over https, served by `git http-backend` with a certificate of the sandbox's authority.
 
 mod cgi;
+mod import;
+mod program;
 mod work_tree;
 
 use std::collections::BTreeMap;
@@ -16,6 +18,7 @@ use axum::response::{IntoResponse, Response};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+pub use self::import::Import;
 pub use self::work_tree::WorkTree;
 use crate::certificates::Authority;
 use crate::repository::{self, Authentication, server};
@@ -91,6 +94,11 @@ impl GitServer {
     /// Creates an empty repository with a work tree for its first branch, `main`.
     pub async fn create(&self, name: &str) -> Result<WorkTree, Error> {
         WorkTree::create(&self.folder, name).await
+    }
+
+    /// Creates an empty repository and starts to import commits into it.
+    pub async fn import(&self, name: &str) -> Result<Import, Error> {
+        Import::start(&self.folder, name).await
     }
 
     /// Returns the address of a repository.

@@ -28,6 +28,7 @@ pub mod sandbox;
 pub mod service_account;
 pub mod state;
 pub mod testing;
+pub mod webhook;
 
 pub use chandler_assets::{self as assets, progress};
 

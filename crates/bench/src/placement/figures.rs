@@ -1,11 +1,16 @@
 //! The results of the placement benchmark and their goals, as JSON and as a table.
 
-use std::{collections::BTreeMap, fmt::Write as _, path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::plot::{Line, Panel};
+use crate::{
+    goals::{self, Row, row, without_goal},
+    numbers::as_float,
+    plot::{Line, Panel},
+    report,
+};
 
 /// The goals hold for at most so many clusters and for an idle phase of this duration. Other results are reported without
 /// goals.
@@ -57,24 +62,7 @@ pub struct Figures {
 
 /// Writes the results to a file.
 pub fn write(path: &Path, figures: &Figures) -> Result<()> {
-    let text = serde_json::to_string_pretty(&BTreeMap::from([("placement", figures)]))?;
-    std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
-}
-
-/// A measured value and the highest value that reaches the goal.
-struct Row {
-    name: &'static str,
-    measured: f64,
-    goal: Option<f64>,
-    unit: &'static str,
-}
-
-const fn row(name: &'static str, measured: f64, goal: f64, unit: &'static str) -> Row {
-    Row { name, measured, goal: Some(goal), unit }
-}
-
-const fn without_goal(name: &'static str, measured: f64, unit: &'static str) -> Row {
-    Row { name, measured, goal: None, unit }
+    report::write(path, &BTreeMap::from([("placement", figures)]))
 }
 
 fn rows(figures: &Figures) -> Vec<Row> {
@@ -108,23 +96,10 @@ fn rows(figures: &Figures) -> Vec<Row> {
 pub fn table(figures: &Figures) -> String {
     let Figures { clusters, placements, objects_per_release, idle_s, .. } = figures;
     let has_goals = *clusters <= GOALS_UP_TO && *idle_s == GOALS_IDLE_S;
-    let mut text = format!(
-        "\n{clusters} clusters x {placements} placements, {objects_per_release} objects per release\n{:<50} {:>14} {:>14}\n",
-        "", "measured", "goal"
-    );
-    for row in rows(figures) {
-        let goal = row.goal.filter(|_| has_goals);
-        let limit = goal.map_or_else(String::new, |goal| with_unit(&format!("≤ {goal}"), row.unit));
-        let verdict = match goal {
-            None => "",
-            Some(goal) if row.measured <= goal => "reached",
-            Some(_) => "not reached",
-        };
-        let measured = with_unit(&number(row.measured), row.unit);
-        let line = format!("{:<50} {measured:>14} {limit:>14}  {verdict}", row.name);
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
-    text
+    let title =
+        format!("{clusters} clusters x {placements} placements, {objects_per_release} objects per release");
+    let rows: Vec<_> = rows(figures).into_iter().map(|row| row.with_goal_if(has_goals)).collect();
+    goals::table(&title, &rows)
 }
 
 /// Returns the charts of several runs, which are ordered by their number of clusters.
@@ -155,37 +130,12 @@ pub fn panels(runs: &[Figures]) -> Vec<Panel> {
     ]
 }
 
-fn with_unit(value: &str, unit: &str) -> String {
-    format!("{value} {unit}").trim_end().to_owned()
-}
-
-/// Formats a number with at most three decimal places.
-fn number(value: f64) -> String {
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// Converts a count, which is far below the limit of exact floats.
-pub fn as_float(count: u64) -> f64 {
-    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
-}
-
-/// Rounds to three decimal places.
-pub fn rounded(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
-}
-
 /// Returns the smallest time that at least `percent` of the times do not exceed. Zero if there are none.
 pub fn percentile(times: &[Duration], percent: usize) -> Duration {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or_default()
-}
-
-/// Converts a value that was measured for a duration to that of a minute.
-pub fn per_minute(value: f64, duration: Duration) -> f64 {
-    value * 60.0 / duration.as_secs_f64().max(0.001)
 }
 
 #[cfg(test)]
@@ -229,26 +179,11 @@ mod tests {
     }
 
     #[test]
-    fn values_are_converted_to_a_minute() {
-        for (seconds, expected) in [(60, 0.5), (30, 1.0), (120, 0.25)] {
-            let converted = rounded(per_minute(0.5, Duration::from_secs(seconds)));
-            assert_eq!(number(converted), number(expected), "{seconds} s");
-        }
-    }
-
-    #[test]
     fn charts_have_a_point_for_each_run() {
         let run = |clusters, memory_mib| Figures { clusters, memory_mib, ..Figures::default() };
         let panels = panels(&[run(100, 50.0), run(1_000, 200.0)]);
         assert_eq!(panels[1].lines[0].points, [(100.0, 50.0), (1_000.0, 200.0)]);
         assert!(panels.iter().flat_map(|panel| &panel.lines).all(|line| line.points.len() == 2));
-    }
-
-    #[test]
-    fn numbers_have_no_trailing_zeros() {
-        for (value, text) in [(0.0, "0"), (3.0, "3"), (0.25, "0.25"), (500.0, "500"), (1.0004, "1")] {
-            assert_eq!(number(value), text);
-        }
     }
 
     #[test]

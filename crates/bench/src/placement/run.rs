@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use chandler_sandbox::{
-    process::{Child, GRACE_PERIOD, last_lines},
+    process::{Child, GRACE_PERIOD},
     progress::ProgressReporter,
 };
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::{
     PlacementSize,
     changes::LabelChanges,
-    figures::{Figures, as_float, per_minute, percentile, rounded},
+    figures::{Figures, percentile},
     management_log::ManagementLog,
     placements,
     replay::Behavior,
@@ -21,7 +21,11 @@ use super::{
     requests::{self, LoggedRequest},
 };
 use crate::{
-    chart::LARGE_OBJECTS, controller::Controller, environment::Environment, traffic::USER_AGENT,
+    chart::LARGE_OBJECTS,
+    controller::{Controller, with_log},
+    environment::Environment,
+    numbers::{as_float, per_minute, rounded, seconds},
+    traffic::USER_AGENT,
     usage::Processes,
 };
 
@@ -102,10 +106,7 @@ impl<'a> Run<'a> {
     pub async fn run(mut self) -> Result<Figures> {
         let result = self.run_phases().await;
         let stopped = self.stop_manager().await;
-        let log = self.environment.dir().join("logs/controller.log");
-        result
-            .and(stopped)
-            .with_context(|| format!("{} ends with:\n{}", log.display(), last_lines(&log, 12)))?;
+        with_log(self.environment, result.and(stopped))?;
         Ok(self.figures)
     }
 
@@ -322,10 +323,6 @@ impl<'a> Run<'a> {
         self.progress.finish(step);
         self.check_manager()
     }
-}
-
-fn seconds(duration: Duration) -> f64 {
-    rounded(duration.as_secs_f64())
 }
 
 /// Returns the time between two points in time, or zero if the second is unknown or earlier.

@@ -118,3 +118,39 @@ async fn the_placement_bench_measures_replayed_clusters_and_draws_them() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(std::fs::read_to_string(&drawing).unwrap().starts_with("<svg "));
 }
+
+const GITOPS_FIGURES: [&str; 6] =
+    ["push_ratio", "fetch_s", "memory_growth_mib", "memory_peak_mib", "ls_refs", "ls_refs_per_interval"];
+
+#[tokio::test]
+async fn the_gitops_bench_measures_pushes_polls_and_a_large_repository() {
+    let shell = Shell::new("bench-gitops").await;
+    let tool = programs::package_tool();
+    let file = shell.home.join("figures.json");
+    let line = format!(
+        "chandler-sandbox bench gitops --clusters 2 --rounds 1 --sources 5 --interval-seconds 2 --intervals 2 --files 50 \
+         --history-mb 1 --json {} --tool {tool}",
+        file.display()
+    );
+    let output = shell.run(&line, &[], LIMIT).await;
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{stdout}\n{stderr}");
+    let figures: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let figures = &figures["gitops"];
+    for figure in GITOPS_FIGURES {
+        assert!(figures[figure].is_number(), "{figure} of {figures}");
+    }
+    let changes = figures["changes"].as_array().unwrap();
+    let measured: Vec<_> =
+        changes.iter().map(|c| (c["name"].as_str().unwrap(), c["releases"].as_u64().unwrap())).collect();
+    assert_eq!(measured, [("install", 2), ("push", 2), ("apply", 2)]);
+    for change in changes {
+        for figure in FIGURES {
+            assert!(change[figure].is_number(), "{figure} of {change}");
+        }
+        assert!(change["requests"].as_u64().unwrap() >= 2, "{change}");
+    }
+    assert!(figures["push"]["delay_s"].as_f64().unwrap() > 0.0, "{figures}");
+    assert!(figures["ls_refs"].as_u64().unwrap() >= 1, "{figures}");
+    assert!(stdout.contains("one repository: ls-refs requests per interval"), "{stdout}");
+}

@@ -1,14 +1,10 @@
 //! Webhooks that request polls of Sources: signatures, and the Service that reaches only the leader.
 
 use chandler_e2e::{manager::Manager, wait::eventually, world::World};
-use chandler_sandbox::{git_server::GitServer, plane::free_port};
+use chandler_sandbox::{git_server::GitServer, plane::free_port, webhook};
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use kube::{Api, api::DeleteParams};
 use serde_json::json;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-};
 
 use crate::git_sources::{sources, wait_revision};
 
@@ -21,14 +17,7 @@ const SIGNATURE: &str = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c
 
 /// Sends a webhook. Returns the status line of the response.
 async fn post(address: &str, path: &str, header: &str) -> String {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    let length = BODY.len();
-    let request =
-        format!("POST {path} HTTP/1.1\r\nHost: hooks\r\n{header}\r\nContent-Length: {length}\r\n\r\n{BODY}");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).await.unwrap();
-    response.lines().next().unwrap_or_default().to_owned()
+    webhook::post(address, path, header, BODY).await.unwrap()
 }
 
 /// Starts a manager whose Pod has this address.

@@ -3,9 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tokio::process::Command;
-
-use super::Error;
+use super::{Error, program};
 
 /// A work tree of a served repository.
 pub struct WorkTree {
@@ -14,12 +12,9 @@ pub struct WorkTree {
 
 impl WorkTree {
     pub(super) async fn create(served: &Path, name: &str) -> Result<Self, Error> {
-        let bare = served.join(format!("{name}.git"));
+        let bare = program::create_bare(served, name).await?;
         let path = served.with_file_name(format!("{name}-work-tree"));
-        for folder in [&bare, &path] {
-            fs::create_dir_all(folder).map_err(|source| Error::Folder { path: folder.clone(), source })?;
-        }
-        git(&bare, &["init", "--quiet", "--bare", "--initial-branch", "main"]).await?;
+        fs::create_dir_all(&path).map_err(|source| Error::Folder { path: path.clone(), source })?;
         let tree = Self { path };
         tree.git(&["init", "--quiet", "--initial-branch", "main"]).await?;
         let origin = bare.to_string_lossy().into_owned();
@@ -60,31 +55,6 @@ impl WorkTree {
 
     /// Runs git in the work tree. Returns its output.
     pub async fn git(&self, arguments: &[&str]) -> Result<String, Error> {
-        git(&self.path, arguments).await
+        program::git(&self.path, arguments).await
     }
-}
-
-/// Runs git in a folder, with a fixed user and without the configuration of this machine.
-async fn git(folder: &Path, arguments: &[&str]) -> Result<String, Error> {
-    let output = Command::new("git")
-        .args(arguments)
-        .current_dir(folder)
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-        .env("HOME", folder)
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .env("GIT_AUTHOR_NAME", "Anna")
-        .env("GIT_AUTHOR_EMAIL", "anna@example.com")
-        .env("GIT_COMMITTER_NAME", "Anna")
-        .env("GIT_COMMITTER_EMAIL", "anna@example.com")
-        .kill_on_drop(true)
-        .output()
-        .await
-        .map_err(|source| Error::Run { source })?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    }
-    let text = [output.stdout, output.stderr].concat();
-    Err(Error::Git { arguments: arguments.join(" "), output: String::from_utf8_lossy(&text).into_owned() })
 }

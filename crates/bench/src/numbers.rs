@@ -1,0 +1,35 @@
+//! Conversions of measured values.
+
+use std::time::Duration;
+
+/// Converts a count, which is far below the limit of exact floats.
+pub fn as_float(count: u64) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+/// Rounds to three decimal places.
+pub fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+pub fn seconds(duration: Duration) -> f64 {
+    rounded(duration.as_secs_f64())
+}
+
+/// Converts a value that was measured for a duration to that of a minute.
+pub fn per_minute(value: f64, duration: Duration) -> f64 {
+    value * 60.0 / duration.as_secs_f64().max(0.001)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_converted_to_a_minute() {
+        for (seconds, expected) in [(60, 0.5), (30, 1.0), (120, 0.25)] {
+            let converted = per_minute(0.5, Duration::from_secs(seconds));
+            assert!((converted - expected).abs() < 1e-9, "{seconds} s: {converted}");
+        }
+    }
+}
