@@ -242,6 +242,28 @@ async fn a_manager_that_is_killed_at_any_write_loses_nothing() {
 }
 
 #[tokio::test]
+async fn a_revision_that_returns_after_a_kill_is_applied_again() {
+    let world = World::new(&json!({}));
+    let files = |value: &str| vec![("clusters/a.yaml", format!("{}data: {{value: {value}}}\n", map("a")))];
+    let value = || world.server.get(&map_path("a")).unwrap()["data"]["value"].clone();
+    world.push("r1", &files("one"));
+    world.reconcile().await;
+    world.push("r2", &files("two"));
+    // It is killed after it has written the status and the object.
+    world.server.kill_at(2);
+    let context = world.context();
+    tokio::select! {
+        () = world.reconcile_in(&context) => panic!("it is killed"),
+        () = world.server.killed() => {}
+    }
+    world.server.live();
+    assert_eq!((world.reason("Ready"), value()), ("Progressing".to_owned(), json!("two")));
+    world.push("r1", &files("one"));
+    world.reconcile().await;
+    assert_eq!((world.reason("Ready"), value()), ("Applied".to_owned(), json!("one")));
+}
+
+#[tokio::test]
 async fn nothing_changes_when_the_source_is_missing_deleted_renamed_empty_or_half_written() {
     type Files = Vec<(&'static str, String)>;
     let good = || -> Files { vec![("clusters/a.yaml", map("a")), ("clusters/b.yaml", cluster())] };
