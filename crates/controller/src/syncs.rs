@@ -116,12 +116,18 @@ impl SyncContext {
     pub fn on_cluster(&self, change: &Change<'_, DynamicObject>, router: &Router) {
         let Some(cluster) = self.moves.on_cluster(change) else { return };
         for sync in self.store.state() {
-            if claim_of(&self.written.newest(&sync)).objects.contains(&cluster) {
+            if has_recorded(&self.written.newest(&sync), &cluster) {
                 self.run_again(&sync);
                 router.enqueue_sync(&sync);
             }
         }
     }
+}
+
+/// Returns whether an object is in the inventory of a Sync, also if it is no longer in its folder.
+fn has_recorded(sync: &SyncObject, id: &ObjectId) -> bool {
+    let mut inventory = sync.status.iter().flat_map(|status| &status.inventory);
+    inventory.any(|object| ObjectId::from(object) == *id)
 }
 
 /// Returns what a Sync owns, or wants to own: its inventory without what is no longer in its folder.

@@ -88,6 +88,11 @@ impl ManagementCluster {
         Child::spawn(&spec).unwrap()
     }
 
+    /// Returns the folder in which managers store what they have fetched.
+    pub fn store(&self) -> PathBuf {
+        self.dir.join("store")
+    }
+
     fn arguments(&self, lease_seconds: u32) -> Vec<String> {
         let tool = programs::package_tool();
         let path = |name: &str| self.dir.join(name).to_string_lossy().into_owned();

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use chandler_api::extensions::{HeldObject, SYNC_LABEL, SyncObject, SyncedObject};
+use chandler_api::extensions::{HeldObject, SYNC_LABEL, SyncObject, SyncStatus, SyncedObject};
 use chandler_core::{
     conditions,
     digest::Digest,
@@ -107,7 +107,11 @@ impl Run<'_> {
                 }));
             }
         };
-        if self.resumed || prepared.inventory != status.current().inventory {
+        let replaces = replaces_applied(status.current(), &prepared.digest);
+        if replaces {
+            self.context.run_again(self.sync);
+        }
+        if self.resumed || replaces || prepared.inventory != status.current().inventory {
             let recorded = Outcome::Recorded { inventory: prepared.inventory.clone() };
             status.write(Some(&tree.revision), &recorded).await?;
         }
@@ -390,6 +394,13 @@ impl Run<'_> {
         let held = held.iter().map(HeldObject::from).collect();
         Outcome::Applied(Applied { digest, inventory, held, paused: Vec::new() })
     }
+}
+
+/// Returns whether the status reports other objects as applied than those that are about to be written. A manager that is
+/// killed while it writes must not find this afterward: if the branch has been reset meanwhile, it would change nothing.
+fn replaces_applied(status: &SyncStatus, digest: &Digest) -> bool {
+    let other = status.last_applied.as_ref().is_some_and(|last| last.digest != digest.as_str());
+    other && conditions::is_true(&status.conditions, "Ready")
 }
 
 /// The result of a write.

@@ -10,7 +10,7 @@ use chandler_core::{
     conditions,
     failure::{Category, Failure},
     source::is_manifest,
-    sync::{BuiltDocument, Document, check_files, files_below, read_objects},
+    sync::{BuiltDocument, Document, ObjectId, check_files, files_below, read_objects},
 };
 use chandler_source::SourceTree;
 use futures::future::{BoxFuture, ready};
@@ -19,7 +19,9 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 
 use self::fake_api_server::{FakeApiServer, Logged};
-use super::{ClusterMoves, Render, ServedKinds, SyncContext, Trees, WrittenStatuses, reconciler};
+use super::{
+    ClusterMoves, Render, ServedKinds, SyncContext, Trees, WrittenStatuses, has_recorded, reconciler,
+};
 use crate::{
     events::Events,
     sync::Mutex,
@@ -242,6 +244,28 @@ async fn a_manager_that_is_killed_at_any_write_loses_nothing() {
 }
 
 #[tokio::test]
+async fn a_revision_that_returns_after_a_kill_is_applied_again() {
+    let world = World::new(&json!({}));
+    let files = |value: &str| vec![("clusters/a.yaml", format!("{}data: {{value: {value}}}\n", map("a")))];
+    let value = || world.server.get(&map_path("a")).unwrap()["data"]["value"].clone();
+    world.push("r1", &files("one"));
+    world.reconcile().await;
+    world.push("r2", &files("two"));
+    // It is killed after it has written the status and the object.
+    world.server.kill_at(2);
+    let context = world.context();
+    tokio::select! {
+        () = world.reconcile_in(&context) => panic!("it is killed"),
+        () = world.server.killed() => {}
+    }
+    world.server.live();
+    assert_eq!((world.reason("Ready"), value()), ("Progressing".to_owned(), json!("two")));
+    world.push("r1", &files("one"));
+    world.reconcile().await;
+    assert_eq!((world.reason("Ready"), value()), ("Applied".to_owned(), json!("one")));
+}
+
+#[tokio::test]
 async fn nothing_changes_when_the_source_is_missing_deleted_renamed_empty_or_half_written() {
     type Files = Vec<(&'static str, String)>;
     let good = || -> Files { vec![("clusters/a.yaml", map("a")), ("clusters/b.yaml", cluster())] };
@@ -378,6 +402,33 @@ async fn a_paused_cluster_is_not_written_and_nothing_is_deleted() {
     world.reconcile().await;
     assert_eq!(world.reason("Ready"), "Applied");
     assert!(!world.exists(&map_path("a")));
+}
+
+#[tokio::test]
+async fn a_paused_cluster_is_deleted_only_when_it_is_not_paused_any_more() {
+    let world = World::pruning();
+    world.push("r1", &[("clusters/a.yaml", map("a")), ("clusters/b.yaml", cluster())]);
+    world.reconcile().await;
+    let mut paused = world.server.get(CLUSTER).unwrap();
+    paused["spec"]["paused"] = json!(true);
+    world.server.put(CLUSTER, paused.clone());
+    let mut sync = world.server.get(SYNC).unwrap();
+    sync["metadata"]["generation"] = json!(2);
+    sync["spec"]["prune"]["confirm"] = json!({"revision": "r2", "objects": [{
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "namespace": "fleet", "name": "blue",
+    }]});
+    world.server.put(SYNC, sync);
+    world.push("r2", &[("clusters/a.yaml", map("a"))]);
+    world.reconcile().await;
+    assert!(world.exists(CLUSTER));
+    assert_eq!(world.status().held[0].reason, "ClusterPaused");
+    // A change of the Cluster enqueues the Syncs that have it in their inventory.
+    let id = ObjectId::new("cluster.x-k8s.io/v1beta2", "Cluster", "fleet", "blue");
+    assert!(has_recorded(&world.sync(), &id));
+    paused["spec"]["paused"] = json!(false);
+    world.server.put(CLUSTER, paused);
+    world.reconcile().await;
+    assert!(!world.exists(CLUSTER));
 }
 
 #[tokio::test]

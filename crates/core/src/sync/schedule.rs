@@ -5,6 +5,7 @@ use std::{str::FromStr as _, time::Duration};
 use chandler_api::extensions::{RESUMED_ANNOTATION, SyncObject, SyncSpec};
 use jiff::Timestamp;
 
+use super::HeldReason;
 use crate::{
     catalog::{LastPoll, poll_delay},
     conditions,
@@ -29,13 +30,14 @@ impl LastRun {
         }
     }
 
-    /// Returns the last run according to the status, if everything is applied. It was by another process; the next one
-    /// follows within the interval.
+    /// Returns the last run according to the status, if everything is applied and no deletion waits for a paused Cluster. It
+    /// was by another process; the next one follows within the interval.
     pub fn from_status(sync: &SyncObject, revision: &str, now: Timestamp) -> Option<Self> {
         let status = sync.status.as_ref()?;
         let applied = status.last_applied.as_ref()?.revision == revision
             && status.observed_generation == sync.metadata.generation
-            && conditions::is_true(&status.conditions, "Ready");
+            && conditions::is_true(&status.conditions, "Ready")
+            && status.held.iter().all(|held| held.reason != HeldReason::ClusterPaused.as_str());
         applied.then(|| Self::new(sync, revision, None, now))
     }
 }
@@ -124,6 +126,34 @@ mod tests {
         assert!(!is_due_by_revision_only(None, &sync(1, None), INTERVAL, now));
         let retry = run_delay(Some(&failed), &sync(1, None), "r1", INTERVAL, now);
         assert!((4..=6).contains(&retry.as_secs()), "{retry:?}");
+    }
+
+    #[test]
+    fn a_new_process_waits_for_the_interval_if_everything_is_applied() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let rows = [
+            ("True", "r1", None, true),
+            ("Unknown", "r1", None, false),
+            ("True", "r2", None, false),
+            ("True", "r1", Some("ProtectedKind"), true),
+            ("True", "r1", Some("ClusterPaused"), false),
+        ];
+        for (ready, applied, held, waits) in rows {
+            let object = |reason: &str| json!({"apiVersion": "a/v1", "kind": "Cluster", "name": "blue", "reason": reason});
+            let held: Vec<_> = held.into_iter().map(object).collect();
+            let status = json!({
+                "observedGeneration": 1, "held": held,
+                "lastApplied": {
+                    "revision": applied, "digest": "", "sourceRef": {"name": "a"}, "at": "2026-01-01T00:00:00Z",
+                },
+                "conditions": [{
+                    "type": "Ready", "status": ready, "reason": "Applied", "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }],
+            });
+            let sync = SyncObject { status: serde_json::from_value(status).unwrap(), ..sync(1, None) };
+            assert_eq!(LastRun::from_status(&sync, "r1", now).is_some(), waits, "{sync:?}");
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ async fn run(world: &World, arguments: &[&str]) -> Output {
 }
 
 /// Runs a command that must succeed. Returns its stdout.
-async fn run_ok(world: &World, arguments: &[&str]) -> String {
+pub async fn run_ok(world: &World, arguments: &[&str]) -> String {
     let output = run(world, arguments).await;
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()

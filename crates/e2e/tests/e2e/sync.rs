@@ -1,7 +1,7 @@
-//! Syncs: a folder of a git repository is applied to the management cluster, and nothing that goes wrong with the repository
-//! deletes anything.
+//! Syncs: a folder of a git repository is applied to the management cluster. What goes wrong with the repository is in
+//! `sync_guard`, several Syncs on one cluster are in `several_syncs`.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use chandler_api::extensions::{SyncObject, SyncStatus};
 use chandler_e2e::{management_cluster::ManagementCluster, manager::Manager, programs, wait::eventually};
@@ -20,35 +20,38 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-const NAMESPACE: &str = "default";
-const CAPI: &str = "cluster.x-k8s.io/v1beta2";
+pub const NAMESPACE: &str = "default";
+pub const CAPI: &str = "cluster.x-k8s.io/v1beta2";
 /// Long enough for a manager to react to a change.
 const REACTION_TIME: Duration = Duration::from_secs(3);
 
 /// A management cluster with a Source of a git repository, and an account that may change everything.
-struct World {
-    cluster: ManagementCluster,
+pub struct World {
+    pub cluster: ManagementCluster,
     /// Serves the repository until it is dropped.
-    _git: GitServer,
-    tree: WorkTree,
+    pub git: Option<GitServer>,
+    /// The folder with the repository.
+    pub served: PathBuf,
+    pub tree: WorkTree,
 }
 
-fn map(name: &str, value: &str) -> String {
+pub fn map(name: &str, value: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{value: {value}}}\n")
 }
 
-fn cluster(name: &str) -> String {
+pub fn cluster(name: &str) -> String {
     format!("apiVersion: {CAPI}\nkind: Cluster\nmetadata: {{name: {name}}}\nspec: {{paused: false}}\n")
 }
 
 impl World {
-    async fn new(name: &str) -> Self {
+    pub async fn new(name: &str) -> Self {
         let cluster = ManagementCluster::new(name).await;
         let dir = testing::fresh_dir(&format!("{name}-git")).await.unwrap();
         let authority = Authority::open(&dir, "git").unwrap();
-        let git = GitServer::start(&authority, &dir.join("served")).await.unwrap();
+        let served = dir.join("served");
+        let git = GitServer::start(&authority, &served).await.unwrap();
         let (url, tree) = (git.url("clusters"), git.create("clusters").await.unwrap());
-        let world = Self { cluster, _git: git, tree };
+        let world = Self { cluster, git: Some(git), served, tree };
         let objects = [
             json!({
                 "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ca", "namespace": NAMESPACE},
@@ -81,23 +84,28 @@ impl World {
         world
     }
 
-    async fn apply(&self, object: &Value) {
+    pub async fn apply(&self, object: &Value) {
         apply::apply(&self.cluster.client, object).await.unwrap();
     }
 
-    fn start_manager(&self) -> Manager {
+    pub fn start_manager(&self) -> Manager {
         Manager::from_process(self.cluster.start_manager())
     }
 
     /// Pushes a commit whose tree contains exactly these files. Returns its id.
-    async fn push(&self, files: &[(&str, String)]) -> String {
+    pub async fn push(&self, files: &[(&str, String)]) -> String {
         self.tree.git(&["rm", "-r", "--quiet", "--ignore-unmatch", "."]).await.unwrap();
         let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
         self.tree.commit("change", &files).await.unwrap()
     }
 
-    /// Applies a Sync of the folder `clusters`; `fields` replaces fields of its spec.
-    async fn apply_sync(&self, fields: &Value) {
+    /// Applies the Sync `base` of the folder `clusters`; `fields` replaces fields of its spec.
+    pub async fn apply_sync(&self, fields: &Value) {
+        self.apply_named_sync("base", fields).await;
+    }
+
+    /// Like [`Self::apply_sync`], for another Sync.
+    pub async fn apply_named_sync(&self, name: &str, fields: &Value) {
         let mut spec = json!({
             "source": {"sourceRef": {"name": "git"}, "path": "clusters"}, "serviceAccountName": "deployer",
             "prune": {"enabled": true},
@@ -105,23 +113,34 @@ impl World {
         spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         self.apply(&json!({
             "apiVersion": "chandler.dev/v1alpha1", "kind": "Sync",
-            "metadata": {"name": "base", "namespace": NAMESPACE}, "spec": spec,
+            "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec,
         }))
         .await;
     }
 
-    fn syncs(&self) -> Api<SyncObject> {
+    pub fn syncs(&self) -> Api<SyncObject> {
         Api::namespaced(self.cluster.client.clone(), NAMESPACE)
     }
 
-    fn clusters(&self) -> Api<DynamicObject> {
+    pub fn clusters(&self) -> Api<DynamicObject> {
         Api::namespaced_with(self.cluster.client.clone(), NAMESPACE, &cluster_resource())
     }
 
-    /// Waits until a condition of the Sync has this reason, at this revision if one is given. Returns the status.
-    async fn wait(&self, type_: &str, reason: &str, revision: Option<&str>) -> SyncStatus {
-        eventually(&format!("the Sync has {type_} {reason} at {revision:?}"), || async {
-            let sync = self.syncs().get("base").await.unwrap();
+    /// Waits until a condition of the Sync `base` has this reason, at this revision if one is given. Returns the status.
+    pub async fn wait(&self, type_: &str, reason: &str, revision: Option<&str>) -> SyncStatus {
+        self.wait_sync("base", type_, reason, revision).await
+    }
+
+    /// Like [`Self::wait`], for another Sync.
+    pub async fn wait_sync(
+        &self,
+        name: &str,
+        type_: &str,
+        reason: &str,
+        revision: Option<&str>,
+    ) -> SyncStatus {
+        eventually(&format!("Sync {name} has {type_} {reason} at {revision:?}"), || async {
+            let sync = self.syncs().get(name).await.unwrap();
             let status =
                 sync.status.filter(|status| status.observed_generation == sync.metadata.generation)?;
             let condition = status.conditions.iter().find(|condition| condition.type_ == type_)?;
@@ -132,12 +151,12 @@ impl World {
     }
 
     /// Returns a value of a ConfigMap.
-    async fn value(&self, name: &str) -> Option<String> {
+    pub async fn value(&self, name: &str) -> Option<String> {
         let maps: Api<ConfigMap> = Api::namespaced(self.cluster.client.clone(), NAMESPACE);
         maps.get_opt(name).await.unwrap()?.data?.remove("value")
     }
 
-    async fn cluster_exists(&self, name: &str) -> bool {
+    pub async fn cluster_exists(&self, name: &str) -> bool {
         self.clusters().get_opt(name).await.unwrap().is_some()
     }
 }
@@ -154,7 +173,7 @@ fn binding(kind: &str, name: &str, role: &str, namespace: &str, account: &str) -
     binding
 }
 
-fn ready_message(status: &SyncStatus) -> &str {
+pub fn ready_message(status: &SyncStatus) -> &str {
     &status.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap().message
 }
 
@@ -232,47 +251,6 @@ async fn a_kustomization_is_built_and_a_bad_one_changes_nothing() {
         assert!(ready_message(&status).contains(problem), "{}", ready_message(&status));
         assert_eq!(world.value("built-a").await.as_deref(), Some("one"));
     }
-}
-
-#[tokio::test]
-async fn no_state_of_the_repository_deletes_a_cluster() {
-    type Files = Vec<(&'static str, String)>;
-    let world = Box::pin(World::new("sync-guard")).await;
-    let _manager = world.start_manager();
-    let good = [("clusters/a.yaml", map("a", "one")), ("clusters/b.yaml", cluster("blue"))];
-    let first = world.push(&good).await;
-    world.apply_sync(&json!({})).await;
-    world.wait("Ready", "Applied", Some(&first)).await;
-
-    let renamed = [("other/a.yaml", map("a", "one")), ("other/b.yaml", cluster("blue"))];
-    let half = cluster("blue")[..60].to_owned();
-    let rows: [(&str, Files, &str); 5] = [
-        ("deleted folder", vec![("README.md", "text".to_owned())], "InvalidPackage"),
-        ("renamed folder", renamed.to_vec(), "InvalidPackage"),
-        ("empty folder", vec![("clusters/README.md", "text".to_owned())], "InvalidPackage"),
-        (
-            "half-written file",
-            vec![("clusters/a.yaml", map("a", "one")), ("clusters/b.yaml", half)],
-            "InvalidPackage",
-        ),
-        ("without the Cluster", vec![("clusters/a.yaml", map("a", "one"))], "Applied"),
-    ];
-    for (what, files, reason) in rows {
-        let revision = world.push(&files).await;
-        world.wait("Ready", reason, Some(&revision)).await;
-        assert!(world.cluster_exists("blue").await && world.value("a").await.is_some(), "{what}");
-    }
-    let status = world.wait("PruneHeld", "Held", None).await;
-    assert_eq!((&*status.held[0].kind, &*status.held[0].name), ("Cluster", "blue"));
-
-    let revision = status.revision.unwrap();
-    let object = json!({"apiVersion": CAPI, "kind": "Cluster", "namespace": NAMESPACE, "name": "blue"});
-    let prune = json!({"enabled": true, "confirm": {"revision": revision, "objects": [object]}});
-    world.apply_sync(&json!({"prune": prune})).await;
-    eventually("a confirmed Cluster is deleted", || async {
-        (!world.cluster_exists("blue").await).then_some(())
-    })
-    .await;
 }
 
 #[tokio::test]
