@@ -53,9 +53,10 @@ impl BucketServer {
     /// Starts the server without buckets. `program` is [`Binary::Versitygw`].
     pub async fn start(program: &Path, authority: &Authority, home: &Path) -> Result<Self, Error> {
         process::terminate_orphans(home);
-        // Attributes of objects are files in a folder of their own, because not every file system of /tmp has attributes.
-        let (buckets, attributes) = (home.join("buckets"), home.join("attributes"));
-        for folder in [&buckets, &attributes] {
+        // Attributes of objects are files in a folder of their own, because not every file system has extended attributes.
+        let [buckets, attributes, accounts] =
+            ["buckets", "attributes", "accounts"].map(|name| home.join(name));
+        for folder in [&buckets, &attributes, &accounts] {
             fs::create_dir_all(folder).map_err(|source| Error::Folder { path: folder.clone(), source })?;
         }
         let port = free_port()?;
@@ -69,6 +70,8 @@ impl BucketServer {
             ("--cert", text(&certificate)),
             ("--key", text(&key)),
             ("--access-log", text(&access_log)),
+            // Without a folder of accounts, the response to an unknown access key differs from that of S3.
+            ("--iam-dir", text(&accounts)),
         ];
         let options = options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
         let backend = [
