@@ -201,6 +201,7 @@ impl Binary {
         Duration::from_secs(match self {
             Self::KubeApiserver => 300,
             Self::Cosign | Self::FleetController => 240,
+            // Not measured: estimated from the number of its packages.
             Self::Versitygw => 120,
             Self::Helm | Self::Registry => 75,
             Self::Kwok | Self::Clusterctl => 40,
