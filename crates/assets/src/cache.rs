@@ -281,7 +281,7 @@ mod tests {
     fn programs_of_one_module_are_built_together() {
         let all = BuildGroup::by_module(&Binary::ALL, KubernetesVersion::V1_34);
         let names: Vec<_> = all.iter().map(|group| group.module.name).collect();
-        assert_eq!(names, ["kubernetes-1.34", "helm", "fleet"]);
+        assert_eq!(names, ["kubernetes-1.34", "helm", "fleet", "versitygw"]);
         let mut built: Vec<_> = all.iter().flat_map(|group| group.binaries.clone()).collect();
         built.sort_unstable();
         assert_eq!(built, Binary::ALL);

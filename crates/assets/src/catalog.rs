@@ -21,6 +21,7 @@ pub enum Binary {
     CapiOperator,
     FleetController,
     FleetAgent,
+    Versitygw,
 }
 
 /// A Go module in `modules/` that pins the versions of one or more programs.
@@ -66,6 +67,7 @@ static KUBERNETES_1_35: Module = module!(
 );
 static HELM: Module = module!("helm", "");
 static FLEET: Module = module!("fleet", "");
+static VERSITYGW: Module = module!("versitygw", "");
 
 /// The module that contains the Cluster API manifests.
 pub const CLUSTER_API_MODULE: &str = "sigs.k8s.io/cluster-api";
@@ -81,7 +83,7 @@ pub const KWOK_STAGES: [&str; 5] = [
 ];
 
 impl Binary {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Etcd,
         Self::KubeApiserver,
         Self::KubeControllerManager,
@@ -96,13 +98,14 @@ impl Binary {
         Self::CapiOperator,
         Self::FleetController,
         Self::FleetAgent,
+        Self::Versitygw,
     ];
 
     /// The programs that install Cluster API providers, which few tests need.
     pub const PROVIDER_INSTALLERS: [Self; 2] = [Self::Clusterctl, Self::CapiOperator];
 
     /// The programs that only ignored tests run. They are built when such a test asks for them.
-    pub const ON_DEMAND: [Self; 2] = [Self::FleetController, Self::FleetAgent];
+    pub const ON_DEMAND: [Self; 3] = [Self::FleetController, Self::FleetAgent, Self::Versitygw];
 
     /// The programs that are built once per Kubernetes version. The controller manager and the scheduler of the default
     /// version, which is the oldest, also work with newer API servers: Kubernetes supports a skew of one minor.
@@ -143,6 +146,7 @@ impl Binary {
             Self::CapiOperator => "capi-operator",
             Self::FleetController => "fleetcontroller",
             Self::FleetAgent => "fleetagent",
+            Self::Versitygw => "versitygw",
         }
     }
 
@@ -169,6 +173,7 @@ impl Binary {
             Self::CapiOperator => "sigs.k8s.io/cluster-api-operator/cmd",
             Self::FleetController => "github.com/rancher/fleet/cmd/fleetcontroller",
             Self::FleetAgent => "github.com/rancher/fleet/cmd/fleetagent",
+            Self::Versitygw => "github.com/versity/versitygw/cmd/versitygw",
         }
     }
 
@@ -186,6 +191,7 @@ impl Binary {
             | Self::CapiOperator => KubernetesVersion::default().module(),
             Self::Helm | Self::Registry | Self::Cosign => &HELM,
             Self::FleetController | Self::FleetAgent => &FLEET,
+            Self::Versitygw => &VERSITYGW,
         }
     }
 
@@ -195,6 +201,8 @@ impl Binary {
         Duration::from_secs(match self {
             Self::KubeApiserver => 300,
             Self::Cosign | Self::FleetController => 240,
+            // Not measured: estimated from the number of its packages.
+            Self::Versitygw => 120,
             Self::Helm | Self::Registry => 75,
             Self::Kwok | Self::Clusterctl => 40,
             Self::Etcd

@@ -17,7 +17,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::go_module;
+use crate::{go_module, wait::eventually};
 
 /// The API version of Fleet's kinds.
 pub const API_VERSION: &str = "fleet.cattle.io/v1alpha1";
@@ -93,6 +93,21 @@ impl FleetControllers {
     }
 }
 
+/// Waits until Fleet has installed its agent with the settings of a Fleet Cluster.
+pub async fn wait_imported(client: &Client, namespace: &str, name: &str) -> DynamicObject {
+    let clusters = objects(client, namespace, "Cluster");
+    eventually(&format!("Fleet has imported {namespace}/{name}"), || async {
+        let cluster = clusters.get_opt(name).await.unwrap()?;
+        let status = &cluster.data["status"];
+        // Fleet installs the agent again after it has first seen its settings.
+        let has_seen_settings = status["agentTolerationsHash"].is_string();
+        let is_installed =
+            status["agentDeployedGeneration"].is_number() && status["agentConfigChanged"] != true;
+        (has_seen_settings && is_installed).then_some(cluster)
+    })
+    .await
+}
+
 /// Returns the ConfigMap of Fleet's controllers, as its chart writes it.
 fn config(management: &Plane) -> Value {
     let kubeconfig: Value = serde_saphyr::from_str(management.kubeconfig()).unwrap();
@@ -123,6 +138,10 @@ fn spawn(
         ("CATTLE_ELECTION_LEASE_DURATION", "30s"),
         ("CATTLE_ELECTION_RENEW_DEADLINE", "25s"),
         ("CATTLE_ELECTION_RETRY_PERIOD", "5s"),
+        // What the Deployment of the agent gets. Without them, no cluster is imported.
+        ("FLEET_AGENT_ELECTION_LEASE_DURATION", "30s"),
+        ("FLEET_AGENT_ELECTION_RENEW_DEADLINE", "25s"),
+        ("FLEET_AGENT_ELECTION_RETRY_PERIOD", "5s"),
         // No ports, so that several of them can run on one machine.
         ("FLEET_METRICS_BIND_ADDRESS", "0"),
         ("FLEET_HEALTHPROBE_BIND_ADDRESS", "0"),

@@ -8,6 +8,7 @@
     reason = "a test harness reports failures by panicking"
 )]
 
+pub mod buckets;
 pub mod canary;
 pub mod clock_shift;
 mod crds;
@@ -16,6 +17,7 @@ pub mod extension_world;
 pub mod fleet;
 pub mod git_guide;
 pub mod go_module;
+mod https;
 mod kubectl;
 pub mod management_cluster;
 pub mod manager;

@@ -2,12 +2,14 @@
 
 use chandler_core::digest::Digest;
 use chandler_sandbox::registry::Registry;
-use kube::{Client, Config, client::Body};
+use kube::{Client, client::Body};
 use serde_json::{Value, json};
+
+use crate::https;
 
 /// Pushes an artifact with one layer. Returns the digest of its manifest.
 pub async fn push(registry: &Registry, name: &str, tag: &str, artifact_type: &str, content: &[u8]) -> Digest {
-    let client = client(registry);
+    let client = https::client(&format!("https://{}", registry.host()), registry.ca_pem());
     let empty = b"{}".as_slice();
     for blob in [content, empty] {
         upload(&client, name, blob).await;
@@ -29,16 +31,6 @@ pub async fn push(registry: &Registry, name: &str, tag: &str, artifact_type: &st
         .unwrap();
     assert_eq!(client.send(request).await.unwrap().status(), 201);
     Digest::of(&manifest)
-}
-
-/// A Kubernetes client is an HTTP client that trusts a given authority.
-fn client(registry: &Registry) -> Client {
-    let mut config = Config::new(format!("https://{}", registry.host()).parse().unwrap());
-    let authority = registry.ca_pem().replace("-----BEGIN CERTIFICATE-----", "");
-    let authority = authority.replace("-----END CERTIFICATE-----", "").split_whitespace().collect::<String>();
-    let der = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, authority).unwrap();
-    config.root_cert = Some(vec![der]);
-    Client::try_from(config).unwrap()
 }
 
 async fn upload(client: &Client, name: &str, blob: &[u8]) {

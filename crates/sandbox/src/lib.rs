@@ -5,6 +5,7 @@
 //! plane. Tests use [`testing`].
 
 pub mod apply;
+pub mod bucket_server;
 pub mod capi;
 pub mod certificates;
 pub mod chart;

@@ -11,9 +11,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 pub use self::identity::{Identity, InvalidIdentity, resident_memory};
@@ -124,6 +125,19 @@ impl Child {
                 tail: last_lines(&self.log, 12),
             }),
         }
+    }
+
+    /// Waits until the process accepts connections on a loopback port. Returns `false` if it does not within the limit.
+    pub async fn accepts_connections(&self, port: u16, limit: Duration) -> Result<bool, Error> {
+        let deadline = Instant::now() + limit;
+        while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+            self.check()?;
+            if Instant::now() > deadline {
+                return Ok(false);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(true)
     }
 
     /// Sends `SIGTERM`, after the grace period `SIGKILL`, and waits until the process has exited.

@@ -2,10 +2,9 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
-use tokio::net::TcpStream;
 use tokio::process::Command;
 
 use crate::assets::{Assets, Binary};
@@ -95,7 +94,9 @@ impl Registry {
             env: vec![("OTEL_TRACES_EXPORTER".to_owned(), "none".to_owned())],
             home: home.to_owned(),
         })?;
-        wait_listening(&child, port).await?;
+        if !child.accepts_connections(port, READY_TIMEOUT).await? {
+            return Err(Error::NotReady);
+        }
         Ok(Self {
             host: format!("127.0.0.1:{port}"),
             authority: authority.certificate().to_owned(),
@@ -153,16 +154,4 @@ impl Registry {
     pub async fn stop(self) {
         self.child.stop(GRACE_PERIOD).await;
     }
-}
-
-async fn wait_listening(child: &Child, port: u16) -> Result<(), Error> {
-    let deadline = Instant::now() + READY_TIMEOUT;
-    while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
-        child.check()?;
-        if Instant::now() > deadline {
-            return Err(Error::NotReady);
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    Ok(())
 }

@@ -39,7 +39,7 @@ struct Listed {
     path: String,
     location: Path,
     size: u64,
-    /// Changes with the content.
+    /// Changes with the content. `None` if the store has no tag for the object.
     tag: Option<String>,
     /// Seconds since the Unix epoch.
     modified: i64,
@@ -163,7 +163,12 @@ fn listed(prefix: &Path, object: ObjectMeta) -> Option<Listed> {
         location.prefix_match(prefix)?.map(|part| AsRef::<str>::as_ref(&part).to_owned()).collect();
     let path = parts.join("/");
     let modified = last_modified.timestamp();
-    (!path.is_empty()).then_some(Listed { path, location, size, tag: e_tag, modified })
+    (!path.is_empty()).then_some(Listed { path, location, size, tag: content_tag(e_tag), modified })
+}
+
+/// Returns the tag unless it is empty. Gateways to file systems have no tags for files that they did not write.
+fn content_tag(tag: Option<String>) -> Option<String> {
+    tag.filter(|tag| !tag.trim_matches('"').is_empty())
 }
 
 /// Returns the objects that are files and are not left out, by path.
@@ -262,6 +267,17 @@ mod tests {
         for other in [object("b", 1, "1"), object("a", 2, "1"), object("a", 1, "2")] {
             assert_ne!(record(std::slice::from_ref(&other)).id, one.id, "{other:?}");
         }
+    }
+
+    #[test]
+    fn without_a_tag_the_time_of_the_last_change_is_part_of_the_revision() {
+        for (tag, expected) in [("", None), ("\"\"", None), ("\"1\"", Some("\"1\""))] {
+            assert_eq!(content_tag(Some(tag.to_owned())).as_deref(), expected);
+        }
+        let untagged = |modified| record(&[Listed { tag: None, modified, ..object("a", 1, "1") }]).id;
+        assert_ne!(untagged(1), untagged(2));
+        let tagged = |modified| record(&[Listed { modified, ..object("a", 1, "1") }]).id;
+        assert_eq!(tagged(1), tagged(2));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use chandler_api::capi::ClusterView;
+use k8s_openapi::api::core::v1::Toleration;
 use kube_core::SelectorExt as _;
 use serde_json::{Map, Value, json};
 
@@ -95,7 +96,7 @@ pub fn fleet_cluster(
             "kubeConfigSecret": format!("{name}{KUBECONFIG_SUFFIX}"),
             "clientID": client_id(cluster, existing),
             "agentNamespace": settings.agent_namespace,
-            "agentTolerations": settings.agent_tolerations,
+            "agentTolerations": agent_tolerations(settings, existing),
             "templateValues": template_values(handed_over, existing),
         },
     });
@@ -118,6 +119,30 @@ fn client_id(cluster: &Value, existing: Option<&Value>) -> String {
     let kept = existing.and_then(|one| one["spec"]["clientID"].as_str()).filter(|id| !id.is_empty());
     let new = || Digest::of(format!("fleet client\n{}", metadata::uid(cluster))).hex().to_owned();
     kept.map_or_else(new, str::to_owned)
+}
+
+/// Returns the tolerations of the agent: those that the Fleet Cluster has if they differ only in their order, else the wanted
+/// ones as Fleet sorts them.
+///
+/// Fleet 0.16 compares the list with the one that it has installed the agent with, and sorts it in its cache meanwhile. If it
+/// then finds another order, it installs the agent again, which has to register again.
+fn agent_tolerations(settings: &ClusterSettings, existing: Option<&Value>) -> Value {
+    let wanted = sorted_as_fleet(settings.agent_tolerations.clone());
+    let kept = existing.map(|one| &one["spec"]["agentTolerations"]).filter(|kept| {
+        let tolerations = serde_json::from_value::<Vec<Toleration>>((*kept).clone());
+        tolerations.is_ok_and(|tolerations| sorted_as_fleet(tolerations) == wanted)
+    });
+    kept.cloned().unwrap_or_else(|| json!(wanted))
+}
+
+fn sorted_as_fleet(mut tolerations: Vec<Toleration>) -> Vec<Toleration> {
+    tolerations.sort_by(|one, other| {
+        let texts = |one: &Toleration| {
+            [&one.key, &one.value, &one.operator, &one.effect].map(|text| text.clone().unwrap_or_default())
+        };
+        texts(one).cmp(&texts(other)).then(one.toleration_seconds.cmp(&other.toleration_seconds))
+    });
+    tolerations
 }
 
 fn template_values(handed_over: &HandedOver<'_>, existing: Option<&Value>) -> Value {

@@ -7,11 +7,11 @@ use chandler_e2e::{
     wait::{eventually, until},
     world::{World, config_value},
 };
-use chandler_sandbox::{apply, crds::wait_served, dynamic_api, process::Child};
+use chandler_sandbox::{apply, crds::wait_served, dynamic_api, plane::Plane, process::Child};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 
@@ -301,6 +301,38 @@ async fn the_manager_refuses_to_start_while_caapf_runs() {
     assert!(stderr.contains("clusterctl delete --addon rancher-fleet"), "{stderr}");
 }
 
+/// Applies a Bundle with a ConfigMap `greeting`, whose field `zone` is a template of Fleet.
+async fn apply_bundle(world: &World, zone: &str) {
+    let template = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: greeting}\n\
+                    data:\n  zone: {{ .Values.zone | quote }}\n";
+    world
+        .apply(&json!({
+            "apiVersion": fleet::API_VERSION, "kind": "Bundle",
+            "metadata": {"name": "greeting", "namespace": world.namespace},
+            "spec": {
+                "defaultNamespace": "default", "helm": {"values": {"zone": zone}},
+                "resources": [{"name": "templates/config.yaml", "content": template}],
+                "targets": [{"clusterSelector": {"matchLabels": {"fleet": "test"}}}],
+            },
+        }))
+        .await;
+}
+
+async fn wait_zone(alpha: &Plane, zone: &str) {
+    until(&format!("the bundle is deployed with zone {zone}"), async || {
+        config_value(alpha, "greeting", "zone").await.as_deref() == Some(zone)
+    })
+    .await;
+}
+
+/// Deletes the Cluster `alpha`, which deletes the Fleet Cluster: no finalizer of Chandler or CAAPF is in the way.
+async fn delete_alpha(world: &World) {
+    world.clusters().delete("alpha", &DeleteParams::default()).await.unwrap();
+    let fleet_clusters = fleet::objects(&world.client, &world.namespace, "Cluster");
+    until("the Fleet Cluster is deleted", async || fleet_clusters.get_opt("alpha").await.unwrap().is_none())
+        .await;
+}
+
 #[tokio::test]
 #[ignore = "builds fleetcontroller and fleetagent"]
 async fn fleet_imports_a_cluster_and_deploys_a_bundle_to_it() {
@@ -310,28 +342,18 @@ async fn fleet_imports_a_cluster_and_deploys_a_bundle_to_it() {
     fleet::bind_role(&world.client).await;
     let controllers = FleetControllers::start(world.sandbox.management()).await;
     let manager = world.start_manager_with(&["--fleet"]);
+    let label = async |zone: &str| {
+        let labels = json!({"metadata": {"labels": {"zone": zone}}});
+        world.clusters().patch("alpha", &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
+    };
+    label("a").await;
 
-    let agents: Api<Secret> = Api::namespaced(alpha.client().await.unwrap(), AGENT_NAMESPACE);
-    until("Fleet has imported the cluster", async || {
-        agents.get_opt("fleet-agent-bootstrap").await.unwrap().is_some()
-    })
-    .await;
+    fleet::wait_imported(&world.client, &world.namespace, "alpha").await;
     let _agent = controllers.start_agent(&alpha).await;
-    world
-        .apply(&json!({
-            "apiVersion": fleet::API_VERSION, "kind": "Bundle",
-            "metadata": {"name": "greeting", "namespace": world.namespace},
-            "spec": {
-                "defaultNamespace": "default",
-                "resources": [{
-                    "name": "config.yaml",
-                    "content": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: greeting}\ndata: {from: fleet}\n",
-                }],
-                "targets": [{"clusterSelector": {"matchLabels": {"fleet": "test"}}}],
-            },
-        }))
-        .await;
-    eventually("the bundle is deployed", || async { config_value(&alpha, "greeting", "from").await }).await;
+    apply_bundle(&world, "${ .ClusterValues.Cluster.metadata.labels.zone }").await;
+    wait_zone(&alpha, "a").await;
+    label("b").await;
+    wait_zone(&alpha, "b").await;
 
     // A restart changes nothing: the agent stays registered.
     let fleet_clusters = fleet::objects(&world.client, &world.namespace, "Cluster");
@@ -342,9 +364,85 @@ async fn fleet_imports_a_cluster_and_deploys_a_bundle_to_it() {
     let after = fleet_clusters.get("alpha").await.unwrap();
     assert_eq!(after.metadata.generation, before.metadata.generation);
     assert_eq!(after.data["spec"]["clientID"], before.data["spec"]["clientID"]);
+    delete_alpha(&world).await;
+}
 
-    // Deleting the Cluster deletes the Fleet Cluster, with no finalizer of Chandler in the way.
-    world.clusters().delete("alpha", &DeleteParams::default()).await.unwrap();
-    until("the Fleet Cluster is deleted", async || fleet_clusters.get_opt("alpha").await.unwrap().is_none())
-        .await;
+#[tokio::test]
+#[ignore = "builds fleetcontroller and fleetagent"]
+async fn an_agent_that_caapf_registered_stays_registered() {
+    let world = World::exclusive("caapf").await;
+    let alpha = world.create_cluster("alpha").await;
+    fleet::install_crds(&world.client).await;
+    fleet::bind_role(&world.client).await;
+    let controllers = FleetControllers::start(world.sandbox.management()).await;
+    // What CAAPF leaves behind.
+    let tolerations =
+        json!([{"effect": "NoSchedule", "key": "node.kubernetes.io/not-ready", "operator": "Exists"}]);
+    let config = json!({
+        "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "FleetAddonConfig",
+        "metadata": {"name": "fleet-addon-config"},
+        "spec": {"cluster": {
+            "selector": {}, "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
+            "patchResource": true, "setOwnerReferences": true, "hostNetwork": true, "agentTolerations": tolerations,
+        }},
+    });
+    apply::apply(&world.client, &config).await.unwrap();
+    let cluster = world.clusters().get("alpha").await.unwrap();
+    let finalizers: Vec<_> =
+        cluster.finalizers().iter().map(String::as_str).chain([CAAPF_FINALIZER]).collect();
+    let held = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+    world.clusters().patch("alpha", &PatchParams::default(), &held).await.unwrap();
+    apply_as_caapf(
+        &world.client,
+        "addon-provider-fleet",
+        &json!({
+            "apiVersion": fleet::API_VERSION, "kind": "Cluster",
+            "metadata": {"name": "alpha", "namespace": world.namespace, "labels": {"fleet": "test"}},
+            "spec": {
+                "kubeConfigSecret": "alpha-kubeconfig", "clientID": "chosen-by-caapf", "agentNamespace": AGENT_NAMESPACE,
+                "hostNetwork": true, "agentTolerations": tolerations,
+            },
+        }),
+    )
+    .await;
+    let before = fleet::wait_imported(&world.client, &world.namespace, "alpha").await;
+    let _agent = controllers.start_agent(&alpha).await;
+    let secrets: Api<Secret> = Api::namespaced(alpha.client().await.unwrap(), AGENT_NAMESPACE);
+    let registered =
+        eventually("the agent is registered", || async { secrets.get_opt("fleet-agent").await.unwrap() })
+            .await;
+    let registrations = async || {
+        let all = fleet::objects(&world.client, &world.namespace, "ClusterRegistration");
+        let all = all.list(&ListParams::default()).await.unwrap();
+        all.iter().map(|one| (one.name_any(), one.data["spec"]["clientID"].clone())).collect::<Vec<_>>()
+    };
+    let granted = registrations().await;
+    assert!(granted.len() == 1 && granted[0].1 == "chosen-by-caapf", "{granted:?}");
+
+    let manager = world.start_manager_with(&["--fleet"]);
+    let fleet_clusters = fleet::objects(&world.client, &world.namespace, "Cluster");
+    until("the objects are taken over", async || {
+        let cluster = world.clusters().get("alpha").await.unwrap();
+        let fleet_cluster = fleet_clusters.get("alpha").await.unwrap();
+        fleet_cluster.annotations().contains_key("chandler.dev/fleet-applied")
+            && !cluster.finalizers().iter().any(|one| one == CAAPF_FINALIZER)
+    })
+    .await;
+    apply_bundle(&world, "${ .ClusterValues.Cluster.metadata.name }").await;
+    wait_zone(&alpha, "alpha").await;
+    manager.wait_idle().await;
+    let after = fleet_clusters.get("alpha").await.unwrap();
+    assert_eq!(after.uid(), before.uid(), "it is the same object");
+    assert_eq!(after.data["spec"]["clientID"], "chosen-by-caapf");
+    assert_eq!(after.data["status"]["namespace"], before.data["status"]["namespace"]);
+    let secret = secrets.get("fleet-agent").await.unwrap();
+    assert_eq!(secret.uid(), registered.uid(), "the agent was not installed again");
+    assert_eq!(registrations().await, granted);
+
+    delete_alpha(&world).await;
+    let configs: Api<DynamicObject> = Api::all_with(
+        world.client.clone(),
+        &dynamic_api::resource("addons.cluster.x-k8s.io/v1alpha1", "FleetAddonConfig"),
+    );
+    configs.delete("fleet-addon-config", &DeleteParams::default()).await.unwrap();
 }

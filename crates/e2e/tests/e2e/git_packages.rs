@@ -11,8 +11,8 @@ use chandler_sandbox::git_server::{GitServer, WorkTree};
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-const CHART: &str = "apiVersion: v2\nname: greeter\nversion: 0.1.0\nkubeVersion: '>=1.30.0-0'\n";
-const TEMPLATE: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}\n\
+pub const CHART: &str = "apiVersion: v2\nname: greeter\nversion: 0.1.0\nkubeVersion: '>=1.30.0-0'\n";
+pub const TEMPLATE: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}\n\
                         data:\n  greeting: {{ .Values.greeting | quote }}\n";
 const SCHEMA: &str = r#"{"properties": {"greeting": {"type": "string"}}}"#;
 

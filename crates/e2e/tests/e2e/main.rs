@@ -9,6 +9,7 @@
 mod adoption;
 mod artifact_sources;
 mod atomic;
+mod bucket_sources;
 mod caaph;
 mod caaph_regressions;
 mod caaph_takeover;

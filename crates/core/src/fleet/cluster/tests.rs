@@ -104,7 +104,28 @@ fn labels_annotations_class_and_agent_are_set() {
         (&spec["kubeConfigSecret"], &spec["agentNamespace"], &spec["hostNetwork"], &spec["agentEnvVars"]),
         (&json!("blue-kubeconfig"), &json!("agents"), &json!(true), &env)
     );
-    assert_eq!(spec["agentTolerations"][2]["value"], "true");
+    assert_eq!(spec["agentTolerations"][0]["value"], "true");
+}
+
+#[test]
+fn tolerations_are_sorted_as_fleet_does_unless_only_their_order_differs() {
+    let toleration = |key: &str| json!({"effect": "NoSchedule", "key": key, "operator": "Exists"});
+    let settings = settings(&json!({"agentTolerations": [toleration("b"), toleration("a")]}));
+    let of = |existing: Option<Value>| {
+        let existing = existing.map(|tolerations| json!({"spec": {"agentTolerations": tolerations}}));
+        wanted(&settings, &cluster(), existing.as_ref())["spec"]["agentTolerations"].clone()
+    };
+    let sorted = json!([toleration("a"), toleration("b")]);
+    let unsorted = json!([toleration("b"), toleration("a")]);
+    for (existing, expected) in [
+        (None, &sorted),
+        (Some(Value::Null), &sorted),
+        (Some(json!([toleration("b")])), &sorted),
+        (Some(sorted.clone()), &sorted),
+        (Some(unsorted.clone()), &unsorted),
+    ] {
+        assert_eq!(&of(existing), expected);
+    }
 }
 
 #[test]
