@@ -110,6 +110,7 @@ fn a_tool_without_helm_keeps_the_contract() {
             "helm" => "the tool does not declare the capability helm-records",
             "templates" => "no template service is given",
             "ownership" => "the tool does not declare the capability",
+            "bundles" => "the tool does not declare the format manifests/v1",
             _ => "the tool does not declare the capability wait",
         };
         assert!(case.reason.starts_with(reason), "{case:?}");

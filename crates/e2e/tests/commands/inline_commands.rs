@@ -15,7 +15,8 @@ const KUBECTL: [&str; 14] = [
     "annotate", "apply", "auth", "create", "delete", "describe", "edit", "exec", "get", "label", "logs",
     "patch", "rollout", "wait",
 ];
-const HELM: [&str; 8] = ["get", "history", "install", "list", "rollback", "template", "uninstall", "upgrade"];
+const HELM: [&str; 10] =
+    ["get", "history", "install", "list", "package", "push", "rollback", "template", "uninstall", "upgrade"];
 const CLUSTERCTL: [&str; 7] = ["delete", "describe", "generate", "get", "init", "move", "upgrade"];
 
 /// Returns the commands of all pages, each with a page that contains it.
