@@ -55,7 +55,6 @@ struct Fixture {
     tree: WorkTree,
     host: Key,
     user: Key,
-    _https: GitServer,
 }
 
 impl Fixture {
@@ -74,14 +73,13 @@ impl Fixture {
             folder,
         };
         let server = SshServer::start(settings.clone()).await;
-        Self { env, server, settings, tree, host, user, _https: https }
+        Self { env, server, settings, tree, host, user }
     }
 
     /// Returns an access with a key, for a server with the host key.
-    fn access(&self, identity: &str, others: &[(&str, &str)]) -> Access {
+    fn access(&self, identity: &str) -> Access {
         let known_hosts = self.host.known_at(&self.server);
-        let secret = [("identity", identity), ("known_hosts", &*known_hosts)];
-        self.env.access_with(&[&secret[..], others].concat())
+        self.env.access_with(&[("identity", identity), ("known_hosts", &*known_hosts)])
     }
 
     async fn fetch(&self, access: &Access) -> Result<Arc<GitCommit>, Failure> {
@@ -102,7 +100,7 @@ impl Fixture {
 #[tokio::test]
 async fn a_commit_is_fetched_with_one_connection() {
     let fixture = Fixture::start().await;
-    let access = fixture.access(&fixture.user.private, &[]);
+    let access = fixture.access(&fixture.user.private);
     let commit = fixture.fetch(&access).await.unwrap();
     assert_eq!(texts(&commit), [("a.yaml", "a: 1\n")]);
     assert_eq!(fixture.server.connections(), 2, "one for the refs, one for the commit");
@@ -182,12 +180,12 @@ async fn a_server_with_several_keys_offers_the_known_one() {
 async fn keys_that_the_server_does_not_accept_are_reported() {
     let fixture = Fixture::start().await;
     let other = Key::create(&fixture.env, "other", "ecdsa", "");
-    let refused = message(fixture.fetch(&fixture.access(&other.private, &[])).await);
+    let refused = message(fixture.fetch(&fixture.access(&other.private)).await);
     let expected = format!("does not accept the key {} for user git", other.fingerprint());
     assert!(refused.starts_with("SourceUnavailable") && refused.contains(&expected), "{refused}");
     let rsa = Key::create(&fixture.env, "rsa", "rsa", "");
     for identity in [&*rsa.private, "nonsense"] {
-        let refused = message(fixture.fetch(&fixture.access(identity, &[])).await);
+        let refused = message(fixture.fetch(&fixture.access(identity)).await);
         assert!(refused.contains("identity is not an ed25519 or ecdsa key"), "{refused}");
     }
 }
@@ -232,7 +230,7 @@ async fn a_server_that_never_answers_is_left_at_the_deadline() {
     });
     let limits = Limits { total_timeout: Duration::from_millis(300), ..options().limits };
     let packages = fixture.env.packages_with(SourceOptions { limits, ..options() });
-    let access = fixture.access(&fixture.user.private, &[]);
+    let access = fixture.access(&fixture.user.private);
     let url = format!("ssh://git@{address}/fleet.git");
     let refused = message(fetch(&packages, &url, &access, &json!(null), &[]).await);
     assert!(refused.contains("did not send a complete response within 0.3 s"), "{refused}");
@@ -248,7 +246,7 @@ async fn refused_addresses_apply_to_names_and_literals() {
     let fixture = Fixture::start().await;
     let packages =
         fixture.env.packages_with(SourceOptions { addresses: AddressPolicy::default(), ..options() });
-    let access = fixture.access(&fixture.user.private, &[]);
+    let access = fixture.access(&fixture.user.private);
     let url = fixture.server.url("fleet");
     let port = fixture.server.address.port();
     let hosts = ["localhost", "127.1", "2130706433", "[::1]", "[::ffff:127.0.0.1]"];
@@ -263,7 +261,7 @@ async fn refused_addresses_apply_to_names_and_literals() {
 #[tokio::test]
 async fn other_addresses_and_missing_repositories_are_failures() {
     let fixture = Fixture::start().await;
-    let (packages, access) = (fixture.packages(), fixture.access(&fixture.user.private, &[]));
+    let (packages, access) = (fixture.packages(), fixture.access(&fixture.user.private));
     let refused = |url: String| {
         let (packages, access) = (&packages, &access);
         async move { message(fetch(packages, &url, access, &json!(null), &[]).await) }
