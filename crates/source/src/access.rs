@@ -50,6 +50,17 @@ pub struct Credentials {
     /// Certificate and key in PEM.
     client_certificate: Option<Vec<u8>>,
     bucket: Option<BucketKeys>,
+    ssh: Option<SshKey>,
+}
+
+/// A private key for ssh, and the keys that the server may have.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct SshKey {
+    /// The private key in PEM.
+    pub identity: String,
+    pub passphrase: Option<String>,
+    /// In the format of the file of OpenSSH.
+    pub known_hosts: String,
 }
 
 /// Keys of an object store.
@@ -70,14 +81,19 @@ pub(crate) enum BucketKeys {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
     #[error(
-        "has no key {0}, nor any of username, bearerToken, tls.crt, accessKey (S3), serviceAccount (GCS) and accountKey \
-         (Azure)"
+        "has no key {0}, nor any of username, bearerToken, tls.crt, identity (ssh), accessKey (S3), serviceAccount (GCS) and \
+         accountKey (Azure)"
     )]
     Empty(String),
     #[error("has {0} but not {1}; both are required")]
     Incomplete(&'static str, &'static str),
-    #[error("has username and bearerToken; only one of them is allowed")]
-    Ambiguous,
+    #[error(
+        "has identity but not known_hosts, without which the server cannot be verified; add the keys of the server, as \
+         `ssh-keyscan` prints them, after its operator has confirmed their fingerprints"
+    )]
+    NoKnownHosts,
+    #[error("has {0} and {1}; only one of them is allowed")]
+    Ambiguous(&'static str, &'static str),
     #[error("the value of {0} is not UTF-8")]
     NotUtf8(&'static str),
 }
@@ -111,21 +127,35 @@ impl Credentials {
     pub fn from_secret(mut data: BTreeMap<String, Vec<u8>>, key: &str) -> Result<Self, SecretError> {
         let docker_config = data.remove(key);
         let bearer = text(&mut data, "bearerToken")?;
+        let ssh = ssh_key(&mut data)?;
         let basic =
             both(("username", text(&mut data, "username")?), ("password", text(&mut data, "password")?))?;
         let certificate = both(("tls.crt", data.remove("tls.crt")), ("tls.key", data.remove("tls.key")))?;
         if basic.is_some() && bearer.is_some() {
-            return Err(SecretError::Ambiguous);
+            return Err(SecretError::Ambiguous("username", "bearerToken"));
         }
         let bucket = bucket_keys(&mut data)?;
         let is_empty =
             docker_config.is_none() && bearer.is_none() && basic.is_none() && certificate.is_none();
-        if is_empty && bucket.is_none() {
+        if is_empty && bucket.is_none() && ssh.is_none() {
             return Err(SecretError::Empty(key.to_owned()));
         }
         let client_certificate = certificate.map(|(certificate, key)| [certificate, key].join(&b'\n'));
-        Ok(Self { docker_config, basic, bearer, client_certificate, bucket })
+        Ok(Self { docker_config, basic, bearer, client_certificate, bucket, ssh })
     }
+}
+
+/// Reads the key for ssh. `None` if the Secret has none. `password` is its passphrase then.
+fn ssh_key(data: &mut BTreeMap<String, Vec<u8>>) -> Result<Option<SshKey>, SecretError> {
+    let known_hosts = text(data, "known_hosts")?;
+    let Some(identity) = text(data, "identity")? else {
+        return known_hosts.map_or(Ok(None), |_| Err(SecretError::Incomplete("known_hosts", "identity")));
+    };
+    if data.contains_key("username") {
+        return Err(SecretError::Ambiguous("identity", "username"));
+    }
+    let known_hosts = known_hosts.ok_or(SecretError::NoKnownHosts)?;
+    Ok(Some(SshKey { identity, passphrase: text(data, "password")?, known_hosts }))
 }
 
 /// Reads the keys of an object store. `None` if the Secret has none.
@@ -231,6 +261,10 @@ impl Access {
 
     pub(crate) fn bucket_keys(&self) -> Option<&BucketKeys> {
         self.credentials.as_ref()?.bucket.as_ref()
+    }
+
+    pub(crate) fn ssh_key(&self) -> Option<&SshKey> {
+        self.credentials.as_ref()?.ssh.as_ref()
     }
 
     pub(crate) fn client_certificate(&self) -> Option<&[u8]> {
@@ -395,6 +429,16 @@ mod tests {
         assert!(azure.bucket_keys() == Some(&BucketKeys::Azure { account_key: "key".to_owned() }));
         assert_eq!(error(&["tls.key"]).unwrap(), "has tls.key but not tls.crt; both are required");
         assert!(error(&["username", "password", "bearerToken"]).is_some());
+        assert!(error(&["identity"]).unwrap().contains("has identity but not known_hosts"));
+        assert_eq!(error(&["known_hosts"]).unwrap(), "has known_hosts but not identity; both are required");
+        assert_eq!(
+            error(&["identity", "known_hosts", "username", "password"]).unwrap(),
+            "has identity and username; only one of them is allowed"
+        );
+        let ssh = access(&[("identity", "key\n"), ("known_hosts", "host key\n"), ("password", "word\n")]);
+        let key = ssh.ssh_key().unwrap();
+        assert_eq!((&*key.identity, &*key.known_hosts), ("key", "host key"));
+        assert!(key.passphrase.as_deref() == Some("word") && authorization(&ssh, url).is_none());
         assert!(error(&["other"]).unwrap().contains("config.json"));
     }
 

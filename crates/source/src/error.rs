@@ -9,6 +9,8 @@ use crate::{PolicyUnavailable, VerificationError, addresses::RefusedAddress};
 pub enum SourceError {
     #[error("{url} is not an https:// or oci:// address without a user name in it")]
     InvalidUrl { url: String },
+    #[error("{url} is not the URL of a Git repository: {reason}")]
+    InvalidGitUrl { url: String, reason: String },
     #[error("{url} is not allowed: {refused}")]
     AddressRefused { url: String, refused: RefusedAddress },
     #[error("cannot get {url}: {reason}")]
@@ -65,6 +67,8 @@ pub enum SourceError {
     PolicyUnavailable(#[from] PolicyUnavailable),
     #[error("cannot read the Git repository {url}: {reason}")]
     Git { url: String, reason: String },
+    #[error("the ssh server of {url} is not trusted: {reason}")]
+    UntrustedHostKey { url: String, reason: String },
     #[error("cannot read the bucket {url}: {reason}")]
     Bucket { url: String, reason: String },
     #[error("revision {revision} of {url} cannot be used: {reason}")]
@@ -81,6 +85,7 @@ impl From<SourceError> for Failure {
     fn from(error: SourceError) -> Self {
         let category = match error {
             SourceError::InvalidUrl { .. }
+            | SourceError::InvalidGitUrl { .. }
             | SourceError::AddressRefused { .. }
             | SourceError::NotListed { .. }
             | SourceError::InvalidCertificate { .. }
@@ -102,6 +107,7 @@ impl From<SourceError> for Failure {
             | SourceError::Timeout { .. }
             | SourceError::TooLarge { .. }
             | SourceError::InvalidIndex { .. }
+            | SourceError::UntrustedHostKey { .. }
             | SourceError::Bucket { .. }
             | SourceError::Git { .. } => Category::SourceUnavailable,
             SourceError::Unverified { .. }

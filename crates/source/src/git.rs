@@ -1,15 +1,19 @@
-//! Git repositories over https: lists refs, and fetches the files of one commit without its history.
+//! Git repositories over https and ssh: lists refs, and fetches the files of one commit without its history.
 //!
 //! Objects are read from the received pack. Nothing is checked out, no program runs, and no configuration is read.
 
 mod commit;
+mod connection;
 mod exchange;
 mod objects;
 mod pack_check;
+mod remote;
 mod session;
 mod signature;
+mod ssh;
 mod transport;
 mod tree_reader;
+mod url;
 
 use std::{
     sync::{
@@ -27,10 +31,12 @@ pub use self::{
     commit::GitCommit,
     signature::{GitKeyError, GitKeys},
 };
-use self::{exchange::Connection, session::Fetch};
+use self::{
+    connection::Connection, exchange::HttpsRemote, remote::Remote, session::Fetch, ssh::SshRemote, url::parse,
+};
 use crate::{
     Access, SourceError, Store,
-    http::{Deadline, HttpClient, redacted},
+    http::{Deadline, HttpClient},
     shared_fetches::SharedFetches,
     single_flight::SingleFlightCache,
 };
@@ -95,8 +101,8 @@ impl GitRepositories {
     async fn list(&self, url: &Url, access: &Access) -> Result<Arc<RemoteRefs>, SourceError> {
         let _slot = self.lists.acquire().await.map_err(|error| broken(url, &error.to_string()))?;
         let limits = self.http.limits;
-        let connection = self.connect(url, access, limits.git.refs_bytes, limits.total_timeout)?;
-        let list = move || session::list_refs(&connection);
+        let remote = self.remote(url, access, limits.git.refs_bytes, limits.total_timeout)?;
+        let list = move || session::list_refs(&remote);
         let listed = tokio::task::spawn_blocking(list).await;
         listed.map_err(|error| broken(url, &error.to_string()))?.map(Arc::new)
     }
@@ -118,7 +124,7 @@ impl GitRepositories {
         let limits = self.http.limits.git;
         let interrupt = Interrupt(Arc::new(AtomicBool::new(false)));
         let fetch = Fetch {
-            connection: self.connect(url, request.access, limits.pack_bytes, limits.timeout)?,
+            remote: self.remote(url, request.access, limits.pack_bytes, limits.timeout)?,
             selected: request.selected.clone(),
             ignore: Ignore::new(request.ignore),
             limits,
@@ -134,22 +140,20 @@ impl GitRepositories {
     }
 
     /// `limit` is that of a response, in bytes.
-    fn connect(
+    fn remote(
         &self,
         url: &Url,
         access: &Access,
         limit: u64,
         timeout: Duration,
-    ) -> Result<Arc<Connection>, SourceError> {
+    ) -> Result<Remote, SourceError> {
+        let connection = Connection::new(url.clone(), Deadline::after(timeout), limit);
+        if url.scheme() == url::SSH {
+            return SshRemote::new(connection, self.http.clone(), access).map(Remote::Ssh);
+        }
         let authorization = access.authorization(url)?.and_then(|authorization| authorization.header());
-        Ok(Arc::new(Connection::new(
-            self.http.clone(),
-            url.clone(),
-            access.clone(),
-            authorization,
-            Deadline::after(timeout),
-            limit,
-        )))
+        let remote = HttpsRemote::new(connection, self.http.clone(), access.clone(), authorization);
+        Ok(Remote::Https(Arc::new(remote)))
     }
 }
 
@@ -160,17 +164,6 @@ impl Drop for Interrupt {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
-}
-
-/// Parses the URL of a repository. It must be https without a login.
-fn parse(text: &str) -> Result<Url, SourceError> {
-    let invalid = |url: String| SourceError::InvalidUrl { url };
-    let url: Url = text.parse().map_err(|_| invalid("the URL of the repository".to_owned()))?;
-    let has_login = !url.username().is_empty() || url.password().is_some();
-    if url.scheme() != "https" || has_login || url.host_str().is_none() {
-        return Err(invalid(redacted(&url)));
-    }
-    Ok(url)
 }
 
 fn broken(url: &Url, reason: &str) -> SourceError {

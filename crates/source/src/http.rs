@@ -3,6 +3,7 @@
 
 mod clients;
 mod resolver;
+mod tcp;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -63,8 +64,12 @@ impl Deadline {
         Self { at: Instant::now() + limit, limit }
     }
 
+    pub fn at(self) -> Instant {
+        self.at
+    }
+
     /// Runs `work` until the deadline.
-    async fn run<T>(self, url: &Url, work: impl Future<Output = T>) -> Result<T, SourceError> {
+    pub async fn run<T>(self, url: &Url, work: impl Future<Output = T>) -> Result<T, SourceError> {
         let limit = self.limit;
         let ended = tokio::time::timeout_at(self.at, work).await;
         ended.map_err(|_| SourceError::Timeout { url: url.to_string(), limit })

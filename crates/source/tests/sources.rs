@@ -10,6 +10,7 @@ mod sources {
     mod forwarder;
     mod git;
     mod git_signatures;
+    mod git_ssh;
     mod hostile;
     mod proxies;
     mod registries;

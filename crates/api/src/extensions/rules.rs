@@ -40,6 +40,34 @@ pub(super) fn no_login() -> Rule {
         .message("must not contain a user name or password: write them to the Secret of spec.credentials")
 }
 
+pub(super) fn git_url() -> Rule {
+    Rule::new(
+        "self.startsWith('ssh://') \
+         ? self.matches(r'^ssh://[\\w.-]+(:[^/@]*)?@([\\w.-]+|\\[[0-9A-Fa-f:.]+\\])(:[0-9]{1,5})?/[^?#]+$') \
+         : isURL(self) && url(self).getScheme() == 'https' && url(self).getHostname() != ''",
+    )
+    .message(
+        "must begin with https:// or ssh://user@ and name a host and a path; write git@host:path as ssh://git@host/path",
+    )
+}
+
+/// Allows only the user of an ssh URL.
+pub(super) fn git_login() -> Rule {
+    Rule::new("!self.matches('^https://[^/]*@') && !self.matches('^ssh://[^/]*:[^/]*@')")
+        .message("must not contain a user name or password: write them to the Secret of spec.credentials")
+}
+
+/// An ssh server is verified by `known_hosts`, which is in the Secret.
+pub(super) fn ssh_requires_credentials() -> Rule {
+    Rule::new(
+        "!has(self.git) || !self.git.url.startsWith('ssh://') \
+         || has(self.credentials) && !has(self.certificateAuthority)",
+    )
+    .message(
+        "an ssh:// URL requires credentials, a Secret with identity and known_hosts, and has no certificateAuthority",
+    )
+}
+
 /// The characters that Git allows in the name of a branch or tag.
 pub(super) fn git_ref_name() -> Rule {
     Rule::new(r"self.matches(r'^[^\s~^:?*\[\\]+$') && !self.contains('..') && !self.startsWith('refs/')")

@@ -48,7 +48,8 @@ pub type SourceRef = Reference;
 #[x_kube(
     crates(kube_core = "kube_core"),
     validation = rules::one_of(&["git", "oci", "bucket"]),
-    validation = rules::verify_requires_git()
+    validation = rules::verify_requires_git(),
+    validation = rules::ssh_requires_credentials()
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SourceSpec {
@@ -68,8 +69,9 @@ pub struct SourceSpec {
     #[x_kube(validation = go_duration())]
     pub interval: Timeout,
     /// A Secret in the same namespace with `username` and `password`, `bearerToken`, or `tls.crt` and `tls.key`. `key` is
-    /// the key of a Docker config, which is used if the Secret has none of these. For a bucket: `accessKey` and `secretKey` of
-    /// S3, `serviceAccount` of GCS, or `accountKey` of Azure.
+    /// the key of a Docker config, which is used if the Secret has none of these. For a Git repository over ssh: `identity`, the
+    /// private key, `password`, its passphrase if it has one, and `known_hosts`, the keys of the server. For a bucket:
+    /// `accessKey` and `secretKey` of S3, `serviceAccount` of GCS, or `accountKey` of Azure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<KeyReference>,
     /// Key of a Secret in the same namespace with the certificate authority to trust.
@@ -101,13 +103,14 @@ fn default_interval() -> Timeout {
     Timeout("1m".to_owned())
 }
 
-/// A Git repository over https.
+/// A Git repository over https or ssh.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 pub struct GitRepository {
-    /// The repository, such as `https://git.example/fleet/clusters.git`. It must not contain a user name or password.
+    /// The repository, such as `https://git.example/fleet/clusters.git` or `ssh://git@git.example/fleet/clusters.git`. An
+    /// https URL must not contain a user name or password, an ssh URL must name the user.
     #[schemars(length(max = 2048))]
-    #[x_kube(validation = rules::https_url(), validation = rules::no_login())]
+    #[x_kube(validation = rules::git_url(), validation = rules::git_login())]
     pub url: String,
     /// What to fetch. If unset, the default branch of the repository.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]

@@ -54,7 +54,7 @@ impl GitCommit {
         drop(commit);
         let (files, remarks) = tree_reader::read(objects, fetch, root)?;
         let tree = SourceTree { revision: record.id.clone(), files };
-        let url = fetch.connection.url.to_string();
+        let url = fetch.connection().url.to_string();
         Ok(Self { record, tree, remarks, url, object, tag })
     }
 
@@ -128,7 +128,7 @@ fn read_object(
     id: ObjectId,
     kind: Kind,
 ) -> Result<Vec<u8>, SourceError> {
-    let found = objects.read(&id).map_err(|error| fetch.connection.error(&error))?;
+    let found = objects.read(&id).map_err(|error| fetch.connection().error(&error))?;
     match found {
         Some((actual, data)) if actual == kind => Ok(data.to_vec()),
         Some((actual, _)) => Err(fetch.unusable(format!("{id} is a {actual}, not a {kind}"))),

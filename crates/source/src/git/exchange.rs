@@ -3,7 +3,7 @@
 
 use std::{
     io::{self, BufRead, Cursor, Read, Write},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use bytes::{Buf as _, Bytes};
@@ -11,70 +11,40 @@ use reqwest::{
     StatusCode, Url,
     header::{CONTENT_TYPE, HeaderMap, HeaderValue},
 };
-use tokio::runtime::Handle;
 
+use super::connection::{Connection, lock};
 use crate::{
     Access, SourceError,
-    http::{Deadline, HttpClient, HttpRequest, HttpResponse},
+    http::{HttpClient, HttpRequest, HttpResponse},
 };
 
-/// The connection to a repository.
-pub(super) struct Connection {
+/// A repository over https.
+pub(super) struct HttpsRemote {
+    pub connection: Connection,
     http: Arc<HttpClient>,
-    /// The repository. Credentials are only sent to its origin.
-    pub url: Url,
     access: Access,
     authorization: Option<HeaderValue>,
-    deadline: Deadline,
-    /// Limit of a response, in bytes.
-    limit: u64,
-    runtime: Handle,
-    /// The first failure. The Git library reports only that reading failed.
-    failure: Mutex<Option<SourceError>>,
 }
 
-impl Connection {
-    /// Must be called in an async task: requests run there.
+impl HttpsRemote {
     pub fn new(
+        connection: Connection,
         http: Arc<HttpClient>,
-        url: Url,
         access: Access,
         authorization: Option<HeaderValue>,
-        deadline: Deadline,
-        limit: u64,
     ) -> Self {
-        let (runtime, failure) = (Handle::current(), Mutex::default());
-        Self { http, url, access, authorization, deadline, limit, runtime, failure }
-    }
-
-    /// Returns the first failure, or else the error of the Git library.
-    pub fn error(&self, error: &gix_error::Error) -> SourceError {
-        let failed = lock(&self.failure).take();
-        failed.unwrap_or_else(|| {
-            let (what, cause) = (error.to_string(), error.probable_cause().to_string());
-            let reason = if what == cause { what } else { format!("{what}: {cause}") };
-            SourceError::Git { url: self.url.to_string(), reason }
-        })
-    }
-
-    /// Records why the conversation fails. The first failure counts.
-    pub fn refuse(&self, error: SourceError) {
-        lock(&self.failure).get_or_insert(error);
-    }
-
-    fn fail(&self, error: SourceError) -> io::Error {
-        self.refuse(error);
-        io::Error::other("the request failed")
+        Self { connection, http, access, authorization }
     }
 
     fn send(&self, request: Request) -> Result<HttpResponse, SourceError> {
         let Request { url, headers, body } = request;
+        let Connection { url: base_url, deadline, .. } = &self.connection;
         let authorization = self.authorization.clone();
-        let request = HttpRequest { url, base_url: &self.url, access: &self.access, authorization, headers };
-        let response = self.runtime.block_on(async {
+        let request = HttpRequest { url, base_url, access: &self.access, authorization, headers };
+        let response = self.connection.block_on(async {
             match body {
-                None => self.http.get_until(self.deadline, request).await,
-                Some(body) => self.http.post_body_until(self.deadline, request, body).await,
+                None => self.http.get_until(*deadline, request).await,
+                Some(body) => self.http.post_body_until(*deadline, request, body).await,
             }
         })?;
         let status = response.status();
@@ -114,20 +84,20 @@ enum State {
 /// A request and its response. Clones share them.
 #[derive(Clone)]
 pub(super) struct Exchange {
-    connection: Arc<Connection>,
+    remote: Arc<HttpsRemote>,
     state: Arc<Mutex<State>>,
 }
 
 impl Exchange {
-    pub fn new(connection: Arc<Connection>, request: Request) -> Self {
-        Self { connection, state: Arc::new(Mutex::new(State::Request(request))) }
+    pub fn new(remote: Arc<HttpsRemote>, request: Request) -> Self {
+        Self { remote, state: Arc::new(Mutex::new(State::Request(request))) }
     }
 
     /// Sends the request unless it was sent, and calls `read` with the response.
     pub fn read<T>(&self, read: impl FnOnce(&mut HttpResponse) -> Result<T, SourceError>) -> io::Result<T> {
         let mut state = lock(&self.state);
         let result = match std::mem::replace(&mut *state, State::Failed) {
-            State::Request(request) => self.connection.send(request),
+            State::Request(request) => self.remote.send(request),
             State::Response(response) => Ok(response),
             State::Failed => return Err(io::Error::other("the request failed")),
         };
@@ -136,7 +106,7 @@ impl Exchange {
             *state = State::Response(response);
             Ok(value)
         });
-        result.map_err(|error| self.connection.fail(error))
+        result.map_err(|error| self.remote.connection.fail(error))
     }
 
     /// Adds to the body of a request that is not sent yet.
@@ -219,14 +189,12 @@ impl ResponseBody {
     }
 
     fn next(&mut self) -> io::Result<Option<Bytes>> {
-        let Connection { runtime, limit, .. } = &*self.exchange.connection;
-        let received = &mut self.received;
-        self.exchange.read(|response| {
-            let chunk = runtime.block_on(response.chunk())?;
+        let Self { exchange, received, .. } = self;
+        let connection = &exchange.remote.connection;
+        exchange.read(|response| {
+            let chunk = connection.block_on(response.chunk())?;
             *received += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
-            if *received > *limit {
-                return Err(SourceError::TooLarge { url: response.url.to_string(), limit: *limit });
-            }
+            connection.check_size(*received)?;
             Ok(chunk)
         })
     }
@@ -256,8 +224,4 @@ impl BufRead for ResponseBody {
     fn consume(&mut self, amount: usize) {
         self.chunk.advance(amount);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

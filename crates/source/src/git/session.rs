@@ -25,11 +25,11 @@ use gix_protocol::{
     handshake::Ref,
     ls_refs::RefPrefixes,
 };
-use gix_transport::{Protocol, Service, client::blocking_io::http::Transport};
+use gix_transport::{Service, client::blocking_io::Transport};
 use gix_utils::progress::{Discard, DynNestedProgress};
 use tempfile::TempDir;
 
-use super::{commit::GitCommit, exchange::Connection, objects::Objects, pack_check, transport::GitHttp};
+use super::{commit::GitCommit, connection::Connection, objects::Objects, pack_check, remote::Remote};
 use crate::{
     SourceError,
     limits::{GitLimits, TreeLimits},
@@ -39,8 +39,8 @@ use crate::{
 const PREFIXES: [&str; 3] = ["HEAD", "refs/heads/", "refs/tags/"];
 
 /// Lists the branches and tags of a repository.
-pub(super) fn list_refs(connection: &Arc<Connection>) -> Result<RemoteRefs, SourceError> {
-    let (mut transport, mut handshake) = open(connection)?;
+pub(super) fn list_refs(remote: &Remote) -> Result<RemoteRefs, SourceError> {
+    let (mut transport, mut handshake) = open(remote)?;
     // Old servers send all refs at once.
     let refs = if let Some(refs) = handshake.refs.take() {
         refs
@@ -49,7 +49,7 @@ pub(super) fn list_refs(connection: &Arc<Connection>) -> Result<RemoteRefs, Sour
         prefixes.extend(PREFIXES.map(BString::from));
         let command = LsRefsCommand::new(Some(prefixes), &handshake.capabilities, agent());
         let listed = command.invoke_blocking(&mut transport, &mut Discard, false);
-        listed.map_err(|error| connection.error(&error))?
+        listed.map_err(|error| remote.connection().error(&error))?
     };
     let is_wanted = |one: &RemoteRef| PREFIXES.iter().any(|prefix| one.name.starts_with(prefix));
     Ok(RemoteRefs(refs.into_iter().filter_map(remote_ref).filter(is_wanted).collect()))
@@ -68,7 +68,7 @@ fn remote_ref(one: Ref) -> Option<RemoteRef> {
 
 /// Fetches one commit.
 pub(super) struct Fetch {
-    pub connection: Arc<Connection>,
+    pub remote: Remote,
     pub selected: SelectedCommit,
     pub ignore: Ignore,
     pub limits: GitLimits,
@@ -83,20 +83,24 @@ impl Fetch {
         let wanted = self.selected.tag.as_ref().map_or(&self.selected.commit, |tag| &tag.id);
         let wanted = self.id(wanted)?;
         let pack = self.receive(wanted)?;
-        let bundle = Bundle::at(pack, Kind::Sha1).map_err(|error| self.connection.error(&error))?;
+        let bundle = Bundle::at(pack, Kind::Sha1).map_err(|error| self.connection().error(&error))?;
         // An object that is stored as a difference needs space for its base, for itself and for the differences.
         let mut objects = Objects::new(bundle, self.limits.object_bytes.saturating_mul(3));
         GitCommit::read(&mut objects, &self)
     }
 
+    pub fn connection(&self) -> &Connection {
+        self.remote.connection()
+    }
+
     /// Parses the id of an object.
     pub fn id(&self, text: &str) -> Result<ObjectId, SourceError> {
-        ObjectId::from_hex(text.as_bytes()).map_err(|error| self.connection.error(&error))
+        ObjectId::from_hex(text.as_bytes()).map_err(|error| self.connection().error(&error))
     }
 
     pub fn unusable(&self, reason: impl Into<String>) -> SourceError {
         SourceError::UnusableRevision {
-            url: self.connection.url.to_string(),
+            url: self.connection().url.to_string(),
             revision: self.selected.commit.clone(),
             reason: reason.into(),
         }
@@ -104,8 +108,8 @@ impl Fetch {
 
     /// Receives the pack of one commit without its history. Returns the path of the pack.
     fn receive(&self, wanted: ObjectId) -> Result<PathBuf, SourceError> {
-        let failed = |error: gix_error::Error| self.connection.error(&error);
-        let (mut transport, mut handshake) = open(&self.connection)?;
+        let failed = |error: gix_error::Error| self.connection().error(&error);
+        let (mut transport, mut handshake) = open(&self.remote)?;
         let mut pack = None;
         let received = gix_protocol::fetch(
             &mut Wanted(wanted),
@@ -140,7 +144,7 @@ impl Fetch {
         interrupt: &AtomicBool,
     ) -> gix_error::Result<Option<PathBuf>> {
         let pack = self.receive_checked(reader, interrupt).map_err(|error| {
-            self.connection.refuse(error);
+            self.connection().refuse(error);
             message("the pack is refused").raise()
         })?;
         let options = write::Options {
@@ -164,10 +168,7 @@ impl Fetch {
 
     /// Receives the pack into a temporary file, and checks it.
     fn receive_checked(&self, reader: &mut dyn BufRead, interrupt: &AtomicBool) -> Result<File, SourceError> {
-        let failed = |error: io::Error| {
-            let url = self.connection.url.to_string();
-            SourceError::Git { url, reason: error.to_string() }
-        };
+        let failed = |error: io::Error| self.connection().broken(error.to_string());
         let mut pack = tempfile::tempfile_in(self.folder.path()).map_err(failed)?;
         copy(reader, &mut pack, interrupt).map_err(failed)?;
         pack.rewind().map_err(failed)?;
@@ -195,23 +196,22 @@ fn copy(from: &mut dyn BufRead, to: &mut File, interrupt: &AtomicBool) -> io::Re
 }
 
 /// Opens the conversation.
-fn open(connection: &Arc<Connection>) -> Result<(Transport<GitHttp>, Handshake), SourceError> {
-    let failed = |error: gix_error::Error| connection.error(&error);
-    let url = gix_url::Url::try_from(connection.url.as_str()).map_err(failed)?;
-    let mut transport = Transport::new_http(GitHttp::new(connection.clone()), url, Protocol::V2, false);
+fn open(remote: &Remote) -> Result<(Box<dyn Transport>, Handshake), SourceError> {
+    let connection = remote.connection();
+    let mut transport = remote.open()?;
     let handshake = gix_protocol::handshake(
         &mut transport,
         Service::UploadPack,
-        // The requests already have the credentials of the Source.
+        // The transport already has the credentials of the Source.
         |_| Ok(None),
         Vec::new(),
         &mut Discard,
     )
-    .map_err(failed)?;
+    .map_err(|error| connection.error(&error))?;
     let format = handshake.capabilities.capability("object-format").and_then(|format| format.value());
     if let Some(format) = format.filter(|format| AsRef::<[u8]>::as_ref(*format) != b"sha1") {
         let reason = format!("its objects have {format} ids; only repositories with sha1 ids are supported");
-        return Err(SourceError::Git { url: connection.url.to_string(), reason });
+        return Err(connection.broken(reason));
     }
     Ok((transport, handshake))
 }

@@ -3,28 +3,38 @@
 use std::{any::Any, sync::Arc};
 
 use gix_error::{ErrorExt as _, message};
-use gix_transport::client::blocking_io::http::{GetResponse, Http, PostBodyDataKind, PostResponse};
+use gix_transport::{
+    Protocol,
+    client::blocking_io::http::{GetResponse, Http, PostBodyDataKind, PostResponse, Transport},
+};
 use reqwest::{
     Url,
     header::{HeaderMap, HeaderName, HeaderValue},
 };
 
-use super::exchange::{Connection, Exchange, Request, RequestBody, ResponseBody, ResponseHeaders};
+use super::exchange::{Exchange, HttpsRemote, Request, RequestBody, ResponseBody, ResponseHeaders};
+use crate::SourceError;
 
 /// The first request of a connection, relative to the repository.
 const ADVERTISEMENT: &str = "info/refs";
 
 /// Sends the requests of the Git library.
 pub(super) struct GitHttp {
-    connection: Arc<Connection>,
+    remote: Arc<HttpsRemote>,
     redirected: Option<String>,
 }
 
-impl GitHttp {
-    pub fn new(connection: Arc<Connection>) -> Self {
-        Self { connection, redirected: None }
+impl HttpsRemote {
+    /// Returns the transport. It connects with the first request.
+    pub fn open(self: &Arc<Self>) -> Result<Transport<GitHttp>, SourceError> {
+        let url = gix_url::Url::try_from(self.connection.url.as_str())
+            .map_err(|error| self.connection.error(&error))?;
+        let http = GitHttp { remote: self.clone(), redirected: None };
+        Ok(Transport::new_http(http, url, Protocol::V2, false))
     }
+}
 
+impl GitHttp {
     fn exchange(
         &self,
         url: &str,
@@ -33,7 +43,7 @@ impl GitHttp {
     ) -> gix_error::Result<Exchange> {
         let url: Url = url.parse().map_err(|_| message("the URL of a request is invalid").raise())?;
         let headers = header_map(headers)?;
-        Ok(Exchange::new(self.connection.clone(), Request { url, headers, body }))
+        Ok(Exchange::new(self.remote.clone(), Request { url, headers, body }))
     }
 }
 

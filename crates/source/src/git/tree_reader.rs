@@ -119,7 +119,7 @@ impl TreeReader<'_> {
 
     /// Returns the size of an object, if it is within the limit.
     fn check_size(&mut self, id: ObjectId, path: &str) -> Result<u64, SourceError> {
-        let size = self.objects.size(&id).map_err(|error| self.fetch.connection.error(&error))?;
+        let size = self.objects.size(&id).map_err(|error| self.fetch.connection().error(&error))?;
         let size = size.ok_or_else(|| self.unusable(format!("the server did not send {path:?}")))?;
         if size > self.fetch.tree.bytes { Err(self.too_large(path)) } else { Ok(size) }
     }

@@ -1,6 +1,6 @@
 //! Resolves host names, and drops addresses that are not allowed. The connection only uses checked addresses.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{error::Error, net::SocketAddr, sync::Arc};
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
@@ -14,18 +14,29 @@ impl Resolve for CheckedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let policy = self.policy.clone();
         Box::pin(async move {
-            let addresses = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            let (mut allowed, mut refused) = (Vec::<SocketAddr>::new(), None);
-            for address in addresses {
-                match policy.check(name.as_str(), address.ip()) {
-                    Ok(()) => allowed.push(address),
-                    Err(error) => refused = Some(error),
-                }
-            }
-            match refused {
-                Some(error) if allowed.is_empty() => Err(error.into()),
-                _ => Ok(Box::new(allowed.into_iter()) as Addrs),
-            }
+            let allowed = resolve(&policy, name.as_str(), 0).await?;
+            Ok(Box::new(allowed.into_iter()) as Addrs)
         })
+    }
+}
+
+/// Resolves a host name or a literal address, and drops addresses that are not allowed. If none is left, the error is a
+/// [`RefusedAddress`](crate::RefusedAddress).
+pub(super) async fn resolve(
+    policy: &AddressPolicy,
+    host: &str,
+    port: u16,
+) -> Result<Vec<SocketAddr>, Box<dyn Error + Send + Sync>> {
+    let addresses = tokio::net::lookup_host((host, port)).await?;
+    let (mut allowed, mut refused) = (Vec::new(), None);
+    for address in addresses {
+        match policy.check(host, address.ip()) {
+            Ok(()) => allowed.push(address),
+            Err(error) => refused = Some(error),
+        }
+    }
+    match refused {
+        Some(error) if allowed.is_empty() => Err(error.into()),
+        _ => Ok(allowed),
     }
 }

@@ -25,7 +25,7 @@ async fn start(env: &TestEnv) -> (GitServer, WorkTree) {
 }
 
 /// Lists the refs, selects a commit by `spec.git.ref`, and fetches it.
-async fn fetch(
+pub(super) async fn fetch(
     packages: &Packages,
     url: &str,
     access: &Access,
@@ -40,12 +40,12 @@ async fn fetch(
 }
 
 /// Returns the paths and texts of a commit.
-fn texts(commit: &GitCommit) -> Vec<(&str, &str)> {
+pub(super) fn texts(commit: &GitCommit) -> Vec<(&str, &str)> {
     let files = commit.tree.files.iter();
     files.map(|(path, content)| (path.as_str(), std::str::from_utf8(content).unwrap())).collect()
 }
 
-fn message(result: Result<Arc<GitCommit>, Failure>) -> String {
+pub(super) fn message(result: Result<Arc<GitCommit>, Failure>) -> String {
     let failure = result.unwrap_err();
     format!("{}: {}", failure.category, failure.message)
 }

@@ -260,8 +260,15 @@ async fn catalog_fields_are_validated() {
 #[tokio::test]
 async fn source_fields_are_validated() {
     let url = |url: &str| json!({"git": {"url": url}});
-    let (https, login) =
-        (Some("must begin with https:// and name a host"), Some("must not contain a user name"));
+    let (https, login) = (
+        Some("must begin with https:// or ssh://user@ and name a host"),
+        Some("must not contain a user name"),
+    );
+    let (scp, key) =
+        (Some("write git@host:path as ssh://git@host/path"), Some("an ssh:// URL requires credentials"));
+    let (secret, ssh) =
+        (json!({"name": "key", "key": "config.json"}), json!({"url": "ssh://git@git.example/a"}));
+    let with_key = |url: &str| json!({"git": {"url": url}, "credentials": secret});
     let (one, name) =
         (Some("exactly one of branch, tag, semver, commit"), Some("must be the name of a branch or tag"));
     let id = Some("must be the full id of a commit");
@@ -270,8 +277,16 @@ async fn source_fields_are_validated() {
         vec![
             (url("https://git.example:8443/a/b"), None),
             (url("http://git.example/a"), https),
-            (url("git@git.example:a/b"), https),
+            (url("git@git.example:a/b"), scp),
             (url("https://token@git.example/a"), login),
+            (with_key("ssh://git@git.example/a"), None),
+            (with_key("ssh://git@[::1]:2222/~anna/a.git"), None),
+            (with_key("ssh://git.example/a"), https),
+            (with_key("ssh://git@git.example"), https),
+            (with_key("ssh://git@git.example:a/b"), https),
+            (with_key("ssh://git:word@git.example/a"), login),
+            (url("ssh://git@git.example/a"), key),
+            (json!({"git": ssh, "credentials": secret, "certificateAuthority": secret}), key),
             (git(&json!({"branch": "feature/x_1"})), None),
             (git(&json!({"tag": "v1.2.0+build"})), None),
             (git(&json!({"commit": "0123456789012345678901234567890123456789"})), None),
