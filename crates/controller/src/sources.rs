@@ -10,7 +10,7 @@ mod requests;
 mod revision;
 mod tags;
 #[cfg(test)]
-mod testing;
+pub mod testing;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -23,7 +23,7 @@ use tokio::sync::watch as channel;
 
 pub use self::{
     handle::{CurrentSource, Sources},
-    packages::{Folder, SourcePackages},
+    packages::{Folder, SourcePackages, about as about_folder},
     receiver::{ReceiverOptions, ReceiverService, start as start_receiver},
 };
 use self::{refused::RefusedRevisions, requests::PollRequests, tags::KnownTags};

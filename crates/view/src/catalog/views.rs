@@ -59,7 +59,7 @@ pub struct SearchResultView {
 impl SearchResultView {
     pub fn new(catalog: &ExtensionCatalog, chart: ChartSummary) -> Self {
         let ChartSummary { name, description, newest, .. } = chart;
-        let Entry { version, app_version, kube_version, deprecated, annotations: _ } = newest;
+        let Entry { version, app_version, kube_version, deprecated, annotations: _, folder: _ } = newest;
         Self {
             namespace: catalog.namespace().unwrap_or_default(),
             catalog: catalog.name_any(),
