@@ -1,6 +1,7 @@
 //! The controllers of Sources. They poll repositories, fetch and verify revisions, store their files, and report them in the
 //! status. Deleting a Source removes only the stored files.
 
+mod fetch;
 mod handle;
 mod packages;
 mod receiver;
@@ -22,6 +23,7 @@ use kube::{Client, ResourceExt as _, api::ApiResource};
 use tokio::sync::watch as channel;
 
 pub use self::{
+    fetch::fetch_source,
     handle::{CurrentSource, Sources},
     packages::{Folder, SourcePackages, about as about_folder},
     receiver::{ReceiverOptions, ReceiverService, start as start_receiver},
