@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use chandler_core::source::{Ignore, RemoteRefs, SelectedCommit};
+use chandler_core::source::{Ignore, RemoteRef, RemoteRefs, SelectedCommit};
 use reqwest::Url;
 use tokio::sync::Semaphore;
 
@@ -39,6 +39,8 @@ use crate::{
 const CONCURRENT_LISTS: usize = 32;
 /// How long a list of refs can be used by callers that accept one of that age.
 const REFS_TTL: Duration = Duration::from_hours(1);
+/// Memory for lists of refs. A large repository has tens of thousands of refs, of about 200 bytes each.
+const REFS_CACHE_BYTES: usize = 64 << 20;
 
 /// A commit to fetch.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +76,7 @@ impl GitRepositories {
         Self {
             http,
             store,
-            refs: SingleFlightCache::new(REFS_TTL),
+            refs: SingleFlightCache::with_size_limit(REFS_TTL, REFS_CACHE_BYTES, refs_size),
             commits: SharedFetches::new(),
             lists: Semaphore::new(CONCURRENT_LISTS),
         }
@@ -151,6 +153,15 @@ impl GitRepositories {
             limit,
         )))
     }
+}
+
+/// Returns the approximate size of a list of refs in memory.
+fn refs_size(refs: &Arc<RemoteRefs>) -> usize {
+    let size = |one: &RemoteRef| {
+        let texts = one.name.len() + one.commit.len() + one.tag.as_ref().map_or(0, String::len);
+        size_of::<RemoteRef>() + texts
+    };
+    refs.0.iter().map(size).sum()
 }
 
 /// Interrupts a fetch when it is dropped.
