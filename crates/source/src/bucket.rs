@@ -129,9 +129,10 @@ impl Buckets {
         &self,
         objects: &BucketObjects,
         access: &Access,
+        namespace: &str,
     ) -> Result<Arc<SourceTree>, SourceError> {
         let key = (objects.bucket.clone(), access.clone(), objects.record.id.clone());
-        self.files.get(key, || self.fetch(objects, access)).await
+        self.files.get(namespace, key, || self.fetch(objects, access)).await
     }
 
     async fn fetch(&self, objects: &BucketObjects, access: &Access) -> Result<SourceTree, SourceError> {

@@ -21,7 +21,6 @@ use std::{
 
 use chandler_core::source::{Ignore, RemoteRef, RemoteRefs, SelectedCommit};
 use reqwest::Url;
-use tokio::sync::Semaphore;
 
 pub use self::{
     commit::GitCommit,
@@ -30,12 +29,14 @@ pub use self::{
 use self::{exchange::Connection, session::Fetch};
 use crate::{
     Access, SourceError, Store,
+    fair_slots::FairSlots,
     http::{Deadline, HttpClient, redacted},
     shared_fetches::SharedFetches,
     single_flight::SingleFlightCache,
 };
 
 /// Number of repositories whose refs are listed at the same time. Each occupies a thread, and other work needs some, too.
+/// Namespaces share it fairly.
 const CONCURRENT_LISTS: usize = 32;
 /// How long a list of refs can be used by callers that accept one of that age.
 const REFS_TTL: Duration = Duration::from_hours(1);
@@ -45,6 +46,8 @@ const REFS_CACHE_BYTES: usize = 64 << 20;
 /// A commit to fetch.
 #[derive(Clone, Copy, Debug)]
 pub struct GitRequest<'a> {
+    /// The namespace that asks for it.
+    pub namespace: &'a str,
     pub url: &'a str,
     pub access: &'a Access,
     pub selected: &'a SelectedCommit,
@@ -68,7 +71,7 @@ pub(crate) struct GitRepositories {
     store: Store,
     refs: SingleFlightCache<(Url, Access), Arc<RemoteRefs>>,
     commits: SharedFetches<CommitKey, GitCommit>,
-    lists: Semaphore,
+    lists: FairSlots,
 }
 
 impl GitRepositories {
@@ -78,7 +81,7 @@ impl GitRepositories {
             store,
             refs: SingleFlightCache::with_size_limit(REFS_TTL, REFS_CACHE_BYTES, refs_size),
             commits: SharedFetches::new(),
-            lists: Semaphore::new(CONCURRENT_LISTS),
+            lists: FairSlots::new(CONCURRENT_LISTS),
         }
     }
 
@@ -88,14 +91,20 @@ impl GitRepositories {
         url: &str,
         access: &Access,
         max_age: Duration,
+        namespace: &str,
     ) -> Result<Arc<RemoteRefs>, SourceError> {
         let url = parse(url)?;
         let key = (url.clone(), access.clone());
-        self.refs.get_with_max_age(max_age, key, |_| self.list(&url, access)).await
+        self.refs.get_with_max_age(max_age, key, |_| self.list(&url, access, namespace)).await
     }
 
-    async fn list(&self, url: &Url, access: &Access) -> Result<Arc<RemoteRefs>, SourceError> {
-        let _slot = self.lists.acquire().await.map_err(|error| broken(url, &error.to_string()))?;
+    async fn list(
+        &self,
+        url: &Url,
+        access: &Access,
+        namespace: &str,
+    ) -> Result<Arc<RemoteRefs>, SourceError> {
+        let _slot = self.lists.acquire(namespace).await?;
         let limits = self.http.limits;
         let connection = self.connect(url, access, limits.git.refs_bytes, limits.total_timeout)?;
         let list = move || session::list_refs(&connection);
@@ -113,7 +122,7 @@ impl GitRepositories {
             tag: request.selected.tag.as_ref().map(|tag| tag.id.clone()),
             ignore: request.ignore.to_vec(),
         };
-        self.commits.get(key, || self.fetch(&url, request)).await
+        self.commits.get(request.namespace, key, || self.fetch(&url, request)).await
     }
 
     async fn fetch(&self, url: &Url, request: GitRequest<'_>) -> Result<GitCommit, SourceError> {

@@ -51,8 +51,8 @@ impl Sources {
         let access = repository_access(&self.client, &home, authority, credentials).await?;
         match Origin::of(spec)? {
             Origin::Git(git) => {
-                let refs =
-                    outside_of_limit(self.packages.git_refs(&git.url, &access, max_age(&source))).await?;
+                let refs = self.packages.git_refs(&git.url, &access, max_age(&source), &home);
+                let refs = outside_of_limit(refs).await?;
                 Ok(tag_names(&refs).map(str::to_owned).collect())
             }
             Origin::Oci(oci) => {

@@ -153,10 +153,11 @@ impl Registries {
         artifact: &Artifact,
         access: &Access,
         ignore: &[String],
+        namespace: &str,
     ) -> Result<Arc<ArtifactFiles>, SourceError> {
         let Artifact { digest, base_url, .. } = artifact;
         let key = (base_url.clone(), digest.clone(), ignore.to_vec(), access.clone());
-        self.artifacts.files.get(key, || self.read_files(artifact, access, ignore)).await
+        self.artifacts.files.get(namespace, key, || self.read_files(artifact, access, ignore)).await
     }
 
     async fn read_files(
