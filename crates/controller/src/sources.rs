@@ -13,7 +13,7 @@ mod tags;
 #[cfg(test)]
 pub mod testing;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use chandler_api::extensions::{Source, SourceStatus};
 use chandler_core::{catalog::LastPoll, conditions};
@@ -54,6 +54,8 @@ struct SourceContext {
     tags: KnownTags,
     refused: RefusedRevisions,
     requests: Arc<PollRequests>,
+    /// Shorter intervals of Sources are treated like this one.
+    min_interval: Duration,
 }
 
 impl SourceContext {
@@ -94,7 +96,8 @@ impl SourceControllers {
     pub fn start(self, tasks: &mut Tasks, shared: &Shared, platform: &str) -> Sources {
         let stores = self.scopes.iter().map(|scoped| scoped.store.clone()).collect();
         let (client, packages) = (shared.client.clone(), shared.packages.clone());
-        let sources = Sources::new(client, stores, packages, platform, self.changes.clone());
+        let sources = Sources::new(client, stores, packages, platform, self.changes.clone())
+            .with_min_interval(shared.source_min_interval);
         for Scoped { scope, store, writer, queue } in self.scopes {
             let context = Arc::new(SourceContext {
                 client: shared.client.clone(),
@@ -105,6 +108,7 @@ impl SourceControllers {
                 tags: KnownTags::default(),
                 refused: RefusedRevisions::default(),
                 requests: sources.requests.clone(),
+                min_interval: shared.source_min_interval,
             });
             let (router, watching) = (shared.router.clone(), context.clone());
             let resource = ApiResource::erase::<Source>(&());
