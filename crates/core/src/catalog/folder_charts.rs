@@ -243,7 +243,7 @@ mod tests {
         let filter = CatalogFilter { include: vec!["w*".to_owned()], ..CatalogFilter::default() };
         assert_eq!(read(&files, Some(&filter)).unwrap().len(), 1);
         let none = CatalogFilter { versions: Some(">=2".to_owned()), ..CatalogFilter::default() };
-        assert_eq!(read(&files, Some(&none)).unwrap(), [], "charts that are not selected are no failure");
+        assert!(read(&files, Some(&none)).unwrap().is_empty(), "charts that are not selected are no failure");
     }
 
     #[test]
@@ -273,7 +273,8 @@ mod tests {
 
     #[test]
     fn files_without_a_chart_are_a_failure() {
-        for files in [&[][..], &[("README.md", "text"), ("web/values.yaml", "")]] {
+        let rows: [&[(&str, &str)]; 2] = [&[], &[("README.md", "text"), ("web/values.yaml", "")]];
+        for files in rows {
             let failure = read(files, None).unwrap_err();
             assert!(failure.message.contains("has no charts"), "{failure}");
         }

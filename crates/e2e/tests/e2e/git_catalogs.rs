@@ -154,7 +154,7 @@ async fn a_bad_commit_and_a_missing_source_keep_the_last_good_charts() {
     repository.push(&[("README.md", "text")]).await;
     let gone = wait_reason(&test.world, "git", "PackageNotFound").await;
     assert_eq!((gone.packages, gone.revision.as_deref()), (Some(1), Some(first.as_str())));
-    drop(manager);
+    manager.stop().await;
     let manager = test.world.start_manager();
     manager.wait_idle().await;
     let gone = wait_reason(&test.world, "git", "PackageNotFound").await;
