@@ -17,8 +17,8 @@ pub use addon_release::{
     AddonRelease, AddonReleaseSpec, PinnedPackage, ReleaseIdentity, ReleaseOptions, ValuesSecret,
 };
 pub use catalog::{
-    CatalogFilter, CatalogStatus, ExtensionCatalog, ExtensionCatalogSpec, SignerIdentity, Verification,
-    Verifier,
+    CatalogFilter, CatalogSource, CatalogStatus, ExtensionCatalog, ExtensionCatalogSpec, SignerIdentity,
+    Verification, Verifier,
 };
 pub use extension::{
     DefaultInstall, Extension, ExtensionSpec, ExtensionStatus, FollowKubernetes, KubernetesUpgrade,

@@ -14,7 +14,9 @@ use chandler_view::catalog::{
 };
 use clap::{Args, Subcommand};
 
-use crate::{connection::Connection, output::OutputFormat, packages::SourceArgs};
+use crate::{
+    connection::Connection, output::OutputFormat, packages::SourceArgs, source::PlatformNamespaceArgs,
+};
 
 /// List catalogs, search for charts and show them.
 #[derive(Debug, Subcommand)]
@@ -48,6 +50,8 @@ pub struct SearchArgs {
     #[command(flatten)]
     common: CommonArgs,
     #[command(flatten)]
+    platform: PlatformNamespaceArgs,
+    #[command(flatten)]
     source: SourceArgs,
 }
 
@@ -64,6 +68,8 @@ pub struct ShowArgs {
     tool: Option<PathBuf>,
     #[command(flatten)]
     common: CommonArgs,
+    #[command(flatten)]
+    platform: PlatformNamespaceArgs,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -86,11 +92,12 @@ async fn list(common: CommonArgs) -> Result<()> {
 
 /// Prints a warning for each catalog that cannot be read. Fails if none can be read.
 async fn search(args: SearchArgs) -> Result<()> {
-    let SearchArgs { terms, common: CommonArgs { connection, namespace, output }, source } = args;
+    let SearchArgs { terms, common, platform, source } = args;
+    let CommonArgs { connection, namespace, output } = common;
     let client = connection.client().await?;
     let catalogs = list_catalogs(&client, namespace.as_deref()).await?;
     ensure!(!catalogs.is_empty(), "no ExtensionCatalog found; create one, or choose another namespace");
-    let reader = CatalogReader::new(client, source.open()?);
+    let reader = CatalogReader::new(client, source.open()?, platform.platform_namespace);
     let (query, mut results, mut failed) = (terms.join(" "), Vec::new(), 0);
     for catalog in &catalogs {
         match read(&reader, catalog).await {
@@ -109,13 +116,13 @@ async fn search(args: SearchArgs) -> Result<()> {
 }
 
 async fn show(args: ShowArgs) -> Result<()> {
-    let ShowArgs { chart, version, tool, common: CommonArgs { connection, namespace, output }, source } =
-        args;
+    let ShowArgs { chart, version, tool, common, platform, source } = args;
+    let CommonArgs { connection, namespace, output } = common;
     let (catalog, name) =
         chart.split_once('/').context("use CATALOG/CHART, such as `platform/cert-manager`")?;
     let client = connection.client().await?;
     let catalog = find_catalog(list_catalogs(&client, namespace.as_deref()).await?, catalog)?;
-    let reader = CatalogReader::new(client, source.open()?);
+    let reader = CatalogReader::new(client, source.open()?, platform.platform_namespace);
     let fetched = read(&reader, &catalog).await?;
     let chart = fetched.chart(name)?.with_context(|| {
         format!(

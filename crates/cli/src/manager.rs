@@ -80,6 +80,10 @@ pub struct ManagerArgs {
     /// Interval in seconds at which to check for newer versions of releases without a pinned version
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     poll_seconds: u64,
+    /// Shortest interval in seconds at which to poll the repository of a Source; a Source with a shorter interval is polled at
+    /// this one
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    source_min_interval_seconds: u64,
     #[command(flatten)]
     platform: PlatformArgs,
     /// ConfigMap with the signature policy for all packages: which must be signed, and by which identities [default:
@@ -171,6 +175,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         concurrency_per_cluster,
         concurrency_waiting_clusters,
         poll_seconds,
+        source_min_interval_seconds,
         platform:
             PlatformArgs {
                 namespace: platform_namespace,
@@ -232,6 +237,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         receiver,
         fleet,
         poll_interval: Duration::from_secs(poll_seconds),
+        source_min_interval: Duration::from_secs(source_min_interval_seconds),
         platform_namespace,
         platform_version,
         platform_version_from,

@@ -1,8 +1,9 @@
-//! The controllers of ExtensionCatalogs. They poll the sources of catalogs, store the result, and report it in the
-//! status.
+//! The controllers of ExtensionCatalogs. They poll the repositories of catalogs, or read their folders in Sources, store the
+//! result, and report it in the status.
 
 mod access;
 mod changes;
+mod folder;
 mod handle;
 mod reconciler;
 mod signers;
@@ -13,11 +14,13 @@ use chandler_api::extensions::{CatalogStatus, ExtensionCatalog};
 use chandler_core::{catalog::LastPoll, conditions};
 use chandler_source::Packages;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::{Client, ResourceExt as _, api::ApiResource};
+use kube::{Client, ResourceExt as _, api::ApiResource, runtime::reflector::Store};
+use tokio::sync::watch as channel;
 
 use self::changes::CatalogChanges;
 pub use self::{
     access::{catalog_access, repository_access},
+    folder::read_folder,
     handle::Catalogs,
     signers::{catalog_signers, public_keys, required_signers},
 };
@@ -25,9 +28,10 @@ use crate::{
     events::Events,
     metrics::Metrics,
     queue,
-    routing::ScopedQueue,
+    routing::{Router, ScopedQueue},
     run::Shared,
     scoped::Scoped,
+    sources::Sources,
     sync::{Mutex, MutexGuard},
     tasks::Tasks,
     watch::{Change, Scope, watch},
@@ -40,8 +44,12 @@ struct CatalogContext {
     packages: Arc<Packages>,
     events: Events,
     changes: Arc<CatalogChanges>,
+    catalogs: Catalogs,
+    sources: Sources,
     /// By uid.
     polls: Mutex<HashMap<String, LastPoll>>,
+    /// The revisions of the Sources of catalogs at their last polls, by uid. `None` means that the Source was unavailable.
+    observed: Mutex<HashMap<String, Option<String>>>,
 }
 
 impl CatalogContext {
@@ -56,6 +64,8 @@ impl CatalogContext {
                 self.changes.on_object(catalog, false);
                 let uid = catalog.uid().unwrap_or_default();
                 self.polls().remove(&uid);
+                self.observed.lock().remove(&uid);
+                self.catalogs.forget(&uid);
                 self.packages.remove_catalog(&uid);
             }
         }
@@ -86,15 +96,20 @@ impl CatalogControllers {
         self.catalogs.clone()
     }
 
-    /// Watches catalogs and reconciles them.
-    pub fn start(self, tasks: &mut Tasks, shared: &Shared) {
+    /// Watches catalogs and reconciles them, also when `sources` have other revisions.
+    pub fn start(self, tasks: &mut Tasks, shared: &Shared, sources: &Sources) {
+        let stores = self.scopes.iter().map(|scoped| scoped.store.clone()).collect();
+        tasks.spawn(follow_sources(sources.changes(), stores, shared.router.clone()));
         for Scoped { scope, store, writer, queue } in self.scopes {
             let context = Arc::new(CatalogContext {
                 client: shared.client.clone(),
                 packages: shared.packages.clone(),
                 events: shared.events.clone(),
                 changes: self.changes.clone(),
+                catalogs: self.catalogs.clone(),
+                sources: sources.clone(),
                 polls: Mutex::default(),
+                observed: Mutex::default(),
             });
             let (router, watching) = (shared.router.clone(), context.clone());
             let resource = ApiResource::erase::<ExtensionCatalog>(&());
@@ -106,6 +121,23 @@ impl CatalogControllers {
             tasks.spawn(queue::run(KIND, (), store, queue, metrics, context, reconciler::reconcile));
         }
     }
+}
+
+/// Enqueues the catalogs that are folders of Sources whenever a Source has another revision or was deleted.
+async fn follow_sources(
+    mut changes: channel::Receiver<u64>,
+    catalogs: Vec<Store<ExtensionCatalog>>,
+    router: Router,
+) {
+    while changes.changed().await.is_ok() {
+        for catalog in catalogs.iter().flat_map(|store| store.state_filter(is_folder)) {
+            router.enqueue_catalog(&catalog);
+        }
+    }
+}
+
+fn is_folder(catalog: &ExtensionCatalog) -> bool {
+    catalog.spec.source.is_some()
 }
 
 fn ready(status: &CatalogStatus) -> Option<&Condition> {

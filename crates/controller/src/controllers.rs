@@ -110,8 +110,8 @@ impl Controllers {
     ) -> Result<(), StartupError> {
         let Self { kinds, extensions, catalogs, sources, syncs, clusters, platform } = self;
         let catalog_cache = catalogs.catalogs();
-        catalogs.start(tasks, &shared);
         let sources = sources.start(tasks, &shared, &platform);
+        catalogs.start(tasks, &shared, &sources);
         let Kinds { controllers, instances } = kinds;
         let mut watched: Vec<_> = controllers.into_iter().map(|kind| kind.watch(&shared)).collect();
         let mut extensions = extensions.watch(&shared);

@@ -37,7 +37,7 @@ mod templates;
 mod watch;
 
 pub use caaph::conflicting_resources as caaph_resources;
-pub use catalog::{Catalogs, catalog_access};
+pub use catalog::{Catalogs, catalog_access, read_folder};
 pub use clusters::resource as cluster_resource;
 pub use error::{ManagementError, ReconcileError, StartupError};
 pub use extension::{BadConfigMapKey, ConfigMapError, ConfigMapKey, Listed, OneShotResolver, Platform};
@@ -45,4 +45,4 @@ pub use hooks::HookOptions;
 pub use leader::{Connect, Election};
 pub use parameters::{ParameterSources, Read};
 pub use run::{Options, run};
-pub use sources::{ReceiverOptions, ReceiverService, Sources};
+pub use sources::{ReceiverOptions, ReceiverService, Sources, fetch_source};

@@ -11,7 +11,7 @@ mod secrets;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-pub use catalogs::NamedCatalogs;
+pub use catalogs::{CatalogFolder, NamedCatalogs};
 use chandler_core::release::{Claimant, ReleaseKind};
 use chandler_source::Packages;
 use chandler_tool::Tools;

@@ -135,8 +135,13 @@ impl Router {
 
     pub fn on_catalog(&self, change: &Change<'_, ExtensionCatalog>) {
         if let Change::Applied(catalog) = change {
-            self.queues.enqueue(&Enqueue::Catalog(ObjectKey::of(*catalog)));
+            self.enqueue_catalog(catalog);
         }
+    }
+
+    /// Enqueues a catalog, for example because its Source has changed.
+    pub fn enqueue_catalog(&self, catalog: &ExtensionCatalog) {
+        self.queues.enqueue(&Enqueue::Catalog(ObjectKey::of(catalog)));
     }
 
     pub fn on_source_object(&self, change: &Change<'_, Source>) {
@@ -163,6 +168,12 @@ impl Router {
     /// Handles a change of catalogs or of the packages that they offer.
     pub fn on_catalogs(&self) {
         self.route(|index| index.on_catalogs());
+    }
+
+    /// Handles catalogs that were read at other revisions of their Sources. `namespaces` are those with Extensions whose packages
+    /// come from catalogs.
+    pub fn on_catalog_revisions(&self, namespaces: &BTreeSet<String>) {
+        self.route(|index| index.on_catalog_revisions(namespaces));
     }
 
     /// Handles a change of the packages that a repository or registry offers.

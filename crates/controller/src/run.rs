@@ -69,6 +69,8 @@ pub struct Options {
     pub limits: Limits,
     /// How often releases without a version poll for a newer one.
     pub poll_interval: Duration,
+    /// Shorter intervals of Sources are treated like this one.
+    pub source_min_interval: Duration,
     /// The namespace whose Extensions and catalogs are available to all namespaces.
     pub platform_namespace: String,
     /// The version that Extensions with `lifecycle: Platform` must support.
@@ -110,6 +112,7 @@ pub struct Shared {
     pub events: Events,
     pub metrics: Metrics,
     pub poll_interval: Duration,
+    pub source_min_interval: Duration,
     pub parameters_interval: Duration,
     pub platform_version_from: Option<ConfigMapKey>,
     pub hooks: Option<HookOptions>,
@@ -152,6 +155,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         address,
         limits,
         poll_interval,
+        source_min_interval,
         platform_namespace,
         platform_version,
         platform_version_from,
@@ -200,6 +204,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         scope,
         watch_filter,
         poll_interval,
+        source_min_interval,
         parameters_interval,
         platform_version_from,
         hooks,

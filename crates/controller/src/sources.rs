@@ -1,6 +1,7 @@
 //! The controllers of Sources. They poll repositories, fetch and verify revisions, store their files, and report them in the
 //! status. Deleting a Source removes only the stored files.
 
+mod fetch;
 mod handle;
 mod packages;
 mod receiver;
@@ -10,9 +11,9 @@ mod requests;
 mod revision;
 mod tags;
 #[cfg(test)]
-mod testing;
+pub mod testing;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use chandler_api::extensions::{Source, SourceStatus};
 use chandler_core::{catalog::LastPoll, conditions};
@@ -22,8 +23,9 @@ use kube::{Client, ResourceExt as _, api::ApiResource};
 use tokio::sync::watch as channel;
 
 pub use self::{
+    fetch::fetch_source,
     handle::{CurrentSource, Sources},
-    packages::{Folder, SourcePackages},
+    packages::{Folder, SourcePackages, about as about_folder},
     receiver::{ReceiverOptions, ReceiverService, start as start_receiver},
 };
 use self::{refused::RefusedRevisions, requests::PollRequests, tags::KnownTags};
@@ -52,6 +54,8 @@ struct SourceContext {
     tags: KnownTags,
     refused: RefusedRevisions,
     requests: Arc<PollRequests>,
+    /// Shorter intervals of Sources are treated like this one.
+    min_interval: Duration,
 }
 
 impl SourceContext {
@@ -92,7 +96,8 @@ impl SourceControllers {
     pub fn start(self, tasks: &mut Tasks, shared: &Shared, platform: &str) -> Sources {
         let stores = self.scopes.iter().map(|scoped| scoped.store.clone()).collect();
         let (client, packages) = (shared.client.clone(), shared.packages.clone());
-        let sources = Sources::new(client, stores, packages, platform, self.changes.clone());
+        let sources = Sources::new(client, stores, packages, platform, self.changes.clone())
+            .with_min_interval(shared.source_min_interval);
         for Scoped { scope, store, writer, queue } in self.scopes {
             let context = Arc::new(SourceContext {
                 client: shared.client.clone(),
@@ -103,6 +108,7 @@ impl SourceControllers {
                 tags: KnownTags::default(),
                 refused: RefusedRevisions::default(),
                 requests: sources.requests.clone(),
+                min_interval: shared.source_min_interval,
             });
             let (router, watching) = (shared.router.clone(), context.clone());
             let resource = ApiResource::erase::<Source>(&());

@@ -1,14 +1,18 @@
-//! Catalogs: which charts of a repository belong to a catalog, which namespaces may use it, which extension versions
+//! Catalogs: where their charts are, which charts of a repository or folder belong to a catalog, which namespaces may use it, which extension versions
 //! its charts publish, search, polling, and the status.
 
 mod entries;
+mod folder_charts;
+mod location;
 mod namespace_access;
 mod polling;
 mod report;
 mod search;
 mod selection;
 
-pub use entries::{ANNOTATIONS, CHANNEL, DEPENDENCIES, Entry, published_entries};
+pub use entries::{ANNOTATIONS, CHANNEL, DEPENDENCIES, Entry, EntryFolder, published_entries};
+pub use folder_charts::{FolderChart, folder_charts};
+pub use location::{OfferedFolder, join, location, offered_folder};
 pub use namespace_access::{Namespace, SharedObject, may_use};
 pub use polling::{LastPoll, interval, poll_delay};
 pub use report::{PollResult, report, unverifiable};

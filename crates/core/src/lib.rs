@@ -10,6 +10,7 @@ pub mod contract;
 pub mod digest;
 pub mod extension;
 pub mod failure;
+pub mod fair_share;
 pub mod fleet;
 pub mod grant;
 pub mod identity;

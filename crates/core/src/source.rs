@@ -29,7 +29,7 @@ pub use namespace_access::may_use_source;
 pub use oci_ref::{ArtifactSelector, select_tag};
 pub use origin::Origin;
 pub use poll_request::PollRequest;
-pub use polling::{PollCause, content_key, max_refs_age, poll_seed};
+pub use polling::{PollCause, content_key, interval_remark, max_refs_age, poll_interval, poll_seed};
 pub use report::{FetchedRevision, PollResult, report};
 pub use short_revision::{revision_digits, short_revision};
 pub use stored::StoredFor;

@@ -96,6 +96,8 @@ impl Manager {
             &text(&world.dir.join("store")),
             "--allow-source-address",
             "127.0.0.1",
+            "--source-min-interval-seconds",
+            "1",
             "--metrics-address",
             "127.0.0.1:0",
             "--log-format",

@@ -54,6 +54,19 @@ pub struct BucketObjects {
     objects: Vec<Listed>,
 }
 
+/// Memory for lists of objects.
+const LISTS_CACHE_BYTES: usize = 32 << 20;
+
+/// Returns the approximate size of a list of objects in memory.
+fn list_size(objects: &Arc<Vec<Listed>>) -> usize {
+    let size = |object: &Listed| {
+        // The location is the path below the prefix, so it is about as long.
+        let texts = 2 * object.path.len() + object.tag.as_ref().map_or(0, String::len);
+        size_of::<Listed>() + texts
+    };
+    objects.iter().map(size).sum()
+}
+
 /// All buckets. Callers with the same bucket and credentials share requests.
 #[derive(Debug)]
 pub(crate) struct Buckets {
@@ -65,7 +78,11 @@ pub(crate) struct Buckets {
 
 impl Buckets {
     pub fn new(http: Arc<HttpClient>) -> Self {
-        Self { http, lists: SingleFlightCache::new(TTL), files: SharedFetches::new() }
+        Self {
+            http,
+            lists: SingleFlightCache::with_size_limit(TTL, LISTS_CACHE_BYTES, list_size),
+            files: SharedFetches::new(),
+        }
     }
 
     /// Lists the objects that `ignore` does not leave out, unless a list that is not older than `max_age` is known.
@@ -112,9 +129,10 @@ impl Buckets {
         &self,
         objects: &BucketObjects,
         access: &Access,
+        namespace: &str,
     ) -> Result<Arc<SourceTree>, SourceError> {
         let key = (objects.bucket.clone(), access.clone(), objects.record.id.clone());
-        self.files.get(key, || self.fetch(objects, access)).await
+        self.files.get(namespace, key, || self.fetch(objects, access)).await
     }
 
     async fn fetch(&self, objects: &BucketObjects, access: &Access) -> Result<SourceTree, SourceError> {

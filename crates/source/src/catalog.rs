@@ -22,11 +22,12 @@ const FORMAT: u32 = 1;
 /// Maximum length of the last line.
 const MAX_METADATA_BYTES: u64 = 16 << 10;
 
-/// The source of a catalog, and which charts of it to include.
+/// Where the charts of a catalog are, and which charts of it to include.
 #[derive(Clone, Copy, Debug)]
 pub struct CatalogRequest<'a> {
     /// Identifies the catalog in the store.
     pub key: &'a str,
+    /// The URL, or what identifies the folder of a Source.
     pub url: &'a str,
     pub access: &'a Access,
     pub selection: &'a Selection,

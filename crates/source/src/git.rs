@@ -23,9 +23,8 @@ use std::{
     time::Duration,
 };
 
-use chandler_core::source::{Ignore, RemoteRefs, SelectedCommit};
+use chandler_core::source::{Ignore, RemoteRef, RemoteRefs, SelectedCommit};
 use reqwest::Url;
-use tokio::sync::Semaphore;
 
 pub use self::{
     commit::GitCommit,
@@ -36,19 +35,25 @@ use self::{
 };
 use crate::{
     Access, SourceError, Store,
+    fair_slots::FairSlots,
     http::{Deadline, HttpClient},
     shared_fetches::SharedFetches,
     single_flight::SingleFlightCache,
 };
 
 /// Number of repositories whose refs are listed at the same time. Each occupies a thread, and other work needs some, too.
+/// Namespaces share it fairly.
 const CONCURRENT_LISTS: usize = 32;
 /// How long a list of refs can be used by callers that accept one of that age.
 const REFS_TTL: Duration = Duration::from_hours(1);
+/// Memory for lists of refs. A large repository has tens of thousands of refs, of about 200 bytes each.
+const REFS_CACHE_BYTES: usize = 64 << 20;
 
 /// A commit to fetch.
 #[derive(Clone, Copy, Debug)]
 pub struct GitRequest<'a> {
+    /// The namespace that asks for it.
+    pub namespace: &'a str,
     pub url: &'a str,
     pub access: &'a Access,
     pub selected: &'a SelectedCommit,
@@ -72,7 +77,7 @@ pub(crate) struct GitRepositories {
     store: Store,
     refs: SingleFlightCache<(Url, Access), Arc<RemoteRefs>>,
     commits: SharedFetches<CommitKey, GitCommit>,
-    lists: Semaphore,
+    lists: FairSlots,
 }
 
 impl GitRepositories {
@@ -80,9 +85,9 @@ impl GitRepositories {
         Self {
             http,
             store,
-            refs: SingleFlightCache::new(REFS_TTL),
+            refs: SingleFlightCache::with_size_limit(REFS_TTL, REFS_CACHE_BYTES, refs_size),
             commits: SharedFetches::new(),
-            lists: Semaphore::new(CONCURRENT_LISTS),
+            lists: FairSlots::new(CONCURRENT_LISTS),
         }
     }
 
@@ -92,14 +97,20 @@ impl GitRepositories {
         url: &str,
         access: &Access,
         max_age: Duration,
+        namespace: &str,
     ) -> Result<Arc<RemoteRefs>, SourceError> {
         let url = parse(url)?;
         let key = (url.clone(), access.clone());
-        self.refs.get_with_max_age(max_age, key, |_| self.list(&url, access)).await
+        self.refs.get_with_max_age(max_age, key, |_| self.list(&url, access, namespace)).await
     }
 
-    async fn list(&self, url: &Url, access: &Access) -> Result<Arc<RemoteRefs>, SourceError> {
-        let _slot = self.lists.acquire().await.map_err(|error| broken(url, &error.to_string()))?;
+    async fn list(
+        &self,
+        url: &Url,
+        access: &Access,
+        namespace: &str,
+    ) -> Result<Arc<RemoteRefs>, SourceError> {
+        let _slot = self.lists.acquire(namespace).await?;
         let limits = self.http.limits;
         let remote = self.remote(url, access, limits.git.refs_bytes, limits.total_timeout)?;
         let list = move || session::list_refs(&remote);
@@ -117,7 +128,7 @@ impl GitRepositories {
             tag: request.selected.tag.as_ref().map(|tag| tag.id.clone()),
             ignore: request.ignore.to_vec(),
         };
-        self.commits.get(key, || self.fetch(&url, request)).await
+        self.commits.get(request.namespace, key, || self.fetch(&url, request)).await
     }
 
     async fn fetch(&self, url: &Url, request: GitRequest<'_>) -> Result<GitCommit, SourceError> {
@@ -155,6 +166,15 @@ impl GitRepositories {
         let remote = HttpsRemote::new(connection, self.http.clone(), access.clone(), authorization);
         Ok(Remote::Https(Arc::new(remote)))
     }
+}
+
+/// Returns the approximate size of a list of refs in memory.
+fn refs_size(refs: &Arc<RemoteRefs>) -> usize {
+    let size = |one: &RemoteRef| {
+        let texts = one.name.len() + one.commit.len() + one.tag.as_ref().map_or(0, String::len);
+        size_of::<RemoteRef>() + texts
+    };
+    refs.0.iter().map(size).sum()
 }
 
 /// Interrupts a fetch when it is dropped.

@@ -7,6 +7,7 @@ mod archive;
 mod bucket;
 mod catalog;
 mod error;
+mod fair_slots;
 mod file_range;
 mod git;
 mod http;

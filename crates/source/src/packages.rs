@@ -209,15 +209,16 @@ impl Packages {
         Ok(stored)
     }
 
-    /// Lists the branches and tags of a Git repository, unless a list that is not older than `max_age` is known. Callers
-    /// with the same URL and access share it.
+    /// Lists the branches and tags of a Git repository for a namespace, unless a list that is not older than `max_age` is known.
+    /// Callers with the same URL and access share it.
     pub async fn git_refs(
         &self,
         url: &str,
         access: &Access,
         max_age: Duration,
+        namespace: &str,
     ) -> Result<Arc<RemoteRefs>, SourceError> {
-        self.git.refs(url, access, max_age).await
+        self.git.refs(url, access, max_age, namespace).await
     }
 
     /// Fetches the files of a commit. Concurrent callers share the fetch.
@@ -248,15 +249,17 @@ impl Packages {
         self.registries.artifact_tags(url, access, max_age).await
     }
 
-    /// Verifies the required signatures of an artifact, and fetches its files. Concurrent callers share the fetch.
+    /// Verifies the required signatures of an artifact, and fetches its files for a namespace. Concurrent callers share the
+    /// fetch.
     pub async fn artifact_files(
         &self,
         artifact: &Artifact,
         access: &Access,
         ignore: &[String],
+        namespace: &str,
     ) -> Result<Arc<ArtifactFiles>, SourceError> {
         self.verify_artifact(artifact, access).await?;
-        self.registries.artifact_files(artifact, access, ignore).await
+        self.registries.artifact_files(artifact, access, ignore, namespace).await
     }
 
     /// Lists the objects of a bucket that `ignore` does not leave out, unless a list that is not older than `max_age` is known.
@@ -271,13 +274,14 @@ impl Packages {
         self.buckets.objects(bucket, access, ignore, max_age).await
     }
 
-    /// Fetches the objects of a bucket. Concurrent callers share the fetch.
+    /// Fetches the objects of a bucket for a namespace. Concurrent callers share the fetch.
     pub async fn bucket_files(
         &self,
         objects: &BucketObjects,
         access: &Access,
+        namespace: &str,
     ) -> Result<Arc<SourceTree>, SourceError> {
-        self.buckets.files(objects, access).await
+        self.buckets.files(objects, access, namespace).await
     }
 
     /// Returns the revision whose files are stored under `key`.

@@ -7,11 +7,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::sync::Semaphore;
 
-use crate::{SourceError, SourceTree, single_flight::SingleFlightCache};
+use crate::{SourceError, SourceTree, fair_slots::FairSlots, single_flight::SingleFlightCache};
 
-/// Number of revisions that are fetched at the same time. It limits memory and temporary files.
+/// Number of revisions that are fetched at the same time. It limits memory and temporary files. Namespaces share it fairly.
 const CONCURRENT_FETCHES: usize = 4;
 /// How long a fetched revision is kept in memory, and the largest one that is.
 const HELD_FOR: Duration = Duration::from_secs(10);
@@ -21,7 +20,7 @@ const HELD_BYTES: usize = 4 << 20;
 pub(crate) struct SharedFetches<K, V> {
     /// Without the files: only callers keep them in memory, and `hold` for a moment.
     fetched: SingleFlightCache<K, Weak<V>>,
-    slots: Semaphore,
+    slots: FairSlots,
 }
 
 impl<K, V> std::fmt::Debug for SharedFetches<K, V> {
@@ -38,19 +37,19 @@ where
     pub fn new() -> Self {
         Self {
             fetched: SingleFlightCache::new(Duration::from_mins(1)),
-            slots: Semaphore::new(CONCURRENT_FETCHES),
+            slots: FairSlots::new(CONCURRENT_FETCHES),
         }
     }
 
-    /// Returns the revision of a concurrent caller, or calls `fetch`.
-    pub async fn get<F>(&self, key: K, fetch: impl Fn() -> F) -> Result<Arc<V>, SourceError>
+    /// Returns the revision of a concurrent caller, or calls `fetch`, which occupies a slot of `namespace`.
+    pub async fn get<F>(&self, namespace: &str, key: K, fetch: impl Fn() -> F) -> Result<Arc<V>, SourceError>
     where
         F: Future<Output = Result<V, SourceError>>,
     {
         let mut fetched = None;
         let (first, own) = (&fetch, &mut fetched);
         let work = move |_| async move {
-            let revision = self.run(first).await?;
+            let revision = self.run(namespace, first).await?;
             hold(revision.clone());
             let shared = Arc::downgrade(&revision);
             *own = Some(revision);
@@ -59,16 +58,15 @@ where
         let shared = self.fetched.get(key, work).await?;
         match fetched.or_else(|| shared.upgrade()) {
             Some(revision) => Ok(revision),
-            None => self.run(&fetch).await,
+            None => self.run(namespace, &fetch).await,
         }
     }
 
-    async fn run<F>(&self, fetch: impl Fn() -> F) -> Result<Arc<V>, SourceError>
+    async fn run<F>(&self, namespace: &str, fetch: impl Fn() -> F) -> Result<Arc<V>, SourceError>
     where
         F: Future<Output = Result<V, SourceError>>,
     {
-        let slot = self.slots.acquire().await;
-        let _slot = slot.map_err(|error| SourceError::Store(error.to_string()))?;
+        let _slot = self.slots.acquire(namespace).await?;
         fetch().await.map(Arc::new)
     }
 }
@@ -112,11 +110,11 @@ mod tests {
                 let files = [("a".to_owned(), Bytes::from(vec![0; size]))].into();
                 Ok(Revision(SourceTree { revision: "c1".to_owned(), files }))
             };
-            let all = join_all((0..20).map(|_| fetches.get("key", fetch))).await;
+            let all = join_all((0..20).map(|_| fetches.get("team", "key", fetch))).await;
             assert!(all.iter().all(Result::is_ok));
             assert_eq!(count.load(Ordering::Relaxed), 1, "{size}");
             drop(all);
-            fetches.get("key", fetch).await.unwrap();
+            fetches.get("team", "key", fetch).await.unwrap();
             assert_eq!(count.load(Ordering::Relaxed), later, "{size}");
         }
     }

@@ -16,6 +16,9 @@ const IDLE_RETENTION: Duration = Duration::from_hours(1);
 /// With at least this number of results, expired results are removed at once.
 const PRUNE_THRESHOLD: usize = 1024;
 
+/// Size of a result without its value, so that many small ones are limited, too.
+const ENTRY_BYTES: usize = 512;
+
 type Slot<V> = Arc<tokio::sync::Mutex<Option<CachedResult<V>>>>;
 
 struct CachedResult<V> {
@@ -24,6 +27,21 @@ struct CachedResult<V> {
     result: Result<V, SourceError>,
     /// The value of the last success. Later failures do not clear it.
     last_success: Option<V>,
+}
+
+/// Limits the size of the values in a cache.
+struct SizeLimit<V> {
+    bytes: usize,
+    /// Returns the approximate size of a value in bytes.
+    size_of: fn(&V) -> usize,
+}
+
+impl<V> SizeLimit<V> {
+    /// Returns the size of a result. A failure may still hold the value of the last success.
+    fn size(&self, cached: &CachedResult<V>) -> usize {
+        let value = cached.last_success.as_ref().map_or(0, self.size_of);
+        value.saturating_add(ENTRY_BYTES)
+    }
 }
 
 impl<V> CachedResult<V> {
@@ -38,6 +56,8 @@ impl<V> CachedResult<V> {
 /// as long as it took to occur, so that a hanging source does not delay every caller again.
 pub(crate) struct SingleFlightCache<K, V> {
     ttl: Duration,
+    /// `None` means that only the age of results limits the cache.
+    limit: Option<SizeLimit<V>>,
     slots: Mutex<HashMap<K, Slot<V>>>,
     pub hits: CacheHits,
 }
@@ -51,7 +71,13 @@ impl<K, V> std::fmt::Debug for SingleFlightCache<K, V> {
 impl<K: Clone + Eq + Hash, V: Clone> SingleFlightCache<K, V> {
     /// Creates a cache whose values expire after `ttl`.
     pub fn new(ttl: Duration) -> Self {
-        Self { ttl, slots: Mutex::default(), hits: CacheHits::default() }
+        Self { ttl, limit: None, slots: Mutex::default(), hits: CacheHits::default() }
+    }
+
+    /// Creates a cache whose values expire after `ttl`. If they have more than `bytes` together, according to `size_of`, the
+    /// oldest that are not in use are removed.
+    pub fn with_size_limit(ttl: Duration, bytes: usize, size_of: fn(&V) -> usize) -> Self {
+        Self { limit: Some(SizeLimit { bytes, size_of }), ..Self::new(ttl) }
     }
 
     /// Returns the cached result, waits for the result of a concurrent caller, or calls `work` with the last successful value.
@@ -103,7 +129,37 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlightCache<K, V> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let retention = if slots.len() >= PRUNE_THRESHOLD { self.ttl } else { IDLE_RETENTION.max(self.ttl) };
         slots.retain(|_, slot| !is_older(slot, retention));
-        slots.entry(key).or_default().clone()
+        let slot = slots.entry(key).or_default().clone();
+        if let Some(limit) = &self.limit {
+            remove_oldest(&mut slots, limit);
+        }
+        slot
+    }
+}
+
+/// Removes the oldest results until the others are within the limit. Those in use, such as that of the current caller, stay.
+fn remove_oldest<K: Clone + Eq + Hash, V>(slots: &mut HashMap<K, Slot<V>>, limit: &SizeLimit<V>) {
+    let mut total = 0_usize;
+    let mut unused = Vec::new();
+    for (key, slot) in &*slots {
+        let Ok(cached) = slot.try_lock() else { continue };
+        let Some(cached) = &*cached else { continue };
+        let size = limit.size(cached);
+        total = total.saturating_add(size);
+        if Arc::strong_count(slot) == 1 {
+            unused.push((cached.at, size, key.clone()));
+        }
+    }
+    if total <= limit.bytes {
+        return;
+    }
+    unused.sort_unstable_by_key(|(at, ..)| *at);
+    for (_, size, key) in unused {
+        if total <= limit.bytes {
+            break;
+        }
+        slots.remove(&key);
+        total -= size;
     }
 }
 
@@ -154,5 +210,29 @@ mod tests {
         let newer =
             cache.get_with_max_age(Duration::ZERO, "key", |last| async move { Ok(last.unwrap() + 10) });
         assert!(matches!(newer.await, Ok(11)), "a caller that needs a newer value gets one");
+    }
+
+    #[tokio::test]
+    async fn the_oldest_results_are_removed_when_all_together_are_too_large() {
+        let bytes = 2 * (ENTRY_BYTES + 100);
+        let cache =
+            SingleFlightCache::<&str, Vec<u8>>::with_size_limit(Duration::from_mins(1), bytes, Vec::len);
+        let calls = AtomicU32::new(0);
+        let get = |key: &'static str| {
+            let (cache, calls) = (&cache, &calls);
+            async move {
+                let work = move |_| async move {
+                    calls.fetch_add(1, Ordering::Relaxed);
+                    Ok(vec![0; 100])
+                };
+                assert_eq!(cache.get(key, work).await.unwrap().len(), 100);
+                calls.load(Ordering::Relaxed)
+            }
+        };
+        assert_eq!((get("a").await, get("b").await, get("a").await), (1, 2, 2), "both fit");
+        // A result is counted from the next call on.
+        assert_eq!((get("c").await, get("c").await), (3, 3));
+        assert_eq!((get("b").await, get("c").await), (3, 3), "the newer ones stay");
+        assert_eq!(get("a").await, 4, "the oldest was removed");
     }
 }

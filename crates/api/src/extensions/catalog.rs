@@ -3,13 +3,13 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{KeyReference, SecretName, rules};
+use super::{KeyReference, SecretName, SourceRef, rules};
 use crate::addons::{
     Timeout,
     rules::{absolute_url, go_duration},
 };
 
-/// A Helm repository or registry that offers packages.
+/// A Helm repository, a registry or a folder of charts in a Source that offers packages.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "chandler.dev",
@@ -18,7 +18,7 @@ use crate::addons::{
     plural = "extensioncatalogs",
     shortname = "extcat",
     category = "chandler",
-    doc = "A Helm repository or registry that offers packages.",
+    doc = "A Helm repository, a registry or a folder of charts in a Source that offers packages.",
     namespaced,
     status = "CatalogStatus",
     derive = "PartialEq",
@@ -37,6 +37,8 @@ use crate::addons::{
     printcolumn(name = "Packages", type_ = "integer", json_path = ".status.packages"),
     printcolumn(name = "Read", type_ = "date", json_path = ".status.readAt"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Source", type_ = "string", priority = 1, json_path = ".spec.source.sourceRef.name"),
+    printcolumn(name = "Revision", type_ = "string", priority = 1, json_path = ".status.revision"),
     printcolumn(
         name = "Message",
         type_ = "string",
@@ -44,14 +46,24 @@ use crate::addons::{
         json_path = ".status.conditions[?(@.type=='Ready')].message"
     )
 )]
-#[x_kube(crates(kube_core = "kube_core"))]
+#[x_kube(
+    crates(kube_core = "kube_core"),
+    validation = rules::one_of(&["url", "source"]),
+    validation = rules::catalog_access_requires_url()
+)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtensionCatalogSpec {
     /// The repository: `https://…` for a Helm repository, `oci://…` for a registry.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 2048))]
     #[x_kube(validation = absolute_url())]
     pub url: String,
-    /// Interval at which the repository is read, as a Go duration.
+    /// The folder of a Source whose charts the catalog offers. Credentials, certificate authority and signatures are those of
+    /// the Source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<CatalogSource>,
+    /// Interval at which the repository is read, as a Go duration. A folder of a Source is also read whenever the Source has
+    /// another revision.
     #[serde(default = "default_interval")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = go_duration())]
@@ -77,6 +89,20 @@ pub struct ExtensionCatalogSpec {
 
 fn default_interval() -> Timeout {
     Timeout("1h".to_owned())
+}
+
+/// A folder of a Source with charts, at any depth.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct CatalogSource {
+    /// The Source with the charts.
+    pub source_ref: SourceRef,
+    /// Folder in the Source. If unset, its root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    #[x_kube(validation = rules::relative_path())]
+    pub path: Option<String>,
 }
 
 /// Signatures that packages must have.
@@ -176,6 +202,10 @@ pub struct CatalogStatus {
     /// `sha256:…` of the content that was last read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
+    /// The revision of the Source that the content was read from. Later revisions that do not change the folder are not
+    /// recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
     /// The generation of the spec that the status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,

@@ -121,6 +121,14 @@ pub(super) fn chart_or_path() -> Rule {
         .message("chart must be set for a repository or catalog, and path only for a sourceRef")
 }
 
+/// Access to a folder of a Source is configured in the Source.
+pub(super) fn catalog_access_requires_url() -> Rule {
+    Rule::new(
+        "!has(self.source) || !has(self.credentials) && !has(self.certificateAuthority) && !has(self.verify)",
+    )
+    .message("credentials, certificateAuthority and verify are for url: with source, set them in the Source")
+}
+
 /// Requires the pinned package of a folder of a Source.
 pub(super) fn pinned_with_source_ref() -> Rule {
     Rule::new("has(self.source.sourceRef) == has(self.pinned)")

@@ -63,7 +63,7 @@ pub struct SourceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket: Option<Bucket>,
     /// Interval at which Chandler polls the repository or registry, as a Go duration. Sources with the same URL and credentials
-    /// share a poll.
+    /// share a poll. An interval shorter than the minimum of the manager, which is 10s by default, is treated like the minimum.
     #[serde(default = "default_interval")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = go_duration())]

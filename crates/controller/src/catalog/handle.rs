@@ -1,10 +1,10 @@
 //! The interface of catalogs for other controllers.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use chandler_api::extensions::ExtensionCatalog;
 use chandler_core::{
-    catalog::{Entry, Selection},
+    catalog::{Entry, Selection, location},
     failure::{Category, Failure},
 };
 use chandler_source::{Access, CatalogRequest, Packages};
@@ -18,7 +18,7 @@ use kube::{
 use tokio::sync::watch;
 
 use super::ready;
-use crate::metrics::CatalogCounts;
+use crate::{metrics::CatalogCounts, sync::Mutex};
 
 /// The watched catalogs and the packages that were read from them. Clones share the data.
 #[derive(Clone, Debug)]
@@ -27,6 +27,10 @@ pub struct Catalogs {
     objects: Vec<Store<ExtensionCatalog>>,
     packages: Arc<Packages>,
     changes: watch::Sender<u64>,
+    /// The last revisions of Sources at which catalogs were read, by uid.
+    revisions: Arc<Mutex<HashMap<String, String>>>,
+    /// Counts changes of `revisions`.
+    checks: watch::Sender<u64>,
 }
 
 impl Catalogs {
@@ -35,7 +39,7 @@ impl Catalogs {
         packages: Arc<Packages>,
         changes: watch::Sender<u64>,
     ) -> Self {
-        Self { objects, packages, changes }
+        Self { objects, packages, changes, revisions: Arc::default(), checks: watch::Sender::default() }
     }
 
     /// Creates a cache of catalogs that were listed once and are not watched.
@@ -65,6 +69,28 @@ impl Catalogs {
     /// Returns a receiver that is notified when a catalog is created, changed or deleted, or offers other packages.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    /// Returns a receiver that is notified when a catalog was read at another revision of its Source, also if it offers the same
+    /// packages.
+    pub fn checks(&self) -> watch::Receiver<u64> {
+        self.checks.subscribe()
+    }
+
+    /// Returns the last revision of its Source at which a catalog was read. What it offers may be from an earlier one.
+    pub fn checked_revision(&self, catalog: &ExtensionCatalog) -> Option<String> {
+        self.revisions.lock().get(&catalog.uid().unwrap_or_default()).cloned()
+    }
+
+    pub(super) fn record_revision(&self, uid: &str, revision: &str) {
+        let before = self.revisions.lock().insert(uid.to_owned(), revision.to_owned());
+        if before.as_deref() != Some(revision) {
+            self.checks.send_modify(|count| *count += 1);
+        }
+    }
+
+    pub(super) fn forget(&self, uid: &str) {
+        self.revisions.lock().remove(uid);
     }
 
     /// Counts the catalogs by the result of their last poll.
@@ -102,7 +128,7 @@ fn read(
     let (uid, access) = (catalog.uid().unwrap_or_default(), Access::default());
     let kept = packages.stored_catalog(CatalogRequest {
         key: &uid,
-        url: &catalog.spec.url,
+        url: &location(&catalog.spec),
         access: &access,
         selection,
     });

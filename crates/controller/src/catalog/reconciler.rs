@@ -2,19 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use chandler_api::extensions::{CatalogStatus, ExtensionCatalog};
+use chandler_api::extensions::{CatalogSource, CatalogStatus, ExtensionCatalog};
 use chandler_core::{
-    catalog::{LastPoll, PollResult, Selection, interval, poll_delay, report, unverifiable},
+    catalog::{LastPoll, PollResult, Selection, interval, location, poll_delay, report, unverifiable},
     conditions,
     digest::Digest,
     failure::{Category, Failure},
 };
-use chandler_source::{Access, CatalogRequest};
+use chandler_source::{Access, Catalog, CatalogRequest};
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::controller::Action};
 
-use super::{CatalogContext, access::catalog_access, ready};
-use crate::{ReconcileError, queue::outside_of_limit, status};
+use super::{CatalogContext, access::catalog_access, folder::read_folder, is_folder, ready};
+use crate::{ReconcileError, queue::outside_of_limit, sources::about_folder, status};
 
 /// The poll interval of a catalog whose `spec.interval` is invalid.
 const DEFAULT_INTERVAL: Duration = Duration::from_hours(1);
@@ -26,15 +26,21 @@ pub(super) async fn reconcile(
     let Some(uid) = catalog.uid().filter(|_| catalog.metadata.deletion_timestamp.is_none()) else {
         return Ok(Action::await_change());
     };
-    let reconciler = Reconciler { catalog: &catalog, context: &context, uid };
+    // Until then, a Source looks as if it did not exist.
+    if is_folder(&catalog) && !outside_of_limit(context.sources.wait_until_listed()).await {
+        return Ok(Action::await_change());
+    }
+    let location = location(&catalog.spec);
+    let reconciler = Reconciler { catalog: &catalog, context: &context, uid, location: &location };
+    let revision = reconciler.source_revision().await;
     let wait = reconciler.wait(Timestamp::now());
-    if !wait.is_zero() {
+    if !wait.is_zero() && reconciler.has_observed(revision.as_ref()) {
         return Ok(Action::requeue(wait));
     }
     let result = reconciler.poll().await;
     let now = Timestamp::now();
     reconciler.update_status(&result, now).await?;
-    reconciler.record(&result, now);
+    reconciler.record(&result, revision, now);
     Ok(Action::requeue(reconciler.wait(now).max(Duration::from_secs(1))))
 }
 
@@ -42,6 +48,7 @@ struct Reconciler<'a> {
     catalog: &'a ExtensionCatalog,
     context: &'a CatalogContext,
     uid: String,
+    location: &'a str,
 }
 
 impl Reconciler<'_> {
@@ -51,6 +58,24 @@ impl Reconciler<'_> {
         let last = last.or_else(|| self.poll_from_status());
         let every = interval(&self.catalog.spec.interval).unwrap_or(DEFAULT_INTERVAL);
         poll_delay(last.as_ref(), self.catalog.metadata.generation, every, &self.uid, now)
+    }
+
+    /// Returns what identifies the files that the Source of the catalog has now. `None` if it is unavailable, or if the catalog
+    /// has a URL.
+    async fn source_revision(&self) -> Option<String> {
+        let source = self.catalog.spec.source.as_ref()?;
+        let current = self.context.sources.current(&source.source_ref, &self.namespace()).await.ok()?;
+        Some(format!("{} {}", current.revision.commit.id, current.revision.content_key))
+    }
+
+    /// Returns whether the Source of the catalog had these files at the last poll.
+    fn has_observed(&self, revision: Option<&String>) -> bool {
+        self.context.observed.lock().get(&self.uid).is_some_and(|observed| observed.as_ref() == revision)
+            || !is_folder(self.catalog)
+    }
+
+    fn namespace(&self) -> String {
+        self.catalog.namespace().unwrap_or_default()
     }
 
     /// Returns the last successful poll according to the status, if its result is still stored. It may have been by
@@ -71,25 +96,49 @@ impl Reconciler<'_> {
             return PollResult::Unverifiable(why);
         }
         match self.read().await {
-            Ok((packages, digest)) => PollResult::Read { packages, digest },
+            Ok(read) => read,
             Err(failure) => PollResult::Failed { kept: self.is_kept(), failure },
         }
     }
 
-    async fn read(&self) -> Result<(u32, Digest), Failure> {
+    async fn read(&self) -> Result<PollResult, Failure> {
         interval(&self.catalog.spec.interval)?;
         let selection = Selection::new(self.catalog.spec.filter.as_ref())?;
-        let namespace = self.catalog.namespace().unwrap_or_default();
-        let access = catalog_access(&self.context.client, &namespace, &self.catalog.spec).await?;
+        let access = catalog_access(&self.context.client, &self.namespace(), &self.catalog.spec).await?;
         let request = self.request(&access, &selection);
         let before = self.context.packages.stored_catalog(request).map(|kept| kept.digest().to_owned());
-        let read = outside_of_limit(self.context.packages.read_catalog(request)).await?;
+        let (read, revision) = match &self.catalog.spec.source {
+            Some(source) => {
+                let (read, revision) = self.read_source(source, request).await?;
+                (read, Some(revision))
+            }
+            None => (outside_of_limit(self.context.packages.read_catalog(request)).await?, None),
+        };
         if before.as_deref() != Some(read.digest()) {
             self.context.changes.changed();
         }
+        if let Some(revision) = &revision {
+            self.context.catalogs.record_revision(&self.uid, revision);
+        }
         let digest = Digest::parse(read.digest())
             .ok_or_else(|| Failure::new(Category::Internal, "the stored catalog has no digest"))?;
-        Ok((read.packages(), digest))
+        Ok(PollResult::Read { packages: read.packages(), digest, revision })
+    }
+
+    /// Reads the folder of a Source. Returns the catalog and the revision that was read.
+    async fn read_source(
+        &self,
+        source: &CatalogSource,
+        request: CatalogRequest<'_>,
+    ) -> Result<(Catalog, String), Failure> {
+        let CatalogContext { sources, packages, .. } = self.context;
+        let current = sources.current(&source.source_ref, &self.namespace()).await?;
+        packages.check_files(&current.url, current.revision.keys.as_deref())?;
+        let tree = sources.files(&current).await?;
+        let path = source.path.as_deref();
+        let read = read_folder(packages, request, &tree, path).await;
+        let read = read.map_err(|failure| about_folder(&current, path.unwrap_or_default(), &failure))?;
+        Ok((read, tree.revision.clone()))
     }
 
     /// Returns whether the packages that the status describes are still offered.
@@ -101,10 +150,11 @@ impl Reconciler<'_> {
     }
 
     fn request<'a>(&'a self, access: &'a Access, selection: &'a Selection) -> CatalogRequest<'a> {
-        CatalogRequest { key: &self.uid, url: &self.catalog.spec.url, access, selection }
+        CatalogRequest { key: &self.uid, url: self.location, access, selection }
     }
 
-    fn record(&self, result: &PollResult, now: Timestamp) {
+    fn record(&self, result: &PollResult, revision: Option<String>, now: Timestamp) {
+        self.context.observed.lock().insert(self.uid.clone(), revision);
         let mut polls = self.context.polls();
         let generation = self.catalog.metadata.generation;
         let before = polls.get(&self.uid).filter(|last| last.generation == generation);

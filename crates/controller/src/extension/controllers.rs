@@ -125,7 +125,11 @@ impl WatchedExtensions {
             poll_interval: shared.poll_interval,
             router: shared.router.clone(),
         });
-        let stores = extensions.iter().map(|(store, _)| store.clone()).collect();
+        let stores: Vec<_> = extensions.iter().map(|(store, _)| store.clone()).collect();
+        let catalogs = &caches.catalogs.catalogs;
+        for changes in [catalogs.changes(), catalogs.checks()] {
+            tasks.spawn(follow_catalogs(changes, stores.clone(), shared.router.clone()));
+        }
         tasks.spawn(follow_sources(
             caches.source_packages.sources().changes(),
             stores,
@@ -181,13 +185,41 @@ async fn follow_sources(
     router: Router,
 ) {
     while changes.changed().await.is_ok() {
-        let mut namespaces = BTreeSet::new();
-        for extension in extensions.iter().flat_map(|store| store.state_filter(uses_sources)) {
-            router.enqueue_extension(&extension);
-            namespaces.extend(extension.namespace());
-        }
+        let namespaces = enqueue_extensions(&extensions, &router, uses_sources);
         router.on_revisions(&namespaces);
     }
+}
+
+/// Enqueues everything whose packages come from catalogs, whenever a catalog has changed or was read at another revision.
+async fn follow_catalogs(
+    mut changes: channel::Receiver<u64>,
+    extensions: Vec<Store<Extension>>,
+    router: Router,
+) {
+    while changes.changed().await.is_ok() {
+        let namespaces = enqueue_extensions(&extensions, &router, uses_catalogs);
+        router.on_catalog_revisions(&namespaces);
+    }
+}
+
+/// Enqueues the Extensions that `filter` accepts, and returns their namespaces.
+fn enqueue_extensions(
+    extensions: &[Store<Extension>],
+    router: &Router,
+    filter: fn(&Extension) -> bool,
+) -> BTreeSet<String> {
+    let mut namespaces = BTreeSet::new();
+    for extension in extensions.iter().flat_map(|store| store.state_filter(filter)) {
+        router.enqueue_extension(&extension);
+        namespaces.extend(extension.namespace());
+    }
+    namespaces
+}
+
+fn uses_catalogs(extension: &Extension) -> bool {
+    let spec = &extension.spec;
+    spec.versions.iter().any(|version| version.source.catalog.is_some())
+        || spec.follow_kubernetes.as_ref().is_some_and(|follow| follow.catalog.is_some())
 }
 
 fn uses_sources(extension: &Extension) -> bool {

@@ -20,6 +20,7 @@ use super::releases::Draft;
 use crate::{
     ReconcileError,
     placement::ComposeError,
+    release::CatalogFolder,
     sources::{Folder, SourcePackages},
     sync::Mutex,
     tasks::take_turns,
@@ -41,6 +42,14 @@ struct Made {
     revision: Option<String>,
     /// `None` means a kustomization, which is built with the values.
     package: Result<Option<PinnedPackage>, Failure>,
+}
+
+impl From<&CatalogFolder> for Made {
+    /// The package is the one that the catalog has read, although the Source may have got another revision since.
+    fn from(folder: &CatalogFolder) -> Self {
+        let CatalogFolder { offered, revision } = folder;
+        Self { revision: revision.clone(), package: Ok(Some(offered.package.clone())) }
+    }
 }
 
 impl FolderPackages {
@@ -103,11 +112,15 @@ impl FolderPackages {
                 continue;
             }
             let folder = Folder { source, namespace: &key.namespace };
-            let made = match all.get(source) {
-                Some(made) => made.clone(),
-                None => self.make(folder).await,
+            let made = match (&draft.offered, all.get(source)) {
+                (Some(offered), _) => Made::from(offered),
+                (None, Some(made)) => made.clone(),
+                (None, None) => {
+                    let made = self.make(folder).await;
+                    all.insert(source.clone(), made.clone());
+                    made
+                }
             };
-            all.insert(source.clone(), made.clone());
             self.with_checks(instance, |checks| {
                 checks.start(key, reference, made.revision.as_deref());
                 if let Ok(Some(package)) = &made.package {

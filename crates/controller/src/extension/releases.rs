@@ -1,6 +1,9 @@
 //! The release objects of an ExtensionInstance.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use chandler_api::extensions::{
     AddonRelease, ClusterResolution, ExtensionInstance, ExtensionReference, PackageSource, Scope,
@@ -22,12 +25,14 @@ use super::{
 use crate::{
     ReconcileError, clusters,
     placement::{ComposeError, Composed},
+    release::{CatalogFolder, NamedCatalogs},
     tasks::take_turns,
 };
 
 /// Composes the release objects of instances.
 pub struct InstanceReleases {
     pub resolver: Arc<Resolver>,
+    pub catalogs: NamedCatalogs,
     pub folders: FolderPackages,
     pub values: Values,
     pub clusters: clusters::Clusters,
@@ -37,6 +42,8 @@ pub struct InstanceReleases {
 pub(super) struct Draft {
     pub content: ReleaseContent,
     pub layers: Layers,
+    /// Set if the package comes from a catalog that is a folder of a Source.
+    pub offered: Option<CatalogFolder>,
 }
 
 impl InstanceReleases {
@@ -90,6 +97,8 @@ impl InstanceReleases {
                 }
             }
         }
+        let failed = self.set_folders(&mut drafts).await;
+        composed.extend(failed.into_iter().map(|(key, error)| (key, Err(error))));
         let failed = self.folders.pin(instance, clusters, existing, &mut drafts).await?;
         composed.extend(failed.into_iter().map(|(key, error)| (key, Err(error))));
         let layers = drafts.iter().filter_map(|(key, draft)| {
@@ -111,6 +120,38 @@ impl InstanceReleases {
         Ok(composed)
     }
 
+    /// Sets the folders of drafts whose package comes from a catalog that is a folder of a Source. Removes drafts that fail, and
+    /// returns why.
+    async fn set_folders(&self, drafts: &mut ClusterMap<Draft>) -> ClusterMap<ComposeError> {
+        // Clusters with the same package share the result, also if it is a failure.
+        let mut known: HashMap<PackageSource, Result<Option<CatalogFolder>, Failure>> = HashMap::new();
+        let mut failed = BTreeMap::new();
+        for (key, draft) in drafts.iter_mut() {
+            let source = &draft.content.source;
+            if source.catalog.is_none() {
+                continue;
+            }
+            let found = match known.get(source) {
+                Some(found) => found.clone(),
+                None => self.catalogs.folder(&key.namespace, source).await,
+            };
+            known.insert(source.clone(), found.clone());
+            match found {
+                Ok(Some(folder)) => {
+                    draft.content.source = folder.offered.source.clone();
+                    draft.layers.source = folder.offered.source.clone();
+                    draft.offered = Some(folder);
+                }
+                Ok(None) => {}
+                Err(failure) => {
+                    failed.insert(key.clone(), failure.into());
+                }
+            }
+        }
+        drafts.retain(|key, _| !failed.contains_key(key));
+        failed
+    }
+
     /// Returns `None` if an existing release object is to be left unchanged.
     async fn draft(
         &self,
@@ -124,6 +165,7 @@ impl InstanceReleases {
             return Ok(Some(Draft {
                 content: ReleaseContent { source, ..ReleaseContent::default() },
                 layers,
+                offered: None,
             }));
         };
         let extension = self.key(reference, cluster_key).to_string();
@@ -155,7 +197,7 @@ impl InstanceReleases {
         let parameters = version.parameters.clone().unwrap_or_default();
         let defaults = parameters.defaults.unwrap_or_default();
         let layers = Layers { defaults, schema: parameters.schema, source, pinned: None };
-        Ok(Some(Draft { content, layers }))
+        Ok(Some(Draft { content, layers, offered: None }))
     }
 
     /// Returns the extension and its versions. `None` means that it does not exist or is not known yet.

@@ -28,6 +28,7 @@ impl ManagedKind for ExtensionInstance {
         Box::new(Composer {
             releases: InstanceReleases {
                 resolver: Arc::clone(resolver),
+                catalogs: caches.catalogs.clone(),
                 folders: FolderPackages::new(caches.source_packages.clone(), templates.clone()),
                 values: Values {
                     client: shared.client.clone(),

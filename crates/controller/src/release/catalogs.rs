@@ -4,10 +4,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_api::extensions::{ExtensionCatalog, PackageSource, Reference};
 use chandler_core::{
-    catalog::{Namespace, may_use},
+    catalog::{Entry, Namespace, OfferedFolder, may_use, offered_folder},
     extension::namespace_of,
     failure::{Category, Failure},
     release::Desired,
+    version,
 };
 use chandler_source::{Access, Signers};
 use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
@@ -24,12 +25,20 @@ pub struct NamedCatalogs {
     pub platform: String,
 }
 
+/// A package of a catalog that is a folder of a Source.
+#[derive(Clone)]
+pub struct CatalogFolder {
+    pub offered: OfferedFolder,
+    /// The last revision of the Source at which the catalog was read. The package may be from an earlier one.
+    pub revision: Option<String>,
+}
+
 impl NamedCatalogs {
     /// Fills in the repository of the catalog that `desired` refers to.
     pub async fn located(&self, mut desired: Desired) -> Result<Desired, Failure> {
         if let Some(reference) = &desired.access.catalog {
             let catalog = self.get(&desired.cluster.namespace, reference).await?;
-            desired.package.repository.clone_from(&catalog.spec.url);
+            desired.package.repository = url(&catalog)?;
         }
         Ok(desired)
     }
@@ -51,13 +60,53 @@ impl NamedCatalogs {
         match (&source.repository, &source.catalog) {
             (Some(repository), _) => Ok((repository.clone(), Access::default())),
             (None, Some(catalog)) => {
-                let url = self.get(own, catalog).await?.spec.url.clone();
+                let url = url(&self.get(own, catalog).await?)?;
                 Ok((url, self.access(own, catalog).await?))
             }
             (None, None) => {
                 Err(Failure::new(Category::InvalidSpec, "a source names neither repository nor catalog"))
             }
         }
+    }
+
+    /// Returns the folder of a Source with the chart that an object of namespace `own` refers to. `None` if it does not refer to a
+    /// catalog that is a folder of a Source.
+    pub async fn folder(&self, own: &str, source: &PackageSource) -> Result<Option<CatalogFolder>, Failure> {
+        let Some((catalog, entries)) = self.folder_entries(own, source).await? else { return Ok(None) };
+        let versions = entries.iter().map(|entry| entry.version.as_str());
+        let chosen = version::choose(source.version.as_deref(), versions);
+        let entry = entries.iter().find(|entry| Some(entry.version.as_str()) == chosen);
+        let scope = source.catalog.as_ref().map(|reference| reference.scope).unwrap_or_default();
+        let offered = entry.and_then(|entry| offered_folder(&catalog.spec, entry, scope));
+        let offered = offered.ok_or_else(|| {
+            let message = format!(
+                "ExtensionCatalog {}/{} has no version {} of chart {}; `chandler catalog show` lists its versions",
+                catalog.namespace().unwrap_or_default(),
+                catalog.name_any(),
+                source.version.as_deref().unwrap_or("that is not a pre-release"),
+                source.chart
+            );
+            Failure::new(Category::PackageNotFound, message)
+        })?;
+        Ok(Some(CatalogFolder { offered, revision: self.catalogs.checked_revision(&catalog) }))
+    }
+
+    /// Returns the catalog that an object of namespace `own` refers to, and the versions of the chart in it. `None` if it does not
+    /// refer to a catalog that is a folder of a Source.
+    pub async fn folder_entries(
+        &self,
+        own: &str,
+        source: &PackageSource,
+    ) -> Result<Option<(Arc<ExtensionCatalog>, Vec<Entry>)>, Failure> {
+        let Some(reference) = &source.catalog else { return Ok(None) };
+        let namespace = namespace_of(reference.scope, own, &self.platform);
+        let found = self.catalogs.get(namespace, &reference.name);
+        if found.is_none_or(|catalog| catalog.spec.source.is_none()) {
+            return Ok(None);
+        }
+        let catalog = self.get(own, reference).await?;
+        let entries = self.catalogs.entries(&catalog, &source.chart).await?;
+        Ok(Some((catalog, entries)))
     }
 
     /// Returns the catalog that an object of namespace `own` refers to, if that namespace may use it.
@@ -93,4 +142,18 @@ impl NamedCatalogs {
         })?;
         Ok(found.labels().clone())
     }
+}
+
+/// Returns the URL of a catalog.
+fn url(catalog: &ExtensionCatalog) -> Result<String, Failure> {
+    if catalog.spec.source.is_none() {
+        return Ok(catalog.spec.url.clone());
+    }
+    let message = format!(
+        "ExtensionCatalog {}/{} is a folder of a Source now; the release is updated to it as soon as its instance is \
+         reconciled",
+        catalog.namespace().unwrap_or_default(),
+        catalog.name_any()
+    );
+    Err(Failure::new(Category::SourceUnavailable, message))
 }

@@ -197,10 +197,25 @@ impl Index {
 
     /// Handles other revisions of Sources. `namespaces` are those with Extensions whose packages are made of files of Sources.
     pub fn on_revisions(&self, namespaces: &BTreeSet<String>) -> Vec<Enqueue> {
+        self.placements_with_packages(namespaces, |placement| placement.follows_sources)
+    }
+
+    /// Handles catalogs that were read at other revisions of their Sources. `namespaces` are those with Extensions whose packages
+    /// come from catalogs.
+    pub fn on_catalog_revisions(&self, namespaces: &BTreeSet<String>) -> Vec<Enqueue> {
+        self.placements_with_packages(namespaces, |placement| placement.follows_catalogs)
+    }
+
+    /// Returns the placements that `follows` accepts, and those that follow Extensions of `namespaces`.
+    fn placements_with_packages(
+        &self,
+        namespaces: &BTreeSet<String>,
+        follows: impl Fn(&Placement) -> bool,
+    ) -> Vec<Enqueue> {
         let of_platform = namespaces.contains(&self.platform);
         let is_affected = |placement: &&Placement| {
             let by_extension = of_platform || namespaces.contains(&placement.key.namespace);
-            placement.follows_sources || placement.follows_extensions && by_extension
+            follows(placement) || placement.follows_extensions && by_extension
         };
         let placements = self.all_placements().filter(is_affected);
         placements.map(|placement| Enqueue::Placement(placement.key.clone())).collect()

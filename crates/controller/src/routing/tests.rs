@@ -1,5 +1,7 @@
 //! Events and the objects that each of them enqueues.
 
+use std::collections::BTreeSet;
+
 use chandler_api::{
     addons::{HelmChartProxy, HelmReleaseProxy},
     extensions::{AddonRelease, ExtensionInstance},
@@ -283,6 +285,7 @@ fn sources_enqueue_the_releases_that_follow_them() {
     let catalog = json!({"metadata": {"generation": 2}, "spec": {"extension": {"catalog": "charts"}}});
     index.on_placement(&instance(&catalog));
     assert_eq!(short(&index.on_catalogs()), ["all ingress", "cluster blue", "release hello-blue"]);
+    assert_eq!(short(&index.on_catalog_revisions(&BTreeSet::new())), ["all ingress"]);
 }
 
 #[test]

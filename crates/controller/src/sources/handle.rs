@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use chandler_api::extensions::{Source, SourceRef};
@@ -43,6 +44,8 @@ pub struct Sources {
     /// Revisions of tags.
     pub(super) tagged: Arc<SingleFlight<TagKey, StoredRevision>>,
     pub(super) requests: Arc<PollRequests>,
+    /// Shorter intervals of Sources are treated like this one.
+    pub(super) min_interval: Duration,
 }
 
 /// A Source and its last revision.
@@ -83,7 +86,12 @@ impl Sources {
             refused: Arc::default(),
             tagged: Arc::new(SingleFlight::new(tags::CACHED)),
             requests: Arc::default(),
+            min_interval: Duration::ZERO,
         }
+    }
+
+    pub(super) fn with_min_interval(self, min_interval: Duration) -> Self {
+        Self { min_interval, ..self }
     }
 
     /// Returns the files of the last revision of a Source that `namespace` may use. A revision is verified before it is

@@ -216,7 +216,7 @@ fn key(current: &CurrentSource, path: &str) -> FolderKey {
 }
 
 /// Returns a failure that names the folder and the revision.
-fn about(current: &CurrentSource, path: &str, failure: &Failure) -> Failure {
+pub fn about(current: &CurrentSource, path: &str, failure: &Failure) -> Failure {
     let CurrentSource { named, revision, .. } = current;
     let message = format!("{named}, revision {}, folder {path:?}: {}", revision.commit.id, failure.message);
     Failure::new(failure.category, message)

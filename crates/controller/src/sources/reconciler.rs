@@ -4,9 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use chandler_api::extensions::{RECONCILE_ANNOTATION, Source, SourceStatus};
 use chandler_core::{
-    catalog::{LastPoll, interval, poll_delay},
+    catalog::{LastPoll, poll_delay},
     failure::Failure,
-    source::{PollCause, PollRequest, PollResult, RemoteRefs, max_refs_age, poll_seed, report, summary},
+    source::{
+        PollCause, PollRequest, PollResult, RemoteRefs, interval_remark, max_refs_age, poll_interval,
+        poll_seed, report, summary,
+    },
 };
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::controller::Action};
@@ -76,7 +79,7 @@ impl Reconciler<'_> {
     }
 
     fn interval(&self) -> Duration {
-        interval(&self.source.spec.interval).unwrap_or(DEFAULT_INTERVAL)
+        poll_interval(&self.source.spec.interval, self.context.min_interval).unwrap_or(DEFAULT_INTERVAL)
     }
 
     fn last_poll(&self) -> Option<LastPoll> {
@@ -96,12 +99,20 @@ impl Reconciler<'_> {
     async fn poll(&self) -> PollResult {
         let request = self.context.requests.take(&self.uid);
         match self.current(request.is_some()).await {
-            Ok(Current { revision, is_new }) => {
+            Ok(Current { mut revision, is_new }) => {
                 if is_new {
                     self.context.changed();
                 }
                 if let Some(next) = request.and_then(|request| request.next(is_new, Timestamp::now())) {
                     self.context.requests.add_if_none(&self.uid, next);
+                }
+                let spec = &self.source.spec.interval;
+                if let Some(remark) = interval_remark(spec, self.context.min_interval) {
+                    revision.remarks = [std::mem::take(&mut revision.remarks), remark]
+                        .into_iter()
+                        .filter(|remark| !remark.is_empty())
+                        .collect::<Vec<_>>()
+                        .join("; ");
                 }
                 PollResult::Fetched(revision)
             }
@@ -110,7 +121,7 @@ impl Reconciler<'_> {
     }
 
     async fn current(&self, is_requested: bool) -> Result<Current, Failure> {
-        interval(&self.source.spec.interval)?;
+        poll_interval(&self.source.spec.interval, self.context.min_interval)?;
         let generation = self.source.metadata.generation;
         let cause = if is_requested {
             PollCause::Request

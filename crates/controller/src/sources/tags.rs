@@ -4,10 +4,9 @@ use std::{collections::HashMap, time::Duration};
 
 use chandler_api::extensions::{GitReference, OciReference, Source, SourceRef};
 use chandler_core::{
-    catalog::interval,
     digest::Digest,
     failure::{Category, Failure},
-    source::{Origin, RemoteRefs, tag_names, tags_digest},
+    source::{Origin, RemoteRefs, poll_interval, tag_names, tags_digest},
 };
 use kube::ResourceExt as _;
 
@@ -42,6 +41,11 @@ impl KnownTags {
 }
 
 impl Sources {
+    /// Returns how old a list of tags may be.
+    fn max_age(&self, source: &Source) -> Duration {
+        poll_interval(&source.spec.interval, self.min_interval).unwrap_or(DEFAULT_AGE)
+    }
+
     /// Returns the names of the tags of a Source's repository or artifact.
     pub async fn tags(&self, reference: &SourceRef, namespace: &str) -> Result<Vec<String>, Failure> {
         let source = self.get(reference, namespace).await?;
@@ -51,13 +55,14 @@ impl Sources {
         let access = repository_access(&self.client, &home, authority, credentials).await?;
         match Origin::of(spec)? {
             Origin::Git(git) => {
-                let refs =
-                    outside_of_limit(self.packages.git_refs(&git.url, &access, max_age(&source))).await?;
+                let refs = self.packages.git_refs(&git.url, &access, self.max_age(&source), &home);
+                let refs = outside_of_limit(refs).await?;
                 Ok(tag_names(&refs).map(str::to_owned).collect())
             }
             Origin::Oci(oci) => {
-                let tags = outside_of_limit(self.packages.artifact_tags(&oci.url, &access, max_age(&source)))
-                    .await?;
+                let tags =
+                    outside_of_limit(self.packages.artifact_tags(&oci.url, &access, self.max_age(&source)))
+                        .await?;
                 Ok(tags.to_vec())
             }
             Origin::Bucket(_) => Err(no_tags(&reference.name)),
@@ -95,7 +100,7 @@ impl Sources {
             let polled = if source.spec.suspend {
                 Ok(())
             } else {
-                revision.current(max_age(&source), |_| {}).await.map(drop)
+                revision.current(self.max_age(&source), |_| {}).await.map(drop)
             };
             match (revision.stored(), polled) {
                 (Some(stored), _) => Ok(stored),
@@ -113,10 +118,6 @@ fn no_tags(name: &str) -> Failure {
     let message =
         format!("Source {name} is a bucket, which has no tags; remove `version` next to the sourceRef");
     Failure::new(Category::InvalidSpec, message)
-}
-
-fn max_age(source: &Source) -> Duration {
-    interval(&source.spec.interval).unwrap_or(DEFAULT_AGE)
 }
 
 /// Returns the Source as if it asked for a tag.

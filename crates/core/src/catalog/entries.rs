@@ -29,6 +29,19 @@ pub struct Entry {
     /// Annotations with the prefix [`ANNOTATIONS`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
+    /// Set if the catalog is a folder of a Source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub folder: Option<EntryFolder>,
+}
+
+/// A chart that is a folder of a Source, as the catalog has read it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EntryFolder {
+    /// Relative to the root of the Source. Empty for the root.
+    pub path: String,
+    pub revision: String,
+    /// `sha256:…` of the package that was made of the folder.
+    pub digest: String,
 }
 
 /// Returns the versions that the entries of one chart publish.

@@ -19,12 +19,11 @@ pub enum PollResult {
     Read {
         packages: u32,
         digest: Digest,
+        /// The revision of the Source, if the catalog is a folder of one.
+        revision: Option<String>,
     },
     /// The source could not be read. `kept` says whether the packages of the last successful read are still offered.
-    Failed {
-        failure: Failure,
-        kept: bool,
-    },
+    Failed { failure: Failure, kept: bool },
     /// The catalog requires signatures that Chandler cannot verify, for this reason.
     Unverifiable(&'static str),
 }
@@ -48,10 +47,17 @@ pub fn report(
     now: Timestamp,
 ) -> CatalogStatus {
     let known = match result {
-        PollResult::Read { packages, digest } => CatalogStatus {
+        // A commit that changes nothing in the folder of the catalog does not change the status.
+        PollResult::Read { packages, digest, revision: Some(_) }
+            if old.revision.is_some() && old.digest.as_deref() == Some(digest.as_str()) =>
+        {
+            CatalogStatus { packages: Some(*packages), ..old.clone() }
+        }
+        PollResult::Read { packages, digest, revision } => CatalogStatus {
             packages: Some(*packages),
             read_at: Some(Time(now)),
             digest: Some(digest.to_string()),
+            revision: revision.clone(),
             ..CatalogStatus::default()
         },
         PollResult::Failed { kept: true, .. } => old.clone(),
@@ -89,7 +95,11 @@ fn ready(known: &CatalogStatus, result: &PollResult) -> NewCondition {
 fn consequence(known: &CatalogStatus) -> String {
     match (&known.packages, &known.read_at) {
         (Some(packages), Some(Time(at))) => {
-            format!("the {packages} packages read at {at:.0} are still offered; releases are not affected")
+            let revision = known.revision.as_ref();
+            let from = revision.map(|revision| format!(" from revision {revision}")).unwrap_or_default();
+            format!(
+                "the {packages} packages read{from} at {at:.0} are still offered; releases are not affected"
+            )
         }
         _ => "the catalog has not been read yet, so no packages are offered".to_owned(),
     }
@@ -107,7 +117,7 @@ mod tests {
     }
 
     fn read() -> CatalogStatus {
-        let result = PollResult::Read { packages: 7, digest: Digest::of("index") };
+        let result = PollResult::Read { packages: 7, digest: Digest::of("index"), revision: None };
         report(&CatalogStatus::default(), &result, Some(1), at(1))
     }
 
@@ -129,6 +139,26 @@ mod tests {
         assert!(ready.message.contains(expected), "{}", ready.message);
         let again = report(&lost, &failed(true), Some(1), at(10));
         assert_eq!(again, lost, "the same failure again changes nothing");
+    }
+
+    #[test]
+    fn a_commit_that_changes_nothing_changes_no_status_and_a_bad_one_keeps_the_last_good_content() {
+        let read = |content: &str, revision: &str| PollResult::Read {
+            packages: 2,
+            digest: Digest::of(content),
+            revision: Some(revision.to_owned()),
+        };
+        let first = report(&CatalogStatus::default(), &read("a", "c1"), Some(1), at(1));
+        assert_eq!(first.revision.as_deref(), Some("c1"));
+        assert_eq!(report(&first, &read("a", "c2"), Some(1), at(9)), first);
+        let bad = report(&first, &failed(true), Some(1), at(10));
+        assert_eq!((bad.packages, bad.revision.as_deref()), (Some(2), Some("c1")));
+        let message = &bad.conditions[0].message;
+        assert!(message.contains("the 2 packages read from revision c1 at"), "{message}");
+        let reverted = report(&bad, &read("a", "c4"), Some(1), at(11));
+        assert_eq!((reverted.conditions[0].status.as_str(), &reverted.read_at), ("True", &first.read_at));
+        let next = report(&reverted, &read("b", "c5"), Some(1), at(12));
+        assert_eq!((next.revision.as_deref(), next.read_at), (Some("c5"), Some(Time(at(12)))));
     }
 
     #[test]

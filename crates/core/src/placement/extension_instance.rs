@@ -40,6 +40,7 @@ impl PlacementKind for ExtensionInstance {
 
     fn follows_catalogs(&self) -> bool {
         self.spec.extension.as_ref().is_some_and(|extension| extension.catalog.is_some())
+            || self.spec.source.as_ref().is_some_and(|source| source.catalog.is_some())
     }
 
     fn follows_sources(&self) -> bool {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use chandler_api::extensions::SourceSpec;
+use chandler_api::{addons::Timeout, extensions::SourceSpec};
 use serde_json::json;
 
 use super::Origin;
-use crate::digest::Digest;
+use crate::{catalog::interval, digest::Digest, failure::Failure};
 
 /// How old a list of refs may be after a spec change: enough for Sources that are applied together.
 const MOMENT: Duration = Duration::from_secs(2);
@@ -16,6 +16,22 @@ const MOMENT: Duration = Duration::from_secs(2);
 pub fn poll_seed(namespace: &str, spec: &SourceSpec) -> String {
     let credentials = spec.credentials.as_ref().map(|reference| (namespace, &reference.name, &reference.key));
     json!([Origin::of(spec).ok().map(Origin::url), credentials]).to_string()
+}
+
+/// Returns the interval at which a Source is polled: that of the spec, but not less than `minimum`, which protects repositories
+/// that many namespaces share.
+pub fn poll_interval(spec: &Timeout, minimum: Duration) -> Result<Duration, Failure> {
+    Ok(interval(spec)?.max(minimum))
+}
+
+/// Returns what to say about an interval that is shorter than `minimum`. `None` if it is not.
+pub fn interval_remark(spec: &Timeout, minimum: Duration) -> Option<String> {
+    interval(spec).ok().filter(|wanted| *wanted < minimum)?;
+    Some(format!(
+        "spec.interval is {}, but repositories are polled at most every {}s; for a faster reaction, set spec.receiver",
+        spec.0,
+        minimum.as_secs()
+    ))
 }
 
 /// Why a Source is polled.
@@ -63,6 +79,21 @@ mod tests {
         let with_credentials = poll_seed("team", &spec(&secret));
         assert_ne!(seed, with_credentials);
         assert_ne!(with_credentials, poll_seed("other", &spec(&secret)), "a Secret of another namespace");
+    }
+
+    #[test]
+    fn intervals_have_a_minimum() {
+        let ten = Duration::from_secs(10);
+        let rows = [("1s", 10, true), ("500ms", 10, true), ("10s", 10, false), ("5m", 300, false)];
+        for (text, expected, is_remarked) in rows {
+            let text = Timeout(text.to_owned());
+            assert_eq!(poll_interval(&text, ten).unwrap(), Duration::from_secs(expected));
+            assert_eq!(interval_remark(&text, ten).is_some(), is_remarked, "{}", text.0);
+        }
+        let invalid = Timeout("soon".to_owned());
+        assert!(poll_interval(&invalid, ten).is_err() && interval_remark(&invalid, ten).is_none());
+        let remark = interval_remark(&Timeout("1s".to_owned()), ten).unwrap();
+        assert!(remark.starts_with("spec.interval is 1s, but repositories are polled at most every 10s"));
     }
 
     #[test]

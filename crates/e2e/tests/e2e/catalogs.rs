@@ -33,7 +33,7 @@ async fn apply_catalog(world: &World, name: &str, url: &str, fields: Value) {
         .await;
 }
 
-fn catalogs(world: &World) -> Api<ExtensionCatalog> {
+pub fn catalogs(world: &World) -> Api<ExtensionCatalog> {
     Api::namespaced(world.client.clone(), &world.namespace)
 }
 
@@ -42,7 +42,7 @@ fn ready(status: &CatalogStatus) -> Option<&Condition> {
 }
 
 /// Waits until the Ready condition of a catalog is up to date and has this reason.
-async fn wait_reason(world: &World, name: &str, reason: &str) -> CatalogStatus {
+pub async fn wait_reason(world: &World, name: &str, reason: &str) -> CatalogStatus {
     eventually(&format!("catalog {name} has reason {reason}"), || async {
         let catalog = catalogs(world).get(name).await.unwrap();
         let status =
@@ -185,7 +185,7 @@ fn guide_commands() -> Vec<&'static str> {
 }
 
 /// Runs a `chandler` command as a user. Returns whether it succeeded, its stdout and its stderr.
-async fn chandler(world: &World, line: &str) -> (bool, String, String) {
+pub async fn chandler(world: &World, line: &str) -> (bool, String, String) {
     let mut command = std::process::Command::new(programs::chandler());
     command.args(line.split_whitespace().skip(1));
     command.env("KUBECONFIG", world.sandbox.management().kubeconfig_path());

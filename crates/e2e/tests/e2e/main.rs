@@ -26,6 +26,7 @@ mod extension_sources;
 mod extensions;
 mod fencing;
 mod fleet;
+mod git_catalogs;
 mod git_packages;
 mod git_sources;
 mod git_where;

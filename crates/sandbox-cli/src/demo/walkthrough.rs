@@ -163,6 +163,9 @@ fn start_manager(config: &str, dir: &Path, programs: &ProgramPaths) -> Result<Ch
         // The chart repository of the demo listens on the loopback address.
         "--allow-source-address".to_owned(),
         "127.0.0.1".to_owned(),
+        // The demo shows a push, and must not wait ten seconds for the next poll.
+        "--source-min-interval-seconds".to_owned(),
+        "1".to_owned(),
         "--metrics-address".to_owned(),
         "127.0.0.1:0".to_owned(),
     ];

@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
-use chandler_core::catalog::Selection;
+use chandler_core::{catalog::Selection, digest::Digest};
 use reqwest::{
     Url,
     header::{HeaderMap, HeaderName, HeaderValue},
 };
 
-use super::{Catalog, CatalogMetadata, CatalogRequest, FORMAT, write::Writer};
+use super::{Catalog, CatalogMetadata, CatalogRequest, Chart, FORMAT, write::Writer};
 use crate::{Packages, SourceError, http::redacted, repositories::RepositoryIndex};
 
 impl Packages {
@@ -42,6 +42,18 @@ impl Packages {
         let matches = catalog.metadata.source == source(url)
             && catalog.metadata.selection == selection.digest().as_str();
         matches.then_some(catalog)
+    }
+
+    /// Stores the charts of a folder of a Source, which are sorted by name. `digest` is that of the files in the folder.
+    pub async fn store_catalog(
+        &self,
+        request: CatalogRequest<'_>,
+        digest: &Digest,
+        charts: Vec<Chart>,
+    ) -> Result<Catalog, SourceError> {
+        let metadata = metadata(request, digest.as_str(), BTreeMap::new());
+        let fill = move |writer: &mut Writer<'_>| charts.iter().try_for_each(|chart| writer.write(chart));
+        self.write_catalog(request, metadata, fill).await
     }
 
     /// Removes a catalog from the store.

@@ -103,5 +103,6 @@ pub(super) fn entry(version: &ChartVersion) -> Entry {
         kube_version: version.kube_version.clone().filter(|text| !text.is_empty()),
         deprecated: version.deprecated.unwrap_or_default(),
         annotations: version.annotations.clone(),
+        folder: None,
     }
 }

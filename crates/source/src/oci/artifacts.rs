@@ -56,6 +56,14 @@ type ArtifactKey = (Url, String, Access);
 /// The repository, the digest of the manifest, the patterns of files to leave out, and the access.
 type FilesKey = (Url, Digest, Vec<String>, Access);
 
+/// Memory for lists of tags.
+const TAGS_CACHE_BYTES: usize = 16 << 20;
+
+/// Returns the approximate size of a list of tags in memory.
+fn tags_size(tags: &Arc<Vec<String>>) -> usize {
+    tags.iter().map(|tag| size_of::<String>() + tag.len()).sum()
+}
+
 /// What callers with the same URL and credentials share.
 #[derive(Debug)]
 pub(super) struct Artifacts {
@@ -68,7 +76,7 @@ impl Artifacts {
     pub fn new() -> Self {
         Self {
             manifests: SingleFlightCache::new(TTL),
-            tags: SingleFlightCache::new(TTL),
+            tags: SingleFlightCache::with_size_limit(TTL, TAGS_CACHE_BYTES, tags_size),
             files: SharedFetches::new(),
         }
     }
@@ -145,10 +153,11 @@ impl Registries {
         artifact: &Artifact,
         access: &Access,
         ignore: &[String],
+        namespace: &str,
     ) -> Result<Arc<ArtifactFiles>, SourceError> {
         let Artifact { digest, base_url, .. } = artifact;
         let key = (base_url.clone(), digest.clone(), ignore.to_vec(), access.clone());
-        self.artifacts.files.get(key, || self.read_files(artifact, access, ignore)).await
+        self.artifacts.files.get(namespace, key, || self.read_files(artifact, access, ignore)).await
     }
 
     async fn read_files(

@@ -92,7 +92,7 @@ async fn fetch(
 ) -> Result<Arc<ArtifactFiles>, SourceError> {
     let artifact = packages.artifact(url, reference, access, Duration::ZERO).await?;
     let ignore: Vec<_> = ignore.iter().map(|pattern| (*pattern).to_owned()).collect();
-    packages.artifact_files(&artifact, access, &ignore).await
+    packages.artifact_files(&artifact, access, &ignore, "team").await
 }
 
 fn message(result: Result<Arc<ArtifactFiles>, SourceError>) -> String {

@@ -72,7 +72,7 @@ async fn fetch(
 ) -> Result<Arc<SourceTree>, SourceError> {
     let ignore: Vec<_> = ignore.iter().map(|pattern| (*pattern).to_owned()).collect();
     let objects = packages.bucket_objects(bucket, access, &ignore, Duration::ZERO).await?;
-    packages.bucket_files(&objects, access).await
+    packages.bucket_files(&objects, access, "team").await
 }
 
 fn message(result: Result<Arc<SourceTree>, SourceError>) -> String {

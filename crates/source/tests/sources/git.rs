@@ -33,10 +33,12 @@ pub(super) async fn fetch(
     ignore: &[&str],
 ) -> Result<Arc<GitCommit>, Failure> {
     let git = serde_json::from_value(json!({"url": url, "ref": reference})).unwrap();
-    let refs = packages.git_refs(url, access, Duration::ZERO).await?;
+    let refs = packages.git_refs(url, access, Duration::ZERO, "team").await?;
     let selected = select_commit(&git, &refs)?;
     let ignore: Vec<_> = ignore.iter().map(|pattern| (*pattern).to_owned()).collect();
-    Ok(packages.git_commit(GitRequest { url, access, selected: &selected, ignore: &ignore }).await?)
+    Ok(packages
+        .git_commit(GitRequest { namespace: "team", url, access, selected: &selected, ignore: &ignore })
+        .await?)
 }
 
 /// Returns the paths and texts of a commit.
@@ -214,13 +216,14 @@ async fn callers_share_requests() {
     let (server, tree) = start(&env).await;
     tree.commit("first", &[("a", "1")]).await.unwrap();
     let (packages, access, url) = (env.packages(), env.access(), server.url("fleet"));
-    let lists = (0..50).map(|_| packages.git_refs(&url, &access, Duration::from_mins(1)));
+    let lists = (0..50).map(|_| packages.git_refs(&url, &access, Duration::from_mins(1), "team"));
     let lists = join_all(lists).await;
     assert!(lists.iter().all(|listed| listed.as_ref().is_ok_and(|refs| !refs.0.is_empty())));
     assert_eq!(server.requests()["ls-refs"], 1);
     let commit = lists[0].as_ref().unwrap().0[0].commit.clone();
     let selected = SelectedCommit { commit, tag: None };
-    let request = GitRequest { url: &url, access: &access, selected: &selected, ignore: &[] };
+    let request =
+        GitRequest { namespace: "team", url: &url, access: &access, selected: &selected, ignore: &[] };
     let commits = join_all((0..50).map(|_| packages.git_commit(request))).await;
     assert!(commits.iter().all(Result::is_ok));
     assert_eq!(server.requests()["fetch"], 1);

@@ -25,10 +25,10 @@ async fn sign_with(tree: &WorkTree, key: &str) {
 
 async fn fetch(env: &TestEnv, url: &str, reference: &Value) -> Arc<GitCommit> {
     let (packages, access) = (env.packages(), env.access());
-    let refs = packages.git_refs(url, &access, Duration::ZERO).await.unwrap();
+    let refs = packages.git_refs(url, &access, Duration::ZERO, "team").await.unwrap();
     let git = serde_json::from_value(json!({"url": url, "ref": reference})).unwrap();
     let selected = select_commit(&git, &refs).unwrap();
-    let request = GitRequest { url, access: &access, selected: &selected, ignore: &[] };
+    let request = GitRequest { namespace: "team", url, access: &access, selected: &selected, ignore: &[] };
     packages.git_commit(request).await.unwrap()
 }
 

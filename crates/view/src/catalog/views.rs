@@ -1,7 +1,10 @@
 //! Catalogs and charts as commands show them.
 
 use chandler_api::extensions::ExtensionCatalog;
-use chandler_core::{catalog::Entry, conditions, version};
+use chandler_core::{
+    catalog::{Entry, location},
+    conditions, version,
+};
 use chandler_source::{Chart, ChartSummary};
 use chandler_tool::generated::tool::PackageInfo;
 use kube::ResourceExt as _;
@@ -21,7 +24,11 @@ pub struct CatalogView {
     pub message: String,
     pub packages: Option<u32>,
     pub read_at: Option<String>,
+    /// The URL, or the folder of a Source.
     pub url: String,
+    /// The revision of the Source that the content was read from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
 }
 
 impl CatalogView {
@@ -37,7 +44,8 @@ impl CatalogView {
             message: text(|ready| &ready.message).unwrap_or_default(),
             packages: status.packages,
             read_at: status.read_at.map(|time| time.0.to_string()),
-            url: catalog.spec.url.clone(),
+            url: location(&catalog.spec).into_owned(),
+            revision: status.revision,
         }
     }
 }
@@ -59,7 +67,7 @@ pub struct SearchResultView {
 impl SearchResultView {
     pub fn new(catalog: &ExtensionCatalog, chart: ChartSummary) -> Self {
         let ChartSummary { name, description, newest, .. } = chart;
-        let Entry { version, app_version, kube_version, deprecated, annotations: _ } = newest;
+        let Entry { version, app_version, kube_version, deprecated, annotations: _, folder: _ } = newest;
         Self {
             namespace: catalog.namespace().unwrap_or_default(),
             catalog: catalog.name_any(),

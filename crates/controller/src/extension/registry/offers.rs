@@ -7,6 +7,7 @@ use std::{
 
 use chandler_api::extensions::{Extension, ExtensionSpec, ExtensionVersion, PackageSource};
 use chandler_core::{
+    catalog::Entry,
     failure::{Category, Failure},
     resolution::{Published, published},
 };
@@ -65,8 +66,26 @@ impl Offers {
         if chart.source_ref.is_some() {
             return Ok(vec![self.folder(own, chart).await?]);
         }
+        if let Some(versions) = self.folder_versions(own, chart).await? {
+            return Ok(versions);
+        }
         let (repository, access) = self.catalogs.repository(own, chart).await?;
         Ok(outside_of_limit(self.packages.versions(&repository, &chart.chart, &access)).await?)
+    }
+
+    /// Returns the versions of a chart of a catalog that is a folder of a Source. `None` if the catalog is not.
+    async fn folder_versions(
+        &self,
+        own: &str,
+        chart: &Chart,
+    ) -> Result<Option<Vec<PublishedVersion>>, Failure> {
+        let found = self.catalogs.folder_entries(own, chart).await;
+        if let (Err(_), None) = (&found, &self.source_packages) {
+            self.sources()?;
+        }
+        let published =
+            |entry: Entry| PublishedVersion { version: entry.version, kubernetes: entry.kube_version };
+        Ok(found?.map(|(_, entries)| entries.into_iter().map(published).collect()))
     }
 
     /// Reads the package in a folder of a Source. Its own version is not used.

@@ -48,9 +48,11 @@ impl Revision<'_> {
         signers: Option<&str>,
     ) -> Result<(StoredRevision, SourceTree), Failure> {
         let spec = &self.source.spec;
-        let files = outside_of_limit(self.packages.artifact_files(artifact, access, &spec.ignore)).await?;
+        let namespace = self.namespace();
+        let files = self.packages.artifact_files(artifact, access, &spec.ignore, &namespace);
+        let files = outside_of_limit(files).await?;
         let stored = StoredRevision {
-            namespace: self.namespace(),
+            namespace,
             content_key: content_key(spec).as_str().to_owned(),
             keys: signers.map(str::to_owned),
             commit: artifact.record.clone(),

@@ -35,9 +35,10 @@ impl Revision<'_> {
         listed: &BucketObjects,
         access: &Access,
     ) -> Result<(StoredRevision, SourceTree), Failure> {
-        let tree = outside_of_limit(self.packages.bucket_files(listed, access)).await?;
+        let namespace = self.namespace();
+        let tree = outside_of_limit(self.packages.bucket_files(listed, access, &namespace)).await?;
         let stored = StoredRevision {
-            namespace: self.namespace(),
+            namespace,
             content_key: content_key(&self.source.spec).as_str().to_owned(),
             keys: None,
             commit: listed.record.clone(),

@@ -24,7 +24,9 @@ impl Revision<'_> {
         let selected = if let Some(pinned) = pinned_commit(git) {
             pinned
         } else {
-            let refs = outside_of_limit(self.packages.git_refs(&git.url, &access, max_age)).await?;
+            let namespace = self.namespace();
+            let refs = self.packages.git_refs(&git.url, &access, max_age, &namespace);
+            let refs = outside_of_limit(refs).await?;
             on_refs(&refs);
             select_commit(git, &refs)?
         };
@@ -62,14 +64,16 @@ impl Revision<'_> {
         keys: Option<&GitKeys>,
     ) -> Result<(StoredRevision, SourceTree), Failure> {
         let spec = &self.source.spec;
-        let request = GitRequest { url: &git.url, access, selected, ignore: &spec.ignore };
+        let namespace = self.namespace();
+        let request =
+            GitRequest { namespace: &namespace, url: &git.url, access, selected, ignore: &spec.ignore };
         let commit = outside_of_limit(self.packages.git_commit(request)).await?;
         let verified_by = match (&spec.verify, keys) {
             (Some(verify), Some(keys)) => Some(commit.verify(verify.mode, keys)?),
             _ => None,
         };
         let stored = StoredRevision {
-            namespace: self.namespace(),
+            namespace,
             content_key: content_key(spec).as_str().to_owned(),
             keys: keys.map(|keys| keys.digest().as_str().to_owned()),
             commit: commit.record.clone(),

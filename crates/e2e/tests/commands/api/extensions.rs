@@ -128,7 +128,7 @@ async fn every_object_in_the_guide_for_extension_authors_is_accepted() {
 async fn required_fields_are_enforced() {
     let server = Server::shared().await;
     for (kind, field, error) in [
-        (CATALOG, "url", "spec.url: Required value"),
+        (CATALOG, "url", "exactly one of url, source must be set"),
         (EXTENSION, "versions", "versions must list at least one version, unless followKubernetes is set"),
         (INSTANCE, "extension", "exactly one of extension, source must be set"),
         (INSTANCE, "clusters", "spec.clusters: Required value"),
@@ -255,6 +255,37 @@ async fn catalog_fields_are_validated() {
         ],
     )
     .await;
+}
+
+#[tokio::test]
+async fn a_catalog_has_a_url_or_a_source() {
+    let server = Server::shared().await;
+    let folder = |path: &str| json!({"source": {"sourceRef": {"name": "git"}, "path": path}});
+    let access = |field: &str, value: Value| {
+        let mut fields = folder("charts");
+        fields[field] = value;
+        fields
+    };
+    let (relative, in_source) =
+        (Some("must be relative to the root of the Source"), Some("with source, set them in the Source"));
+    let secret = json!({"name": "login", "key": "config.json"});
+    let rows = [
+        (folder("charts"), None),
+        (json!({"source": {"sourceRef": {"name": "git", "scope": "Platform"}}}), None),
+        (json!({"source": {"path": "charts"}}), Some("spec.source.sourceRef: Required value")),
+        (folder("/charts"), relative),
+        (folder("charts/../secrets"), relative),
+        (access("url", json!("https://charts.example")), Some("exactly one of url, source must be set")),
+        (access("credentials", secret.clone()), in_source),
+        (access("certificateAuthority", secret), in_source),
+        (access("verify", json!({"verifier": "Cosign", "keys": {"name": "keys"}})), in_source),
+        (access("filter", json!({"include": ["web"]})), None),
+    ];
+    for (fields, expected) in rows {
+        let mut catalog = without(CATALOG, "url");
+        catalog["spec"] = fields;
+        check(&server, &catalog, expected).await;
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,126 @@
+//! Reads a catalog that is a folder of a Source.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use chandler_core::{
+    catalog::{EntryFolder, FolderChart, folder_charts, join},
+    failure::Failure,
+    resolution::parse_version,
+};
+use chandler_source::{Catalog, CatalogRequest, Chart, ChartSummary, Packages, PackedFiles, SourceTree};
+
+use crate::tasks::take_turns;
+
+/// Reads the charts in a folder of a Source, makes a package of each, and stores the packages and the catalog. A folder that has
+/// not changed is not read again. If a chart is invalid, the stored catalog stays.
+pub async fn read_folder(
+    packages: &Packages,
+    request: CatalogRequest<'_>,
+    tree: &SourceTree,
+    path: Option<&str>,
+) -> Result<Catalog, Failure> {
+    let folder = tree.below(path.unwrap_or_default())?;
+    let digest = folder.digest();
+    let stored = packages.stored_catalog(request);
+    if let Some(stored) = stored.filter(|stored| stored.digest() == digest.as_str()) {
+        return Ok(stored);
+    }
+    let found = folder_charts(borrowed(&folder), request.selection)?;
+    let mut charts: BTreeMap<String, Vec<FolderChart>> = BTreeMap::new();
+    for (done, mut chart) in found.into_iter().enumerate() {
+        take_turns(done).await;
+        let path = join(path, &chart.folder).unwrap_or_default();
+        let package = package(packages, &folder, &chart).await?;
+        chart.entry.folder = Some(EntryFolder { path, revision: tree.revision.clone(), digest: package });
+        charts.entry(chart.name.clone()).or_default().push(chart);
+    }
+    let charts = charts.into_iter().filter_map(|(name, versions)| newest_first(name, versions)).collect();
+    Ok(packages.store_catalog(request, &digest, charts).await?)
+}
+
+/// Makes and stores the package of a chart, and returns its digest.
+async fn package(packages: &Packages, folder: &SourceTree, chart: &FolderChart) -> Result<String, Failure> {
+    let files = folder.below(&chart.folder)?;
+    let origin = format!("chart {}, folder {:?}", chart.name, chart.folder);
+    let packed = PackedFiles::chart(borrowed(&files)).map_err(|error| {
+        let failure = Failure::from(error);
+        Failure::new(failure.category, format!("{origin}: {}", failure.message))
+    })?;
+    Ok(packages.store_files(packed, &origin).await?.digest.to_string())
+}
+
+/// Returns a chart with its versions, of which there is at least one.
+fn newest_first(name: String, mut versions: Vec<FolderChart>) -> Option<Chart> {
+    versions.sort_by_key(|chart| Reverse(parse_version(&chart.entry.version)));
+    let newest = versions.first()?;
+    let summary = ChartSummary {
+        name,
+        description: newest.description.clone(),
+        keywords: newest.keywords.clone(),
+        newest: newest.entry.clone(),
+    };
+    Some(Chart { summary, versions: versions.into_iter().map(|chart| chart.entry).collect() })
+}
+
+fn borrowed(tree: &SourceTree) -> impl Iterator<Item = (&str, &[u8])> {
+    tree.files.iter().map(|(path, content)| (path.as_str(), content.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use chandler_core::{catalog::Selection, failure::Category};
+    use chandler_source::Access;
+
+    use super::*;
+    use crate::sources::testing::packages;
+
+    const WEB: &str = "apiVersion: v2\nname: web\nversion: 1.0.0\n";
+    const NEXT: &str = "apiVersion: v2\nname: web\nversion: 1.1.0\ndescription: A server\n";
+
+    fn tree(revision: &str, files: &[(&str, &'static str)]) -> SourceTree {
+        let files =
+            files.iter().map(|(path, text)| ((*path).to_owned(), Bytes::from_static(text.as_bytes())));
+        SourceTree { revision: revision.to_owned(), files: files.collect() }
+    }
+
+    #[tokio::test]
+    async fn only_changes_in_the_folder_change_a_catalog_and_a_bad_commit_keeps_it() {
+        let store = tempfile::tempdir().unwrap();
+        let packages = packages(store.path());
+        let (access, selection) = (Access::default(), Selection::new(None).unwrap());
+        let request =
+            CatalogRequest { key: "uid", url: "Source git", access: &access, selection: &selection };
+        let read = async |revision: &str, files: &[(&str, &'static str)]| {
+            read_folder(&packages, request, &tree(revision, files), Some("charts")).await
+        };
+        let missing = read("c0", &[("other/a.yaml", "")]).await.unwrap_err();
+        assert_eq!(missing.category, Category::PackageNotFound);
+        let first = read("c1", &[("charts/a/Chart.yaml", WEB), ("charts/b/Chart.yaml", NEXT)]).await.unwrap();
+        let web = first.chart("web").unwrap().unwrap();
+        assert_eq!((first.packages(), &*web.summary.description), (1, "A server"));
+        let versions: Vec<_> = web.versions.iter().map(|entry| &*entry.version).collect();
+        assert_eq!(versions, ["1.1.0", "1.0.0"]);
+        let folder = web.versions[1].folder.clone().unwrap();
+        assert_eq!((&*folder.path, &*folder.revision), ("charts/a", "c1"));
+
+        let files = [("charts/a/Chart.yaml", WEB), ("charts/b/Chart.yaml", NEXT), ("README.md", "text")];
+        let same = read("c2", &files).await.unwrap();
+        assert_eq!(same.digest(), first.digest());
+        assert_eq!(same.chart("web").unwrap().unwrap(), web, "the revision is that of the content");
+
+        for bad in ["name: web\nversion: soon\n", WEB] {
+            let failure = read("c3", &[("charts/a/Chart.yaml", WEB), ("charts/b/Chart.yaml", bad)]).await;
+            assert!(failure.unwrap_err().message.contains("b/Chart.yaml"), "{bad}");
+        }
+        assert!(read("c4", &[("charts/README.md", "text")]).await.is_err(), "no chart is left");
+        let kept = packages.stored_catalog(request).unwrap();
+        assert_eq!(kept.chart("web").unwrap().unwrap(), web);
+
+        let next = read("c5", &[("charts/b/Chart.yaml", NEXT)]).await.unwrap();
+        let versions = next.chart("web").unwrap().unwrap().versions;
+        assert_eq!(versions.len(), 1);
+        let (before, after) = (web.versions[0].folder.clone().unwrap(), versions[0].folder.clone().unwrap());
+        assert_eq!((after.digest, &*after.revision), (before.digest, "c5"));
+    }
+}
