@@ -60,7 +60,8 @@ impl NamedCatalogs {
         match (&source.repository, &source.catalog) {
             (Some(repository), _) => Ok((repository.clone(), Access::default())),
             (None, Some(catalog)) => {
-                let url = url(&self.get(own, catalog).await?)?;
+                let found = self.get(own, catalog).await?;
+                let url = url(&found)?;
                 Ok((url, self.access(own, catalog).await?))
             }
             (None, None) => {
