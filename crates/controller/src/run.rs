@@ -28,6 +28,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use crate::{
     Election, HookOptions, StartupError, caapf, caaph,
     caches::AllKinds,
+    catalog::Catalogs,
     clusters::{self, Clusters},
     controllers::{Controllers, Handles},
     events::Events,
@@ -212,15 +213,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         fleet,
     };
     let (ready, standby) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let sources = Sources {
-        tools: shared.tools.clone(),
-        templates: shared.template_service.clone(),
-        connections,
-        packages: shared.packages.clone(),
-        all_kinds: shared.all_kinds.clone(),
-        catalogs,
-        requests,
-    };
+    let sources = shared.metric_sources(connections, catalogs, requests);
     let served =
         Served { metrics: shared.metrics.clone(), sources, ready: ready.clone(), standby: standby.clone() };
     let address = server::serve(address, served).await?;
@@ -243,6 +236,26 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         };
     };
     lead(election, standby, &tools, &templates, work, &stop, stopped).await
+}
+
+impl Shared {
+    /// Returns what the metrics are read from.
+    fn metric_sources(
+        &self,
+        connections: Connections,
+        catalogs: Catalogs,
+        requests: RequestCounter,
+    ) -> Sources {
+        Sources {
+            tools: self.tools.clone(),
+            templates: self.template_service.clone(),
+            connections,
+            packages: self.packages.clone(),
+            all_kinds: self.all_kinds.clone(),
+            catalogs,
+            requests,
+        }
+    }
 }
 
 /// Returns where each tool records its releases.

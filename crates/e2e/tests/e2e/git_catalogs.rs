@@ -40,8 +40,10 @@ async fn apply_catalog(test: &ExtensionWorld) {
         .await;
 }
 
-async fn apply_greeter(test: &ExtensionWorld) {
-    test.apply_instance("greeter", "", json!({"extension": {"name": "greeter", "catalog": "git"}})).await;
+/// Applies an instance of a version of the chart.
+async fn apply_greeter(test: &ExtensionWorld, version: &str) {
+    let extension = json!({"name": "greeter", "catalog": "git"});
+    test.apply_instance("greeter", "", json!({"extension": extension, "version": version})).await;
 }
 
 /// Waits until the catalog offers the packages of a revision.
@@ -73,7 +75,7 @@ async fn a_folder_of_charts_is_a_catalog_and_only_commits_to_it_change_it() {
     apply_catalog(&test).await;
     let read = wait_read(&test, &first).await;
     assert_eq!(read.packages, Some(1));
-    apply_greeter(&test).await;
+    apply_greeter(&test, "0.1.0").await;
     let release = test.wait_ready("git/greeter", "alpha", "0.1.0").await;
     assert_eq!(pinned(&release), (Some("charts/greeter"), Some(first.as_str())));
     assert_eq!(release.spec.source.source_ref.as_ref().unwrap().name, "apps");
@@ -93,8 +95,10 @@ async fn a_folder_of_charts_is_a_catalog_and_only_commits_to_it_change_it() {
     })
     .await;
 
-    // Another version, and another content of the same version, reach the cluster.
+    // Another version is installed on request, and another content of the same version at once.
     let second = push_chart(&repository, "0.2.0", "Good morning").await;
+    wait_read(&test, &second).await;
+    apply_greeter(&test, "0.2.0").await;
     let release = test.wait_ready("git/greeter", "alpha", "0.2.0").await;
     assert_eq!(pinned(&release), (Some("charts/greeter"), Some(second.as_str())));
     let third = push_chart(&repository, "0.2.0", "Good evening").await;
@@ -135,7 +139,7 @@ async fn a_bad_commit_and_a_missing_source_keep_the_last_good_charts() {
     assert!(message(&missing).contains("no packages are offered"), "{missing:?}");
     let first = push_chart(&repository, "0.1.0", "Hello").await;
     wait_read(&test, &first).await;
-    apply_greeter(&test).await;
+    apply_greeter(&test, "0.1.0").await;
     test.wait_ready("git/greeter", "alpha", "0.1.0").await;
 
     // The condition names the file and the line, and a new cluster gets the last good chart.

@@ -109,7 +109,7 @@ async fn one_object_in_two_folders(world: &World) {
     };
     // A short interval, because a conflict is not retried before a minute has passed.
     let older = |prune: Value| json!({"source": folder("older"), "prune": prune, "interval": "5s"});
-    let first = world.push(&files(&[x("older"), blue.clone()], &[x("younger"), map("y", "one")])).await;
+    let first = world.push(&files(&[x("older"), blue.clone()], &[x("younger"), map("z", "one")])).await;
     world.apply_named_sync("older", &older(json!({"enabled": false}))).await;
     world.wait_sync("older", "Ready", "Applied", Some(&first)).await;
     world.apply_named_sync("younger", &json!({"source": folder("younger"), "interval": "5s"})).await;
@@ -117,10 +117,10 @@ async fn one_object_in_two_folders(world: &World) {
     let expected = "ConfigMap default/x belongs to Sync default/older, which is older";
     assert!(ready_message(&status).contains(expected), "{}", ready_message(&status));
     assert_eq!(world.value("x").await.as_deref(), Some("older"));
-    assert_eq!(world.value("y").await.as_deref(), Some("one"), "everything else is applied");
+    assert_eq!(world.value("z").await.as_deref(), Some("one"), "everything else is applied");
 
     // The objects move to the other folder. The older Sync keeps them, so the younger one takes them over.
-    let second = world.push(&files(&[], &[x("younger"), map("y", "one"), blue.clone()])).await;
+    let second = world.push(&files(&[], &[x("younger"), map("z", "one"), blue.clone()])).await;
     world.wait_sync("younger", "Ready", "Applied", Some(&second)).await;
     assert_eq!(world.value("x").await.as_deref(), Some("younger"));
     assert_eq!(owner(world, "x").await.as_deref(), Some("default.younger"));
@@ -134,7 +134,7 @@ async fn one_object_in_two_folders(world: &World) {
     assert!(world.cluster_exists("blue").await && world.value("x").await.is_some(), "nothing is deleted");
 
     // The older Sync may take an object back.
-    let third = world.push(&files(&[x("older")], &[x("younger"), map("y", "one"), blue])).await;
+    let third = world.push(&files(&[x("older")], &[x("younger"), map("z", "one"), blue])).await;
     world.wait_sync("older", "Ready", "Applied", Some(&third)).await;
     let status = world.wait_sync("younger", "Ready", "Conflict", Some(&third)).await;
     assert!(ready_message(&status).contains(expected), "{}", ready_message(&status));

@@ -4,7 +4,12 @@
 use std::{path::PathBuf, time::Duration};
 
 use chandler_api::extensions::{SyncObject, SyncStatus};
-use chandler_e2e::{management_cluster::ManagementCluster, manager::Manager, programs, wait::eventually};
+use chandler_e2e::{
+    management_cluster::ManagementCluster,
+    manager::Manager,
+    programs,
+    wait::{LIMIT, eventually},
+};
 use chandler_sandbox::{
     apply,
     certificates::Authority,
@@ -139,15 +144,25 @@ impl World {
         reason: &str,
         revision: Option<&str>,
     ) -> SyncStatus {
-        eventually(&format!("Sync {name} has {type_} {reason} at {revision:?}"), || async {
-            let sync = self.syncs().get(name).await.unwrap();
-            let status =
-                sync.status.filter(|status| status.observed_generation == sync.metadata.generation)?;
-            let condition = status.conditions.iter().find(|condition| condition.type_ == type_)?;
-            let at_revision = revision.is_none() || status.revision.as_deref() == revision;
-            (condition.reason == reason && at_revision).then_some(status)
-        })
-        .await
+        let found = tokio::time::timeout(LIMIT, async {
+            loop {
+                let sync = self.syncs().get(name).await.unwrap();
+                if let Some(status) = sync.status.filter(|status| {
+                    let conditions = &mut status.conditions.iter();
+                    status.observed_generation == sync.metadata.generation
+                        && (revision.is_none() || status.revision.as_deref() == revision)
+                        && conditions.any(|condition| condition.type_ == type_ && condition.reason == reason)
+                }) {
+                    return status;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+        if let Ok(status) = found.await {
+            return status;
+        }
+        let status = self.syncs().get(name).await.unwrap().status;
+        panic!("not within {LIMIT:?}: Sync {name} has {type_} {reason} at {revision:?}: {status:#?}")
     }
 
     /// Returns a value of a ConfigMap.

@@ -61,16 +61,17 @@ func TestParseFails(t *testing.T) {
 		line    int
 		message string
 	}{
-		"no files":              {nil, "", 0, "there are no objects"},
-		"only comments":         {[]File{file("a.yaml", "# text\n")}, "", 0, "there are no objects"},
-		"no kind":               {[]File{file("a.yaml", config("a")+"---\n\na: b\n")}, "a.yaml", 7, "no apiVersion or no kind"},
-		"no name":               {[]File{file("a.yaml", "apiVersion: v1\nkind: ConfigMap\n")}, "a.yaml", 1, "ConfigMap has no metadata.name"},
-		"no object":             {[]File{file("a.yaml", "text\n")}, "a.yaml", 1, "not a Kubernetes object"},
-		"a list of texts":       {[]File{file("a.yaml", "apiVersion: v1\nkind: List\nitems: [a]\n")}, "a.yaml", 1, "an item of the list"},
-		"a field twice":         {[]File{file("a.yaml", config("a")+"---\n"+config("b")+"kind: Secret\n")}, "a.yaml", 10, "already set in map"},
-		"an object twice":       {[]File{file("a.yaml", config("a")), file("b.yaml", config("b")+"---\n"+config("a"))}, "b.yaml", 6, "already defined in a.yaml, line 1"},
-		"a kustomization":       {[]File{file("a/kustomization.yaml", "resources: []\n")}, "a/kustomization.yaml", 0, "use the path of its folder"},
-		"an unknown annotation": {[]File{file("a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  annotations: {chandler.dev/replace: Always}\n")}, "a.yaml", 1, "must be WhenImmutable"},
+		"no files":               {nil, "", 0, "there are no objects"},
+		"only comments":          {[]File{file("a.yaml", "# text\n")}, "", 0, "there are no objects"},
+		"no kind":                {[]File{file("a.yaml", config("a")+"---\n\na: b\n")}, "a.yaml", 7, "no apiVersion or no kind"},
+		"no name":                {[]File{file("a.yaml", "apiVersion: v1\nkind: ConfigMap\n")}, "a.yaml", 1, "ConfigMap has no metadata.name"},
+		"a name that is no text": {[]File{file("a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: y}\n")}, "a.yaml", 1, "metadata.name of ConfigMap is true, not text; put it into quotes"},
+		"no object":              {[]File{file("a.yaml", "text\n")}, "a.yaml", 1, "not a Kubernetes object"},
+		"a list of texts":        {[]File{file("a.yaml", "apiVersion: v1\nkind: List\nitems: [a]\n")}, "a.yaml", 1, "an item of the list"},
+		"a field twice":          {[]File{file("a.yaml", config("a")+"---\n"+config("b")+"kind: Secret\n")}, "a.yaml", 10, "already set in map"},
+		"an object twice":        {[]File{file("a.yaml", config("a")), file("b.yaml", config("b")+"---\n"+config("a"))}, "b.yaml", 6, "already defined in a.yaml, line 1"},
+		"a kustomization":        {[]File{file("a/kustomization.yaml", "resources: []\n")}, "a/kustomization.yaml", 0, "use the path of its folder"},
+		"an unknown annotation":  {[]File{file("a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  annotations: {chandler.dev/replace: Always}\n")}, "a.yaml", 1, "must be WhenImmutable"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

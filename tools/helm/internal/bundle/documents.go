@@ -114,12 +114,20 @@ func newObjects(content map[string]any, file string, line int) ([]Object, error)
 		return listItems(items, file, line)
 	}
 	if object.GetName() == "" {
-		return nil, &Error{File: file, Line: line, Message: fmt.Sprintf("%s has no metadata.name", object.GetKind())}
+		return nil, &Error{File: file, Line: line, Message: missingName(object)}
 	}
 	if problem := checkReplace(object); problem != "" {
 		return nil, &Error{File: file, Line: line, Message: problem}
 	}
 	return []Object{{Unstructured: object, File: file, Line: line}}, nil
+}
+
+// missingName describes an object without a name, or with a name that YAML does not read as text, such as y or 1.
+func missingName(object *unstructured.Unstructured) string {
+	if name, ok, _ := unstructured.NestedFieldNoCopy(object.Object, "metadata", "name"); ok && name != nil && name != "" {
+		return fmt.Sprintf("metadata.name of %s is %v, not text; put it into quotes", object.GetKind(), name)
+	}
+	return object.GetKind() + " has no metadata.name"
 }
 
 func listItems(items []any, file string, line int) ([]Object, error) {
