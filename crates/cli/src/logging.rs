@@ -27,9 +27,9 @@ pub enum LogFormat {
 
 /// Levels of verbose libraries, which the configured level can override.
 const DEFAULT_DIRECTIVES: &str = "pubgrub=warn,kube_client::client::builder=error";
-/// Cannot be overridden: the client logs the whole body of error responses and of responses that it cannot parse, which
-/// may contain Secrets.
-const FORCED_DIRECTIVES: &str = "kube_client::client=off";
+/// Cannot be overridden: the Kubernetes client logs the whole body of error responses and of responses that it cannot parse, which
+/// may contain Secrets, and the ssh client logs what servers send. Both return their errors as well.
+const FORCED_DIRECTIVES: &str = "kube_client::client=off,russh=off";
 /// The target of log lines of the package tool.
 const TOOL_TARGET: &str = "chandler_tool::driver";
 

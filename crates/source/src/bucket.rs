@@ -59,12 +59,13 @@ const LISTS_CACHE_BYTES: usize = 32 << 20;
 
 /// Returns the approximate size of a list of objects in memory.
 fn list_size(objects: &Arc<Vec<Listed>>) -> usize {
-    let size = |object: &Listed| {
-        // The location is the path below the prefix, so it is about as long.
-        let texts = 2 * object.path.len() + object.tag.as_ref().map_or(0, String::len);
-        size_of::<Listed>() + texts
-    };
-    objects.iter().map(size).sum()
+    objects.iter().map(object_size).sum()
+}
+
+fn object_size(object: &Listed) -> usize {
+    // The location is the path below the prefix, so it is about as long.
+    let texts = 2 * object.path.len() + object.tag.as_ref().map_or(0, String::len);
+    size_of::<Listed>() + texts
 }
 
 /// All buckets. Callers with the same bucket and credentials share requests.
@@ -112,10 +113,15 @@ impl Buckets {
         let list = async {
             let mut found = open.store.list(bucket.prefix.as_ref().map(|_| &prefix));
             let mut objects = Vec::new();
+            let mut bytes = 0;
             while let Some(object) = found.next().await {
-                objects.extend(listed(&prefix, object.map_err(|error| open.error(&error))?));
-                if objects.len() > limit {
-                    let reason = format!("it has more than {limit} objects; set spec.bucket.prefix");
+                let object = listed(&prefix, object.map_err(|error| open.error(&error))?);
+                bytes += object.as_ref().map_or(0, object_size);
+                objects.extend(object);
+                if objects.len() > limit || bytes > LISTS_CACHE_BYTES {
+                    let reason = format!(
+                        "it has more than {limit} objects, or their names are too long; set spec.bucket.prefix"
+                    );
                     return Err(SourceError::Bucket { url: url(bucket), reason });
                 }
             }
@@ -132,7 +138,12 @@ impl Buckets {
         namespace: &str,
     ) -> Result<Arc<SourceTree>, SourceError> {
         let key = (objects.bucket.clone(), access.clone(), objects.record.id.clone());
-        self.files.get(namespace, key, || self.fetch(objects, access)).await
+        let fetch = |slot| async move {
+            let fetched = self.fetch(objects, access).await;
+            drop(slot);
+            fetched
+        };
+        self.files.get(namespace, key, fetch).await
     }
 
     async fn fetch(&self, objects: &BucketObjects, access: &Access) -> Result<SourceTree, SourceError> {

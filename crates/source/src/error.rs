@@ -65,6 +65,11 @@ pub enum SourceError {
     NotVerifiedYet { url: String },
     #[error("nothing is installed: {0}")]
     PolicyUnavailable(#[from] PolicyUnavailable),
+    #[error(
+        "namespace {namespace} already reads as many repositories as it may at the same time; this is retried. Repositories that \
+         do not answer delay the others of their namespace: suspend their Sources"
+    )]
+    Busy { namespace: String },
     #[error("cannot read the Git repository {url}: {reason}")]
     Git { url: String, reason: String },
     #[error("the ssh server of {url} is not trusted: {reason}")]
@@ -109,6 +114,7 @@ impl From<SourceError> for Failure {
             | SourceError::InvalidIndex { .. }
             | SourceError::UntrustedHostKey { .. }
             | SourceError::Bucket { .. }
+            | SourceError::Busy { .. }
             | SourceError::Git { .. } => Category::SourceUnavailable,
             SourceError::Unverified { .. }
             | SourceError::Unverifiable { .. }

@@ -3,12 +3,16 @@
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use chandler_core::fair_share::FairShare;
 use tokio::sync::oneshot;
 
 use crate::SourceError;
+
+/// How long a caller waits for a slot. Callers that wait occupy reconciles, which other namespaces need, too.
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// A limited number of slots. A namespace with many slow repositories does not keep others waiting.
 #[derive(Debug)]
@@ -43,12 +47,13 @@ impl FairSlots {
         Self(Arc::new(Shared(Mutex::new(state))))
     }
 
-    /// Waits for a slot.
+    /// Waits for a slot, but not for long.
     pub async fn acquire(&self, namespace: &str) -> Result<FairSlot, SourceError> {
         let (granted, slot) = oneshot::channel();
         self.0.lock().waiting.push_back(Waiting { namespace: namespace.to_owned(), granted });
         start_waiting(&self.0);
-        slot.await.map_err(|error| SourceError::Store(error.to_string()))
+        let slot = tokio::time::timeout(MAX_WAIT, slot).await;
+        slot.ok().and_then(Result::ok).ok_or_else(|| SourceError::Busy { namespace: namespace.to_owned() })
     }
 }
 

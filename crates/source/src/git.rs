@@ -35,7 +35,7 @@ use self::{
 };
 use crate::{
     Access, SourceError, Store,
-    fair_slots::FairSlots,
+    fair_slots::{FairSlot, FairSlots},
     http::{Deadline, HttpClient},
     shared_fetches::SharedFetches,
     single_flight::SingleFlightCache,
@@ -110,10 +110,14 @@ impl GitRepositories {
         access: &Access,
         namespace: &str,
     ) -> Result<Arc<RemoteRefs>, SourceError> {
-        let _slot = self.lists.acquire(namespace).await?;
+        let slot = self.lists.acquire(namespace).await?;
         let limits = self.http.limits;
         let remote = self.remote(url, access, limits.git.refs_bytes, limits.total_timeout)?;
-        let list = move || session::list_refs(&remote);
+        let list = move || {
+            let listed = session::list_refs(&remote);
+            drop(slot);
+            listed
+        };
         let listed = tokio::task::spawn_blocking(list).await;
         listed.map_err(|error| broken(url, &error.to_string()))?.map(Arc::new)
     }
@@ -128,10 +132,15 @@ impl GitRepositories {
             tag: request.selected.tag.as_ref().map(|tag| tag.id.clone()),
             ignore: request.ignore.to_vec(),
         };
-        self.commits.get(request.namespace, key, || self.fetch(&url, request)).await
+        self.commits.get(request.namespace, key, |slot| self.fetch(&url, request, slot)).await
     }
 
-    async fn fetch(&self, url: &Url, request: GitRequest<'_>) -> Result<GitCommit, SourceError> {
+    async fn fetch(
+        &self,
+        url: &Url,
+        request: GitRequest<'_>,
+        slot: FairSlot,
+    ) -> Result<GitCommit, SourceError> {
         let limits = self.http.limits.git;
         let interrupt = Interrupt(Arc::new(AtomicBool::new(false)));
         let fetch = Fetch {
@@ -143,7 +152,11 @@ impl GitRepositories {
             folder: self.store.temp_folder()?,
             interrupt: interrupt.0.clone(),
         };
-        let fetched = tokio::task::spawn_blocking(move || fetch.run());
+        let fetched = tokio::task::spawn_blocking(move || {
+            let fetched = fetch.run();
+            drop(slot);
+            fetched
+        });
         // A caller that goes away, or the end of the time limit, interrupts the fetch.
         let fetched = tokio::time::timeout(limits.timeout, fetched).await;
         let timeout = |_| SourceError::Timeout { url: url.to_string(), limit: limits.timeout };

@@ -8,7 +8,11 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{SourceError, SourceTree, fair_slots::FairSlots, single_flight::SingleFlightCache};
+use crate::{
+    SourceError, SourceTree,
+    fair_slots::{FairSlot, FairSlots},
+    single_flight::SingleFlightCache,
+};
 
 /// Number of revisions that are fetched at the same time. It limits memory and temporary files. Namespaces share it fairly.
 const CONCURRENT_FETCHES: usize = 4;
@@ -41,8 +45,14 @@ where
         }
     }
 
-    /// Returns the revision of a concurrent caller, or calls `fetch`, which occupies a slot of `namespace`.
-    pub async fn get<F>(&self, namespace: &str, key: K, fetch: impl Fn() -> F) -> Result<Arc<V>, SourceError>
+    /// Returns the revision of a concurrent caller, or calls `fetch` with a slot of `namespace`, which it keeps until its work has
+    /// ended.
+    pub async fn get<F>(
+        &self,
+        namespace: &str,
+        key: K,
+        fetch: impl Fn(FairSlot) -> F,
+    ) -> Result<Arc<V>, SourceError>
     where
         F: Future<Output = Result<V, SourceError>>,
     {
@@ -62,12 +72,12 @@ where
         }
     }
 
-    async fn run<F>(&self, namespace: &str, fetch: impl Fn() -> F) -> Result<Arc<V>, SourceError>
+    async fn run<F>(&self, namespace: &str, fetch: impl Fn(FairSlot) -> F) -> Result<Arc<V>, SourceError>
     where
         F: Future<Output = Result<V, SourceError>>,
     {
-        let _slot = self.slots.acquire(namespace).await?;
-        fetch().await.map(Arc::new)
+        let slot = self.slots.acquire(namespace).await?;
+        fetch(slot).await.map(Arc::new)
     }
 }
 
@@ -104,7 +114,7 @@ mod tests {
     async fn callers_share_a_fetch_and_large_revisions_are_not_kept() {
         for (size, later) in [(1, 1), (HELD_BYTES + 1, 2)] {
             let (fetches, count) = (SharedFetches::new(), AtomicU32::new(0));
-            let fetch = || async {
+            let fetch = |_slot| async {
                 count.fetch_add(1, Ordering::Relaxed);
                 tokio::task::yield_now().await;
                 let files = [("a".to_owned(), Bytes::from(vec![0; size]))].into();

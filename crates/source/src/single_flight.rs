@@ -16,6 +16,11 @@ const IDLE_RETENTION: Duration = Duration::from_hours(1);
 /// With at least this number of results, expired results are removed at once.
 const PRUNE_THRESHOLD: usize = 1024;
 
+/// A failure is not cached longer.
+const MAX_FAILURE_TTL: Duration = Duration::from_mins(1);
+/// Old results are removed whenever one of this number of results could have been replaced, so that the cost of a call does not
+/// depend on the number of results.
+const CALLS_PER_CLEANING: usize = 16;
 /// Size of a result without its value, so that many small ones are limited, too.
 const ENTRY_BYTES: usize = 512;
 
@@ -27,6 +32,8 @@ struct CachedResult<V> {
     result: Result<V, SourceError>,
     /// The value of the last success. Later failures do not clear it.
     last_success: Option<V>,
+    /// The size of `last_success`, if the cache has a limit.
+    size: usize,
 }
 
 /// Limits the size of the values in a cache.
@@ -34,14 +41,6 @@ struct SizeLimit<V> {
     bytes: usize,
     /// Returns the approximate size of a value in bytes.
     size_of: fn(&V) -> usize,
-}
-
-impl<V> SizeLimit<V> {
-    /// Returns the size of a result. A failure may still hold the value of the last success.
-    fn size(&self, cached: &CachedResult<V>) -> usize {
-        let value = cached.last_success.as_ref().map_or(0, self.size_of);
-        value.saturating_add(ENTRY_BYTES)
-    }
 }
 
 impl<V> CachedResult<V> {
@@ -53,13 +52,25 @@ impl<V> CachedResult<V> {
 }
 
 /// Caches results by key. Callers that wait for the same key share its result, also if it is a failure. A failure is cached for
-/// as long as it took to occur, so that a hanging source does not delay every caller again.
+/// as long as it took to occur, but not longer than a minute, so that a hanging source does not delay every caller again.
 pub(crate) struct SingleFlightCache<K, V> {
     ttl: Duration,
     /// `None` means that only the age of results limits the cache.
     limit: Option<SizeLimit<V>>,
-    slots: Mutex<HashMap<K, Slot<V>>>,
+    slots: Mutex<Slots<K, V>>,
     pub hits: CacheHits,
+}
+
+struct Slots<K, V> {
+    by_key: HashMap<K, Slot<V>>,
+    /// The number of calls since old results were removed.
+    calls: usize,
+}
+
+impl<K, V> Default for Slots<K, V> {
+    fn default() -> Self {
+        Self { by_key: HashMap::new(), calls: 0 }
+    }
 }
 
 impl<K, V> std::fmt::Debug for SingleFlightCache<K, V> {
@@ -112,55 +123,76 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlightCache<K, V> {
         let last = cached.as_ref().and_then(|cached| cached.last_success.clone());
         let started = Instant::now();
         let result = work(last.clone()).await;
-        let ttl = if result.is_ok() { self.ttl } else { started.elapsed().min(self.ttl) };
+        let ttl = match &result {
+            Ok(_) => self.ttl,
+            // The source was not asked.
+            Err(SourceError::Busy { .. }) => Duration::ZERO,
+            Err(_) => started.elapsed().min(self.ttl).min(MAX_FAILURE_TTL),
+        };
         let last_success = result.as_ref().ok().cloned().or(last);
-        *cached = Some(CachedResult { at: Instant::now(), ttl, result: result.clone(), last_success });
+        let value = self.limit.as_ref().zip(last_success.as_ref());
+        let size = value.map_or(0, |(limit, value)| (limit.size_of)(value)).saturating_add(ENTRY_BYTES);
+        *cached = Some(CachedResult { at: Instant::now(), ttl, result: result.clone(), last_success, size });
         result
     }
 
     /// Returns whether there is a value that `work` can revalidate.
     pub async fn has_value(&self, key: &K) -> bool {
-        let slot = self.slots.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
+        let slot = self.slots.lock().unwrap_or_else(PoisonError::into_inner).by_key.get(key).cloned();
         let Some(slot) = slot else { return false };
         slot.lock().await.as_ref().is_some_and(|cached| cached.last_success.is_some())
     }
 
     fn slot(&self, key: K) -> Slot<V> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let retention = if slots.len() >= PRUNE_THRESHOLD { self.ttl } else { IDLE_RETENTION.max(self.ttl) };
-        slots.retain(|_, slot| !is_older(slot, retention));
-        let slot = slots.entry(key).or_default().clone();
-        if let Some(limit) = &self.limit {
-            remove_oldest(&mut slots, limit);
+        let slot = slots.by_key.entry(key).or_default().clone();
+        slots.calls += 1;
+        if slots.calls > slots.by_key.len() / CALLS_PER_CLEANING {
+            slots.calls = 0;
+            self.clean(&mut slots.by_key);
         }
         slot
     }
+
+    /// Removes old results. Those in use, such as that of the current caller, stay.
+    fn clean(&self, slots: &mut HashMap<K, Slot<V>>) {
+        let retention = if slots.len() >= PRUNE_THRESHOLD { self.ttl } else { IDLE_RETENTION.max(self.ttl) };
+        slots.retain(|_, slot| !is_older(slot, retention));
+        if let Some(limit) = &self.limit {
+            remove_oldest(slots, limit.bytes);
+        }
+    }
 }
 
-/// Removes the oldest results until the others are within the limit. Those in use, such as that of the current caller, stay.
-fn remove_oldest<K: Clone + Eq + Hash, V>(slots: &mut HashMap<K, Slot<V>>, limit: &SizeLimit<V>) {
+/// Removes the oldest unused results until the others have at most this size together.
+fn remove_oldest<K: Eq + Hash, V>(slots: &mut HashMap<K, Slot<V>>, limit: usize) {
     let mut total = 0_usize;
     let mut unused = Vec::new();
-    for (key, slot) in &*slots {
+    for slot in slots.values() {
         let Ok(cached) = slot.try_lock() else { continue };
         let Some(cached) = &*cached else { continue };
-        let size = limit.size(cached);
-        total = total.saturating_add(size);
+        total = total.saturating_add(cached.size);
         if Arc::strong_count(slot) == 1 {
-            unused.push((cached.at, size, key.clone()));
+            unused.push((cached.at, cached.size));
         }
     }
-    if total <= limit.bytes {
+    if total <= limit {
         return;
     }
-    unused.sort_unstable_by_key(|(at, ..)| *at);
-    for (_, size, key) in unused {
-        if total <= limit.bytes {
+    unused.sort_unstable();
+    let mut last_removed = None;
+    for (at, size) in unused {
+        if total <= limit {
             break;
         }
-        slots.remove(&key);
         total -= size;
+        last_removed = Some(at);
     }
+    let is_removed = |cached: &CachedResult<V>| last_removed.is_some_and(|last| cached.at <= last);
+    slots.retain(|_, slot| {
+        let unused = Arc::strong_count(slot) == 1;
+        !(unused && slot.try_lock().is_ok_and(|cached| cached.as_ref().is_some_and(is_removed)))
+    });
 }
 
 fn is_older<V>(slot: &Slot<V>, age: Duration) -> bool {

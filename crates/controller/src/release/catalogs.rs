@@ -102,7 +102,8 @@ impl NamedCatalogs {
         let Some(reference) = &source.catalog else { return Ok(None) };
         let namespace = namespace_of(reference.scope, own, &self.platform);
         let found = self.catalogs.get(namespace, &reference.name);
-        if found.is_none_or(|catalog| catalog.spec.source.is_none()) {
+        // A missing catalog is a failure, so that a release that was made from its folder keeps it.
+        if found.is_some_and(|catalog| catalog.spec.source.is_none()) {
             return Ok(None);
         }
         let catalog = self.get(own, reference).await?;

@@ -15,7 +15,7 @@ use gix_transport::{
 };
 use russh::{
     Channel, Preferred, SshId,
-    client::{self, Handle, Msg},
+    client::{self, ChannelOpenHandle, Handle, Msg, Session},
     keys::{HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKeyOrCertificate},
 };
 
@@ -162,5 +162,91 @@ impl client::Handler for HostKeyCheck {
             self.connection.refuse(SourceError::UntrustedHostKey { url, reason });
         }
         future::ready(Ok(is_trusted))
+    }
+
+    // The library accepts channels that a server opens, and keeps each in memory. Nothing here needs them.
+
+    fn server_channel_open_session(
+        &mut self,
+        _: Channel<Msg>,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> impl Future<Output = Result<(), russh::Error>> + Send {
+        self.refuse_channel()
+    }
+
+    fn server_channel_open_direct_tcpip(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: u32,
+        _: &str,
+        _: u32,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> impl Future<Output = Result<(), russh::Error>> + Send {
+        self.refuse_channel()
+    }
+
+    fn server_channel_open_direct_streamlocal(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> impl Future<Output = Result<(), russh::Error>> + Send {
+        self.refuse_channel()
+    }
+
+    fn server_channel_open_forwarded_tcpip(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: u32,
+        _: &str,
+        _: u32,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> impl Future<Output = Result<(), russh::Error>> + Send {
+        self.refuse_channel()
+    }
+
+    fn server_channel_open_forwarded_streamlocal(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> impl Future<Output = Result<(), russh::Error>> + Send {
+        self.refuse_channel()
+    }
+
+    fn server_channel_open_agent_forward(
+        &mut self,
+        _: Channel<Msg>,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> impl Future<Output = Result<(), russh::Error>> + Send {
+        self.refuse_channel()
+    }
+
+    fn server_channel_open_x11(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: u32,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> impl Future<Output = Result<(), russh::Error>> + Send {
+        self.refuse_channel()
+    }
+}
+
+impl HostKeyCheck {
+    /// Ends the connection to a server that opens a channel.
+    fn refuse_channel(&self) -> future::Ready<Result<(), russh::Error>> {
+        let reason = "the ssh server opened a channel, which no Git server does".to_owned();
+        self.connection.refuse(self.connection.broken(reason));
+        future::ready(Err(russh::Error::Inconsistent))
     }
 }

@@ -18,8 +18,11 @@ pub(super) fn parse(text: &str) -> Result<Url, SourceError> {
         let reason = "write https://host/path or ssh://user@host/path".to_owned();
         return Err(SourceError::InvalidGitUrl { url: "spec.git.url".to_owned(), reason });
     };
-    check(&url)
-        .map_err(|reason| SourceError::InvalidGitUrl { url: redacted(&url), reason: reason.to_owned() })?;
+    check(&url).map_err(|reason| {
+        // Without a host, a password is not where `redacted` expects it.
+        let url = if url.has_host() { redacted(&url) } else { "spec.git.url".to_owned() };
+        SourceError::InvalidGitUrl { url, reason: reason.to_owned() }
+    })?;
     Ok(url)
 }
 
@@ -39,7 +42,12 @@ fn check(url: &Url) -> Result<(), &'static str> {
 fn from_scp(text: &str) -> Option<String> {
     let (host, path) = text.split_once(':')?;
     let (user, host) = host.rsplit_once('@').unwrap_or(("git", host));
-    if path.starts_with("//") || host.is_empty() || host.contains('/') || user.contains('/') {
+    if path.starts_with("//")
+        || path.contains('@')
+        || host.is_empty()
+        || host.contains('/')
+        || user.contains('/')
+    {
         return None;
     }
     let path = path.trim_start_matches('/');
@@ -61,6 +69,8 @@ mod tests {
             ("git.example:/srv/a.git", "write it as ssh://git@git.example/srv/a.git"),
             ("http://git.example/a", "must begin with https:// or ssh://"),
             ("file:///srv/a", "must begin with https:// or ssh://"),
+            ("git:canary@git.example/a", "must begin with https:// or ssh://"),
+            ("https:user:canary@git.example/a", "must not contain a user name or password"),
             ("/srv/a", "write https://host/path or ssh://user@host/path"),
             ("ssh://git@git.example:fleet/a", "write https://host/path or ssh://user@host/path"),
             ("https://git:canary@git.example/a", "must not contain a user name or password"),

@@ -157,7 +157,12 @@ impl Registries {
     ) -> Result<Arc<ArtifactFiles>, SourceError> {
         let Artifact { digest, base_url, .. } = artifact;
         let key = (base_url.clone(), digest.clone(), ignore.to_vec(), access.clone());
-        self.artifacts.files.get(namespace, key, || self.read_files(artifact, access, ignore)).await
+        let read = |slot| async move {
+            let files = self.read_files(artifact, access, ignore).await;
+            drop(slot);
+            files
+        };
+        self.artifacts.files.get(namespace, key, read).await
     }
 
     async fn read_files(

@@ -70,6 +70,7 @@ impl Fixture {
             host_keys: vec![host.parsed()],
             authorized: user.public.parse().unwrap(),
             accepts_environment: true,
+            opens_channel: false,
             folder,
         };
         let server = SshServer::start(settings.clone()).await;
@@ -125,6 +126,17 @@ async fn servers_without_protocol_version_2_are_read() {
     let (packages, access, url) = (fixture.packages(), fixture.env.access_with(&secret), server.url("fleet"));
     let commit = fetch(&packages, &url, &access, &json!({"branch": "main"}), &[]).await.unwrap();
     assert_eq!(texts(&commit), [("a.yaml", "a: 1\n")]);
+}
+
+#[tokio::test]
+async fn a_server_that_opens_a_channel_is_refused() {
+    let fixture = Fixture::start().await;
+    let server = SshServer::start(SshSettings { opens_channel: true, ..fixture.settings.clone() }).await;
+    let known_hosts = fixture.host.known_at(&server);
+    let secret = [("identity", &*fixture.user.private), ("known_hosts", &*known_hosts)];
+    let (packages, access, url) = (fixture.packages(), fixture.env.access_with(&secret), server.url("fleet"));
+    let refused = message(fetch(&packages, &url, &access, &json!({"branch": "main"}), &[]).await);
+    assert!(refused.contains("the ssh server opened a channel"), "{refused}");
 }
 
 #[tokio::test]

@@ -41,6 +41,8 @@ pub struct SshSettings {
     pub authorized: PublicKey,
     /// Whether the server passes environment variables to Git.
     pub accepts_environment: bool,
+    /// Whether the server opens a channel to the client instead of running Git.
+    pub opens_channel: bool,
     /// Folder of the repositories.
     pub folder: PathBuf,
 }
@@ -107,8 +109,16 @@ impl GitSession {
         let (Some(path), Some(channel)) = (path, self.channels.remove(&id)) else {
             return session.channel_failure(id);
         };
-        let child = self.upload_pack(path);
         session.channel_success(id)?;
+        if self.settings.opens_channel {
+            let handle = session.handle();
+            tokio::spawn(async move {
+                let opened = handle.channel_open_forwarded_tcpip("127.0.0.1", 1, "127.0.0.1", 2).await;
+                drop((opened, channel));
+            });
+            return Ok(());
+        }
+        let child = self.upload_pack(path);
         tokio::spawn(serve(channel, child));
         Ok(())
     }
