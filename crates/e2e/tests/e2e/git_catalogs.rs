@@ -147,9 +147,9 @@ async fn a_bad_commit_and_a_missing_source_keep_the_last_good_charts() {
     repository.push(&[("charts/greeter/Chart.yaml", broken.as_str())]).await;
     let bad = wait_reason(&test.world, "git", "InvalidPackage").await;
     assert_eq!((bad.packages, bad.revision.as_deref()), (Some(1), Some(first.as_str())));
-    let text = message(&bad);
-    assert!(text.contains("greeter/Chart.yaml, line 3: version: \"soon\" is not a version"), "{text}");
-    assert!(text.contains(&format!("the 1 packages read from revision {first}")), "{text}");
+    let reported = message(&bad);
+    assert!(reported.contains("greeter/Chart.yaml, line 3: version: \"soon\" is not a version"), "{reported}");
+    assert!(reported.contains(&format!("the 1 packages read from revision {first}")), "{reported}");
     let _beta = test.world.create_cluster("beta").await;
     test.wait_ready("git/greeter", "beta", "0.1.0").await;
 
