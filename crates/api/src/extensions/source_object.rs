@@ -48,7 +48,6 @@ pub type SourceRef = Reference;
 #[x_kube(
     crates(kube_core = "kube_core"),
     validation = rules::one_of(&["git", "oci", "bucket"]),
-    validation = rules::verify_requires_git(),
     validation = rules::ssh_requires_credentials()
 )]
 #[serde(rename_all = "camelCase")]
@@ -77,9 +76,6 @@ pub struct SourceSpec {
     /// Key of a Secret in the same namespace with the certificate authority to trust.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_authority: Option<KeyReference>,
-    /// Signatures that commits or tags of the Git repository must have. If unset, signatures are not verified.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verify: Option<GitVerification>,
     /// Files and folders that are left out. A pattern without `/` matches a name at any depth, a pattern with `/` a path
     /// from the root. `*` matches any characters except `/`, `**` matches any characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -115,6 +111,9 @@ pub struct GitRepository {
     /// What to fetch. If unset, the default branch of the repository.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     pub reference: Option<GitReference>,
+    /// Signatures that commits or tags must have. If unset, signatures are not verified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<GitVerification>,
 }
 
 /// A branch, a tag, the newest tag in a range of versions, or a commit.

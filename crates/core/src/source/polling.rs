@@ -56,7 +56,7 @@ pub fn max_refs_age(cause: PollCause, interval: Duration) -> Duration {
 /// Returns a digest of the fields that decide about the content. Files that were fetched for another digest do not belong
 /// to the Source any more.
 pub fn content_key(spec: &SourceSpec) -> Digest {
-    Digest::of(json!([spec.git, spec.oci, spec.bucket, spec.ignore, spec.verify]).to_string())
+    Digest::of(json!([spec.git, spec.oci, spec.bucket, spec.ignore]).to_string())
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
             json!({"git": {"url": "https://git.example/b"}}),
             json!({"git": {"url": "https://git.example/a", "ref": {"branch": "main"}}}),
             json!({"ignore": ["docs"]}),
-            json!({"verify": {"keys": {"name": "keys"}}}),
+            json!({"git": {"url": "https://git.example/a", "verify": {"keys": {"name": "keys"}}}}),
             json!({"oci": {"url": "oci://registry.example/a"}}),
         ];
         for change in changes {
