@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{KeyReference, Reference, SecretName, Verification, rules};
-use crate::addons::{Timeout, is_default, rules::go_duration};
+use crate::addons::{DEFAULT_CREDENTIALS_KEY, Timeout, is_default, rules::go_duration};
 
 /// A reference to a Source.
 pub type SourceRef = Reference;
@@ -67,12 +67,12 @@ pub struct SourceSpec {
     #[schemars(length(max = 32))]
     #[x_kube(validation = go_duration())]
     pub interval: Timeout,
-    /// A Secret in the same namespace with `username` and `password`, `bearerToken`, or `tls.crt` and `tls.key`. `key` is
-    /// the key of a Docker config, which is used if the Secret has none of these. For a Git repository over ssh: `identity`, the
+    /// A Secret in the same namespace with `username` and `password`, `bearerToken`, or `tls.crt` and `tls.key`, or with a
+    /// Docker config, which is used if the Secret has none of these. For a Git repository over ssh: `identity`, the
     /// private key, `password`, its passphrase if it has one, and `known_hosts`, the keys of the server. For a bucket:
     /// `accessKey` and `secretKey` of S3, `serviceAccount` of GCS, or `accountKey` of Azure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub credentials: Option<KeyReference>,
+    pub credentials: Option<SourceCredentials>,
     /// Key of a Secret in the same namespace with the certificate authority to trust.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_authority: Option<KeyReference>,
@@ -97,6 +97,31 @@ pub struct SourceSpec {
 
 fn default_interval() -> Timeout {
     Timeout("1m".to_owned())
+}
+
+/// A reference to a Secret with credentials in the namespace of the Source.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "kube_core"))]
+#[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+pub struct SourceCredentials {
+    /// Name of the Secret.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Key of a Docker config in the Secret. If unset, `config.json`. Not used for ssh and buckets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub key: Option<String>,
+    /// Whether the Secret or its keys may be missing.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub optional: bool,
+}
+
+impl From<&SourceCredentials> for KeyReference {
+    fn from(credentials: &SourceCredentials) -> Self {
+        let SourceCredentials { name, key, optional } = credentials;
+        let key = key.as_deref().unwrap_or(DEFAULT_CREDENTIALS_KEY).to_owned();
+        Self { name: name.clone(), key, optional: *optional }
+    }
 }
 
 /// A Git repository over https or ssh.

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use chandler_api::{addons::Timeout, extensions::SourceSpec};
+use chandler_api::{
+    addons::Timeout,
+    extensions::{KeyReference, SourceSpec},
+};
 use serde_json::json;
 
 use super::Origin;
@@ -14,7 +17,8 @@ const MOMENT: Duration = Duration::from_secs(2);
 /// Returns the seed of the poll schedule. Sources with the same repository and credentials are polled at the same time, so
 /// that they share a poll.
 pub fn poll_seed(namespace: &str, spec: &SourceSpec) -> String {
-    let credentials = spec.credentials.as_ref().map(|reference| (namespace, &reference.name, &reference.key));
+    let credentials = spec.credentials.as_ref().map(KeyReference::from);
+    let credentials = credentials.map(|reference| (namespace, reference.name, reference.key));
     json!([Origin::of(spec).ok().map(Origin::url), credentials]).to_string()
 }
 
@@ -79,6 +83,8 @@ mod tests {
         let with_credentials = poll_seed("team", &spec(&secret));
         assert_ne!(seed, with_credentials);
         assert_ne!(with_credentials, poll_seed("other", &spec(&secret)), "a Secret of another namespace");
+        let default_key = json!({"credentials": {"name": "token"}});
+        assert_eq!(with_credentials, poll_seed("team", &spec(&default_key)));
     }
 
     #[test]

@@ -138,7 +138,7 @@ async fn credentials_of_the_namespace_are_used() {
     let guard = Authentication::Basic { user: "git".to_owned(), password: "canary-of-git".to_owned() };
     let (server, tree) = start(&world, guard).await;
     let first = tree.commit("first", &[("a.yaml", "a: 1\n")]).await.unwrap();
-    let login = json!({"credentials": {"name": "login", "key": "config.json"}});
+    let login = json!({"credentials": {"name": "login"}});
     apply_source(&world, "fleet", &server.url("fleet"), login).await;
     let (_, message) = wait_reason(&world, "fleet", "GetCredentialsFailed").await;
     assert!(message.contains("login does not exist"), "{message}");

@@ -297,8 +297,8 @@ async fn source_fields_are_validated() {
     );
     let (scp, key) =
         (Some("write git@host:path as ssh://git@host/path"), Some("an ssh:// URL requires credentials"));
-    let (secret, ssh) =
-        (json!({"name": "key", "key": "config.json"}), json!({"url": "ssh://git@git.example/a"}));
+    let (secret, ssh) = (json!({"name": "key"}), json!({"url": "ssh://git@git.example/a"}));
+    let authority = json!({"name": "ca", "key": "ca.crt"});
     let with_key = |url: &str| json!({"git": {"url": url}, "credentials": secret});
     let verify = |fields: Value| json!({"git": {"url": "https://git.example/a", "verify": fields}});
     let (one, name) =
@@ -318,7 +318,10 @@ async fn source_fields_are_validated() {
             (with_key("ssh://git@git.example:a/b"), https),
             (with_key("ssh://git:word@git.example/a"), login),
             (url("ssh://git@git.example/a"), key),
-            (json!({"git": ssh, "credentials": secret, "certificateAuthority": secret}), key),
+            (json!({"git": ssh, "credentials": secret, "certificateAuthority": authority}), key),
+            (json!({"credentials": {"name": "login", "key": ".dockerconfigjson"}}), None),
+            (json!({"credentials": {"name": "login", "key": ""}}), Some("spec.credentials.key")),
+            (json!({"credentials": {"key": "config.json"}}), Some("spec.credentials.name: Required value")),
             (git(&json!({"branch": "feature/x_1"})), None),
             (git(&json!({"tag": "v1.2.0+build"})), None),
             (git(&json!({"commit": "0123456789012345678901234567890123456789"})), None),
