@@ -89,7 +89,7 @@ async fn prune(context: &SyncContext, sync: &SyncObject, account: &Account) -> R
         rendered: &BTreeSet::new(),
         own: &PruneInput::own_objects(sync, &context.platform),
         source_changed: false,
-        revision_returned: false,
+        revision_applied_before: false,
         held: &current.held,
     });
     let kinds = context.kinds.find(plan.delete.iter().map(kind_of).collect::<Vec<_>>()).await?;

@@ -369,7 +369,7 @@ impl Run<'_> {
             rendered,
             own: &PruneInput::own_objects(self.sync, &self.context.platform),
             source_changed: PruneInput::is_source_changed(self.sync, current),
-            revision_returned: PruneInput::is_returned(revision, current),
+            revision_applied_before: PruneInput::was_applied_before(revision, current),
             held: &current.held,
         });
         let label = claim_of(self.sync).label();

@@ -358,7 +358,7 @@ async fn a_branch_that_is_reset_and_another_folder_delete_nothing() {
         // The cause is gone at the second reconcile, and a restart does not forget it.
         for _ in 0..2 {
             world.reconcile().await;
-            let expected = if reset { "RevisionReturned" } else { "SourceChanged" };
+            let expected = if reset { "RevisionAppliedBefore" } else { "SourceChanged" };
             assert_eq!(world.status().held[0].reason, expected);
             assert!(world.exists(&map_path("b")));
             let mut sync = world.server.get(SYNC).unwrap();

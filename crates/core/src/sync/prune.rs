@@ -25,7 +25,7 @@ pub enum HeldReason {
     /// The Sync names another Source or folder than before.
     SourceChanged,
     /// The revision was applied before: the branch was reset, or the Source names an older revision.
-    RevisionReturned,
+    RevisionAppliedBefore,
     /// The folder contains nothing.
     EmptyRender,
     ClusterPaused,
@@ -40,7 +40,7 @@ impl HeldReason {
         Self::ProtectedKind,
         Self::TooManyDeletions,
         Self::SourceChanged,
-        Self::RevisionReturned,
+        Self::RevisionAppliedBefore,
         Self::EmptyRender,
         Self::ClusterPaused,
         Self::KindNotServed,
@@ -54,7 +54,7 @@ impl HeldReason {
             Self::ProtectedKind => "ProtectedKind",
             Self::TooManyDeletions => "TooManyDeletions",
             Self::SourceChanged => "SourceChanged",
-            Self::RevisionReturned => "RevisionReturned",
+            Self::RevisionAppliedBefore => "RevisionAppliedBefore",
             Self::EmptyRender => "EmptyRender",
             Self::ClusterPaused => "ClusterPaused",
             Self::KindNotServed => "KindNotServed",
@@ -64,7 +64,7 @@ impl HeldReason {
     /// Returns whether an object stays held until it is confirmed or in the folder again, even if the cause is gone: the
     /// cause was an event, and the next reconcile would not see it.
     fn is_sticky(self) -> bool {
-        matches!(self, Self::TooManyDeletions | Self::SourceChanged | Self::RevisionReturned)
+        matches!(self, Self::TooManyDeletions | Self::SourceChanged | Self::RevisionAppliedBefore)
     }
 }
 
@@ -94,7 +94,7 @@ pub struct PruneInput<'a> {
     /// Objects that the Sync cannot do without, see [`PruneInput::own_objects`].
     pub own: &'a BTreeSet<ObjectId>,
     pub source_changed: bool,
-    pub revision_returned: bool,
+    pub revision_applied_before: bool,
     /// The objects that were held before.
     pub held: &'a [HeldObject],
 }
@@ -125,7 +125,7 @@ impl PruneInput<'_> {
     }
 
     /// Returns whether a revision was applied before the last one.
-    pub fn is_returned(revision: &str, status: &SyncStatus) -> bool {
+    pub fn was_applied_before(revision: &str, status: &SyncStatus) -> bool {
         status.history.iter().skip(1).any(|earlier| earlier == revision)
     }
 
@@ -165,8 +165,8 @@ impl PruneInput<'_> {
         if self.source_changed {
             return Some(HeldReason::SourceChanged);
         }
-        if self.revision_returned {
-            return Some(HeldReason::RevisionReturned);
+        if self.revision_applied_before {
+            return Some(HeldReason::RevisionAppliedBefore);
         }
         let too_many = count > MOST_DELETIONS || total >= PERCENT_FROM && count * 100 > total * MOST_PERCENT;
         too_many.then_some(HeldReason::TooManyDeletions)
