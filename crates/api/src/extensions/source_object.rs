@@ -282,7 +282,7 @@ pub struct SourceReceiver {
 #[x_kube(crates(kube_core = "kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct SourceStatus {
-    /// Conditions of the object. `Ready` summarizes the others.
+    /// Conditions of the object: `Ready`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = kube_core::ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

@@ -26,22 +26,19 @@ pub enum HeldReason {
     SourceChanged,
     /// The revision was applied before: the branch was reset, or the Source names an older revision.
     RevisionAppliedBefore,
-    /// The folder contains nothing.
-    EmptyRender,
     ClusterPaused,
     /// The API server does not serve the kind, so the object cannot be read.
     KindNotServed,
 }
 
 impl HeldReason {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 8] = [
         Self::PruneDisabled,
         Self::OwnObject,
         Self::ProtectedKind,
         Self::TooManyDeletions,
         Self::SourceChanged,
         Self::RevisionAppliedBefore,
-        Self::EmptyRender,
         Self::ClusterPaused,
         Self::KindNotServed,
     ];
@@ -55,7 +52,6 @@ impl HeldReason {
             Self::TooManyDeletions => "TooManyDeletions",
             Self::SourceChanged => "SourceChanged",
             Self::RevisionAppliedBefore => "RevisionAppliedBefore",
-            Self::EmptyRender => "EmptyRender",
             Self::ClusterPaused => "ClusterPaused",
             Self::KindNotServed => "KindNotServed",
         }
@@ -89,7 +85,7 @@ pub struct PruneInput<'a> {
     /// The revision that was applied.
     pub revision: &'a str,
     pub inventory: &'a [SyncedObject],
-    /// The objects in the folder. They were all applied.
+    /// The objects in the folder. They were all applied. A folder without objects is refused before.
     pub rendered: &'a BTreeSet<ObjectId>,
     /// Objects that the Sync cannot do without, see [`PruneInput::own_objects`].
     pub own: &'a BTreeSet<ObjectId>,
@@ -159,9 +155,6 @@ impl PruneInput<'_> {
     /// that are held anyway: they show how much is missing.
     fn held_together(&self, count: usize) -> Option<HeldReason> {
         let total = self.inventory.len();
-        if self.rendered.is_empty() {
-            return Some(HeldReason::EmptyRender);
-        }
         if self.source_changed {
             return Some(HeldReason::SourceChanged);
         }

@@ -124,15 +124,6 @@ fn a_few_objects_are_deleted() {
 }
 
 #[test]
-fn an_empty_render_deletes_nothing() {
-    for objects in [maps(1), maps(3), vec![cluster("blue"), map(0)]] {
-        let count = objects.len();
-        let (deleted, held) = Row::removed(objects, count).outcome();
-        assert_eq!((deleted, held.len()), (0, count));
-    }
-}
-
-#[test]
 fn more_than_ten_objects_or_20_percent_from_ten_objects_on_are_held() {
     let rows = [
         // Inventory, removed, deleted.
