@@ -446,9 +446,7 @@ fn set_uid(inventory: &mut [SyncedObject], id: &ObjectId, uid: &str) {
 
 /// Returns the objects that stay held because nothing is deleted.
 fn still_held(held: &[HeldObject], rendered: &BTreeSet<ObjectId>) -> Vec<HeldObject> {
-    let is_gone = |held: &&HeldObject| {
-        !rendered.contains(&ObjectId::new(&held.api_version, &held.kind, &held.namespace, &held.name))
-    };
+    let is_gone = |held: &&HeldObject| !rendered.contains(&ObjectId::from(*held));
     held.iter().filter(is_gone).cloned().collect()
 }
 

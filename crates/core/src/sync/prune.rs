@@ -145,8 +145,7 @@ impl PruneInput<'_> {
     fn held_before(&self) -> BTreeMap<ObjectId, HeldReason> {
         let reason = |held: &HeldObject| {
             let reason = HeldReason::ALL.into_iter().find(|reason| reason.as_str() == held.reason)?;
-            let id = ObjectId::new(&held.api_version, &held.kind, &held.namespace, &held.name);
-            (reason != HeldReason::PruneDisabled).then_some((id, reason))
+            (reason != HeldReason::PruneDisabled).then_some((ObjectId::from(held), reason))
         };
         self.held.iter().filter_map(reason).collect()
     }
@@ -222,12 +221,7 @@ pub fn plan_prune(input: &PruneInput<'_>) -> PrunePlan {
 /// Decides about the objects of a Sync that is being deleted with `deletionPolicy: Prune`. What is held is kept.
 pub fn plan_deletion(input: &PruneInput<'_>) -> PrunePlan {
     let mut plan = PrunePlan::default();
-    let held_before = |id: &ObjectId| {
-        input
-            .held
-            .iter()
-            .any(|held| ObjectId::new(&held.api_version, &held.kind, &held.namespace, &held.name) == *id)
-    };
+    let held_before = |id: &ObjectId| input.held.iter().any(|held| ObjectId::from(held) == *id);
     for object in input.inventory {
         let id = ObjectId::from(object);
         match input.held_alone(&id) {
