@@ -134,7 +134,8 @@ fn ready(old: &[Condition], outcome: &Outcome, name: &str) -> NewCondition {
             Status::False,
             SyncReason::ClusterPaused,
             format!(
-                "{} paused and therefore not written; everything else is applied; nothing is deleted until then",
+                "{} paused and therefore not written; everything else is applied; objects that are no longer in the folder \
+                 are kept until no Cluster is paused",
                 listed(applied.paused.iter().map(ObjectId::to_string), "is", "are")
             ),
         ),
