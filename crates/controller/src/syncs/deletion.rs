@@ -58,7 +58,7 @@ pub async fn reconcile(
 }
 
 /// Returns whether the permissions of the account are gone for good, because its namespace is being deleted. A Sync that waited
-/// for them would keep the namespace from being deleted, and nobody could add them again. What is left is kept.
+/// for them would keep the namespace from being deleted, and no user could grant them again. What is left is kept.
 async fn lost_account(context: &SyncContext, sync: &SyncObject, failure: &Failure) -> bool {
     if failure.category != Category::Forbidden {
         return false;

@@ -351,7 +351,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Deletes what is no longer in the folder and what the guard lets go, after everything in it was applied.
+    /// Deletes what is no longer in the folder and what the prune guard allows, after everything in it was applied.
     async fn prune(
         &self,
         kinds: &FoundKinds,
