@@ -33,8 +33,8 @@ pub use reference::{ExtensionReference, KeyReference, Reference, Scope, SecretNa
 pub use source::PackageSource;
 pub use source_object::{
     Bucket, BucketProvider, CommitRecord, GitReference, GitRepository, GitVerification, OciArtifact,
-    OciReference, Source, SourceReceiver, SourceRef, SourceRevision, SourceSpec, SourceStatus,
-    VerificationMode,
+    OciReference, Source, SourceCredentials, SourceReceiver, SourceRef, SourceRevision, SourceSpec,
+    SourceStatus, VerificationMode,
 };
 pub use sync::{
     AppliedRevision, ConfirmedObject, DeletionPolicy, HeldObject, Prune, PruneConfirmation, SyncObject,

@@ -31,13 +31,13 @@ pub fn table(title: &str, rows: &[Row]) -> String {
     let mut text = format!("\n{title}\n{:<50} {:>14} {:>14}\n", "", "measured", "goal");
     for Row { name, measured, goal, unit } in rows {
         let limit = goal.map_or_else(String::new, |goal| with_unit(&format!("≤ {goal}"), unit));
-        let verdict = match goal {
+        let result = match goal {
             None => "",
             Some(goal) if measured <= goal => "reached",
             Some(_) => "not reached",
         };
         let measured = with_unit(&number(*measured), unit);
-        let line = format!("{name:<50} {measured:>14} {limit:>14}  {verdict}");
+        let line = format!("{name:<50} {measured:>14} {limit:>14}  {result}");
         let _ = writeln!(text, "{}", line.trim_end());
     }
     text

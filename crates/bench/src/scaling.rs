@@ -34,7 +34,7 @@ impl Row {
         self.growth / self.helm_growth.max(0.001)
     }
 
-    fn verdict(&self) -> String {
+    fn result(&self) -> String {
         let (phase, goal) = GOAL;
         if self.is_base || self.phase != phase {
             return String::new();
@@ -97,7 +97,7 @@ pub fn table(rows: &[Row]) -> String {
             row.growth,
             row.helm_growth,
             row.relative_growth(),
-            row.verdict(),
+            row.result(),
         );
         let _ = writeln!(text, "{}", line.trim_end());
     }

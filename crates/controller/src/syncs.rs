@@ -133,11 +133,7 @@ fn has_recorded(sync: &SyncObject, id: &ObjectId) -> bool {
 /// Returns what a Sync owns, or wants to own: its inventory without what is no longer in its folder.
 fn claim_of(sync: &SyncObject) -> Claim {
     let status = sync.status.as_ref();
-    let held: BTreeSet<_> = status
-        .iter()
-        .flat_map(|status| &status.held)
-        .map(|held| ObjectId::new(&held.api_version, &held.kind, &held.namespace, &held.name))
-        .collect();
+    let held: BTreeSet<_> = status.iter().flat_map(|status| &status.held).map(ObjectId::from).collect();
     let inventory = status.iter().flat_map(|status| &status.inventory).map(ObjectId::from);
     let objects = inventory.filter(|id| !held.contains(id)).collect();
     Claim {

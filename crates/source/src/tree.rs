@@ -44,6 +44,11 @@ impl SourceTree {
         if files.is_empty() { Err(missing()) } else { Ok(Self { revision: self.revision.clone(), files }) }
     }
 
+    /// Returns paths and contents.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.files.iter().map(|(path, content)| (path.as_str(), content.as_ref()))
+    }
+
     /// Returns a digest of paths and contents. It does not depend on the revision.
     pub fn digest(&self) -> Digest {
         let mut hash = Sha256::new();

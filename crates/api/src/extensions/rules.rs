@@ -101,12 +101,6 @@ pub(super) fn sha256_digest() -> Rule {
         .message("must be a digest: sha256: and 64 hexadecimal digits")
 }
 
-/// Signatures of artifacts are made by other tools than those of commits.
-pub(super) fn verify_requires_git() -> Rule {
-    Rule::new("!has(self.verify) || has(self.git)")
-        .message("verify is for a Git repository: for an artifact, set oci.verify")
-}
-
 /// Requires exactly one of `fields`.
 pub(crate) fn one_of(fields: &[&str]) -> Rule {
     let set: Vec<_> = fields.iter().map(|field| format!("has(self.{field})")).collect();

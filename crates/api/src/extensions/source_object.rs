@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{KeyReference, Reference, SecretName, Verification, rules};
-use crate::addons::{Timeout, is_default, rules::go_duration};
+use crate::addons::{DEFAULT_CREDENTIALS_KEY, Timeout, is_default, rules::go_duration};
 
 /// A reference to a Source.
 pub type SourceRef = Reference;
@@ -48,7 +48,6 @@ pub type SourceRef = Reference;
 #[x_kube(
     crates(kube_core = "kube_core"),
     validation = rules::one_of(&["git", "oci", "bucket"]),
-    validation = rules::verify_requires_git(),
     validation = rules::ssh_requires_credentials()
 )]
 #[serde(rename_all = "camelCase")]
@@ -68,18 +67,15 @@ pub struct SourceSpec {
     #[schemars(length(max = 32))]
     #[x_kube(validation = go_duration())]
     pub interval: Timeout,
-    /// A Secret in the same namespace with `username` and `password`, `bearerToken`, or `tls.crt` and `tls.key`. `key` is
-    /// the key of a Docker config, which is used if the Secret has none of these. For a Git repository over ssh: `identity`, the
+    /// A Secret in the same namespace with `username` and `password`, `bearerToken`, or `tls.crt` and `tls.key`, or with a
+    /// Docker config, which is used if the Secret has none of these. For a Git repository over ssh: `identity`, the
     /// private key, `password`, its passphrase if it has one, and `known_hosts`, the keys of the server. For a bucket:
     /// `accessKey` and `secretKey` of S3, `serviceAccount` of GCS, or `accountKey` of Azure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub credentials: Option<KeyReference>,
+    pub credentials: Option<SourceCredentials>,
     /// Key of a Secret in the same namespace with the certificate authority to trust.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_authority: Option<KeyReference>,
-    /// Signatures that commits or tags of the Git repository must have. If unset, signatures are not verified.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verify: Option<GitVerification>,
     /// Files and folders that are left out. A pattern without `/` matches a name at any depth, a pattern with `/` a path
     /// from the root. `*` matches any characters except `/`, `**` matches any characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -103,6 +99,31 @@ fn default_interval() -> Timeout {
     Timeout("1m".to_owned())
 }
 
+/// A reference to a Secret with credentials in the namespace of the Source.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "kube_core"))]
+#[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+pub struct SourceCredentials {
+    /// Name of the Secret.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Key of a Docker config in the Secret. If unset, `config.json`. Not used for ssh and buckets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub key: Option<String>,
+    /// Whether the Secret or its keys may be missing.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub optional: bool,
+}
+
+impl From<&SourceCredentials> for KeyReference {
+    fn from(credentials: &SourceCredentials) -> Self {
+        let SourceCredentials { name, key, optional } = credentials;
+        let key = key.as_deref().unwrap_or(DEFAULT_CREDENTIALS_KEY).to_owned();
+        Self { name: name.clone(), key, optional: *optional }
+    }
+}
+
 /// A Git repository over https or ssh.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
@@ -115,6 +136,9 @@ pub struct GitRepository {
     /// What to fetch. If unset, the default branch of the repository.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     pub reference: Option<GitReference>,
+    /// Signatures that commits or tags must have. If unset, signatures are not verified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<GitVerification>,
 }
 
 /// A branch, a tag, the newest tag in a range of versions, or a commit.
@@ -258,7 +282,7 @@ pub struct SourceReceiver {
 #[x_kube(crates(kube_core = "kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct SourceStatus {
-    /// Conditions of the object. `Ready` summarizes the others.
+    /// Conditions of the object: `Ready`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = kube_core::ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

@@ -25,7 +25,7 @@ pub async fn read_folder(
     if let Some(stored) = stored.filter(|stored| stored.digest() == digest.as_str()) {
         return Ok(stored);
     }
-    let found = folder_charts(borrowed(&folder), request.selection)?;
+    let found = folder_charts(folder.entries(), request.selection)?;
     let mut charts: BTreeMap<String, Vec<FolderChart>> = BTreeMap::new();
     for (done, mut chart) in found.into_iter().enumerate() {
         take_turns(done).await;
@@ -42,7 +42,7 @@ pub async fn read_folder(
 async fn package(packages: &Packages, folder: &SourceTree, chart: &FolderChart) -> Result<String, Failure> {
     let files = folder.below(&chart.folder)?;
     let origin = format!("chart {}, folder {:?}", chart.name, chart.folder);
-    let packed = PackedFiles::chart(borrowed(&files)).map_err(|error| {
+    let packed = PackedFiles::chart(files.entries()).map_err(|error| {
         let failure = Failure::from(error);
         Failure::new(failure.category, format!("{origin}: {}", failure.message))
     })?;
@@ -60,10 +60,6 @@ fn newest_first(name: String, mut versions: Vec<FolderChart>) -> Option<Chart> {
         newest: newest.entry.clone(),
     };
     Some(Chart { summary, versions: versions.into_iter().map(|chart| chart.entry).collect() })
-}
-
-fn borrowed(tree: &SourceTree) -> impl Iterator<Item = (&str, &[u8])> {
-    tree.files.iter().map(|(path, content)| (path.as_str(), content.as_ref()))
 }
 
 #[cfg(test)]

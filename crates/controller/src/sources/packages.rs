@@ -168,8 +168,8 @@ impl SourcePackages {
     ) -> Result<PinnedPackage, Failure> {
         let tree = self.files(current).await?;
         let packed = match content {
-            Content::Chart => PackedFiles::chart(borrowed(&tree.below(path)?))?,
-            Content::Manifests => PackedFiles::manifests(borrowed(&tree.below(path)?))?,
+            Content::Chart => PackedFiles::chart(tree.below(path)?.entries())?,
+            Content::Manifests => PackedFiles::manifests(tree.below(path)?.entries())?,
             Content::Kustomization => self.build(&tree, path, values).await?,
         };
         let format = packed.format.to_stored();
@@ -204,10 +204,6 @@ impl SourcePackages {
 /// Returns the file of an object in a bundle. The names keep the order of kustomize.
 fn file((number, object): (usize, &BuiltObject)) -> (String, String) {
     (format!("{number:05}.yaml"), object.yaml.clone())
-}
-
-fn borrowed(tree: &SourceTree) -> impl Iterator<Item = (&str, &[u8])> {
-    tree.files.iter().map(|(path, content)| (path.as_str(), content.as_ref()))
 }
 
 fn key(current: &CurrentSource, path: &str) -> FolderKey {

@@ -6,7 +6,7 @@ mod commit;
 
 use std::{sync::Arc, time::Duration};
 
-use chandler_api::extensions::{Source, SourceSpec};
+use chandler_api::extensions::{KeyReference, Source, SourceSpec};
 use chandler_core::{
     failure::{Category, Failure},
     source::{FetchedRevision, Origin, RemoteRefs, SelectedCommit, StoredFor, content_key},
@@ -57,8 +57,9 @@ impl Revision<'_> {
     /// Reads the certificate authority and the credentials of the Source.
     async fn access(&self) -> Result<Access, Failure> {
         let spec = &self.source.spec;
-        let (authority, credentials) = (spec.certificate_authority.as_ref(), spec.credentials.as_ref());
-        repository_access(self.client, &self.namespace(), authority, credentials).await
+        let authority = spec.certificate_authority.as_ref();
+        let credentials = spec.credentials.as_ref().map(KeyReference::from);
+        repository_access(self.client, &self.namespace(), authority, credentials.as_ref()).await
     }
 
     fn namespace(&self) -> String {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use chandler_api::extensions::{GitReference, OciReference, Source, SourceRef};
+use chandler_api::extensions::{GitReference, KeyReference, OciReference, Source, SourceRef};
 use chandler_core::{
     digest::Digest,
     failure::{Category, Failure},
@@ -51,8 +51,9 @@ impl Sources {
         let source = self.get(reference, namespace).await?;
         let spec = &source.spec;
         let home = source.namespace().unwrap_or_default();
-        let (authority, credentials) = (spec.certificate_authority.as_ref(), spec.credentials.as_ref());
-        let access = repository_access(&self.client, &home, authority, credentials).await?;
+        let authority = spec.certificate_authority.as_ref();
+        let credentials = spec.credentials.as_ref().map(KeyReference::from);
+        let access = repository_access(&self.client, &home, authority, credentials.as_ref()).await?;
         match Origin::of(spec)? {
             Origin::Git(git) => {
                 let refs = self.packages.git_refs(&git.url, &access, self.max_age(&source), &home);

@@ -58,7 +58,7 @@ pub async fn reconcile(
 }
 
 /// Returns whether the permissions of the account are gone for good, because its namespace is being deleted. A Sync that waited
-/// for them would keep the namespace from being deleted, and nobody could add them again. What is left is kept.
+/// for them would keep the namespace from being deleted, and no user could grant them again. What is left is kept.
 async fn lost_account(context: &SyncContext, sync: &SyncObject, failure: &Failure) -> bool {
     if failure.category != Category::Forbidden {
         return false;
@@ -89,7 +89,7 @@ async fn prune(context: &SyncContext, sync: &SyncObject, account: &Account) -> R
         rendered: &BTreeSet::new(),
         own: &PruneInput::own_objects(sync, &context.platform),
         source_changed: false,
-        revision_returned: false,
+        revision_applied_before: false,
         held: &current.held,
     });
     let kinds = context.kinds.find(plan.delete.iter().map(kind_of).collect::<Vec<_>>()).await?;

@@ -22,7 +22,7 @@ struct State {
 pub struct ClusterMoves(Mutex<BTreeMap<ObjectId, State>>);
 
 impl ClusterMoves {
-    /// Records a watch event. Returns the Cluster if Syncs that have written it have to look at it.
+    /// Records a watch event. Returns the Cluster if Syncs that have written it have to be reconciled.
     pub fn on_cluster(&self, change: &Change<'_, DynamicObject>) -> Option<ObjectId> {
         let cluster = change.object();
         let id = ObjectId {
@@ -94,7 +94,7 @@ mod tests {
         let seen = || moves.seen([id.clone()].into_iter()).len();
         let (plain, paused) = (cluster(&json!({}), false), cluster(&json!({}), true));
         let annotated = cluster(&json!({"clusterctl.cluster.x-k8s.io/delete-for-move": ""}), true);
-        // Event, whether Syncs look at it, number of Clusters that are moved.
+        // Event, whether Syncs are reconciled, number of Clusters that are moved.
         let rows = [
             (Change::Applied(&plain), false, 0),
             (Change::Applied(&paused), true, 0),
@@ -105,8 +105,8 @@ mod tests {
             (Change::Deleted(&plain), false, 0),
             (Change::Deleted(&annotated), true, 1),
         ];
-        for (number, (change, looked_at, count)) in rows.iter().enumerate() {
-            assert_eq!(moves.on_cluster(change).is_some(), *looked_at, "row {number}");
+        for (number, (change, reconciled, count)) in rows.iter().enumerate() {
+            assert_eq!(moves.on_cluster(change).is_some(), *reconciled, "row {number}");
             assert_eq!(seen(), *count, "row {number}");
         }
         moves.forget([id.clone()].into_iter());

@@ -21,7 +21,7 @@ use crate::{ReconcileError, status};
 const TREE_LIMIT: Duration = Duration::from_mins(1);
 /// Deadline of one run. What it may have written is in the inventory.
 const RUN_LIMIT: Duration = Duration::from_mins(10);
-/// How often a Sync looks at its dependencies without an event.
+/// How often a Sync checks its dependencies without an event.
 const DEPENDENCY_POLL: Duration = Duration::from_secs(30);
 const SHORTEST_DELAY: Duration = Duration::from_secs(1);
 
@@ -179,7 +179,7 @@ impl Reconciler<'_> {
         status.write(Some(&tree.revision), &outcome).await?;
         let failed = match &outcome {
             Outcome::Failed { failure, .. } => Some(failure.category),
-            // It is looked at again in case a user resumes it.
+            // It is reconciled again in case a user resumes it.
             Outcome::Moving(_) => Some(Category::NotReady),
             _ => None,
         };

@@ -351,7 +351,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Deletes what is no longer in the folder and what the guard lets go, after everything in it was applied.
+    /// Deletes what is no longer in the folder and what the prune guard allows, after everything in it was applied.
     async fn prune(
         &self,
         kinds: &FoundKinds,
@@ -369,7 +369,7 @@ impl Run<'_> {
             rendered,
             own: &PruneInput::own_objects(self.sync, &self.context.platform),
             source_changed: PruneInput::is_source_changed(self.sync, current),
-            revision_returned: PruneInput::is_returned(revision, current),
+            revision_applied_before: PruneInput::was_applied_before(revision, current),
             held: &current.held,
         });
         let label = claim_of(self.sync).label();
@@ -446,9 +446,7 @@ fn set_uid(inventory: &mut [SyncedObject], id: &ObjectId, uid: &str) {
 
 /// Returns the objects that stay held because nothing is deleted.
 fn still_held(held: &[HeldObject], rendered: &BTreeSet<ObjectId>) -> Vec<HeldObject> {
-    let is_gone = |held: &&HeldObject| {
-        !rendered.contains(&ObjectId::new(&held.api_version, &held.kind, &held.namespace, &held.name))
-    };
+    let is_gone = |held: &&HeldObject| !rendered.contains(&ObjectId::from(*held));
     held.iter().filter(is_gone).cloned().collect()
 }
 

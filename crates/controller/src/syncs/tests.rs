@@ -10,7 +10,7 @@ use chandler_core::{
     conditions,
     failure::{Category, Failure},
     source::is_manifest,
-    sync::{BuiltDocument, Document, ObjectId, check_files, files_below, read_objects},
+    sync::{BuiltDocument, Document, ObjectId, check_files, read_objects},
 };
 use chandler_source::SourceTree;
 use futures::future::{BoxFuture, ready};
@@ -21,6 +21,7 @@ use tokio::sync::{Semaphore, watch};
 use self::fake_api_server::{FakeApiServer, Logged};
 use super::{
     ClusterMoves, Render, ServedKinds, SyncContext, Trees, WrittenStatuses, has_recorded, reconciler,
+    render::folder_files,
 };
 use crate::{
     events::Events,
@@ -59,7 +60,7 @@ impl Render for PlainFiles {
         path: &'a str,
     ) -> BoxFuture<'a, Result<Vec<Document>, Failure>> {
         let read = || {
-            let files = files_below(&tree.files, path)?;
+            let files = folder_files(tree, path)?;
             check_files(&files)?;
             let built = files.iter().filter(|(file, _)| is_manifest(file)).flat_map(|(file, content)| {
                 let text = String::from_utf8_lossy(content).into_owned();
@@ -358,7 +359,7 @@ async fn a_branch_that_is_reset_and_another_folder_delete_nothing() {
         // The cause is gone at the second reconcile, and a restart does not forget it.
         for _ in 0..2 {
             world.reconcile().await;
-            let expected = if reset { "RevisionReturned" } else { "SourceChanged" };
+            let expected = if reset { "RevisionAppliedBefore" } else { "SourceChanged" };
             assert_eq!(world.status().held[0].reason, expected);
             assert!(world.exists(&map_path("b")));
             let mut sync = world.server.get(SYNC).unwrap();

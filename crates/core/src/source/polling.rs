@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use chandler_api::{addons::Timeout, extensions::SourceSpec};
+use chandler_api::{
+    addons::Timeout,
+    extensions::{KeyReference, SourceSpec},
+};
 use serde_json::json;
 
 use super::Origin;
@@ -14,7 +17,8 @@ const MOMENT: Duration = Duration::from_secs(2);
 /// Returns the seed of the poll schedule. Sources with the same repository and credentials are polled at the same time, so
 /// that they share a poll.
 pub fn poll_seed(namespace: &str, spec: &SourceSpec) -> String {
-    let credentials = spec.credentials.as_ref().map(|reference| (namespace, &reference.name, &reference.key));
+    let credentials = spec.credentials.as_ref().map(KeyReference::from);
+    let credentials = credentials.map(|reference| (namespace, reference.name, reference.key));
     json!([Origin::of(spec).ok().map(Origin::url), credentials]).to_string()
 }
 
@@ -56,7 +60,7 @@ pub fn max_refs_age(cause: PollCause, interval: Duration) -> Duration {
 /// Returns a digest of the fields that decide about the content. Files that were fetched for another digest do not belong
 /// to the Source any more.
 pub fn content_key(spec: &SourceSpec) -> Digest {
-    Digest::of(json!([spec.git, spec.oci, spec.bucket, spec.ignore, spec.verify]).to_string())
+    Digest::of(json!([spec.git, spec.oci, spec.bucket, spec.ignore]).to_string())
 }
 
 #[cfg(test)]
@@ -79,6 +83,8 @@ mod tests {
         let with_credentials = poll_seed("team", &spec(&secret));
         assert_ne!(seed, with_credentials);
         assert_ne!(with_credentials, poll_seed("other", &spec(&secret)), "a Secret of another namespace");
+        let default_key = json!({"credentials": {"name": "token"}});
+        assert_eq!(with_credentials, poll_seed("team", &spec(&default_key)));
     }
 
     #[test]
@@ -120,7 +126,7 @@ mod tests {
             json!({"git": {"url": "https://git.example/b"}}),
             json!({"git": {"url": "https://git.example/a", "ref": {"branch": "main"}}}),
             json!({"ignore": ["docs"]}),
-            json!({"verify": {"keys": {"name": "keys"}}}),
+            json!({"git": {"url": "https://git.example/a", "verify": {"keys": {"name": "keys"}}}}),
             json!({"oci": {"url": "oci://registry.example/a"}}),
         ];
         for change in changes {

@@ -37,26 +37,6 @@ impl Document {
     }
 }
 
-/// Returns the files in a folder, with paths relative to it. A folder without files does not exist.
-pub fn files_below<B: Clone>(
-    files: &BTreeMap<String, B>,
-    path: &str,
-) -> Result<BTreeMap<String, B>, Failure> {
-    let parts = path.split('/').filter(|part| !part.is_empty() && *part != ".");
-    let prefix = parts.fold(String::new(), |prefix, part| prefix + part + "/");
-    let below = files.iter().filter_map(|(file, content)| {
-        file.strip_prefix(&prefix).map(|relative| (relative.to_owned(), content.clone()))
-    });
-    let below: BTreeMap<_, _> = below.collect();
-    if below.is_empty() {
-        let message = format!(
-            "the Source has no folder {path:?}; nothing is changed; restore it, or correct spec.source.path"
-        );
-        return Err(Failure::new(Category::InvalidPackage, message));
-    }
-    Ok(below)
-}
-
 /// Refuses files that objects cannot be built from. An unreadable or empty file may be half-written, so it fails the folder:
 /// its objects must not be missed.
 pub fn check_files<B: AsRef<[u8]>>(files: &BTreeMap<String, B>) -> Result<(), Failure> {
@@ -267,19 +247,5 @@ mod tests {
         }
         let binary = BTreeMap::from([("bad.yaml".to_owned(), vec![0xff_u8, 0xfe])]);
         assert!(check_files(&binary).unwrap_err().message.contains("not UTF-8"));
-    }
-
-    #[test]
-    fn a_deleted_or_renamed_folder_is_a_failure() {
-        let tree = files(&[("fleet/a.yaml", "1"), ("fleet/sub/b.yaml", "2"), ("fleet-old/c.yaml", "3")]);
-        for path in ["fleet", "fleet/", "./fleet"] {
-            let below = files_below(&tree, path).unwrap();
-            assert_eq!(below.keys().collect::<Vec<_>>(), ["a.yaml", "sub/b.yaml"], "{path}");
-        }
-        assert_eq!(files_below(&tree, "").unwrap().len(), 3);
-        for path in ["missing", "fle", "fleet/a.yaml"] {
-            let failure = files_below(&tree, path).unwrap_err();
-            assert!(failure.message.contains("nothing is changed"), "{path}: {failure}");
-        }
     }
 }

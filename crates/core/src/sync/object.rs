@@ -5,7 +5,7 @@ use std::{
     fmt,
 };
 
-use chandler_api::extensions::{ConfirmedObject, SyncedObject};
+use chandler_api::extensions::{ConfirmedObject, HeldObject, SyncedObject};
 use serde_json::Value;
 
 use super::Live;
@@ -38,6 +38,12 @@ impl ObjectId {
 
 impl From<&SyncedObject> for ObjectId {
     fn from(object: &SyncedObject) -> Self {
+        Self::new(&object.api_version, &object.kind, &object.namespace, &object.name)
+    }
+}
+
+impl From<&HeldObject> for ObjectId {
+    fn from(object: &HeldObject) -> Self {
         Self::new(&object.api_version, &object.kind, &object.namespace, &object.name)
     }
 }

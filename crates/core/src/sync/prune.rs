@@ -25,23 +25,20 @@ pub enum HeldReason {
     /// The Sync names another Source or folder than before.
     SourceChanged,
     /// The revision was applied before: the branch was reset, or the Source names an older revision.
-    RevisionReturned,
-    /// The folder contains nothing.
-    EmptyRender,
+    RevisionAppliedBefore,
     ClusterPaused,
     /// The API server does not serve the kind, so the object cannot be read.
     KindNotServed,
 }
 
 impl HeldReason {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 8] = [
         Self::PruneDisabled,
         Self::OwnObject,
         Self::ProtectedKind,
         Self::TooManyDeletions,
         Self::SourceChanged,
-        Self::RevisionReturned,
-        Self::EmptyRender,
+        Self::RevisionAppliedBefore,
         Self::ClusterPaused,
         Self::KindNotServed,
     ];
@@ -54,8 +51,7 @@ impl HeldReason {
             Self::ProtectedKind => "ProtectedKind",
             Self::TooManyDeletions => "TooManyDeletions",
             Self::SourceChanged => "SourceChanged",
-            Self::RevisionReturned => "RevisionReturned",
-            Self::EmptyRender => "EmptyRender",
+            Self::RevisionAppliedBefore => "RevisionAppliedBefore",
             Self::ClusterPaused => "ClusterPaused",
             Self::KindNotServed => "KindNotServed",
         }
@@ -64,7 +60,7 @@ impl HeldReason {
     /// Returns whether an object stays held until it is confirmed or in the folder again, even if the cause is gone: the
     /// cause was an event, and the next reconcile would not see it.
     fn is_sticky(self) -> bool {
-        matches!(self, Self::TooManyDeletions | Self::SourceChanged | Self::RevisionReturned)
+        matches!(self, Self::TooManyDeletions | Self::SourceChanged | Self::RevisionAppliedBefore)
     }
 }
 
@@ -89,12 +85,12 @@ pub struct PruneInput<'a> {
     /// The revision that was applied.
     pub revision: &'a str,
     pub inventory: &'a [SyncedObject],
-    /// The objects in the folder. They were all applied.
+    /// The objects in the folder. They were all applied. A folder without objects is refused before.
     pub rendered: &'a BTreeSet<ObjectId>,
     /// Objects that the Sync cannot do without, see [`PruneInput::own_objects`].
     pub own: &'a BTreeSet<ObjectId>,
     pub source_changed: bool,
-    pub revision_returned: bool,
+    pub revision_applied_before: bool,
     /// The objects that were held before.
     pub held: &'a [HeldObject],
 }
@@ -125,7 +121,7 @@ impl PruneInput<'_> {
     }
 
     /// Returns whether a revision was applied before the last one.
-    pub fn is_returned(revision: &str, status: &SyncStatus) -> bool {
+    pub fn was_applied_before(revision: &str, status: &SyncStatus) -> bool {
         status.history.iter().skip(1).any(|earlier| earlier == revision)
     }
 
@@ -149,8 +145,7 @@ impl PruneInput<'_> {
     fn held_before(&self) -> BTreeMap<ObjectId, HeldReason> {
         let reason = |held: &HeldObject| {
             let reason = HeldReason::ALL.into_iter().find(|reason| reason.as_str() == held.reason)?;
-            let id = ObjectId::new(&held.api_version, &held.kind, &held.namespace, &held.name);
-            (reason != HeldReason::PruneDisabled).then_some((id, reason))
+            (reason != HeldReason::PruneDisabled).then_some((ObjectId::from(held), reason))
         };
         self.held.iter().filter_map(reason).collect()
     }
@@ -159,14 +154,11 @@ impl PruneInput<'_> {
     /// that are held anyway: they show how much is missing.
     fn held_together(&self, count: usize) -> Option<HeldReason> {
         let total = self.inventory.len();
-        if self.rendered.is_empty() {
-            return Some(HeldReason::EmptyRender);
-        }
         if self.source_changed {
             return Some(HeldReason::SourceChanged);
         }
-        if self.revision_returned {
-            return Some(HeldReason::RevisionReturned);
+        if self.revision_applied_before {
+            return Some(HeldReason::RevisionAppliedBefore);
         }
         let too_many = count > MOST_DELETIONS || total >= PERCENT_FROM && count * 100 > total * MOST_PERCENT;
         too_many.then_some(HeldReason::TooManyDeletions)
@@ -229,12 +221,7 @@ pub fn plan_prune(input: &PruneInput<'_>) -> PrunePlan {
 /// Decides about the objects of a Sync that is being deleted with `deletionPolicy: Prune`. What is held is kept.
 pub fn plan_deletion(input: &PruneInput<'_>) -> PrunePlan {
     let mut plan = PrunePlan::default();
-    let held_before = |id: &ObjectId| {
-        input
-            .held
-            .iter()
-            .any(|held| ObjectId::new(&held.api_version, &held.kind, &held.namespace, &held.name) == *id)
-    };
+    let held_before = |id: &ObjectId| input.held.iter().any(|held| ObjectId::from(held) == *id);
     for object in input.inventory {
         let id = ObjectId::from(object);
         match input.held_alone(&id) {

@@ -134,7 +134,8 @@ fn ready(old: &[Condition], outcome: &Outcome, name: &str) -> NewCondition {
             Status::False,
             SyncReason::ClusterPaused,
             format!(
-                "{} paused and therefore not written; everything else is applied; nothing is deleted until then",
+                "{} paused and therefore not written; everything else is applied; objects that are no longer in the folder \
+                 are kept until no Cluster is paused",
                 listed(applied.paused.iter().map(ObjectId::to_string), "is", "are")
             ),
         ),
@@ -179,10 +180,7 @@ fn moving(sync: &SyncObject, old: &[Condition], outcome: &Outcome, name: &str) -
 fn prune_held(status: &SyncStatus) -> NewCondition {
     let disabled = HeldReason::PruneDisabled.as_str();
     let by_guard: Vec<_> = status.held.iter().filter(|held| held.reason != disabled).collect();
-    let name = |held: &HeldObject| {
-        let id = ObjectId::new(&held.api_version, &held.kind, &held.namespace, &held.name);
-        format!("{id} ({})", held.reason)
-    };
+    let name = |held: &HeldObject| format!("{} ({})", ObjectId::from(held), held.reason);
     let (status, reason, message) = if !by_guard.is_empty() {
         let message = format!(
             "{} no longer in the folder and kept; to delete them, name them and revision {} in spec.prune.confirm",

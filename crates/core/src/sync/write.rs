@@ -6,7 +6,7 @@ use crate::failure::{Category, Failure};
 /// What to do with an object in the folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteDecision {
-    /// Apply it. With a resource version, only if nobody has changed it since it was read.
+    /// Apply it. With a resource version, only if it has not changed since.
     Write {
         resource_version: Option<String>,
     },
@@ -16,7 +16,7 @@ pub enum WriteDecision {
 /// Why an object in the folder is not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Skipped {
-    /// It is a paused Cluster: somebody works on it, or moves it.
+    /// It is a paused Cluster: a user works on it, or `clusterctl move` moves it.
     PausedCluster,
     /// It belongs to another Sync.
     Taken { by: String },

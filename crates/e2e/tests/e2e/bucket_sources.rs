@@ -41,7 +41,7 @@ fn spec(server: &BucketServer, prefix: &str) -> Value {
             "provider": "S3", "endpoint": server.url(), "region": REGION, "name": "fleet", "prefix": prefix,
         },
         "interval": "1s", "certificateAuthority": {"name": "ca", "key": "ca.crt"},
-        "credentials": {"name": "keys", "key": "config.json"},
+        "credentials": {"name": "keys"},
     })
 }
 

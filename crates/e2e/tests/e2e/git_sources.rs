@@ -138,7 +138,7 @@ async fn credentials_of_the_namespace_are_used() {
     let guard = Authentication::Basic { user: "git".to_owned(), password: "canary-of-git".to_owned() };
     let (server, tree) = start(&world, guard).await;
     let first = tree.commit("first", &[("a.yaml", "a: 1\n")]).await.unwrap();
-    let login = json!({"credentials": {"name": "login", "key": "config.json"}});
+    let login = json!({"credentials": {"name": "login"}});
     apply_source(&world, "fleet", &server.url("fleet"), login).await;
     let (_, message) = wait_reason(&world, "fleet", "GetCredentialsFailed").await;
     assert!(message.contains("login does not exist"), "{message}");
@@ -220,8 +220,9 @@ async fn only_signed_revisions_are_used() {
         tree.git(&["config", name, value]).await.unwrap();
     }
     let signed = tree.commit("signed", &[("a.yaml", "a: 1\n")]).await.unwrap();
-    apply_source(&world, "fleet", &server.url("fleet"), json!({"verify": {"keys": {"name": "signers"}}}))
-        .await;
+    let url = server.url("fleet");
+    let verify = json!({"keys": {"name": "signers"}});
+    apply_source(&world, "fleet", &url, json!({"git": {"url": url, "verify": verify}})).await;
     let (status, message) = wait_reason(&world, "fleet", "VerificationFailed").await;
     assert!(status.revision.is_none() && message.contains("signers does not exist"), "{message}");
     let public = std::fs::read_to_string(format!("{key}.pub")).unwrap();

@@ -112,7 +112,7 @@ async fn branches(world: &World, first: &str) {
     world.tree.git(&["reset", "--quiet", "--hard", &before]).await.unwrap();
     world.tree.push().await.unwrap();
     let status = world.wait("PruneHeld", "Held", Some(&before)).await;
-    assert_eq!((reasons(&status), &*status.held[0].name), (vec!["RevisionReturned"], "extra"));
+    assert_eq!((reasons(&status), &*status.held[0].name), (vec!["RevisionAppliedBefore"], "extra"));
     assert!(world.value("extra").await.is_some());
 
     let all = world.push(&many(10)).await;

@@ -84,7 +84,7 @@ impl GitCommit {
 
     fn tag_signer(&self, keys: &GitKeys) -> Result<String, String> {
         let FetchedTag { ref_name, signed_name, object } = self.tag.as_ref().ok_or_else(|| {
-            "spec.verify requires a signed tag, but spec.git.ref names no annotated tag; create it with `git tag -s`"
+            "spec.git.verify requires a signed tag, but spec.git.ref names no annotated tag; create it with `git tag -s`"
                 .to_owned()
         })?;
         // A signed tag under another name must not pass as a newer version.

@@ -43,7 +43,7 @@ pub(super) enum SignatureError {
     NotSsh,
     #[error("has an unreadable signature")]
     Unreadable,
-    #[error("is signed by {0}, which is none of the keys of spec.verify.keys")]
+    #[error("is signed by {0}, which is none of the keys of spec.git.verify.keys")]
     UnknownKey(String),
     #[error("has an invalid signature of {0}: it was changed after it was signed")]
     Invalid(String),

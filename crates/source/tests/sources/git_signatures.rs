@@ -66,7 +66,7 @@ async fn only_signatures_of_the_given_keys_count() {
         let key = signed.verify(mode, &keys).unwrap();
         assert!(key.starts_with("anna (SHA256:"), "{mode:?}: {key}");
         let refused = refusal(&signed, mode, &others);
-        assert!(refused.contains("which is none of the keys of spec.verify.keys"), "{mode:?}: {refused}");
+        assert!(refused.contains("which is none of the keys of spec.git.verify.keys"), "{mode:?}: {refused}");
     }
     let unsigned = fetch(&env, &url, &json!({"tag": "v1.0.0"})).await;
     assert!(unsigned.verify(VerificationMode::Commit, &keys).is_ok());

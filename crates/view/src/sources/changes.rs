@@ -19,7 +19,7 @@ pub enum ChangeError {
     )]
     Synced { name: String, sync: String },
     #[error(
-        "Source {name} requires signatures of tags (spec.verify.mode), which a commit does not have: set spec.git.ref.tag, \
+        "Source {name} requires signatures of tags (spec.git.verify.mode), which a commit does not have: set spec.git.ref.tag, \
          or suspend the Source with `chandler source suspend`"
     )]
     SignedTags { name: String },
@@ -93,7 +93,8 @@ pub fn reconcile(now: Timestamp) -> (String, Value) {
 pub fn pin(source: &Source, revision: Option<&str>) -> Result<Pin, ChangeError> {
     refuse_synced(source)?;
     let (name, reference) = (namespaced_name(source), reference(source)?);
-    if source.spec.verify.as_ref().is_some_and(|verify| verify.mode != VerificationMode::Commit) {
+    let verify = source.spec.git.as_ref().and_then(|git| git.verify.as_ref());
+    if verify.is_some_and(|verify| verify.mode != VerificationMode::Commit) {
         return Err(ChangeError::SignedTags { name });
     }
     if matches!(reference, SourceReference::Bucket { .. }) {
@@ -268,7 +269,8 @@ mod tests {
         let sync = "fleet.base".to_owned();
         assert_eq!(pin(&synced, None).unwrap_err(), ChangeError::Synced { name: name(), sync });
         let mut signed = source("apps", &[NEW]);
-        signed.spec.verify = serde_json::from_value(json!({"mode": "Tag", "keys": {"name": "k"}})).unwrap();
+        let verify = serde_json::from_value(json!({"mode": "Tag", "keys": {"name": "k"}})).unwrap();
+        signed.spec.git.as_mut().unwrap().verify = verify;
         assert_eq!(pin(&signed, None).unwrap_err(), ChangeError::SignedTags { name: name() });
     }
 

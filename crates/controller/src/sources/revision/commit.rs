@@ -19,7 +19,7 @@ impl Revision<'_> {
         max_age: Duration,
         on_refs: impl FnOnce(&RemoteRefs),
     ) -> Result<Current, Failure> {
-        let keys = self.keys().await?;
+        let keys = self.keys(git).await?;
         let access = self.access().await?;
         let selected = if let Some(pinned) = pinned_commit(git) {
             pinned
@@ -39,8 +39,8 @@ impl Revision<'_> {
     }
 
     /// Reads the keys whose signatures the Source accepts. `None` means that no signature is required.
-    async fn keys(&self) -> Result<Option<GitKeys>, Failure> {
-        let Some(verify) = &self.source.spec.verify else { return Ok(None) };
+    async fn keys(&self, git: &GitRepository) -> Result<Option<GitKeys>, Failure> {
+        let Some(verify) = &git.verify else { return Ok(None) };
         let (namespace, name) = (self.namespace(), &verify.keys.name);
         let texts = public_keys(self.client, &namespace, name).await;
         let keys = texts.and_then(|texts| {
@@ -50,7 +50,7 @@ impl Revision<'_> {
         keys.map(Some).map_err(|problem| {
             Failure::new(
                 Category::VerificationFailed,
-                format!("spec.verify of the Source is invalid: {problem}"),
+                format!("spec.git.verify of the Source is invalid: {problem}"),
             )
         })
     }
@@ -68,7 +68,7 @@ impl Revision<'_> {
         let request =
             GitRequest { namespace: &namespace, url: &git.url, access, selected, ignore: &spec.ignore };
         let commit = outside_of_limit(self.packages.git_commit(request)).await?;
-        let verified_by = match (&spec.verify, keys) {
+        let verified_by = match (&git.verify, keys) {
             (Some(verify), Some(keys)) => Some(commit.verify(verify.mode, keys)?),
             _ => None,
         };

@@ -36,7 +36,7 @@ struct Row {
     enabled: bool,
     confirm: Option<(&'static str, Vec<SyncedObject>)>,
     source_changed: bool,
-    revision_returned: bool,
+    revision_applied_before: bool,
     held: Vec<HeldObject>,
 }
 
@@ -49,7 +49,7 @@ impl Row {
             enabled: true,
             confirm: None,
             source_changed: false,
-            revision_returned: false,
+            revision_applied_before: false,
             held: Vec::new(),
         }
     }
@@ -85,7 +85,7 @@ impl Row {
             rendered: &rendered,
             own: &own,
             source_changed: self.source_changed,
-            revision_returned: self.revision_returned,
+            revision_applied_before: self.revision_applied_before,
             held: &self.held,
         })
     }
@@ -121,15 +121,6 @@ fn nothing_is_deleted_unless_pruning_is_enabled() {
 fn a_few_objects_are_deleted() {
     assert_eq!(Row::removed(maps(5), 0).outcome(), (0, Vec::new()));
     assert_eq!(Row::removed(maps(5), 2).outcome(), (2, Vec::new()));
-}
-
-#[test]
-fn an_empty_render_deletes_nothing() {
-    for objects in [maps(1), maps(3), vec![cluster("blue"), map(0)]] {
-        let count = objects.len();
-        let (deleted, held) = Row::removed(objects, count).outcome();
-        assert_eq!((deleted, held.len()), (0, count));
-    }
 }
 
 #[test]
@@ -212,7 +203,10 @@ fn the_sync_its_source_and_its_account_are_never_deleted() {
 fn another_folder_or_an_earlier_revision_deletes_nothing_that_is_not_confirmed() {
     let rows = [
         (Row { source_changed: true, ..Row::without(vec![map(1)]) }, HeldReason::SourceChanged),
-        (Row { revision_returned: true, ..Row::without(vec![map(1)]) }, HeldReason::RevisionReturned),
+        (
+            Row { revision_applied_before: true, ..Row::without(vec![map(1)]) },
+            HeldReason::RevisionAppliedBefore,
+        ),
     ];
     for (row, reason) in rows {
         assert_eq!(row.outcome(), (0, vec![reason]));
@@ -311,8 +305,8 @@ fn the_source_and_the_history_decide_whether_a_revision_continues_the_last_one()
         assert_eq!(PruneInput::is_source_changed(&sync(), &status), changed, "{status:?}");
     }
     let status = status(json!({"name": "repository"}), "clusters");
-    for (revision, returned) in [("r3", false), ("r2", false), ("r1", true)] {
-        assert_eq!(PruneInput::is_returned(revision, &status), returned, "{revision}");
+    for (revision, expected) in [("r3", false), ("r2", false), ("r1", true)] {
+        assert_eq!(PruneInput::was_applied_before(revision, &status), expected, "{revision}");
     }
 }
 

@@ -297,9 +297,10 @@ async fn source_fields_are_validated() {
     );
     let (scp, key) =
         (Some("write git@host:path as ssh://git@host/path"), Some("an ssh:// URL requires credentials"));
-    let (secret, ssh) =
-        (json!({"name": "key", "key": "config.json"}), json!({"url": "ssh://git@git.example/a"}));
+    let (secret, ssh) = (json!({"name": "key"}), json!({"url": "ssh://git@git.example/a"}));
+    let authority = json!({"name": "ca", "key": "ca.crt"});
     let with_key = |url: &str| json!({"git": {"url": url}, "credentials": secret});
+    let verify = |fields: Value| json!({"git": {"url": "https://git.example/a", "verify": fields}});
     let (one, name) =
         (Some("exactly one of branch, tag, semver, commit"), Some("must be the name of a branch or tag"));
     let id = Some("must be the full id of a commit");
@@ -317,7 +318,10 @@ async fn source_fields_are_validated() {
             (with_key("ssh://git@git.example:a/b"), https),
             (with_key("ssh://git:word@git.example/a"), login),
             (url("ssh://git@git.example/a"), key),
-            (json!({"git": ssh, "credentials": secret, "certificateAuthority": secret}), key),
+            (json!({"git": ssh, "credentials": secret, "certificateAuthority": authority}), key),
+            (json!({"credentials": {"name": "login", "key": ".dockerconfigjson"}}), None),
+            (json!({"credentials": {"name": "login", "key": ""}}), Some("spec.credentials.key")),
+            (json!({"credentials": {"key": "config.json"}}), Some("spec.credentials.name: Required value")),
             (git(&json!({"branch": "feature/x_1"})), None),
             (git(&json!({"tag": "v1.2.0+build"})), None),
             (git(&json!({"commit": "0123456789012345678901234567890123456789"})), None),
@@ -334,10 +338,10 @@ async fn source_fields_are_validated() {
             (json!({"receiver": {}}), Some("spec.receiver.secret: Required value")),
             (json!({"ignore": ["docs", "docs"]}), Some("Duplicate value")),
             (json!({"ignore": [""]}), Some("spec.ignore[0]")),
-            (json!({"verify": {"keys": {"name": "keys"}}}), None),
-            (json!({"verify": {"mode": "TagAndCommit", "keys": {"name": "keys"}}}), None),
-            (json!({"verify": {"mode": "Commit"}}), Some("spec.verify.keys: Required value")),
-            (json!({"verify": {"mode": "Push", "keys": {"name": "keys"}}}), Some("Unsupported value")),
+            (verify(json!({"keys": {"name": "keys"}})), None),
+            (verify(json!({"mode": "TagAndCommit", "keys": {"name": "keys"}})), None),
+            (verify(json!({"mode": "Commit"})), Some("spec.git.verify.keys: Required value")),
+            (verify(json!({"mode": "Push", "keys": {"name": "keys"}})), Some("Unsupported value")),
         ],
     )
     .await;
@@ -349,7 +353,7 @@ async fn artifact_sources_are_validated() {
         Some("must name a registry and a repository, without a tag"),
         Some("exactly one of git, oci, bucket"),
     );
-    let (one, key) = (Some("exactly one of tag, semver, digest"), json!({"keys": {"name": "keys"}}));
+    let one = Some("exactly one of tag, semver, digest");
     let cosign = json!({"verifier": "Cosign", "keys": {"name": "keys"}});
     let url = |url: &str| json!({"oci": {"url": url}});
     let reference = |fields: Value| json!({"oci": {"url": "oci://registry.example/a", "ref": fields}});
@@ -367,7 +371,6 @@ async fn artifact_sources_are_validated() {
         (reference(json!({})), one),
         (reference(json!({"tag": "a", "semver": "1.x"})), one),
         (json!({"oci": {"url": "oci://registry.example/a", "verify": cosign}}), None),
-        (json!({"oci": {"url": "oci://registry.example/a"}, "verify": key}), Some("set oci.verify")),
         (json!({"oci": {"url": "oci://registry.example/a"}, "git": {"url": "https://git.example/a"}}), both),
     ];
     let server = Server::shared().await;

@@ -86,10 +86,10 @@ impl SshReader {
     }
 
     fn ended(&self) -> SourceError {
-        let said = printable(&self.message);
-        let said = if said.is_empty() { said } else { format!(" and wrote {said:?}") };
+        let output = printable(&self.message);
+        let output = if output.is_empty() { output } else { format!(" and wrote {output:?}") };
         self.connection.broken(format!(
-            "the server ended the connection{said}; check the path in the URL, and whether the key may read the repository"
+            "the server ended the connection{output}; check the path in the URL, and whether the key may read the repository"
         ))
     }
 }
