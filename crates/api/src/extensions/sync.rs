@@ -147,7 +147,7 @@ pub enum DeletionPolicy {
     /// They are kept.
     #[default]
     Orphan,
-    /// They are deleted, except objects of protected kinds that `prune.confirm` does not name, and objects in `status.held`.
+    /// They are deleted, except objects of protected kinds and objects in `status.held`, unless `prune.confirm` names them.
     Prune,
 }
 
