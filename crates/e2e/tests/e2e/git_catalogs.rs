@@ -148,7 +148,10 @@ async fn a_bad_commit_and_a_missing_source_keep_the_last_good_charts() {
     let bad = wait_reason(&test.world, "git", "InvalidPackage").await;
     assert_eq!((bad.packages, bad.revision.as_deref()), (Some(1), Some(first.as_str())));
     let reported = message(&bad);
-    assert!(reported.contains("greeter/Chart.yaml, line 3: version: \"soon\" is not a version"), "{reported}");
+    assert!(
+        reported.contains("greeter/Chart.yaml, line 3: version: \"soon\" is not a version"),
+        "{reported}"
+    );
     assert!(reported.contains(&format!("the 1 packages read from revision {first}")), "{reported}");
     let _beta = test.world.create_cluster("beta").await;
     test.wait_ready("git/greeter", "beta", "0.1.0").await;
