@@ -75,7 +75,8 @@ impl NamedCatalogs {
     pub async fn folder(&self, own: &str, source: &PackageSource) -> Result<Option<CatalogFolder>, Failure> {
         let Some((catalog, entries)) = self.folder_entries(own, source).await? else {
             // A missing catalog is a failure, so that a release whose package came from its folder keeps it.
-            if let Some(reference) = source.catalog.as_ref().filter(|reference| !self.exists(own, reference)) {
+            if let Some(reference) = source.catalog.as_ref().filter(|reference| !self.exists(own, reference))
+            {
                 self.get(own, reference).await?;
             }
             return Ok(None);
