@@ -88,8 +88,8 @@ mod tests {
     async fn the_repository_has_all_files_and_the_history() {
         let folder = tempfile::tempdir().unwrap();
         let authority = Authority::open(&folder.path().join("pki"), "bench").unwrap();
-        let served = folder.path().join("served");
-        let server = GitServer::start(&authority, &served).await.unwrap();
+        let root = folder.path().join("served");
+        let server = GitServer::start(&authority, &root).await.unwrap();
         let written = Mutex::new(0);
         let on_progress = |megabytes: u64| *written.lock().unwrap() = megabytes;
         let commit = LargeRepository::new(120, 2).create(&server, "large", on_progress).await.unwrap();
