@@ -95,7 +95,7 @@ mod tests {
         let commit = LargeRepository::new(120, 2).create(&server, "large", on_progress).await.unwrap();
         let git = |arguments: &[&str]| {
             let output =
-                Command::new("git").args(arguments).current_dir(served.join("large.git")).output().unwrap();
+                Command::new("git").args(arguments).current_dir(root.join("large.git")).output().unwrap();
             String::from_utf8(output.stdout).unwrap().lines().count()
         };
         assert_eq!(git(&["ls-tree", "-r", "--name-only", &commit]), 120);
