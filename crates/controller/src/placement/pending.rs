@@ -86,12 +86,14 @@ impl<P: PlacementKind> Pending<P> {
         }
     }
 
-    /// Takes the scope of the reconcile that starts now.
-    pub fn take(&self, placement: &ObjectRef<P>) -> ReconcileScope {
+    /// Takes the scope of the reconcile that starts now, of this generation of the spec. It is all clusters until the generation
+    /// has been applied: an earlier reconcile may have taken the scope of the change, but not yet seen the change itself.
+    pub fn take(&self, placement: &ObjectRef<P>, generation: Option<i64>) -> ReconcileScope {
         let mut entries = self.lock();
         let entry = entries.entry(placement.clone()).or_default();
+        let is_applied = generation.is_some() && entry.applied == generation;
         let overdue = entry.complete.is_none_or(|complete| complete.elapsed() >= RESYNC);
-        match entry.scope.take().filter(|_| !overdue) {
+        match entry.scope.take().filter(|_| is_applied && !overdue) {
             Some(ReconcileScope::Clusters(mut some)) => {
                 some.extend(entry.unfinished.iter().cloned());
                 ReconcileScope::Clusters(some)
@@ -149,6 +151,8 @@ mod tests {
 
     use super::*;
 
+    const FIRST: Option<i64> = Some(1);
+
     fn one(cluster: &str) -> ReconcileScope {
         ReconcileScope::Clusters(HashSet::from([ClusterKey::new("fleet", cluster)]))
     }
@@ -158,37 +162,47 @@ mod tests {
         let (pending, placement) =
             (Pending::<HelmChartProxy>::default(), ObjectRef::new("hello").within("fleet"));
         assert_eq!(
-            pending.take(&placement),
+            pending.take(&placement, FIRST),
             ReconcileScope::All,
             "the first reconcile includes all clusters"
         );
+        pending.record_applied(&placement, FIRST);
         pending.add(&placement, &one("blue"));
         pending.add(&placement, &one("green"));
         pending.add(&placement, &ReconcileScope::status());
-        assert!(matches!(pending.take(&placement), ReconcileScope::Clusters(some) if some.len() == 2));
+        assert!(matches!(pending.take(&placement, FIRST), ReconcileScope::Clusters(some) if some.len() == 2));
         pending.add(&placement, &ReconcileScope::status());
-        assert_eq!(pending.take(&placement), ReconcileScope::status(), "the status includes no cluster");
-        assert_eq!(pending.take(&placement), ReconcileScope::All, "a timer includes all clusters");
+        assert_eq!(
+            pending.take(&placement, FIRST),
+            ReconcileScope::status(),
+            "the status includes no cluster"
+        );
+        assert_eq!(pending.take(&placement, FIRST), ReconcileScope::All, "a timer includes all clusters");
         pending.add(&placement, &one("blue"));
         pending.add(&placement, &ReconcileScope::All);
         pending.add(&placement, &one("blue"));
-        assert_eq!(pending.take(&placement), ReconcileScope::All);
+        assert_eq!(pending.take(&placement, FIRST), ReconcileScope::All);
     }
 
     #[test]
     fn unfinished_clusters_are_part_of_every_reconcile() {
         let (pending, placement) =
             (Pending::<HelmChartProxy>::default(), ObjectRef::new("hello").within("fleet"));
-        assert_eq!(pending.take(&placement), ReconcileScope::All);
+        assert_eq!(pending.take(&placement, FIRST), ReconcileScope::All);
+        pending.record_applied(&placement, FIRST);
         pending.unfinished(&placement, HashSet::from([ClusterKey::new("fleet", "blue")]));
         for _ in 0..2 {
             pending.add(&placement, &ReconcileScope::status());
-            assert_eq!(pending.take(&placement), one("blue"));
+            assert_eq!(pending.take(&placement, FIRST), one("blue"));
         }
-        assert_eq!(pending.take(&placement), ReconcileScope::All, "a timer still includes all clusters");
+        assert_eq!(
+            pending.take(&placement, FIRST),
+            ReconcileScope::All,
+            "a timer still includes all clusters"
+        );
         pending.unfinished(&placement, HashSet::new());
         pending.add(&placement, &ReconcileScope::status());
-        assert_eq!(pending.take(&placement), ReconcileScope::status());
+        assert_eq!(pending.take(&placement, FIRST), ReconcileScope::status());
     }
 
     #[test]
@@ -199,6 +213,17 @@ mod tests {
         pending.record_applied(&placement, Some(1));
         assert!(pending.is_applied(&placement, Some(1)));
         assert!(!pending.is_applied(&placement, Some(2)), "the spec has changed");
+    }
+
+    #[test]
+    fn a_change_of_the_spec_is_applied_although_another_reconcile_has_taken_its_scope() {
+        let (pending, placement) =
+            (Pending::<HelmChartProxy>::default(), ObjectRef::new("hello").within("fleet"));
+        pending.add(&placement, &ReconcileScope::All);
+        assert_eq!(pending.take(&placement, FIRST), ReconcileScope::All, "with the spec of before");
+        pending.record_applied(&placement, FIRST);
+        pending.add(&placement, &ReconcileScope::status());
+        assert_eq!(pending.take(&placement, Some(2)), ReconcileScope::All);
     }
 
     #[test]

@@ -68,7 +68,7 @@ where
                 .map(|action| requeue_if_lagging(action, &lagging));
         }
         status::add_finalizer(&self.context.client, &*self.object, P::FINALIZER).await?;
-        let scope = self.context.queue.pending.take(&reference);
+        let scope = self.context.queue.pending.take(&reference, self.object.meta().generation);
         self.context.metrics.placement_reconcile(status::kind::<P>(), scope.as_str());
         let (existing, lagging) = self.existing(&reference, &scope);
         let done = self.place(&reference, &scope, &existing, &lagging).await;
