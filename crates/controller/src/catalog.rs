@@ -26,13 +26,13 @@ pub use self::{
 };
 use crate::{
     events::Events,
+    locks::{Mutex, MutexGuard},
     metrics::Metrics,
     queue,
     routing::{Router, ScopedQueue},
     run::Shared,
     scoped::Scoped,
     sources::Sources,
-    sync::{Mutex, MutexGuard},
     tasks::Tasks,
     watch::{Change, Scope, watch},
 };

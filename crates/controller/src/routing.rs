@@ -23,7 +23,7 @@ pub use self::{
     index::Index,
     queues::{PairQueues, Queues, ScopedQueue},
 };
-use crate::{fleet::FleetQueues, status, sync::Mutex, watch::Change};
+use crate::{fleet::FleetQueues, locks::Mutex, status, watch::Change};
 
 /// The key of an object of a kind that Chandler reconciles.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -31,12 +31,12 @@ pub use self::{
 use self::{refused::RefusedRevisions, requests::PollRequests, tags::KnownTags};
 use crate::{
     events::Events,
+    locks::{Mutex, MutexGuard},
     metrics::Metrics,
     queue,
     routing::ScopedQueue,
     run::Shared,
     scoped::Scoped,
-    sync::{Mutex, MutexGuard},
     tasks::Tasks,
     watch::{Change, Scope, watch},
 };

@@ -7,7 +7,7 @@ use kube::ResourceExt as _;
 use tokio::sync::watch;
 
 use super::ready;
-use crate::sync::Mutex;
+use crate::locks::Mutex;
 
 /// Counts changes to catalogs: to their objects and to the packages they offer.
 #[derive(Debug, Default)]

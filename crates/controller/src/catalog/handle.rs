@@ -18,7 +18,7 @@ use kube::{
 use tokio::sync::watch;
 
 use super::ready;
-use crate::{metrics::CatalogCounts, sync::Mutex};
+use crate::{locks::Mutex, metrics::CatalogCounts};
 
 /// The watched catalogs and the packages that were read from them. Clones share the data.
 #[derive(Clone, Debug)]

@@ -26,7 +26,7 @@ use super::{
     requests::PollRequests,
     tags::{self, TagKey},
 };
-use crate::{single_flight::SingleFlight, sync::Mutex};
+use crate::{locks::Mutex, single_flight::SingleFlight};
 
 /// The watched Sources and the files that were fetched for them. Clones share the data.
 #[derive(Clone)]

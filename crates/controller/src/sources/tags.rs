@@ -11,7 +11,7 @@ use chandler_core::{
 use kube::ResourceExt as _;
 
 use super::{CurrentSource, Sources, handle::unavailable, revision::Revision};
-use crate::{catalog::repository_access, queue::outside_of_limit, sync::Mutex};
+use crate::{catalog::repository_access, locks::Mutex, queue::outside_of_limit};
 
 /// The age of a list of tags if the interval of the Source is invalid.
 const DEFAULT_AGE: Duration = Duration::from_mins(1);
