@@ -32,8 +32,8 @@ pub use package_source::PackageSource;
 pub use parameters::{ObjectField, ParametersFrom};
 pub use reference::{ExtensionReference, KeyReference, Reference, Scope, SecretName};
 pub use source::{
-    Bucket, BucketProvider, CommitRecord, GitReference, GitRepository, GitVerification, OciArtifact,
-    OciReference, Source, SourceCredentials, SourceReceiver, SourceRef, SourceRevision, SourceSpec,
+    Bucket, BucketProvider, GitReference, GitRepository, GitVerification, OciArtifact, OciReference, Source,
+    SourceCredentials, SourceReceiver, SourceRef, SourceRevision, SourceRevisionRecord, SourceSpec,
     SourceStatus, VerificationMode,
 };
 pub use sync::{

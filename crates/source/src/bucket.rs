@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use chandler_core::{
     digest::Digest,
-    source::{Bucket, CommitRecord, Ignore, commit_record},
+    source::{Bucket, Ignore, SourceRevisionRecord, revision_record},
 };
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::{GetOptions, ObjectMeta, ObjectStore as _, path::Path};
@@ -49,7 +49,7 @@ struct Listed {
 #[derive(Clone, Debug)]
 pub struct BucketObjects {
     /// The digest of the list, the number of objects, and the time of the newest one.
-    pub record: CommitRecord,
+    pub record: SourceRevisionRecord,
     bucket: Bucket,
     objects: Vec<Listed>,
 }
@@ -219,7 +219,7 @@ fn folders(path: &str) -> impl Iterator<Item = String> {
     path.match_indices('/').map(move |(end, _)| path[..end].to_owned())
 }
 
-fn record(objects: &[Listed]) -> CommitRecord {
+fn record(objects: &[Listed]) -> SourceRevisionRecord {
     let list: Vec<_> = objects
         .iter()
         .map(|object| {
@@ -227,7 +227,7 @@ fn record(objects: &[Listed]) -> CommitRecord {
         })
         .collect();
     let newest = objects.iter().map(|object| object.modified).max().unwrap_or_default();
-    commit_record(
+    revision_record(
         Digest::of(json!(list).to_string()).as_str(),
         "",
         &format!("{} objects", objects.len()),

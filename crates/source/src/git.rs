@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use chandler_core::source::{Ignore, RemoteRef, RemoteRefs, SelectedCommit};
+use chandler_core::source::{Ignore, RemoteRef, RemoteRefs, SelectedRevision};
 use reqwest::Url;
 
 pub use self::{
@@ -56,7 +56,7 @@ pub struct GitRequest<'a> {
     pub namespace: &'a str,
     pub url: &'a str,
     pub access: &'a Access,
-    pub selected: &'a SelectedCommit,
+    pub selected: &'a SelectedRevision,
     /// Files to leave out.
     pub ignore: &'a [String],
 }
@@ -128,7 +128,7 @@ impl GitRepositories {
         let key = CommitKey {
             url: url.clone(),
             access: request.access.clone(),
-            commit: request.selected.commit.clone(),
+            commit: request.selected.id.clone(),
             tag: request.selected.tag.as_ref().map(|tag| tag.id.clone()),
             ignore: request.ignore.to_vec(),
         };

@@ -292,7 +292,7 @@ pub struct SourceStatus {
     pub revision: Option<String>,
     /// The commit of the revision, or the description of the artifact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub commit: Option<CommitRecord>,
+    pub commit: Option<SourceRevisionRecord>,
     /// The keys that signed the commit, or the rules that the signatures of the artifact meet. Unset if no signature is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_by: Option<String>,
@@ -309,7 +309,7 @@ pub struct SourceStatus {
 
 /// A commit, or an artifact.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct CommitRecord {
+pub struct SourceRevisionRecord {
     /// Id of the commit, or digest of the artifact.
     pub id: String,
     /// Name and email address of the author, as the commit or the annotations of the artifact state them.

@@ -133,7 +133,7 @@ impl Reconciler<'_> {
     ) -> Result<(Catalog, String), Failure> {
         let CatalogContext { sources, packages, .. } = self.context;
         let current = sources.current(&source.source_ref, &self.namespace()).await?;
-        packages.check_files(&current.url, current.revision.keys.as_deref())?;
+        packages.check_files(&current.url, current.revision.verified_with.as_deref())?;
         let tree = sources.files(&current).await?;
         let path = source.path.as_deref();
         let read = read_folder(packages, request, &tree, path).await;

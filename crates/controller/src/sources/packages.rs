@@ -83,7 +83,7 @@ impl SourcePackages {
     pub async fn make(&self, folder: Folder<'_>, values: Option<&str>) -> Result<PinnedPackage, Failure> {
         let content = self.content(folder).await?;
         let current = self.current(folder).await?;
-        self.packages.check_files(&current.url, current.revision.keys.as_deref())?;
+        self.packages.check_files(&current.url, current.revision.verified_with.as_deref())?;
         let values = values.filter(|_| content == Content::Kustomization);
         let key = (key(&current, folder.path()), values.map(Digest::of));
         let made = self.made.get(&key, self.made_now(&current, folder.path(), content, values));
@@ -105,7 +105,7 @@ impl SourcePackages {
         let digest = Digest::parse(&pinned.digest)
             .ok_or_else(|| Failure::new(Category::Internal, "spec.pinned.digest is not a digest"))?;
         let find = || {
-            let signers = current.revision.keys.as_deref();
+            let signers = current.revision.verified_with.as_deref();
             self.packages.stored_files(&current.url, signers, &digest, &format)
         };
         if let Some(stored) = find()? {

@@ -16,7 +16,7 @@ use kube::{ResourceExt as _, runtime::controller::Action};
 
 use super::{
     SourceContext, ready,
-    revision::{Current, Revision},
+    revision::{FetchResult, RevisionFetcher},
 };
 use crate::{ReconcileError, status};
 
@@ -86,8 +86,8 @@ impl Reconciler<'_> {
         self.context.polls().get(&self.uid).copied()
     }
 
-    fn revision(&self) -> Revision<'_> {
-        Revision {
+    fn revision(&self) -> RevisionFetcher<'_> {
+        RevisionFetcher {
             client: &self.context.client,
             packages: &self.context.packages,
             refused: &self.context.refused,
@@ -99,7 +99,7 @@ impl Reconciler<'_> {
     async fn poll(&self) -> PollResult {
         let request = self.context.requests.take(&self.uid);
         match self.current(request.is_some()).await {
-            Ok(Current { mut revision, is_new }) => {
+            Ok(FetchResult { mut revision, is_new }) => {
                 if is_new {
                     self.context.changed();
                 }
@@ -120,7 +120,7 @@ impl Reconciler<'_> {
         }
     }
 
-    async fn current(&self, is_requested: bool) -> Result<Current, Failure> {
+    async fn current(&self, is_requested: bool) -> Result<FetchResult, Failure> {
         poll_interval(&self.source.spec.interval, self.context.min_interval)?;
         let generation = self.source.metadata.generation;
         let cause = if is_requested {

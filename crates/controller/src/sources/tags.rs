@@ -10,7 +10,7 @@ use chandler_core::{
 };
 use kube::ResourceExt as _;
 
-use super::{CurrentSource, Sources, handle::unavailable, revision::Revision};
+use super::{CurrentSource, Sources, handle::unavailable, revision::RevisionFetcher};
 use crate::{catalog::repository_access, locks::Mutex, queue::outside_of_limit};
 
 /// The age of a list of tags if the interval of the Source is invalid.
@@ -90,7 +90,7 @@ impl Sources {
         }
         let uid = format!("{}/{tag}", source.uid().unwrap_or_default());
         let tagged = at_tag(&source, tag);
-        let revision = Revision {
+        let revision = RevisionFetcher {
             client: &self.client,
             packages: &self.packages,
             refused: &self.refused,

@@ -10,7 +10,7 @@ use std::{
 use chandler_core::{
     digest::Digest,
     release::PackageReference,
-    source::{CommitRecord, Ignore, artifact_record},
+    source::{Ignore, SourceRevisionRecord, artifact_record},
 };
 use reqwest::Url;
 use sha2::{Digest as _, Sha256};
@@ -31,7 +31,7 @@ const TTL: Duration = Duration::from_hours(1);
 #[derive(Clone, Debug)]
 pub struct Artifact {
     /// The digest of its manifest, and what its annotations say.
-    pub record: CommitRecord,
+    pub record: SourceRevisionRecord,
     pub(crate) digest: Digest,
     pub(crate) base_url: Url,
     layer: Layer,
