@@ -16,7 +16,7 @@ mod write;
 
 pub use dependencies::{Dependency, check_dependencies};
 pub use live::Live;
-pub use manifests::{BuiltDocument, Document, MOST_OBJECTS, check_files, read_objects};
+pub use manifests::{BuiltDocument, Document, MAX_OBJECTS, check_files, read_objects};
 pub use moving::{Move, accept_missing, is_resumed, moving, own_move};
 pub use object::{ObjectId, add_uids, merge_inventory};
 pub use order::{definitions, is_established, steps};

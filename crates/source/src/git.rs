@@ -35,8 +35,8 @@ use self::{
 };
 use crate::{
     Access, SourceError, Store,
-    fair_slots::{FairSlot, FairSlots},
     http::{Deadline, HttpClient},
+    namespace_semaphore::{NamespacePermit, NamespaceSemaphore},
     shared_fetches::SharedFetches,
     single_flight::SingleFlightCache,
 };
@@ -77,7 +77,7 @@ pub(crate) struct GitRepositories {
     store: Store,
     refs: SingleFlightCache<(Url, Access), Arc<RemoteRefs>>,
     commits: SharedFetches<CommitKey, GitCommit>,
-    lists: FairSlots,
+    lists: NamespaceSemaphore,
 }
 
 impl GitRepositories {
@@ -87,7 +87,7 @@ impl GitRepositories {
             store,
             refs: SingleFlightCache::with_size_limit(REFS_TTL, REFS_CACHE_BYTES, refs_size),
             commits: SharedFetches::new(),
-            lists: FairSlots::new(CONCURRENT_LISTS),
+            lists: NamespaceSemaphore::new(CONCURRENT_LISTS),
         }
     }
 
@@ -139,7 +139,7 @@ impl GitRepositories {
         &self,
         url: &Url,
         request: GitRequest<'_>,
-        slot: FairSlot,
+        slot: NamespacePermit,
     ) -> Result<GitCommit, SourceError> {
         let limits = self.http.limits.git;
         let interrupt = Interrupt(Arc::new(AtomicBool::new(false)));

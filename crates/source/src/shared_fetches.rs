@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::{
     SourceError, SourceTree,
-    fair_slots::{FairSlot, FairSlots},
+    namespace_semaphore::{NamespacePermit, NamespaceSemaphore},
     single_flight::SingleFlightCache,
 };
 
@@ -24,7 +24,7 @@ const HELD_BYTES: usize = 4 << 20;
 pub(crate) struct SharedFetches<K, V> {
     /// Without the files: only callers keep them in memory, and `hold` for a moment.
     fetched: SingleFlightCache<K, Weak<V>>,
-    slots: FairSlots,
+    slots: NamespaceSemaphore,
 }
 
 impl<K, V> std::fmt::Debug for SharedFetches<K, V> {
@@ -41,7 +41,7 @@ where
     pub fn new() -> Self {
         Self {
             fetched: SingleFlightCache::new(Duration::from_mins(1)),
-            slots: FairSlots::new(CONCURRENT_FETCHES),
+            slots: NamespaceSemaphore::new(CONCURRENT_FETCHES),
         }
     }
 
@@ -51,7 +51,7 @@ where
         &self,
         namespace: &str,
         key: K,
-        fetch: impl Fn(FairSlot) -> F,
+        fetch: impl Fn(NamespacePermit) -> F,
     ) -> Result<Arc<V>, SourceError>
     where
         F: Future<Output = Result<V, SourceError>>,
@@ -72,7 +72,11 @@ where
         }
     }
 
-    async fn run<F>(&self, namespace: &str, fetch: impl Fn(FairSlot) -> F) -> Result<Arc<V>, SourceError>
+    async fn run<F>(
+        &self,
+        namespace: &str,
+        fetch: impl Fn(NamespacePermit) -> F,
+    ) -> Result<Arc<V>, SourceError>
     where
         F: Future<Output = Result<V, SourceError>>,
     {

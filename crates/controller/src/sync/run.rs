@@ -14,7 +14,7 @@ use chandler_core::{
     digest::Digest,
     failure::{Category, Failure},
     sync::{
-        Applied, Claim, Claims, Held, Live, MOST_OBJECTS, Manifest, Move, ObjectId, Outcome, PruneInput,
+        Applied, Claim, Claims, Held, Live, MAX_OBJECTS, Manifest, Move, ObjectId, Outcome, PruneInput,
         Skipped, WriteDecision, accept_missing, add_uids, decide_write, definitions, is_established, kinds,
         merge_inventory, moving, needs_others, plan_prune, rendered_digest, resolve, steps,
     },
@@ -41,7 +41,7 @@ const ESTABLISH_POLL: Duration = Duration::from_millis(500);
 /// How often a Cluster is read again because it has changed before it was written.
 const ATTEMPTS: usize = 5;
 /// The largest inventory: the objects of a folder, and as many that are held.
-const MOST_RECORDED: usize = 2 * MOST_OBJECTS;
+const MAX_RECORDED: usize = 2 * MAX_OBJECTS;
 /// Number of failed objects that a message lists.
 const LISTED: usize = 5;
 
@@ -133,9 +133,9 @@ impl Run<'_> {
         let rendered: BTreeSet<_> = manifests.iter().map(|manifest| manifest.id.clone()).collect();
         let records: Vec<_> = manifests.iter().map(Manifest::record).collect();
         let mut inventory = merge_inventory(recorded, &records);
-        if inventory.len() > MOST_RECORDED {
+        if inventory.len() > MAX_RECORDED {
             let message = format!(
-                "the inventory would have {} objects, but at most {MOST_RECORDED} fit into the status; confirm the \
+                "the inventory would have {} objects, but at most {MAX_RECORDED} fit into the status; confirm the \
                  deletion of held objects; nothing is changed",
                 inventory.len()
             );
