@@ -17,12 +17,12 @@ use crate::{
 /// Number of revisions that are fetched at the same time. It limits memory and temporary files. Namespaces share it fairly.
 const CONCURRENT_FETCHES: usize = 4;
 /// How long a fetched revision is kept in memory, and the largest one that is.
-const HELD_FOR: Duration = Duration::from_secs(10);
-const HELD_BYTES: usize = 4 << 20;
+const CACHE_TTL: Duration = Duration::from_secs(10);
+const CACHE_BYTES: usize = 4 << 20;
 
 /// Fetches revisions. Concurrent callers with the same key share a fetch.
 pub(crate) struct SharedFetches<K, V> {
-    /// Without the files: only callers keep them in memory, and `hold` for a moment.
+    /// Without the files: only callers keep them in memory, and `keep_briefly`.
     fetched: SingleFlightCache<K, Weak<V>>,
     slots: NamespaceSemaphore,
 }
@@ -60,7 +60,7 @@ where
         let (first, own) = (&fetch, &mut fetched);
         let work = move |_| async move {
             let revision = self.run(namespace, first).await?;
-            hold(revision.clone());
+            keep_briefly(revision.clone());
             let shared = Arc::downgrade(&revision);
             *own = Some(revision);
             Ok::<_, SourceError>(shared)
@@ -87,12 +87,12 @@ where
 
 /// Keeps a revision with few bytes in memory for a moment, so that Sources of the same repository that are polled one after
 /// the other share its fetch.
-fn hold<V: AsRef<SourceTree> + Send + Sync + 'static>(revision: Arc<V>) {
+fn keep_briefly<V: AsRef<SourceTree> + Send + Sync + 'static>(revision: Arc<V>) {
     let tree: &SourceTree = (*revision).as_ref();
     let bytes: usize = tree.files.values().map(Bytes::len).sum();
-    if bytes <= HELD_BYTES {
+    if bytes <= CACHE_BYTES {
         tokio::spawn(async move {
-            tokio::time::sleep(HELD_FOR).await;
+            tokio::time::sleep(CACHE_TTL).await;
             drop(revision);
         });
     }
@@ -116,7 +116,7 @@ mod tests {
 
     #[tokio::test]
     async fn callers_share_a_fetch_and_large_revisions_are_not_kept() {
-        for (size, later) in [(1, 1), (HELD_BYTES + 1, 2)] {
+        for (size, later) in [(1, 1), (CACHE_BYTES + 1, 2)] {
             let (fetches, count) = (SharedFetches::new(), AtomicU32::new(0));
             let fetch = |_slot| async {
                 count.fetch_add(1, Ordering::Relaxed);

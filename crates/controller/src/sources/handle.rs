@@ -37,8 +37,8 @@ pub struct Sources {
     pub(super) packages: Arc<Packages>,
     platform: Arc<str>,
     changes: watch::Sender<u64>,
-    /// Files that a caller still holds, by uid.
-    held: Arc<Mutex<HashMap<String, Weak<SourceTree>>>>,
+    /// Files that a caller still has in memory, by uid.
+    cached: Arc<Mutex<HashMap<String, Weak<SourceTree>>>>,
     /// Tags whose revisions cannot be used.
     pub(super) refused: Arc<RefusedRevisions>,
     /// Revisions of tags.
@@ -82,7 +82,7 @@ impl Sources {
             packages,
             platform: platform.into(),
             changes,
-            held: Arc::default(),
+            cached: Arc::default(),
             refused: Arc::default(),
             tagged: Arc::new(SingleFlight::new(tags::CACHED)),
             requests: Arc::default(),
@@ -117,22 +117,22 @@ impl Sources {
     /// Returns the files of a Source. They may be those of a newer revision, if it was fetched meanwhile.
     pub async fn files(&self, current: &CurrentSource) -> Result<Arc<SourceTree>, Failure> {
         let CurrentSource { uid, revision, .. } = current;
-        if let Some(held) = self.held(uid).filter(|held| held.revision == revision.commit.id) {
-            return Ok(held);
+        if let Some(cached) = self.cached(uid).filter(|tree| tree.revision == revision.commit.id) {
+            return Ok(cached);
         }
         let read = self.packages.stored_tree(uid).await?;
         let read = read.filter(|(stored, _)| stored.content_key == revision.content_key);
         let (_, tree) = read.ok_or_else(|| current.unavailable("has files that cannot be read"))?;
         let tree = Arc::new(tree);
-        let mut all = self.held.lock();
-        all.retain(|_, held| held.strong_count() > 0);
+        let mut all = self.cached.lock();
+        all.retain(|_, tree| tree.strong_count() > 0);
         all.insert(uid.clone(), Arc::downgrade(&tree));
         Ok(tree)
     }
 
-    /// Returns the files of a Source if a caller still holds them.
-    fn held(&self, uid: &str) -> Option<Arc<SourceTree>> {
-        self.held.lock().get(uid)?.upgrade()
+    /// Returns the files of a Source if a caller still has them in memory.
+    fn cached(&self, uid: &str) -> Option<Arc<SourceTree>> {
+        self.cached.lock().get(uid)?.upgrade()
     }
 
     /// Returns the Source that an object of `namespace` refers to, if that namespace may use it.
