@@ -17,7 +17,7 @@ mod write;
 pub use dependencies::{Dependency, check_dependencies};
 pub use live::Live;
 pub use manifests::{BuiltDocument, Document, MAX_OBJECTS, check_files, read_objects};
-pub use moving::{Move, accept_missing, is_resumed, moving, own_move};
+pub use moving::{Move, MoveSuspension, accept_missing, move_suspension, moving, own_move};
 pub use object::{ObjectId, add_uids, merge_inventory};
 pub use order::{definitions, is_established, steps};
 pub use ownership::{Claim, Claims, Ownership, owner_label, ownership};

@@ -9,7 +9,7 @@ use chandler_api::{
 use chandler_core::{
     backoff,
     failure::{Category, Failure},
-    sync::{ObjectId, Outcome, PruneInput, is_resumed, own_move, plan_deletion},
+    sync::{MoveSuspension, ObjectId, Outcome, PruneInput, move_suspension, own_move, plan_deletion},
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
@@ -39,7 +39,7 @@ pub async fn reconcile(
     }
     let keeps = sync.spec.deletion_policy == DeletionPolicy::Orphan
         || sync.spec.suspend
-        || is_resumed(sync) == Some(false)
+        || move_suspension(sync) == MoveSuspension::Suspended
         || own_move(sync).is_some();
     if !keeps
         && let Err(failure) = prune(context, sync, account).await

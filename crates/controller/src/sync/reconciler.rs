@@ -6,8 +6,8 @@ use chandler_api::extensions::{DeletionPolicy, SYNC_FINALIZER, SyncObject};
 use chandler_core::{
     failure::{Category, Failure},
     sync::{
-        Dependency, LastRun, Move, ObjectId, Outcome, check_dependencies, interval, is_due_by_revision_only,
-        is_resumed, own_move, run_delay,
+        Dependency, LastRun, Move, MoveSuspension, ObjectId, Outcome, check_dependencies, interval,
+        is_due_by_revision_only, move_suspension, own_move, run_delay,
     },
 };
 use chandler_source::SourceTree;
@@ -86,7 +86,7 @@ impl Reconciler<'_> {
             sync: self.sync,
             namespace: self.namespace,
             account,
-            resumed: is_resumed(self.sync) == Some(true),
+            resumed: move_suspension(self.sync) == MoveSuspension::Resumed,
             revision_only,
         };
         self.apply(&run, &tree, &mut status).await?;
@@ -101,13 +101,13 @@ impl Reconciler<'_> {
         if let Some(why) = own_move(self.sync) {
             return Some(Outcome::Moving(why));
         }
-        match is_resumed(self.sync) {
-            Some(false) => Some(Outcome::StillMoving),
-            Some(true) => {
+        match move_suspension(self.sync) {
+            MoveSuspension::Suspended => Some(Outcome::StillMoving),
+            MoveSuspension::Resumed => {
                 self.context.moves.forget(self.inventory());
                 None
             }
-            None => {
+            MoveSuspension::NotSuspended => {
                 let seen = self.context.moves.seen(self.inventory());
                 seen.into_iter().next().map(|id| Outcome::Moving(Move::Deleting(id)))
             }
