@@ -1,8 +1,8 @@
 //! The controller of Syncs: applies folders of Sources to the management cluster, as ServiceAccounts of their namespaces.
 
-mod account;
-mod delete;
-mod deletion;
+mod delete_objects;
+mod finalize;
+mod impersonated_client;
 mod moves;
 mod reconciler;
 mod render;

@@ -14,7 +14,10 @@ use chandler_source::SourceTree;
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::controller::Action};
 
-use super::{KIND, SyncContext, account::Account, deletion, run::Run, status_writer::StatusWriter};
+use super::{
+    KIND, SyncContext, finalize, impersonated_client::ImpersonatedClient, run::Run,
+    status_writer::StatusWriter,
+};
 use crate::{ReconcileError, status};
 
 /// Deadline of reading a Source.
@@ -30,17 +33,17 @@ pub async fn reconcile(sync: Arc<SyncObject>, context: Arc<SyncContext>) -> Resu
     let incomplete = |field| ReconcileError::Incomplete { kind: KIND, name: sync.name_any(), field };
     let namespace = sync.namespace().ok_or_else(|| incomplete("namespace"))?;
     let uid = sync.uid().ok_or_else(|| incomplete("uid"))?;
-    let account = Account {
+    let impersonated = ImpersonatedClient {
         client: context.client.clone(),
         namespace: namespace.clone(),
         name: sync.spec.service_account_name.clone(),
         limit: context.limit.clone(),
     };
     if sync.metadata.deletion_timestamp.is_some() {
-        return deletion::reconcile(&context, &sync, &account).await;
+        return finalize::reconcile(&context, &sync, &impersonated).await;
     }
     let reconciler = Reconciler { context: &context, sync: &sync, namespace: &namespace, uid: &uid };
-    reconciler.reconcile(&account).await
+    reconciler.reconcile(&impersonated).await
 }
 
 struct Reconciler<'a> {
@@ -51,7 +54,7 @@ struct Reconciler<'a> {
 }
 
 impl Reconciler<'_> {
-    async fn reconcile(&self, account: &Account) -> Result<Action, ReconcileError> {
+    async fn reconcile(&self, impersonated: &ImpersonatedClient) -> Result<Action, ReconcileError> {
         let mut status = StatusWriter::new(self.context, self.sync);
         if let Some(outcome) = self.suspended() {
             self.context.run_again(self.sync);
@@ -85,7 +88,7 @@ impl Reconciler<'_> {
             context: self.context,
             sync: self.sync,
             namespace: self.namespace,
-            account,
+            impersonated,
             resumed: move_suspension(self.sync) == MoveSuspension::Resumed,
             revision_only,
         };
