@@ -140,11 +140,7 @@ impl Controllers {
         let caches = ManagementCaches {
             clusters: cluster_cache,
             references: References::new(shared.client.clone(), shared.scope.clone(), shared.router.clone()),
-            catalogs: NamedCatalogs {
-                client: shared.client.clone(),
-                catalogs: catalog_cache.clone(),
-                platform,
-            },
+            catalogs: NamedCatalogs::new(shared.client.clone(), catalog_cache.clone(), platform),
             source_packages: SourcePackages::new(
                 sources,
                 shared.packages.clone(),

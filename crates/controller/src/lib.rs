@@ -15,6 +15,7 @@ mod kinds;
 mod leader;
 mod locks;
 mod metrics;
+mod namespace_labels;
 mod operations;
 mod overwrite;
 mod pair;

@@ -14,9 +14,8 @@ use chandler_core::{
     source::{Origin, content_key, may_use_source},
 };
 use chandler_source::{Packages, SourceTree, StoredRevision};
-use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
 use kube::{
-    Api, Client, ResourceExt as _,
+    Client, ResourceExt as _,
     runtime::reflector::{ObjectRef, Store},
 };
 use tokio::sync::watch;
@@ -26,7 +25,7 @@ use super::{
     requests::PollRequests,
     tags::{self, TagKey},
 };
-use crate::{locks::Mutex, single_flight::SingleFlight};
+use crate::{locks::Mutex, namespace_labels::NamespaceLabels, single_flight::SingleFlight};
 
 /// The watched Sources and the files that were fetched for them. Clones share the data.
 #[derive(Clone)]
@@ -36,6 +35,7 @@ pub struct Sources {
     objects: Vec<Store<Source>>,
     pub(super) packages: Arc<Packages>,
     platform: Arc<str>,
+    labels: NamespaceLabels,
     changes: watch::Sender<u64>,
     /// Files that a caller still has in memory, by uid.
     cached: Arc<Mutex<HashMap<String, Weak<SourceTree>>>>,
@@ -77,6 +77,7 @@ impl Sources {
         changes: watch::Sender<u64>,
     ) -> Self {
         Self {
+            labels: NamespaceLabels::new(client.clone()),
             client,
             objects,
             packages,
@@ -163,16 +164,15 @@ impl Sources {
     }
 
     /// Returns the labels of a namespace, if the Source selects by them.
-    async fn labels(&self, source: &Source, namespace: &str) -> Result<BTreeMap<String, String>, Failure> {
+    async fn labels(
+        &self,
+        source: &Source,
+        namespace: &str,
+    ) -> Result<Arc<BTreeMap<String, String>>, Failure> {
         if source.spec.namespaces.is_none() || source.namespace().as_deref() == Some(namespace) {
-            return Ok(BTreeMap::new());
+            return Ok(Arc::default());
         }
-        let found = Api::<NamespaceObject>::all(self.client.clone()).get_metadata(namespace).await;
-        let found = found.map_err(|error| {
-            let why = format!("the labels of namespace {namespace} cannot be read: {error}");
-            Failure::new(Category::Forbidden, why)
-        })?;
-        Ok(found.labels().clone())
+        self.labels.get(namespace).await
     }
 
     /// Returns how often something has changed.
