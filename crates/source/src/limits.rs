@@ -9,7 +9,7 @@ pub struct Limits {
     /// Limit of manifests, tag lists and tokens.
     pub document_bytes: u64,
     pub package_bytes: u64,
-    /// Limit of establishing a connection.
+    /// Limit of establishing a connection, and of an ssh handshake after that.
     pub connect_timeout: Duration,
     /// Limit of the time between two chunks of a response.
     pub read_timeout: Duration,
