@@ -23,14 +23,16 @@ use serde_json::json;
 
 use self::{connector::MaxBytes, store::OpenBucket};
 use crate::{
-    Access, SourceError, SourceTree, http::HttpClient, limits::TreeLimits, shared_fetches::SharedFetches,
-    single_flight::SingleFlightCache,
+    Access, SourceError, SourceTree, http::HttpClient, limits::TreeLimits,
+    namespace_semaphore::NamespaceSemaphore, shared_fetches::SharedFetches, single_flight::SingleFlightCache,
 };
 
 /// How long a list can be used by callers that accept one of that age.
 const TTL: Duration = Duration::from_hours(1);
 /// Number of objects of a bucket that are fetched at the same time.
 const CONCURRENT_OBJECTS: usize = 8;
+/// Number of buckets that are listed at the same time. It limits memory. Namespaces share it fairly.
+const CONCURRENT_LISTS: usize = 8;
 
 /// An object of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +77,7 @@ pub(crate) struct Buckets {
     lists: SingleFlightCache<(Bucket, Access), Arc<Vec<Listed>>>,
     /// By bucket, access and digest of the list.
     files: SharedFetches<(Bucket, Access, String), SourceTree>,
+    permits: NamespaceSemaphore,
 }
 
 impl Buckets {
@@ -83,19 +86,21 @@ impl Buckets {
             http,
             lists: SingleFlightCache::with_size_limit(TTL, LISTS_CACHE_BYTES, list_size),
             files: SharedFetches::new(),
+            permits: NamespaceSemaphore::new(CONCURRENT_LISTS),
         }
     }
 
-    /// Lists the objects that `ignore` does not leave out, unless a list that is not older than `max_age` is known.
+    /// Lists the objects that `ignore` does not leave out for a namespace, unless a list that is not older than `max_age` is known.
     pub async fn objects(
         &self,
         bucket: &Bucket,
         access: &Access,
         ignore: &[String],
         max_age: Duration,
+        namespace: &str,
     ) -> Result<BucketObjects, SourceError> {
         let key = (bucket.clone(), access.clone());
-        let all = self.lists.get_with_max_age(max_age, key, |_| self.list(bucket, access)).await?;
+        let all = self.lists.get_with_max_age(max_age, key, |_| self.list(bucket, access, namespace)).await?;
         let objects = select(&all, &Ignore::new(ignore));
         let record = record(&objects);
         check(&objects, self.http.limits.tree).map_err(|reason| SourceError::UnusableRevision {
@@ -106,7 +111,13 @@ impl Buckets {
         Ok(BucketObjects { record, bucket: bucket.clone(), objects })
     }
 
-    async fn list(&self, bucket: &Bucket, access: &Access) -> Result<Arc<Vec<Listed>>, SourceError> {
+    async fn list(
+        &self,
+        bucket: &Bucket,
+        access: &Access,
+        namespace: &str,
+    ) -> Result<Arc<Vec<Listed>>, SourceError> {
+        let _permit = self.permits.acquire(namespace).await?;
         let open = OpenBucket::new(self.http.clone(), bucket, access)?;
         let prefix = bucket.prefix.as_deref().map(Path::from).unwrap_or_default();
         let limit = self.http.limits.tree.entries;

@@ -238,15 +238,16 @@ impl Packages {
         self.registries.artifact(url, reference, access, max_age).await
     }
 
-    /// Lists the tags of a repository of artifacts, unless a list that is not older than `max_age` is known. Callers with the
+    /// Lists the tags of a repository of artifacts for a namespace, unless a list that is not older than `max_age` is known. Callers with the
     /// same URL and access share it.
     pub async fn artifact_tags(
         &self,
         url: &str,
         access: &Access,
         max_age: Duration,
+        namespace: &str,
     ) -> Result<Arc<Vec<String>>, SourceError> {
-        self.registries.artifact_tags(url, access, max_age).await
+        self.registries.artifact_tags(url, access, max_age, namespace).await
     }
 
     /// Verifies the required signatures of an artifact, and fetches its files for a namespace. Concurrent callers share the
@@ -262,16 +263,17 @@ impl Packages {
         self.registries.artifact_files(artifact, access, ignore, namespace).await
     }
 
-    /// Lists the objects of a bucket that `ignore` does not leave out, unless a list that is not older than `max_age` is known.
-    /// Callers with the same bucket and access share it.
+    /// Lists the objects of a bucket that `ignore` does not leave out for a namespace, unless a list that is not older than
+    /// `max_age` is known. Callers with the same bucket and access share it.
     pub async fn bucket_objects(
         &self,
         bucket: &Bucket,
         access: &Access,
         ignore: &[String],
         max_age: Duration,
+        namespace: &str,
     ) -> Result<BucketObjects, SourceError> {
-        self.buckets.objects(bucket, access, ignore, max_age).await
+        self.buckets.objects(bucket, access, ignore, max_age, namespace).await
     }
 
     /// Fetches the objects of a bucket for a namespace. Concurrent callers share the fetch.

@@ -61,9 +61,8 @@ impl Sources {
                 Ok(tag_names(&refs).map(str::to_owned).collect())
             }
             Origin::Oci(oci) => {
-                let tags =
-                    outside_of_limit(self.packages.artifact_tags(&oci.url, &access, self.max_age(&source)))
-                        .await?;
+                let tags = self.packages.artifact_tags(&oci.url, &access, self.max_age(&source), &home);
+                let tags = outside_of_limit(tags).await?;
                 Ok(tags.to_vec())
             }
             Origin::Bucket(_) => Err(no_tags(&reference.name)),

@@ -17,8 +17,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::{CHART_LAYER, Layer, Manifest, Registries, repository_url};
 use crate::{
-    Access, SourceError, SourceTree, archive::read_files, shared_fetches::SharedFetches,
-    single_flight::SingleFlightCache, tree::link_remarks,
+    Access, SourceError, SourceTree, archive::read_files, namespace_semaphore::NamespaceSemaphore,
+    shared_fetches::SharedFetches, single_flight::SingleFlightCache, tree::link_remarks,
 };
 
 const FLUX_LAYER: &str = "application/vnd.cncf.flux.content.v1.tar+gzip";
@@ -26,6 +26,8 @@ const FLUX_LAYER: &str = "application/vnd.cncf.flux.content.v1.tar+gzip";
 const ARCHIVES: [&str; 2] = ["tar+gzip", "tar.gzip"];
 /// How long a manifest or a list of tags can be used by callers that accept one of that age.
 const TTL: Duration = Duration::from_hours(1);
+/// Number of repositories whose tags are listed at the same time. It limits memory. Namespaces share it fairly.
+const CONCURRENT_LISTS: usize = 16;
 
 /// An artifact in a registry.
 #[derive(Clone, Debug)]
@@ -70,6 +72,7 @@ pub(super) struct Artifacts {
     manifests: SingleFlightCache<ArtifactKey, Arc<Artifact>>,
     tags: SingleFlightCache<(Url, Access), Arc<Vec<String>>>,
     files: SharedFetches<FilesKey, ArtifactFiles>,
+    permits: NamespaceSemaphore,
 }
 
 impl Artifacts {
@@ -78,6 +81,7 @@ impl Artifacts {
             manifests: SingleFlightCache::new(TTL),
             tags: SingleFlightCache::with_size_limit(TTL, TAGS_CACHE_BYTES, tags_size),
             files: SharedFetches::new(),
+            permits: NamespaceSemaphore::new(CONCURRENT_LISTS),
         }
     }
 }
@@ -131,16 +135,18 @@ impl Registries {
         Ok(Arc::new(Artifact { record, digest, base_url: base_url.clone(), layer }))
     }
 
-    /// Returns the tags of a repository, unless a list that is not older than `max_age` is known.
+    /// Returns the tags of a repository for a namespace, unless a list that is not older than `max_age` is known.
     pub async fn artifact_tags(
         &self,
         url: &str,
         access: &Access,
         max_age: Duration,
+        namespace: &str,
     ) -> Result<Arc<Vec<String>>, SourceError> {
         let base_url = artifact_url(url)?;
         let key = (base_url.clone(), access.clone());
         let list = |_| async {
+            let _permit = self.artifacts.permits.acquire(namespace).await?;
             let mut session = self.session(&base_url, access)?;
             self.tags(&mut session).await.map(Arc::new)
         };

@@ -86,7 +86,9 @@ impl RevisionFetcher<'_> {
         match ArtifactSelector::of(oci) {
             ArtifactSelector::Digest(text) | ArtifactSelector::Tag(text) => Ok(text.to_owned()),
             ArtifactSelector::Range(range) => {
-                let tags = outside_of_limit(self.packages.artifact_tags(&oci.url, access, max_age)).await?;
+                let namespace = self.namespace();
+                let tags = self.packages.artifact_tags(&oci.url, access, max_age, &namespace);
+                let tags = outside_of_limit(tags).await?;
                 select_tag(oci, range, &tags).map(str::to_owned)
             }
         }

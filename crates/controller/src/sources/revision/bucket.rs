@@ -20,8 +20,9 @@ impl RevisionFetcher<'_> {
     ) -> Result<FetchResult, Failure> {
         let access = self.access().await?;
         let spec = &self.source.spec;
-        let listed =
-            outside_of_limit(self.packages.bucket_objects(bucket, &access, &spec.ignore, max_age)).await?;
+        let namespace = self.namespace();
+        let listed = self.packages.bucket_objects(bucket, &access, &spec.ignore, max_age, &namespace);
+        let listed = outside_of_limit(listed).await?;
         let selected = SelectedRevision { id: listed.record.id.clone(), tag: None };
         if let Some(stored) = self.stored().filter(|stored| stored_for(stored).is_current(&selected, None)) {
             return Ok(known(stored));
