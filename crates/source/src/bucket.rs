@@ -23,7 +23,7 @@ use serde_json::json;
 
 use self::{connector::MaxBytes, store::OpenBucket};
 use crate::{
-    Access, SourceError, SourceTree, http::HttpClient, limits::TreeLimits,
+    Access, SourceError, SourceTree, access_digest::AccessDigest, http::HttpClient, limits::TreeLimits,
     namespace_semaphore::NamespaceSemaphore, shared_fetches::SharedFetches, single_flight::SingleFlightCache,
 };
 
@@ -59,6 +59,13 @@ pub struct BucketObjects {
 /// Memory for lists of objects.
 const LISTS_CACHE_BYTES: usize = 32 << 20;
 
+/// Returns the approximate size of a key in memory.
+fn key_size((bucket, _): &(Bucket, AccessDigest)) -> usize {
+    let Bucket { provider: _, endpoint, name, region, prefix } = bucket;
+    let optional: usize = [region, prefix].into_iter().flatten().map(String::len).sum();
+    endpoint.len() + name.len() + optional
+}
+
 /// Returns the approximate size of a list of objects in memory.
 fn list_size(objects: &Arc<Vec<Listed>>) -> usize {
     objects.iter().map(object_size).sum()
@@ -74,9 +81,9 @@ fn object_size(object: &Listed) -> usize {
 #[derive(Debug)]
 pub(crate) struct Buckets {
     http: Arc<HttpClient>,
-    lists: SingleFlightCache<(Bucket, Access), Arc<Vec<Listed>>>,
+    lists: SingleFlightCache<(Bucket, AccessDigest), Arc<Vec<Listed>>>,
     /// By bucket, access and digest of the list.
-    files: SharedFetches<(Bucket, Access, String), SourceTree>,
+    files: SharedFetches<(Bucket, AccessDigest, String), SourceTree>,
     permits: NamespaceSemaphore,
 }
 
@@ -84,7 +91,7 @@ impl Buckets {
     pub fn new(http: Arc<HttpClient>) -> Self {
         Self {
             http,
-            lists: SingleFlightCache::with_size_limit(TTL, LISTS_CACHE_BYTES, list_size),
+            lists: SingleFlightCache::with_size_limit(TTL, LISTS_CACHE_BYTES, key_size, list_size),
             files: SharedFetches::new(),
             permits: NamespaceSemaphore::new(CONCURRENT_LISTS),
         }
@@ -99,7 +106,7 @@ impl Buckets {
         max_age: Duration,
         namespace: &str,
     ) -> Result<BucketObjects, SourceError> {
-        let key = (bucket.clone(), access.clone());
+        let key = (bucket.clone(), AccessDigest::from(access));
         let all = self.lists.get_with_max_age(max_age, key, |_| self.list(bucket, access, namespace)).await?;
         let objects = select(&all, &Ignore::new(ignore));
         let record = record(&objects);
@@ -148,7 +155,7 @@ impl Buckets {
         access: &Access,
         namespace: &str,
     ) -> Result<Arc<SourceTree>, SourceError> {
-        let key = (objects.bucket.clone(), access.clone(), objects.record.id.clone());
+        let key = (objects.bucket.clone(), AccessDigest::from(access), objects.record.id.clone());
         let fetch = |slot| async move {
             let fetched = self.fetch(objects, access).await;
             drop(slot);

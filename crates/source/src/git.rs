@@ -35,6 +35,7 @@ use self::{
 };
 use crate::{
     Access, SourceError, Store,
+    access_digest::AccessDigest,
     http::{Deadline, HttpClient},
     namespace_semaphore::{NamespacePermit, NamespaceSemaphore},
     shared_fetches::SharedFetches,
@@ -64,7 +65,7 @@ pub struct GitRequest<'a> {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct CommitKey {
     url: Url,
-    access: Access,
+    access: AccessDigest,
     commit: String,
     tag: Option<String>,
     ignore: Vec<String>,
@@ -75,7 +76,7 @@ struct CommitKey {
 pub(crate) struct GitRepositories {
     http: Arc<HttpClient>,
     store: Store,
-    refs: SingleFlightCache<(Url, Access), Arc<RemoteRefs>>,
+    refs: SingleFlightCache<(Url, AccessDigest), Arc<RemoteRefs>>,
     commits: SharedFetches<CommitKey, GitCommit>,
     lists: NamespaceSemaphore,
 }
@@ -85,7 +86,7 @@ impl GitRepositories {
         Self {
             http,
             store,
-            refs: SingleFlightCache::with_size_limit(REFS_TTL, REFS_CACHE_BYTES, refs_size),
+            refs: SingleFlightCache::with_size_limit(REFS_TTL, REFS_CACHE_BYTES, key_size, refs_size),
             commits: SharedFetches::new(),
             lists: NamespaceSemaphore::new(CONCURRENT_LISTS),
         }
@@ -100,7 +101,7 @@ impl GitRepositories {
         namespace: &str,
     ) -> Result<Arc<RemoteRefs>, SourceError> {
         let url = parse(url)?;
-        let key = (url.clone(), access.clone());
+        let key = (url.clone(), AccessDigest::from(access));
         self.refs.get_with_max_age(max_age, key, |_| self.list(&url, access, namespace)).await
     }
 
@@ -127,7 +128,7 @@ impl GitRepositories {
         let url = parse(request.url)?;
         let key = CommitKey {
             url: url.clone(),
-            access: request.access.clone(),
+            access: request.access.into(),
             commit: request.selected.id.clone(),
             tag: request.selected.tag.as_ref().map(|tag| tag.id.clone()),
             ignore: request.ignore.to_vec(),
@@ -179,6 +180,11 @@ impl GitRepositories {
         let remote = HttpsRemote::new(connection, self.http.clone(), access.clone(), authorization);
         Ok(Remote::Https(Arc::new(remote)))
     }
+}
+
+/// Returns the approximate size of a key in memory.
+fn key_size((url, _): &(Url, AccessDigest)) -> usize {
+    url.as_str().len()
 }
 
 /// Returns the approximate size of a list of refs in memory.

@@ -2,6 +2,7 @@
 //! of what was downloaded.
 
 mod access;
+mod access_digest;
 mod addresses;
 mod archive;
 mod bucket;

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use crate::{
     Access, AddressPolicy, Artifact, ArtifactFiles, BucketObjects, GitCommit, GitRequest, Limits,
     PackedFiles, Retention, SourceError, SourceTree, Store, StoredPackage, StoredRevision,
+    access_digest::AccessDigest,
     bucket::Buckets,
     git::GitRepositories,
     http::HttpClient,
@@ -85,7 +86,7 @@ pub struct Packages {
     pub(crate) registries: Registries,
     git: GitRepositories,
     buckets: Buckets,
-    downloads: SingleFlightCache<(Url, Option<Digest>, Access), Digest>,
+    downloads: SingleFlightCache<(Url, Option<Digest>, AccessDigest), Digest>,
     pub(crate) package_hits: CacheHits,
     pub(crate) verification: Verification,
 }
@@ -166,7 +167,7 @@ impl Packages {
         let source = match &resolved.location {
             Location::Https { archive: url, .. } | Location::Oci { base_url: url, .. } => url.clone(),
         };
-        let key = (source, resolved.digest.clone(), access.clone());
+        let key = (source, resolved.digest.clone(), AccessDigest::from(access));
         let digest = self.downloads.get(key, |_| self.download(resolved, access)).await?;
         // The cached result of an earlier download does not prove that the file still exists.
         if let Some(stored) = self.store.get(&digest, &resolved.format) {

@@ -40,7 +40,7 @@ where
 {
     pub fn new() -> Self {
         Self {
-            fetched: SingleFlightCache::new(Duration::from_mins(1)),
+            fetched: SingleFlightCache::without_revalidation(Duration::from_mins(1)),
             slots: NamespaceSemaphore::new(CONCURRENT_FETCHES),
         }
     }

@@ -17,8 +17,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::{CHART_LAYER, Layer, Manifest, Registries, repository_url};
 use crate::{
-    Access, SourceError, SourceTree, archive::read_files, namespace_semaphore::NamespaceSemaphore,
-    shared_fetches::SharedFetches, single_flight::SingleFlightCache, tree::link_remarks,
+    Access, SourceError, SourceTree, access_digest::AccessDigest, archive::read_files,
+    namespace_semaphore::NamespaceSemaphore, shared_fetches::SharedFetches, single_flight::SingleFlightCache,
+    tree::link_remarks,
 };
 
 const FLUX_LAYER: &str = "application/vnd.cncf.flux.content.v1.tar+gzip";
@@ -54,12 +55,17 @@ impl AsRef<SourceTree> for ArtifactFiles {
 }
 
 /// The repository, a tag or digest, and the access.
-type ArtifactKey = (Url, String, Access);
+type ArtifactKey = (Url, String, AccessDigest);
 /// The repository, the digest of the manifest, the patterns of files to leave out, and the access.
-type FilesKey = (Url, Digest, Vec<String>, Access);
+type FilesKey = (Url, Digest, Vec<String>, AccessDigest);
 
 /// Memory for lists of tags.
 const TAGS_CACHE_BYTES: usize = 16 << 20;
+
+/// Returns the approximate size of a key in memory.
+fn key_size((url, _): &(Url, AccessDigest)) -> usize {
+    url.as_str().len()
+}
 
 /// Returns the approximate size of a list of tags in memory.
 fn tags_size(tags: &Arc<Vec<String>>) -> usize {
@@ -70,7 +76,7 @@ fn tags_size(tags: &Arc<Vec<String>>) -> usize {
 #[derive(Debug)]
 pub(super) struct Artifacts {
     manifests: SingleFlightCache<ArtifactKey, Arc<Artifact>>,
-    tags: SingleFlightCache<(Url, Access), Arc<Vec<String>>>,
+    tags: SingleFlightCache<(Url, AccessDigest), Arc<Vec<String>>>,
     files: SharedFetches<FilesKey, ArtifactFiles>,
     permits: NamespaceSemaphore,
 }
@@ -79,7 +85,7 @@ impl Artifacts {
     pub fn new() -> Self {
         Self {
             manifests: SingleFlightCache::new(TTL),
-            tags: SingleFlightCache::with_size_limit(TTL, TAGS_CACHE_BYTES, tags_size),
+            tags: SingleFlightCache::with_size_limit(TTL, TAGS_CACHE_BYTES, key_size, tags_size),
             files: SharedFetches::new(),
             permits: NamespaceSemaphore::new(CONCURRENT_LISTS),
         }
@@ -96,7 +102,7 @@ impl Registries {
         max_age: Duration,
     ) -> Result<Arc<Artifact>, SourceError> {
         let base_url = artifact_url(url)?;
-        let key = (base_url.clone(), reference.to_owned(), access.clone());
+        let key = (base_url.clone(), reference.to_owned(), AccessDigest::from(access));
         let read = |_| self.read_artifact(&base_url, url, reference, access);
         self.artifacts.manifests.get_with_max_age(max_age, key, read).await
     }
@@ -144,7 +150,7 @@ impl Registries {
         namespace: &str,
     ) -> Result<Arc<Vec<String>>, SourceError> {
         let base_url = artifact_url(url)?;
-        let key = (base_url.clone(), access.clone());
+        let key = (base_url.clone(), AccessDigest::from(access));
         let list = |_| async {
             let _permit = self.artifacts.permits.acquire(namespace).await?;
             let mut session = self.session(&base_url, access)?;
@@ -162,7 +168,7 @@ impl Registries {
         namespace: &str,
     ) -> Result<Arc<ArtifactFiles>, SourceError> {
         let Artifact { digest, base_url, .. } = artifact;
-        let key = (base_url.clone(), digest.clone(), ignore.to_vec(), access.clone());
+        let key = (base_url.clone(), digest.clone(), ignore.to_vec(), AccessDigest::from(access));
         let read = |slot| async move {
             let files = self.read_files(artifact, access, ignore).await;
             drop(slot);
