@@ -14,7 +14,12 @@ use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::controller::Action};
 
 use super::{CatalogContext, access::catalog_access, folder::read_folder, is_folder, ready};
-use crate::{ReconcileError, queue::outside_of_limit, sources::about_folder, status};
+use crate::{
+    ReconcileError,
+    queue::outside_of_limit,
+    sources::{CurrentSource, about_folder},
+    status,
+};
 
 /// The poll interval of a catalog whose `spec.interval` is invalid.
 const DEFAULT_INTERVAL: Duration = Duration::from_hours(1);
@@ -44,6 +49,11 @@ pub(super) async fn reconcile(
     Ok(Action::requeue(reconciler.wait(now).max(Duration::from_secs(1))))
 }
 
+/// Returns what identifies the files of a Source.
+fn revision_key(current: &CurrentSource) -> String {
+    format!("{} {}", current.revision.commit.id, current.revision.content_key)
+}
+
 struct Reconciler<'a> {
     catalog: &'a ExtensionCatalog,
     context: &'a CatalogContext,
@@ -65,7 +75,7 @@ impl Reconciler<'_> {
     async fn source_revision(&self) -> Option<String> {
         let source = self.catalog.spec.source.as_ref()?;
         let current = self.context.sources.current(&source.source_ref, &self.namespace()).await.ok()?;
-        Some(format!("{} {}", current.revision.commit.id, current.revision.content_key))
+        Some(revision_key(&current))
     }
 
     /// Returns whether the Source of the catalog had these files at the last poll.
@@ -134,11 +144,29 @@ impl Reconciler<'_> {
         let CatalogContext { sources, packages, .. } = self.context;
         let current = sources.current(&source.source_ref, &self.namespace()).await?;
         packages.check_files(&current.url, current.revision.verified_with.as_deref())?;
+        let key = revision_key(&current);
+        if let Some(stored) = self.stored_at(&key, request) {
+            return Ok((stored, current.revision.commit.id));
+        }
+        // Held until the files are no longer needed.
+        let _permit = outside_of_limit(self.context.readers.acquire()).await;
         let tree = sources.files(&current).await?;
         let path = source.path.as_deref();
-        let read = read_folder(packages, request, &tree, path).await;
+        let read = outside_of_limit(read_folder(packages, request, &tree, path)).await;
         let read = read.map_err(|failure| about_folder(&current, path.unwrap_or_default(), &failure))?;
+        // The Source may have got another revision meanwhile.
+        if tree.revision == current.revision.commit.id {
+            self.context.read.lock().insert(self.uid.clone(), key);
+        } else {
+            self.context.read.lock().remove(&self.uid);
+        }
         Ok((read, tree.revision.clone()))
+    }
+
+    /// Returns the stored catalog if it was read at this revision of the Source, so that its files need not be read again.
+    fn stored_at(&self, revision: &str, request: CatalogRequest<'_>) -> Option<Catalog> {
+        let is_read = self.context.read.lock().get(&self.uid).is_some_and(|read| read == revision);
+        is_read.then(|| self.context.packages.stored_catalog(request)).flatten()
     }
 
     /// Returns whether the packages that the status describes are still offered.
