@@ -64,17 +64,17 @@ impl CatalogContext {
     }
 
     fn on_change(&self, change: &Change<'_, ExtensionCatalog>) {
-        match change {
-            Change::Applied(catalog) => self.changes.on_object(catalog, true),
-            Change::Deleted(catalog) => {
-                self.changes.on_object(catalog, false);
-                let uid = catalog.uid().unwrap_or_default();
-                self.polls().remove(&uid);
-                self.observed.lock().remove(&uid);
-                self.read.lock().remove(&uid);
-                self.catalogs.forget(&uid);
-                self.packages.remove_catalog(&uid);
-            }
+        let (catalog, exists) = (change.object(), matches!(change, Change::Applied(_)));
+        if self.changes.on_object(catalog, exists) {
+            self.catalogs.record_change(catalog);
+        }
+        if !exists {
+            let uid = catalog.uid().unwrap_or_default();
+            self.polls().remove(&uid);
+            self.observed.lock().remove(&uid);
+            self.read.lock().remove(&uid);
+            self.catalogs.forget(&uid);
+            self.packages.remove_catalog(&uid);
         }
     }
 }

@@ -126,9 +126,10 @@ impl Reconciler<'_> {
         };
         if before.as_deref() != Some(read.digest()) {
             self.context.changes.changed();
+            self.context.catalogs.record_change(self.catalog);
         }
         if let Some(revision) = &revision {
-            self.context.catalogs.record_revision(&self.uid, revision);
+            self.context.catalogs.record_revision(self.catalog, revision);
         }
         let digest = Digest::parse(read.digest())
             .ok_or_else(|| Failure::new(Category::Internal, "the stored catalog has no digest"))?;
