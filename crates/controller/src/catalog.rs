@@ -11,7 +11,7 @@ mod signers;
 use std::{collections::HashMap, sync::Arc};
 
 use chandler_api::extensions::{CatalogStatus, ExtensionCatalog};
-use chandler_core::{catalog::LastPoll, conditions};
+use chandler_core::{conditions, poll::LastPoll};
 use chandler_source::Packages;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Client, ResourceExt as _, api::ApiResource, runtime::reflector::Store};

@@ -85,12 +85,8 @@ impl SyncContext {
     fn record_run(&self, sync: &SyncObject, revision: &str, failed: Option<Category>, now: Timestamp) {
         let mut runs = self.runs.lock();
         let uid = sync.uid().unwrap_or_default();
-        let same =
-            |last: &&LastRun| last.revision == revision && last.poll.generation == sync.metadata.generation;
-        let before = runs.get(&uid).filter(same).and_then(|last| last.poll.failures);
-        let count = before.map_or(0, |(count, _)| count) + 1;
-        let failures = failed.map(|category| (count, category));
-        runs.insert(uid, LastRun::new(sync, revision, failures, now));
+        let next = LastRun::after(runs.get(&uid), sync, revision, failed, now);
+        runs.insert(uid, next);
     }
 
     fn on_sync(&self, change: &Change<'_, SyncObject>, router: &Router) {

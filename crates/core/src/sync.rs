@@ -26,5 +26,5 @@ pub use prune::{
 };
 pub use report::{Applied, Outcome, report};
 pub use resolve::{Manifest, Scope, kinds, needs_others, rendered_digest, resolve};
-pub use schedule::{LastRun, interval, is_due_by_revision_only, run_delay};
+pub use schedule::{LastRun, is_due_by_revision_only, run_delay};
 pub use write::{Skipped, WriteDecision, decide_write};

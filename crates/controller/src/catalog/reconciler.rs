@@ -4,10 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use chandler_api::extensions::{CatalogSource, CatalogStatus, ExtensionCatalog};
 use chandler_core::{
-    catalog::{LastPoll, PollResult, Selection, interval, location, poll_delay, report, unverifiable},
+    catalog::{PollResult, Selection, location, report, unverifiable},
     conditions,
     digest::Digest,
     failure::{Category, Failure},
+    poll::{LastPoll, interval, poll_delay},
 };
 use chandler_source::{Access, Catalog, CatalogRequest};
 use jiff::Timestamp;
@@ -184,16 +185,14 @@ impl Reconciler<'_> {
 
     fn record(&self, result: &PollResult, revision: Option<String>, now: Timestamp) {
         self.context.observed.lock().insert(self.uid.clone(), revision);
-        let mut polls = self.context.polls();
-        let generation = self.catalog.metadata.generation;
-        let before = polls.get(&self.uid).filter(|last| last.generation == generation);
-        let count = before.and_then(|last| last.failures).map_or(0, |(count, _)| count) + 1;
-        let failures = match result {
+        let failed = match result {
             PollResult::Read { .. } => None,
-            PollResult::Failed { failure, .. } => Some((count, failure.category)),
-            PollResult::Unverifiable(_) => Some((count, Category::InvalidSpec)),
+            PollResult::Failed { failure, .. } => Some(failure.category),
+            PollResult::Unverifiable(_) => Some(Category::InvalidSpec),
         };
-        polls.insert(self.uid.clone(), LastPoll { generation, at: now, failures });
+        let mut polls = self.context.polls();
+        let next = LastPoll::after(polls.get(&self.uid), self.catalog.metadata.generation, failed, now);
+        polls.insert(self.uid.clone(), next);
     }
 
     /// Writes the status if it has changed, and publishes an Event if the condition `Ready` has.

@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use chandler_api::extensions::{DeletionPolicy, SYNC_FINALIZER, SyncObject};
 use chandler_core::{
     failure::{Category, Failure},
+    poll::interval,
     sync::{
-        Dependency, LastRun, Move, MoveSuspension, ObjectId, Outcome, check_dependencies, interval,
+        Dependency, LastRun, Move, MoveSuspension, ObjectId, Outcome, check_dependencies,
         is_due_by_revision_only, move_suspension, own_move, run_delay,
     },
 };
@@ -61,7 +62,7 @@ impl Reconciler<'_> {
             status.write(None, &outcome).await?;
             return Ok(Action::await_change());
         }
-        let every = match interval(&self.sync.spec) {
+        let every = match interval(&self.sync.spec.interval) {
             Ok(every) => every,
             Err(failure) => return self.fail(&mut status, failure).await,
         };
