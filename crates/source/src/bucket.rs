@@ -23,8 +23,13 @@ use serde_json::json;
 
 use self::{connector::MaxBytes, store::OpenBucket};
 use crate::{
-    Access, SourceError, SourceTree, access_digest::AccessDigest, http::HttpClient, limits::TreeLimits,
-    namespace_semaphore::NamespaceSemaphore, shared_fetches::SharedFetches, single_flight::SingleFlightCache,
+    Access, SourceError, SourceTree,
+    access_digest::AccessDigest,
+    http::HttpClient,
+    limits::{TreeBudget, TreeLimits},
+    namespace_semaphore::NamespaceSemaphore,
+    shared_fetches::SharedFetches,
+    single_flight::SingleFlightCache,
 };
 
 /// How long a list can be used by callers that accept one of that age.
@@ -255,30 +260,15 @@ fn record(objects: &[Listed]) -> SourceRevisionRecord {
 
 /// Checks the limits of the files before any is fetched.
 fn check(objects: &[Listed], limits: TreeLimits) -> Result<(), String> {
-    let TreeLimits { bytes, entries, depth } = limits;
     if objects.is_empty() {
         return Err(
             "it has no objects; check spec.bucket.prefix and spec.ignore, and that the credentials allow to list them"
                 .to_owned(),
         );
     }
-    if objects.len() > entries {
-        return Err(format!("it has more than {entries} objects"));
-    }
-    let mut total: u64 = 0;
-    for object in objects {
-        let path = &object.path;
-        total = total.saturating_add(object.size);
-        if total > bytes {
-            return Err(format!(
-                "its files up to {path:?} have more than {bytes} bytes; add large folders to spec.ignore"
-            ));
-        }
-        if path.matches('/').count() > depth {
-            return Err(format!("{path} is nested more than {depth} folders deep"));
-        }
-    }
-    Ok(())
+    let mut budget = TreeBudget::new(limits);
+    let counted = objects.iter().try_for_each(|object| budget.add_file(&object.path, object.size));
+    counted.map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -334,7 +324,10 @@ mod tests {
             (vec![], "it has no objects"),
             (vec![object("a", 6, "1"), object("b", 6, "1")], "have more than 10 bytes"),
             (vec![object("a/b/c", 1, "1")], "is nested more than 1 folders deep"),
-            (vec![object("a", 1, "1"), object("b", 1, "1"), object("c", 1, "1")], "more than 2 objects"),
+            (
+                vec![object("a", 1, "1"), object("b", 1, "1"), object("c", 1, "1")],
+                "more than 2 files and folders",
+            ),
         ];
         for (objects, expected) in rows {
             let refused = check(&objects, limits).unwrap_err();
