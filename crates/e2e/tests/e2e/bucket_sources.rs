@@ -4,6 +4,7 @@ use chandler_core::release::OperationKind;
 use chandler_e2e::{
     buckets::{self, Bucket},
     extension_world::ExtensionWorld,
+    git_repository::{CHART, TEMPLATE, apply_folder, map, wait_pinned},
     wait::{eventually, until},
     world::{World, config_value},
 };
@@ -11,10 +12,7 @@ use chandler_sandbox::bucket_server::{BucketRequest, BucketServer, CREDENTIALS, 
 use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
-use crate::{
-    git_packages::{CHART, TEMPLATE, apply_folder, map, wait_pinned},
-    git_sources::{patch, sources, wait_reason, wait_revision},
-};
+use crate::git_sources::{patch, sources, wait_reason, wait_revision};
 
 /// Starts an S3 server with the bucket `fleet`, whose keys are in the Secret `keys`.
 async fn start(world: &World) -> (BucketServer, Bucket) {
