@@ -102,7 +102,7 @@ impl Buckets {
         }
     }
 
-    /// Lists the objects that `ignore` does not leave out for a namespace, unless a list that is not older than `max_age` is known.
+    /// For a namespace, lists the objects that `ignore` does not leave out, unless a list that is not older than `max_age` is known.
     pub async fn objects(
         &self,
         bucket: &Bucket,

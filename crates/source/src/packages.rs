@@ -239,8 +239,8 @@ impl Packages {
         self.registries.artifact(url, reference, access, max_age).await
     }
 
-    /// Lists the tags of a repository of artifacts for a namespace, unless a list that is not older than `max_age` is known. Callers with the
-    /// same URL and access share it.
+    /// For a namespace, lists the tags of a repository of artifacts, unless a list that is not older than `max_age` is known.
+    /// Callers with the same URL and access share it.
     pub async fn artifact_tags(
         &self,
         url: &str,
@@ -264,7 +264,7 @@ impl Packages {
         self.registries.artifact_files(artifact, access, ignore, namespace).await
     }
 
-    /// Lists the objects of a bucket that `ignore` does not leave out for a namespace, unless a list that is not older than
+    /// For a namespace, lists the objects of a bucket that `ignore` does not leave out, unless a list that is not older than
     /// `max_age` is known. Callers with the same bucket and access share it.
     pub async fn bucket_objects(
         &self,

@@ -141,7 +141,7 @@ impl Registries {
         Ok(Arc::new(Artifact { record, digest, base_url: base_url.clone(), layer }))
     }
 
-    /// Returns the tags of a repository for a namespace, unless a list that is not older than `max_age` is known.
+    /// For a namespace, returns the tags of a repository, unless a list that is not older than `max_age` is known.
     pub async fn artifact_tags(
         &self,
         url: &str,
