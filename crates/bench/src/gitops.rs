@@ -64,7 +64,9 @@ pub async fn gitops(options: GitopsOptions) -> Result<()> {
     let temporary = tempfile::tempdir().context("creating a temporary folder")?;
     let dir = dir.unwrap_or_else(|| temporary.path().to_owned());
     let receiver = format!("127.0.0.1:{}", free_port()?);
-    let arguments = vec!["--receiver-address".to_owned(), receiver.clone()];
+    // The default is longer than the shortest interval that can be measured.
+    let min_interval = ["--source-min-interval-seconds", "1"].map(str::to_owned);
+    let arguments = [vec!["--receiver-address".to_owned(), receiver.clone()], min_interval.to_vec()].concat();
     let controller = Controller::Chandler { chandler, tool, arguments };
 
     let crds = chandler_crds()?;

@@ -88,14 +88,14 @@ mod tests {
     async fn the_repository_has_all_files_and_the_history() {
         let folder = tempfile::tempdir().unwrap();
         let authority = Authority::open(&folder.path().join("pki"), "bench").unwrap();
-        let served = folder.path().join("served");
-        let server = GitServer::start(&authority, &served).await.unwrap();
+        let root = folder.path().join("served");
+        let server = GitServer::start(&authority, &root).await.unwrap();
         let written = Mutex::new(0);
         let on_progress = |megabytes: u64| *written.lock().unwrap() = megabytes;
         let commit = LargeRepository::new(120, 2).create(&server, "large", on_progress).await.unwrap();
         let git = |arguments: &[&str]| {
             let output =
-                Command::new("git").args(arguments).current_dir(served.join("large.git")).output().unwrap();
+                Command::new("git").args(arguments).current_dir(root.join("large.git")).output().unwrap();
             String::from_utf8(output.stdout).unwrap().lines().count()
         };
         assert_eq!(git(&["ls-tree", "-r", "--name-only", &commit]), 120);

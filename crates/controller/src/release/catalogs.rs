@@ -81,7 +81,14 @@ impl NamedCatalogs {
     /// Returns the folder of a Source with the chart that an object of namespace `own` refers to. `None` if it does not refer to a
     /// catalog that is a folder of a Source.
     pub async fn folder(&self, own: &str, source: &PackageSource) -> Result<Option<CatalogFolder>, Failure> {
-        let Some((catalog, entries)) = self.folder_entries(own, source).await? else { return Ok(None) };
+        let Some((catalog, entries)) = self.folder_entries(own, source).await? else {
+            // A missing catalog is a failure, so that a release whose package came from its folder keeps it.
+            if let Some(reference) = source.catalog.as_ref().filter(|reference| !self.exists(own, reference))
+            {
+                self.get(own, reference).await?;
+            }
+            return Ok(None);
+        };
         let versions = entries.iter().map(|entry| entry.version.as_str());
         let chosen = version::choose(source.version.as_deref(), versions);
         let entry = entries.iter().find(|entry| Some(entry.version.as_str()) == chosen);
@@ -110,13 +117,17 @@ impl NamedCatalogs {
         let Some(reference) = &source.catalog else { return Ok(None) };
         let namespace = namespace_of(reference.scope, own, &self.platform);
         let found = self.catalogs.get(namespace, &reference.name);
-        // A missing catalog is a failure, so that a release that was made from its folder keeps it.
-        if found.is_some_and(|catalog| catalog.spec.source.is_none()) {
+        if found.is_none_or(|catalog| catalog.spec.source.is_none()) {
             return Ok(None);
         }
         let catalog = self.get(own, reference).await?;
         let entries = self.catalogs.entries(&catalog, &source.chart).await?;
         Ok(Some((catalog, entries)))
+    }
+
+    fn exists(&self, own: &str, reference: &Reference) -> bool {
+        let namespace = namespace_of(reference.scope, own, &self.platform);
+        self.catalogs.get(namespace, &reference.name).is_some()
     }
 
     /// Returns the catalog that an object of namespace `own` refers to, if that namespace may use it.

@@ -108,7 +108,7 @@ fn a_tool_without_helm_keeps_the_contract() {
     for case in report.with("skipped") {
         let reason = match case.topic() {
             "helm" => "the tool does not declare the capability helm-records",
-            "templates" => "no template service is given",
+            "templates" | "builds" => "no template service is given",
             "ownership" => "the tool does not declare the capability",
             "bundles" => "the tool does not declare the format manifests/v1",
             _ => "the tool does not declare the capability wait",
