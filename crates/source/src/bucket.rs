@@ -161,10 +161,9 @@ impl Buckets {
         namespace: &str,
     ) -> Result<Arc<SourceTree>, SourceError> {
         let key = (objects.bucket.clone(), AccessDigest::from(access), objects.record.id.clone());
-        let fetch = |slot| async move {
-            let fetched = self.fetch(objects, access).await;
-            drop(slot);
-            fetched
+        let fetch = |permit| async move {
+            let _permit = permit;
+            self.fetch(objects, access).await
         };
         self.files.get(namespace, key, fetch).await
     }

@@ -111,13 +111,12 @@ impl GitRepositories {
         access: &Access,
         namespace: &str,
     ) -> Result<Arc<RemoteRefs>, SourceError> {
-        let slot = self.lists.acquire(namespace).await?;
+        let permit = self.lists.acquire(namespace).await?;
         let limits = self.http.limits;
         let remote = self.remote(url, access, limits.git.refs_bytes, limits.total_timeout)?;
         let list = move || {
-            let listed = session::list_refs(&remote);
-            drop(slot);
-            listed
+            let _permit = permit;
+            session::list_refs(&remote)
         };
         let listed = tokio::task::spawn_blocking(list).await;
         listed.map_err(|error| broken(url, &error.to_string()))?.map(Arc::new)
@@ -133,14 +132,14 @@ impl GitRepositories {
             tag: request.selected.tag.as_ref().map(|tag| tag.id.clone()),
             ignore: request.ignore.to_vec(),
         };
-        self.commits.get(request.namespace, key, |slot| self.fetch(&url, request, slot)).await
+        self.commits.get(request.namespace, key, |permit| self.fetch(&url, request, permit)).await
     }
 
     async fn fetch(
         &self,
         url: &Url,
         request: GitRequest<'_>,
-        slot: NamespacePermit,
+        permit: NamespacePermit,
     ) -> Result<GitCommit, SourceError> {
         let limits = self.http.limits.git;
         let interrupt = Interrupt(Arc::new(AtomicBool::new(false)));
@@ -154,9 +153,8 @@ impl GitRepositories {
             interrupt: interrupt.0.clone(),
         };
         let fetched = tokio::task::spawn_blocking(move || {
-            let fetched = fetch.run();
-            drop(slot);
-            fetched
+            let _permit = permit;
+            fetch.run()
         });
         // A caller that goes away, or the end of the time limit, interrupts the fetch.
         let fetched = tokio::time::timeout(limits.timeout, fetched).await;

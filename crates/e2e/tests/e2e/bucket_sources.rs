@@ -143,7 +143,7 @@ async fn wrong_credentials_and_a_missing_bucket_are_reported_and_change_nothing(
     wait_pinned(&test, "maps", "alpha", &revision).await;
 
     // The files that were read are used as long as the spec is the same.
-    for keys in [(CREDENTIALS.0, "canary-of-somebody"), ("canary-of-nobody", CREDENTIALS.1)] {
+    for keys in [(CREDENTIALS.0, "canary-wrong-password"), ("canary-unknown-user", CREDENTIALS.1)] {
         apply_keys(world, keys).await;
         let (status, message) = wait_reason(world, "apps", "SourceUnavailable").await;
         assert_eq!(status.revision.as_ref(), Some(&revision));

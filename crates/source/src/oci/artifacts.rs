@@ -169,10 +169,9 @@ impl Registries {
     ) -> Result<Arc<ArtifactFiles>, SourceError> {
         let Artifact { digest, base_url, .. } = artifact;
         let key = (base_url.clone(), digest.clone(), ignore.to_vec(), AccessDigest::from(access));
-        let read = |slot| async move {
-            let files = self.read_files(artifact, access, ignore).await;
-            drop(slot);
-            files
+        let read = |permit| async move {
+            let _permit = permit;
+            self.read_files(artifact, access, ignore).await
         };
         self.artifacts.files.get(namespace, key, read).await
     }
